@@ -1,12 +1,16 @@
 """Sources and helpers for tests of the import."""
 
+import io
 import json
+import tarfile
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import soundfile
 from numpy.typing import NDArray
 
@@ -91,3 +95,33 @@ def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def tone_bytes(pitch_hz: float = 220, duration_s: float = 0.2, kind: str = "FLAC") -> bytes:
+    """Return a recording that is determined by pitch and duration, as the content of a file."""
+    times = np.arange(round(duration_s * 24_000)) / 24_000
+    file = io.BytesIO()
+    soundfile.write(file, 0.1 * np.sin(2 * np.pi * pitch_hz * times), 24_000, format=kind)
+    return file.getvalue()
+
+
+def write_parquet(path: Path, columns: dict[str, list[Any]], row_group_size: int = 2) -> Path:
+    """Write a table with a column `audio`, if there is one, as datasets.Audio stores it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    audio = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    arrays = {
+        name: pa.array(values, audio if name == "audio" and isinstance(values[0], dict) else None)
+        for name, values in columns.items()
+    }
+    pq.write_table(pa.table(arrays), path, row_group_size=row_group_size)
+    return path
+
+
+def write_tar(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, mode) as file:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime = len(content), 1_700_000_000
+            file.addfile(member, io.BytesIO(content))
+    return path

@@ -172,7 +172,7 @@ def test_only_tables_and_json_are_shown(
 ):
     found = preview(write_source(tmp_path, files, is_zip=is_zip))
     assert (found.layout, len(found.tables), found.undecided) == (layout, num_tables, [])
-    assert found.has_choice == (layout == "common-voice")
+    assert found.has_choice == (layout in ("common-voice", "jsonl"))
 
 
 def test_the_keys_of_json_are_its_columns(tmp_path: Path):

@@ -15,7 +15,9 @@ Engine = Literal["local", "ray"]
 PublishedSet = Literal["training", "speech", "all"]
 
 
-ImportLayout = Literal["auto", "table", "common-voice", "fleurs", "jsonl", "kaldi", "librispeech", "files"]
+ImportLayout = Literal[
+    "auto", "table", "common-voice", "fleurs", "jsonl", "parquet", "kaldi", "librispeech", "files"
+]
 
 
 RAY_ADDRESS = "Address HOST:PORT of a running Ray cluster; without it, Ray starts on this machine."
@@ -44,7 +46,7 @@ class ImportDataset(Command):
         None, title="Manifest", description="JSON Lines file with the fields audio, text and speaker."
     )
     source: list[Path] = Field(
-        [], title="Source", description="Folder, file or zip archive with recordings and texts."
+        [], title="Source", description="Folder, file or archive (zip, tar) with recordings and texts."
     )
     url: list[str] = Field(
         [],
@@ -92,6 +94,15 @@ class ImportDataset(Command):
         description="Path of the published CAM++ weights that voices are told apart with.",
     )
     language: str = Field("am", title="Language", description="Language of recordings whose data name none.")
+    max_hours: float = Field(
+        0.0,
+        ge=0,
+        title="Maximum hours",
+        description="Import recordings in their order up to this many hours of speech; 0 imports all.",
+    )
+    speakers: list[str] = Field(
+        [], title="Only these speakers", description="Import only the recordings of these speakers."
+    )
     min_clip_s: float = Field(
         1.0,
         gt=0,
@@ -136,7 +147,7 @@ class ImportDataset(Command):
         50.0,
         gt=0,
         title="Maximum unpacked size (GB)",
-        description="Maximum size of an unpacked zip archive, in GB.",
+        description="Maximum size of an unpacked archive, in GB.",
     )
     num_workers: int = Field(
         0,

@@ -18,6 +18,7 @@ from typing import ClassVar
 
 import soundfile
 
+from indextts.data.importing.inner_archives import InnerArchives
 from indextts.data.importing.items import AUDIO_SUFFIXES, SNDFILE_SUFFIXES
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
@@ -40,34 +41,63 @@ class AudioFinder:
 
     Args:
         allowed: the allowed folders; empty for the entire machine.
+        archives: those in the source, which are searched if a folder does not have a recording.
     """
 
     USUAL_FOLDERS: ClassVar[tuple[str, ...]] = ("wavs", "wav", "audio", "clips")
 
-    def __init__(self, allowed: Sequence[Path] = ()) -> None:
+    def __init__(self, allowed: Sequence[Path] = (), archives: InnerArchives | None = None) -> None:
         self.allowed = tuple(folder.resolve() for folder in allowed)
+        self.archives = archives
 
     def find(self, named: str, folders: Sequence[Path]) -> Path | Problem:
-        """Return the recording for the name in a row, with or without suffix, or the problem."""
+        """Return the recording for the name in a row, with or without suffix, or the problem.
+
+        Raises:
+            UserError: an archive of the source is corrupt or refused.
+        """
+        path = self._find(named, folders) or self._find(named, self._unpacked(folders))
+        if path is not None:
+            return path if self.may_read(path) else self._outside(named)
+        if not self.may_read(folders[-1] / named):
+            return self._outside(named)
+        return "missing_audio", f"{named}: the recording does not exist; restore it or remove its row"
+
+    def folders_in(self, folder: Path, depth: int) -> list[Path]:
+        """Return a folder of the source and those in it, also from archives."""
+        places = [folder, *self._unpacked([folder])]
+        return [
+            found
+            for place in places
+            for level in range(depth + 1)
+            for found in ([place] if level == 0 else sorted(place.glob("*/" * level)))
+        ]
+
+    def _find(self, named: str, folders: Sequence[Path]) -> Path | None:
         for folder in folders:
             for place in (folder, *(folder / usual for usual in self.USUAL_FOLDERS)):
                 for written in dict.fromkeys((named, named.replace("\\", "/"))):  # Windows paths
                     path = _existing(place / written)
                     if path is not None:
-                        return path if self.may_read(path) else self._outside(named)
-        if not self.may_read(folders[-1] / named):
-            return self._outside(named)
-        return "missing_audio", f"{named}: the recording does not exist; restore it or remove its row"
+                        return path
+        return None
+
+    def _unpacked(self, folders: Sequence[Path]) -> list[Path]:
+        if self.archives is None:
+            return []
+        return [place for folder in folders if (place := self.archives.unpacked(folder)) is not None]
 
     def may_read(self, path: Path) -> bool:
         """Return whether the file, after resolving symlinks, is within the allowed folders."""
         if not self.allowed:
             return True
+        unpacked = self.archives.folder if self.archives is not None else None
+        allowed = (*self.allowed, unpacked) if unpacked is not None else self.allowed
         try:
             real = path.resolve()
         except (OSError, RuntimeError):  # a symlink loop
             return False
-        return any(real.is_relative_to(folder) for folder in self.allowed)
+        return any(real.is_relative_to(folder) for folder in allowed)
 
     @staticmethod
     def _outside(named: str) -> Problem:

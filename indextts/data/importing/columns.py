@@ -24,13 +24,15 @@ from indextts.text.languages import Language, find_language
 ALIASES = {
     "audio": (
         "audio", "audio_path", "audio_filepath", "audio_file", "path", "file", "file_name", "filename", "wav",
-        "wav_path", "clip",
+        "wav_path", "clip", "wav_filename",
     ),
     "text": (
         "text", "sentence", "transcription", "transcript", "raw_transcription", "normalized_text",
-        "normalized_transcription",
+        "normalized_transcription", "raw_text", "normalised_text", "text_normalized", "normalized",
     ),
-    "speaker": ("speaker", "speaker_id", "client_id", "speaker_name", "reader_id", "spk", "voice"),
+    "speaker": (
+        "speaker", "speaker_id", "client_id", "speaker_name", "reader_id", "spk", "voice", "voice_creator_id",
+    ),
     "id": ("id", "utterance_id", "utt_id", "clip_id"),
     "language": ("language", "lang", "locale"),
     "recording": ("recording", "source_file"),
@@ -80,6 +82,14 @@ class Columns:
         more = [f"{len(columns) - _MAX_SHOWN:,} more"] if len(columns) > _MAX_SHOWN else []
         return ", ".join(columns[:_MAX_SHOWN] + more)
 
+    def other_texts(self, header: Sequence[str]) -> list[str]:
+        """Return the columns of a header that are known as texts and not read."""
+        return [
+            field
+            for field, name in zip(header, self.names, strict=True)
+            if not name and COLUMN_OF.get(field.strip().lower()) == "text"
+        ]
+
 
 class UndecidedError(UserError):
     """A column that the import needs is missing, or several are equally likely.
@@ -106,7 +116,12 @@ class NoColumnError(UndecidedError):
 
 
 def decide_columns(
-    rows: Sequence[Sequence[str]], names_audio: Callable[[str], bool], *, language: str, chosen: str = ""
+    rows: Sequence[Sequence[str]],
+    names_audio: Callable[[str], bool],
+    *,
+    language: str,
+    chosen: str = "",
+    has_header: bool = False,
 ) -> Columns:
     """Return the columns of a table.
 
@@ -115,6 +130,7 @@ def decide_columns(
         names_audio: whether a value names a recording that exists.
         language: ISO 639 code of the texts.
         chosen: the columns by hand, as in --columns; "" or AUTO to decide.
+        has_header: the first row certainly has the names of the columns; else its content decides.
 
     Raises:
         NoColumnError: there is no recording or no text, or not the columns of `chosen`.
@@ -130,11 +146,10 @@ def decide_columns(
                 "correct it, or quote the texts that contain the delimiter"
             )
     first = [field.strip().lower() for field in rows[0]]
-    known = [COLUMN_OF.get(field, "") for field in first]
-    has_header = is_known_header(first) or is_header(rows, names_audio, language)
+    has_header = has_header or is_known_header(first) or is_header(rows, names_audio, language)
     if chosen not in ("", AUTO):
         return _chosen_columns(chosen, first, has_header=has_header)
-    names = list(_unique(known)) if has_header else [""] * len(first)
+    names = _known_names(first) if has_header else [""] * len(first)
     body = rows[1:] if has_header else rows
     if not body:
         return Columns(tuple(names), has_header)
@@ -389,9 +404,18 @@ def _has_audio_suffix(value: str) -> bool:
     return any(value.strip().lower().endswith(suffix) for suffix in AUDIO_SUFFIXES)
 
 
-def _unique(named: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns without repeated names; of two texts, the first is the one as written."""
-    return tuple("" if column in named[:number] else column for number, column in enumerate(named))
+def _known_names(header: Sequence[str]) -> list[str]:
+    """Return the columns of a header, each once: the first of its names, and of texts the one as written."""
+    known = [COLUMN_OF.get(field, "") for field in header]
+
+    def rank(number: int) -> tuple[bool, bool, int]:
+        return "normal" in header[number], not header[number].startswith("raw_"), number
+
+    read = {
+        column: min((number for number, other in enumerate(known) if other == column), key=rank)
+        for column in set(known)
+    }
+    return [column if read[column] == number else "" for number, column in enumerate(known)]
 
 
 def _short(value: str) -> str:

@@ -3,6 +3,7 @@
 NAME.wav NAME.txt | NAME.lab           a clip and its text
 NAME.mp3 NAME.srt | NAME.am.vtt ...    a long recording and its subtitles
 NAME.info.json                         metadata of a video from yt-dlp, optional
+wav48/p225/NAME.wav txt/p225/NAME.txt  a clip and its text in parallel folders, as in VCTK
 """
 
 import os
@@ -25,6 +26,13 @@ from indextts.data.importing.text_lines import BadText, read_text
 from indextts.text.languages import Language
 
 _TIMES = re.compile(r"\d+(?:\.\d+)? \d+(?:\.\d+)? \S")  # a label file: start, end and name in each line
+_PARALLEL = frozenset(
+    [
+        *("audio", "clips", "wav", "wavs", "wav48", "wav48_silence_trimmed"),
+        *("lab", "text", "texts", "transcripts", "txt"),
+    ]
+)
+_MICROPHONE = re.compile(r"_mic\d$")  # VCTK has each sentence from two
 
 
 @dataclass
@@ -69,10 +77,30 @@ def _groups(root: Path) -> dict[tuple[Path, str], _SameName]:
         is_tagged = name and (path.parent, path.stem) not in groups and is_language_tag(tag)
         groups[path.parent, name if is_tagged else path.stem].subtitles.append(path)
     if root.is_dir():
+        _join_parallel(groups, root)
         return groups
     return {
         key: files for key, files in groups.items() if root in (*files.audio, *files.texts, *files.subtitles)
     }
+
+
+def _join_parallel(groups: dict[tuple[Path, str], _SameName], root: Path) -> None:
+    """Move texts without a recording to the recording in the parallel folder, such as wav48/ for txt/."""
+
+    def place(folder: Path, stem: str) -> tuple[str, ...]:
+        return (*(part for part in folder.relative_to(root).parts if part.lower() not in _PARALLEL), stem)
+
+    audio, texts = defaultdict(list), defaultdict(list)
+    for key, files in sorted(groups.items()):
+        if files.audio and not files.texts and not files.subtitles:
+            audio[place(key[0], _MICROPHONE.sub("", key[1]))].append(key)
+        elif files.texts and not files.audio and not files.subtitles:
+            texts[place(*key)].append(key)
+    for name, keys in texts.items():
+        if len(keys) == 1 and (found := audio[name]):
+            groups[found[0]].texts = groups.pop(keys[0]).texts
+            for other in found[1:]:
+                groups[found[0]].audio += groups.pop(other).audio
 
 
 def _files(folder: Path, *, deep: bool) -> Iterator[Path]:

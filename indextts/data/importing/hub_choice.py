@@ -32,7 +32,7 @@ ONLY_SUBSET = "default"
 ONLY_SPLIT = "train"
 
 PARQUET_SUFFIX = ".parquet"
-_ARCHIVE_ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz")
+_ARCHIVE_ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _TABLE_SUFFIXES = (".csv", ".tsv", ".list", ".json", ".jsonl", PARQUET_SUFFIX)
 _PLACES = frozenset(["data", "audio", "clips", "wav", "wavs", "transcript", "transcripts"])
 _SAME_SPLITS = {

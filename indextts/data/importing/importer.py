@@ -16,11 +16,11 @@ source that has grown adds its new recordings, and a killed import resumes.
 
 import contextlib
 import logging
+import math
 import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -28,14 +28,17 @@ from typing import cast
 from indextts.commands.data import ImportDataset, ImportLayout
 from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpacked
 from indextts.data.importing.audio_files import AudioFinder
+from indextts.data.importing.choosing import log_left_out, of_speakers, with_unique_key
 from indextts.data.importing.cleaning import Cleaning, summary
 from indextts.data.importing.download import DOWNLOADS_NAME, download
 from indextts.data.importing.hub import download_dataset
+from indextts.data.importing.inner_archives import InnerArchives, inner_archives
 from indextts.data.importing.items import Rejection, SourceRecording, source_name
-from indextts.data.importing.journal import Journal, read_journal
+from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Journal, read_journal
 from indextts.data.importing.layouts import read_source
 from indextts.data.importing.speakers import answered, read_answers, with_speakers, write_answers
-from indextts.data.importing.storing import ASIDE_PREFIX, ProjectStore, Transcoded, recording_stamp, transcode
+from indextts.data.importing.storing import ASIDE_PREFIX, ProjectStore, recording_stamp
+from indextts.data.importing.transcoding import transcoded_items
 from indextts.data.importing.voice_vectors import (
     LoadEncoder,
     add_vectors,
@@ -100,7 +103,9 @@ class _Source:
     name: str  # in the journal
     root: Path  # the folder with its unpacked files
     answers: dict[str, str]
+    archives: InnerArchives | None
     found: list[SourceRecording] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)  # of all recordings, also those left out
     rejections: list[Rejection] = field(default_factory=list)
 
 
@@ -121,7 +126,7 @@ def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_camp
         typed.append(downloads)
     origins: dict[Path, DataSource] = {}
     if command.hub:
-        folder, origin = download_dataset(command)
+        folder, origin = download_dataset(command, 0 if command.speakers else command.max_hours)
         typed.append(folder)
         origins[folder] = origin
     elif command.hub_subset or command.hub_split:
@@ -148,6 +153,10 @@ def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_camp
             sources = [_opened(path, command, stack) for path in typed]
             for source in sources:
                 _read(source, command, journal)
+            if command.speakers:
+                kept = of_speakers({source.path: source.found for source in sources}, command.speakers)
+                for source in sources:
+                    source.found = kept[source.path]
             return _import(sources, command, journal, load_encoder)
     except OSError as error:
         place = error.filename or command.output_dir
@@ -187,10 +196,14 @@ def _record_origins(origins: Mapping[Path, DataSource], output_dir: Path) -> Non
 
 def _remove_leftovers(folder: Path) -> None:
     """Remove unfinished files of a killed import."""
-    for aside in (folder / "audio").glob(f"{ASIDE_PREFIX}*"):
-        aside.unlink()
+    _remove_asides(folder / AUDIO_FOLDER_NAME)
     for unfinished in folder.glob(f"{UNPACKED_PREFIX}*"):
         shutil.rmtree(unfinished)
+
+
+def _remove_asides(folder: Path) -> None:
+    for aside in folder.glob(f"{ASIDE_PREFIX}*"):
+        aside.unlink()
 
 
 def _opened(path: Path, command: ImportDataset, stack: contextlib.ExitStack) -> _Source:
@@ -200,13 +213,16 @@ def _opened(path: Path, command: ImportDataset, stack: contextlib.ExitStack) -> 
         answers["layout"] = "jsonl"
     if answers["speaker_from"] == "voices":
         require_encoder(command.voice_encoder)
-    root = path
+    root, archives = path, None
+    max_bytes = int(command.max_unpacked_gb * 1e9)
     if is_archive(path):
         if command.link:
             raise UserError(f"{path}: an archive cannot be linked; unpack it, or import without --link")
-        max_bytes = int(command.max_unpacked_gb * 1e9)
         root = stack.enter_context(unpacked(path, command.output_dir, max_bytes))
-    return _Source(path, name, root.resolve(), answers)
+    root = root.resolve()
+    if path.is_dir():
+        archives = stack.enter_context(inner_archives(root, command.output_dir, max_bytes))
+    return _Source(path, name, root, answers, archives)
 
 
 def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
@@ -216,33 +232,34 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     seen: dict[str, SourceRecording] = {}
     layout = cast(ImportLayout, source.answers["layout"])
     language, columns = find_language(command.language).code, source.answers["columns"]
-    for item in read_source(source.root, layout, AudioFinder(allowed), source.path, language, columns):
+    finder = AudioFinder(allowed, source.archives)
+    for read in read_source(source.root, layout, finder, source.path, language, columns):
+        item = read if isinstance(read, Rejection) else with_unique_key(read, seen, source.root)
         if isinstance(item, Rejection):
             source.rejections.append(item)
-        elif item.key in seen:
-            first = seen[item.key].where
-            line = "" if first.line is None else f":{first.line}"
-            reason = f"{first.file.name}{line} already has {item.key}; give each row a unique id"
-            source.rejections.append(Rejection(item.where, "duplicate", reason))
         else:
             seen[item.key] = item
             found.append(replace(item, language=standard_code(item.language or "") or language))
     audio = journal.audio.resolve()
-    for item in found:
-        if item.audio.resolve().is_relative_to(audio):
-            raise UserError(f"{item.audio} is already in --output-dir; choose another folder")
+    for path in {item.audio for item in found}:
+        if path.resolve().is_relative_to(audio):
+            raise UserError(f"{path} is already in --output-dir; choose another folder")
     source.found, nameless = with_speakers(found, source.path, source.root, source.answers)
     source.rejections += nameless
+    source.keys = [item.key for item in source.found]
+    languages = Counter(str(item.language) for item in source.found)
+    if len(languages) > 1:
+        logger.warning("%s: recordings in several languages: %s", source.path, counts_by_code(languages))
 
 
 def _import(
     sources: Sequence[_Source], command: ImportDataset, journal: Journal, load_encoder: LoadEncoder
 ) -> ImportResult:
     store, record = ProjectStore(journal), read_record(command.output_dir)
+    missing_s = command.max_hours * 3600 or math.inf
     for source in sources:
-        for found, transcoded in _import_items(source, command, journal, store):
-            source.rejections += store.add(source.name, source.root, found, transcoded)
-        store.finish(source.name, [found.key for found in source.found], prune=command.prune)
+        missing_s -= _import_source(source, command, store, missing_s)
+        store.finish(source.name, source.keys, prune=command.prune)
         _log_outcomes(source, command, store)
     if any(source.answers["speaker_from"] == "voices" for source in sources):
         add_vectors(journal, command.voice_encoder, load_encoder, command.num_workers)
@@ -288,23 +305,27 @@ def _import(
     )
 
 
-def _import_items(
-    source: _Source, command: ImportDataset, journal: Journal, store: ProjectStore
-) -> Iterator[tuple[SourceRecording, Transcoded | None]]:
-    """Yield the recordings of a source in order with their transcoded files; None for an unchanged one."""
-    progress = Progress(f"Importing {source.path.name}", len(source.found))
-    with ThreadPoolExecutor(command.num_workers or os.cpu_count()) as pool:
-        futures = []
-        for number, found in enumerate(source.found):
-            is_same = store.is_current(source.name, found, recording_stamp(found, command))
-            futures.append(None if is_same else pool.submit(transcode, found, command, journal.audio, number))
-        try:
-            for found, future in zip(source.found, futures, strict=True):
-                yield found, None if future is None else future.result()
-                progress.advance()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+def _import_source(source: _Source, command: ImportDataset, store: ProjectStore, max_s: float) -> float:
+    """Import the recordings of a source in order until they have `max_s` seconds; return their seconds."""
+
+    def is_current(found: SourceRecording) -> bool:
+        return store.is_current(source.name, found, recording_stamp(found, command))
+
+    total_s, num_read, num_found = 0.0, 0, len(source.found)
+    progress = Progress(f"Importing {source.path.name}", num_found)
+    folder = store.journal.audio
+    with contextlib.closing(transcoded_items(source.found, is_current, command, folder)) as items:
+        while total_s < max_s and num_read < num_found:
+            found, transcoded = next(items)
+            source.rejections += store.add(source.name, source.root, found, transcoded)
+            total_s += store.duration_s(source.name, found.key)
+            num_read += 1
+            progress.advance()
+    if num_read < num_found:
+        _remove_asides(folder)
+        source.found = source.found[:num_read]
+        log_left_out(source.path, num_found - num_read, f"--max-hours {command.max_hours:g}")
+    return total_s
 
 
 def _log_outcomes(source: _Source, command: ImportDataset, store: ProjectStore) -> None:
@@ -336,8 +357,16 @@ def _without_voice(source: _Source, journal: Journal) -> Iterator[Rejection]:
 
 def _rejected_now(sources: Sequence[_Source], store: ProjectStore) -> Iterator[dict[str, object]]:
     for source in sources:
-        yield from (rejection.record(source.name, source.root) for rejection in source.rejections)
+        yield from (_located(rejection, source) for rejection in source.rejections)
         yield from ({"source": source.name, **record} for record in store.rejected_of(source.name))
+
+
+def _located(rejection: Rejection, source: _Source) -> dict[str, object]:
+    """Return the record of a rejection, with the place of an unpacked file in the source."""
+    if source.archives is not None:
+        file = source.archives.original(rejection.where.file)
+        rejection = replace(rejection, where=replace(rejection.where, file=file))
+    return rejection.record(source.name, source.root)
 
 
 def _write_rejected(sources: Sequence[_Source], store: ProjectStore, output_dir: Path) -> None:

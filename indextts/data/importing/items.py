@@ -6,6 +6,7 @@ Each line of rejected.jsonl is a rejection:
 
 `line` is absent if the rejection concerns the entire file. The codes:
 
+    broken_file      a parquet file that is corrupt or incomplete
     broken_row       an invalid line of a table or of JSON
     line_too_long    longer than any sentence
     encoding         bytes that are neither UTF-8 nor UTF-16
@@ -62,12 +63,21 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
+class Embedded:
+    """Audio bytes in a row, from 0, of a parquet file."""
+
+    column: str
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
 class SourceRecording:
     """Recording of a source: a clip or a span of one with its text, or a long recording with subtitles.
 
     Args:
         key: the unique and stable name within the source.
         id: the preferred id in the project.
+        audio: the recording, or the parquet file that contains it.
         text: empty for a recording with subtitles.
         span: start and end of the clip in `audio`, in seconds; None for the entire recording.
         speaker: the speaker in the data; None if unknown.
@@ -84,11 +94,13 @@ class SourceRecording:
     language: str | None = None
     recording: str | None = None
     span: tuple[float, float] | None = None
+    embedded: Embedded | None = None
 
 
 # Lower case only: on some file systems A.wav and a.wav are the same file.
 _SAFE_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,99}")
 _SAFE_SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
+_SHARDS = re.compile(r"-of-\d+$")  # train-00000-of-00003.parquet
 _DIGEST_CHARS = 8
 
 
@@ -109,6 +121,11 @@ def safe_suffix(suffix: str) -> str:
 def distinct(id: str, sha256: str) -> str:
     """Return a unique id for a recording whose preferred id belongs to another recording."""
     return f"{id}-{sha256[:_DIGEST_CHARS]}"
+
+
+def without_shards(table: Path) -> Path:
+    """Return the path of a table without suffix and number of shards, which changes when the data grow."""
+    return table.with_name(_SHARDS.sub("", table.stem))
 
 
 def cut_id(recording: str, start_s: float) -> str:
@@ -149,9 +166,12 @@ FFMPEG_SUFFIXES = frozenset(
 AUDIO_SUFFIXES = SNDFILE_SUFFIXES | FFMPEG_SUFFIXES
 SUBTITLE_SUFFIXES = (".srt", ".vtt", ".webvtt")
 TEXT_SUFFIXES = frozenset([".txt", ".lab", ".csv", ".tsv", ".list", ".json", ".jsonl", *SUBTITLE_SUFFIXES])
+PARQUET_SUFFIX = ".parquet"
 KALDI_NAMES = ("wav.scp", "text", "utt2spk", "segments")
 
 
 def may_be_read(name: Path) -> bool:
     """Return whether the import reads files of this name."""
-    return name.suffix.lower() in AUDIO_SUFFIXES | TEXT_SUFFIXES or name.name in KALDI_NAMES
+    return (
+        name.suffix.lower() in AUDIO_SUFFIXES | TEXT_SUFFIXES | {PARQUET_SUFFIX} or name.name in KALDI_NAMES
+    )

@@ -1,13 +1,15 @@
-"""Read folders as Kaldi and LibriSpeech lay them out. Each line is a key, spaces and a value.
+"""Read folders in the layouts of Kaldi and LibriSpeech. Each line is a key, spaces and a value.
 
     Kaldi        wav.scp     RECORDING PATH         a command with one recording in it counts as its path
                  text        UTTERANCE WORDS
                  utt2spk     UTTERANCE SPEAKER
                  segments    UTTERANCE RECORDING START_S END_S, optional
     LibriSpeech  SPEAKER/CHAPTER/SPEAKER-CHAPTER.trans.txt with UTTERANCE WORDS, beside UTTERANCE.flac
+                 train/transcripts.txt with SPEAKER_BOOK_NUMBER WORDS, and audio/SPEAKER/BOOK/ beside it,
+                 as in Multilingual LibriSpeech
 
-Commands in wav.scp are never run. Formats: https://kaldi-asr.org/doc/data_prep.html and
-https://www.openslr.org/12.
+Commands in wav.scp are never run. Formats: https://kaldi-asr.org/doc/data_prep.html,
+https://www.openslr.org/12 and https://www.openslr.org/94.
 """
 
 import math
@@ -20,6 +22,7 @@ from indextts.data.importing.text_lines import BadText, text_lines
 from indextts.errors import UserError
 
 TRANSCRIPTS = "*.trans.txt"
+MULTILINGUAL_TRANSCRIPTS = "transcripts.txt"
 
 Item = SourceRecording | Rejection
 Line = tuple[Location, str, str]  # where, key and value
@@ -32,7 +35,11 @@ def is_kaldi(folder: Path) -> bool:
 
 def is_librispeech(folder: Path) -> bool:
     """Return whether a folder has transcripts of LibriSpeech."""
-    return any(folder.glob(TRANSCRIPTS))
+    return any(folder.glob(TRANSCRIPTS)) or _is_multilingual(folder / MULTILINGUAL_TRANSCRIPTS)
+
+
+def _is_multilingual(transcript: Path) -> bool:
+    return transcript.is_file() and (transcript.parent / "audio").is_dir()
 
 
 def read_kaldi(folder: Path, finder: AudioFinder) -> Iterator[Item]:
@@ -87,14 +94,20 @@ def read_librispeech(root: Path, finder: AudioFinder) -> Iterator[Item]:
     Raises:
         OSError: a file cannot be read.
     """
-    for transcript in sorted(root.rglob(TRANSCRIPTS)):
-        speaker, _, chapter = transcript.name.partition(".")[0].partition("-")
+    multilingual = [path for path in root.rglob(MULTILINGUAL_TRANSCRIPTS) if _is_multilingual(path)]
+    for transcript in [*sorted(root.rglob(TRANSCRIPTS)), *sorted(multilingual)]:
         for line in _lines(transcript):
             if isinstance(line, Rejection):
                 yield line
                 continue
             where, key, text = line
-            audio = finder.find(key, [transcript.parent])
+            if transcript.name == MULTILINGUAL_TRANSCRIPTS:
+                speaker, chapter = [*key.split("_"), ""][:2]
+                folder = transcript.parent / "audio" / speaker / chapter
+            else:
+                speaker, _, chapter = transcript.name.partition(".")[0].partition("-")
+                folder = transcript.parent
+            audio = finder.find(key, [folder])
             if isinstance(audio, tuple):
                 yield Rejection(where, *audio)
             elif not text:

@@ -1,21 +1,25 @@
 """Layouts of data sets, detected from the files in a folder.
 
-    table         metadata.csv, or another .csv, .tsv or .list, with columns as columns.py decides; recordings
-                  beside it or in wavs/, wav/, audio/ or clips/
-    common-voice  validated.tsv (or train.tsv, dev.tsv, test.tsv) and clips/; client_id is the speaker
+    table         metadata.csv, or another .csv, .tsv or .list, with columns as columns.py decides, or .txt
+                  with names of recordings; recordings beside it or in wavs/, wav/, audio/ or clips/
+    common-voice  validated.tsv (or train.tsv, dev.tsv, test.tsv) and clips/; client_id is the speaker. Or
+                  transcript/am/train.tsv and audio/am/train/, as the hub has them
     fleurs        train.tsv, dev.tsv, test.tsv without a header, audio in audio/train/ and so on
+    parquet       files of the Hugging Face hub; a column contains the recordings, or names them
     jsonl         JSON lines or a JSON array; objects with audio, text and optionally speaker, id, language,
                   recording
     kaldi         wav.scp, text, utt2spk and optionally segments
-    librispeech   SPEAKER-CHAPTER.trans.txt with the texts of the recordings beside it
+    librispeech   SPEAKER-CHAPTER.trans.txt with the texts of the recordings beside it; or transcripts.txt
+                  with those in audio/, as in Multilingual LibriSpeech
     files         NAME.wav with NAME.txt, and NAME.mp3 with subtitles NAME.srt, NAME.am.vtt
 
 `auto` takes the first matching layout. It descends into a folder that is alone in its parent, and searches
-subfolders if the folder itself has no layout. The fallback is `files`.
+subfolders if the folder itself has no layout, or only tables of other facts. The fallback is `files`.
 """
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,23 +27,32 @@ from itertools import chain
 from pathlib import Path
 
 from indextts.commands.data import ImportLayout
-from indextts.data.importing.audio_files import AudioFinder
+from indextts.data.importing.audio_files import AudioFinder, Problem
 from indextts.data.importing.columns import ALIASES, AUTO, Columns, NoColumnError, decide_columns
 from indextts.data.importing.file_pairs import read_files
-from indextts.data.importing.items import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES, Rejection, SourceRecording
+from indextts.data.importing.items import (
+    AUDIO_SUFFIXES,
+    PARQUET_SUFFIX,
+    SUBTITLE_SUFFIXES,
+    Rejection,
+    SourceRecording,
+)
 from indextts.data.importing.kaldi import is_kaldi, is_librispeech, read_kaldi, read_librispeech
-from indextts.data.importing.tables import Row, header, is_manifest, json_rows, table_rows
+from indextts.data.importing.parquet import ParquetRows, parquet_files
+from indextts.data.importing.tables import Decide, Row, header, is_manifest, json_rows, table_rows
 from indextts.errors import UserError
 from indextts.text.languages import find_language
 
 logger = logging.getLogger(__name__)
 
 FLEURS_COLUMNS = ("", "audio", "text", "", "", "", "")  # number, file, text as written, normalised, ...
-WITH_COLUMNS: tuple[ImportLayout, ...] = ("table", "common-voice")
+WITH_COLUMNS: tuple[ImportLayout, ...] = ("table", "common-voice", "jsonl", "parquet")
 _SPLITS = ("train", "dev", "test")
 _TABLE_NAMES = ("metadata.csv", "metadata.tsv", "metadata.txt", "metadata.list")
 _MANIFEST_NAMES = ("manifest.jsonl", "metadata.jsonl")
 _MAX_DEPTH = 4
+_MAX_FILELISTS = 20
+_AUDIO_SUFFIXES = tuple(AUDIO_SUFFIXES)
 _SPEAKER_DIGITS = 16  # of Common Voice's 128, enough to be unique
 
 Item = SourceRecording | Rejection
@@ -50,20 +63,39 @@ class _Reader:
     """Reader of the tables of a layout.
 
     Args:
+        root: the folder of the source.
         columns: their columns by hand, as in --columns; "" to decide.
     """
 
+    root: Path
     finder: AudioFinder
     language: str
     columns: str
 
-    def decider(self, folder: Path) -> Callable[[Sequence[Sequence[str]]], Columns]:
+    def decider(self, folder: Path, *, has_header: bool = False) -> Decide:
         """Return a function that decides the columns of a table with recordings below a folder."""
 
         def names_audio(value: str) -> bool:
-            return isinstance(self.finder.find(value, [folder]), Path)
+            return self.is_file(value, folder)
 
-        return partial(decide_columns, names_audio=names_audio, language=self.language, chosen=self.columns)
+        return partial(
+            decide_columns,
+            names_audio=names_audio,
+            language=self.language,
+            chosen=self.columns,
+            has_header=has_header,
+        )
+
+    def find(self, named: str, folder: Path, inner: Sequence[Path] = ()) -> Path | Problem:
+        """Return the recording for the name in a row of a table in `folder`, or the problem.
+
+        A list in a folder of its own may name recordings from the folder above.
+        """
+        above = [folder.parent] if folder != self.root and re.search(r"[/\\]", named) else []
+        return self.finder.find(named, [*inner, folder, *above])
+
+    def is_file(self, value: str, folder: Path) -> bool:
+        return isinstance(self.find(value, folder), Path)
 
 
 def read_source(
@@ -80,31 +112,31 @@ def read_source(
         UserError: there are no recordings in that layout, or the columns of a table cannot be decided.
         OSError: a file cannot be read.
     """
-    if layout == "auto":
-        layout, places = _detect(root)
-        logger.info("%s: layout %s", typed, layout)
-    else:
-        places = [_only_folder(root)]
-    if columns not in ("", AUTO) and layout not in WITH_COLUMNS:
-        raise UserError(f"{typed}: --columns is for tables, and the layout is {layout}; pass --layout table")
-    reader = _Reader(finder, language, columns)
+    reader = _Reader(root if root.is_dir() else root.parent, finder, language, columns)
     try:
-        items = list(chain.from_iterable(_read(layout, place, reader) for place in places))
+        if layout != "auto":
+            items = _items(layout, [_only_folder(root)], reader)
+        else:
+            layout, items = _detected_items(root, typed, reader)
     except UserError as error:
         raise UserError(f"{typed}: {error}") from None
     if not items:
-        raise UserError(f"{typed}: no recordings in the layout {layout}; see docs/data.md for the layouts")
+        raise UserError(
+            f"{typed}: no recordings in the layout {layout}; pass the folder or file that has the "
+            "texts as --source, or --layout; docs/data.md lists the layouts"
+        )
     return items
 
 
-def find_tables(root: Path, layout: ImportLayout) -> tuple[ImportLayout, list[Path]]:
-    """Return the layout of a folder or file, and its tables or JSON manifests in the order of the import.
+def find_tables(root: Path, layout: ImportLayout) -> Iterator[tuple[ImportLayout, list[Path]]]:
+    """Yield each layout of a folder or file, and its tables or JSON manifests in the order of the import.
 
     Raises:
         OSError: a folder or file cannot be read.
     """
-    layout, places = _detect(root) if layout == "auto" else (layout, [_only_folder(root)])
-    return layout, list(chain.from_iterable(_tables_of_place(layout, place) for place in places))
+    found = _detect(root) if layout == "auto" else iter([(layout, [_only_folder(root)])])
+    for detected, places in found:
+        yield detected, list(chain.from_iterable(_tables_of_place(detected, place) for place in places))
 
 
 def _tables_of_place(layout: ImportLayout, place: Path) -> list[Path]:
@@ -117,27 +149,56 @@ def _tables_of_place(layout: ImportLayout, place: Path) -> list[Path]:
     return _tables(place) if layout == "table" else _manifests(place)
 
 
-def _detect(root: Path) -> tuple[ImportLayout, list[Path]]:
-    """Return the layout, and the folders or the file with that layout."""
+def _detected_items(root: Path, typed: Path, reader: _Reader) -> tuple[ImportLayout, list[Item]]:
+    """Return the layout and the items of the first places that have recordings and texts."""
+    places = _detect(root)
+    layout, folders = next(places)
+    while True:
+        logger.info("%s: layout %s", typed, layout)
+        try:
+            return layout, _items(layout, folders, reader)
+        except NoColumnError as error:
+            layout, folders = next(places, ("auto", []))
+            if layout in ("auto", "files"):
+                raise
+            logger.warning("%s: not read: %s", typed, error)
+
+
+def _items(layout: ImportLayout, places: Sequence[Path], reader: _Reader) -> list[Item]:
+    if reader.columns not in ("", AUTO) and layout not in WITH_COLUMNS:
+        raise UserError(f"--columns is for tables, and the layout is {layout}; pass --layout table")
+    if layout == "parquet":
+        return list(_read_parquet(places, reader))
+    return list(chain.from_iterable(_read(layout, place, reader) for place in places))
+
+
+def _detect(root: Path) -> Iterator[tuple[ImportLayout, list[Path]]]:
+    """Yield each layout, and the folders or the file with that layout, from the top of a source down."""
     if root.is_file():
-        return _layout_of_file(root), [root]
+        yield _layout_of_file(root), [root]
+        return
     root = _only_folder(root)
-    layout = _layout_of_folder(root)
-    if layout:
-        return layout, [root]
-    for depth in range(1, _MAX_DEPTH):
-        inside = [folder for folder in sorted(root.glob("*/" * depth)) if not _is_hidden(folder, root)]
+    for depth in range(_MAX_DEPTH):
+        inside = sorted(root.glob("*/" * depth)) if depth else [root]
+        inside = [folder for folder in inside if not _is_hidden(folder, root)]
         detected = [(found, folder) for folder in inside if (found := _layout_of_folder(folder))]
         if detected:
             first = detected[0][0]
-            return first, [folder for found, folder in detected if found == first]
-    return "files", [root]
+            others = [(found, folder) for found, folder in detected if found != first]
+            for found, folder in others:
+                logger.warning(
+                    "not read: %s has another layout, %s; import it as its own source", folder, found
+                )
+            yield first, [folder for found, folder in detected if found == first]
+    yield "files", [root]
 
 
 def _layout_of_file(path: Path) -> ImportLayout:
     suffix = path.suffix.lower()
     if suffix in (".jsonl", ".json"):
         return "jsonl"
+    if suffix == PARQUET_SUFFIX:
+        return "parquet"
     return "files" if suffix in AUDIO_SUFFIXES.union(SUBTITLE_SUFFIXES) else "table"
 
 
@@ -153,7 +214,9 @@ def _layout_of_folder(folder: Path) -> ImportLayout | None:
         return "librispeech"
     if _tables(folder):
         return "table"
-    return "jsonl" if _manifests(folder) else None
+    if _manifests(folder):
+        return "jsonl"
+    return "parquet" if parquet_files(folder) else None
 
 
 def _is_row_of_fleurs(fields: Sequence[str]) -> bool:
@@ -163,7 +226,19 @@ def _is_row_of_fleurs(fields: Sequence[str]) -> bool:
 
 def _tables(folder: Path) -> list[Path]:
     named = [folder / name for name in _TABLE_NAMES if (folder / name).is_file()]
-    return named[:1] or _with_suffix(folder, ".csv", ".tsv", ".list")
+    return named[:1] or _with_suffix(folder, ".csv", ".tsv", ".list") or _filelists(folder)
+
+
+def _filelists(folder: Path) -> list[Path]:
+    """Return the .txt files of a folder that begin with the name of a recording and a text, as for VITS."""
+    texts = _with_suffix(folder, ".txt")
+    if len(texts) > _MAX_FILELISTS:  # the texts of single recordings
+        return []
+    return [
+        path
+        for path in texts
+        if len(fields := header(path)) > 1 and any(field.endswith(_AUDIO_SUFFIXES) for field in fields)
+    ]
 
 
 def _manifests(folder: Path) -> list[Path]:
@@ -205,18 +280,33 @@ def _read(layout: ImportLayout, place: Path, reader: _Reader) -> Iterable[Item]:
     if layout == "common-voice":
         return _read_common_voice(place, reader)
     if layout == "fleurs":
-        return _read_fleurs(place, reader.finder)
+        return _read_fleurs(place, reader)
     if layout == "kaldi":
         return read_kaldi(place, reader.finder)
     if layout == "librispeech":
         return read_librispeech(place, reader.finder)
     files = _tables_of_place(layout, place)
     if layout == "table":
-        return _read_tables(files, reader)
-    return chain.from_iterable(_clips(json_rows(path), path.parent, reader.finder) for path in files)
+        return _without_other_facts(files, lambda path: _read_table(path, reader))
+
+    def read_json(path: Path) -> Iterator[Item]:
+        decide = reader.decider(path.parent, has_header=True)
+        return _clips(json_rows(path, decide), path.parent, reader)
+
+    return _without_other_facts(files, read_json)
 
 
-def _read_tables(paths: Sequence[Path], reader: _Reader) -> Iterator[Item]:
+def _read_parquet(places: Sequence[Path], reader: _Reader) -> Iterator[Item]:
+    rows = ParquetRows(
+        partial(reader.decider, has_header=True),
+        reader.is_file,
+        is_chosen=reader.columns not in ("", AUTO),
+    )
+    files = [file for place in places for file in (parquet_files(place) if place.is_dir() else [place])]
+    return _without_other_facts(files, lambda path: _clips(rows.rows(path), path.parent, reader))
+
+
+def _without_other_facts(paths: Sequence[Path], read: Callable[[Path], Iterator[Item]]) -> Iterator[Item]:
     """Yield the clips of tables, without tables of other facts, such as a list of speakers.
 
     Raises:
@@ -225,7 +315,7 @@ def _read_tables(paths: Sequence[Path], reader: _Reader) -> Iterator[Item]:
     others = []
     for path in paths:
         try:
-            yield from _read_table(path, reader)
+            yield from read(path)
         except NoColumnError as error:
             others.append(error)
     if others and len(others) == len(paths):
@@ -234,14 +324,20 @@ def _read_tables(paths: Sequence[Path], reader: _Reader) -> Iterator[Item]:
         logger.warning("not read: %s", other)
 
 
-def _read_table(path: Path, reader: _Reader, speaker_chars: int | None = None) -> Iterator[Item]:
+def _read_table(
+    path: Path, reader: _Reader, inner: Sequence[Path] = (), speaker_chars: int | None = None
+) -> Iterator[Item]:
     rows = table_rows(path, reader.decider(path.parent))
-    yield from _clips(rows, path.parent, reader.finder, speaker_chars=speaker_chars)
+    yield from _clips(rows, path.parent, reader, inner, speaker_chars=speaker_chars)
 
 
 def _read_common_voice(folder: Path, reader: _Reader) -> Iterator[Item]:
+    inner = []
+    if folder.parent.name == "transcript":
+        inner = reader.finder.folders_in(folder.parent.parent / "audio" / folder.name, depth=2)
     for table in _common_voice_tables(folder):
-        yield from _read_table(table, reader, _SPEAKER_DIGITS)
+        inner.sort(key=lambda place: table.stem not in place.parts)  # those of the split first
+        yield from _read_table(table, reader, inner, _SPEAKER_DIGITS)
 
 
 def _common_voice_tables(folder: Path) -> list[Path]:
@@ -252,30 +348,28 @@ def _common_voice_tables(folder: Path) -> list[Path]:
     return [table for table in tables if table.is_file()]
 
 
-def _read_fleurs(folder: Path, finder: AudioFinder) -> Iterator[Item]:
+def _read_fleurs(folder: Path, reader: _Reader) -> Iterator[Item]:
     for split in _SPLITS:
         table = folder / f"{split}.tsv"
         if table.is_file():
             inner = [folder / "audio" / split, folder / split]
             rows = table_rows(table, lambda _rows: Columns(FLEURS_COLUMNS, has_header=False))
-            yield from _clips(rows, folder, finder, inner)
+            yield from _clips(rows, folder, reader, inner)
 
 
 def _clips(
     rows: Iterable[Row | Rejection],
     folder: Path,
-    finder: AudioFinder,
+    reader: _Reader,
     inner: Sequence[Path] = (),
     speaker_chars: int | None = None,
 ) -> Iterator[Item]:
     """Yield the clips of table rows, with recordings below `folder`."""
     for row in rows:
-        yield row if isinstance(row, Rejection) else _clip(row, folder, finder, inner, speaker_chars)
+        yield row if isinstance(row, Rejection) else _clip(row, folder, reader, inner, speaker_chars)
 
 
-def _clip(
-    row: Row, folder: Path, finder: AudioFinder, inner: Sequence[Path], speaker_chars: int | None
-) -> Item:
+def _clip(row: Row, folder: Path, reader: _Reader, inner: Sequence[Path], speaker_chars: int | None) -> Item:
     values = row.values
     named = values.get("audio") or values.get("id")
     if not named:
@@ -283,12 +377,12 @@ def _clip(
         return Rejection(row.where, "no_audio_named", f"no recording in the row; fill in {columns}, ...")
     if "text" not in values:
         return Rejection(row.where, "empty_text", "the text is empty; fill it in or remove the row")
-    audio = finder.find(named, [*inner, folder])
+    audio = row.where.file if row.embedded else reader.find(named, folder, inner)
     if isinstance(audio, tuple):
         return Rejection(row.where, *audio)
     speaker = values.get("speaker")
     return SourceRecording(
-        key=values.get("id") or named,
+        key=row.key or values.get("id") or named,
         id=values.get("id") or _id_of(named.replace("\\", "/")),
         audio=audio,
         where=row.where,
@@ -296,6 +390,7 @@ def _clip(
         speaker=speaker[:speaker_chars] if speaker else None,
         language=values.get("language"),
         recording=values.get("recording"),
+        embedded=row.embedded,
     )
 
 

@@ -43,7 +43,8 @@ class OutputFile:
 
 def link_target(found: SourceRecording, command: ImportDataset) -> Path | None:
     """Return the file that a clip may link to; None for a recording that has to be written to the project."""
-    if not command.link or found.subtitles is not None or found.span is not None:
+    is_part = found.subtitles is not None or found.span is not None or found.embedded is not None
+    if not command.link or is_part:
         return None
     path = found.audio.resolve()  # a symlink could later lead outside of the allowed folders
     try:

@@ -61,6 +61,8 @@ def recording_stamp(found: SourceRecording, command: ImportDataset) -> tuple[obj
         stamps.append(("clean", CLEANING_VERSION, command.trim, command.loudness))
     if found.span is not None:
         stamps.append(found.span)
+    if found.embedded is not None:
+        stamps.append((found.embedded.column, found.embedded.row))
     if (link := link_target(found, command)) is not None:
         stamps.append(("link", str(link)))
     return tuple(stamps)
@@ -113,8 +115,8 @@ def transcode(found: SourceRecording, command: ImportDataset, folder: Path, numb
 def _transcode_clip(
     found: SourceRecording, readable: Path, decoded: Path, sha256: str, aside: Path
 ) -> Transcoded:
-    if readable == decoded:
-        return Transcoded(sha256, [OutputFile(decoded, ".flac", audio_duration_s(decoded))], [])
+    if readable.parent == aside.parent:  # decoded, or written there from a parquet file
+        return Transcoded(sha256, [OutputFile(readable, readable.suffix, audio_duration_s(readable))], [])
     copy = aside.with_name(aside.name + safe_suffix(readable.suffix))
     sha256 = _copy(readable, copy)
     try:
@@ -241,6 +243,11 @@ class ProjectStore:
         self.journal.add(entry)
         self._own(name, entry)
         return []
+
+    def duration_s(self, source: str, key: str) -> float:
+        """Return the seconds of a recording's clips in the project."""
+        entry = self.journal.entries.get((source, key))
+        return sum(clip.duration for clip in entry.clips) if entry is not None else 0.0
 
     def finish(self, source: str, keys: Sequence[str], *, prune: bool) -> None:
         """Sort the entries of a source by `keys`; with `prune`, remove those of missing recordings."""
@@ -385,6 +392,8 @@ def _original(source: str, root: Path, found: SourceRecording, output_dir: Path)
         name = f"{source}/{found.audio.relative_to(root)}"
     else:  # a temporary file made from a row
         name = f"{source}/{found.key}"
+    if found.embedded is not None:
+        name = f"{name}/row {found.embedded.row + 1}"
     return os.fsencode(name).decode(errors="replace")
 
 

@@ -29,7 +29,7 @@ from indextts.data.importing.columns import (
 )
 from indextts.data.importing.items import AUDIO_SUFFIXES, KALDI_NAMES
 from indextts.data.importing.layouts import WITH_COLUMNS, find_tables
-from indextts.data.importing.tables import first_record, record_columns, shown_values, table_head
+from indextts.data.importing.tables import record_rows, table_head
 from indextts.errors import UserError
 
 MAX_TABLES = 20  # of a source
@@ -142,20 +142,27 @@ def preview_source(
         if is_archive(source):
             root, members = stack.enter_context(unpacked_heads(source, _rank))
             files_in = _files_of(members)
-        layout, paths = find_tables(root, layout)
         recordings = _Recordings(files_in)
-        folder = root if root.is_dir() else root.parent
-        tables = []
-        for path in paths[:MAX_TABLES]:
-            name = str(path.relative_to(folder))
-            if layout == "jsonl":
-                table = _preview_records(path, name)
-            else:
+
+        def preview(detected: ImportLayout, paths: Sequence[Path]) -> SourcePreview:
+            tables = []
+            for path in paths[:MAX_TABLES]:
                 names_audio = partial(recordings.has, folder=path.parent)
-                decide = partial(decide_columns, names_audio=names_audio, language=language)
-                table = _preview_table(path, name, decide, chosen=columns)
-            tables += [table] if table is not None else []
-        return SourcePreview(layout, _merged(tables), max(0, len(paths) - MAX_TABLES))
+                decide = partial(
+                    decide_columns, names_audio=names_audio, language=language, has_header=detected == "jsonl"
+                )
+                rows = record_rows(path) if detected == "jsonl" else table_head(path)[1]
+                name = str(path.relative_to(root if root.is_dir() else root.parent))
+                table = _preview_table(rows, name, decide, chosen=columns)
+                tables += [table] if table is not None else []
+            return SourcePreview(detected, _merged(tables), max(0, len(paths) - MAX_TABLES))
+
+        previews = (preview(*found) for found in find_tables(root, layout))
+        first = next(previews)
+        if not first.tables or any(not table.is_other for table in first.tables):
+            return first
+        # tables of other facts, such as a list of speakers above the splits
+        return next((other for other in previews if any(not table.is_other for table in other.tables)), first)
 
 
 def _rank(name: Path) -> int | None:
@@ -167,14 +174,13 @@ def _rank(name: Path) -> int | None:
 
 
 def _preview_table(
-    path: Path, name: str, decide: Callable[..., Columns], *, chosen: str
+    rows: list[list[str]], name: str, decide: Callable[..., Columns], *, chosen: str
 ) -> TablePreview | None:
-    """Return the preview of a table with a delimiter; None if it has a single column or too many.
+    """Return the preview of a table; None if it has a single column or too many.
 
     Args:
         decide: decides the columns of rows by `chosen`, as in --columns.
     """
-    _, rows = table_head(path)
     if not rows or len(rows[-1]) > MAX_COLUMNS:
         return None
     is_chosen = chosen not in ("", AUTO)
@@ -190,7 +196,7 @@ def _preview_table(
         elif not is_chosen:
             return TablePreview((name,), problem=str(error))
         else:  # the choice is invalid, so the columns without it
-            decided = _preview_table(path, name, decide, chosen="")
+            decided = _preview_table(rows, name, decide, chosen="")
             return decided and replace(decided, is_other=is_other, problem=str(error))
     body = [row for row in rows[columns.has_header :] if len(row) == len(columns.names)]
     header = [field.strip() for field in rows[0]] if columns.has_header else [""] * len(columns.names)
@@ -202,19 +208,6 @@ def _preview_table(
     by_header = all(COLUMN_OF.get(column.header.lower()) == column.use for column in shown if column.use)
     basis: Basis = "choice" if is_chosen else "header" if by_header and not candidates else "content"
     return TablePreview((name,), shown, basis, tuple(candidates), is_other)
-
-
-def _preview_records(path: Path, name: str) -> TablePreview | None:
-    """Return the preview of a JSON manifest; None if its first object cannot be read."""
-    record = first_record(path)
-    if not record:
-        return None
-    named = zip(islice(record, MAX_COLUMNS), shown_values(record), record_columns(record).names, strict=False)
-    columns = (
-        ColumnPreview(number, key, (value[:_SAMPLE_CHARS],), use)
-        for number, (key, value, use) in enumerate(named)
-    )
-    return TablePreview((name,), tuple(columns), "header")
 
 
 def _limited(rows: Sequence[list[str]]) -> list[list[str]]:

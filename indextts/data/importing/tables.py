@@ -8,13 +8,13 @@ import csv
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 from indextts.data.importing.columns import COLUMN_OF, Columns, is_known_header
-from indextts.data.importing.items import Location, Rejection
+from indextts.data.importing.items import Embedded, Location, Rejection
 from indextts.data.importing.text_lines import BadText, text_lines
 from indextts.errors import UserError
 from indextts.system.amounts import counted, shown_size
@@ -31,10 +31,17 @@ _MAX_JOINED_LINES = 5  # a quoted field may contain line ends; beyond, the closi
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Row with the values of its columns by standard name, without empty ones."""
+    """Row with the values of its columns by standard name, without empty ones.
+
+    Args:
+        embedded: where its audio is, if the table contains it.
+        key: its unique name in the table; "" for the name of its recording.
+    """
 
     where: Location
     values: dict[str, str]
+    embedded: Embedded | None = None
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,10 @@ class _Format:
     columns: Columns
 
 
-def table_rows(path: Path, decide: Callable[[Sequence[Sequence[str]]], Columns]) -> Iterator[Row | Rejection]:
+Decide = Callable[[Sequence[Sequence[str]]], Columns]
+
+
+def table_rows(path: Path, decide: Decide) -> Iterator[Row | Rejection]:
     """Yield the rows of a table in file order, and rejections of invalid ones.
 
     Args:
@@ -76,26 +86,41 @@ def table_rows(path: Path, decide: Callable[[Sequence[Sequence[str]]], Columns])
         yield _row(Location(path, number), fields, table)
 
 
-def json_rows(path: Path) -> Iterator[Row | Rejection]:
+def json_rows(path: Path, decide: Decide) -> Iterator[Row | Rejection]:
     """Yield the rows of JSON lines or of a JSON array in file order, and rejections of invalid ones.
 
+    Args:
+        decide: as for `table_rows`; each field of the first objects is a column.
+
     Raises:
-        UserError: the array is invalid or too large.
+        UserError: the array is invalid or too large, or the columns cannot be decided.
         OSError: the file cannot be read.
     """
-    if record := first_record(path):
-        logger.info("%s: columns %s", path, record_columns(record).shown(shown_values(record), list(record)))
     if _starts_array(path):
-        for place, found in enumerate(_array(path), 1):
-            row = _record_row(Location(path), found)
+        array = _array(path)
+        columns = _columns_of_fields(path, array[:_SAMPLED_LINES], decide)
+        for place, record in enumerate(array, 1):
+            row = _record_row(Location(path), record, columns)
             yield replace(row, reason=f"object {place}: {row.reason}") if isinstance(row, Rejection) else row
         return
+    columns = _columns_of_fields(path, list(map(_parsed, _first_lines(path))), decide)
     for number, line in text_lines(path):
         where = Location(path, number)
         if isinstance(line, BadText):
             yield Rejection(where, line.code, line.reason)
         elif line.strip():
-            yield _json_row(where, line)
+            yield _json_row(where, line, columns)
+
+
+def log_columns(path: Path, columns: Columns, header: Sequence[str], row: Sequence[str]) -> None:
+    """Log the columns of a table with the values of a row, and a warning about texts that are not read."""
+    logger.info("%s: columns %s", path, columns.shown(row, header if columns.has_header else ()))
+    others = columns.other_texts(header)
+    if others and "text" in columns.names:
+        read = header[columns.names.index("text")]
+        logger.warning(
+            "%s: texts from %s, not from %s; --columns chooses another", path, read, " or ".join(others)
+        )
 
 
 def is_manifest(path: Path) -> bool:
@@ -122,20 +147,6 @@ def first_record(path: Path) -> dict[str, object]:
     return record if isinstance(record, dict) else {}
 
 
-def record_columns(record: dict[str, object]) -> Columns:
-    """Return the columns of a JSON object, which its keys decide."""
-    names: list[str] = []
-    for key in record:
-        name = COLUMN_OF.get(key, "")
-        names.append("" if name in names else name)
-    return Columns(tuple(names), has_header=True)
-
-
-def shown_values(record: dict[str, object]) -> list[str]:
-    """Return the values of a JSON object as one line of text each."""
-    return [" ".join(str(value)[:_SHOWN_CHARS].split()) for value in record.values()]
-
-
 def header(path: Path) -> list[str]:
     """Return the fields of a table's first line in lower case; empty if the line is not text.
 
@@ -149,12 +160,59 @@ def header(path: Path) -> list[str]:
     return [field.strip().lower() for field in line.split(delimiter)]
 
 
-def _json_row(where: Location, line: str) -> Row | Rejection:
+def _columns_of_fields(path: Path, records: Sequence[object], decide: Decide) -> dict[str, str]:
+    """Return the column, or "" for none, of each known or decided field of JSON objects.
+
+    Objects without a field that was decided are read by the known names of their other fields.
+    """
+    found = [record for record in records if isinstance(record, dict) and "target_id" not in record]
+    rows = _rows_of(found)
+    if not rows:
+        return COLUMN_OF
+    fields = rows[0]
+    try:
+        columns = decide(rows)
+    except UserError as error:
+        raise type(error)(f"{path.name}: {error}") from None
+    log_columns(path, columns, fields, rows[1])
+    decided = {name: field for field, name in zip(fields, columns.names, strict=True) if name}
+    beside = {name for record in found for name in record if decided.get(COLUMN_OF.get(name, "")) in record}
+    return COLUMN_OF | dict.fromkeys(beside, "") | {field: name for name, field in decided.items()}
+
+
+def record_rows(path: Path) -> list[list[str]]:
+    """Return the fields of the first JSON objects, and their values; of an array, the first object only.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    records = [first_record(path)] if _starts_array(path) else map(_parsed, _first_lines(path))
+    return _rows_of([record for record in records if isinstance(record, dict)])
+
+
+def _rows_of(records: Sequence[dict[str, object]]) -> list[list[str]]:
+    fields = list(dict.fromkeys(name for record in records for name in record))
+    return [fields, *([_shown(record.get(name)) for name in fields] for record in records)] if fields else []
+
+
+def _shown(value: object) -> str:
+    is_shown = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value) if is_shown else ""
+
+
+def _parsed(line: str) -> object:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _json_row(where: Location, line: str, columns: Mapping[str, str]) -> Row | Rejection:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         return Rejection(where, "broken_row", f"not JSON ({error}); each line must be a JSON object")
-    return _record_row(where, record)
+    return _record_row(where, record, columns)
 
 
 def _starts_array(path: Path) -> bool:
@@ -179,7 +237,7 @@ def _array(path: Path) -> list[object]:
     return list(found)
 
 
-def _record_row(where: Location, record: object) -> Row | Rejection:
+def _record_row(where: Location, record: object, columns: Mapping[str, str]) -> Row | Rejection:
     if not isinstance(record, dict):
         return Rejection(where, "broken_row", "not a JSON object; write the fields as {...}")
     if "target_id" in record:
@@ -187,8 +245,8 @@ def _record_row(where: Location, record: object) -> Row | Rejection:
         return Rejection(where, "broken_row", reason)
     values: dict[str, str] = {}
     for name, value in record.items():
-        column = COLUMN_OF.get(name)
-        if column is None or value is None or column in values:
+        column = columns.get(name)
+        if not column or value is None or column in values:
             continue
         if not isinstance(value, str | int) or isinstance(value, bool):
             return Rejection(where, "broken_row", f"{name} must be a string")
@@ -197,6 +255,8 @@ def _record_row(where: Location, record: object) -> Row | Rejection:
         return Rejection(where, "encoding", "a lone surrogate (half a character); correct it")
     if any("\0" in value for value in values.values()):
         return Rejection(where, "not_text", "a NUL character; remove it")
+    if "spoken" in values:
+        values["text"] = values.pop("spoken")
     return Row(where, _filled(values))
 
 
@@ -228,7 +288,7 @@ def table_head(path: Path) -> tuple[str, list[list[str]]]:
     return delimiter, [rows[0], *(row for row in rows[1:] if len(row) == width)] if width > 1 else []
 
 
-def _find_format(path: Path, decide: Callable[[Sequence[Sequence[str]]], Columns]) -> _Format:
+def _find_format(path: Path, decide: Decide) -> _Format:
     """Return delimiter and columns of a table, by its first lines."""
     delimiter, rows = table_head(path)
     if not rows:
@@ -237,8 +297,8 @@ def _find_format(path: Path, decide: Callable[[Sequence[Sequence[str]]], Columns
         columns = decide(rows)
     except UserError as error:
         raise type(error)(f"{path.name}: {error}") from None
-    row = rows[min(columns.has_header, len(rows) - 1)]
-    logger.info("%s: columns %s", path, columns.shown(row, rows[0] if columns.has_header else ()))
+    header_row = rows[0] if columns.has_header else [""] * len(columns.names)
+    log_columns(path, columns, header_row, rows[min(columns.has_header, len(rows) - 1)])
     return _Format(delimiter, columns)
 
 

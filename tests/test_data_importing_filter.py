@@ -1,0 +1,84 @@
+"""Tests of --max-hours and --speakers: which recordings an import leaves out, and what a later one does."""
+
+from pathlib import Path
+
+import pytest
+
+from indextts.errors import UserError
+from tests.import_sources import manifest_lines, run_import, snapshot, tone_bytes, write_parquet, write_tone
+
+HOUR_S = 3600
+SPEAKERS = ["almaz", "bekele", "chala"]
+
+
+def table(folder: Path, first: int = 0, last: int = 9) -> Path:
+    """Write recordings of 0.5 s by three speakers in turn, and their table."""
+    rows = ["path,text,speaker"]
+    for number in range(first, last):
+        write_tone(folder / f"wavs/c{number}.wav", 200 + number)
+        rows.append(f"c{number},ሰላም ለዓለም {number},{SPEAKERS[number % 3]}")
+    (folder / "metadata.csv").write_text("\n".join(rows), encoding="utf-8")
+    return folder
+
+
+def ids(folder: Path) -> list[str]:
+    return [line["id"] for line in manifest_lines(folder)]
+
+
+def test_the_first_recordings_are_imported_until_they_reach_the_hours(tmp_path, caplog):
+    source = table(tmp_path / "in")
+    with caplog.at_level("INFO"):
+        run_import(source, tmp_path / "out", max_hours=1.6 / HOUR_S)
+    assert ids(tmp_path / "out") == ["c0", "c1", "c2", "c3"]
+    assert "left out 5 recordings because of --max-hours" in caplog.text
+    before = snapshot(tmp_path / "out")
+    assert run_import(source, tmp_path / "out", max_hours=1.6 / HOUR_S).num_unchanged == 4
+    assert snapshot(tmp_path / "out") == before
+    result = run_import(source, tmp_path / "out", max_hours=3 / HOUR_S)
+    assert (result.num_added, result.num_unchanged) == (2, 4)
+    assert ids(tmp_path / "out") == [f"c{number}" for number in range(6)]
+    assert not list((tmp_path / "out/audio").glob(".part-*"))
+
+
+def test_the_hours_are_those_of_all_sources_together(tmp_path):
+    sources = [table(tmp_path / "a", 0, 3), table(tmp_path / "b", 3, 6), table(tmp_path / "c", 6, 9)]
+    run_import(sources, tmp_path / "out", max_hours=2 / HOUR_S)
+    assert ids(tmp_path / "out") == ["c0", "c1", "c2", "c3"]
+    assert run_import(sources, tmp_path / "out").num_added == 5
+
+
+def test_fewer_hours_remove_nothing_not_even_with_prune(tmp_path):
+    source = table(tmp_path / "in")
+    run_import(source, tmp_path / "out")
+    result = run_import(source, tmp_path / "out", max_hours=1 / HOUR_S, prune=True)
+    assert (result.num_utterances, result.num_pruned) == (9, 0)
+
+
+def test_unusable_recordings_do_not_count(tmp_path):
+    source = table(tmp_path / "in")
+    for number in (0, 2):
+        (source / f"wavs/c{number}.wav").write_bytes(b"no audio")
+    run_import(source, tmp_path / "out", max_hours=1 / HOUR_S)
+    assert ids(tmp_path / "out") == ["c1", "c3"]
+
+
+@pytest.mark.parametrize("has_rows", [False, True])
+def test_only_the_recordings_of_the_named_speakers_are_imported(tmp_path, caplog, has_rows):
+    source = table(tmp_path / "in")
+    if has_rows:
+        audio = [{"bytes": tone_bytes(200 + n, 0.5), "path": f"c{n}.flac"} for n in range(9)]
+        columns = {"audio": audio, "text": ["ሰላም ለዓለም"] * 9, "speaker_id": SPEAKERS * 3}
+        source = write_parquet(tmp_path / "rows/train.parquet", columns)
+    with caplog.at_level("INFO"):
+        run_import(source, tmp_path / "out", speakers=["bekele", "chala"])
+    assert ids(tmp_path / "out") == ["c1", "c2", "c4", "c5", "c7", "c8"]
+    assert "left out 3 recordings because of --speakers" in caplog.text
+    result = run_import(source, tmp_path / "out", speakers=["almaz"], max_hours=1 / HOUR_S)
+    assert (result.num_utterances, result.num_added, result.num_unchanged) == (8, 2, 0)
+    assert ids(tmp_path / "out") == [f"c{number}" for number in range(6)] + ["c7", "c8"]
+
+
+def test_an_unknown_speaker_is_an_error_that_names_some_that_exist(tmp_path):
+    with pytest.raises(UserError, match=r"--speakers nobody: .* 3 speakers: almaz, bekele, chala"):
+        run_import(table(tmp_path / "in"), tmp_path / "out", speakers=["almaz", "nobody"])
+    assert not (tmp_path / "out/manifest.jsonl").exists()

@@ -1,0 +1,276 @@
+"""Tests of parquet.py and embedded.py: rows, their names, unusable recordings, repeated imports."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from indextts.data.importing.embedded import AudioReader
+from indextts.data.importing.items import Embedded, Location, SourceRecording
+from indextts.errors import UserError
+from tests.import_sources import (
+    json_lines,
+    manifest_lines,
+    rejected,
+    run_import,
+    snapshot,
+    tone_bytes,
+    write_parquet,
+    write_tone,
+)
+from tests.killed_program import kill_when
+
+TEXT = "ሰላም ለዓለም፣ ደህና ነህ?"
+
+
+def rows(first: int, last: int, **columns: list[Any]) -> dict[str, list[Any]]:
+    """Return columns of rows whose recordings, paths and texts have the number of the row."""
+    numbers = range(first, last)
+    return {
+        "audio": [{"bytes": tone_bytes(200 + n), "path": f"c{n}.flac"} for n in numbers],
+        "text": [f"{TEXT} {n}" for n in numbers],
+        "speaker_id": ["s"] * len(numbers),
+        **columns,
+    }
+
+
+def ids(folder: Path) -> list[str]:
+    return [line["id"] for line in manifest_lines(folder)]
+
+
+def test_the_file_of_a_recording_has_the_bytes_of_its_row_and_their_suffix(tmp_path, caplog):
+    contents = [tone_bytes(200), tone_bytes(210, kind="WAV"), tone_bytes(220, kind="OGG")]
+    paths = ["c0.flac", "c1.flac", None]  # the second is wrong
+    audio = [{"bytes": content, "path": path} for content, path in zip(contents, paths, strict=True)]
+    write_parquet(tmp_path / "in/data/train-0.parquet", rows(0, 3, audio=audio))
+    with caplog.at_level("INFO"):
+        run_import(tmp_path / "in", tmp_path / "out")
+    assert f"audio as audio (c0.flac), text as text ({TEXT} 0), speaker_id as speaker (s)" in caplog.text
+    lines = manifest_lines(tmp_path / "out")
+    assert [line["audio"] for line in lines] == ["audio/c0.flac", "audio/c1.wav", "audio/train-0-000002.ogg"]
+    assert [(tmp_path / "out" / line["audio"]).read_bytes() for line in lines] == contents
+    assert [line["duration"] for line in lines] == [0.2] * 3
+
+
+def test_a_second_import_reads_no_audio(tmp_path, monkeypatch):
+    source = write_parquet(tmp_path / "in/train.parquet", rows(0, 5)).parent
+    run_import(source, tmp_path / "out")
+    before = snapshot(tmp_path / "out")
+
+    def fails(*_: object) -> None:
+        raise AssertionError("reads audio")
+
+    monkeypatch.setattr(AudioReader, "read", fails)
+    assert run_import(source, tmp_path / "out").num_unchanged == 5
+    assert snapshot(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("path", ["c{}.flac", "audio.flac", None])
+def test_another_shard_adds_its_rows_although_it_renames_the_others(tmp_path, path):
+    def shard(first: int, last: int) -> dict[str, list[Any]]:
+        named = [path and path.format(n) for n in range(first, last)]
+        contents = [tone_bytes(200 + n) for n in range(first, last)]
+        audio = [{"bytes": content, "path": name} for content, name in zip(contents, named, strict=True)]
+        return rows(first, last, audio=audio)
+
+    for number in range(2):
+        write_parquet(tmp_path / f"in/train-0000{number}-of-00002.parquet", shard(3 * number, 3 * number + 3))
+    run_import(tmp_path / "in", tmp_path / "out")
+    before = manifest_lines(tmp_path / "out")
+    for number in range(2):
+        old = tmp_path / f"in/train-0000{number}-of-00002.parquet"
+        old.rename(old.with_name(f"train-0000{number}-of-00003.parquet"))
+    write_parquet(tmp_path / "in/train-00002-of-00003.parquet", shard(6, 8))
+    result = run_import(tmp_path / "in", tmp_path / "out")
+    assert (result.num_added, result.num_changed, result.num_unchanged) == (2, 0, 6)
+    after = manifest_lines(tmp_path / "out")
+    assert (after[:6], len({line["id"] for line in after})) == (before, 8)
+    assert [(tmp_path / "out" / line["audio"]).read_bytes() for line in after] == [
+        tone_bytes(200 + number) for number in range(8)
+    ]
+
+
+def test_a_changed_file_replaces_what_differs(tmp_path):
+    path = write_parquet(tmp_path / "in/train.parquet", rows(0, 3))
+    run_import(path, tmp_path / "out")
+    changed = rows(0, 3)
+    changed["audio"][1]["bytes"] = tone_bytes(900, 0.4)
+    changed["text"][2] = "ሌላ ጽሑፍ ነው።"
+    write_parquet(path, changed)
+    result = run_import(path, tmp_path / "out")
+    assert (result.num_added, result.num_changed, result.num_unchanged) == (0, 2, 1)
+    assert [line["duration"] for line in manifest_lines(tmp_path / "out")] == [0.2, 0.4, 0.2]
+
+
+def test_rows_with_the_same_id_are_different_recordings(tmp_path):
+    """As in FLEURS, where the id is that of the sentence."""
+    write_parquet(tmp_path / "in/train.parquet", rows(0, 4, id=[7, 7, 8, 8]))
+    run_import(tmp_path / "in", tmp_path / "out")
+    found = ids(tmp_path / "out")
+    assert [id[:2] for id in found] == ["7", "7-", "8", "8-"]
+    assert len(set(found)) == 4
+    same_path = [{"bytes": tone_bytes(300 + n), "path": "audio.wav"} for n in range(3)]
+    write_parquet(tmp_path / "same/train.parquet", rows(0, 3, audio=same_path))
+    run_import(tmp_path / "same", tmp_path / "out2")
+    assert len(set(ids(tmp_path / "out2"))) == 3
+
+
+def test_the_text_as_written_is_read_and_the_choice_is_logged(tmp_path, caplog):
+    columns = rows(0, 3, transcription=["ሰላም ለዓለም ደህና ነህ"] * 3)
+    columns["raw_transcription"] = columns.pop("text")
+    path = write_parquet(tmp_path / "in/train.parquet", columns)
+    run_import(path, tmp_path / "out")
+    assert manifest_lines(tmp_path / "out")[2]["text"] == f"{TEXT} 2"
+    assert "texts from raw_transcription, not from transcription; --columns" in caplog.text
+
+
+def test_unusable_rows_are_listed_with_their_file_and_number(tmp_path):
+    columns = rows(0, 7)
+    columns["audio"][1] = {"bytes": b"no audio", "path": "c1.wav"}
+    columns["audio"][2] = None
+    columns["text"][3] = "  "
+    columns["text"][4] = None
+    columns["audio"][5] = {"bytes": None, "path": "elsewhere.wav"}
+    write_parquet(tmp_path / "in/data/x.parquet", columns)
+    run_import(tmp_path / "in", tmp_path / "out")
+    assert ids(tmp_path / "out") == ["c0", "c6"]
+    assert sorted(rejected(tmp_path / "out"), key=str) == [
+        ("data/x.parquet", 2, "unreadable_audio"),
+        ("data/x.parquet", 3, "missing_audio"),
+        ("data/x.parquet", 4, "empty_text"),
+        ("data/x.parquet", 5, "empty_text"),
+        ("data/x.parquet", 6, "missing_audio"),
+    ]
+    assert not list((tmp_path / "out/audio").glob(".part-*"))
+
+
+def test_rows_without_bytes_are_recordings_beside_the_file(tmp_path):
+    columns = rows(0, 4)
+    for number in (1, 2):
+        columns["audio"][number]["bytes"] = None
+    write_tone(tmp_path / "in/clips/c1.flac", 500, 0.3)
+    write_parquet(tmp_path / "in/train.parquet", columns)
+    run_import(tmp_path / "in", tmp_path / "out")
+    assert ids(tmp_path / "out") == ["c0", "c1", "c3"]
+    assert rejected(tmp_path / "out") == [("train.parquet", 3, "missing_audio")]
+
+
+def test_paths_of_rows_outside_the_allowed_folders_are_not_read(tmp_path):
+    secret = write_tone(tmp_path / "secret/c0.wav")
+    columns = rows(0, 2)
+    columns["audio"] = [{"bytes": None, "path": str(secret)}, {"bytes": None, "path": "../secret/c0.wav"}]
+    write_parquet(tmp_path / "in/train.parquet", columns)
+    with pytest.raises(UserError, match=r"\(2 outside"):
+        run_import(tmp_path / "in", tmp_path / "out", audio_root=[tmp_path / "in"])
+
+
+def test_a_structure_without_bytes_names_files(tmp_path):
+    write_tone(tmp_path / "in/c1.flac", 500, 0.3)
+    decoded = [{"path": f"c{n}.flac", "array": [0.1, 0.2], "sampling_rate": 16000} for n in range(3)]
+    path = write_parquet(tmp_path / "in/train.parquet", rows(0, 3) | {"speech": decoded, "audio": [None] * 3})
+    run_import(path, tmp_path / "out")
+    assert ids(tmp_path / "out") == ["c1"]
+    assert [row[1:] for row in rejected(tmp_path / "out")] == [(1, "missing_audio"), (3, "missing_audio")]
+
+
+def test_several_languages_are_a_warning_with_their_counts(tmp_path, caplog):
+    write_parquet(tmp_path / "in/train.parquet", rows(0, 5, language=["am", "am", "am", "ti", "ti"]))
+    run_import(tmp_path / "in", tmp_path / "out")
+    assert "several languages: 3 am, 2 ti" in caplog.text
+    assert [line["language"] for line in manifest_lines(tmp_path / "out")] == ["am"] * 3 + ["ti"] * 2
+
+
+def test_a_text_in_another_encoding_is_one_rejection(tmp_path):
+    path = write_parquet(tmp_path / "in/train.parquet", rows(0, 3))
+    table = pq.read_table(path)
+    texts = pa.array([b"caf\xe9 au lait", *(f"{TEXT} {n}".encode() for n in (1, 2))])
+    pq.write_table(table.set_column(1, "text", texts.cast(pa.binary()).view(pa.string())), path)
+    run_import(path, tmp_path / "out")
+    assert ids(tmp_path / "out") == ["c1", "c2"]
+    assert rejected(tmp_path / "out") == [("train.parquet", 1, "encoding")]
+
+
+def test_a_file_without_texts_is_one_rejection(tmp_path):
+    write_parquet(tmp_path / "in/amh-train-0.parquet", rows(0, 2))
+    columns = rows(2, 9) | {"text": pa.array([None] * 7, pa.string())}
+    write_parquet(tmp_path / "in/amh-unlabeled-0.parquet", columns)
+    run_import(tmp_path / "in", tmp_path / "out")
+    assert ids(tmp_path / "out") == ["c0", "c1"]
+    assert rejected(tmp_path / "out") == [("amh-unlabeled-0.parquet", None, "no_text")]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "no parquet", "empty", "half a page"])
+def test_a_corrupt_file_is_rejected_and_the_others_are_imported(tmp_path, damage):
+    write_parquet(tmp_path / "in/a.parquet", rows(0, 4))
+    path = write_parquet(tmp_path / "in/b.parquet", rows(4, 8))
+    content = path.read_bytes()
+    place = pq.ParquetFile(path).metadata.row_group(0).column(0).dictionary_page_offset
+    changed = {
+        "truncated": content[:-100],
+        "no parquet": b"<html>" * 100,
+        "empty": b"",
+        "half a page": content[:place] + b"\xff" * 80 + content[place + 80 :],
+    }
+    path.write_bytes(changed[damage])
+    run_import(tmp_path / "in", tmp_path / "out")
+    assert ids(tmp_path / "out")[:4] == ["c0", "c1", "c2", "c3"]
+    found = rejected(tmp_path / "out")
+    assert {(file, code) for file, _, code in found} == {("b.parquet", "broken_file")}
+    if damage == "half a page":  # only its row group
+        assert ids(tmp_path / "out")[4:] == ["c6", "c7"]
+        assert [line for _, line, _ in found] == [1, 2]
+    else:
+        with pytest.raises(UserError, match=r"1 broken_file.*parquet") as caught:
+            run_import(path, tmp_path / "out2", speaker="s")
+        assert caught.value.exit_status == 1
+        assert "\n" not in str(caught.value)
+
+
+def test_a_killed_import_resumes(tmp_path):
+    for shard in range(3):
+        write_parquet(tmp_path / f"in/{shard}.parquet", rows(30 * shard, 30 * shard + 30), row_group_size=7)
+    run_import(tmp_path / "in", tmp_path / "whole")
+    journal = tmp_path / "out/imported.jsonl"
+    argv = [f"--source={tmp_path / 'in'}", "--num-workers=1", f"--output-dir={tmp_path / 'out'}"]
+    condition = f"(j := Path({str(journal)!r})).is_file() and j.stat().st_size > 10_000"
+    kill_when(condition, "tools.import_dataset", argv)
+    num_done = journal.read_bytes().count(b"\n")
+    assert 0 < num_done < 90
+    result = run_import(tmp_path / "in", tmp_path / "out")
+    assert (result.num_added, result.num_unchanged) == (90 - num_done, num_done)
+    assert manifest_lines(tmp_path / "out") == manifest_lines(tmp_path / "whole")
+    assert json_lines(journal) == json_lines(tmp_path / "whole/imported.jsonl")
+    audio = {path.name for path in (tmp_path / "out/audio").iterdir()}
+    assert audio == {path.name for path in (tmp_path / "whole/audio").iterdir()}
+
+
+@pytest.mark.parametrize("order", [range(20), range(0, 20, 3), (17, 4, 5, 19, 0)])
+def test_audio_is_read_from_any_row(tmp_path, order):
+    path = write_parquet(tmp_path / "x.parquet", rows(0, 20), row_group_size=11)
+    reader = AudioReader()
+    for row in order:
+        found = SourceRecording("k", "k", path, Location(path, row + 1), embedded=Embedded("audio", row))
+        assert reader.read(found) == (tone_bytes(200 + row), f"c{row}.flac")
+
+
+def test_embedded_video_and_long_recordings_are_decoded_or_rejected_by_row(tmp_path):
+    columns = rows(0, 2)
+    columns["audio"][1] = {"bytes": b"\x1a\x45\xdf\xa3 a video that nothing can decode", "path": "c1.webm"}
+    path = write_parquet(tmp_path / "in/train.parquet", columns)
+    run_import(path, tmp_path / "out")
+    assert rejected(tmp_path / "out") == [("train.parquet", 2, "unreadable_audio")]
+
+
+def test_rows_are_cleaned_up_and_never_linked(tmp_path):
+    path = write_parquet(tmp_path / "in/train.parquet", rows(0, 2))
+    run_import(path, tmp_path / "out", loudness=-23, link=True)
+    run_import(path, tmp_path / "plain", link=True)
+    names = {line["audio"] for line in manifest_lines(tmp_path / "plain")}
+    assert names == {"audio/c0.flac", "audio/c1.flac"}
+    before = snapshot(tmp_path / "out")
+    assert run_import(path, tmp_path / "out", loudness=-23, link=True).num_unchanged == 2
+    assert snapshot(tmp_path / "out") == before
+    assert not list((tmp_path / "out/audio").glob(".part-*"))
+    assert run_import(path, tmp_path / "plain").num_unchanged == 2  # nothing to copy
