@@ -81,17 +81,17 @@ def parquet(rows: list[dict[str, Any]], columns: list[tuple[str, pyarrow.DataTyp
     return file.getvalue()
 
 
-def shard(num_rows: int, duration_s: float, *, with_duration: bool = False) -> bytes:
+def shard(num_rows: int, duration_s: float, *, first: int = 0, with_duration: bool = False) -> bytes:
     """Return a parquet file like WAXAL's."""
     audio = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
     columns = [("id", pyarrow.string()), ("transcription", pyarrow.string()), ("audio", audio)]
     rows: list[dict[str, Any]] = [
         {
             "id": f"{number}",
-            "transcription": "ሰላም",
+            "transcription": f"ሰላም {number}",
             "audio": {"bytes": tone(200 + number, duration_s), "path": f"{number}.wav"},
         }
-        for number in range(num_rows)
+        for number in range(first, first + num_rows)
     ]
     if with_duration:
         columns.append(("duration", pyarrow.float64()))
@@ -262,6 +262,34 @@ def test_the_clips_of_a_common_voice_are_imported(project: Project, hub: Hub):
     assert [line["text"] for line in manifest_lines(project.output)] == ["ሰላም 0", "ሰላም 1", "ሰላም 2"]
     assert project.content("almaz/cv-am") == files
     assert read_sources(project.output)["hub/almaz--cv-am"].licence == ""
+
+
+def test_parquet_shards_and_archives_of_the_hub_are_imported(project: Project, hub: Hub):
+    shards = {
+        f"data/ASR/amh/amh-train-{number:05d}.parquet": shard(2, 0.9, first=2 * number) for number in range(3)
+    }
+    hub.datasets["google/WaxalNLP"] = dataset({"README.md": WAXAL_CARD.encode(), **shards})
+    flags = ("--hub-subset=amh_asr", "--hub-split=train", "--speaker=almaz")
+    answer = project.run("google/WaxalNLP", *flags, f"--max-hours={3 / 3600}")  # two shards of 1.8 s
+    assert answer.returncode == 0, answer.stderr
+    assert len(project.content("google/WaxalNLP", "amh_asr")) == 3  # the card and two shards
+    answer = project.run("google/WaxalNLP", *flags)
+    assert answer.returncode == 0, answer.stderr
+    assert len(hub.fetched("data/ASR/amh/amh-train-00000.parquet")) == 1
+    texts = [line["text"] for line in manifest_lines(project.output)]
+    assert sorted(texts) == [f"ሰላም {number}" for number in range(6)]
+    rows = "".join(f"{n}\t{n}.wav\tአዲስ {n}\tአዲስ {n}\tx\t12000\tMALE\n" for n in range(2))
+    files = {"data/am_et/train.tsv": rows.encode(), "fleurs.py": b"import this\n"}
+    files["data/am_et/audio/train.tar.gz"] = archive({f"train/{n}.wav": tone(500 + n) for n in range(2)})
+    hub.datasets["google/fleurs"] = dataset(files)
+    answer = project.run("google/fleurs", "--hub-subset=am_et", "--hub-split=train", "--speaker-from=file")
+    assert answer.returncode == 0, answer.stderr
+    texts = [line["text"] for line in manifest_lines(project.output)]
+    assert sorted(texts) == ["ሰላም 0", "ሰላም 1", "ሰላም 2", "ሰላም 3", "ሰላም 4", "ሰላም 5", "አዲስ 0", "አዲስ 1"]
+    assert read_sources(project.output).keys() == {
+        "hub/google--WaxalNLP--amh_asr",
+        "hub/google--fleurs--am_et",
+    }
 
 
 def names_of(names: list[str], subset: str = "", *splits: str, card: str = "") -> tuple[str, ...]:
