@@ -12,12 +12,14 @@ from indextts.commands.data import ImportDataset
 from indextts.data.manifest import Utterance, write_utterances
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.stages import plan_imports
 from indextts.webui.data.import_form import (
     FIELDS,
     NEW_SOURCES,
     import_commands,
     upload_message,
     uploads_html,
+    with_options,
 )
 from indextts.webui.data.import_outlook import import_outlook, invalid_import, shown_source
 from indextts.webui.data.tab import numbers_html
@@ -104,3 +106,38 @@ def test_imported_data_are_shown_as_numbers(tmp_path: Path):
     write_utterances(project.manifest, clips)
     html = numbers_html(project)
     assert [html.count(f"<dd>{text}</dd>") for text in ("90", "3 min", "2")] == [1, 1, 1]
+
+
+def test_a_data_set_of_the_hub_is_imported_from_the_form_with_its_filters(tmp_path: Path):
+    project, settings = make(tmp_path)
+    page: Any = SimpleNamespace(roots=SimpleNamespace(workspace=tmp_path, others=[]))
+    options = ["google/fleurs", "am_et", "train\n dev \n", 2.5, "almaz\nsara", 0.15, -23.0]
+    values = [NEW_SOURCES, *[""] * len(FIELDS), "", *options]
+    command, *_ = import_commands(page, project, settings, *values)
+    assert isinstance(command, ImportDataset)
+    assert (command.hub, command.hub_subset, command.hub_split) == (
+        "google/fleurs",
+        "am_et",
+        ["train", "dev"],
+    )
+    assert (command.max_hours, command.speakers) == (2.5, ["almaz", "sara"])
+    assert (command.trim, command.loudness) == (0.15, -23.0)
+    outlook = import_outlook(project, with_options(settings, *values))
+    assert not outlook.blockers
+    assert any("google/fleurs am_et train dev" in value for _, value in outlook.facts)
+
+
+def test_emptied_options_replace_those_of_the_project(tmp_path: Path):
+    project, settings = make(tmp_path, data={"hub": "google/fleurs", "trim": 0.2})
+    page: Any = SimpleNamespace(roots=SimpleNamespace(workspace=tmp_path, others=[]))
+    values = [NEW_SOURCES, *[""] * len(FIELDS), "", "", "", "", 0, "", 0, 0]
+    with pytest.raises(UserError):
+        import_commands(page, project, settings, *values)  # there is nothing to import
+
+
+def test_clips_of_uploads_are_trimmed_too(tmp_path: Path):
+    project, settings = make(tmp_path, data={"trim": 0.2, "loudness": -23})
+    (project.uploads / "files").mkdir(parents=True)
+    (project.uploads / "files/a.wav").touch()
+    [command] = plan_imports(project, settings)
+    assert (command.trim, command.loudness) == (0.2, -23)

@@ -62,7 +62,7 @@ class ImportDataset(Command):
         "", title="Subset", description="Subset of the data set; empty if it has only one."
     )
     hub_split: list[str] = Field(
-        [], title="Split", description="Split of the data set, such as train; empty takes all splits."
+        [], title="Splits", description="Splits of the data set, such as train; empty takes all."
     )
     layout: ImportLayout = Field(
         "auto", title="Layout", description="Layout of the sources; auto detects it."
@@ -93,7 +93,11 @@ class ImportDataset(Command):
         title="Voice encoder",
         description="Path of the published CAM++ weights that voices are told apart with.",
     )
-    language: str = Field("am", title="Language", description="Language of recordings whose data name none.")
+    language: str = Field(
+        "am",
+        title="Language",
+        description="ISO 639 code of the language of recordings whose data name none.",
+    )
     max_hours: float = Field(
         0.0,
         ge=0,

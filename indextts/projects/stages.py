@@ -111,12 +111,14 @@ def plan_check(project: Project, settings: ProjectSettings) -> CheckData:
 def plan_imports(project: Project, settings: ProjectSettings) -> list[ImportDataset]:
     """Return the imports of a project: its configured sources, then each upload as a speaker of its own.
 
-    A project with neither gets an import that fails with a message.
+    Uploads are trimmed and set to a loudness like the configured sources. A project with neither gets an
+    import that fails with a message.
     """
     shared: dict[str, Any] = {
         "output_dir": project.dataset,
         "language": settings.language,
         "voice_encoder": settings.base / "campplus/campplus_cn_common.bin",
+        **{name: settings.data[name] for name in ("trim", "loudness") if name in settings.data},
     }
     uploads = [
         ImportDataset(source=[path], audio_root=[path] if path.is_dir() else [], **shared)

@@ -54,7 +54,7 @@ def component_for(command: type[Command], name: str, value: object = None) -> Co
         number: Any = value
         common |= {"placeholder": t(AUTOMATIC)} if is_automatic else {}
         return gr.Number(value=number, precision=0 if kind is int else None, **common)
-    return gr.Textbox(value=as_shown(value), lines=1, **common)
+    return gr.Textbox(value=as_shown(value), lines=2 if kind == list[str] else 1, **common)
 
 
 def form_for(command: type[Command], names: Iterable[str]) -> dict[str, Component]:
@@ -92,7 +92,8 @@ def kept_form(
 
     def own_values(name: str) -> dict[str, Any]:
         values = project_values(command, names, getattr(page.find_settings(name), stage))
-        return dict(zip(names, values, strict=True))
+        shown = ("\n".join(value) if isinstance(value, list) else value for value in values)
+        return dict(zip(names, shown, strict=True))
 
     def fill(name: str, _before: str) -> list[Any]:
         project, settings, own = page.find_project(name), page.find_settings(name), own_values(name)
@@ -150,7 +151,8 @@ def as_shown_automatic(value: Any) -> Any:
 
 def _from_form(field: FieldInfo, value: Any) -> Any:
     if get_origin(field.annotation) is list:
-        return [Path(line.strip()) for line in str(value).splitlines() if line.strip()]
+        item = get_args(field.annotation)[0]
+        return [item(line.strip()) for line in str(value).splitlines() if line.strip()]
     if field.annotation is int:
         return int(value)
     if field.annotation is bool and isinstance(value, str):

@@ -143,6 +143,21 @@ def read_record(folder: Path) -> VoicesRecord:
     return record
 
 
+def rename_voice(folder: Path, voice: str, name: str) -> None:
+    """Set the speaker of a group in voices.json; the next import applies it.
+
+    Raises:
+        UserError: there is no such group, or groups would be merged in a circle.
+    """
+    record = read_record(folder)
+    if voice not in record.names:
+        raise UserError(f"{folder / RECORD_NAME}: no voice {voice}; choose one of the table")
+    renamed = record.model_copy(update={"names": record.names | {voice: name}})
+    for each in renamed.names:
+        renamed.speaker(each, folder / RECORD_NAME)
+    write_bytes(folder / RECORD_NAME, renamed.model_dump_json(indent=1).encode() + b"\n")
+
+
 def set_speakers(journal: Journal, record: VoicesRecord) -> Counter[str]:
     """Set the speakers of all grouped clips in the journal; return how many each source has renamed."""
     renamed: Counter[str] = Counter()

@@ -34,13 +34,16 @@ from indextts.webui.data.import_sources import (
 )
 from indextts.webui.data.uploads import described, remove, store_uploads
 from indextts.webui.events import on
-from indextts.webui.forms import fields_from, form_for
+from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import t
-from indextts.webui.layout import fields
+from indextts.webui.layout import fields, fold
 from indextts.webui.page import Page
 from indextts.webui.serving.received import MAX_AGE_S, size_of
 from indextts.webui.view_versions import files_version, once, periodic_version
 
+HUB_FIELDS = ("hub", "hub_subset", "hub_split", "max_hours", "speakers")
+CLIP_FIELDS = ("trim", "loudness")
+OPTIONS = (*HUB_FIELDS, *CLIP_FIELDS)  # of the project, not of a source
 NEW_SOURCES = "what is new"
 CHOOSE = "data.choose_upload"
 NOTHING = "data.nothing_to_import"
@@ -54,10 +57,12 @@ class ImportForm:
     Args:
         inputs: components that the commands are built from.
         uploads: hidden; changes with the uploads that the commands import.
+        filled_for: holds the name of the project whose options are in the form.
     """
 
     inputs: Sequence[Component]
     uploads: gr.Textbox
+    filled_for: gr.Textbox
 
 
 def import_form(page: Page) -> ImportForm:
@@ -77,6 +82,11 @@ def import_form(page: Page) -> ImportForm:
             elem_id="answers-for",
         )
         answers = form_for(ImportDataset, FIELDS)
+    with fold(t("data.hub"), "import-hub"), fields():
+        options = form_for(ImportDataset, HUB_FIELDS)
+    with fold(t("data.clips"), "import-clips"), fields():
+        options |= form_for(ImportDataset, CLIP_FIELDS)
+    filled_for = kept_form(page, "data", ImportDataset, OPTIONS, list(options.values()))
     removal = gr.Button(
         t("data.remove_this_upload"),
         size="sm",
@@ -115,7 +125,7 @@ def import_form(page: Page) -> ImportForm:
     )
     inputs = [chosen, *answers.values(), choices]
     _connect_tables(page, tables, choices, inputs, answers, stored)
-    return ImportForm(inputs, stored)
+    return ImportForm([*inputs, *options.values()], stored, filled_for)
 
 
 def _connect_tables(
@@ -207,7 +217,8 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
     Raises:
         UserError: there is nothing to import.
     """
-    chosen, *answers, choices = values
+    chosen, answers, choices = values[0], values[1 : 1 + len(FIELDS)], values[1 + len(FIELDS)]
+    settings = with_options(settings, *values)
     answered = fields_from(ImportDataset, FIELDS, answers)
     known = read_answers(project.dataset)
     commands: list[Command] = []
@@ -216,7 +227,7 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
             commands.append(command)
             continue
         sources = sources_of(command)
-        if not sources and not command.url:
+        if not sources and not command.url and not command.hub:
             raise UserError(t(NOTHING))
         names = {source_name(source, project.dataset) for source in sources}
         is_meant = chosen in {source.name for source in sources}
@@ -227,6 +238,15 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
         command = command.model_copy(update={**given, **allowed_audio(page, command)})
         commands += with_chosen_columns(command, read_choices(choices))
     return commands
+
+
+def with_options(settings: ProjectSettings, *values: Any) -> ProjectSettings:
+    """Return the settings with the options of the form; of the values of an older form, with their own."""
+    typed = values[2 + len(FIELDS) :]
+    if not typed:
+        return settings
+    defaults = {name: ImportDataset.model_fields[name].default for name in OPTIONS}
+    return settings.with_fields("data", **defaults | fields_from(ImportDataset, OPTIONS, typed))
 
 
 def planned_sources(

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from indextts.commands.data import ImportDataset
 from indextts.data.importing.items import AUDIO_SUFFIXES
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
@@ -33,6 +34,7 @@ FORMATS = {
     "jsonl": "JSON Lines",
     "kaldi": "Kaldi",
     "librispeech": "LibriSpeech",
+    "parquet": "Parquet",
 }
 
 NOTHING = "data.nothing_to_import"
@@ -57,7 +59,7 @@ def import_outlook(
         for path, is_manifest in paths
         if not path.exists()
     ]
-    if not paths and not any(command.url for command in imports):
+    if not paths and not any(command.url or command.hub for command in imports):
         blockers = [Notice(t(NOTHING), UPLOAD, t(UPLOAD_RECORDINGS), kind="missing")]
     blockers += column_blockers(sources)
     facts = [
@@ -68,6 +70,7 @@ def import_outlook(
         for path, is_manifest in paths[:MAX_SOURCES]
         if path.exists()
     ]
+    facts += [(t("data.facts.source"), shown_hub(command)) for command in imports if command.hub]
     if len(paths) > MAX_SOURCES:
         facts.append((t("data.facts.source"), t("data.facts.more_sources", count=len(paths) - MAX_SOURCES)))
     if stored := shown_dataset(project):
@@ -86,6 +89,11 @@ def invalid_import(project: Project, settings: ProjectSettings, error: UserError
 def outlook_version(project: Project) -> str:
     """Return a version that changes with the uploads and the imported data."""
     return files_version(project.uploads, project.uploads / "files", project.manifest)
+
+
+def shown_hub(command: ImportDataset) -> str:
+    """Return the data set of the hub that a command imports, with its subset and splits."""
+    return " ".join(["Hugging Face:", command.hub, command.hub_subset, *command.hub_split]).replace("  ", " ")
 
 
 def shown_layout(layout: str) -> str:

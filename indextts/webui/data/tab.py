@@ -6,8 +6,8 @@ from typing import Any
 import gradio as gr
 
 from indextts.projects.project import Project, ProjectSettings
-from indextts.webui.data import check_view, review
-from indextts.webui.data.import_form import import_commands, import_form, planned_sources
+from indextts.webui.data import check_view, review, voices
+from indextts.webui.data.import_form import import_commands, import_form, planned_sources, with_options
 from indextts.webui.data.import_outlook import import_outlook, invalid_import, outlook_version
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns
@@ -35,12 +35,14 @@ def build(page: Page) -> None:
 
 def build_import(page: Page) -> None:
     def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
-        return import_outlook(project, settings, planned_sources(page, project, settings, *values))
+        sources = planned_sources(page, project, settings, *values)
+        return import_outlook(project, with_options(settings, *values), sources)
 
     with columns() as (main, side):
         with main:
             numbers = gr.HTML(elem_id="data-numbers")
             form = import_form(page)
+            voices.build(page)
         with side:
             stage = Stage(
                 "data",
@@ -51,6 +53,7 @@ def build_import(page: Page) -> None:
                 invalid=invalid_import,
                 outlook_version=outlook_version,
                 onward=ONWARD,
+                filled_for=form.filled_for,
                 also_changes=[form.uploads],
             )
             stage_panel(page, stage)

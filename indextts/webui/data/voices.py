@@ -1,0 +1,97 @@
+"""Speakers that the import told apart by their voices: a table to listen to, and names to correct."""
+
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from indextts.data.importing.voices import RECORD_NAME, TABLE_NAME, VoiceRow, read_rows, rename_voice
+from indextts.errors import UserError
+from indextts.projects.project import Project
+from indextts.webui.events import on
+from indextts.webui.language import t
+from indextts.webui.layout import fields
+from indextts.webui.page import Page
+from indextts.webui.serving.security import file_address
+from indextts.webui.view_versions import files_version
+
+MAX_ROWS = 50  # those with the most clips
+HEADS = (
+    ("data.voices.voice", ""),
+    ("data.voices.name", ""),
+    ("data.voices.clips", " class='number'"),
+    ("data.voices.minutes", " class='number'"),
+    ("data.voices.closest", ""),
+    ("data.voices.listen", ""),
+)
+NO_VOICE = "data.voices.no_voice"
+NO_NAME = "data.voices.no_name"
+
+
+def build(page: Page) -> None:
+    """Build the table and the form below it; both are hidden without groups of voices."""
+    with gr.Column(visible=False, elem_id="voices") as section:
+        table = gr.HTML(elem_id="voices-table")
+        with fields("voices-fields"):
+            voice = gr.Dropdown([], label=t("data.voices.voice"), elem_id="voices-voice")
+            name = gr.Textbox(label=t("data.voices.name"), max_length=64, elem_id="voices-name")
+        button = gr.Button(t("data.voices.rename"), size="sm", elem_id="voices-rename")
+        message = gr.HTML(elem_id="voices-message")
+
+    def shown(project_name: str) -> tuple[Any, ...]:
+        rows = read_rows(page.find_project(project_name).dataset)
+        choices = [f"{row.voice} ({row.speaker})" if row.speaker != row.voice else row.voice for row in rows]
+        options = list(zip(choices, (row.voice for row in rows), strict=True))
+        html = voices_html(page.find_project(project_name), rows)
+        return gr.Column(visible=bool(rows)), html, gr.Dropdown(choices=options, value=None)
+
+    def renamed(project_name: str, chosen: str | None, typed: str) -> str:
+        if not chosen:
+            raise UserError(t(NO_VOICE))
+        speaker = " ".join(typed.split())
+        if not speaker:
+            raise UserError(t(NO_NAME))
+        rename_voice(page.find_project(project_name).dataset, chosen, speaker)
+        text = t("data.voices.renamed", voice=chosen, name=speaker)
+        return f'<p class="is-ready" role="status">{escape(text)}</p>'
+
+    page.watch(voices_version, shown, [section, table, voice])
+    on([button.click, name.submit], renamed, [page.project, voice, name], [message])
+
+
+def voices_version(project: Project) -> str:
+    """Return a version that changes with the groups and their names."""
+    return files_version(project.dataset / RECORD_NAME, project.dataset / TABLE_NAME)
+
+
+def voices_html(project: Project, rows: list[VoiceRow]) -> str:
+    """Return the groups with most clips as a table, with a typical and the farthest clip of each."""
+    if not rows:
+        return ""
+    heads = "".join(f"<th{kind}>{escape(t(id))}</th>" for id, kind in HEADS)
+    body = "".join(_row(project.dataset, row) for row in rows[:MAX_ROWS])
+    more = t("data.voices.more", count=len(rows) - MAX_ROWS) if len(rows) > MAX_ROWS else ""
+    return (
+        f"<h3>{escape(t('data.voices.heading'))}</h3><p>{escape(t('data.voices.lead'))}</p>"
+        f'<table class="list voices"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+        f'<p class="remark">{escape(more)}</p>'
+    )
+
+
+def _row(dataset: Path, row: VoiceRow) -> str:
+    closest = f"{row.closest} ({row.distance:.2f})" if row.closest and row.distance is not None else ""
+    players = "".join(_player(dataset, file) for file in (*row.samples[:1], row.farthest) if file)
+    return (
+        f"<tr><td>{escape(row.voice)}</td><td>{escape(row.speaker)}</td>"
+        f'<td class="number">{row.num_clips:,}</td><td class="number">{row.minutes:.1f}</td>'
+        f"<td>{escape(closest)}</td><td>{players}</td></tr>"
+    )
+
+
+def _player(dataset: Path, file: str) -> str:
+    """Return a player for a clip of the dataset; "" for one that is elsewhere or gone."""
+    path = dataset / file
+    if not path.is_file() or not path.resolve().is_relative_to(dataset.resolve()):
+        return ""
+    return f'<audio controls preload="none" src="{file_address(path)}"></audio>'
