@@ -56,6 +56,13 @@ def test_single_files_share_a_folder_and_each_archive_has_its_own(tmp_path):
     assert project.uploaded() == []
 
 
+def test_tar_archives_and_parquet_files_are_sources_of_their_own(tmp_path):
+    project = Project(tmp_path / "voice")
+    names = ["am_et.tar.gz", "clips.TAR", "train-0.parquet"]
+    sources = store_uploads(project, receive(tmp_path, *names), tmp_path / "received")
+    assert sources == [project.uploads / name for name in names]
+
+
 @pytest.mark.parametrize(
     "name", ["page.html", "run.sh", ".hidden.wav", "x" * 200 + ".wav", "model.pth", "zip"]
 )

@@ -45,6 +45,7 @@ _TAR_OPENERS: dict[str, Callable[..., Any]] = {
     ".tar.bz2": bz2.open,
     ".tar.xz": lzma.open,
 }
+ARCHIVE_SUFFIXES = (".zip", *_TAR_OPENERS)
 _BLOCK_BYTES = 2**20
 _BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others unpack a block into 100 MB at once
 _UTF8_NAME = 0x800

@@ -1,7 +1,7 @@
 """Uploads: files from a browser, stored in the project as sources of the import. No Gradio here.
 
     NAME/uploads/
-      talks.zip        an archive; the import unpacks it, with its checks
+      talks.zip        an archive or a parquet file, a source of its own; the import checks and unpacks it
       files/           single recordings and texts in one folder, so that texts match earlier recordings
 
     NAME/listen/voices/  voice recordings
@@ -17,8 +17,15 @@ from pathlib import Path
 
 import soundfile
 
+from indextts.data.importing.archive import ARCHIVE_SUFFIXES
 from indextts.data.importing.audio_files import as_readable, readable_by_libsndfile
-from indextts.data.importing.items import AUDIO_SUFFIXES, SNDFILE_SUFFIXES, TEXT_SUFFIXES, may_be_read
+from indextts.data.importing.items import (
+    AUDIO_SUFFIXES,
+    PARQUET_SUFFIX,
+    SNDFILE_SUFFIXES,
+    TEXT_SUFFIXES,
+    may_be_read,
+)
 from indextts.errors import UserError
 from indextts.features.audio import require_reference_length
 from indextts.projects.project import Project
@@ -40,7 +47,7 @@ AUDIO_EMPTY = "data.audio_empty"
 AUDIO_UNREADABLE = "data.audio_unreadable"
 MORE_FILES = "data.more_files"
 
-_SUFFIXES = AUDIO_SUFFIXES | TEXT_SUFFIXES | {".zip"}
+_OWN_SOURCES = (*ARCHIVE_SUFFIXES, PARQUET_SUFFIX)
 _MAX_NAME_CHARS = 150
 _MIN_AUDIO_BYTES = 100  # no format has a header and sound in fewer
 _MAX_PROBLEMS = 5
@@ -171,7 +178,8 @@ def _require_upload(path: Path, received_in: Path) -> None:
 def _target(project: Project, path: Path, received_in: Path) -> Path:
     _require_upload(path, received_in)
     name = path.name
-    suffix = path.suffix.lower()
-    if suffix not in _SUFFIXES:
+    if name.lower().endswith(_OWN_SOURCES):
+        return project.uploads / name
+    if path.suffix.lower() not in AUDIO_SUFFIXES | TEXT_SUFFIXES:
         raise UserError(t(BAD_KIND, name=name))
-    return project.uploads / name if suffix == ".zip" else project.uploads / FILES_NAME / name
+    return project.uploads / FILES_NAME / name
