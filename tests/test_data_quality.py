@@ -10,9 +10,10 @@ import pytest
 import soundfile
 import soxr
 
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.check import check_manifest
 from indextts.data.manifest import Utterance, read_utterances, write_utterances
-from indextts.data.quality.measures import loudness_lufs
+from indextts.data.quality.measures import loudness_lufs, measure_text
 from indextts.data.quality.reasons import REASONS
 from indextts.data.review import check_folder
 from tests.conftest import REPOSITORY
@@ -276,3 +277,18 @@ def test_a_clip_of_any_length_has_a_loudness():
     noise = np.random.default_rng(0).normal(0, 0.1, 22_050).astype(np.float32)
     for num_samples in (104, 105, 180, 5_000, 8_819, 8_820, 8_821):
         assert -30 < loudness_lufs(noise[:num_samples], 22_050) < 0
+
+
+def test_letters_of_other_scripts_are_counted_in_latin_texts():
+    found = measure_text("hello 日本", NormalizerOptions(language="sw"))
+    assert (found.num_latin, found.num_other) == (0, 2)
+
+
+def test_a_line_with_an_unknown_language_has_that_of_the_check(tmp_path):
+    """Imports of earlier versions stored the language of the data as it was written there."""
+    sound = 0.1 * np.sin(np.arange(48_000) / 20)
+    soundfile.write(tmp_path / "a.wav", sound, 24_000)
+    lines = [Utterance(str(n), tmp_path / "a.wav", "ሰላም ለዓለም", "s", 2.0, "Amharic") for n in range(2)]
+    write_utterances(tmp_path / "m.jsonl", lines)
+    report = check_manifest(tmp_path / "m.jsonl")
+    assert any("Amharic (100.0 %" in fact for fact in report.facts)

@@ -3,8 +3,9 @@
 import pytest
 
 from indextts.errors import UserError
+from indextts.system.language_codes import standard_code
 from indextts.text.ethiopic import amharic_letters, text_key
-from indextts.text.languages import find_language, known_languages, own_letters, standard_code
+from indextts.text.languages import find_language, known_languages, own_letters
 
 
 @pytest.mark.parametrize(

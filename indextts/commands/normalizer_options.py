@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from indextts.system.language_codes import standard_code
+
 NORMALIZER_VERSION = 3  # increases when the output of `normalize` changes
 
 
@@ -61,6 +63,11 @@ class NormalizerOptions(BaseModel):
     percent: Literal["በመቶ", "ከመቶ", "ፐርሰንት"] = Field(
         "በመቶ", title="Word for %", description="Spoken form of %."
     )
+
+    @field_validator("language")
+    @classmethod
+    def _has_one_code(cls, code: str) -> str:
+        return standard_code(code) or code  # an unknown one is refused when it is looked up
 
     @field_validator("homophones", mode="before")
     @classmethod

@@ -9,6 +9,7 @@ languages as cents, so fractions stay digits.
 
 import re
 import unicodedata
+from contextlib import suppress
 
 import num2words
 
@@ -42,7 +43,7 @@ def world_marks_to_ascii(text: str) -> str:
 
 
 def signs_to_spaces(text: str) -> str:
-    """Return `text` with spaces instead of signs that nobody pronounces; combining marks stay."""
+    """Return `text` with spaces instead of signs without a spoken form; combining marks stay."""
     return _UNKNOWN_SIGN.sub(_combining_or_space, text)
 
 
@@ -67,9 +68,10 @@ def read_numbers(text: str, language: Language) -> str:
 
 
 def _words(number: str, code: str) -> str:
-    if len(number) > _MAX_DIGITS or (len(number) > 1 and number.startswith("0")):
-        return " ".join(str(num2words.num2words(int(digit), lang=code)) for digit in number)
-    return str(num2words.num2words(int(number), lang=code))
+    if len(number) <= _MAX_DIGITS and not (len(number) > 1 and number.startswith("0")):
+        with suppress(OverflowError):  # of languages whose numbers end earlier
+            return str(num2words.num2words(int(number), lang=code))
+    return " ".join(str(num2words.num2words(int(digit), lang=code)) for digit in number)
 
 
 def _combining_or_space(match: re.Match[str]) -> str:

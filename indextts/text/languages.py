@@ -18,6 +18,7 @@ import langcodes
 from fontTools import unicodedata as unicode_scripts
 
 from indextts.errors import UserError
+from indextts.system.language_codes import standard_code
 from indextts.text.ethiopic import amharic_letters
 
 AMHARIC = "am"
@@ -94,24 +95,6 @@ def find_language(code: str) -> Language:
     if standard is None:
         raise UserError(f"language {code!r}: unknown; use an ISO 639 code such as am, ko or sw")
     return _language(standard)
-
-
-@lru_cache(maxsize=1024)
-def standard_code(code: str) -> str | None:
-    """Return the shortest code of a language: "am" for "amh", "am_et" or "amh_asr"; None if it is unknown.
-
-    Individual languages of a macrolanguage have its code: "zh" for "cmn". A script other than the usual one
-    stays: "sr-Latn".
-    """
-    try:
-        written = langcodes.Language.get(langcodes.standardize_tag(code, macro=True))
-    except langcodes.tag_parser.LanguageTagError:
-        return None
-    if not written.language or not langcodes.Language.make(written.language).is_valid():
-        return None
-    usual = langcodes.Language.make(written.language).maximize().script
-    has_other_script = written.script is not None and written.script != usual
-    return f"{written.language}-{written.script}" if has_other_script else written.language
 
 
 def known_languages() -> list[Language]:

@@ -54,8 +54,9 @@ from indextts.data.sources import DataSource, write_source
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.json_lines import read_json_lines, write_json_lines
+from indextts.system.language_codes import standard_code
 from indextts.system.locks import locked_folder
-from indextts.text.languages import find_language, standard_code
+from indextts.text.languages import find_language
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from indextts.system.language_codes import standard_code
 from indextts.text.ethiopic import MAX_TIGRINYA_SHARE, tigrinya_share
-from indextts.text.languages import AMHARIC, Language, standard_code
+from indextts.text.languages import AMHARIC, Language
 
 MIN_OWN_SHARE = 0.5  # of the letters: a Latin name does not make a subtitle foreign
 _TAG = re.compile(r"([a-z]{2,3})(?:-([A-Za-z]{2,4}|[0-9]{3}|orig))*", re.ASCII)

@@ -15,6 +15,7 @@ from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.quality.measures import Measures, TextMeasures, measure_audio, measure_text
 from indextts.errors import UserError
+from indextts.system.language_codes import standard_code
 from indextts.system.process_pool import ProcessPool
 from indextts.system.processes import num_cores
 
@@ -72,7 +73,7 @@ def measure_clips(
     workers = num_workers or max(1, min(num_cores(), len(utterances) // MIN_CLIPS_PER_PROCESS))
     tasks = [
         [
-            (u.audio, u.text, u.language or options.language)
+            (u.audio, u.text, standard_code(u.language) or options.language)
             for u in utterances[first : first + CLIPS_PER_TASK]
         ]
         for first in range(0, len(utterances), CLIPS_PER_TASK)

@@ -193,17 +193,17 @@ def measure_text(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> Tex
     num_own, num_letters = language.count_letters(spoken)
     share = num_own / num_letters if num_letters else 0.0
     tigrinya = tigrinya_share(spoken) if is_amharic else 0.0
-    latin = _LATIN.findall(spoken)
+    num_latin = 0 if "Latn" in language.scripts else len(_LATIN.findall(spoken))
     return TextMeasures(
         num_syllables=num_own / language.letters_per_syllable,
         is_mostly_own=share >= MIN_OWN_LETTERS,
         script_percent=100 * share,
         num_tigrinya=round(tigrinya * num_own),
         tigrinya_percent=100 * tigrinya,
-        num_latin=0 if "Latn" in language.scripts else len(latin),
+        num_latin=num_latin,
         num_digits=len(_DIGIT.findall(spoken)),
         num_other=(
-            len(_UNKNOWN_OF_AMHARIC.findall(spoken)) if is_amharic else num_letters - num_own - len(latin)
+            len(_UNKNOWN_OF_AMHARIC.findall(spoken)) if is_amharic else num_letters - num_own - num_latin
         ),
         key=letters_of(merge_labialised(merge_homophones(spoken, "strict"))),
     )

@@ -11,6 +11,7 @@ from indextts.data.quality.reasons import REASONS, Flag
 from indextts.data.quality.verdicts import Verdict
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, histogram, spread
 from indextts.system.amounts import counted
+from indextts.system.language_codes import standard_code
 from indextts.text.languages import find_language
 
 GOOD_NUM_SPEAKERS = 50
@@ -71,7 +72,9 @@ def facts(
     lines += _speaker_lines(utterances, hours)
     share = language_percent(clips)
     if share >= limits.min_language_percent:
-        names = sorted({find_language(utterance.language or language).name for utterance in utterances})
+        names = sorted(
+            {find_language(standard_code(utterance.language) or language).name for utterance in utterances}
+        )
         lines.append(f"Dataset is primarily {', '.join(names)} ({share:.1f} % of the texts)")
     num_speakers = len({utterance.speaker for utterance in utterances})
     if num_speakers >= GOOD_NUM_SPEAKERS:
