@@ -41,6 +41,7 @@ def write_source(folder: Path, files: Mapping[str, str], *, is_zip: bool = False
     for number, path in enumerate(PATHS):
         write_tone(folder / "set" / path, 200 + number, 0.2)
     for name, text in files.items():
+        (folder / "set" / name).parent.mkdir(exist_ok=True)
         (folder / "set" / name).write_text(text, encoding="utf-8")
     return folder / "set"
 
@@ -254,3 +255,20 @@ def test_a_compression_without_bounded_memory_is_left_to_the_import(tmp_path: Pa
     with zipfile.ZipFile(tmp_path / "talks.zip", "w", zipfile.ZIP_BZIP2) as archive:
         archive.writestr("set/list.csv", AMBIGUOUS)
     assert preview(tmp_path / "talks.zip").tables == ()
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_a_list_in_a_folder_of_its_own_names_recordings_above_it(tmp_path: Path, is_zip: bool):
+    rows = "".join(
+        f"data/{n}|{text}\n" for n, text in enumerate(("ሰላም ለዓለም ደህና ነህ", "ትልቁ ወንዝ ዓባይ ነው", "ዛሬ ጥሩ ቀን ነው"))
+    )
+    files = {"lists/all.csv": rows} | {f"data/{n}.wav": "" for n in range(3)}
+    found = preview(write_source(tmp_path, files, is_zip=is_zip))
+    assert not found.undecided
+    assert uses(found) == [["audio", "text"]]
+
+
+def test_a_parquet_source_shows_no_columns_of_other_files(tmp_path: Path):
+    source = write_source(tmp_path, {"data/x.parquet": "", "data/notes.jsonl": '{"audio": "a", "text": "b"}'})
+    found = preview_source(source, "parquet", language="am", columns="", allowed=())
+    assert found.tables == ()

@@ -9,19 +9,22 @@ from typing import Any
 import pytest
 
 from indextts.commands.data import ImportDataset
+from indextts.data.importing.speakers import write_answers
 from indextts.data.manifest import Utterance, write_utterances
 from indextts.errors import UserError
-from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stages import plan_imports
 from indextts.webui.data.import_form import (
     FIELDS,
     NEW_SOURCES,
     import_commands,
+    store_settings,
     upload_message,
     uploads_html,
     with_options,
 )
 from indextts.webui.data.import_outlook import import_outlook, invalid_import, shown_source
+from indextts.webui.data.import_sources import source_key, with_chosen_columns
 from indextts.webui.data.tab import numbers_html
 
 
@@ -141,3 +144,36 @@ def test_clips_of_uploads_are_trimmed_too(tmp_path: Path):
     (project.uploads / "files/a.wav").touch()
     [command] = plan_imports(project, settings)
     assert (command.trim, command.loudness) == (0.2, -23)
+
+
+def test_answers_for_new_uploads_do_not_replace_those_of_an_imported_data_set(tmp_path: Path):
+    project, settings = make(tmp_path, data={"hub": "google/fleurs", "hub_subset": "am_et"})
+    (project.uploads).mkdir(parents=True)
+    (project.uploads / "new.zip").touch()
+    project.dataset.mkdir()
+    write_answers(project.dataset, {"hub/google--fleurs--am_et": {"speaker": "bekele"}})
+    page: Any = SimpleNamespace(roots=SimpleNamespace(workspace=tmp_path, others=[]))
+    answers = dict.fromkeys(FIELDS, "") | {"speaker": "almaz"}
+    values = [NEW_SOURCES, *answers.values(), ""]
+    hub, upload, *_ = import_commands(page, project, settings, *values)
+    assert isinstance(hub, ImportDataset)
+    assert isinstance(upload, ImportDataset)
+    assert (hub.hub, hub.speaker) == ("google/fleurs", "")
+    assert upload.speaker == "almaz"
+
+
+def test_a_choice_of_columns_is_for_its_source_and_not_for_the_hub(tmp_path: Path):
+    source = tmp_path / "set.csv"
+    source.write_text("a,b\n")
+    command = ImportDataset(source=[source], hub="google/fleurs", output_dir=tmp_path / "out")
+    hub, own = with_chosen_columns(command, {source_key(source): "audio=0,text=1"})
+    assert (hub.hub, hub.source, hub.columns) == ("google/fleurs", [], "")
+    assert (own.hub, own.source, own.columns) == ("", [source], "audio=0,text=1")
+
+
+def test_the_options_of_a_started_import_are_those_of_the_project(tmp_path: Path):
+    project, settings = make(tmp_path, data={"trim": 0.5, "max_clip_s": 9})
+    write_project(project, settings)
+    started = ImportDataset(hub="google/fleurs", loudness=-23, output_dir=project.dataset)
+    store_settings(project, [started])
+    assert read_project(project).data == {"max_clip_s": 9, "hub": "google/fleurs", "loudness": -23}

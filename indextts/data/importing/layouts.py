@@ -140,7 +140,7 @@ def find_tables(root: Path, layout: ImportLayout) -> Iterator[tuple[ImportLayout
 
 
 def _tables_of_place(layout: ImportLayout, place: Path) -> list[Path]:
-    if layout not in (*WITH_COLUMNS, "jsonl"):
+    if layout not in WITH_COLUMNS or layout == "parquet":
         return []
     if not place.is_dir():
         return [place]

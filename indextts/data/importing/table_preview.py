@@ -67,7 +67,7 @@ class TablePreview:
 
     Args:
         files: relative to the source.
-        columns: all of them; empty if `problem` prevents to tell them apart.
+        columns: all of them; empty if `problem` prevents reading them.
         basis: what decided the columns.
         missing: names that no column has, and without which the table cannot be imported.
         is_other: the table could be one of other facts, which an import skips if it has a better one.
@@ -127,6 +127,8 @@ def preview_source(
 ) -> SourcePreview:
     """Return the tables of a folder, file or zip archive, and how an import would read them.
 
+    Parquet files and other archives have no preview.
+
     Args:
         language: of texts whose data name none.
         columns: as in --columns; "" to decide.
@@ -142,7 +144,7 @@ def preview_source(
         if is_archive(source):
             root, members = stack.enter_context(unpacked_heads(source, _rank))
             files_in = _files_of(members)
-        recordings = _Recordings(files_in)
+        recordings = _Recordings(files_in, root if root.is_dir() else root.parent)
 
         def preview(detected: ImportLayout, paths: Sequence[Path]) -> SourcePreview:
             tables = []
@@ -167,10 +169,12 @@ def preview_source(
 
 def _rank(name: Path) -> int | None:
     """Return the rank of a member that the detection of layouts reads, None for others."""
-    if name.name.lower().endswith(".trans.txt") or name.name in KALDI_NAMES or name.suffix.lower() == ".json":
+    lower = name.name.lower()
+    if lower.endswith((".trans.txt", "transcripts.txt", ".json")) or name.name in KALDI_NAMES:
         return 1
-    is_table = name.suffix.lower() in _HEADED_SUFFIXES and (name.suffix != ".txt" or name.stem == "metadata")
-    return 0 if is_table else None
+    if name.suffix.lower() == ".txt" and name.stem != "metadata":
+        return 2  # perhaps a list of recordings
+    return 0 if name.suffix.lower() in _HEADED_SUFFIXES else None
 
 
 def _preview_table(
@@ -250,10 +254,12 @@ class _Recordings:
 
     Args:
         files_in: returns the names of the files in a folder; empty if it does not exist.
+        root: the source, or its folder.
     """
 
-    def __init__(self, files_in: Callable[[Path], frozenset[str]]) -> None:
+    def __init__(self, files_in: Callable[[Path], frozenset[str]], root: Path) -> None:
         self._files_in = files_in
+        self._root = root
         self._listed: dict[Path, frozenset[str]] = {}
         self._found: dict[tuple[str, Path], bool] = {}
 
@@ -261,7 +267,9 @@ class _Recordings:
         """Return whether a value names a recording beside a table, with or without suffix."""
         key = named, folder
         if key not in self._found:
-            places = (folder, *(folder / usual for usual in AudioFinder.USUAL_FOLDERS))
+            above = [folder.parent] if folder != self._root and ("/" in named or "\\" in named) else []
+            bases = (folder, *above)
+            places = [base / usual for base in bases for usual in ("", *AudioFinder.USUAL_FOLDERS)]
             written = dict.fromkeys((named, named.replace("\\", "/")))
             self._found[key] = any(self._is_file(place / name) for place in places for name in written)
         return self._found[key]

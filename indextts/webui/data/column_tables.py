@@ -88,7 +88,7 @@ def _table(source: ImportSource, table: TablePreview, *, is_undecided: bool, is_
         line = f"{name} {escape(t('data.table_not_read'))}"
     else:
         line = f"{name} <span>{escape(_uses_line(table))}</span>"
-    if not (source.preview.has_choice and table.columns) or (table.is_other and not is_undecided):
+    if not (source.has_choice and table.columns) or (table.is_other and not is_undecided):
         return f'<p class="column-table">{line}</p>'
     is_open = " open" if is_undecided or table.basis != "header" else ""
     return (

@@ -17,10 +17,11 @@ from gradio.utils import get_upload_folder
 
 from indextts.commands.base import Command
 from indextts.commands.data import ImportDataset
+from indextts.data.importing.hub import dataset_folder
 from indextts.data.importing.items import source_name
 from indextts.data.importing.speakers import ANSWERS_NAME, FIELDS, read_answers
 from indextts.errors import UserError
-from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stages import plan_stage
 from indextts.system.amounts import shown_size
 from indextts.webui.data.column_tables import CHOOSE_COLUMN, column_tables_html
@@ -229,7 +230,8 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
         sources = sources_of(command)
         if not sources and not command.url and not command.hub:
             raise UserError(t(NOTHING))
-        names = {source_name(source, project.dataset) for source in sources}
+        folders = [*sources, *hub_folders(project, command)]
+        names = {source_name(source, project.dataset) for source in folders}
         is_meant = chosen in {source.name for source in sources}
         is_new = chosen == NEW_SOURCES and not names & known.keys()
         given = answered if is_meant or is_new else {}
@@ -238,6 +240,23 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
         command = command.model_copy(update={**given, **allowed_audio(page, command)})
         commands += with_chosen_columns(command, read_choices(choices))
     return commands
+
+
+def hub_folders(project: Project, command: ImportDataset) -> list[Path]:
+    """Return the folder that a command downloads a data set into; none for other commands."""
+    return [dataset_folder(project.dataset, command.hub, command.hub_subset)] if command.hub else []
+
+
+def store_settings(project: Project, planned: Sequence[Command]) -> None:
+    """Store the options in the project's settings, for imports from elsewhere."""
+    imports = [command for command in planned if isinstance(command, ImportDataset)]
+    settings = read_project(project)
+    chosen: dict[str, Any] = {name: value for name, value in settings.data.items() if name not in OPTIONS}
+    for name in OPTIONS:
+        default = ImportDataset.model_fields[name].default
+        values = [value for command in imports if (value := getattr(command, name)) != default]
+        chosen |= {name: values[0]} if values else {}
+    write_project(project, settings.model_copy(update={"data": chosen}))
 
 
 def with_options(settings: ProjectSettings, *values: Any) -> ProjectSettings:

@@ -38,6 +38,7 @@ ADVICE = {
     "speaker": "data.choose_column.speaker",
 }
 
+_NO_HUB = {"hub": "", "hub_subset": "", "hub_split": []}
 _USE = re.compile(r"(\d{1,3})=(\w{1,20}|\?)", re.ASCII)
 
 
@@ -48,12 +49,19 @@ class ImportSource:
     Args:
         key: names this version of the source in the choices.
         is_asked: the page shows the tables, because the source is new, chosen or cannot be imported.
+        is_manifest: the fields of --manifest have fixed names.
     """
 
     path: Path
     key: str
     preview: SourcePreview
     is_asked: bool
+    is_manifest: bool = False
+
+    @property
+    def has_choice(self) -> bool:
+        """The user can choose the columns."""
+        return self.preview.has_choice and not self.is_manifest
 
 
 def import_sources(project: Project, commands: Sequence[Command], chosen: str) -> list[ImportSource]:
@@ -76,7 +84,9 @@ def import_sources(project: Project, commands: Sequence[Command], chosen: str) -
             preview = _preview(path, version, layout, command.language, answers["columns"], roots)
             if preview is not None:
                 is_asked = name not in known or chosen == path.name or bool(preview.undecided)
-                found.append(ImportSource(path, source_key(path), preview, is_asked))
+                found.append(
+                    ImportSource(path, source_key(path), preview, is_asked, path == command.manifest)
+                )
     return found
 
 
@@ -124,10 +134,12 @@ def with_chosen_columns(command: ImportDataset, choices: Mapping[str, str]) -> l
     chosen = {path: choices[key] for path in command.source if (key := source_key(path)) in choices}
     others = [path for path in command.source if path not in chosen]
     own = [
-        command.model_copy(update={"manifest": None, "url": [], "source": [path], "columns": columns})
+        command.model_copy(
+            update={"manifest": None, "url": [], **_NO_HUB, "source": [path], "columns": columns}
+        )
         for path, columns in chosen.items()
     ]
-    has_more = bool(others or command.manifest is not None or command.url or not own)
+    has_more = bool(others or command.manifest is not None or command.url or command.hub or not own)
     return [*([command.model_copy(update={"source": others})] if has_more else []), *own]
 
 
@@ -136,7 +148,7 @@ def column_blockers(sources: Sequence[ImportSource]) -> list[Notice]:
     return [
         Notice(
             f"{_shown_place(source, table)}: {advice(table)}",
-            f"#data/{TO_CHOOSE}" if source.preview.has_choice and table.columns else "",
+            f"#data/{TO_CHOOSE}" if source.has_choice and table.columns else "",
             t(CHOOSE_COLUMNS),
         )
         for source in sources
@@ -162,7 +174,7 @@ def _shown_place(source: ImportSource, table: TablePreview) -> str:
 
 def _find_table(sources: Sequence[ImportSource], key: str, file: str) -> TablePreview | None:
     for source in sources:
-        if source.key == key and source.preview.has_choice:
+        if source.key == key and source.has_choice:
             return next((table for table in source.preview.tables if file in table.files), None)
     return None
 

@@ -7,7 +7,13 @@ import gradio as gr
 
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.data import check_view, review, voices
-from indextts.webui.data.import_form import import_commands, import_form, planned_sources, with_options
+from indextts.webui.data.import_form import (
+    import_commands,
+    import_form,
+    planned_sources,
+    store_settings,
+    with_options,
+)
 from indextts.webui.data.import_outlook import import_outlook, invalid_import, outlook_version
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns
@@ -53,6 +59,7 @@ def build_import(page: Page) -> None:
                 invalid=invalid_import,
                 outlook_version=outlook_version,
                 onward=ONWARD,
+                store_settings=store_settings,
                 filled_for=form.filled_for,
                 also_changes=[form.uploads],
             )
