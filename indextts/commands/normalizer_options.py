@@ -3,7 +3,7 @@
 `NormalizerOptions()` is the default everywhere. `fingerprint` identifies the version and the options: texts
 with the same fingerprint were normalised in the same way. `record` lists both:
 
-    {"version": 3, "homophones": "off", ...}
+    {"version": 4, "homophones": "off", ...}
 
 The tokenizer file contains the record (indextts/text/normalizer_record.py), which data, run and export share.
 For information, config.json of a run and the meta file of each checkpoint contain it too.
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from indextts.system.language_codes import standard_code
 
-NORMALIZER_VERSION = 3  # increases when the output of `normalize` changes
+NORMALIZER_VERSION = 4  # increases when the output of `normalize` changes
 
 
 class NormalizerOptions(BaseModel):
@@ -76,7 +76,7 @@ class NormalizerOptions(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """The version and 16 hex digits over all options, such as `v3-0123456789abcdef`."""
+        """The version and 16 hex digits over all options, such as `v4-0123456789abcdef`."""
         digest = hashlib.sha256(self.model_dump_json(exclude=self._unrecorded).encode()).hexdigest()
         return f"v{NORMALIZER_VERSION}-{digest[:16]}"
 

@@ -6,14 +6,17 @@ after the last letter is optional. Words that are not in the tables:
     a/b, two words     a b            the slash often means "or" and is not spoken
     ኤፍ.ቢ.አይ            ኤፍ ቢ አይ       names of Latin letters
     ነው.እሱ              ነው. እሱ        two sentences
+    ገ/ማርያም            ገብረ ማርያም     a name; only before the words of `_IN_NAMES`
 
 Expansions follow the reference page of the project; comments mark ambiguous forms.
 """
 
 import re
 from collections.abc import Mapping
+from functools import partial
 
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
+from indextts.text.ethiopic import merge_homophones
 
 # Prefixes of a word or number, alone or in pairs (በየ, እስከነ).
 PREFIXES = "በ|የ|ለ|ከ|ስለ|እስከ|ወደ|እንደ|እነ|በስተ|ያለ|እየ"
@@ -40,6 +43,16 @@ _INFLECTED = {
     "ሜ/ጄ/ል": "ሜጀር ጄኔራል",
     "ብ/ጄ/ል": "ብርጋዴር ጄኔራል",
     "ሆ/ል": "ሆስፒታል",
+    "መ/ር": "መምህር",
+    "መ/ርት": "መምህርት",
+    "ሻ/ል": "ሻምበል",
+    "ዲ/ን": "ዲያቆን",
+    "ሕ/ሰብ": "ኅብረተሰብ",
+    "ህ/ሰብ": "ኅብረተሰብ",
+    "ኅ/ሰብ": "ኅብረተሰብ",
+    "ት/ት": "ትምህርት",
+    "ሄ/ር": "ሄክታር",
+    "ኩ/ል": "ኩንታል",
 }
 # Abbreviations with no inflection; only a short ending may follow.
 _FIXED = {
@@ -51,60 +64,119 @@ _FIXED = {
     "ብ/ጄ": "ብርጋዴር ጄኔራል",
     "ሌ/ጄ": "ሌተና ጄኔራል",
     "መ/አ": "መቶ አለቃ",
+    "ሻ/ቃ": "ሻለቃ",
     "አ/አ": "አዲስ አበባ",
+    "አ/አ/ዩ": "አዲስ አበባ ዩኒቨርሲቲ",
     "ዓ/ም": "ዓመተ ምሕረት",
     "አ/ም": "ዓመተ ምሕረት",  # a homophone spelling of ዓ
     "ዓ/ዓ": "ዓመተ ዓለም",
     "እ/ኤ/አ": "እንደ ኤውሮፓውያን አቆጣጠር",
+    "እ/ኤ/ኣ": "እንደ ኤውሮፓውያን አቆጣጠር",
     "እ/አ/አ": "እንደ አውሮፓውያን አቆጣጠር",
+    "እ/ኢ/አ": "እንደ ኢትዮጵያ አቆጣጠር",
     "ቅ/ል/ክ": "ቅድመ ልደተ ክርስቶስ",
+    "ክ/ል/በ": "ከክርስቶስ ልደት በፊት",
+    "ዓክልበ": "ዓመት ከክርስቶስ ልደት በፊት",
     "ተ/መ/ድ": "የተባበሩት መንግሥታት ድርጅት",
     "ኃ/የተ/የግ/ማ": "ኃላፊነቱ የተወሰነ የግል ማኅበር",
     "ኃ/የተ/የግል ማህበር": "ኃላፊነቱ የተወሰነ የግል ማህበር",
     "ኃ/የተ": "ኃላፊነቱ የተወሰነ",
+    "ሃ/የተ/የግ/ማ": "ኃላፊነቱ የተወሰነ የግል ማኅበር",
+    "ሃ/የተ": "ኃላፊነቱ የተወሰነ",
     "አ/ማ": "አክሲዮን ማኅበር",
     "መ/ቅ": "መጽሐፍ ቅዱስ",
     "ቤ/ክ": "ቤተ ክርስቲያን",
     "ቤ/መ": "ቤተ መንግሥት",
     "ወ/ዘ/ተ": "ወዘተ",
+    "ስ/ቁ": "ስልክ ቁጥር",
+    "ተ/ቁ": "ተራ ቁጥር",
+    "መ/ቁ": "መዝገብ ቁጥር",  # ambiguous: also መለያ ቁጥር
+    "ሰ/መ/ቁ": "ሰበር መዝገብ ቁጥር",
+    "ፖ/ሳ/ቁ": "ፖስታ ሳጥን ቁጥር",
     "ኪ/ሜ": "ኪሎ ሜትር",
+    "ኪሜ": "ኪሎ ሜትር",
     "ኪ/ሜ/ሰ": "ኪሎ ሜትር በሰዓት",
+    "ኪ/ሜ/ሰዓት": "ኪሎ ሜትር በሰዓት",
+    "ኪሜ/ሰዓት": "ኪሎ ሜትር በሰዓት",
     "ሜ/ሰ": "ሜትር በሰከንድ",
+    "ሜ/ሰከንድ": "ሜትር በሰከንድ",
     "ሴ/ሜ": "ሴንቲ ሜትር",
     "ሚ/ሜ": "ሚሊ ሜትር",
+    "ካ/ሜ": "ካሬ ሜትር",
+    "ካ/ኪ/ሜ": "ካሬ ኪሎ ሜትር",
+    "ሚ/ሊ": "ሚሊ ሊትር",
     "ኪ/ግ": "ኪሎ ግራም",
+    "ኪግ": "ኪሎ ግራም",
 }
 # Abbreviated first parts before a full word, which stays unchanged.
+_HOUSE = r"(?=(?:/\s?|\.)ቤ[ተ-ቶ])"
 _BEFORE_A_WORD = {
-    r"ት(?=[/.]ቤ[ተ-ቶ])": "ትምህርት",
-    r"መ(?=[/.]ቤ[ተ-ቶ])": "መሥሪያ",
-    r"ም(?=[/.]ቤ[ተ-ቶ])": "ምክር",
-    r"[ጽፅ](?=[/.]ቤ[ተ-ቶ])": "ጽሕፈት",
-    r"ፍ(?=[/.]ቤ[ተ-ቶ])": "ፍርድ",
-    r"ማ(?=[/.]ቤ[ተ-ቶ])": "ማረሚያ",
+    rf"ፌ[/.]ጠ[/.]ፍ{_HOUSE}": "ፌዴራል ጠቅላይ ፍርድ",
+    rf"ጠ[/.]ፍ{_HOUSE}": "ጠቅላይ ፍርድ",
+    rf"ከ[/.]ፍ{_HOUSE}": "ከፍተኛ ፍርድ",
+    rf"መጀ?[/.]ደ[/.]ፍ{_HOUSE}": "መጀመሪያ ደረጃ ፍርድ",
+    rf"[ሕህኅ][/.]ተ[/.]ም{_HOUSE}": "የሕዝብ ተወካዮች ምክር",
+    rf"ፌ[/.]ም{_HOUSE}": "ፌዴሬሽን ምክር",
+    rf"ቅ[/.][ጽፅ]{_HOUSE}": "ቅርንጫፍ ጽሕፈት",
+    rf"ት{_HOUSE}": "ትምህርት",
+    rf"መ{_HOUSE}": "መሥሪያ",
+    rf"ም{_HOUSE}": "ምክር",
+    rf"[ጽፅ]{_HOUSE}": "ጽሕፈት",
+    rf"ፍ{_HOUSE}": "ፍርድ",
+    rf"ማ{_HOUSE}": "ማረሚያ",
+    r"ቤ(?=[/.](?:ክርስ|ክህነት|መንግ|መ[ጻፃጽፅ]|እስራኤል))": "ቤተ",
     r"ም[/.]ጠ(?=[/.]ሚኒስት)": "ምክትል ጠቅላይ",
     r"ጠ(?=[/.]ሚኒስት)": "ጠቅላይ",
-    r"ም[/.]ሊ(?=[/.]መንበር)": "ምክትል ሊቀ",
-    r"ሊ(?=[/.]መንበር)": "ሊቀ",
-    r"[ሥስ](?=[/.]አስኪያጅ)": "ሥራ",
-    r"ክ(?=[/.](?:ከተማ|ሀገር|ሃገር|አገር))": "ክፍለ",
-    r"ሌ(?=[/.](?:ጄኔራል|ኮሎኔል))": "ሌተና",
-    r"ሜ(?=[/.]ጄኔራል)": "ሜጀር",
-    r"ብ(?=[/.]ጄኔራል)": "ብርጋዴር",
-    rf"ም(?=/[{L}]{{2}})": "ምክትል",
-    # before a name of at least two letters
-    rf"[ኃሃሀኀ](?=/[{L}]{{2}})": "ኃይለ",
-    rf"ገ(?=/[{L}]{{2}})": "ገብረ",
-    rf"ወ(?=/[{L}]{{2}})": "ወልደ",
-    rf"ተ(?=/[{L}]{{2}})": "ተክለ",
-    rf"ቅ(?=/[{L}]{{2}})": "ቅዱስ",
-    rf"ሻ(?=/[{L}]{{2}})": "ሻምበል",  # ambiguous: also ሻለቃ
+    r"ጠ[/.][ዐዓአ](?=[/.][ሕህኅ][ግጉጎ])": "ጠቅላይ ዐቃቤ",
+    r"[ዐዓአ](?=[/.][ሕህኅ][ግጉጎ])": "ዐቃቤ",
+    r"ም[/.]ር(?=[/.](?:መስተዳድ|መም[ህሕኅ]))": "ምክትል ርዕሰ",
+    r"ር(?=[/.](?:መስተዳድ|መም[ህሕኅ]|ከተማ))": "ርዕሰ",
+    r"ም[/.]ሊ(?=[/.]መንበ)": "ምክትል ሊቀ",
+    r"ሊ(?=[/.]መንበ)": "ሊቀ",
+    r"[ሥስ](?=[/.]አስኪያ)": "ሥራ",
+    r"ክ(?=(?:/\s?|\.)(?:ከተማ|ሀገር|ሃገር|አገር|ዘመ|ጦ[ርሩራሮ]))": "ክፍለ",
+    r"ክ(?=[/.]ዘበኛ)": "ክብር",
+    r"[ሀሃኃኀ](?=[/.]ስብከ)": "ሀገረ",
+    r"[ኃሃሀኀ][/.]የተ[/.]የግ(?=[/.]ማ[ህኅሕ])": "ኃላፊነቱ የተወሰነ የግል",
+    r"ተ(?=[/.]ቁጥ)": "ተራ",
+    r"ስ(?=[/.]ቁጥ)": "ስልክ",
+    r"ፖ[/.]ሳ(?=[/.]ቁጥ)": "ፖስታ ሳጥን",
+    r"ሌ(?=[/.](?:ጄኔራ|ኮሎኔ))": "ሌተና",
+    r"ሜ(?=[/.]ጄኔራ)": "ሜጀር",
+    r"ብ(?=[/.]ጄኔራ)": "ብርጋዴር",
+    # before any word of at least two letters, but not inside a longer abbreviation
+    r"(?<!/.)ም(?=/(?:ጎጃም|ሸዋ|ወለጋ|ሐረርጌ|ሀረርጌ|ሃረርጌ|አርሲ|ጉጂ))": "ምዕራብ",
+    rf"(?<!/.)ም(?=/[{L}]{{2}})": "ምክትል",
+    r"(?<!/.)ቅ(?=/(?:ማርያም|[ሥስ]ላ[ሴሤ]|አርሴማ|[ሐሀሃ]ና(?![ኤን])|ድንግል|ልደታ))": "ቅድስት",
+    rf"(?<!/.)ቅ(?=/[{L}]{{2}})": "ቅዱስ",
+    rf"(?<!/.)ሻ(?=/[{L}]{{2}})": "ሻምበል",  # ambiguous: also ሻለቃ
 }
+# First parts of names, which are read only before these words; other words follow these letters too (ተ/ቁጥር).
+_OF_NAMES = {
+    "ኃ": "ኃይለ",
+    "ሃ": "ኃይለ",
+    "ኀ": "ኃይለ",
+    "ሀ": "ኃይለ",  # ambiguous: also ሀብተ
+    "ገ": "ገብረ",
+    "ወ": "ወልደ",
+    "ተ": "ተክለ",
+    "ደ": "ደብረ",
+}
+# Without homophones, and without endings.
+_IN_NAMES = (
+    "ማርያም ሚካኤል ሚካኢል ሚካየል ገብርኤል ገብራኤል ሩፋኤል ኡራኤል አማኑኤል ጊዮርጊስ ጊወርጊስ ጊዎርጊስ ጊዬርጊስ ስላሴ ሰላሴ መድህን መድሀን ኪዳን "
+    "ህይወት ሂወት መስቀል እግዚ እዝጊ ጻድ ጻዲቅ ሀይማኖት ጨርቆስ ቂርቆስ ኪሮስ ሀና ሰንበት ሰማእት ዮሀንስ ዮሀኒስ ወልድ ኢየሱስ እየሱስ "
+    "ክርስቶስ ሀዋር ጴጥሮስ ጳውሎስ ማርቆስ ሉቃስ እስጢፋኖስ ብርሀን ሚናስ አረጋ ታቦር ዘይት ሊባኖስ ሲና ጽዮን ወርቅ መለኮት ዋህድ ድንግል "
+    "ልደታ ትንሳኤ ተንሳኤ አምላክ መንፈስ መላክ ማህጸን"
+)
 # Titles that end with a dot.
 _WITH_DOT = {"ሚር": "ሚስተር", "ዶር": "ዶክተር", "ፕሮፌ": "ፕሮፌሰር"}
 
-_ORDERS = 7
-_END = rf"(?=(?:ንና|ን|ና|ም|ው|ዋ)?(?!/?[{L}]))"
+_ORDERS = 8  # with the labialised form: ዶ/ሯ
+# A dot and a single letter behind are part of a longer abbreviation.
+_END = rf"(?=(?:ንና|ን|ና|ም|ው|ዋ)?(?!/?[{L}]|\.[{L}](?![{L}0-9])))"
+# After a changed vowel only an ending may follow: ዶ/ሮችን, but not ወ/ታደር.
+_ENDINGS = rf"(?=(?:ዎች|ዎቹ|ች|ቹ|ው|ዋ|ነት|ን|ና|ም|ስ)*(?![{L}]))"
 
 
 def _alternatives(keys: Mapping[str, str]) -> str:
@@ -126,7 +198,7 @@ def _inflected_pattern() -> str:
 def _any_vowel(key: str) -> str:
     row = ord(key[-1]) & ~7  # the first order of its last letter
     body = re.escape(key[:-1]).replace("/", r"(?:\.| ?/ ?)")
-    return f"{body}[{chr(row)}-{chr(row + _ORDERS - 1)}]"
+    return f"{body}(?:{key[-1]}|[{chr(row)}-{chr(row + _ORDERS - 1)}]{_ENDINGS})"
 
 
 _FULL = {_any_vowel(key): (re.compile(_any_vowel(key)), words) for key, words in _INFLECTED.items()}
@@ -136,11 +208,14 @@ _CONTINUES = rf"(?:\.(?=\s*[{L}0-9A-Za-z,()]))?"
 _RULE_FIXED = re.compile(rf"({_PREFIX})({_alternatives(_FIXED)}){_END}{_CONTINUES}")
 _RULE_INFLECTED = re.compile(rf"({_PREFIX})({_inflected_pattern()})")
 _RULE_BEFORE_A_WORD = tuple(
-    (re.compile(rf"({_PREFIX}){key}[/.]"), words) for key, words in _BEFORE_A_WORD.items()
+    (re.compile(rf"({_PREFIX}){key}[/.]\s?"), words) for key, words in _BEFORE_A_WORD.items()
 )
+_STARTS_OF_NAMES = tuple(_IN_NAMES.split())
+_RULE_NAME = re.compile(rf"({_PREFIX})([{''.join(_OF_NAMES)}])/(?=([{L}]+))")
 _RULE_WITH_DOT = re.compile(rf"({_PREFIX})({'|'.join(_WITH_DOT)})\.")
-# A fast test: most lines match no rule.
-_MAY_MATCH = re.compile(rf"/|[{L}]\.\s*[{L}0-9]|(?:{'|'.join(_WITH_DOT)}|ወዘተ)\.")
+# Fast tests: most lines match no rule.
+_MAY_MATCH = re.compile(rf"/|[{L}]\.\s*[{L}0-9]|(?:{'|'.join(_WITH_DOT)}|ወዘተ)\.|ኪ[ሜግ]|ዓክልበ")
+_PARTS = re.compile(rf"/|\.[{L}]")
 _RULE_ETC = re.compile(rf"(?<![{L}])ወዘተ\.(?=\s*\S)")
 
 _NAMES = "ኤ ቢ ሲ ዲ ኢ ኤፍ ጂ ኤች አይ ጄ ኬ ኤል ኤም ኤን ኦ ፒ ኪው አር ኤስ ቲ ዩ ቪ ደብሊው ኤክስ ዋይ ዜድ"
@@ -160,8 +235,10 @@ def spell_out(text: str) -> str:
         return text
     text = _RULE_FIXED.sub(_fixed, text)
     text = _RULE_INFLECTED.sub(lambda match: match[1] + _inflected(match[2]), text)
-    for pattern, words in _RULE_BEFORE_A_WORD:
-        text = pattern.sub(rf"\g<1>{words} ", text)
+    if _PARTS.search(text):
+        for pattern, words in _RULE_BEFORE_A_WORD:
+            text = pattern.sub(partial(_before_a_word, words), text)
+        text = _RULE_NAME.sub(_name, text)
     text = _RULE_WITH_DOT.sub(lambda match: match[1] + _WITH_DOT[match[2]], text)
     return _RULE_ETC.sub("ወዘተ", text)
 
@@ -180,8 +257,27 @@ def slashes_to_spaces(text: str) -> str:
 
 
 def _fixed(match: re.Match[str]) -> str:
-    words = _FIXED[_plain(match[2])]
-    return match[1] + (words.removeprefix("የ") if match[1] else words)
+    words = _prefixed(match[1], _FIXED[_plain(match[2])])
+    is_touching = match[0].endswith(".") and match.string[match.end()].isalnum()
+    return words + (" " if is_touching else "")
+
+
+def _prefixed(prefix: str, words: str) -> str:
+    """Return the words with a prefix, which replaces the prefix that they have on their own."""
+    has_own = words.startswith(("የተባበሩት", "የሕዝብ", "ከክርስቶስ"))
+    return prefix + (words[1:] if prefix and has_own else words)
+
+
+def _before_a_word(words: str, match: re.Match[str]) -> str:
+    return f"{_prefixed(match[1], words)} "
+
+
+def _name(match: re.Match[str]) -> str:
+    prefix, letter, word = match.groups()
+    word = merge_homophones(word, "strict")
+    if letter == "ሀ" and word.startswith("ወልድ"):
+        return f"{prefix}ሀብተ "
+    return f"{prefix}{_OF_NAMES[letter]} " if word.startswith(_STARTS_OF_NAMES) or word == "አብ" else match[0]
 
 
 def _inflected(found: str) -> str:

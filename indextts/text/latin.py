@@ -19,13 +19,14 @@ _ADDRESS = re.compile(
     r"|(?<![\w.-])(?:[A-Za-z0-9-]{1,63}\.){1,9}(?:com|org|net|et|gov|edu|info|io|uk|au|ca)(?![\w])",
     re.IGNORECASE | re.ASCII,
 )
+_LATIN = re.compile("[A-Za-z]")
 _SPOKEN = (("@", " አት "), (".", " ነጥብ "))
 _SILENT_IN_ADDRESS = re.compile(r"[/:+_#?=&%~-]+")
 
 
 def addresses(text: str, _options: NormalizerOptions) -> str:
     """Return `text` with the dots and signs of web and mail addresses as words."""
-    return _ADDRESS.sub(_address, text) if "." in text or "@" in text else text
+    return _ADDRESS.sub(_address, text) if "@" in text or _LATIN.search(text) else text
 
 
 def _address(match: re.Match[str]) -> str:
@@ -46,6 +47,8 @@ _ACRONYMS_WITH_VOWELS = frozenset(_WITH_VOWELS.split())
 
 def latin_words(text: str, options: NormalizerOptions) -> str:
     """Return `text` with initials joined, and acronyms spelled in Amharic if the options ask for it."""
+    if not _LATIN.search(text):
+        return text
     text = _INITIALS.sub(lambda match: match[1].replace(".", ""), text)
     return _WORD.sub(_spelled, text) if options.acronyms == "letters" else text
 

@@ -35,33 +35,39 @@ _MARKS = "[።፣፤፥፦፧፨]"
 # Ethiopic marks are often written without a following space, but SentencePiece needs it to see the start of
 # the next word. A mark between two digits gets no space.
 _SPACE_MISSING = re.compile(rf"(?<={_MARKS})(?=[^\W\d_])|(?<=(?<!\d){_MARKS})(?=\d)")
-_ETHIOPIC_TO_ASCII = str.maketrans(
-    {
-        **dict.fromkeys("።፨。．", "."),
-        **dict.fromkeys("፣፤፥፦;；：，、", ","),
-        **dict.fromkeys("፧？", "?"),
-        **dict.fromkeys("！¡", "!"),
-    }
-)
+_ETHIOPIC_TO_ASCII = {
+    **dict.fromkeys("።፨。．", "."),
+    **dict.fromkeys("፣፤፥፦;；：，、", ","),
+    **dict.fromkeys("፧？", "?"),
+    **dict.fromkeys("！¡", "!"),
+}
+# A regular expression is faster than str.translate, which looks up every Ethiopic letter.
+_ANY_ETHIOPIC_MARK = re.compile(f"[{''.join(_ETHIOPIC_TO_ASCII)}]")
 
 
 def ethiopic_marks_to_ascii(text: str) -> str:
     """Return `text` with ASCII marks instead of Ethiopic marks and their look-alikes."""
-    text = _COLON.sub(lambda match: _COLON_TO[str(match.lastgroup)], text)
-    text = _DIVISION_SIGN_AS_COLON.sub("፥", text)
-    return tidy(_SPACE_MISSING.sub(" ", text).translate(_ETHIOPIC_TO_ASCII))
+    if ":" in text or "፡" in text or "፦" in text:
+        text = _COLON.sub(lambda match: _COLON_TO[str(match.lastgroup)], text)
+    if "÷" in text:
+        text = _DIVISION_SIGN_AS_COLON.sub("፥", text)
+    if _ANY_ETHIOPIC_MARK.search(text):
+        text = _ANY_ETHIOPIC_MARK.sub(
+            lambda match: _ETHIOPIC_TO_ASCII[match[0]], _SPACE_MISSING.sub(" ", text)
+        )
+    return tidy(text)
 
 
-_SPACES = re.compile(r"\s+")
 _SPACE_BEFORE_MARK = re.compile(r" +(?=[,!?…]|\.(?!\d))")
 _ELLIPSIS = re.compile(r"(?:\.{3,}|,{3,}|…)+")
 _REPEATED = re.compile(r"([.,'])\1+")
+_MAY_REPEAT = re.compile(r"\.\.|,,|''|…")
 
 
 def tidy(text: str) -> str:
     """Return `text` with single spaces, no space before a mark, and single marks."""
-    text = _SPACE_BEFORE_MARK.sub("", _SPACES.sub(" ", text)).strip()
-    return _REPEATED.sub(r"\1", _ELLIPSIS.sub("…", text))
+    text = _SPACE_BEFORE_MARK.sub("", " ".join(text.split()))
+    return _REPEATED.sub(r"\1", _ELLIPSIS.sub("…", text)) if _MAY_REPEAT.search(text) else text
 
 
 # An ending of up to two letters stays joined to the bracket: (EUA)ን.
@@ -76,19 +82,20 @@ def brackets_apart(text: str) -> str:
 _INSIDE_BRACKETS = re.compile(r"(?<=[(\[{“‘«‹])\s+|\s+(?=[)\]}”’»›])")
 _EMPTY_BRACKETS = re.compile(r"\(\s*\)|\[\s*\]|\{\s*\}")
 _DOUBLED_ANGLES = re.compile("<<+|>>+")
-_PUBLISHED = str.maketrans(
-    {
-        **dict.fromkeys('"`\u00b4\u02bc\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2032\u2033', "'"),
-        **dict.fromkeys("\u2039\u203a\u00ab\u00bb\u226a\u226b()[]{}【】《》〈〉「」『』", "'"),
-        **dict.fromkeys("~·\u2012\u2013\u2014\u2015\u2212", "-"),
-    }
-)
+_PUBLISHED = {
+    **dict.fromkeys('"`\u00b4\u02bc\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2032\u2033', "'"),
+    **dict.fromkeys("\u2039\u203a\u00ab\u00bb\u226a\u226b()[]{}【】《》〈〉「」『』", "'"),
+    **dict.fromkeys("~·\u2012\u2013\u2014\u2015\u2212", "-"),
+}
+_ANY_PUBLISHED = re.compile("[" + re.escape("".join(_PUBLISHED)) + "]")
 
 
 def published_marks(text: str) -> str:
     """Return `text` with the marks of the published model and single spaces."""
-    text = _INSIDE_BRACKETS.sub("", _EMPTY_BRACKETS.sub(" ", text))
-    return tidy(_DOUBLED_ANGLES.sub("'", text.translate(_PUBLISHED)))
+    if _ANY_PUBLISHED.search(text):
+        text = _INSIDE_BRACKETS.sub("", _EMPTY_BRACKETS.sub(" ", text))
+        text = _ANY_PUBLISHED.sub(lambda match: _PUBLISHED[match[0]], text)
+    return tidy(_DOUBLED_ANGLES.sub("'", text))
 
 
 _SPACE_AFTER_MARK = re.compile(r"(?<=[.,!?…])(?=[^\W_])")
@@ -124,6 +131,7 @@ _FONT_DAMAGE = (
     (re.compile(rf"(?<=[{L}])¹(?=[{L}])"), "ጓ"),
     (re.compile(rf"(?<=[{L}])\[(?![^\[\]]*\])"), "ሯ"),
 )
+_OLD_FONT_SIGN = re.compile(r"[|¹\[]")
 
 _NAMES = {
     "&": "እና",
@@ -150,7 +158,7 @@ _KEPT = frozenset('"`´ʼ‘’‚‛“”„‟′″‹›«»≪≫()[]{}【
 
 def font_damage(text: str, _options: NormalizerOptions) -> str:
     """Return `text` with the intended letter instead of a sign of an old font."""
-    for pattern, letter in _FONT_DAMAGE:
+    for pattern, letter in _FONT_DAMAGE if _OLD_FONT_SIGN.search(text) else ():
         text = pattern.sub(letter, text)
     return text
 

@@ -8,7 +8,8 @@ unchanged, and its sentence splitter knows only ASCII marks. So Amharic is norma
 
 Normalised Amharic contains only letters, spaces and . , ? ! … - '. Latin letters are upper case, as in the
 published front end. A text with letters of other scripts and no Ethiopic character is not Amharic: it keeps
-its digits and signs, and only its characters and marks are normalised.
+its digits and signs, and only its characters and marks are normalised; one quantity alone, such as 5 km, is
+read in Amharic all the same.
 
 Other languages have the rules of `_rules_of`: characters, marks, and whole numbers in texts of their script.
 
@@ -40,7 +41,16 @@ from indextts.commands.normalizer_options import (
 from indextts.commands.terminal import parse, run
 from indextts.errors import UserError
 from indextts.system.amounts import counted
-from indextts.text import abbreviations, characters, general_rules, latin, marks, number_rules, quantities
+from indextts.text import (
+    abbreviations,
+    characters,
+    general_rules,
+    latin,
+    marks,
+    number_rules,
+    number_separators,
+    quantities,
+)
 from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, merge_homophones, merge_labialised
 from indextts.text.languages import AMHARIC, find_language
 from indextts.text.number_words import ethiopic_numerals_to_digits
@@ -74,6 +84,10 @@ def _upper(text: str) -> str:
     return unicodedata.normalize("NFC", text.upper())
 
 
+def _homophones(text: str, options: NormalizerOptions) -> str:
+    return merge_homophones(text, options.homophones)
+
+
 def _labialised(text: str, options: NormalizerOptions) -> str:
     return merge_labialised(text) if options.labialised == "merge" else text
 
@@ -98,6 +112,10 @@ RULES = (
     Rule("addresses", latin.addresses),
     _amharic_rule("abbreviations", abbreviations.spell_out),
     _amharic_rule("brackets apart", marks.brackets_apart),
+    _number_rule("commas", number_separators.commas),
+    _number_rule("joined phone numbers", number_separators.joined_phone_numbers),
+    _number_rule("ranges with words", number_separators.ranges_with_words),
+    _number_rule("minus", number_separators.minus),
     _number_rule("numbers apart", number_rules.separate),
     _number_rule("phone numbers", number_rules.phone_numbers),
     _number_rule("dates", number_rules.dates),
@@ -118,9 +136,9 @@ RULES = (
     _any_script_rule("upper case", _upper),
     _any_script_rule("marks", marks.published_marks),
     _amharic_rule("space after marks", marks.space_after_marks),
-    # After the signs inside a word are gone, it may be a known abbreviation.
-    _amharic_rule("abbreviations again", abbreviations.spell_out),
-    Rule("homophones", lambda text, options: merge_homophones(text, options.homophones)),
+    Rule("homophones", _homophones),
+    # Without the signs inside it and with other letters, a word may be a known abbreviation.
+    Rule("abbreviations again", lambda text, options: _homophones(abbreviations.spell_out(text), options)),
     Rule("labialised", _labialised),
     _any_script_rule("ideographs apart", marks.ideographs_apart),
 )
@@ -177,8 +195,18 @@ def explain(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> list[Cha
 
 
 def is_amharic(text: str) -> bool:
-    """Return whether numbers are read in Amharic: the text has an Ethiopic character, or no letter at all."""
-    return _ETHIOPIC.search(text) is not None or not any(map(str.isalpha, text))
+    """Return whether numbers are read in Amharic: Ethiopic characters, no letter at all, or one quantity."""
+    if _ETHIOPIC.search(text) is not None:
+        return True
+    num_letters = sum(map(str.isalpha, text))
+    if num_letters == 0 or num_letters > _MAX_LETTERS_OF_QUANTITY:
+        return num_letters == 0
+    # The form that the text gets if it is not Amharic, so that normalising it again decides the same.
+    shown = marks.published_marks(_upper(marks.ethiopic_marks_to_ascii(text)))
+    return quantities.QUANTITY.fullmatch(shown) is not None
+
+
+_MAX_LETTERS_OF_QUANTITY = 6
 
 
 def _is_own(text: str, options: NormalizerOptions) -> bool:

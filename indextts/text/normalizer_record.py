@@ -3,7 +3,7 @@
 SentencePiece ignores and preserves protobuf fields from 200 on. The record is JSON in such a field, so every
 copy of the tokenizer (in a run, in an export, moved by the user) carries it and there is no second file.
 
-    ModelProto { 1: pieces  2: trainer_spec ...  20777: {"version": 3, ...} }
+    ModelProto { 1: pieces  2: trainer_spec ...  20777: {"version": 4, ...} }
 """
 
 import json

@@ -20,6 +20,7 @@ from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.abbreviations import PREFIXES
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 from indextts.text.ethiopic import merge_homophones
+from indextts.text.number_separators import is_from
 from indextts.text.number_words import (
     MAX_CARDINAL,
     POINT,
@@ -35,11 +36,11 @@ from indextts.text.quantities import CURRENCY_SIGNS, DASH, NUMBER
 _LETTER = r"[^\W\d_]"
 _IS_PREFIX = re.compile(rf"(?:{PREFIXES}){{1,2}}")
 # Endings, joined to the number in writing and to its last word in speech.
-_ENDING = rf"(?:ነ?ኛ[{L}]{{0,4}}|(?:ዎቹ|ዎች|ቱ|ቷ|ሩ|ዱ|ኙ|ው|ዋ)?(?:ንና|ንም|ን|ና|ም|ስ)?(?![{L}]))"
+_ENDING = rf"(?:[ነተደረ]?ኛ[{L}]{{0,4}}|(?:ዎቹ|ዎች|ቱ|ቷ|ሩ|ዱ|ኙ|ው|ዋ)?(?:ንና|ንም|ን|ና|ም|ስ)?(?![{L}]))"
 
 _DECADE = re.compile(r"(?<=\d)'?s(?![A-Za-z])")
 _LATIN_ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)(?![A-Za-z])")
-_HYPHEN_BEFORE_ORDINAL = re.compile(r"(?<=\d)[- ]+(?=ነ?ኛ)")
+_HYPHEN_BEFORE_ORDINAL = re.compile(r"(?<=\d)(?:[- ]+(?=ነ?ኛ)|-(?=[ተደረ]ኛ))")
 _LETTER_HYPHEN_NUMBER = re.compile(rf"(?<={_LETTER})[-\u2013]+(?=\d)|(?<=\d)[-\u2013]+(?={_LETTER})")
 _TYPES = re.compile(rf"(?<={_LETTER})-(\d+)/(\d+)(?![\d/])")  # HIV-1/2 is no half
 _SCORE_WRITTEN = re.compile(r"(?<=\d)ለ(?=\d)")
@@ -122,7 +123,7 @@ _VERSE = re.compile(
 _CLOCK = r"\d{1,3}:\d{2}(?::\d{2})?(?:\.\d+)?(?![\d:])"
 _CLOCK_RANGE = re.compile(rf"(?<![\d:.])(ከ)?({_CLOCK})\s?{DASH}\s?(?={_CLOCK})")
 _TIME = re.compile(
-    r"(?<![\d:.])(?P<hours>\d{1,3}):(?P<minutes>[0-5]\d)(?::(?P<seconds>[0-5]\d))?(?P<part>\.\d+)?(?![\d:])"
+    r"(?<![\d:.])(?P<hours>\d{1,3}):(?P<minutes>[0-5]\d)(?::(?P<seconds>[0-5]\d))?(?P<part>\.\d+)?(?![\d:]|,\d{3})"
     rf"(?P<unit>\s?(?:ሰ[ዓዐአኣ]ት|ደቂቃ)(?![{L}]))?"
 )
 _RATIO = re.compile(r"(?<=\d):(?=\d)")
@@ -132,9 +133,16 @@ _LAST_HOUR_OF_A_HALF_DAY = 12
 
 def times(text: str, _options: NormalizerOptions) -> str:
     """Return `text` with times read as written, converting neither 24-hour nor Ethiopian time."""
+    if ":" not in text:
+        return text
     text = _VERSE.sub(r"\1 ምዕራፍ \2 ቁጥር \3", text)
-    text = _CLOCK_RANGE.sub(r"ከ\2 እስከ ", text)
+    text = _CLOCK_RANGE.sub(_clock_range, text)
     return _RATIO.sub(" ለ", _TIME.sub(_time, text))
+
+
+def _clock_range(match: re.Match[str]) -> str:
+    is_said = not match[1] and (_is_joined(match) or is_from(match.string, match.start()))
+    return f"{'' if is_said else 'ከ'}{match[2]} እስከ "
 
 
 def _time(match: re.Match[str]) -> str:
@@ -171,11 +179,14 @@ _SLASH = re.compile(rf"(?<![\d/])({NUMBER})\s?/\s?({NUMBER})(ኛ)?(?![\d/])")
 _MAX_DENOMINATOR = 10  # 3/4 is a fraction, 14/15 is not
 _YEARS = range(1000, 2200)
 _MIN_OUT_OF = 100
+_MAX_DIGITS_OF_PAIR = 50  # Python refuses to convert thousands of digits
 
 
 def fractions(text: str, _options: NormalizerOptions) -> str:
     """Return `text` with halves and quarters named and small denominators as ordinals; other pairs stay."""
     text = _NAMED_FRACTION.sub(_named_fraction, text)
+    if "/" not in text:
+        return text
     return re.sub(r"(?<=\d)/(?=\d)", " ", _SLASH.sub(_slash, text))
 
 
@@ -186,7 +197,7 @@ def _named_fraction(match: re.Match[str]) -> str:
 
 def _slash(match: re.Match[str]) -> str:
     first, second, ordinal = match[1], match[2], match[3]
-    if not (first.isdigit() and second.isdigit()):
+    if not (first.isdigit() and second.isdigit() and len(first + second) < _MAX_DIGITS_OF_PAIR):
         return f"{first} ከ{second}" if _value(second) >= _MIN_OUT_OF else f"{first} {second}"
     above, below = int(first), int(second)
     if above < below and (ordinal or below <= _MAX_DENOMINATOR):
@@ -199,22 +210,25 @@ def _slash(match: re.Match[str]) -> str:
 
 
 _RANGE = re.compile(rf"(?<![\d.])({NUMBER})\s?{DASH}{{1,2}}[\s\"“”]?({NUMBER})(?!\d)")
+_ANY_DASH = re.compile(DASH)
 _LOOSE_RANGE = re.compile(rf"(?<![\d.])({NUMBER})\s+{DASH}\s+({NUMBER})(?!\d)")
 _STRAY_HYPHEN = re.compile(r"(?<![\w%)])[-\u2013\u2212]+\s?(?=\d)")
 
 
 def ranges(text: str, _options: NormalizerOptions) -> str:
     """Return `text` with 5-10 as "from 5 to 10" and 2-1 as the score "2 to 1"."""
+    if not _ANY_DASH.search(text):
+        return text
     text = _RANGE.sub(_range, _LOOSE_RANGE.sub(_range, text))
     return _STRAY_HYPHEN.sub(" ", text)
 
 
 def _range(match: re.Match[str]) -> str:
     first, second = match[1], match[2]
-    is_from = match.start() > 0 and match.string[match.start() - 1] == "ከ"
-    if _value(first) >= _value(second) and not (is_from or _is_short_year(first, second)):
+    is_said = is_from(match.string, match.start())
+    if _value(first) >= _value(second) and not (is_said or _is_short_year(first, second)):
         return f"{first} ለ{second}"
-    return f"{'' if _is_joined(match) else 'ከ'}{first} እስከ {second}"
+    return f"{'' if is_said or _is_joined(match) else 'ከ'}{first} እስከ {second}"
 
 
 def _is_short_year(first: str, second: str) -> bool:
@@ -233,6 +247,8 @@ _GLOSS_IN_DIGITS = re.compile(rf"([{L} ]{{0,150}}[{L}]) ?\((\d[\d,]*)\)")
 
 def glosses(text: str, options: NormalizerOptions) -> str:
     """Return `text` without brackets that repeat a number in words or in digits."""
+    if "(" not in text:
+        return text
 
     def in_words(match: re.Match[str]) -> str:
         same = _comparable(_read(match[1], "", options)) == _comparable(match[2])
@@ -278,7 +294,7 @@ def _read(number: str, ending: str, options: NormalizerOptions) -> str:
     grouped = "," in whole
     whole = whole.replace(",", "") or "0"
     is_row = len(whole) > 1 and whole.startswith("0")
-    if is_row or int(whole) > MAX_CARDINAL:
+    if is_row or len(whole) > len(str(MAX_CARDINAL)):
         words = digits_one_by_one(whole)
     elif options.years == "hundreds" and not (grouped or point) and len(whole) == 4 and whole < "2000":
         words = year_in_hundreds(int(whole), options) if whole >= "1100" else cardinal(int(whole), options)

@@ -80,7 +80,7 @@ def with_ending(words: str, ending: str) -> str:
     The ordinal ending ኛ changes the vowel of the last letter: ት to ተ, ኝ to ነ. An ending that starts with the
     last consonant replaces it (አምስት and ቱ: አምስቱ); ዎ after a consonant becomes its vowel (አምስቶቹ).
     """
-    ending = ending.removeprefix("ነ") if ending.startswith("ነኛ") else ending
+    ending = ending[1:] if ending[1:2] == "ኛ" and ending[0] in "ነተደረ" else ending
     before, last = words[:-1], words[-1]
     row, order = divmod(ord(last) - _FIRST_LETTER, _ROW_SIZE)
     if order != _SIXTH or not ending:

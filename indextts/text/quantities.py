@@ -45,6 +45,7 @@ _SIGN_BEFORE = re.compile(
     rf"(?<![A-Za-z])(?P<sign>{_SIGN})\s?(?P<amount>{NUMBER})"
     rf"(?:\s?{DASH}\s?(?:{_SIGN})?(?P<to>{NUMBER}))?(?:\s?(?P<scale>{_SCALE}))?(?P<word>{_CURRENCY_WORD})?"
 )
+_ANY_SIGN = re.compile(_SIGN)
 _SIGN_AFTER = re.compile(rf"(?P<amount>{NUMBER})\s?(?P<sign>{_SIGN})(?![A-Za-z])")
 _CENTS = re.compile(
     r"(?<![\d.,])(?P<whole>\d[\d,]*)\.(?P<cents>\d\d)\s"
@@ -54,8 +55,9 @@ _CENTS = re.compile(
 
 def money(text: str, _options: NormalizerOptions) -> str:
     """Return `text` with the name of the currency after the amount, and two decimals as cents."""
-    text = _SIGN_BEFORE.sub(_name_after, text)
-    text = _SIGN_AFTER.sub(lambda match: f"{match['amount']} {_CURRENCIES[match['sign']]}", text)
+    if _ANY_SIGN.search(text):
+        text = _SIGN_BEFORE.sub(_name_after, text)
+        text = _SIGN_AFTER.sub(lambda match: f"{match['amount']} {_CURRENCIES[match['sign']]}", text)
     return _CENTS.sub(_with_cents, text)
 
 
@@ -96,11 +98,15 @@ _UNITS = {
     "km/h": "ኪሎ ሜትር በሰዓት",
     "m/s": "ሜትር በሰከንድ",
     "km": "ኪሎ ሜትር",
+    "Km": "ኪሎ ሜትር",
+    "KM": "ኪሎ ሜትር",
     "cm": "ሴንቲ ሜትር",
     "mm": "ሚሊ ሜትር",
     "m": "ሜትር",
     "nm": "ናኖ ሜትር",
     "kg": "ኪሎ ግራም",
+    "Kg": "ኪሎ ግራም",
+    "KG": "ኪሎ ግራም",
     "mg": "ሚሊ ግራም",
     "g": "ግራም",
     "ml": "ሚሊ ሊትር",
@@ -122,20 +128,25 @@ _UNITS = {
 _UNIT = re.compile(
     rf"(?<=\d)\s?({'|'.join(sorted(_UNITS, key=len, reverse=True))})([²³])?(?![A-Za-z0-9²³/'])"
 )
+# A text of one quantity in Latin letters, which is Amharic all the same; case-insensitive, see `is_amharic`.
+QUANTITY = re.compile(
+    rf"(?:(?:{_SIGN})\s?)?{NUMBER}\s?"
+    rf"(?:(?:{'|'.join(sorted((unit for unit in _UNITS if len(unit) > 1), key=len, reverse=True))})[²³]?"
+    rf"|{_SIGN}|[°º]\s?[CF])?[.,!?…]*",  # not 5G, a kind of telephone
+    re.IGNORECASE,
+)
+_GLUED = re.compile(rf"(?<=\d)\s?([ሴሚ])ሜ(?![{L}])")  # elsewhere ሴሜን is a misspelling of ሰሜን
 _METRE = re.compile(rf"(?<=\d)\s?ሜ\.?(?:(?=²)|(?![{L}]))")
 _SQUARE = re.compile(r"((?:(?:ኪሎ|ሴንቲ|ሚሊ|ናኖ) )?ሜትር)([²³])")
 _DEGREES = re.compile(r"(?<=\d)\s?(?:°|º)\s?(?:(C|F|ሴ(?![\w/]))(?![A-Za-z]))?")
 _SCALES_OF_HEAT = {"C": " ሴልሺየስ", "ሴ": " ሴልሺየስ", "F": " ፋራናይት", None: ""}
-_MINUS_BEFORE_DEGREES = re.compile(
-    rf"(?<![\w.,%])[-\u2212]\s?(?={NUMBER}\s?(?:°|º|ዲግሪ)|{NUMBER}\s?[-\u2013\u2014]\s?{NUMBER}\s?[°º])"
-)
 
 
 def measures(text: str, _options: NormalizerOptions) -> str:
     """Return `text` with the names of units and degrees after a number."""
-    text = _MINUS_BEFORE_DEGREES.sub("ከዜሮ በታች ", text)
     text = _DEGREES.sub(lambda match: f" ዲግሪ{_SCALES_OF_HEAT[match[1]]} ", text)
     text = _UNIT.sub(lambda match: f" {_UNITS[match[1]]}{match[2] or ' '}", text)
+    text = _GLUED.sub(lambda match: {"ሴ": " ሴንቲ ሜትር", "ሚ": " ሚሊ ሜትር"}[match[1]], text)
     text = _METRE.sub(" ሜትር", text)
     text = _SQUARE.sub(lambda match: ("ካሬ " if match[2] == "²" else "ኪዩቢክ ") + match[1] + " ", text)
     return re.sub(r"(?<=\d)²", " ስኩዌር ", re.sub(r"(?<=\d)³", " ኪዩብ ", text))
@@ -162,6 +173,8 @@ _BETWEEN_NUMBERS = (
     (re.compile(r"(?:#|№|No\.)\s?(?=\d)"), "ቁጥር "),
     (re.compile(r"(?<![\w.])ቁ\.\s?(?=\d)"), "ቁጥር "),
 )
+# A fast test: a sign of the rules.
+_ARITHMETIC = re.compile(r"[<>≥≤⩾⩽×✕*÷+=\u2212±~≈#№]|No\.|ቁ\.")
 
 
 def comparisons(text: str, _options: NormalizerOptions) -> str:
@@ -171,6 +184,8 @@ def comparisons(text: str, _options: NormalizerOptions) -> str:
         before, behind = _WORDS_OF_COMPARISON[match[1]]
         return f" {before}{match[2]}{behind} "
 
+    if not _ARITHMETIC.search(text):
+        return text
     text = _COMPARED.sub(compared, text)
     for pattern, words in _BETWEEN_NUMBERS:
         text = pattern.sub(words, text)
