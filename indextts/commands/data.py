@@ -91,7 +91,7 @@ class ImportDataset(Command):
     voice_encoder: Path = Field(
         Path("checkpoints/campplus/campplus_cn_common.bin"),
         title="Voice encoder",
-        description="Path of the published CAM++ weights that voices are told apart with.",
+        description="Path of the published CAM++ weights, for speakers from voices.",
     )
     language: str = Field(
         "am",

@@ -239,7 +239,7 @@ class Project:
         return self.root / "uploads"
 
     def uploaded(self) -> list[Path]:
-        """Return the uploads: zip archives, and the folder of single files."""
+        """Return the uploads: archives, parquet files, and the folder of single files."""
         inside = sorted(self.uploads.iterdir()) if self.uploads.is_dir() else []
         return [path for path in inside if not path.name.startswith(".")]
 
