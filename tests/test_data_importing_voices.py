@@ -25,7 +25,7 @@ from indextts.commands.data import ImportDataset
 from indextts.data.importing import voice_clustering
 from indextts.data.importing.importer import ImportResult, import_dataset
 from indextts.data.importing.voice_clustering import cluster
-from indextts.data.importing.voices import read_rows
+from indextts.data.importing.voices import read_rows, rename_voice
 from indextts.errors import UserError
 from indextts.features.audio import load_audio
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
@@ -178,6 +178,34 @@ def test_groups_can_be_renamed_and_merged(tmp_path):
     assert import_voices(source, tmp_path / "out").num_changed == 2
     names = json.loads((tmp_path / "out/voices.json").read_text())["names"]
     assert names == {"voice_001": "almaz", "voice_002": "chala", "voice_003": "voice_001"}
+
+
+def test_a_name_given_while_the_import_listens_is_applied(tmp_path):
+    source, out = write_source(tmp_path / "in"), tmp_path / "out"
+    import_voices(source, out, voice_threshold=THRESHOLD)
+    write_voice(source, "c2", 90)
+    listen = AngleEncoder()
+
+    def renames(samples: NDArray[np.float32]) -> NDArray[np.float32]:
+        rename_voice(out, "voice_003", "chala")
+        return listen(samples)
+
+    import_voices(source, out, renames)
+    assert speakers(out) == {**THREE_VOICES, "c1": "chala", "c2": "chala"}
+    assert json.loads((out / "voices.json").read_text())["names"]["voice_003"] == "chala"
+
+
+def test_a_name_given_while_the_import_writes_is_applied_by_the_next(tmp_path, monkeypatch):
+    source, out = write_source(tmp_path / "in"), tmp_path / "out"
+    import_voices(source, out, voice_threshold=THRESHOLD)
+    write_voice(source, "d1", 67)
+    monkeypatch.setattr(os, "sync", lambda: rename_voice(out, "voice_003", "chala"))
+    import_voices(source, out)
+    names = json.loads((out / "voices.json").read_text())["names"]
+    assert names["voice_003"] == "chala"
+    assert set(names) == {*THREE_VOICES.values(), *speakers(out).values()}
+    import_voices(source, out, AngleEncoder(most=0))
+    assert speakers(out)["c1"] == "chala"
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,13 @@ from indextts.data.importing.voice_vectors import (
     read_vectors,
     require_encoder,
 )
-from indextts.data.importing.voices import group_voices, read_record, set_speakers, write_voices
+from indextts.data.importing.voices import (
+    group_voices,
+    read_record,
+    set_speakers,
+    with_renamed,
+    write_voices,
+)
 from indextts.data.manifest import write_utterances
 from indextts.data.progress import Progress
 from indextts.data.sources import DataSource, write_source
@@ -256,14 +262,18 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
 def _import(
     sources: Sequence[_Source], command: ImportDataset, journal: Journal, load_encoder: LoadEncoder
 ) -> ImportResult:
-    store, record = ProjectStore(journal), read_record(command.output_dir)
+    store = ProjectStore(journal)
+    read_record(command.output_dir)  # refuse wrong names before anything is imported
     missing_s = command.max_hours * 3600 or math.inf
     for source in sources:
         missing_s -= _import_source(source, command, store, missing_s)
         store.finish(source.name, source.keys, prune=command.prune)
         _log_outcomes(source, command, store)
-    if any(source.answers["speaker_from"] == "voices" for source in sources):
+    is_by_voice = any(source.answers["speaker_from"] == "voices" for source in sources)
+    if is_by_voice:
         add_vectors(journal, command.voice_encoder, load_encoder, command.num_workers)
+    before = record = read_record(command.output_dir)  # the user may rename voices during the import
+    if is_by_voice:
         digest = encoder_digest(command.voice_encoder)
         record = group_voices(journal, read_vectors(journal), record, digest, command.voice_threshold)
     store.count_renamed(set_speakers(journal, record), [source.name for source in sources])
@@ -279,6 +289,7 @@ def _import(
     if store.has_new_files:
         os.sync()  # once for all files, so that a power cut cannot lose files of the manifest
     journal.write()
+    record = with_renamed(record, before, read_record(command.output_dir))
     write_voices(journal, read_vectors(journal), record)
     given = {source.name: source.answers for source in sources}
     write_answers(command.output_dir, read_answers(command.output_dir) | given)

@@ -1,4 +1,4 @@
-"""Speakers of clips whose data name none: groups of similar speaker vectors, whose names the user corrects.
+"""Find the speakers of clips without a speaker in the data: each group of similar voices is one speaker.
 
     voices.json    {"encoder": "6f1a...", "threshold": 0.5,          the groups were made with these
                     "names": {"voice_001": "almaz", "voice_002": "voice_002", "voice_003": "voice_001"}}
@@ -156,6 +156,12 @@ def rename_voice(folder: Path, voice: str, name: str) -> None:
     for each in renamed.names:
         renamed.speaker(each, folder / RECORD_NAME)
     write_bytes(folder / RECORD_NAME, renamed.model_dump_json(indent=1).encode() + b"\n")
+
+
+def with_renamed(record: VoicesRecord, before: VoicesRecord, now: VoicesRecord) -> VoicesRecord:
+    """Return a record with the names that changed from `before` to `now`; the next import applies them."""
+    renamed = {voice: name for voice, name in now.names.items() if before.names.get(voice) != name}
+    return record.model_copy(update={"names": record.names | renamed})
 
 
 def set_speakers(journal: Journal, record: VoicesRecord) -> Counter[str]:
