@@ -22,6 +22,8 @@ from tests.import_sources import (
     run_import,
     snapshot,
     write_media,
+    write_parquet,
+    write_tar,
     write_tone,
 )
 
@@ -243,6 +245,37 @@ def test_trimmed_clips_are_known_without_a_journal(tmp_path):
     assert (result.num_utterances, result.num_unchanged) == (1, 1)
 
 
+@pytest.mark.parametrize("kind", ["parquet", "tar", "tar beside its table"])
+def test_trimmed_rows_and_members_are_known_without_a_journal(tmp_path, kind):
+    contents = []
+    for number in (1, 2):
+        path = write_clip(tmp_path / "files", f"{number}.wav", padded(speech(number), 1.0, 1.0))
+        contents.append(path.read_bytes())
+    if kind == "parquet":
+        audio = [{"bytes": content, "path": f"{n}.wav"} for n, content in enumerate(contents)]
+        source = write_parquet(tmp_path / "p.parquet", {"audio": audio, "text": ["ሰላም", "ደህና"]})
+    else:
+        table = "0.wav|ሰላም\n1.wav|ደህና\n".encode()
+        members = {f"{n}.wav": content for n, content in enumerate(contents)}
+        source = write_tar(tmp_path / "in/wavs.tar.gz", members | {"metadata.csv": table})
+    if kind == "tar beside its table":
+        source = source.parent
+        write_tar(source / "wavs.tar.gz", members)
+        (source / "metadata.csv").write_bytes(table)
+    out = tmp_path / "out"
+    imported(source, out, trim=0.1)
+    before = manifest_lines(out)
+    (out / "imported.jsonl").unlink()
+    result = imported(source, out, trim=0.1)
+    assert (result.num_added, result.num_changed, result.num_unchanged) == (0, 0, 2)
+    assert manifest_lines(out) == before
+    assert len(list((out / "audio").iterdir())) == 2
+    (out / "imported.jsonl").unlink()
+    result = imported(source, out, trim=0.3)  # the source replaces what is known of it
+    assert (result.num_added, result.num_changed) == (0, 2)
+    assert imported(source, out, trim=0.3).num_unchanged == 2
+
+
 @pytest.mark.parametrize("flags", [{"trim": -1}, {"loudness": 3}, {"loudness": -80}])
 def test_values_out_of_bounds_are_refused(tmp_path, flags):
     with pytest.raises(UserError, match="--" + next(iter(flags))):
@@ -322,6 +355,27 @@ def test_a_changed_or_lost_original_is_noticed_by_the_next_import(tmp_path, capl
     assert "2 linked recordings" in caplog.text
     write_folder(source, range(4))
     assert [line["id"] for line in imported_lines(source, out)] == ["0", "1", "2", "3"]
+
+
+def test_a_copy_replaces_lost_originals(tmp_path, caplog):
+    source, out = write_folder(tmp_path / "e", range(2)), tmp_path / "out"
+    copy = write_folder(tmp_path / "e2", range(2))
+    run_import([source, copy], out, speaker="s", link=True)
+    shutil.rmtree(source)
+    result = imported(copy, out, link=True)
+    assert (result.num_utterances, result.num_added, result.num_unchanged) == (2, 2, 0)
+    assert clips(out) == {"0": copy / "0.wav", "1": copy / "1.wav"}
+    assert "2 linked recordings" in caplog.text
+    assert imported(copy, out, link=True).num_unchanged == 2
+
+
+def test_a_copy_replaces_lost_originals_without_a_journal(tmp_path):
+    source, out = write_folder(tmp_path / "e", range(2)), tmp_path / "out"
+    imported(source, out, link=True)
+    (out / "imported.jsonl").unlink()
+    copy = source.rename(tmp_path / "e2")
+    assert imported(copy, out, link=True).num_added == 2
+    assert clips(out) == {"0": copy / "0.wav", "1": copy / "1.wav"}
 
 
 def imported_lines(source: Path, out: Path):

@@ -220,7 +220,8 @@ class ProjectStore:
             if before is not None and any(clip.is_link for clip in before.clips):
                 self._lose(name)
             return transcoded.rejections
-        id, other = self._id_for(name, found, transcoded.sha256)
+        original = _original(source, root, found, self.journal.folder)
+        id, other = self._id_for(name, found, transcoded.sha256, original)
         if other is not None:
             for file in transcoded.files:
                 file.discard()
@@ -228,7 +229,7 @@ class ProjectStore:
         records = tuple(
             _without_source(rejection.record(source, root)) for rejection in transcoded.rejections
         )
-        original = _original(source, root, found, self.journal.folder)
+        before = self.journal.entries.get(name)  # maybe just taken over
         clips = tuple(self._move_files(id, found, transcoded, original))
         if before is not None and before.sha256 == transcoded.sha256:
             clips = _with_voices_of(before.clips, clips)
@@ -280,13 +281,26 @@ class ProjectStore:
             if clip.recording is not None and clip.id.startswith(f"{clip.recording}_"):  # cut here
                 self._owner_of[clip.recording] = name
 
-    def _id_for(self, name: tuple[str, str], found: SourceRecording, sha256: str) -> tuple[str, Entry | None]:
-        """Return an id that no other recording has, or the entry of the same recording under that id."""
+    def _id_for(
+        self, name: tuple[str, str], found: SourceRecording, sha256: str, original: str
+    ) -> tuple[str, Entry | None]:
+        """Return an id that no other recording has, or the entry of the same recording under that id.
+
+        The entry of a lost link is removed, and one without a source that was made from `original` becomes
+        that of `name`.
+        """
         for id in (found.id, distinct(found.id, sha256)):
             owner = self._owner_of.get(id)
             if owner is None or owner == name or owner not in self.journal.entries:
                 return id, None
             entry = self.journal.entries[owner]
+            if any(clip.is_lost for clip in entry.clips):
+                self._lose(owner)
+                return id, None
+            if self._is_row_or_member(entry, original):
+                del self.journal.entries[owner]
+                self.journal.entries[name] = replace(entry, source=name[0], key=name[1], sha256=sha256)
+                return id, None
             if self._sha256(entry) == sha256:
                 return id, entry
         raise AssertionError(f"two recordings with the digest {sha256}")
@@ -298,6 +312,11 @@ class ProjectStore:
         [clip] = entry.clips
         original = self.journal.folder.resolve().parent / (clip.original or "")
         return _sha256(original if original.is_file() else self.journal.audio / clip.audio)
+
+    def _is_row_or_member(self, entry: Entry, original: str) -> bool:
+        """Return whether an entry without a source was made from `original`, a part of a file."""
+        is_same = entry.source == UNKNOWN_SOURCE and any(clip.original == original for clip in entry.clips)
+        return is_same and not (self.journal.folder.resolve().parent / original).is_file()
 
     def _count_duplicate(self, found: SourceRecording, other: Entry) -> list[Rejection]:
         """Count a recording that another source contains too, or reject it if the texts differ."""
