@@ -69,6 +69,18 @@ def test_importing_twice_changes_nothing(tmp_path):  # D12
     assert snapshot(tmp_path / "out") == before
 
 
+@pytest.mark.parametrize(
+    "stored", [[], None, "x", {"layout": None}, {"layout": "nope"}, {"speaker_from": "nope", "columns": 3}]
+)
+def test_invalid_stored_answers_count_as_absent(tmp_path, stored):
+    source, path = write_folder(tmp_path / "in", range(2)), tmp_path / "out/answers.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"in": stored, "other": []}))
+    assert run_import(source, tmp_path / "out", speaker="almaz").num_added == 2
+    answers = json.loads(path.read_text())
+    assert answers == {"in": {"layout": "auto", "columns": "", "speaker": "almaz", "speaker_from": "data"}}
+
+
 def test_a_grown_source_adds_its_new_recordings(tmp_path):
     source = write_folder(tmp_path / "in", range(3))
     run_import(source, tmp_path / "out", speaker="almaz")

@@ -213,6 +213,10 @@ def test_a_name_given_while_the_import_writes_is_applied_by_the_next(tmp_path, m
     [
         ('{"names": {"voice_001": "voice_002", "voice_002": "voice_001"}}', "voice_001 -> voice_002"),
         ('{"names": {"voice_001": 7}}', "names.voice_001"),
+        ('{"names": {"voice_001": ""}}', "names.voice_001"),
+        ('{"names": {"voice_001": " "}}', "names.voice_001"),
+        ('{"names": {"voice_001": "a\\nb"}}', "names.voice_001"),
+        ('{"names": {"voice_001": "' + 65 * "a" + '"}}', "names.voice_001"),
         ('{"names": ', "voices.json"),
     ],
 )
@@ -317,6 +321,39 @@ def test_the_table_has_each_group_with_clips_to_listen_to(tmp_path):
     assert third.samples == ("audio/c1.wav",)
     for row in (first, second, third):
         assert all((tmp_path / "out" / sample).is_file() for sample in (*row.samples, row.farthest))
+
+
+def test_the_table_has_the_paths_of_linked_clips(tmp_path):
+    source = write_source(tmp_path / "in")
+    import_voices(source, tmp_path / "out", voice_threshold=THRESHOLD, link=True)
+    first, _, third = read_rows(tmp_path / "out")
+    assert set(first.samples) == {str(source / f"{name}.wav") for name in ("a1", "a2", "a3")}
+    assert third.farthest == str(source / "c1.wav")
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["name,clips\nvoice_001,3\n", "voice;speaker;clips\na;b;3\n", b"\xff\xfe\x00", 'voice,clips\na,"many"\n'],
+)
+def test_a_changed_table_is_refused_and_written_again_after_its_removal(tmp_path, content):
+    import_voices(write_source(tmp_path / "in"), tmp_path / "out", voice_threshold=THRESHOLD)
+    rows, table = read_rows(tmp_path / "out"), tmp_path / "out/voices.csv"
+    table.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError) as caught:
+        read_rows(tmp_path / "out")
+    assert str(caught.value).startswith(f"{table}: ")
+    table.unlink()
+    import_voices(tmp_path / "in", tmp_path / "out")
+    assert read_rows(tmp_path / "out") == rows
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "a" * 65, "a\x1b[0m"])
+def test_an_invalid_name_is_refused(tmp_path, name):
+    import_voices(write_source(tmp_path / "in"), tmp_path / "out", voice_threshold=THRESHOLD)
+    before = snapshot(tmp_path / "out")
+    with pytest.raises(UserError):
+        rename_voice(tmp_path / "out", "voice_001", name)
+    assert snapshot(tmp_path / "out") == before
 
 
 @pytest.mark.shared

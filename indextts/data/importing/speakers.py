@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.audio_files import AudioFinder
@@ -81,12 +82,24 @@ def _folder_name(audio: Path, root: Path) -> str | None:
 
 
 def read_answers(output_dir: Path) -> dict[str, dict[str, str]]:
-    """Return the answers by source name; empty if the file is missing or corrupt."""
+    """Return the answers by source name, only valid ones; empty if the file is missing or corrupt."""
     try:
         answers = json.loads((output_dir / ANSWERS_NAME).read_bytes())
     except (OSError, ValueError):
         return {}
-    return answers if isinstance(answers, dict) else {}
+    if not isinstance(answers, dict):
+        return {}
+    return {source: _valid(given) for source, given in answers.items() if isinstance(given, dict)}
+
+
+def _valid(answers: dict[str, object]) -> dict[str, str]:
+    """Return the answers about a source that are known texts, such as a layout that exists."""
+    choices = {name: get_args(ImportDataset.model_fields[name].annotation) for name in FIELDS}
+    return {
+        name: answer
+        for name in FIELDS
+        if isinstance(answer := answers.get(name), str) and (not choices[name] or answer in choices[name])
+    }
 
 
 def write_answers(output_dir: Path, answers: dict[str, dict[str, str]]) -> None:

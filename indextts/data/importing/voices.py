@@ -16,10 +16,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Clip, Entry, Journal
 from indextts.data.importing.voice_clustering import Vectors, cluster, group_means, nearest
@@ -36,7 +37,15 @@ MIN_CLIP_S = 1.5  # the vector of a shorter clip is too uncertain to found a gro
 NUM_SAMPLES = 3
 _PREFIX = "voice_"
 
+_MAX_NAME_CHARS = 64
+
 VectorOfClip = Mapping[str, NDArray[np.float32] | None]  # by the id of the clip; None without a voice
+
+
+def _checked_name(name: str) -> str:
+    if not name.strip() or len(name) > _MAX_NAME_CHARS or not name.isprintable():
+        raise ValueError(f"a name has 1 to {_MAX_NAME_CHARS} characters on one line")
+    return name
 
 
 class VoicesRecord(BaseModel):
@@ -46,7 +55,7 @@ class VoicesRecord(BaseModel):
 
     encoder: str = ""
     threshold: float | None = None
-    names: dict[str, str] = {}
+    names: dict[str, Annotated[str, AfterValidator(_checked_name)]] = {}
 
     def speaker(self, voice: str, file: Path) -> str:
         """Return the speaker of a group, following merges.
@@ -68,7 +77,7 @@ class VoiceRow:
 
     Args:
         closest: the most similar other group, at the mean cosine distance `distance`; "" if there is none.
-        samples: files of the clips nearest to the group's mean, in the dataset folder.
+        samples: files of the clips nearest to the group's mean, in the dataset folder or linked.
         farthest: the file of the clip farthest from it, where a wrong clip shows first.
     """
 
@@ -135,7 +144,7 @@ def read_record(folder: Path) -> VoicesRecord:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"]))
         raise UserError(
-            f"{path}: {place + ': ' if place else ''}{problem['msg']}; correct it, or delete the file and "
+            f"{path}: {place + ': ' if place else ''}{problem['msg'].removeprefix('Value error, ')}; correct it, or delete the file and "
             "lose the names"
         ) from None
     for voice in record.names:
@@ -147,11 +156,15 @@ def rename_voice(folder: Path, voice: str, name: str) -> None:
     """Set the speaker of a group in voices.json; the next import applies it.
 
     Raises:
-        UserError: there is no such group, or groups would be merged in a circle.
+        UserError: there is no such group, the name is invalid, or groups would be merged in a circle.
     """
     record = read_record(folder)
     if voice not in record.names:
         raise UserError(f"{folder / RECORD_NAME}: no voice {voice}; choose one of the table")
+    try:
+        _checked_name(name)
+    except ValueError as error:
+        raise UserError(f"{name!r}: {error}; choose another name") from None
     renamed = record.model_copy(update={"names": record.names | {voice: name}})
     for each in renamed.names:
         renamed.speaker(each, folder / RECORD_NAME)
@@ -209,25 +222,31 @@ def read_rows(folder: Path) -> list[VoiceRow]:
     """Return the lines of voices.csv with the current names of voices.json; none without groups.
 
     Raises:
-        UserError: voices.json is invalid.
+        UserError: voices.json or voices.csv is invalid.
     """
-    record, path = read_record(folder), folder / TABLE_NAME
+    record, names, path = read_record(folder), folder / RECORD_NAME, folder / TABLE_NAME
     if not path.is_file():
         return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return [
-            VoiceRow(
-                line["voice"],
-                record.speaker(line["voice"], folder / RECORD_NAME),
-                int(line["clips"]),
-                float(line["minutes"]),
-                line["closest"],
-                float(line["distance"]) if line["distance"] else None,
-                tuple(line[name] for name in _COLUMNS if name.startswith("sample_") and line[name]),
-                line["farthest"],
-            )
-            for line in csv.DictReader(file)
-        ]
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return [_row(line, record.speaker(line["voice"], names)) for line in csv.DictReader(file)]
+    except (KeyError, ValueError, TypeError, csv.Error):
+        raise UserError(
+            f"{path}: not as the import wrote it; delete it, and the next import writes it again"
+        ) from None
+
+
+def _row(line: Mapping[str, str], speaker: str) -> VoiceRow:
+    return VoiceRow(
+        line["voice"],
+        speaker,
+        int(line["clips"]),
+        float(line["minutes"]),
+        line["closest"],
+        float(line["distance"]) if line["distance"] else None,
+        tuple(line[name] for name in _COLUMNS if name.startswith("sample_") and line[name]),
+        line["farthest"],
+    )
 
 
 def table_rows(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) -> list[VoiceRow]:
@@ -244,7 +263,8 @@ def table_rows(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) ->
         heard = [clip for clip in members[voice] if vectors.get(clip.id) is not None]
         likeness = _stacked([clip.id for clip in heard], vectors) @ means[index]  # (clips,)
         files = [
-            f"{AUDIO_FOLDER_NAME}/{heard[number].audio}" for number in np.argsort(-likeness, kind="stable")
+            heard[number].audio if heard[number].is_link else f"{AUDIO_FOLDER_NAME}/{heard[number].audio}"
+            for number in np.argsort(-likeness, kind="stable")
         ]
         rows.append(
             VoiceRow(
