@@ -61,6 +61,15 @@ def of_speakers(
     return kept
 
 
+def require_named_speakers(wanted: Sequence[str], speaker_from: str) -> None:
+    """Raise a UserError for --speakers with speakers that are only known at the end of the import."""
+    if wanted and speaker_from == "voices":
+        raise UserError(
+            f"--speakers {wanted[0]}: --speaker-from voices tells the speakers apart only after all recordings "
+            "are imported; leave out --speakers"
+        )
+
+
 def log_left_out(source: Path, count: int, flag: str) -> None:
     """Log how many recordings of a source a flag leaves out, if any."""
     if count:

@@ -28,7 +28,12 @@ from typing import cast
 from indextts.commands.data import ImportDataset, ImportLayout
 from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpacked
 from indextts.data.importing.audio_files import AudioFinder
-from indextts.data.importing.choosing import log_left_out, of_speakers, with_unique_key
+from indextts.data.importing.choosing import (
+    log_left_out,
+    of_speakers,
+    require_named_speakers,
+    with_unique_key,
+)
 from indextts.data.importing.cleaning import Cleaning, summary
 from indextts.data.importing.download import DOWNLOADS_NAME, download
 from indextts.data.importing.hub import download_dataset
@@ -126,6 +131,7 @@ def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_camp
         UserError: a source or the weights of the encoder do not exist, speakers are unknown, the folder
             cannot be written or is in use, or nothing in the sources is usable (status 1).
     """
+    require_named_speakers(command.speakers, command.speaker_from)
     typed = [*([command.manifest] if command.manifest is not None else []), *command.source]
     downloads = command.output_dir.resolve().parent / DOWNLOADS_NAME
     if command.url:
@@ -218,6 +224,7 @@ def _opened(path: Path, command: ImportDataset, stack: contextlib.ExitStack) -> 
     answers = answered(command, read_answers(command.output_dir).get(name, {}))
     if path == command.manifest:
         answers["layout"] = "jsonl"
+    require_named_speakers(command.speakers, answers["speaker_from"])
     if answers["speaker_from"] == "voices":
         require_encoder(command.voice_encoder)
     root, archives = path, None
@@ -276,7 +283,7 @@ def _import(
     if is_by_voice:
         digest = encoder_digest(command.voice_encoder)
         record = group_voices(journal, read_vectors(journal), record, digest, command.voice_threshold)
-    store.count_renamed(set_speakers(journal, record), [source.name for source in sources])
+    store.count_renamed(set_speakers(journal, record))
     num_without_voice = 0
     for source in sources:
         without_voice = list(_without_voice(source, journal))

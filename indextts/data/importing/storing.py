@@ -185,6 +185,7 @@ class ProjectStore:
         self.outcomes: Counter[str] = Counter()
         self.has_new_files = False
         self._owner_of: dict[str, tuple[str, str]] = {}  # by the id of a clip or of a cut recording
+        self._is_unchanged: dict[tuple[str, str], bool] = {}  # of the recordings that were added
         self._stamps: dict[tuple[str, str], tuple[object, ...]] = {}
         for name, entry in journal.entries.items():
             self._own(name, entry)
@@ -234,10 +235,12 @@ class ProjectStore:
         if before is not None and before.sha256 == transcoded.sha256:
             clips = _with_voices_of(before.clips, clips)
         entry = Entry(source, found.key, self._stamps[name], transcoded.sha256, clips, records)
+        self._is_unchanged[name] = False
         if before is None:
             self.num_added += len(clips)
         elif before.sha256 == transcoded.sha256 and before.clips == clips:
             self.num_unchanged += len(clips)
+            self._is_unchanged[name] = True
         else:
             self.num_changed += len(clips)
             self._remove_files(set(_files(before)) - set(_files(entry)))
@@ -264,10 +267,14 @@ class ProjectStore:
             else:
                 self.num_gone += 1
 
-    def count_renamed(self, renamed: Counter[str], sources: Sequence[str]) -> None:
-        """Count clips with another speaker as changed, by their sources; those of `sources` were counted."""
-        self.num_changed += renamed.total()
-        self.num_unchanged -= sum(renamed[source] for source in sources)
+    def count_renamed(self, renamed: Counter[tuple[str, str]]) -> None:
+        """Count clips with another speaker, by their entries, as changed unless the import changed them too."""
+        for name, count in renamed.items():
+            is_unchanged = self._is_unchanged.get(name)
+            if is_unchanged:
+                self.num_unchanged -= count
+            if is_unchanged is not False:
+                self.num_changed += count
 
     def rejected_of(self, source: str) -> Iterator[dict[str, object]]:
         """Yield the rejections of recordings that are partly in the project."""
@@ -379,6 +386,7 @@ class ProjectStore:
                 for clip in entry.clips
             )
             clips = _with_voices_of(entry.clips, clips)
+        self._is_unchanged[name] = clips == entry.clips
         if clips == entry.clips:
             self.num_unchanged += len(clips)
         else:

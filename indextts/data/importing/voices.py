@@ -177,9 +177,9 @@ def with_renamed(record: VoicesRecord, before: VoicesRecord, now: VoicesRecord) 
     return record.model_copy(update={"names": record.names | renamed})
 
 
-def set_speakers(journal: Journal, record: VoicesRecord) -> Counter[str]:
-    """Set the speakers of all grouped clips in the journal; return how many each source has renamed."""
-    renamed: Counter[str] = Counter()
+def set_speakers(journal: Journal, record: VoicesRecord) -> Counter[tuple[str, str]]:
+    """Set the speakers of all grouped clips in the journal; return how many clips of each entry got another."""
+    renamed: Counter[tuple[str, str]] = Counter()
     path = journal.folder / RECORD_NAME
     for name, entry in journal.entries.items():
         clips = tuple(
@@ -188,7 +188,7 @@ def set_speakers(journal: Journal, record: VoicesRecord) -> Counter[str]:
         )
         if clips != entry.clips:
             pairs = zip(entry.clips, clips, strict=True)
-            renamed[entry.source] += sum(bool(old.speaker) and old != new for old, new in pairs)
+            renamed[name] += sum(bool(old.speaker) and old != new for old, new in pairs)
             journal.entries[name] = replace(entry, clips=clips)
     return renamed
 
