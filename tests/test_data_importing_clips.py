@@ -10,6 +10,8 @@ import pytest
 import soundfile
 
 from indextts.commands.data import ImportDataset
+from indextts.data.importing.journal import Journal
+from indextts.data.importing.storing import ProjectStore
 from indextts.data.manifest import read_utterances, write_utterances
 from indextts.errors import UserError
 from indextts.features.audio import load_audio
@@ -367,6 +369,35 @@ def test_a_copy_replaces_lost_originals(tmp_path, caplog):
     assert clips(out) == {"0": copy / "0.wav", "1": copy / "1.wav"}
     assert "2 linked recordings" in caplog.text
     assert imported(copy, out, link=True).num_unchanged == 2
+
+
+def test_a_killed_import_does_not_bring_lost_originals_back(tmp_path, monkeypatch):
+    source, out = write_folder(tmp_path / "e", range(2)), tmp_path / "out"
+    imported(source, out, link=True)
+    copy = source.rename(tmp_path / "e2")
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            imported(copy, out, link=True)
+    result = imported(copy, out, link=True)
+    assert (result.num_utterances, result.num_unchanged) == (2, 2)
+    assert clips(out) == {"0": copy / "0.wav", "1": copy / "1.wav"}
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_killed_import_keeps_the_utterances_of_a_manifest_without_a_journal(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    imported(write_folder(tmp_path / "in", range(3)), out)
+    (out / "imported.jsonl").unlink()
+    more = write_folder(tmp_path / "more", range(7, 9))
+    with monkeypatch.context() as patch:
+        patch.setattr(ProjectStore, "finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            imported(more, out)
+    assert imported(more, out).num_utterances == 5
 
 
 def test_a_copy_replaces_lost_originals_without_a_journal(tmp_path):

@@ -65,8 +65,8 @@ def require_named_speakers(wanted: Sequence[str], speaker_from: str) -> None:
     """Raise a UserError for --speakers with speakers that are only known at the end of the import."""
     if wanted and speaker_from == "voices":
         raise UserError(
-            f"--speakers {wanted[0]}: --speaker-from voices tells the speakers apart only after all recordings "
-            "are imported; leave out --speakers"
+            f"--speakers {wanted[0]}: --speaker-from voices tells the speakers apart only after all "
+            "recordings are imported; leave out --speakers"
         )
 
 

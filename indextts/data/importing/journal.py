@@ -8,6 +8,7 @@
      "clips": [{"id", "audio": "talk_07_000012340.flac", "text", "speaker", "duration", "language",
                 "recording", "original": "/data/a.wav", "gain_db", "voice"}, ...],
      "rejected": [{"file", "line", "code", "reason"}, ...]}
+    {"source": "/data/talks", "key": "talk_08", "removed": true}
 
 The `audio` of a linked clip is the absolute path of the original. A clip that the import trimmed or set to a
 loudness has its gain and the path of its `original`; within a zip archive, the archive and the member.
@@ -18,7 +19,7 @@ each utterance to manifest.jsonl. The first import into a manifest without a jou
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,9 +94,20 @@ class Journal:
 
     def add(self, entry: Entry) -> None:
         """Add an entry and append it to the file, so that a kill does not lose it."""
+        self._append(_record(entry))
         self.entries[entry.source, entry.key] = entry
-        with (self.folder / JOURNAL_NAME).open("ab") as file:
-            file.write((json.dumps(_record(entry), ensure_ascii=False) + "\n").encode())
+
+    def remove(self, name: tuple[str, str]) -> None:
+        """Remove the entry of a source and key, also for an import that resumes after a kill."""
+        self._append({"source": name[0], "key": name[1], "removed": True})
+        del self.entries[name]
+
+    def _append(self, record: Mapping[str, object]) -> None:
+        path = self.folder / JOURNAL_NAME
+        if not path.is_file():
+            self.write()  # with the entries of a manifest without a journal, which a kill would lose
+        with path.open("ab") as file:
+            file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
 
     def utterances(self) -> Iterator[Utterance]:
         """Yield the utterances of all entries, except for clips without a speaker."""
@@ -155,6 +167,9 @@ def read_journal(folder: Path, *, may_link: bool = False) -> Journal:
 
 
 def _add_record(journal: Journal, record: dict[str, Any]) -> None:
+    if record.get("removed"):
+        journal.entries.pop((record["source"], record["key"]), None)
+        return
     entry = Entry(
         record["source"],
         record["key"],

@@ -268,7 +268,7 @@ class ProjectStore:
                 self.num_gone += 1
 
     def count_renamed(self, renamed: Counter[tuple[str, str]]) -> None:
-        """Count clips with another speaker, by their entries, as changed unless the import changed them too."""
+        """Count clips with another speaker, by their entries, as changed, but none twice."""
         for name, count in renamed.items():
             is_unchanged = self._is_unchanged.get(name)
             if is_unchanged:
@@ -305,7 +305,7 @@ class ProjectStore:
                 self._lose(owner)
                 return id, None
             if self._is_row_or_member(entry, original):
-                del self.journal.entries[owner]
+                self.journal.remove(owner)
                 self.journal.entries[name] = replace(entry, source=name[0], key=name[1], sha256=sha256)
                 return id, None
             if self._sha256(entry) == sha256:
@@ -395,7 +395,7 @@ class ProjectStore:
 
     def _lose(self, name: tuple[str, str]) -> None:
         """Remove the entry of a linked recording that cannot be used any more."""
-        self.journal.entries.pop(name)
+        self.journal.remove(name)
         self.num_lost += 1
 
     def _remove_files(self, names: Iterable[str]) -> None:

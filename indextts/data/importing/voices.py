@@ -144,8 +144,8 @@ def read_record(folder: Path) -> VoicesRecord:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"]))
         raise UserError(
-            f"{path}: {place + ': ' if place else ''}{problem['msg'].removeprefix('Value error, ')}; correct it, or delete the file and "
-            "lose the names"
+            f"{path}: {place + ': ' if place else ''}{problem['msg'].removeprefix('Value error, ')}; "
+            "correct it, or delete the file and lose the names"
         ) from None
     for voice in record.names:
         record.speaker(voice, path)
@@ -178,7 +178,7 @@ def with_renamed(record: VoicesRecord, before: VoicesRecord, now: VoicesRecord) 
 
 
 def set_speakers(journal: Journal, record: VoicesRecord) -> Counter[tuple[str, str]]:
-    """Set the speakers of all grouped clips in the journal; return how many clips of each entry got another."""
+    """Set the speakers of all grouped clips in the journal; return how many have another, by entry."""
     renamed: Counter[tuple[str, str]] = Counter()
     path = journal.folder / RECORD_NAME
     for name, entry in journal.entries.items():
