@@ -25,7 +25,7 @@ from indextts.data.sources import DataSource, read_sources, write_source
 from indextts.errors import UserError
 from tests.conftest import REPOSITORY
 from tests.hub_server import COMMIT, TOKEN, Hub, dataset, hub_files, serve
-from tests.import_sources import manifest_lines, run_import
+from tests.import_sources import manifest_lines, rejected, run_import, write_tone
 from tests.waiting import PATIENCE_S, wait_until
 
 NEXT_COMMIT = "fedcba9876543210fedcba9876543210fedcba98"
@@ -290,6 +290,28 @@ def test_parquet_shards_and_archives_of_the_hub_are_imported(project: Project, h
         "hub/google--WaxalNLP--amh_asr",
         "hub/google--fleurs--am_et",
     }
+
+
+def test_the_tables_of_a_download_name_no_recordings_outside_it(project: Project, hub: Hub):
+    for place in ("secret.wav", "elsewhere/secret.wav"):
+        write_tone(project.output.parent / place)
+    names = ["train/0.wav", str(project.output.parent / "secret.wav"), "../../elsewhere/secret.wav"]
+    table = "\n".join(["file_name,transcription", *(f"{name},ሰላም {n}" for n, name in enumerate(names))])
+    hub.datasets["almaz/voices"] = dataset({"train/0.wav": tone(300), "metadata.csv": table.encode()})
+    answer = project.run("almaz/voices", "--speaker=s")
+    assert answer.returncode == 0, answer.stderr
+    assert [line["text"] for line in manifest_lines(project.output)] == ["ሰላም 0"]
+    assert [code for *_, code in rejected(project.output)] == ["outside", "outside"]
+
+
+def test_the_tables_of_videos_name_no_recordings_outside_them(tmp_path: Path):
+    secret = write_tone(tmp_path / "secret.wav")
+    write_tone(tmp_path / "p/downloads/0.wav")
+    table = f"file_name,transcription\n0.wav,ሰላም 0\n{secret},ሰላም 1\n"
+    (tmp_path / "p/downloads/metadata.csv").write_text(table, encoding="utf-8")
+    run_import(tmp_path / "p/downloads", tmp_path / "p/dataset", speaker="s")
+    assert [line["text"] for line in manifest_lines(tmp_path / "p/dataset")] == ["ሰላም 0"]
+    assert [code for *_, code in rejected(tmp_path / "p/dataset")] == ["outside"]
 
 
 def names_of(names: list[str], subset: str = "", *splits: str, card: str = "") -> tuple[str, ...]:

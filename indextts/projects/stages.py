@@ -111,8 +111,8 @@ def plan_check(project: Project, settings: ProjectSettings) -> CheckData:
 def plan_imports(project: Project, settings: ProjectSettings) -> list[ImportDataset]:
     """Return the imports of a project: its configured sources, then each upload as a speaker of its own.
 
-    Uploads are trimmed and set to a loudness like the configured sources. A project with neither gets an
-    import that fails with a message.
+    Uploads are trimmed and set to a loudness like the configured sources, and name recordings only within
+    themselves. A project with neither gets an import that fails with a message.
     """
     shared: dict[str, Any] = {
         "output_dir": project.dataset,
@@ -120,10 +120,7 @@ def plan_imports(project: Project, settings: ProjectSettings) -> list[ImportData
         "voice_encoder": settings.base / "campplus/campplus_cn_common.bin",
         **{name: settings.data[name] for name in ("trim", "loudness") if name in settings.data},
     }
-    uploads = [
-        ImportDataset(source=[path], audio_root=[path] if path.is_dir() else [], **shared)
-        for path in project.uploaded()
-    ]
+    uploads = [ImportDataset(source=[path], audio_root=[path], **shared) for path in project.uploaded()]
     described_sources = [settings.data.get(name) for name in ("source", "url", "hub")]
     if uploads and settings.manifest is None and not any(described_sources):
         return uploads

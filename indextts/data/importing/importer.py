@@ -36,7 +36,7 @@ from indextts.data.importing.choosing import (
 )
 from indextts.data.importing.cleaning import Cleaning, summary
 from indextts.data.importing.download import DOWNLOADS_NAME, download
-from indextts.data.importing.hub import download_dataset
+from indextts.data.importing.hub import HUB_NAME, download_dataset
 from indextts.data.importing.inner_archives import InnerArchives, inner_archives
 from indextts.data.importing.items import Rejection, SourceRecording, source_name
 from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Journal, read_journal
@@ -241,12 +241,11 @@ def _opened(path: Path, command: ImportDataset, stack: contextlib.ExitStack) -> 
 
 def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     """Read all items of a source and determine the speakers."""
-    allowed = [source.root] if source.root != source.path.resolve() else command.audio_root
     found: list[SourceRecording] = []
     seen: dict[str, SourceRecording] = {}
     layout = cast(ImportLayout, source.answers["layout"])
     language, columns = find_language(command.language).code, source.answers["columns"]
-    finder = AudioFinder(allowed, source.archives)
+    finder = AudioFinder(_allowed_folders(source, command), source.archives)
     for read in read_source(source.root, layout, finder, source.path, language, columns):
         item = read if isinstance(read, Rejection) else with_unique_key(read, seen, source.root)
         if isinstance(item, Rejection):
@@ -264,6 +263,19 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     languages = Counter(str(item.language) for item in source.found)
     if len(languages) > 1:
         logger.warning("%s: recordings in several languages: %s", source.path, counts_by_code(languages))
+
+
+def _allowed_folders(source: _Source, command: ImportDataset) -> list[Path]:
+    """Return the folders that a source may read recordings from.
+
+    Tables that were unpacked or downloaded are by others, and may not name other files of this machine.
+    """
+    project = command.output_dir.resolve().parent
+    downloads = [(project / name).resolve() for name in (DOWNLOADS_NAME, HUB_NAME)]
+    is_downloaded = any(source.root.is_relative_to(folder) for folder in downloads)
+    if source.root == source.path.resolve() and not is_downloaded:
+        return command.audio_root
+    return [source.root if source.root.is_dir() else source.root.parent]
 
 
 def _import(
