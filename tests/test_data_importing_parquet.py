@@ -1,5 +1,8 @@
 """Tests of parquet.py and embedded.py: rows, their names, unusable recordings, repeated imports."""
 
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from indextts.data.importing import embedded
 from indextts.data.importing.embedded import AudioReader
-from indextts.data.importing.items import Embedded, Location, SourceRecording
+from indextts.data.importing.items import Embedded, Location, Rejection, SourceRecording
 from indextts.errors import UserError
+from tests.conftest import REPOSITORY
 from tests.import_sources import (
     json_lines,
     manifest_lines,
@@ -274,3 +279,69 @@ def test_rows_are_cleaned_up_and_never_linked(tmp_path):
     assert snapshot(tmp_path / "out") == before
     assert not list((tmp_path / "out/audio").glob(".part-*"))
     assert run_import(path, tmp_path / "plain").num_unchanged == 2  # nothing to copy
+
+
+MEMORY_PROGRAM = """
+import resource, sys
+from pathlib import Path
+from tests.import_sources import run_import
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak()
+columns = "audio=audio,text=text,speaker=speaker_id"
+run_import(Path(sys.argv[1]), Path(sys.argv[2]), num_workers=1, columns=columns)
+print(peak() - before)
+"""
+
+
+def import_bytes(source: Path, output_dir: Path) -> int:
+    """Import a source in a process of its own, and return the most memory that the import takes."""
+    argv = [sys.executable, "-c", MEMORY_PROGRAM, str(source), str(output_dir)]
+    answer = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    return int(answer.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("column", ["text", "speaker_id", "path"])
+def test_a_long_value_of_many_rows_takes_no_memory(tmp_path, column):
+    different = {name: ["a.wav" if name == "path" else "ሰላም"] * 2 for name in ("path", "text", "speaker_id")}
+    different[column][1] = "x" * 60_000
+    indices = pa.array([0] + [1] * 19_999)
+    texts = {name: pa.DictionaryArray.from_arrays(indices, values) for name, values in different.items()}
+    audio = pa.StructArray.from_arrays([texts.pop("path")], ["path"])
+    table = pa.table({"audio": audio, **texts})
+    pq.write_table(table, tmp_path / "train.parquet", store_schema=False)  # read as text, not as indices
+    write_tone(tmp_path / "a.wav")
+    assert import_bytes(tmp_path / "train.parquet", tmp_path / "out") < 400e6
+    assert len(ids(tmp_path / "out")) == 1
+    assert Counter(code for *_, code in rejected(tmp_path / "out")) == {"line_too_long": 19_999}
+
+
+def test_texts_that_unpack_to_much_more_than_the_file_are_not_read(tmp_path):
+    columns = {"audio": ["a.wav"] * 16_000, "text": [f"{'ሰላም ' * 1400} {n}" for n in range(16_000)]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", compression="zstd", use_dictionary=["audio"])
+    write_tone(tmp_path / "a.wav")
+    with pytest.raises(UserError, match=r"\(1 broken_file"):
+        run_import(tmp_path / "a.parquet", tmp_path / "out", speaker="s")
+
+
+def test_audio_of_much_more_bytes_than_the_file_is_not_read(tmp_path):
+    content = tone_bytes() + bytes(30 * 2**20)
+    write_parquet(tmp_path / "a.parquet", {"audio": [{"bytes": content, "path": "a.flac"}] * 8}, 8)
+    assert (tmp_path / "a.parquet").stat().st_size < 2 * 2**20
+    reader = AudioReader()
+    found = []
+    for row in range(8):
+        where = Location(tmp_path / "a.parquet", row + 1)
+        item = SourceRecording("k", "k", where.file, where, embedded=Embedded("audio", row))
+        read = reader.read(item)
+        found.append(read.code if isinstance(read, Rejection) else len(read[0]) - len(content))
+    assert found == [0] * 6 + ["broken_file"] * 2
+
+
+def test_a_row_with_too_much_audio_is_rejected_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(embedded, "MAX_AUDIO_BYTES", 10_000)
+    columns = rows(0, 3)
+    columns["audio"][1]["bytes"] += bytes(10_000)
+    path = write_parquet(tmp_path / "train.parquet", columns)
+    run_import(path, tmp_path / "out", num_workers=1)
+    assert ids(tmp_path / "out") == ["c0", "c2"]
+    assert rejected(tmp_path / "out") == [("train.parquet", 2, "unreadable_audio")]
