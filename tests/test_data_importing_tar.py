@@ -120,6 +120,17 @@ def test_members_of_multiples_of_a_block_are_read_forwards(tmp_path):
     assert run_import(path, tmp_path / "out", speaker="s").num_utterances == 50
 
 
+@pytest.mark.parametrize("changed", ["nan", "inf", "-inf", "1e20", "-1e20", "-1", "1700000000.5"])
+def test_any_modification_time_is_read(tmp_path, changed):
+    with tarfile.open(tmp_path / "set.tar", "w", format=tarfile.PAX_FORMAT) as file:
+        for name, content in MEMBERS.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.pax_headers = len(content), {"mtime": changed}
+            file.addfile(member, io.BytesIO(content))
+    assert run_import(tmp_path / "set.tar", tmp_path / "out", speaker="s").num_added == 1
+    assert run_import(tmp_path / "set.tar", tmp_path / "out", speaker="s").num_unchanged == 1
+
+
 def test_archives_in_a_folder_are_unpacked_for_its_tables_and_change_nothing_twice(tmp_path):
     source = fleurs(tmp_path / "am_et", "train", "dev")
     files = snapshot(source)

@@ -13,6 +13,7 @@ import heapq
 import io
 import logging
 import lzma
+import math
 import os
 import shutil
 import stat
@@ -47,6 +48,7 @@ _TAR_OPENERS: dict[str, Callable[..., Any]] = {
 }
 ARCHIVE_SUFFIXES = (".zip", *_TAR_OPENERS)
 _BLOCK_BYTES = 2**20
+_LAST_TIME = 2**32  # in seconds since 1970; the headers of tar archives may have any number
 _BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others unpack a block into 100 MB at once
 _UTF8_NAME = 0x800
 _ENCRYPTED = 0x1
@@ -229,6 +231,7 @@ class _Unpacking:
                     writer.write(block)
         except FileExistsError:
             raise UserError(f"{self.archive}: contains {name} twice; create the archive again") from None
+        changed = min(max(changed, 0), _LAST_TIME) if math.isfinite(changed) else 0
         os.utime(target, (changed, changed))  # constant, so that the next import finds the file unchanged
         return num_bytes
 
