@@ -362,6 +362,27 @@ def test_the_files_of_a_choice(
     assert sorted(names_of(names, subset, *splits, card=card)) == sorted(names[number] for number in expected)
 
 
+@pytest.mark.parametrize(
+    ("glob", "expected"),
+    [
+        ("**/" * 20 + "x.parquet", ["a/" * 25 + "x.parquet", "x.parquet"]),
+        ("**/" * 20 + "y", []),
+        ("a/**", ["a/" * 25 + "x.parquet"]),
+        ("*a" * 30 + "b.parquet", []),
+        ("[z-a].parquet", []),
+        ("[!].parquet", []),
+        ("[!y].parquet", ["x.parquet"]),
+        ("./?.parquet", ["x.parquet"]),
+    ],
+)
+def test_any_pattern_of_a_card_is_matched(glob: str, expected: list[str]):
+    names = ["a/" * 25 + "x.parquet", "a" * 60 + ".parquet", "x.parquet", "other.csv"]
+    data_files = [{"split": "train", "path": glob}, {"split": "test", "path": "other.csv"}]
+    card = {"configs": [{"data_files": data_files}]}
+    found = choose(names, card, "", [], "--hub x/y").names
+    assert sorted(name for name in found if name in names[:1] + names[2:3]) == expected
+
+
 def test_tables_are_downloaded_before_recordings():
     assert names_of(["a.wav", "b/c.wav", "z.csv", "d.parquet"])[0] == "z.csv"
 
@@ -575,6 +596,16 @@ def test_sources_of_other_imports_stay(tmp_path: Path):
     (tmp_path / "sources.json").write_text("{")
     with pytest.raises(UserError, match=r"sources\.json"):
         read_sources(tmp_path)
+
+
+def test_splits_of_earlier_imports_are_named_too(project: Project, hub: Hub):
+    files = {f"data/{split}-00000-of-00001.parquet": shard(2, 0.1) for split in ("train", "test")}
+    hub.datasets["almaz/voices"] = dataset(files)
+    for split, named in (("test", ("test",)), ("train", ("train", "test"))):
+        answer = project.run("almaz/voices", f"--hub-split={split}", "--speaker=s")
+        assert answer.returncode == 0, answer.stderr
+        assert read_sources(project.output)["hub/almaz--voices"].splits == named
+        assert ("downloaded before, splits test" in answer.stdout) == (split == "train")
 
 
 def test_changed_files_of_the_user_are_kept(project: Project, hub: Hub):

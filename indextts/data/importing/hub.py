@@ -18,6 +18,7 @@ import re
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,13 @@ import soundfile
 from huggingface_hub import constants
 
 from indextts.commands.data import ImportDataset
-from indextts.data.importing.hub_choice import CARD_NAME, PARQUET_SUFFIX, Choice, choose
+from indextts.data.importing.hub_choice import CARD_NAME, Choice, choose
 from indextts.data.importing.hub_listing import Listing, current_listing, read_listing, write_listing
-from indextts.data.sources import DataSource
+from indextts.data.importing.items import PARQUET_SUFFIX, source_name
+from indextts.data.sources import DataSource, read_sources
 from indextts.errors import UserError
 from indextts.features.hub_files import (
+    SECONDS_BETWEEN_LOG_LINES,
     HubUnreachableError,
     disk_errors,
     download_files,
@@ -44,7 +47,6 @@ from indextts.system.yaml_files import parse_yaml
 logger = logging.getLogger(__name__)
 
 HUB_NAME = "hub"  # not in downloads/, which --url imports as one source
-SECONDS_BETWEEN_LOG_LINES = 5.0
 
 _CARD_BLOCK = re.compile(r"\s*---\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|$)", re.DOTALL)
 _BIBTEX = re.compile(r"```[^\n]*\n\s*(@\w+\s*\{.*?)\s*```", re.DOTALL)
@@ -94,7 +96,19 @@ def download_dataset(command: ImportDataset, max_hours: float = 0) -> tuple[Path
             download_until(_logged(folder, files, len(remotes)), max_hours)
         if not unreachable:
             write_listing(folder, listing.model_copy(update={"is_complete": True}))
-    return folder, _origin(listing, choice, card, text)
+    earlier = _earlier_splits(folder, command.output_dir, choice)
+    return folder, _origin(listing, replace(choice, splits=(*choice.splits, *earlier)), card, text)
+
+
+def _earlier_splits(folder: Path, output_dir: Path, choice: Choice) -> list[str]:
+    """Return the splits of earlier imports, whose files are still in the folder and are read too."""
+    stored = read_sources(output_dir).get(source_name(folder, output_dir))
+    if stored is None or stored.subset != choice.subset:
+        return []
+    earlier = [split for split in stored.splits if split not in choice.splits]
+    if earlier:
+        logger.info("%s: also reading what was downloaded before, splits %s", folder, ", ".join(earlier))
+    return earlier
 
 
 def download_until(paths: Iterator[Path], max_hours: float) -> float:
@@ -119,10 +133,11 @@ def parquet_hours(path: Path) -> float:
     Recordings that libsndfile cannot read count as nothing.
     """
     import pyarrow.compute  # only for a limit of hours
-    import pyarrow.parquet
+
+    from indextts.data.importing.parquet import open_parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             return _column_s(file, pyarrow.compute.sum) / 3600 or _recordings_s(file) / 3600
     except pyarrow.ArrowException as error:
         logger.warning("%s: not a readable parquet file (%s)", path, error)
@@ -143,7 +158,7 @@ def _recordings_s(file: Any) -> float:
     audio = next((field.name for field in file.schema_arrow if _holds_bytes(field.type)), None)
     if audio is None:
         return 0.0
-    batches = file.iter_batches(batch_size=64, columns=[f"{audio}.bytes"])
+    batches = file.iter_batches(batch_size=1, columns=[f"{audio}.bytes"])
     return sum(_duration_s((row or {}).get("bytes")) for batch in batches for row in batch[0].to_pylist())
 
 

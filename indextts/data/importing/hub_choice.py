@@ -18,21 +18,21 @@ Without that block, folder and file names decide:
 Only tables, texts, recordings and archives are chosen. A file whose name has no split belongs to all splits.
 """
 
+import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from indextts.data.importing.items import AUDIO_SUFFIXES, KALDI_NAMES, TEXT_SUFFIXES
+from indextts.data.importing.archive import ARCHIVE_SUFFIXES
+from indextts.data.importing.items import AUDIO_SUFFIXES, KALDI_NAMES, PARQUET_SUFFIX, TEXT_SUFFIXES
 from indextts.errors import UserError
 
 CARD_NAME = "README.md"
 ONLY_SUBSET = "default"
 ONLY_SPLIT = "train"
 
-PARQUET_SUFFIX = ".parquet"
-_ARCHIVE_ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _TABLE_SUFFIXES = (".csv", ".tsv", ".list", ".json", ".jsonl", PARQUET_SUFFIX)
 _PLACES = frozenset(["data", "audio", "clips", "wav", "wavs", "transcript", "transcripts"])
 _SAME_SPLITS = {
@@ -120,7 +120,7 @@ def is_data(name: str) -> bool:
 
 
 def _is_archive(name: str) -> bool:
-    return name.lower().endswith(_ARCHIVE_ENDINGS)
+    return name.lower().endswith(ARCHIVE_SUFFIXES)
 
 
 def _is_table(name: str) -> bool:
@@ -170,24 +170,41 @@ def _of_data_files(names: Sequence[str], folder: str, data_files: object) -> Spl
         if isinstance(entry, dict):
             split, paths = str(entry.get("split") or ONLY_SPLIT), entry.get("path")
         for path in paths if isinstance(paths, list) else [paths]:
-            pattern = _pattern(f"{folder}/{path}" if folder else str(path))
-            splits.setdefault(split, []).extend(name for name in names if pattern.fullmatch(name))
+            glob = _Glob(f"{folder}/{path}" if folder else str(path))
+            splits.setdefault(split, []).extend(filter(glob.matches, names))
     return {split: _with_recordings(found, names, split) for split, found in splits.items() if found}
 
 
-def _pattern(path: str) -> re.Pattern[str]:
-    """Return the regular expression of a glob, in which ** matches folders at any depth."""
-    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]+\])", path.removeprefix("./"))
-    meanings = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return re.compile("".join(_meaning(part, meanings) for part in parts))
+class _Glob:
+    """Pattern of paths, in which the folder ** stands for any number of folders.
 
+    The time to match is limited for any pattern, as a card may have any.
+    """
 
-def _meaning(part: str, meanings: Mapping[str, str]) -> str:
-    if part in meanings:
-        return meanings[part]
-    if part.startswith("[") and part.endswith("]"):
-        return "[" + part[1:-1].replace("\\", "\\\\").replace("!", "^", part[1:2] == "!") + "]"
-    return re.escape(part)
+    def __init__(self, path: str) -> None:
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        self._parts = [None if part == "**" else re.compile(fnmatch.translate(part)) for part in parts]
+
+    def matches(self, name: str) -> bool:
+        """Return whether the pattern matches the path of a file."""
+        reached = self._with_skipped({0})
+        for part in name.split("/"):
+            following = set()
+            for number in reached - {len(self._parts)}:
+                pattern = self._parts[number]
+                if pattern is None:
+                    following.add(number)
+                elif pattern.fullmatch(part):
+                    following.add(number + 1)
+            reached = self._with_skipped(following)
+        return len(self._parts) in reached
+
+    def _with_skipped(self, reached: set[int]) -> set[int]:
+        """Add the parts that follow those that were reached and match no folder."""
+        for number, pattern in enumerate(self._parts):
+            if pattern is None and number in reached:
+                reached.add(number + 1)
+        return reached
 
 
 def _with_recordings(found: list[str], names: Sequence[str], split: str) -> list[str]:
