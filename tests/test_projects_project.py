@@ -157,7 +157,5 @@ def test_uploaded_archives_and_parquet_files_are_imported(tmp_path: Path):
     write_parquet(project.uploads / "x.parquet", columns)
     (tmp_path / "p.yaml").write_text(GOOD.replace("manifest: m.jsonl\n", ""))
     settings = read_settings(tmp_path / "p.yaml")
-    commands = [
-        command.model_copy(update={"speaker": "s"}) for command in plan_imports(project, settings)
-    ]
+    commands = [command.model_copy(update={"speaker": "s"}) for command in plan_imports(project, settings)]
     assert [import_dataset(command).num_added for command in commands] == [1, 1, 1]
