@@ -117,6 +117,10 @@ def scripts_of(char: str) -> frozenset[str]:
 
 @lru_cache(maxsize=256)
 def _language(code: str) -> Language:
+    if code == AMHARIC:  # without the data of all languages, which takes half a second to read
+        return Language(
+            AMHARIC, "Amharic", "አማርኛ", frozenset(["Ethi"]), amharic_letters(), SAMPLES_OF_AMHARIC
+        )
     tag = langcodes.Language.get(code).maximize()
     script = str(tag.script)
     entry = _entries().get(f"{tag.language}_{script}")
@@ -124,11 +128,10 @@ def _language(code: str) -> Language:
     if entry is None:
         return Language(code, code, code, scripts, (), ())
     name = str(entry.preferred_name or entry.name).split(",")[0]
-    samples = SAMPLES_OF_AMHARIC if code == AMHARIC else _samples(entry.sample_text)
     exemplars = f"{entry.exemplar_chars.base} {entry.exemplar_chars.marks}"
-    letters = amharic_letters() if code == AMHARIC else _alphabet(exemplars, scripts)
+    letters = _alphabet(exemplars, scripts)
     autonym = str(entry.autonym).partition(" (")[0] or name
-    return Language(code, name, autonym, scripts, letters, samples)
+    return Language(code, name, autonym, scripts, letters, _samples(entry.sample_text))
 
 
 @lru_cache(maxsize=1)

@@ -7,8 +7,9 @@ GIL. The main thread then stores the results in order: ids, file names and journ
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 
 from indextts.commands.data import ImportDataset
@@ -221,7 +222,7 @@ class ProjectStore:
             if before is not None and any(clip.is_link for clip in before.clips):
                 self._lose(name)
             return transcoded.rejections
-        original = _original(source, root, found, self.journal.folder)
+        original = cache(partial(_original, source, root, found, self.journal.folder))  # mostly not needed
         id, other = self._id_for(name, found, transcoded.sha256, original)
         if other is not None:
             for file in transcoded.files:
@@ -289,7 +290,7 @@ class ProjectStore:
                 self._owner_of[clip.recording] = name
 
     def _id_for(
-        self, name: tuple[str, str], found: SourceRecording, sha256: str, original: str
+        self, name: tuple[str, str], found: SourceRecording, sha256: str, original: Callable[[], str]
     ) -> tuple[str, Entry | None]:
         """Return an id that no other recording has, or the entry of the same recording under that id.
 
@@ -320,10 +321,10 @@ class ProjectStore:
         original = self.journal.folder.resolve().parent / (clip.original or "")
         return _sha256(original if original.is_file() else self.journal.audio / clip.audio)
 
-    def _is_row_or_member(self, entry: Entry, original: str) -> bool:
+    def _is_row_or_member(self, entry: Entry, original: Callable[[], str]) -> bool:
         """Return whether an entry without a source was made from `original`, a part of a file."""
-        is_same = entry.source == UNKNOWN_SOURCE and any(clip.original == original for clip in entry.clips)
-        return is_same and not (self.journal.folder.resolve().parent / original).is_file()
+        is_same = entry.source == UNKNOWN_SOURCE and any(clip.original == original() for clip in entry.clips)
+        return is_same and not (self.journal.folder.resolve().parent / original()).is_file()
 
     def _count_duplicate(self, found: SourceRecording, other: Entry) -> list[Rejection]:
         """Count a recording that another source contains too, or reject it if the texts differ."""
@@ -335,7 +336,7 @@ class ProjectStore:
         return []
 
     def _move_files(
-        self, id: str, found: SourceRecording, transcoded: Transcoded, original: str
+        self, id: str, found: SourceRecording, transcoded: Transcoded, original: Callable[[], str]
     ) -> Iterator[Clip]:
         """Rename the files to their final names and yield the clips."""
         assert found.language is not None
@@ -364,7 +365,7 @@ class ProjectStore:
                 file.duration_s,
                 found.language,
                 recording,
-                original=original if file.is_cleaned else None,
+                original=original() if file.is_cleaned else None,
                 gain_db=file.gain_db,
             )
 
