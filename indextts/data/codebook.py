@@ -20,7 +20,7 @@ def common_codebook(stores: Mapping[Path, StoreInfo]) -> Codebook | None:
     found: Codebook | None = None
     for path, info in stores.items():
         if info.is_imported:
-            continue  # nobody knows its codec; the trainer warns
+            continue  # its codec is unknown; the trainer warns
         codebook = Codebook(codebook_identity(info.backend_identity), path)
         if found is not None and codebook.identity != found.identity:
             raise UserError(

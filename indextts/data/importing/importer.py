@@ -8,7 +8,7 @@
       imported.jsonl         the origin of each utterance (journal.py)
       answers.json           the user's answers about a source (speakers.py)
       sources.json           data sets of the hub with their licences (indextts.data.sources)
-      voices.json voices.csv voice_vectors.jsonl    speakers told by their voices (voices.py)
+      voices.json voices.csv voice_vectors.jsonl    speakers from voices (voices.py)
 
 An import never removes anything except with --prune. Importing the same source again changes nothing, a
 source that has grown adds its new recordings, and a killed import resumes.

@@ -1,4 +1,4 @@
-"""Speakers that the import told apart by their voices: a table to listen to, and names to correct."""
+"""Groups of clips with similar voices: a table with samples to play, and a form to name the speakers."""
 
 from html import escape
 from pathlib import Path

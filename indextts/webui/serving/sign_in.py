@@ -85,29 +85,29 @@ class FailedSignIns:
     """Failures that the terminal has not heard of yet."""
 
     def __init__(self) -> None:
-        self.untold = 0
+        self.num_unlogged = 0
         self.last_client = ""
         self.timer: asyncio.TimerHandle | None = None
 
     def note(self, client: str) -> None:
         """Tell the terminal of a failure from an address, now or together with the next ones."""
-        self.untold += 1
+        self.num_unlogged += 1
         self.last_client = client
         if self.timer is None:
             self._tell()
 
     def _tell(self) -> None:
         self.timer = None
-        if self.untold == 0:
+        if self.num_unlogged == 0:
             return
-        if self.untold == 1:
+        if self.num_unlogged == 1:
             logger.warning("a sign-in failed, from %s", self.last_client)
         else:
             logger.warning(
                 "%d sign-ins failed within %.0f s, the last from %s; somebody may be guessing the password",
-                self.untold,
+                self.num_unlogged,
                 TELL_S,
                 self.last_client,
             )
-        self.untold = 0
+        self.num_unlogged = 0
         self.timer = asyncio.get_running_loop().call_later(TELL_S, self._tell)
