@@ -32,14 +32,22 @@ class Verdict:
 
 
 def judge(
-    utterances: Sequence[Utterance], clips: Sequence[ClipResult], limits: QualityLimits
+    utterances: Sequence[Utterance],
+    clips: Sequence[ClipResult],
+    limits: QualityLimits,
+    from_models: Sequence[Measures] = (),
 ) -> list[Verdict]:
     """Return the verdict on each clip, in order.
 
     Of clips with the same audio, or with the same text and speaker, the first without another hard flag is
     not flagged as a copy; if all have hard flags, the first clip is not.
+
+    Args:
+        from_models: further measures of each utterance; empty if no model measured them.
     """
     measured = [_measures(u, clip, limits) for u, clip in zip(utterances, clips, strict=True)]
+    for measures, further in zip(measured, from_models, strict=bool(from_models)):
+        measures.update(further)
     _add_rates(utterances, measured)
     _add_speakers_of_text(utterances, clips, measured)
     flags = [
