@@ -18,5 +18,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-if __name__ == "__main__":
+def run_page() -> None:
+    """Run the program as the console script of the installed package."""
     run(main)
+
+
+if __name__ == "__main__":
+    run_page()
