@@ -36,6 +36,7 @@ PROGRAM = re.compile(r"\b((?:tools|trainers|benchmarks|demo)/\w+\.(?:py|sh))\b")
 MODULE = re.compile(r"python -m ((?:indextts|benchmarks|demo|docs|tests)(?:\.\w+)+)")
 FLAG = re.compile(r"`(--[a-z][a-z-]*)")
 DOCKER_FLAG = "--shm-size"
+OFFICIAL_FLAG = "--version"  # of the page of IndexTTS-2
 TORCHRUN_FLAGS = {
     "--max-restarts",
     "--node-rank",
@@ -84,7 +85,7 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
 def test_every_flag_that_a_page_explains_exists(page: Path) -> None:
     if page.parent.name == "results":
         return  # flags of the commit that measured
-    of_others = TORCHRUN_FLAGS | BENCHMARK_FLAGS | {DOCKER_FLAG}
+    of_others = TORCHRUN_FLAGS | BENCHMARK_FLAGS | {DOCKER_FLAG, OFFICIAL_FLAG}
     known = set(FLAG.findall(commands_page())) | of_others | {"--flag", "--no-amp"}
     assert set(FLAG.findall(page.read_text(encoding="utf-8"))) - known == set()
 

@@ -387,3 +387,103 @@ def test_a_killed_export_leaves_a_complete_folder_or_none(trained: TinyRun, tmp_
             assert len(read_weights(target / "gpt.pth")) == len(read_weights(target / "gpt.safetensors"))
     export(command(trained, target, format="both"))
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+PUBLISHED = (
+    "s2mel.pth",
+    "wav2vec2bert_stats.pt",
+    "feat1.pt",
+    "feat2.pt",
+    "w2v-bert-2.0/config.json",
+    "w2v-bert-2.0/preprocessor_config.json",
+    "w2v-bert-2.0/model.safetensors",
+    "semantic_codec/model.safetensors",
+    "campplus/campplus_cn_common.bin",
+    "bigvgan/config.json",
+    "bigvgan/bigvgan_generator.pt",
+    "qwen0.6bemo4-merge/config.json",
+)
+# What the official start of version 2 looks for, by the facts about it.
+LOOKED_FOR = (
+    "bpe.model",
+    "gpt.pth",
+    "s2mel.pth",
+    "wav2vec2bert_stats.pt",
+    "config.yaml",
+    "feat1.pt",
+    "feat2.pt",
+    "qwen0.6bemo4-merge/config.json",
+    "hf_cache/w2v-bert-2.0/config.json",
+    "hf_cache/w2v-bert-2.0/preprocessor_config.json",
+    "hf_cache/w2v-bert-2.0/model.safetensors",
+    "hf_cache/semantic_codec_model.safetensors",
+    "hf_cache/campplus_cn_common.bin",
+    "hf_cache/bigvgan/config.json",
+    "hf_cache/bigvgan/bigvgan_generator.pt",
+)
+
+
+def write_published(folder: Path) -> Path:
+    for name in PUBLISHED:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"content of {name}")
+    return folder
+
+
+def run_check(folder: Path) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, REPOSITORY / "tools/export_gpt.py", f"--check={folder}"]
+    return subprocess.run(program, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_the_folder_has_every_file_that_the_official_page_looks_for(
+    trained: TinyRun, tmp_path: Path, is_copied: bool
+):
+    published = write_published(tmp_path / "published")
+    folder = export(
+        command(trained, tmp_path / "model", published=published, self_contained=is_copied)
+    ).parent
+    assert [name for name in LOOKED_FOR if not (folder / name).is_file()] == []
+    assert (
+        folder / "hf_cache/campplus_cn_common.bin"
+    ).read_text() == "content of campplus/campplus_cn_common.bin"
+    assert (folder / "s2mel.pth").is_symlink() is not is_copied
+    assert not (folder / "gpt.pth").is_symlink()
+    assert run_check(folder).returncode == 0
+    shutil.rmtree(published)
+    assert run_check(folder).returncode == (0 if is_copied else 1)
+
+
+def test_an_export_over_an_export_with_published_files_leaves_them_alone(trained: TinyRun, tmp_path: Path):
+    published = write_published(tmp_path / "published")
+    for _ in range(2):
+        export(command(trained, tmp_path / "model", published=published))
+    assert {path: (published / path).read_text() for path in PUBLISHED} == {
+        path: f"content of {path}" for path in PUBLISHED
+    }
+
+
+def test_missing_published_files_are_named_with_what_the_official_page_would_do(
+    trained: TinyRun, tmp_path: Path
+):
+    published = write_published(tmp_path / "published")
+    (published / "s2mel.pth").unlink()
+    (published / "feat1.pt").unlink()
+    (published / "bigvgan/config.json").unlink()
+    folder = export(command(trained, tmp_path / "model", published=published)).parent
+    answer = run_check(folder)
+    assert answer.returncode == 1
+    assert re.search(r"s2mel\.pth: .*gpt\.pth", answer.stdout)
+    assert "feat1.pt" in answer.stdout
+    assert "hf_cache/bigvgan/config.json" in answer.stdout
+    assert "wav2vec2bert_stats.pt" not in answer.stdout
+
+
+def test_a_small_disk_is_asked_for_the_copies_too(trained: TinyRun, tmp_path: Path):
+    published = write_published(tmp_path / "published")
+    with (published / "s2mel.pth").open("r+b") as file:
+        file.truncate(1 << 43)  # sparse
+    with pytest.raises(UserError, match="--output-dir") as raised:
+        export(command(trained, tmp_path / "model", published=published, self_contained=True))
+    assert raised.value.exit_status == DISK_FULL

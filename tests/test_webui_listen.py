@@ -24,8 +24,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return make_speaking_project(tmp_path_factory.mktemp("workspace"))
 
 
-def planned(project: Project, *values: Any) -> ExportModel:
-    [command] = commands(project, read_project(project), *values)
+def planned(project: Project, *values: Any, self_contained: bool = False) -> ExportModel:
+    [command] = commands(project, read_project(project), *values, self_contained)
     assert isinstance(command, ExportModel)
     return command
 
@@ -35,6 +35,7 @@ def test_the_form_decides_type_format_and_mean(project: Project):
     assert (command.dtype, command.format, command.average_last) == ("float16", "both", 2)
     assert (command.checkpoint, command.output_dir) == (project.run_dir / "model_step2.pth", project.export)
     assert planned(project, "best.pth", "float32", "pth", None).average_last == 1
+    assert planned(project, "best.pth", "float32", "pth", 1, self_contained=True).self_contained
     assert planned(project, None, "float32", "pth", 1) == planned(project, "best.pth", "float32", "pth", 1)
     with pytest.raises(UserError):
         planned(project, "../../secret.pth", "float32", "pth", 1)
@@ -68,7 +69,7 @@ def test_the_outlook_has_the_size_of_the_weights(project: Project):
     weights = export(planned(project, "best.pth", "float32", "pth", 1))
     tensors = torch.load(weights, weights_only=True).values()
     assert sizes[0] == pytest.approx(4 * sum(tensor.numel() for tensor in tensors), rel=0.01)
-    found = outlook(project, read_project(project), "best.pth", "float32", "pth", 1)
+    found = outlook(project, read_project(project), "best.pth", "float32", "pth", 1, False)
     assert not found.blockers
     assert str(project.export) in [value for _, value in found.facts]
 

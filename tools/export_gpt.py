@@ -1,18 +1,33 @@
-"""Write a model folder (gpt.pth, bpe.model, config.yaml, model card) from a checkpoint."""
+"""Write a model folder (gpt.pth, bpe.model, config.yaml, model card) from a checkpoint.
 
+With --check FOLDER it says instead what the official page of IndexTTS-2 would download into such a folder.
+"""
+
+import sys
 from collections.abc import Sequence
 
-from indextts.commands.speech import ExportModel
+from indextts.commands.speech import CheckModelFolder, ExportModel
 from indextts.commands.terminal import parse, run
-from indextts.speech.export import export
+from indextts.speech.export import describe_missing, export, missing_files
 from indextts.system.amounts import shown_size
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    typed = sys.argv[1:] if argv is None else argv
+    if any(argument.partition("=")[0] == "--check" for argument in typed):
+        return check(parse(CheckModelFolder, argv))
     weights = export(parse(ExportModel, argv))
     for path in sorted(weights.parent.iterdir()):
-        print(f"{path}: {shown_size(path.stat().st_size)}")
+        kind = f"link to {path.readlink()}" if path.is_symlink() else shown_size(path.stat().st_size)
+        print(f"{path}/" if path.is_dir() else f"{path}: {kind}")
     return 0
+
+
+def check(command: CheckModelFolder) -> int:
+    lines = describe_missing(missing_files(command.check))
+    for line in lines or ["The official page finds all its files and downloads nothing."]:
+        print(f"{command.check}: {line}")
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

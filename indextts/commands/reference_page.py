@@ -18,7 +18,7 @@ from indextts.commands.data import (
     Preprocess,
     VerifyTraining,
 )
-from indextts.commands.speech import Evaluate, ExportModel, Synthesize
+from indextts.commands.speech import CheckModelFolder, Evaluate, ExportModel, Synthesize
 from indextts.commands.train import Train
 
 COMMANDS: tuple[type[Command], ...] = (
@@ -33,6 +33,7 @@ COMMANDS: tuple[type[Command], ...] = (
     BuildPairs,
     Train,
     ExportModel,
+    CheckModelFolder,
     Synthesize,
     Evaluate,
     RunPipeline,

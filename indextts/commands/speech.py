@@ -40,6 +40,24 @@ class ExportModel(Command):
         description="Number of checkpoints to average: the chosen one and those saved before it.",
     )
     weights: Weights = Field("raw", title="Weights", description=CHOSEN_WEIGHTS)
+    published: Path | None = Field(
+        None,
+        title="Published files",
+        description="Folder of the published files that the official page needs beside the model; the "
+        "default is the folder of the config.",
+    )
+    self_contained: bool = Field(
+        False,
+        title="Self-contained",
+        description="Copy the published files into the model folder instead of linking them.",
+    )
+
+
+class CheckModelFolder(Command):
+    """Say what the official page would download into a model folder; exit with status 1 if anything."""
+
+    program: ClassVar[str] = "tools/export_gpt.py"
+    check: Path = Field(title="Model folder", description="Folder of an exported model.")
 
 
 class CheckpointSpeech(Sampling):

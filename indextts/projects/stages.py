@@ -264,6 +264,7 @@ def _plan_export(project: Project, settings: ProjectSettings) -> StagePlan:
             "checkpoint": best if best.is_file() else project.run_dir / "latest.pth",
             "config": project.config,
             "output_dir": project.export,
+            "published": settings.base,
             **settings.export,
         }
     )

@@ -9,6 +9,7 @@ from indextts.data.manifest import read_pairs
 from indextts.data.sources import read_sources
 from indextts.errors import UserError
 from indextts.runs.directory import CheckpointMeta, FileIdentity, identify
+from indextts.speech.export.official_files import COMMAND, FILES
 from indextts.speech.export.source import Source
 from indextts.text.languages import AMHARIC
 
@@ -18,7 +19,8 @@ logger = logging.getLogger(__name__)
 PATH_SETTINGS = frozenset(
     {"train_manifest", "val_manifest", "tokenizer", "config", "base_checkpoint", "output_dir", "resume"}
 )
-OTHER_FILES = "s2mel.pth, wav2vec2bert_stats.pt, feat1.pt, feat2.pt and the folder qwen0.6bemo4-merge"
+
+NEEDED = tuple(file.place for file in FILES if file.replaces_model)
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,11 @@ def _head(source: Source, checks: list[FileCheck]) -> str:
         "",
         f"The GPT of IndexTTS-2 with more text pieces, from {what}.",
         "",
-        "To use this folder as the `checkpoints/` of IndexTTS-2, copy these published files into it: "
-        f"{OTHER_FILES}. IndexTTS-2 loads gpt.pth; a gpt.safetensors contains the same weights for other "
-        "programs. For the terms of use see LICENSE-NOTE.txt.",
+        f"In a checkout of IndexTTS-2, `{COMMAND} THIS_FOLDER` starts its page with this model. If one of "
+        f"{', '.join(NEEDED)} is missing, that page downloads the published model over this one; "
+        "`tools/export_gpt.py --check THIS_FOLDER` lists what is missing. IndexTTS-2 loads gpt.pth; a "
+        "gpt.safetensors contains the same weights for other programs. For the terms of use see "
+        "LICENSE-NOTE.txt.",
         "",
     ]
     lines += [

@@ -9,6 +9,7 @@ OUTPUT_DIR/
   LICENSE-NOTE.txt           the terms for a model trained from the published weights
   export.json                {"format_version", "checkpoints", "step", "part", "dtype", "logits": {file:
                              {"difference", "allowed"}}, "files": {file: {"num_bytes", "digest"}}}
+  s2mel.pth hf_cache/ ...    published files that the official page needs, see official_files.py
 
 The folder is staged, read back and compared with the checkpoint, and then renamed: OUTPUT_DIR is a complete,
 verified folder, or as it was before.
@@ -36,6 +37,13 @@ from indextts.models.checkpoint import table_rows, write_and_sync
 from indextts.models.gpt.config import GPTConfig, config_with_text_tokens, load_config
 from indextts.speech.export.card import LICENCE_NOTE, FileCheck, model_card
 from indextts.speech.export.comparison import TOLERANCES, compare, logits_on_fixed_inputs
+from indextts.speech.export.official_files import (
+    PUBLISHED_NAMES,
+    add_published,
+    describe_missing,
+    missing_files,
+    published_bytes,
+)
 from indextts.speech.export.source import Source, read_source
 from indextts.speech.export.staging import staged_folder, unknown_files
 from indextts.system.amounts import shown_size
@@ -62,6 +70,7 @@ FILES = (
     "README.md",
     "LICENSE-NOTE.txt",
     RECORD,
+    *sorted(PUBLISHED_NAMES),
 )
 SPARE_BYTES = 16 << 20  # for the small files
 
@@ -85,16 +94,22 @@ def export(command: ExportModel) -> Path:
     logits = logits_on_fixed_inputs(config, source.weights, str(command.checkpoint))
     dtype: torch.dtype = getattr(torch, command.dtype)
     names = WEIGHT_FILES[command.format]
+    fitted = find_builtin_backend_file(source)
+    published = command.published or command.config.parent
     try:
         with staged_folder(target) as aside:
-            _require_space(aside, source.weights, dtype, len(names))
+            num_copied = published_bytes(published) if command.self_contained and fitted is None else 0
+            _require_space(aside, source.weights, dtype, len(names), num_copied)
             checks = _write_weights(aside, names, source, config, dtype, logits)
             write_bytes(aside / "bpe.model", stored_tokenizer(dict(source.tokenizer)))
             write_bytes(aside / "config.yaml", config_text.encode())
-            fitted = find_builtin_backend_file(source)
             if fitted is not None:
                 shutil.copyfile(fitted, aside / BACKEND_NAME)
                 sync(aside / BACKEND_NAME)
+            else:
+                add_published(aside, published, copy=command.self_contained)
+                for line in describe_missing(missing_files(aside)):
+                    logger.warning("%s", line)
             write_bytes(aside / "README.md", model_card(source, checks).encode())
             write_bytes(aside / "LICENSE-NOTE.txt", LICENCE_NOTE.encode())
             write_json(aside / RECORD, _record(aside, source, command, checks))
@@ -122,9 +137,12 @@ def _refuse_occupied(command: ExportModel) -> None:
         )
 
 
-def _require_space(folder: Path, weights: Mapping[str, Tensor], dtype: torch.dtype, num_files: int) -> None:
+def _require_space(
+    folder: Path, weights: Mapping[str, Tensor], dtype: torch.dtype, num_files: int, num_copied: int
+) -> None:
+    """Raise a UserError if the weights and `num_copied` bytes of published files do not fit on the disk."""
     num_bytes = sum(tensor.numel() for tensor in weights.values()) * dtype.itemsize
-    needed, free = num_files * num_bytes + SPARE_BYTES, shutil.disk_usage(folder).free
+    needed, free = num_files * num_bytes + num_copied + SPARE_BYTES, shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
             f"--output-dir {folder.parent}: the model needs {shown_size(needed)}, {shown_size(free)} are "
@@ -208,6 +226,7 @@ def _record(folder: Path, source: Source, command: ExportModel, checks: list[Fil
         "files": {
             path.name: {"num_bytes": path.stat().st_size, "digest": file_digest(path)}
             for path in sorted(folder.iterdir())
+            if path.name not in PUBLISHED_NAMES
         },
     }
 

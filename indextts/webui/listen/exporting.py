@@ -31,7 +31,7 @@ from indextts.webui.serving.security import download_link
 from indextts.webui.view_versions import files_version, job_version
 
 STAGE = "export"
-FIELDS = ("dtype", "format", "average_last")
+FIELDS = ("dtype", "format", "average_last", "self_contained")
 RECORD = "export.json"
 NOTHING = "listen.nothing_exported"
 EXPORTED = "listen.exported"
