@@ -198,6 +198,37 @@ def test_a_pickle_with_code_is_refused_and_runs_nothing(tmp_path: Path):
     assert not canary.exists()
 
 
+def save_old(content: object, path: Path) -> None:
+    """Save as torch.save did before PyTorch 1.6."""
+    torch.save(content, path, _use_new_zipfile_serialization=False)
+
+
+def test_a_file_of_the_format_before_zip_archives_is_read(tmp_path: Path):
+    base = torch.arange(6.0)
+    content = {"model": {"a": base.view(2, 3), "b": base[2:4], "c": torch.tensor([1, 2], dtype=torch.int64)}}
+    save_old(content, tmp_path / "old.pth")
+    read = read_file(tmp_path / "old.pth")["model"]
+    assert {name: tensor.tolist() for name, tensor in read.items()} == {
+        "a": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]],
+        "b": [2.0, 3.0],
+        "c": [1, 2],
+    }
+
+
+def test_a_file_of_the_old_format_runs_no_code_and_may_be_cut_off_anywhere(tmp_path: Path):
+    canary = tmp_path / "canary"
+    save_old({"model": Payload(canary)}, tmp_path / "code.pth")
+    with pytest.raises(UserError, match=r"code\.pth: refused"):
+        read_file(tmp_path / "code.pth")
+    assert not canary.exists()
+    save_old({"model": {"a": torch.ones(100)}}, tmp_path / "whole.pth")
+    whole = (tmp_path / "whole.pth").read_bytes()
+    for size in range(14, len(whole), 37):
+        (tmp_path / "cut.pth").write_bytes(whole[:size])
+        with pytest.raises(UserError, match=r"cut\.pth: "):
+            read_file(tmp_path / "cut.pth")
+
+
 @pytest.mark.parametrize("junk", [b"", b"junk", b"\x80\x04", b"PK\x03\x04" + b"x" * 100])
 def test_a_file_that_is_not_a_checkpoint_is_refused_in_one_line(tmp_path: Path, junk: bytes):
     (tmp_path / "x.pth").write_bytes(junk)

@@ -27,6 +27,7 @@ import io
 import logging
 import pickle
 import re
+import struct
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -75,6 +76,9 @@ LOAD_ERRORS = (
     TypeError,
     AttributeError,
     MemoryError,
+    IndexError,
+    AssertionError,
+    struct.error,
 )
 
 
@@ -288,10 +292,12 @@ def write_and_sync(path: Path, content: Mapping[str, Any]) -> tuple[int, str]:
 def _read(path: Path) -> object:
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    _refuse_other_archives(path)
+    is_old = _is_of_old_format(path)
+    if not is_old:
+        _refuse_other_archives(path)
     try:
         with torch.serialization.safe_globals(NUMPY_STATE):
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=not is_old)
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL (\S+)", str(error))
         raise UserError(
@@ -309,6 +315,12 @@ def _read(path: Path) -> object:
                 "another file"
             )
     return cast(object, content)
+
+
+def _is_of_old_format(path: Path) -> bool:
+    """Return whether torch.save of PyTorch before 1.6 wrote the file: pickles instead of a zip archive."""
+    with path.open("rb") as file:
+        return file.read(len(OLD_MAGIC)) == OLD_MAGIC
 
 
 def _refuse_other_archives(path: Path) -> None:
@@ -396,6 +408,7 @@ class _HashingFile(io.RawIOBase):
 # --- diagnosis of a file that is not what its name says: a web page saved as gpt.pth, a truncated download
 
 NUM_BYTES_READ = 512
+OLD_MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)  # the first value in files of PyTorch before 1.6
 LFS_POINTER = b"version https://git-lfs"
 ZIP = b"PK\x03\x04"
 WEB_PAGE = (b"<!doctype html", b"<html", b"<?xml")
