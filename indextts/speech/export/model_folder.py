@@ -2,7 +2,8 @@
 
 OUTPUT_DIR/
   gpt.pth, gpt.safetensors   name -> tensor, every weight of the GPT, as published; one of them or both
-  bpe.model                  the tokenizer of the training run, with its normaliser's options
+  bpe.model                  the tokenizer of the training run, with its normaliser's options; also replaces
+                             Ethiopic marks in raw texts (text/official_marks.py)
   config.yaml                the base's, with the tokenizer's number of text tokens
   builtin.npz                the built-in speech backend; only for a model with built-in codes
   README.md                  the model card
@@ -52,6 +53,7 @@ from indextts.system.files import sync, write_bytes, write_json
 from indextts.system.json_lines import read_json_lines
 from indextts.system.yaml_files import parse_yaml
 from indextts.text.normalizer_record import stored_tokenizer
+from indextts.text.official_marks import with_ethiopic_marks
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +103,7 @@ def export(command: ExportModel) -> Path:
             num_copied = published_bytes(published) if command.self_contained and fitted is None else 0
             _require_space(aside, source.weights, dtype, len(names), num_copied)
             checks = _write_weights(aside, names, source, config, dtype, logits)
-            write_bytes(aside / "bpe.model", stored_tokenizer(dict(source.tokenizer)))
+            write_bytes(aside / "bpe.model", with_ethiopic_marks(stored_tokenizer(dict(source.tokenizer))))
             write_bytes(aside / "config.yaml", config_text.encode())
             if fitted is not None:
                 shutil.copyfile(fitted, aside / BACKEND_NAME)
