@@ -60,10 +60,11 @@ def _sentences(language: str) -> Iterator[str]:
                         yield part.strip()
 
 
-def speak(text: str, language: str, path: Path, pitch: int = 50) -> Path:
+def speak(text: str, language: str, path: Path, pitch: int = 50, words_per_minute: int = 175) -> Path:
     """Write a sentence as spoken by espeak-ng.
 
     Args:
+        language: a voice of espeak-ng, "am", or with a variant, "am+f2".
         pitch: 0 to 99; another pitch is another voice.
     """
     library, rate_hz = _espeak()
@@ -77,6 +78,7 @@ def speak(text: str, language: str, path: Path, pitch: int = 50) -> Path:
     callback = _CALLBACK(collect)
     library.espeak_SetSynthCallback(callback)
     assert library.espeak_SetVoiceByName(language.encode()) == 0, f"espeak-ng has no voice for {language}"
+    library.espeak_SetParameter(1, words_per_minute, 0)
     library.espeak_SetParameter(3, pitch, 0)
     content = text.encode()
     library.espeak_Synth(content, len(content) + 1, 0, _CHARACTERS, 0, _UTF_8, None, None)

@@ -1,0 +1,166 @@
+"""Faults that the check finds, and clean clips that it rejects: kinds of faults planted among clean clips.
+
+    python -m benchmarks.planted_faults [--recordings FOLDER] [--before COMMIT]
+
+1. A set of 400 clean clips (planted_clips.py) and 8 clips of each kind of fault (fault_kinds.py) is written.
+2. The check of this tree, and with --before that of an earlier commit, reads the set.
+3. benchmarks/results/planted_faults.md contains what each found: rejected, only a warning that describes the
+   fault, or missed; and the clean clips that were rejected.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import soundfile
+from pydantic import Field
+
+from benchmarks.fault_kinds import KINDS, Bench, Kind
+from benchmarks.frame import REPOSITORY, Benchmark, publish, table
+from benchmarks.planted_clips import Clip, Studio, read_recordings
+from indextts.commands.terminal import parse, run
+from indextts.data.manifest import Utterance, write_utterances
+from indextts.data.quality.files import CLIPS_NAME
+from indextts.errors import UserError
+from indextts.system.json_lines import read_json_lines
+
+CLEAN = "clean"
+
+
+class PlantedFaults(Benchmark):
+    """Count the planted faults that the check finds, and the clean clips that it rejects."""
+
+    program: ClassVar[str] = "benchmarks.planted_faults"
+    clean: int = Field(400, ge=1, description="Number of clean clips.")
+    per_kind: int = Field(8, ge=1, description="Clips of each kind of fault.")
+    seed: int = Field(13, description="Seed of all random choices.")
+    recordings: Path | None = Field(
+        None, description="Folder with metadata.csv whose recordings are half of the clean clips."
+    )
+    before: str = Field("", description="Earlier commit whose check is measured too.")
+    folder: Path | None = Field(None, description="Folder for the set, which is kept.")
+
+
+@dataclass(frozen=True)
+class Found:
+    """Result of a check for the clips of a kind."""
+
+    num_rejected: int
+    num_warned: int  # only with a warning that describes the fault
+    reasons: Counter[str]
+
+    @property
+    def text(self) -> str:
+        return f"{self.num_rejected} + {self.num_warned}" if self.num_warned else str(self.num_rejected)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    command = parse(PlantedFaults, argv)
+    with tempfile.TemporaryDirectory() as name:
+        folder = command.folder or Path(name)
+        manifest = write_set(command, folder)
+        checks = {}
+        if command.before:
+            with worktree(command.before, Path(name)) as tree:
+                checks[f"before ({command.before})"] = run_check(tree, manifest, folder / "check-before")
+        checks["now"] = run_check(REPOSITORY, manifest, folder / "check-after")
+    publish(command, "Planted faults", report(command, checks))
+    return 0
+
+
+def write_set(command: PlantedFaults, folder: Path) -> Path:
+    """Write the clips and their manifest; the id of each begins with the name of its kind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    studio = Studio(command.seed, folder)
+    clean: list[Clip] = []
+    if command.recordings is not None:
+        clean += read_recordings(command.recordings, command.clean // 2)
+    clean += [studio.clip() for _ in range(command.clean - len(clean))]
+    named = [(CLEAN, clip) for clip in clean]
+    bench = Bench(studio, clean)
+    named += [
+        (kind.name, kind.plant(studio.clip(), bench)) for kind in KINDS for _ in range(command.per_kind)
+    ]
+    utterances = []
+    for number, (kind, clip) in enumerate(named):
+        clip = replace(clip, id=f"{kind}/{number}")
+        path = folder / "audio" / f"{number:05d}.wav"
+        path.parent.mkdir(exist_ok=True)
+        soundfile.write(path, clip.samples, clip.rate_hz)
+        duration_s = len(clip.samples) / clip.rate_hz
+        utterances.append(Utterance(clip.id, path.resolve(), clip.text, clip.speaker, duration_s))
+    write_utterances(folder / "manifest.jsonl", utterances)
+    return folder / "manifest.jsonl"
+
+
+@contextmanager
+def worktree(commit: str, folder: Path) -> Iterator[Path]:
+    """Yield a checkout of an earlier commit of this repository."""
+    tree = folder / "tree"
+    git = ["git", "-C", str(REPOSITORY), "worktree"]
+    subprocess.run([*git, "add", "--quiet", "--detach", str(tree), commit], check=True)
+    try:
+        yield tree
+    finally:
+        subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+
+
+def run_check(tree: Path, manifest: Path, report_dir: Path) -> dict[str, Found]:
+    """Return what the check of a tree finds, by the name of the kind."""
+    program = [sys.executable, "check_amharic_data.py", "--train-manifest", str(manifest)]
+    ended = subprocess.run([*program, "--report-dir", str(report_dir)], cwd=tree)
+    if ended.returncode not in (0, 1):  # 1: the set has problems, as intended
+        raise UserError(f"{tree}: the check ended with status {ended.returncode}")
+    flags_of: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for _, record in read_json_lines(report_dir / CLIPS_NAME):
+        flags_of[str(record["id"]).rpartition("/")[0]].append(record)
+    found = {kind.name: found_of(flags_of[kind.name], kind.reasons) for kind in KINDS}
+    return {CLEAN: found_of(flags_of[CLEAN], None), **found}
+
+
+def found_of(records: Sequence[Mapping[str, Any]], reasons: Sequence[str] | None) -> Found:
+    """Return the counts of a kind; every warning counts if `reasons` is None."""
+    names = [[flag["reason"] for flag in record["flags"]] for record in records]
+    rejected = [record["verdict"] == "rejected" for record in records]
+    warned = [
+        any(reasons is None or name in reasons for name in found) and not is_rejected
+        for found, is_rejected in zip(names, rejected, strict=True)
+    ]
+    return Found(sum(rejected), sum(warned), Counter(name for found in names for name in found))
+
+
+def report(command: PlantedFaults, checks: Mapping[str, Mapping[str, Found]]) -> list[str]:
+    """Return the tables: each kind with the result of each check, and the clean clips."""
+    total = command.per_kind * len(KINDS)
+    lines = [
+        f"{command.clean} clean clips, {total} clips with {len(KINDS)} kinds of faults. A cell is the number "
+        f"of {command.per_kind} clips that are rejected, + those that only have a warning that describes the "
+        "fault.",
+        "",
+    ]
+    rows = [
+        [kind.name, *(found[kind.name].text for found in checks.values()), common(kind, checks)]
+        for kind in KINDS
+    ]
+    sums = [sum(f[k.name].num_rejected + f[k.name].num_warned for k in KINDS) for f in checks.values()]
+    rows.append(["**found of all**", *(f"**{number} of {total}**" for number in sums), ""])
+    for title, of in (("clean clips rejected", "num_rejected"), ("clean clips with warnings", "num_warned")):
+        counts = [getattr(found[CLEAN], of) for found in checks.values()]
+        cells = [f"{count} of {command.clean} ({100 * count / command.clean:.1f} %)" for count in counts]
+        rows.append([title, *cells, ""])
+    return lines + table(["fault", *checks, "reasons"], rows)
+
+
+def common(kind: Kind, checks: Mapping[str, Mapping[str, Found]]) -> str:
+    reasons = checks["now"][kind.name].reasons
+    return ", ".join(f"{name} {count}" for name, count in reasons.most_common(4))
+
+
+if __name__ == "__main__":
+    run(main)
