@@ -217,6 +217,12 @@ class Train(Command):
         description="Compute in bfloat16 where the hardware supports it natively, else on a GPU in float16; "
         "automatic: on for a GPU, and for a CPU with native bfloat16.",
     )
+    tracker: Literal["none", "trackio", "wandb"] = Field(
+        "none",
+        title="Tracker",
+        description="Trackio or Weights & Biases, which get the metrics besides TensorBoard; requires the "
+        "packages of requirements-trackers.txt.",
+    )
     seed: int = Field(
         1234, ge=0, le=2**63 - 1, title="Seed", description="Random seed of data order, dropout and new rows."
     )

@@ -17,6 +17,8 @@
       train.log              the log
       train_rank{K}.log      warnings and errors of rank K
       logs/run_{time}/       TensorBoard
+      tracker.json           identity of the run in its tracker (indextts/training/tracking.py)
+      wandb/                 files of Weights & Biases
       exit.json              how the last process ended
       .lock                  held by the running trainer
       .tmp-*                 being written; the next owner removes leftovers

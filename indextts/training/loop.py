@@ -56,6 +56,7 @@ from indextts.training.saving import (
     save_checkpoint,
 )
 from indextts.training.start import resume, start_from_base
+from indextts.training.tracking import start_tracker
 from indextts.training.validate import ValidationSettings, validate
 
 logger = logging.getLogger(__name__)
@@ -106,6 +107,7 @@ def train(
         step=state.step,
         epoch=state.epoch,
         total_steps=run.schedule.total_steps,
+        tracker=start_tracker(command, state.part) if ranks.is_main else None,
     )
     saver, groups = Saver(command.output_dir, command.keep_checkpoints), endless_groups(run, stop)
     with closing(metrics), closing(saver), closing(groups):

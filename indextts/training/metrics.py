@@ -1,4 +1,4 @@
-"""Metrics of a run: metrics.jsonl first, then TensorBoard and the log; speed and start-up times.
+"""Metrics of a run: metrics.jsonl first, then TensorBoard, tracker and log; speed and start-up times.
 
 One line of metrics.jsonl:
 
@@ -43,6 +43,7 @@ from torch.utils.tensorboard import SummaryWriter
 from indextts.runs.health.steps import MAX_WAIT_SHARE
 from indextts.system.processes import read_stat
 from indextts.training.losses import LossMeans
+from indextts.training.tracking import Tracker
 from indextts.training.validate import Validation
 
 logger = logging.getLogger(__name__)
@@ -84,13 +85,22 @@ class MetricsLog:
     If the disk refuses lines, that is logged once and training continues.
     """
 
-    def __init__(self, run_dir: Path | None, *, part: int, step: int, epoch: int, total_steps: int) -> None:
+    def __init__(
+        self,
+        run_dir: Path | None,
+        *,
+        part: int,
+        step: int,
+        epoch: int,
+        total_steps: int,
+        tracker: Tracker | None = None,
+    ) -> None:
         """Open the files and write the start line: after `step`, of `total_steps`.
 
         Args:
             run_dir: None on ranks that write nothing.
         """
-        self.part = part
+        self.part, self.tracker = part, tracker
         self.is_failing = False
         self.file: TextIO | None = None
         self.board: SummaryWriter | None = None
@@ -158,6 +168,8 @@ class MetricsLog:
         if self.board is not None:
             with self._logging_errors():
                 self.board.close()
+        if self.tracker is not None:
+            self.tracker.close()
 
     def _write(
         self, kind: str, step: int, epoch: int, means: LossMeans, numbers: dict[str, float | None]
@@ -170,6 +182,8 @@ class MetricsLog:
             **numbers,
         }
         self._append({"kind": kind, "part": self.part, "step": step, "epoch": epoch, **all_numbers})
+        if self.tracker is not None:
+            self.tracker.log(kind, step, all_numbers)
         if self.board is None:
             return
         with self._logging_errors():

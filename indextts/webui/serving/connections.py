@@ -149,6 +149,7 @@ def start_server(
         port=server_port,
         http=LimitedHTTP,
         ws="none",
+        loop="asyncio",  # other packages bring uvloop, with which the limits are not tested
         log_config=None,  # so that its lines go through our formatter
         log_level="error",  # a warning for each invalid request would let anybody fill the terminal
         proxy_headers=False,  # middleware.py decides whom to believe
