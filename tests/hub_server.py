@@ -5,6 +5,7 @@
     HEAD, GET http://localhost:PORT/storage/...    the bytes of a large file, on another host name
     GET /api/datasets/REPOSITORY[/revision/REV]    commit and file names of a data set
     GET /api/datasets/REPOSITORY/tree/REV          its files with sizes and digests, in pages
+    GET /api/models/REPOSITORY...                  the same two for a model
 
 It uses the hub's headers: X-Repo-Commit, ETag, X-Linked-Size, X-Linked-Etag, Range and Content-Range, Link,
 X-Error-Code.
@@ -153,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def answer(self, *, with_body: bool) -> None:
         hub: Hub = self.server.hub  # type: ignore[attr-defined]
-        if self.path.startswith("/api/datasets/"):
+        if self.path.startswith(("/api/datasets/", "/api/models/")):
             self.answer_api(hub)
             return
         in_storage = self.path.startswith("/storage/")
@@ -192,10 +193,10 @@ class _Handler(BaseHTTPRequestHandler):
         return (known.commits[commit].get(found[4]), commit) if known and commit else (None, "")
 
     def answer_api(self, hub: Hub) -> None:
-        """Answer with the facts or the tree of a data set."""
+        """Answer with the facts or the tree of a repository."""
         url = urlsplit(self.path)
-        found = re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/(revision|tree)/(.+))?", unquote(url.path))
-        known = hub.datasets.get(found[1]) if found else None
+        found = re.fullmatch(r"/api/\w+/([^/]+/[^/]+)(?:/(revision|tree)/(.+))?", unquote(url.path))
+        known = self.repository(hub, found[1]) if found else None
         if found is None or known is None:
             self.refuse(404, "RepoNotFound")
             return
@@ -211,6 +212,12 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             siblings = [{"rfilename": name} for name in known.commits[commit]]
             self.send_json({"id": found[1], "sha": commit, "siblings": siblings, "gated": known.is_gated})
+
+    def repository(self, hub: Hub, name: str) -> HubDataset | None:
+        if self.path.startswith("/api/datasets/"):
+            return hub.datasets.get(name)
+        files = {place: file for (known, place), file in hub.files.items() if known == name}
+        return HubDataset({COMMIT: files}, {"main": COMMIT}) if files else None
 
     def is_refused(self, known: HubDataset | None) -> bool:
         """Refuse a wrong token, and everything but TOKEN for a gated data set."""

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig, speaker_similarity, style_vector
-from indextts.speech.evaluation.judge import Errors, Judge, Judgement
+from indextts.speech.evaluation.judge import Judge, Judgement
 from indextts.speech.evaluation.report import Clip, draw_scores, markdown_report, summarize
+from indextts.text.transcripts import Errors
 
 PNG = b"\x89PNG"
 
@@ -87,7 +88,7 @@ def test_a_voice_is_most_like_itself():
 
 
 def test_an_empty_clip_is_silent_and_misses_its_complete_text():
-    recognizer = type("Deaf", (), {"name": "asr", "sample_rate_hz": 16_000, "transcribe": lambda *_: ""})()
+    recognizer = type("Deaf", (), {"name": "asr", "sample_rate_hz": 16_000, "transcribe": lambda *_: [""]})()
     judged = Judge([recognizer], None).judge(np.zeros(0, np.float32), 24_000, "ሰላም ለዓለም", None)
     assert judged.is_silent
     assert judged.errors == {"asr": Errors(7, 7)}

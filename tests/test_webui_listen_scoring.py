@@ -59,7 +59,11 @@ def test_the_checkpoints_speak_the_validation_sentences(project: Project):
         "seed": 3,
     }
     asr = project.root / "hears"
-    assert planned(project, ["best.pth"], f"\n{asr}\n").asr == [asr]
+    planned_with = planned(project, ["best.pth"], f"\n{asr}\nsomeone/asr\n")
+    assert planned_with.asr == [str(asr), "someone/asr"]  # a model of the hub
+    assert planned_with.asr_folder == read_project(project).base / "recognizers"
+    (project.root.parent / "someone/asr").mkdir(parents=True)
+    assert planned(project, ["best.pth"], "someone/asr").asr == [str(project.root.parent / "someone/asr")]
 
 
 def test_missing_and_outside_choices_are_refused(project: Project):
@@ -68,6 +72,7 @@ def test_missing_and_outside_choices_are_refused(project: Project):
         ([], "", t(NOT_CHOSEN)),
         (["best.pth", "../../other/best.pth"], "", t(NO_CHECKPOINT)),
         (["best.pth"], "/etc", "'/etc'"),
+        (["best.pth"], "../asr", "'../asr'"),
     ]
     for chosen, asr, problem in cases:
         with pytest.raises(UserError, match=re.escape(problem)):

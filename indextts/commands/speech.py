@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from indextts.commands.base import Command, Device
+from indextts.commands.recognizer_options import RecognizerOptions
 from indextts.commands.sampling_options import Sampling
 
 Weights = Literal["raw", "averaged"]
@@ -142,7 +143,7 @@ class Synthesize(Command, CheckpointSpeech):
     )
 
 
-class Evaluate(Command, CheckpointSpeech):
+class Evaluate(Command, CheckpointSpeech, RecognizerOptions):
     """Score checkpoints on held-out sentences and compare them with the recordings.
 
     Each sentence is spoken in the voice of another clip of its speaker.
@@ -157,11 +158,6 @@ class Evaluate(Command, CheckpointSpeech):
     )
     output_dir: Path = Field(
         title="Output folder", description="Folder for report.md, scores.png and the audio."
-    )
-    asr: list[Path] = Field(
-        [],
-        title="Recognizer",
-        description="Folder of a CTC speech recognizer that measures the character error rate.",
     )
     num_clips: int = Field(
         100,

@@ -11,6 +11,7 @@ itself. The library reads HF_ENDPOINT, HF_HOME, HF_TOKEN and HF_HUB_OFFLINE.
 import glob
 import hashlib
 import logging
+import re
 import shutil
 import time
 from collections.abc import Generator, Iterator, Mapping
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import httpx2
-from huggingface_hub import constants, get_token, hf_hub_url, try_to_load_from_cache
+from huggingface_hub import HfApi, constants, get_token, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -27,6 +28,7 @@ from huggingface_hub.errors import (
     RemoteEntryNotFoundError,
     RepositoryNotFoundError,
 )
+from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
     build_hf_headers,
     hf_raise_for_status,
@@ -55,6 +57,8 @@ SECONDS_BETWEEN_TRIES = 1.0
 PARTIAL_CONTENT = 206
 UNAUTHORIZED, FORBIDDEN, TOO_MANY_REQUESTS = 401, 403, 429
 SHA256_CHARS, GIT_SHA1_CHARS = 64, 40
+REPOSITORY_NAME = re.compile(r"(?!.*(--|\.\.))\w[\w.-]*/\w[\w.-]*", re.ASCII)  # OWNER/NAME
+_UNSAFE = re.compile(r"^/|(^|/)\.\.(/|$)|[\\\x00-\x1f]")
 # Exceptions of a missing or broken connection.
 NO_CONNECTION = (httpx2.TransportError, httpx2.InvalidURL, OfflineModeIsEnabled)
 
@@ -143,6 +147,40 @@ def hub_errors(repository: str, repo_type: RepoType, name: str = "") -> Iterator
             "resume; a login with `hf auth login` raises the limit",
         }.get(status, "try again later; the same command resumes")
         raise UserError(f"{where}: HTTP status {status}{of_file}; {action}") from None
+
+
+@contextmanager
+def asked_hub(repository: str, repo_type: RepoType) -> Iterator[None]:
+    """Turn errors of a question to the hub's interface into HubUnreachableError and UserError."""
+    try:
+        with hub_errors(repository, repo_type):
+            yield
+    except NO_CONNECTION as error:
+        raise HubUnreachableError(reason_of(error)) from None
+    except (ValueError, KeyError, TypeError):  # from the library, for the page of a proxy
+        raise UserError(
+            f"{constants.ENDPOINT}: the answer is not that of a hub; check HF_ENDPOINT and the proxy"
+        ) from None
+
+
+def list_files(
+    api: HfApi, repository: str, repo_type: RepoType, revision: str
+) -> tuple[str, dict[str, tuple[int, str]]]:
+    """Return the commit of a revision, and size and digest of its files by name; call it in `asked_hub`."""
+    info = api.repo_info(
+        repository, revision=revision, repo_type=repo_type, timeout=constants.HF_HUB_ETAG_TIMEOUT
+    )
+    assert info.sha is not None
+    files = {}
+    for entry in api.list_repo_tree(repository, recursive=True, revision=info.sha, repo_type=repo_type):
+        if isinstance(entry, RepoFile):
+            if _UNSAFE.search(entry.path):
+                raise UserError(
+                    f"{constants.ENDPOINT}: {repository}: the file name {entry.path!r} points outside the "
+                    "folder; do not use this repository"
+                )
+            files[entry.path] = (entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
+    return info.sha, files
 
 
 def is_valid(path: Path, remote: Remote, known: Remote | None) -> bool:

@@ -32,6 +32,7 @@ from indextts.data.importing.items import PARQUET_SUFFIX, source_name
 from indextts.data.sources import DataSource, read_sources
 from indextts.errors import UserError
 from indextts.features.hub_files import (
+    REPOSITORY_NAME,
     SECONDS_BETWEEN_LOG_LINES,
     HubUnreachableError,
     disk_errors,
@@ -50,7 +51,6 @@ HUB_NAME = "hub"  # not in downloads/, which --url imports as one source
 
 _CARD_BLOCK = re.compile(r"\s*---\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|$)", re.DOTALL)
 _BIBTEX = re.compile(r"```[^\n]*\n\s*(@\w+\s*\{.*?)\s*```", re.DOTALL)
-_NAME = re.compile(r"(?!.*(--|\.\.))\w[\w.-]*/\w[\w.-]*", re.ASCII)
 _DURATION_COLUMNS = ("duration", "duration_s", "duration_seconds", "audio_duration")
 _MAX_CLIP_S = 600  # a column with a longer mean is not in seconds
 
@@ -72,7 +72,7 @@ def download_dataset(command: ImportDataset, max_hours: float = 0) -> tuple[Path
         UserError: the data set, subset or split does not exist, the hub refuses or is unreachable while files
             are missing, the disk is full, or another import uses the folder.
     """
-    if not _NAME.fullmatch(command.hub):
+    if not REPOSITORY_NAME.fullmatch(command.hub):
         raise UserError(
             f"--hub {command.hub!r}: not the name of a data set; pass OWNER/NAME as on its page, such as "
             "google/WaxalNLP"

@@ -6,17 +6,15 @@ It is stored so that an interrupted download continues with the same commit.
 """
 
 import logging
-import re
 from pathlib import Path
 
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import RevisionNotFoundError
-from huggingface_hub.hf_api import RepoFile
 from pydantic import BaseModel, ValidationError
 
 from indextts.data.importing.hub_choice import CARD_NAME, is_data
 from indextts.errors import UserError
-from indextts.features.hub_files import NO_CONNECTION, HubUnreachableError, hub_errors, reason_of
+from indextts.features.hub_files import asked_hub, list_files
 from indextts.features.published_files import Remote
 from indextts.system.files import write_bytes
 
@@ -25,8 +23,6 @@ logger = logging.getLogger(__name__)
 LISTING_NAME = ".hub.json"
 MAIN_REVISION = "main"
 PARQUET_REVISION = "refs/convert/parquet"  # the hub converts data sets with a loading script
-
-_UNSAFE = re.compile(r"^/|(^|/)\.\.(/|$)|[\\\x00-\x1f]")
 
 
 class Listing(BaseModel, frozen=True):
@@ -60,18 +56,11 @@ def current_listing(repository: str, stored: Listing | None) -> Listing:
         UserError: the hub refuses, or there is nothing to download.
     """
     api = HfApi()
-    try:
-        with hub_errors(repository, "dataset"):
-            if stored is not None and not stored.is_complete and _exists(api, stored):
-                logger.info("%s: resuming the download of revision %s", repository, stored.commit)
-                return stored
-            return _newest_listing(api, repository)
-    except NO_CONNECTION as error:
-        raise HubUnreachableError(reason_of(error)) from None
-    except (ValueError, KeyError, TypeError):  # from the library, for the page of a proxy
-        raise UserError(
-            f"{constants.ENDPOINT}: the answer is not that of a hub; check HF_ENDPOINT and the proxy"
-        ) from None
+    with asked_hub(repository, "dataset"):
+        if stored is not None and not stored.is_complete and _exists(api, stored):
+            logger.info("%s: resuming the download of revision %s", repository, stored.commit)
+            return stored
+        return _newest_listing(api, repository)
 
 
 def _exists(api: HfApi, listing: Listing) -> bool:
@@ -86,13 +75,13 @@ def _exists(api: HfApi, listing: Listing) -> bool:
 
 
 def _newest_listing(api: HfApi, repository: str) -> Listing:
-    commit, files = _files_at(api, repository, MAIN_REVISION)
+    commit, files = list_files(api, repository, "dataset", MAIN_REVISION)
     card = _remote(repository, commit, CARD_NAME, *files[CARD_NAME]) if CARD_NAME in files else None
     data = {name: file for name, file in files.items() if is_data(name)}
     if data:
         return Listing(repository=repository, revision=MAIN_REVISION, commit=commit, files=data, card=card)
     try:
-        commit, converted = _files_at(api, repository, PARQUET_REVISION)
+        commit, converted = list_files(api, repository, "dataset", PARQUET_REVISION)
     except RevisionNotFoundError:
         converted = {}
     data = {name: file for name, file in converted.items() if is_data(name)}
@@ -105,22 +94,6 @@ def _newest_listing(api: HfApi, repository: str) -> Listing:
         )
     logger.info("%s: using the hub's conversion to parquet", repository)
     return Listing(repository=repository, revision=PARQUET_REVISION, commit=commit, files=data, card=card)
-
-
-def _files_at(api: HfApi, repository: str, revision: str) -> tuple[str, dict[str, tuple[int, str]]]:
-    """Return the commit of a revision, and size and digest of its files by name."""
-    info = api.dataset_info(repository, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
-    assert info.sha is not None
-    files = {}
-    for entry in api.list_repo_tree(repository, recursive=True, revision=info.sha, repo_type="dataset"):
-        if isinstance(entry, RepoFile):
-            if _UNSAFE.search(entry.path):
-                raise UserError(
-                    f"--hub {repository}: the file name {entry.path!r} points outside the folder; do not use "
-                    "this data set"
-                )
-            files[entry.path] = (entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
-    return info.sha, files
 
 
 def _remote(repository: str, commit: str, name: str, num_bytes: int, etag: str) -> Remote:

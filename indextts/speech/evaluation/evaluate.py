@@ -13,6 +13,7 @@ The reports are written at the end, atomically.
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
@@ -33,6 +34,7 @@ from indextts.data.quality.measures import measure_text
 from indextts.errors import UserError
 from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio
 from indextts.features.campplus import CAMPPlusConfig, load_campplus
+from indextts.features.recognizers.recognizer import Recognizer
 from indextts.speech.evaluation.judge import Judge, has_loop
 from indextts.speech.evaluation.report import (
     RECORDINGS,
@@ -119,7 +121,8 @@ def evaluate(command: Evaluate) -> list[Row]:
     held_out = read_held_out(command.manifest, command.num_clips)
     device = synthesis_device(command.checkpoint[0], command.device)
     notes = [f"{date.today().isoformat()}, {command.manifest.name}: {counted(len(held_out), 'sentence')}"]
-    judge = _judge(command, device, notes)
+    [(language, _)] = Counter(map(_language, held_out)).most_common(1)
+    judge = _judge(command, device, language, notes)
     styles = [judge.style(*_recording(item.prompt.audio)) for item in held_out]
     recorded = [_judge_recording(judge, item, style) for item, style in zip(held_out, styles, strict=True)]
     rows, lines = (
@@ -152,15 +155,16 @@ def checkpoint_names(paths: Sequence[Path]) -> list[str]:
     return [re.sub(r"[^\w.-]", "_", name) for name in names]
 
 
-def _judge(command: Evaluate, device: torch.device, notes: list[str]) -> Judge:
-    recognizers = []
+def _judge(command: Evaluate, device: torch.device, language: str, notes: list[str]) -> Judge:
+    recognizers: list[Recognizer] = []
     if command.asr:
-        from indextts.features.asr import load_recognizers  # it imports transformers, which takes seconds
+        # it imports transformers, which takes seconds
+        from indextts.features.recognizers.loading import load_recognizers
 
-        recognizers = load_recognizers(command.asr, device)
+        recognizers = load_recognizers(command.asr, device, language, command.asr_folder)
         notes.append("CER without punctuation and spaces, homophones merged, numbers as words")
     else:
-        notes.append("no character error rate: pass the folder of a CTC model with --asr")
+        notes.append("no character error rate: pass a speech recognizer with --asr")
     path = campplus_file(command.models)
     campplus = None
     if path.is_file():

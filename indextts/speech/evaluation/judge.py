@@ -1,15 +1,10 @@
 """Automatic scoring of one clip: transcript errors, similarity of the voice, loops and silence.
 
 Axes: S samples, M codes of a clip, C semantic codes.
-
-The character error rate suits Amharic, where homophones and word boundaries are written freely and a word
-error rate would measure spelling: both texts are normalised (numbers become words), homophones are merged,
-and punctuation and spaces are removed (`text_key`).
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import soxr
@@ -19,11 +14,11 @@ from torch import Tensor
 from indextts.features import campplus as speaker
 from indextts.features.backend import CODES_PER_SECOND
 from indextts.features.campplus import CAMPPlus
+from indextts.features.recognizers.recognizer import Recognizer
 from indextts.features.vad import SAMPLE_RATE_HZ as VAD_RATE_HZ
 from indextts.features.vad import find_speech
-from indextts.text.ethiopic import text_key
 from indextts.text.languages import AMHARIC
-from indextts.text.normalize import NormalizerOptions, normalize
+from indextts.text.transcripts import Errors, count_errors
 
 MAX_PERIOD = 2 * CODES_PER_SECOND
 MIN_REPEATS = 4  # of a loop, including the first occurrence
@@ -59,56 +54,6 @@ def histogram_distance(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     return float(np.abs(a - b).sum() / 2)
 
 
-RESAMPLES = 1000
-
-
-@dataclass(frozen=True)
-class Errors:
-    """The edits between a transcript and its reference text of `characters`."""
-
-    edits: int
-    characters: int
-
-
-def count_errors(meant: str, heard: str, language: str = AMHARIC) -> Errors:
-    """Return the errors of the transcript `heard` for the text `meant`, independent of spelling."""
-    reference, hypothesis = scored(meant, language), scored(heard, language)
-    return Errors(edit_distance(reference, hypothesis), len(reference))
-
-
-def scored(text: str, language: str = AMHARIC) -> str:
-    """Return the characters of `text` for the comparison."""
-    return text_key(normalize(text, NormalizerOptions(language=language)))
-
-
-def edit_distance(a: str, b: str) -> int:
-    """Return the Levenshtein distance of `a` and `b`, by the algorithm of Wagner and Fischer (1974)."""
-    row = list(range(len(b) + 1))
-    for i, char in enumerate(a, 1):
-        before, row[0] = row[0], i
-        for j, other in enumerate(b, 1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (char != other))
-    return row[-1]
-
-
-def error_rate(errors: Sequence[Errors]) -> float:
-    """Return the sum of edits over the sum of characters; 0 without characters and edits."""
-    return sum(e.edits for e in errors) / max(sum(e.characters for e in errors), 1)
-
-
-def interval(errors: Sequence[Errors], seed: int = 0) -> tuple[float, float]:
-    """Return the 95 % confidence interval of the rate, by bootstrap over clips."""
-    edits = np.array([e.edits for e in errors])
-    characters = np.array([e.characters for e in errors])
-    drawn = np.random.default_rng(seed).integers(len(errors), size=(RESAMPLES, len(errors)))
-    rates = edits[drawn].sum(axis=1) / np.maximum(characters[drawn].sum(axis=1), 1)
-    low, high = np.quantile(rates, [0.025, 0.975])
-    return float(low), float(high)
-
-
-if TYPE_CHECKING:  # it imports transformers, which takes seconds
-    from indextts.features.asr import Recognizer
-
 MIN_SPEECH_SHARE = 0.1  # a clip with less speech counts as silent
 
 
@@ -134,7 +79,7 @@ class Judgement:
 class Judge:
     """The scoring models, all optional."""
 
-    def __init__(self, recognizers: "Sequence[Recognizer]", campplus: CAMPPlus | None) -> None:
+    def __init__(self, recognizers: Sequence[Recognizer], campplus: CAMPPlus | None) -> None:
         self.recognizers, self.campplus = recognizers, campplus
 
     def style(self, samples: NDArray[np.float32], rate_hz: int) -> Tensor | None:
@@ -162,7 +107,7 @@ class Judge:
         """
         duration_s = len(samples) / rate_hz
         heard = {
-            one.name: one.transcribe(_resampled(samples, rate_hz, one.sample_rate_hz))
+            one.name: one.transcribe([_resampled(samples, rate_hz, one.sample_rate_hz)])[0]
             for one in self.recognizers
         }
         speech_s = sum(span.duration_s for span in find_speech(_resampled(samples, rate_hz, VAD_RATE_HZ)))

@@ -13,7 +13,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from indextts.speech.evaluation.judge import Judgement, error_rate, interval
+from indextts.speech.evaluation.judge import Judgement
+from indextts.text.transcripts import error_rate, interval
 
 RECORDINGS = "recordings"
 

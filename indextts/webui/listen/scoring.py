@@ -27,6 +27,7 @@ from indextts.webui.listen.saved_models import choices, find_model, kept_choice,
 from indextts.webui.listen.speech_outlook import device_shown, is_training_anywhere
 from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
+from indextts.webui.recognizers import RECOGNIZERS_NAME, chosen_recognizers
 from indextts.webui.running.outlook import OPEN_TAB, LinkedError, Notice, Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import download_link, file_address
@@ -134,8 +135,6 @@ def score_commands(
         if not models(project):
             find_model(project, None)  # its error leads to the training
         raise LinkedError(t(NOT_CHOSEN), "#listen/scores-checkpoints")
-    lines = [line for line in (asr or "").splitlines() if line.strip()]
-    folders = [page.roots.inside(line, t("listen.a_recognizer")) for line in lines]
     given: dict[str, Any] = fields_from(Evaluate, FIELDS, values)
     given = {name: value for name, value in given.items() if value != Evaluate.model_fields[name].default}
     if given.get("device", "auto") == "auto" and is_training_anywhere(page.workspace):
@@ -145,7 +144,8 @@ def score_commands(
             checkpoint=[project.run_dir / name for name in dict.fromkeys(model.name for model in usable)],
             manifest=project.utterances("val"),
             output_dir=next_folder(project.scores, list_jobs(project, STAGE)),
-            asr=folders,
+            asr=chosen_recognizers(page.roots, asr),
+            asr_folder=settings.base / RECOGNIZERS_NAME,
             features=project.preprocessed / "features",
             models=settings.base,
             **given,

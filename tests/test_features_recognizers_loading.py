@@ -1,4 +1,4 @@
-"""Tests of indextts/features/asr.py: speech recognition with a CTC model from a local folder."""
+"""Tests of indextts/features/recognizers/loading.py: which folders are recognizers of a language."""
 
 import json
 import pickle
@@ -12,38 +12,23 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from indextts.errors import UserError
-from indextts.features.asr import load_recognizer, load_recognizers
-from tests.recognizers import LETTERS, write_recognizer
+from indextts.features.recognizers.loading import load_recognizer, load_recognizers
+from tests.recognizers import ENGLISH, LETTERS, write_mms, write_recognizer, write_whisper
 
 CPU = torch.device("cpu")
 SECOND = np.random.default_rng(0).standard_normal(16_000).astype(np.float32) * 0.1
-
-
-@pytest.mark.parametrize("kind", ["wav2vec2", "wav2vec2-bert"])
-def test_the_same_letter_at_all_positions_is_one_letter(tmp_path: Path, kind: str):
-    recognizer = load_recognizer(write_recognizer(tmp_path / "one", "ላ", kind), CPU)
-    assert (recognizer.name, recognizer.sample_rate_hz) == ("one", 16_000)
-    assert recognizer.transcribe(SECOND) == "ላ"
-    assert recognizer.transcribe(SECOND[:100]) == recognizer.transcribe(SECOND[:0]) == ""
-
-
-def test_blanks_separate_letters_and_bars_separate_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    recognizer = load_recognizer(write_recognizer(tmp_path / "one", "ላ"), CPU)
-    path = [LETTERS.index(char) for char in ("ሰ", "ሰ", "<pad>", "ሰ", "|", "|", "ላ", "<pad>", "ም", "<unk>")]
-
-    def scores(**inputs: torch.Tensor) -> object:
-        return type("Output", (), {"logits": torch.eye(len(LETTERS))[path][None]})
-
-    monkeypatch.setattr(recognizer, "_model", scores)
-    assert recognizer.transcribe(SECOND) == "ሰሰ ላም"
+AZERBAIJANI = {
+    "azj-script_cyrillic": ["<pad>", "<unk>", "|", *"бв"],
+    "azj-script_latin": ["<pad>", "<unk>", *"bd"],
+}
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match=r"--asr .*absent: .*config\.json"):
-        load_recognizer(tmp_path / "absent", CPU)
+        load_recognizer(tmp_path / "absent", CPU, "am")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(UserError, match=rf"--asr {re.escape(str(tmp_path))}: "):
-        load_recognizer(tmp_path, CPU)
+        load_recognizer(tmp_path, CPU, "am")
 
 
 def test_a_model_with_missing_weights_is_refused(tmp_path: Path):
@@ -52,7 +37,7 @@ def test_a_model_with_missing_weights_is_refused(tmp_path: Path):
     del weights["lm_head.weight"]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(UserError, match=r"lm_head\.weight"):
-        load_recognizer(folder, CPU)
+        load_recognizer(folder, CPU, "am")
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path):
@@ -60,7 +45,7 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path):
     vocabulary = json.loads((folder / "vocab.json").read_text())
     (folder / "vocab.json").write_text(json.dumps({char: n for char, n in vocabulary.items() if n < 5}))
     with pytest.raises(UserError, match=rf" {len(LETTERS)} .* 5;"):
-        load_recognizer(folder, CPU)
+        load_recognizer(folder, CPU, "am")
 
 
 def test_code_in_the_folder_is_never_run(tmp_path: Path):
@@ -71,7 +56,7 @@ def test_code_in_the_folder_is_never_run(tmp_path: Path):
     for name in ("c.py", "m.py"):
         (folder / name).write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n")
     with pytest.raises(UserError, match=rf"--asr {re.escape(str(folder))}: "):
-        load_recognizer(folder, CPU)
+        load_recognizer(folder, CPU, "am")
     assert not (tmp_path / "ran").exists()
 
 
@@ -110,10 +95,41 @@ def test_a_folder_with_wrong_files_is_refused_in_one_line(tmp_path: Path, name: 
     folder = write_recognizer(tmp_path / "model", "ላ")
     BAD_FOLDERS[name](folder)
     with pytest.raises(UserError, match=rf"--asr {re.escape(str(folder))}: ") as caught:
-        load_recognizer(folder, CPU)
+        load_recognizer(folder, CPU, "am")
     assert "\n" not in str(caught.value)
 
 
 def test_two_models_with_the_same_name_are_refused(tmp_path: Path):
     with pytest.raises(UserError, match=r"--asr: .*asr, asr"):
-        load_recognizers([tmp_path / "a/asr", tmp_path / "b/asr"], CPU)
+        load_recognizers([str(tmp_path / "a/asr"), str(tmp_path / "b/asr")], CPU, "am", tmp_path)
+
+
+def test_the_adapter_of_the_language_is_used(tmp_path: Path):
+    folder = write_mms(tmp_path / "mms", {"eng": ENGLISH, "amh": LETTERS, **AZERBAIJANI})
+    for language, letter in (("am", LETTERS[-1]), ("en", ENGLISH[-1]), ("az", "d"), ("az-Cyrl", "в")):
+        assert load_recognizer(folder, CPU, language).transcribe([SECOND]) == [letter]
+    with pytest.raises(UserError, match="Swahili"):
+        load_recognizer(folder, CPU, "sw")
+    (folder / "adapter.amh.safetensors").unlink()
+    with pytest.raises(UserError, match="Amharic"):
+        load_recognizer(folder, CPU, "am")
+
+
+def test_a_model_that_cannot_write_the_language_is_refused(tmp_path: Path):
+    english = write_recognizer(tmp_path / "english", "A", letters=ENGLISH)
+    assert load_recognizer(english, CPU, "en").transcribe([SECOND]) == ["A"]
+    with pytest.raises(UserError, match="no letter of Amharic"):
+        load_recognizer(english, CPU, "am")
+    only = write_mms(tmp_path / "mms", {"eng": ENGLISH})
+    with pytest.raises(UserError, match="Amharic"):
+        load_recognizer(only, CPU, "am")
+    with pytest.raises(UserError, match=r"English-only .* Amharic"):
+        load_recognizer(write_whisper(tmp_path / "whisper", is_multilingual=False), CPU, "am")
+
+
+def test_the_identity_follows_the_weights_and_not_the_place(tmp_path: Path):
+    one = write_recognizer(tmp_path / "one", "ላ")
+    same = write_recognizer(tmp_path / "same", "ላ")
+    other = write_recognizer(tmp_path / "other", "ሰ")
+    identities = [load_recognizer(folder, CPU, "am").identity for folder in (one, same, other)]
+    assert identities[0] == identities[1] != identities[2]

@@ -1,8 +1,8 @@
-"""Tests of indextts/speech/evaluation/judge.py: error rates of transcripts."""
+"""Tests of indextts/text/transcripts.py: error rates of transcripts."""
 
 import pytest
 
-from indextts.speech.evaluation.judge import (
+from indextts.text.transcripts import (
     Errors,
     count_errors,
     edit_distance,

@@ -1,0 +1,175 @@
+"""Load a recognizer of transformers from a local folder, or from the hub into one.
+
+    FOLDER/   written by `save_pretrained`, or a clone of a Hugging Face repository: config.json,
+              model.safetensors, preprocessor_config.json, tokenizer_config.json, vocab.json ...
+              MMS also has adapter.LANGUAGE.safetensors, and vocab.json has a vocabulary for each language
+
+Code of the folder never runs. A model that cannot write the language is refused: its transcripts would be
+wrong for people and for voice models alike.
+
+Importing this module imports `transformers`, which takes seconds.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING,
+    AutoConfig,
+    AutoFeatureExtractor,
+    AutoModelForCTC,
+    AutoModelForSpeechSeq2Seq,
+    AutoTokenizer,
+)
+from transformers.utils import logging as transformers_logging
+
+from indextts.errors import UserError
+from indextts.features.hub_files import REPOSITORY_NAME
+from indextts.features.recognizers.ctc import CtcRecognizer
+from indextts.features.recognizers.hub_models import (
+    ADAPTER,
+    adapter_codes,
+    download_recognizer,
+    recognizer_folder,
+)
+from indextts.features.recognizers.recognizer import LoadedModel, Recognizer, placement_on
+from indextts.features.recognizers.sequence_to_sequence import SequenceToSequenceRecognizer
+from indextts.system.digest import file_digest
+from indextts.text.languages import Language, find_language
+
+ADVICE = (
+    "pass the folder of a speech recognizer of transformers with its preprocessor_config.json and tokenizer"
+)
+SETTINGS: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+DIGESTED = (".json", ".txt", ".model", ".safetensors", ".bin")
+
+
+def load_recognizers(
+    names: Sequence[str], device: torch.device, language: str, download_folder: Path
+) -> list[Recognizer]:
+    """Return recognizers, each named after its folder or repository.
+
+    Args:
+        names: folders, or OWNER/NAME on the hub.
+        language: ISO 639 code.
+        download_folder: the folder for models of the hub.
+
+    Raises:
+        UserError: a model is incomplete or cannot write the language, two have the same name, or the hub
+            refuses.
+    """
+    folders = [_folder(name, language, download_folder) for name in names]
+    shown = [folder.resolve().name for folder in folders]
+    if len(set(shown)) < len(shown):
+        raise UserError(f"--asr: two folders have the same name ({', '.join(shown)}); rename one of them")
+    return [load_recognizer(folder, device, language) for folder in folders]
+
+
+def _folder(name: str, language: str, download_folder: Path) -> Path:
+    """Return the folder of a recognizer; a model of the hub is downloaded."""
+    if Path(name).is_dir() or not REPOSITORY_NAME.fullmatch(name):
+        return Path(name)
+    folder = recognizer_folder(download_folder, name)
+    download_recognizer(name, folder, language)
+    return folder
+
+
+def load_recognizer(folder: Path, device: torch.device, language: str) -> Recognizer:
+    """Return the model in `folder`; errors as for `load_recognizers`."""
+    if not (folder / "config.json").is_file():
+        raise UserError(f"--asr {folder}: contains no config.json; {ADVICE}")
+    spoken = find_language(language)
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    with _readable(folder):
+        config = AutoConfig.from_pretrained(folder, **SETTINGS)
+        is_generating = type(config) in MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING
+        adapter = None if is_generating else _adapter(folder, config, spoken)
+        kind = AutoModelForSpeechSeq2Seq if is_generating else AutoModelForCTC
+        model, info = kind.from_pretrained(folder, output_loading_info=True, dtype=torch.float32, **SETTINGS)
+        extractor = AutoFeatureExtractor.from_pretrained(folder, **SETTINGS)  # type: ignore[no-untyped-call]
+        if type(extractor.sampling_rate) is not int or extractor.sampling_rate < 1:
+            raise ValueError(f"sampling_rate {extractor.sampling_rate!r} in preprocessor_config.json")
+        missing = sorted(info["missing_keys"])
+        if missing:  # transformers would initialise them at random and continue
+            raise UserError(f"--asr {folder}: weights are missing, such as {missing[0]}; {ADVICE}")
+        if adapter:
+            model.load_adapter(adapter, local_files_only=True)
+        chosen = {"target_lang": adapter} if adapter else {}
+        tokenizer = AutoTokenizer.from_pretrained(folder, **chosen, **SETTINGS)
+    _require_language(folder, model, tokenizer, spoken)
+    loaded = LoadedModel(folder.resolve().name, _identity(folder, adapter), model, extractor, tokenizer)
+    placement = placement_on(device)
+    if is_generating:
+        return SequenceToSequenceRecognizer(loaded, placement, spoken.code)
+    if len(tokenizer) < model.config.vocab_size:
+        raise UserError(
+            f"--asr {folder}: the model has {model.config.vocab_size} characters, its tokenizer "
+            f"{len(tokenizer)}; use the tokenizer that was published with the model"
+        )
+    return CtcRecognizer(loaded, placement)
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a wrong file leads to, and transformers names none
+        reason = " ".join(str(error).split())
+        raise UserError(f"--asr {folder}: cannot be loaded ({reason[:200]}); {ADVICE}") from None
+
+
+def _adapter(folder: Path, config: Any, language: Language) -> str | None:
+    """Return the name of the adapter for a language; None for a model without adapters."""
+    if getattr(config, "adapter_attn_dim", None) is None:
+        return None
+    vocabularies = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    if not any(isinstance(value, dict) for value in vocabularies.values()):
+        return None  # trained further for a single language
+    for name in adapter_codes(language.code, vocabularies):
+        is_own = any(char.isalpha() and language.owns(char) for char in vocabularies[name] if len(char) == 1)
+        files = (folder / ADAPTER.format(name, suffix) for suffix in ("safetensors", "bin"))
+        if is_own and any(path.is_file() for path in files):
+            return name
+    raise UserError(
+        f"--asr {folder}: has no {ADAPTER.format('LANGUAGE', 'safetensors')} for {language.name} with a "
+        "vocabulary in vocab.json; download them from the model's page, or pass another recognizer"
+    )
+
+
+def _require_language(folder: Path, model: Any, tokenizer: Any, language: Language) -> None:
+    """Refuse a model that cannot write a single letter of the language."""
+    settings = getattr(model, "generation_config", None)
+    is_english_only = getattr(settings, "is_multilingual", None) is False
+    if language.letters and not any(_writes(tokenizer, letter) for letter in language.letters):
+        raise UserError(
+            f"--asr {folder}: its vocabulary has no letter of {language.name}, so its transcripts would be "
+            f"wrong; pass a recognizer for {language.name}, or set the language of the texts"
+        )
+    if is_english_only and language.code != "en":
+        raise UserError(f"--asr {folder}: an English-only model; pass a recognizer for {language.name}")
+
+
+def _writes(tokenizer: Any, letter: str) -> bool:
+    for form in (letter, letter.lower()):
+        written = tokenizer.decode(tokenizer.encode(form, add_special_tokens=False), skip_special_tokens=True)
+        if written.strip() == form:
+            return True
+    return False
+
+
+def _identity(folder: Path, adapter: str | None) -> str:
+    """Return the digest of the files that determine the transcripts."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        is_other_adapter = path.name.startswith("adapter.") and path.name.split(".")[1] != adapter
+        if path.is_file() and path.suffix in DIGESTED and path.name[0] != "." and not is_other_adapter:
+            digest.update(f"{path.name} {file_digest(path)}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,99 @@
+"""Interface of the speech recognizers, a loaded model, and the cutting of clips that are too long for it.
+
+Axes: S samples.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+MIN_DURATION_S = 0.1  # a shorter clip has no position after the first layers of these models
+GPU_BATCH_S = 240.0
+SEARCHED_S = 5.0  # before the end of a part, for a pause to cut in
+PAUSE_S = 0.1
+
+
+class Recognizer(Protocol):
+    """A model that transcribes speech without seeing the expected text."""
+
+    @property
+    def name(self) -> str:
+        """Return the name for reports."""
+
+    @property
+    def sample_rate_hz(self) -> int:
+        """Return the sample rate of the clips."""
+
+    @property
+    def identity(self) -> str:
+        """Return the hex digest of everything that determines the transcripts."""
+
+    def transcribe(self, clips: Sequence[NDArray[np.float32]]) -> list[str]:
+        """Return the transcript of each clip (S,), which depends on that clip only; "" for a short clip."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model of transformers on the CPU in float32, with its feature extractor and tokenizer."""
+
+    name: str
+    identity: str
+    model: Any
+    extractor: Any
+    tokenizer: Any
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where and how a recognizer computes.
+
+    Args:
+        dtype: of weights and activations.
+        batch_s: largest padded duration of a batch in seconds; 0 transcribes clip by clip.
+    """
+
+    device: torch.device
+    dtype: torch.dtype = torch.float32
+    batch_s: float = 0.0
+
+
+def placement_on(device: torch.device) -> Placement:
+    """Return batches in half precision on a GPU, and single clips in float32 on a CPU."""
+    if device.type == "cuda":
+        return Placement(device, torch.float16, GPU_BATCH_S)
+    return Placement(device)
+
+
+def batches(sizes: Sequence[int], max_size: float, *, only_equal: bool) -> list[list[int]]:
+    """Return the indices of clips in batches of similar sizes, each of at least one clip.
+
+    Args:
+        sizes: of the clips, in samples.
+        max_size: largest padded size of a batch of several clips.
+        only_equal: a batch has clips of equal size only.
+    """
+    found: list[list[int]] = []
+    for place in sorted(range(len(sizes)), key=lambda place: (sizes[place], place)):
+        fits = bool(found) and sizes[place] * (len(found[-1]) + 1) <= max_size
+        if fits and (not only_equal or sizes[place] == sizes[found[-1][0]]):
+            found[-1].append(place)
+        else:
+            found.append([place])
+    return found
+
+
+def parts(samples: NDArray[np.float32], sample_rate_hz: int, max_s: float) -> list[NDArray[np.float32]]:
+    """Return a clip (S,) in parts of at most `max_s`, cut at the quietest place in the last 5 s of each."""
+    most, searched = int(max_s * sample_rate_hz), int(SEARCHED_S * sample_rate_hz)
+    width = int(PAUSE_S * sample_rate_hz)
+    found = []
+    while len(samples) > most:
+        energy = np.convolve(samples[most - searched : most] ** 2, np.ones(width), "valid")
+        cut = most - searched + int(energy.argmin()) + width // 2
+        found.append(samples[:cut])
+        samples = samples[cut:]
+    return [*found, samples]

@@ -1,0 +1,61 @@
+"""Character errors of transcripts, independent of spelling.
+
+The character error rate suits Amharic, where homophones and word boundaries are written freely and a word
+error rate would measure spelling: both texts are normalised (numbers become words), homophones are merged,
+and punctuation and spaces are removed (`text_key`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from indextts.text.ethiopic import text_key
+from indextts.text.languages import AMHARIC
+from indextts.text.normalize import NormalizerOptions, normalize
+
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The edits between a transcript and its reference text of `characters`."""
+
+    edits: int
+    characters: int
+
+
+def count_errors(meant: str, heard: str, language: str = AMHARIC) -> Errors:
+    """Return the errors of the transcript `heard` for the text `meant`, independent of spelling."""
+    reference, hypothesis = scored(meant, language), scored(heard, language)
+    return Errors(edit_distance(reference, hypothesis), len(reference))
+
+
+def scored(text: str, language: str = AMHARIC) -> str:
+    """Return the characters of `text` for the comparison."""
+    return text_key(normalize(text, NormalizerOptions(language=language)))
+
+
+def edit_distance(a: str, b: str) -> int:
+    """Return the Levenshtein distance of `a` and `b`, by the algorithm of Wagner and Fischer (1974)."""
+    row = list(range(len(b) + 1))
+    for i, char in enumerate(a, 1):
+        before, row[0] = row[0], i
+        for j, other in enumerate(b, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (char != other))
+    return row[-1]
+
+
+def error_rate(errors: Sequence[Errors]) -> float:
+    """Return the sum of edits over the sum of characters; 0 without characters and edits."""
+    return sum(e.edits for e in errors) / max(sum(e.characters for e in errors), 1)
+
+
+def interval(errors: Sequence[Errors], seed: int = 0) -> tuple[float, float]:
+    """Return the 95 % confidence interval of the rate, by bootstrap over clips."""
+    edits = np.array([e.edits for e in errors])
+    characters = np.array([e.characters for e in errors])
+    drawn = np.random.default_rng(seed).integers(len(errors), size=(RESAMPLES, len(errors)))
+    rates = edits[drawn].sum(axis=1) / np.maximum(characters[drawn].sum(axis=1), 1)
+    low, high = np.quantile(rates, [0.025, 0.975])
+    return float(low), float(high)

@@ -1,0 +1,22 @@
+"""Speech recognizers that a user types on the page: folders, or models of the hub."""
+
+from indextts.features.hub_files import REPOSITORY_NAME
+from indextts.webui.language import t
+from indextts.webui.serving.security import Roots
+
+RECOGNIZERS_NAME = "recognizers"  # for downloads, in the folder of the published files
+
+
+def chosen_recognizers(roots: Roots, typed: str | None) -> list[str]:
+    """Return the value of `--asr` for typed lines.
+
+    Raises:
+        UserError: a folder is outside the allowed folders.
+    """
+    lines = [line.strip() for line in (typed or "").splitlines() if line.strip()]
+    return [_chosen(roots, line) for line in lines]
+
+
+def _chosen(roots: Roots, line: str) -> str:
+    is_folder = not REPOSITORY_NAME.fullmatch(line) or (roots.workspace / line).is_dir()
+    return str(roots.inside(line, t("listen.a_recognizer"))) if is_folder else line
