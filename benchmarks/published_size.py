@@ -18,10 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import soundfile
@@ -39,7 +39,7 @@ from benchmarks.trainer_process import FIXED_FLAGS
 from indextts.commands.terminal import parse, run
 from indextts.features.semantic_codec import SemanticCodec
 from indextts.models.gpt.encoders import PositionTable, sinusoids
-from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.weights import empty_model
 from indextts.system.processes import session_members
 
 RATE_HZ = 24_000
@@ -125,7 +125,7 @@ def write_base(folder: Path, size: SpeechSize) -> None:
     content = {"gpt": asdict(size.gpt), "semantic_codec": asdict(size.codec)}
     (folder / "config.yaml").write_text(yaml.safe_dump(content))
     write_tokenizer(folder / "bpe.model", size.gpt.number_text_tokens)
-    torch.save(_built(UnifiedVoice, size.gpt).state_dict(), folder / "gpt.pth")
+    torch.save(_built(empty_model, size.gpt).state_dict(), folder / "gpt.pth")
     save_file(_built(SemanticCodec, size.codec).state_dict(), folder / "semantic_codec/model.safetensors")
     config = size.encoder_config(PUBLISHED_LAYERS)
     config.mask_time_prob = 0.05  # as published: the file contains the embedding of masked frames
@@ -138,7 +138,7 @@ def write_base(folder: Path, size: SpeechSize) -> None:
     torch.save({"mean": torch.zeros(dim), "var": torch.ones(dim)}, folder / "wav2vec2bert_stats.pt")
 
 
-def _built(kind: type[nn.Module], config: object) -> nn.Module:
+def _built(kind: Callable[[Any], nn.Module], config: object) -> nn.Module:
     """Return a model with random weights and correct position tables, without a second copy."""
     model = filled(on_meta(lambda: kind(config)).to_empty(device="cpu"), seed=0)
     for module in model.modules():

@@ -24,6 +24,7 @@ from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
 from indextts.features.speech_encoder import NUM_LAYERS, SpeechEncoder
 from indextts.models.gpt.config import ConditionModuleConfig, GPTConfig
 from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.weights import empty_model
 
 PUBLISHED_LAYERS = 24
 
@@ -126,7 +127,7 @@ def builtin_backend(num_codes: int) -> BuiltinBackend:
 def conditioning_model(config: GPTConfig, device: torch.device) -> UnifiedVoice:
     """Return a GPT whose encoders have the config's sizes; it has two layers, which are not used."""
     shallow = replace(config, layers=2)
-    return filled(on_meta(lambda: UnifiedVoice(shallow)).to_empty(device=device), 2).eval()
+    return filled(empty_model(shallow).to_empty(device=device), 2).eval()
 
 
 def on_meta(make: Callable[[], ModuleT]) -> ModuleT:

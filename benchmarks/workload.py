@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from indextts.models.gpt.config import ConditionModuleConfig, GPTConfig
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.models.gpt.packed import Ints, PackedBatch, pack
+from indextts.models.gpt.weights import empty_model
 
 NUM_BASE_PIECES = 12000  # of the base tokenizer; the other 12,000 are new
 CODES_PER_SECOND = 50
@@ -108,9 +109,7 @@ def num_base_pieces(config: GPTConfig) -> int:
 
 def build_model(config: GPTConfig, device: torch.device, seed: int = 0) -> UnifiedVoice:
     """Return a model with random weights, created on `device`; its encoders are placeholders."""
-    with torch.device("meta"):
-        model = UnifiedVoice(config)
-    model.to_empty(device=device)
+    model = empty_model(config).to_empty(device=device)
     generator = torch.Generator(device).manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -22,11 +22,20 @@ from torch import Tensor
 
 from indextts.errors import UserError
 from indextts.features.semantic_codec import SemanticCodec, load_codec, load_codec_config
+from indextts.models.gpt.bases import LatentVoice, StyleVoice
 from indextts.models.gpt.generate import Prompt, code_states
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from tests.conformance_acoustic import INPUTS_OF_KIND, acoustic_results, read_acoustic
 from tests.conformance_generation import generation_results
-from tests.reference_vectors import INPUTS, Arrays, Vectors, folder_kind, read_arrays, read_vectors
+from tests.reference_vectors import (
+    INPUTS,
+    INPUTS_OF_STYLE,
+    Arrays,
+    Vectors,
+    folder_kind,
+    read_arrays,
+    read_vectors,
+)
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,7 @@ def check_array(name: str, wanted: np.ndarray[Any, Any], results: Mapping[str, A
         found = results[name]
         array = found.detach().numpy() if isinstance(found, Tensor) else np.asarray(found)
         return compare(name, array, wanted)
-    if name in INPUTS:
+    if name in INPUTS | INPUTS_OF_STYLE:
         return Check(name, "input", None)
     return Check(name, "unknown: no rule says what this array is", False)
 
@@ -194,15 +203,20 @@ def codec_results(codec: SemanticCodec, arrays: Arrays) -> Iterator[tuple[str, A
 def conditioning_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
     feat, lengths = vectors.tensor("feat"), vectors.tensor("feat_lens")
     emo_feat, emo_lengths = vectors.tensor("emo_feat"), vectors.tensor("emo_feat_lens")
-    states, keep = model.conditioning_encoder(feat, lengths)
-    yield "cond_conformer_out", states
-    yield "cond_conformer_mask", keep[:, None]
-    yield "condition", model.conditioning(feat, lengths)
-    yield "condition_nomask", model.conditioning(feat)
-    for row, length in enumerate(lengths):
-        yield f"gen_condition_{row}", model.conditioning(feat[row : row + 1, :length])
-    yield "emo_conformer_out", model.emo_conditioning_encoder(emo_feat, emo_lengths)[0]
+    if isinstance(model, LatentVoice):
+        states, keep = model.conditioning_encoder(feat, lengths)
+        yield from {"cond_conformer_out": states, "cond_conformer_mask": keep[:, None]}.items()
+        yield "condition", model.conditioning(feat, lengths)
+        yield "condition_nomask", model.conditioning(feat)
+        for row, length in enumerate(lengths):
+            yield f"gen_condition_{row}", model.conditioning(feat[row : row + 1, :length])
+    if isinstance(model, StyleVoice):
+        yield "spk_row", model.spk_emb_proj(vectors.tensor("style"))[:, None]
+    states, keep = model.emo_conditioning_encoder(emo_feat, emo_lengths)
+    yield from {"emo_conformer_out": states, "emo_conformer_mask": keep[:, None]}.items()
     yield "emo_raw", model.raw_emotion(emo_feat, emo_lengths)
+    clips = [clip[None, :length] for clip, length in zip(emo_feat, emo_lengths, strict=True)]
+    yield "emo_vec_alone_nomask", torch.cat([model.emotion(clip) for clip in clips])
     speaker, emotion = model.emotion(feat, lengths), model.emotion(emo_feat, emo_lengths)
     yield "emo_vec_of_feat", speaker
     yield "emo_vec", emotion
@@ -218,7 +232,7 @@ def training_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[st
     yield from {"text_inputs": text.inputs, "text_targets": text.targets}.items()
     yield from {"mel_inputs": codes.inputs, "mel_targets": codes.targets}.items()
     prefix = model.prefix(batch.condition, batch.emo_vec)
-    sequence = model.embed_sequence(prefix, text.inputs, codes.inputs)
+    sequence = model.embed_sequence(prefix, text.inputs, codes.inputs, batch.languages)
     parts = torch.split(sequence, [prefix.shape[1], text.inputs.shape[1], codes.inputs.shape[1]], dim=1)
     yield from zip(("train_conds", "train_text_emb", "train_mel_emb"), parts, strict=True)
     yield "train_gpt_out", model.gpt(sequence)
@@ -232,7 +246,10 @@ def training_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[st
 
 
 def latent_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
-    """States at the codes without the last two: what inference passes on to the acoustic model."""
+    """States at the codes without the last two: what inference of 2.0 passes on to the acoustic model."""
+    if isinstance(model, StyleVoice):
+        yield from no_language_results(vectors, model)
+        return
     yield "latent_batch", latents(model, vectors.batch())
     row = single_row(vectors.batch(), 0)
     prompt = Prompt(row.condition[0], row.emo_vec[0], row.text_ids[0])
@@ -243,7 +260,18 @@ def latents(model: UnifiedVoice, batch: GPTBatch) -> Tensor:
     text = model.frame_text(batch.text_ids, batch.text_lengths)
     codes = model.frame_codes(batch.codes, batch.code_lengths)
     prefix = model.prefix(batch.condition, batch.emo_vec)
-    return model.states(prefix, text.inputs, codes.inputs)[1][:, :-2]
+    return model.states(prefix, text.inputs, codes.inputs, batch.languages)[1][:, :-2]
+
+
+def no_language_results(vectors: Vectors, model: StyleVoice) -> Iterator[tuple[str, Any]]:
+    """What the official forward() of 2.5 computes: it adds no language row."""
+    rows = model.lang_embedding.weight
+    trained = rows.clone()
+    rows.zero_()
+    means = vectors.loss(model(vectors.batch()))[1].means()
+    yield from {"nolang_text_loss": means.text_loss, "nolang_mel_loss": means.mel_loss}.items()
+    yield "latent_batch_official_forward", latents(model, vectors.batch())
+    rows.copy_(trained)
 
 
 def single_sample_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
@@ -263,11 +291,14 @@ def single_row(batch: GPTBatch, row: int) -> GPTBatch:
         text_lengths=batch.text_lengths[rows],
         codes=batch.codes[rows, : batch.code_lengths[row]],
         code_lengths=batch.code_lengths[rows],
+        languages=None if batch.languages is None else batch.languages[rows],
     )
 
 
 def duration_control_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
-    """A variant of training in which the first speed row tells the number of codes."""
+    """A variant of training of 2.0 in which the first speed row tells the number of codes."""
+    if not isinstance(model, LatentVoice):
+        return
     batch = vectors.batch()
     prefix = model.prefix(batch.condition, batch.emo_vec)
     durations = model.mel_pos_embedding(batch.code_lengths.clamp(max=model.config.num_mel_positions - 1))
@@ -287,7 +318,9 @@ def gradient_results(vectors: Vectors) -> Iterator[tuple[str, Any]]:
     yield from ((f"grad/{name}", gradient) for name, gradient in gradients.items())
     live = replace(
         vectors.batch(),
-        condition=model.conditioning(vectors.tensor("feat"), vectors.tensor("feat_lens")),
+        condition=model.conditioning(
+            vectors.tensor("feat"), vectors.tensor("feat_lens"), style=vectors.style
+        ),
         emo_vec=model.emotion(vectors.tensor("emo_feat"), vectors.tensor("emo_feat_lens")),
     )
     yield from norms("e2e_", gradients_of(vectors.loss(model(live))[0], model), vectors.arrays)

@@ -34,7 +34,7 @@ class Steps:
 @torch.no_grad()
 def generation_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
     """Name and value of every array about generation that the folder has."""
-    if "gen_text_padded" not in vectors.arrays:
+    if "gen_text_padded" not in vectors.arrays or vectors.style is not None:
         return
     batch = vectors.batch()
     texts = [ids[:length] for ids, length in zip(batch.text_ids, batch.text_lengths, strict=True)]

@@ -20,8 +20,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from indextts.commands.bases import base_of
 from indextts.errors import UserError
-from indextts.models.gpt.config import GPTConfig, load_config
+from indextts.models.gpt.config import GPTConfig, config_for, load_config
 from indextts.models.gpt.model import GPTBatch, GPTOutput, UnifiedVoice
 from indextts.models.gpt.weights import load_model
 from indextts.training.losses import LossSums, token_losses
@@ -32,6 +33,7 @@ FILES = ("config.yaml", "weights.safetensors", "io.npz")
 INPUTS = frozenset(
     {"feat", "feat_lens", "emo_feat", "emo_feat_lens", "text_ids", "text_lengths", "codes", "code_lengths"}
 )
+INPUTS_OF_STYLE = frozenset({"style", "lang_ids"})  # more inputs, of a base whose condition is the style
 CACHED = frozenset({"condition", "emo_vec"})  # results that the training arrays start from
 
 
@@ -52,9 +54,17 @@ class Vectors:
         values = torch.from_numpy(self.arrays[name])
         return values.float() if values.is_floating_point() else values
 
+    @property
+    def style(self) -> Tensor | None:
+        """The style vectors (B, Z) of a base whose speaker condition they are."""
+        return self.tensor("style") if "style" in self.arrays else None
+
     def batch(self) -> GPTBatch:
-        names = ("condition", "emo_vec", "text_ids", "text_lengths", "codes", "code_lengths")
-        return GPTBatch(*(self.tensor(name) for name in names))
+        names = ("emo_vec", "text_ids", "text_lengths", "codes", "code_lengths")
+        values = {name: self.tensor(name) for name in names}
+        if self.style is None:
+            return GPTBatch(condition=self.tensor("condition"), **values)
+        return GPTBatch(condition=self.style[:, None], **values, languages=self.tensor("lang_ids"))
 
     def loss(self, output: GPTOutput) -> tuple[Tensor, LossSums]:
         """The training loss, differentiable, and the sums it is made of."""
@@ -84,7 +94,9 @@ def read_vectors(folder: Path) -> Vectors:
         UserError: a file is missing or corrupt, or an input is not in it.
     """
     weights = read(folder / "weights.safetensors", load_file)
-    arrays = read_arrays(folder / "io.npz", INPUTS | CACHED)
+    has_style = base_of(weights).condition == "style"
+    needed = INPUTS | CACHED if not has_style else INPUTS | INPUTS_OF_STYLE | {"emo_vec"}
+    arrays = read_arrays(folder / "io.npz", needed)
     loss_weights = yaml.safe_load((folder / "config.yaml").read_bytes()).get("loss_weights", {})
     return Vectors(
         config=replace(
@@ -124,19 +136,27 @@ def read(path: Path, reader: Callable[[Path], Any]) -> Any:
 
 def widths_from_weights(config: GPTConfig, weights: Mapping[str, Tensor], folder: Path) -> GPTConfig:
     """The configuration with the widths that the published code fixes taken from the weights."""
-    module = config.condition_module
+    module, config = config.emo_condition_module, config_for(config, weights)
     try:
-        depthwise = weights["conditioning_encoder.encoders.0.conv_module.depthwise_conv.weight"]
-        layers = {name.split(".")[2] for name in weights if name.startswith("perceiver_encoder.layers.")}
+        depthwise = weights["emo_conditioning_encoder.encoders.0.conv_module.depthwise_conv.weight"]
+        layers = {name.split(".")[2] for name in weights if name.startswith("emo_perceiver_encoder.layers.")}
+        of_base = (
+            {
+                "style_dim": weights["spk_emb_proj.weight"].shape[1],
+                "num_language_rows": weights["lang_embedding.weight"].shape[0],
+            }
+            if config.of_base.condition == "style"
+            else {"num_latents": weights["perceiver_encoder.latents"].shape[0]}
+        )
         return replace(
             config,
             emo_perceiver_dim=weights["emo_perceiver_encoder.norm.gamma"].shape[0],
-            num_latents=weights["perceiver_encoder.latents"].shape[0],
-            perceiver_head_dim=weights["perceiver_encoder.layers.0.0.to_q.weight"].shape[0]
+            perceiver_head_dim=weights["emo_perceiver_encoder.layers.0.0.to_q.weight"].shape[0]
             // module.attention_heads,
             perceiver_depth=len(layers),
             conv_kernel_size=depthwise.shape[2],
-            pe_length=weights["conditioning_encoder.embed.pos_enc.pe"].shape[1],
+            pe_length=weights["emo_conditioning_encoder.embed.pos_enc.pe"].shape[1],
+            **of_base,
         )
     except KeyError as error:
         raise UserError(

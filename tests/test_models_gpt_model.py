@@ -7,13 +7,12 @@ import torch
 
 from benchmarks.workload import PUBLISHED
 from indextts.models.gpt.model import UnifiedVoice, frame
-from indextts.models.gpt.weights import initialise, random_model
+from indextts.models.gpt.weights import ENCODERS, empty_model, initialise, random_model
 from tests.tiny_gpt import TINY, tiny_batch
 
 
 def published_model() -> UnifiedVoice:
-    with torch.device("meta"):
-        return UnifiedVoice(PUBLISHED)
+    return empty_model(PUBLISHED)
 
 
 def test_every_name_shape_and_type_is_the_published_one(shared):
@@ -31,6 +30,27 @@ def test_the_published_model_has_865980639_parameters_and_two_position_tables():
     assert [buffer.numel() for buffer in model.buffers()] == [2_560_000, 2_560_000]
 
 
+def published_2_5() -> UnifiedVoice:
+    return empty_model(replace(PUBLISHED, base="2.5", number_text_tokens=60509))
+
+
+def test_every_name_and_shape_of_2_5_is_the_published_one(shared):
+    published = json.loads((shared / "vectors/published_keys25/gpt.json").read_text())
+    assert len(published) == 456
+    tensors = published_2_5().state_dict()
+    found = {name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in tensors.items()}
+    assert found == published
+
+
+def test_the_published_model_of_2_5_has_812289460_parameters_and_trains_651696224():
+    model = published_2_5()
+    assert sum(parameter.numel() for parameter in model.parameters()) == 812_289_460
+    assert [buffer.numel() for buffer in model.buffers()] == [2_560_000]
+    trained = [p for name, p in model.named_parameters() if not name.startswith(ENCODERS)]
+    # the step reads all of these but the last, spare rows of no id and no language: they count as well
+    assert sum(parameter.numel() for parameter in trained) == 651_696_224
+
+
 def test_framing_shifts_by_one_and_counts_one_stop():
     framed = frame(torch.tensor([[5, 6, 7], [8, 99, -1]]), torch.tensor([3, 1]), start=0, stop=1)
     assert framed.inputs.tolist() == [[0, 5, 6, 7, 1], [0, 8, 1, 1, 1]]
@@ -39,7 +59,7 @@ def test_framing_shifts_by_one_and_counts_one_stop():
 
 
 def test_forward_does_not_write_into_the_batch():
-    batch = tiny_batch()
+    batch = replace(tiny_batch(), languages=torch.tensor([75, 3]))
     before = copy.deepcopy(batch)
     random_model(TINY, seed=0)(batch)
     for field in fields(batch):
@@ -105,6 +125,16 @@ def test_the_same_seed_gives_the_same_model_and_leaves_the_global_random_state_a
         assert torch.equal(again.state_dict()[name], tensor), name
         assert torch.equal(other.state_dict()[name], tensor), name
     assert not torch.equal(random_model(TINY, 2).text_embedding.weight, first.text_embedding.weight)
+
+
+def test_language_rows_are_initialised_as_in_the_published_code():
+    model = random_model(replace(TINY, model_dim=64, base="2.5"), seed=0)
+    assert model.state_dict()["lang_embedding.weight"].std().item() == pytest.approx(1, rel=0.05)
+
+
+def test_the_parts_of_a_split_batch_keep_their_languages():
+    batch = replace(tiny_batch(), languages=torch.tensor([75, 3]))
+    assert [part.languages.tolist() for part in batch.split(1)] == [[75], [3]]
 
 
 def test_fresh_weights_have_the_published_spread():

@@ -29,6 +29,7 @@ def packed(batch: GPTBatch, rows: list[int], config=TINY) -> PackedBatch:
         batch.condition[rows],
         batch.emo_vec[rows],
         config,
+        None if batch.languages is None else batch.languages[rows].numpy(),
     )
 
 
@@ -45,9 +46,9 @@ def weighted(sums: LossSums) -> Tensor:
     return 0.2 * sums.text_nats / sums.text_tokens + 0.8 * sums.mel_nats / sums.mel_tokens
 
 
-@pytest.fixture
-def vectors(shared: Path) -> Vectors:
-    return read_vectors(shared / "vectors/gpt_a")
+@pytest.fixture(params=["gpt_a", "gpt25_a"])
+def vectors(shared: Path, request: pytest.FixtureRequest) -> Vectors:
+    return read_vectors(shared / "vectors" / request.param)
 
 
 def test_a_packed_batch_has_the_documented_layout():
@@ -230,13 +231,14 @@ def test_a_split_batch_equals_packing_its_samples(max_positions: int, sizes: lis
     texts = [random.integers(2, 12, num_text) for num_text, _ in lengths]
     codes = [random.integers(0, 8, num_codes) for _, num_codes in lengths]
     condition, emo_vec = torch.randn(5, TINY.num_latents, TINY.model_dim), torch.randn(5, TINY.model_dim)
-    full = pack(texts, codes, condition, emo_vec, TINY)
+    languages = np.array([75, 0, 105, 3, 7])
+    full = pack(texts, codes, condition, emo_vec, TINY, languages)
     assert list(full.lengths) == [16, 10, 14, 19, 18]
     parts = full.split(max_positions)
     assert [part.num_samples for part in parts] == sizes
     for start, size, part in zip(np.cumsum([0, *sizes[:-1]]), sizes, parts, strict=True):
         own = slice(start, start + size)
-        expected = pack(texts[own], codes[own], condition[own], emo_vec[own], TINY)
+        expected = pack(texts[own], codes[own], condition[own], emo_vec[own], TINY, languages[own])
         for field in fields(expected):
             mine, other = getattr(part, field.name), getattr(expected, field.name)
             same = mine == other if field.name == "lengths" else torch.equal(mine, other)

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from benchmarks.workload import PUBLISHED
-from indextts.errors import UserError
+from indextts.errors import RESUME_REFUSED, UserError
+from indextts.models.gpt.config import config_for
 from indextts.models.gpt.weights import (
     ENCODERS,
     check_fit,
@@ -176,6 +177,26 @@ def test_fine_tuned_variants_load_under_the_published_names(caplog):
     assert "inference_model.lm_head.0.weight" in skipped
     assert "1 LoRA tensor" in adapters
     load_model(TINY, variant, "gpt.pth")
+
+
+@pytest.mark.parametrize(("own", "other"), [("2.0", "2.5"), ("2.5", "2.0")])
+def test_the_weights_of_another_base_are_refused_with_status_3(own: str, other: str):
+    weights = random_model(replace(TINY, base=other), seed=0).state_dict()
+    with pytest.raises(UserError, match=rf"gpt\.pth: .*IndexTTS-{other}.*IndexTTS-{own}") as refusal:
+        load_model(replace(TINY, base=own), weights, "gpt.pth")
+    assert refusal.value.exit_status == RESUME_REFUSED
+
+
+def test_the_wrapper_of_fsdp_is_no_part_of_a_name():
+    weights = random_model(replace(TINY, base="2.5"), seed=0).state_dict()
+    wrapped = {
+        f"_fsdp_wrapped_module.{n.replace('gpt.h.0.', 'gpt.h.0._fsdp_wrapped_module.')}": t
+        for n, t in weights.items()
+    }
+    config = config_for(TINY, published_names(wrapped))
+    assert config.base == "2.5"
+    loaded = load_model(config, wrapped, "gpt.pth").state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in weights.items())
 
 
 def test_a_weight_with_two_names_is_refused():

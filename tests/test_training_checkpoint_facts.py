@@ -18,8 +18,8 @@ from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, USER_MISTAKE, UserError
 from indextts.models.checkpoint import TEXT_TABLES, embedded_meta, move_text_rows, read_file, read_weights
 from indextts.models.gpt.config import config_with_text_tokens
-from indextts.models.gpt.model import GPTBatch, UnifiedVoice
-from indextts.models.gpt.weights import load_model
+from indextts.models.gpt.model import GPTBatch
+from indextts.models.gpt.weights import empty_model, load_model
 from indextts.text.tokenizer import parse_model
 from indextts.training.batches import collate_padded
 from indextts.training.checkpoint_facts import OptimizerLayout, checkpoint_facts, named_moments
@@ -109,18 +109,15 @@ def foreign(original: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def layout() -> OptimizerLayout:
-    with torch.device("meta"):
-        model = UnifiedVoice(config_with_text_tokens(CONFIG, NUM_PIECES))
+    model = empty_model(config_with_text_tokens(CONFIG, NUM_PIECES))
     shapes = {name: tuple(p.shape) for name, p in select_trained(model, BASE_SIZE).parameters.items()}
     return OptimizerLayout(frozenset(name for name, _ in model.named_parameters()), shapes, BASE_SIZE)
 
 
 def moments_by_identity(content: dict[str, Any]) -> dict[str, dict[str, Tensor]]:
     """Return the predecessor's moments by name, through its model's own order of parameters."""
-    with torch.device("meta"):
-        names = [
-            name for name, _ in UnifiedVoice(config_with_text_tokens(CONFIG, NUM_PIECES)).named_parameters()
-        ]
+    model = empty_model(config_with_text_tokens(CONFIG, NUM_PIECES))
+    names = [name for name, _ in model.named_parameters()]
     return {names[index]: state for index, state in content["optimizer"]["state"].items()}
 
 

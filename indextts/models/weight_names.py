@@ -7,6 +7,7 @@ Fine-tuned variants of gpt.pth circulate with other names; `published_names` map
     gpt.h.N.attn.bias, .masked_bias       dropped: causal masks of old libraries
     *.lora_*                              dropped: adapters; only the base weights are loaded
     *.base_layer.*                        renamed: `.base_layer.` becomes `.`
+    *_fsdp_wrapped_module.*               renamed: the wrapper's part of the name is removed
 """
 
 import logging
@@ -39,12 +40,15 @@ def published_names(weights: Mapping[str, WeightT]) -> dict[str, WeightT]:
     if adapters:
         logger.warning("Skipped %s: only base weights are loaded", counted(len(adapters), "LoRA tensor"))
     left_out = set(dropped)
-    published = {name: name.replace(".base_layer.", ".") for name in weights if name not in left_out}
+    published = {
+        name: name.replace(".base_layer.", ".").replace("_fsdp_wrapped_module.", "")
+        for name in weights
+        if name not in left_out
+    }
     twice = [name for name, short in published.items() if name != short and short in weights]
     if twice:
         raise UserError(
-            f"{shown_names(twice)}: the file contains these weights with and without .base_layer.; use a "
-            "plain checkpoint"
+            f"{shown_names(twice)}: the file contains these weights under two names; use a plain checkpoint"
         )
     return {short: weights[name] for name, short in published.items()}
 

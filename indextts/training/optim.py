@@ -43,6 +43,7 @@ EMBEDDINGS = (
     "text_pos_embedding.emb.weight",
     "mel_pos_embedding.emb.weight",
     "speed_emb.weight",
+    "lang_embedding.weight",
 )
 
 

@@ -10,14 +10,17 @@
 
 Other keys and sections of the published file are ignored. Widths that the published code hard-codes are
 fields with a default; the file of a smaller model may set them under the field's name.
+
+The file does not say which base it belongs to (`indextts.commands.bases`): `config_for` asks the weights.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from indextts.commands.bases import BASE_2_0, BASES, Base, base_of
 from indextts.errors import UserError
 from indextts.system.yaml_files import parse_yaml
 
@@ -68,6 +71,20 @@ class GPTConfig:
     conv_kernel_size: int = 15
     pe_length: int = 5000
     dropout: float = 0.1
+    base: str = BASE_2_0.name
+    style_dim: int = 192
+    num_language_rows: int = 107
+
+    @property
+    def of_base(self) -> Base:
+        """The published model that this model has the parts of."""
+        return BASES[self.base]
+
+    @property
+    def condition_shape(self) -> tuple[int, int]:
+        """Shape of a speaker condition."""
+        shapes = {"latents": (self.num_latents, self.model_dim), "style": (1, self.style_dim)}
+        return shapes[self.of_base.condition]
 
     @property
     def num_text_rows(self) -> int:
@@ -86,8 +103,8 @@ class GPTConfig:
 
     @property
     def prefix_length(self) -> int:
-        """Sequence positions before the text: the latents and two speed rows."""
-        return self.num_latents + 2
+        """Sequence positions before the text: those of the speaker condition, and two rows."""
+        return self.condition_shape[0] + 2
 
 
 def load_config(path: Path) -> GPTConfig:
@@ -117,6 +134,11 @@ def parse_config(section: object, path: Path) -> GPTConfig:
 def config_with_text_tokens(config: GPTConfig, num_text_tokens: int) -> GPTConfig:
     """Return the config of the same model for a tokenizer of `num_text_tokens` pieces."""
     return replace(config, number_text_tokens=num_text_tokens)
+
+
+def config_for(config: GPTConfig, weight_names: Iterable[str]) -> GPTConfig:
+    """Return the config of the same sizes for the base that has the weights."""
+    return replace(config, base=base_of(weight_names).name)
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
@@ -171,6 +193,8 @@ def _problems(config: GPTConfig) -> Iterator[str]:
         yield f"gpt.feature_dim is {config.feature_dim}, it must be at least 3"
     if config.conv_kernel_size % 2 == 0:
         yield f"gpt.conv_kernel_size is {config.conv_kernel_size}, it must be odd"
+    if config.base not in BASES:
+        yield f"gpt.base is {config.base!r}, it must be one of {', '.join(BASES)}"
     if not 0 <= config.dropout < 1:
         yield f"gpt.dropout is {config.dropout}, it must be at least 0 and below 1"
     yield from _token_problems("text", config.start_text_token, config.stop_text_token, config.num_text_rows)

@@ -1,12 +1,15 @@
 """The IndexTTS2 GPT: predicts the next text token and semantic code from speech features, text and codes.
 
-Axes: B rows, T feature frames, F feature width, K latents, D model width, N text tokens, M codes, V+1 rows of
-the text tables, C semantic codes.
+Axes: B rows, T feature frames, F feature width, K rows of a speaker condition, W their width, P rows before
+the text (K + 2), D model width, N text tokens, M codes, V+1 rows of the text tables, C semantic codes.
 
 One row of the sequence, with the targets of each part:
 
-    [K latents + emotion][speed 1][speed 0][start, text..., stop][start, codes..., stop]
-                                            -> text..., stop, -   -> codes..., stop, -
+    [K speaker rows + emotion][2 rows][start, text..., stop][start, codes..., stop]
+                                       -> text..., stop, -   -> codes..., stop, -
+
+The speaker rows, the two rows behind them and what is added to the text differ between the published models
+(`bases.py`); the rest is common.
 
 Attention is causal without a padding mask, as in the published training: the codes of a short row see the
 stop tokens that pad its text, so the loss of a row depends on its batch.
@@ -14,11 +17,13 @@ stop tokens that pad its text, so the loss of a row depends on its batch.
 Names and shapes of parameters are those of the published gpt.pth.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.encoders import ConformerEncoder, PerceiverResampler
@@ -30,12 +35,13 @@ class GPTBatch:
     """A padded batch; values at or after a row's length are ignored.
 
     Attributes:
-        condition: (B, K, D), from `UnifiedVoice.conditioning`.
+        condition: (B, K, W), from `UnifiedVoice.conditioning`.
         emo_vec: (B, D), from `UnifiedVoice.emotion`.
         text_ids: (B, N), tokens without start and stop; N at most `max_text_tokens`.
         text_lengths: (B,), tokens per row.
         codes: (B, M), semantic codes without start and stop; M at most `max_mel_tokens` + 1.
         code_lengths: (B,), codes per row.
+        languages: (B,), row of each text's language; None for a base without language rows.
     """
 
     condition: Tensor
@@ -44,6 +50,7 @@ class GPTBatch:
     text_lengths: Tensor
     codes: Tensor
     code_lengths: Tensor
+    languages: Tensor | None = None
 
     @property
     def num_samples(self) -> int:
@@ -62,17 +69,17 @@ class GPTBatch:
     @property
     def num_positions(self) -> int:
         """Return the number of positions in the model's sequences, padding included."""
-        (num_rows, num_latents, _), text, codes = self.condition.shape, self.text_ids, self.codes
-        return num_rows * (num_latents + text.shape[1] + codes.shape[1] + 5)  # 5: as in `PairDataset.lengths`
+        (num_rows, num_speaker, _), text, codes = self.condition.shape, self.text_ids, self.codes
+        return num_rows * (num_speaker + text.shape[1] + codes.shape[1] + 5)  # 5: as in `PairDataset.lengths`
 
     def to(self, device: torch.device | str) -> "GPTBatch":
         """Return the batch on `device`; the copy from pinned memory is asynchronous."""
         to_gpu = torch.device(device).type == "cuda"
-        return GPTBatch(*(getattr(self, f.name).to(device, non_blocking=to_gpu) for f in fields(self)))
+        return self._each(lambda tensor: tensor.to(device, non_blocking=to_gpu))
 
     def pin_memory(self) -> "GPTBatch":
         """Return the batch in pinned memory."""
-        return GPTBatch(*(getattr(self, f.name).pin_memory() for f in fields(self)))
+        return self._each(lambda tensor: tensor.pin_memory())
 
     def split(self, max_positions: int) -> "list[GPTBatch]":
         """Return the rows of a batch on the CPU in smaller batches; the loss of each row stays.
@@ -84,8 +91,12 @@ class GPTBatch:
         return [self._rows(start, start + size) for start in range(0, len(self.codes), size)]
 
     def _rows(self, start: int, stop: int) -> "GPTBatch":
-        rows = GPTBatch(*(getattr(self, f.name)[start:stop] for f in fields(self)))
+        rows = self._each(lambda tensor: tensor[start:stop])
         return replace(rows, codes=rows.codes[:, : int(rows.code_lengths.max())])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "GPTBatch":
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return GPTBatch(**{name: change(value) for name, value in values.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -124,18 +135,17 @@ class GPTOutput:
     mel_mask: Tensor
 
 
-class UnifiedVoice(nn.Module):
-    """The complete model; its weights are uninitialised, see `random_model` and `load_model`."""
+class UnifiedVoice(nn.Module, ABC):
+    """The parts that all bases have; the weights are uninitialised, see `random_model` and `load_model`."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config
         dim, emo_dim = config.model_dim, config.emo_perceiver_dim
-        speaker, emotion = config.condition_module, config.emo_condition_module
+        emotion = config.emo_condition_module
         conformer_sizes = (config.feature_dim, config.conv_kernel_size, config.pe_length)
         perceiver_sizes = (config.perceiver_head_dim, config.perceiver_depth)
-        self.conditioning_encoder = ConformerEncoder(speaker, *conformer_sizes)
-        self.perceiver_encoder = PerceiverResampler(speaker, dim, config.num_latents, *perceiver_sizes)
+        self.add_speaker(config)
         self.emo_conditioning_encoder = ConformerEncoder(emotion, *conformer_sizes)
         self.emo_perceiver_encoder = PerceiverResampler(emotion, emo_dim, 1, *perceiver_sizes)
         self.text_embedding = nn.Embedding(config.num_text_rows, dim)
@@ -148,26 +158,53 @@ class UnifiedVoice(nn.Module):
         self.final_norm = nn.LayerNorm(dim)
         self.text_head = nn.Linear(dim, config.num_text_rows)
         self.mel_head = nn.Linear(dim, config.number_mel_codes)
-        self.speed_emb = nn.Embedding(2, dim)
+        self.add_rows(config)
 
-    def forward(self, batch: GPTBatch) -> GPTOutput:
-        """Return the logits of the batch, including padding; the batch is not modified."""
-        return self.predict(self.prefix(batch.condition, batch.emo_vec), batch)
+    @abstractmethod
+    def add_speaker(self, config: GPTConfig) -> None:
+        """Create the modules that the speaker condition passes."""
 
+    @abstractmethod
+    def add_rows(self, config: GPTConfig) -> None:
+        """Create the tables that only this base has."""
+
+    @abstractmethod
+    def initialise_rows(self, generator: Generator) -> None:
+        """Overwrite the tables of `add_rows` with the published initialisation."""
+
+    @abstractmethod
     def conditioning(
-        self, features: Tensor, lengths: Tensor | None = None, isolate_padding: bool = False
+        self,
+        features: Tensor,
+        lengths: Tensor | None = None,
+        isolate_padding: bool = False,
+        style: Tensor | None = None,
     ) -> Tensor:
-        """Return the speaker conditioning: (B, K, D).
+        """Return the speaker condition: (B, K, W).
 
         Args:
             features: (B, T, F), normalised speech features, T at least 3.
             lengths: (B,), real frames per clip; None if all are real. In a padded batch the result depends
                 slightly on the padding (see `encoders`).
             isolate_padding: make each row independent of the padding.
+            style: (B, Z), the style vector of CAM++, for a base whose condition it is.
         """
-        states = self.conditioning_encoder(features, lengths, isolate_padding)
-        latents: Tensor = self.perceiver_encoder(*states)
-        return latents
+
+    @abstractmethod
+    def prefix(self, condition: Tensor, emo_vec: Tensor) -> Tensor:
+        """Return the positions before the text, (B, P, D), for `condition` (B, K, W), `emo_vec` (B, D)."""
+
+    @abstractmethod
+    def embed_text(self, inputs: Tensor, positions: Tensor, languages: Tensor | None = None) -> Tensor:
+        """Embed text tokens (..., N) at `positions` (N,) or (..., N), from 0: (..., N, D).
+
+        Args:
+            languages: (..., N) or (..., 1), row of the language; None for a base without language rows.
+        """
+
+    def forward(self, batch: GPTBatch) -> GPTOutput:
+        """Return the logits of the batch, including padding; the batch is not modified."""
+        return self.predict(self.prefix(batch.condition, batch.emo_vec), batch)
 
     def emotion(
         self, features: Tensor, lengths: Tensor | None = None, isolate_padding: bool = False
@@ -186,11 +223,6 @@ class UnifiedVoice(nn.Module):
         latents: Tensor = self.emo_perceiver_encoder(*states)
         return latents.squeeze(1)
 
-    def prefix(self, condition: Tensor, emo_vec: Tensor) -> Tensor:
-        """Return the positions before the text, (B, K+2, D), for `condition` (B, K, D), `emo_vec` (B, D)."""
-        speed = self.speed_emb.weight.flip(0).expand(len(condition), -1, -1)  # (B, 2, D): row 1, then row 0
-        return torch.cat([condition + emo_vec[:, None], speed], dim=1)
-
     def frame_text(self, ids: Tensor, lengths: Tensor) -> FramedTokens:
         """Return inputs, targets and mask of the text `ids` (B, N) with `lengths` (B,)."""
         return frame(ids, lengths, self.config.start_text_token, self.config.stop_text_token)
@@ -199,34 +231,38 @@ class UnifiedVoice(nn.Module):
         """Return inputs, targets and mask of the `codes` (B, M) with `lengths` (B,)."""
         return frame(codes, lengths, self.config.start_mel_token, self.config.stop_mel_token)
 
-    def embed_text(self, inputs: Tensor, positions: Tensor) -> Tensor:
-        """Embed text tokens (..., N) at `positions` (N,) or (..., N), from 0: (..., N, D)."""
-        embedded: Tensor = self.text_embedding(inputs) + self.text_pos_embedding(positions)
-        return embedded
-
     def embed_codes(self, inputs: Tensor, positions: Tensor) -> Tensor:
         """Embed codes (..., M) at `positions` (M,) or (..., M), from 0: (..., M, D)."""
         embedded: Tensor = self.mel_embedding(inputs) + self.mel_pos_embedding(positions)
         return embedded
 
-    def embed_sequence(self, prefix: Tensor, text_inputs: Tensor, mel_inputs: Tensor) -> Tensor:
-        """Join prefix (B, K+2, D), framed text (B, N+2) and framed codes (B, M+2): (B, K+N+M+6, D)."""
-        text = self.embed_text(text_inputs, columns(text_inputs))
+    def embed_sequence(
+        self, prefix: Tensor, text_inputs: Tensor, mel_inputs: Tensor, languages: Tensor | None = None
+    ) -> Tensor:
+        """Join prefix (B, P, D), framed text (B, N+2) and framed codes (B, M+2): (B, P+N+M+4, D).
+
+        Args:
+            languages: (B,), see `GPTBatch`.
+        """
+        of_rows = None if languages is None else languages[:, None]  # (B, 1)
+        text = self.embed_text(text_inputs, columns(text_inputs), of_rows)
         codes = self.embed_codes(mel_inputs, columns(mel_inputs))
         return torch.cat([prefix, text, codes], dim=1)
 
-    def states(self, prefix: Tensor, text_inputs: Tensor, mel_inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def states(
+        self, prefix: Tensor, text_inputs: Tensor, mel_inputs: Tensor, languages: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the inputs of the heads, (B, N+2, D) and (B, M+2, D); arguments as for `embed_sequence`."""
-        sequence = self.embed_sequence(prefix, text_inputs, mel_inputs)
+        sequence = self.embed_sequence(prefix, text_inputs, mel_inputs, languages)
         states: Tensor = self.final_norm(self.gpt(sequence)[:, prefix.shape[1] :])
         num_text = text_inputs.shape[1]
         return states[:, :num_text], states[:, num_text:]
 
     def predict(self, prefix: Tensor, batch: GPTBatch) -> GPTOutput:
-        """Return the logits of a batch after any `prefix` (B, K+2, D); ignores the batch's own condition."""
+        """Return the logits of a batch after any `prefix` (B, P, D); ignores the batch's own condition."""
         text = self.frame_text(batch.text_ids, batch.text_lengths)
         codes = self.frame_codes(batch.codes, batch.code_lengths)
-        text_states, mel_states = self.states(prefix, text.inputs, codes.inputs)
+        text_states, mel_states = self.states(prefix, text.inputs, codes.inputs, batch.languages)
         return GPTOutput(
             text_logits=self.text_head(text_states),
             mel_logits=self.mel_head(mel_states),

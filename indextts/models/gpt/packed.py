@@ -1,10 +1,11 @@
 """Batches of samples packed end to end into one sequence, without padding.
 
-Axes: B samples, K latents, D model width, T positions of all samples; sample b has N_b tokens and M_b codes.
+Axes: B samples, K rows of a speaker condition, W their width, P rows before the text (K + 2), D model width,
+T positions of all samples; sample b has N_b tokens and M_b codes.
 
-    sample 0                                                                 sample 1 ...
-    [K latents + emotion][speed 1][speed 0][start, text..., stop][start, codes...][K latents + emotion] ...
-                                            -> text..., stop, -   -> codes..., stop
+    sample 0                                                            sample 1 ...
+    [K speaker rows + emotion][2 rows][start, text..., stop][start, codes...][K speaker rows + emotion] ...
+                                       -> text..., stop, -   -> codes..., stop
 
 Positions restart in every sample and a sample attends only to itself, so its losses are the same as alone.
 The last position of the padded form (a stop token without a target) is left out.
@@ -13,7 +14,7 @@ A batch is built on the host, with all sizes that would otherwise need a device 
 `packed_states` runs `UnifiedVoice` on it with the same parameters as on a padded `GPTBatch`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -35,7 +36,7 @@ class PackedBatch:
     Attributes:
         lengths: positions per sample, B values on the host.
         offsets: (B+1,), int32, first position of each sample, and T.
-        condition: (B, K, D), from `UnifiedVoice.conditioning`.
+        condition: (B, K, W), from `UnifiedVoice.conditioning`.
         emo_vec: (B, D), from `UnifiedVoice.emotion`.
         text_inputs: (sum of N_b+2,), start, tokens, stop of each sample.
         text_positions: the same shape, from 0 in each sample.
@@ -46,6 +47,8 @@ class PackedBatch:
         text_targets: the same shape, the target tokens.
         mel_rows: (sum of M_b+1,), the positions with a code target.
         mel_targets: the same shape, the target codes.
+        text_languages: the shape of `text_inputs`, row of each position's language; None for a base without
+            language rows.
     """
 
     lengths: tuple[int, ...]
@@ -61,6 +64,7 @@ class PackedBatch:
     text_targets: Tensor
     mel_rows: Tensor
     mel_targets: Tensor
+    text_languages: Tensor | None = None
 
     @property
     def num_samples(self) -> int:
@@ -89,11 +93,11 @@ class PackedBatch:
     def to(self, device: torch.device | str) -> "PackedBatch":
         """Return the batch on `device`; the copy from pinned memory is asynchronous."""
         to_gpu = torch.device(device).type == "cuda"
-        return PackedBatch(self.lengths, *(x.to(device, non_blocking=to_gpu) for x in self._tensors()))
+        return self._each(lambda tensor: tensor.to(device, non_blocking=to_gpu))
 
     def pin_memory(self) -> "PackedBatch":
         """Return the batch in pinned memory."""
-        return PackedBatch(self.lengths, *(x.pin_memory() for x in self._tensors()))
+        return self._each(lambda tensor: tensor.pin_memory())
 
     def split(self, max_positions: int) -> "list[PackedBatch]":
         """Return the samples of a batch on the CPU in batches of at most `max_positions`, or of one."""
@@ -144,23 +148,33 @@ class PackedBatch:
             text_targets=self.text_targets[of_targets],
             mel_rows=self.mel_rows[of_mel] - begin,
             mel_targets=self.mel_targets[of_mel],
+            text_languages=None if self.text_languages is None else self.text_languages[of_text],
         )
 
-    def _tensors(self) -> list[Tensor]:
-        return [getattr(self, field.name) for field in fields(self) if field.name != "lengths"]
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "PackedBatch":
+        tensors = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "lengths"}
+        return PackedBatch(
+            self.lengths, **{name: change(value) for name, value in tensors.items() if value is not None}
+        )
 
 
 def pack(
-    text_ids: Sequence[Ints], codes: Sequence[Ints], condition: Tensor, emo_vec: Tensor, config: GPTConfig
+    text_ids: Sequence[Ints],
+    codes: Sequence[Ints],
+    condition: Tensor,
+    emo_vec: Tensor,
+    config: GPTConfig,
+    languages: Ints | None = None,
 ) -> PackedBatch:
     """Pack samples in the given order.
 
     Args:
         text_ids: (N_b,) each, tokens without start and stop; N_b at most `max_text_tokens`.
         codes: (M_b,) each, semantic codes without start and stop; M_b at most `max_mel_tokens` + 1.
-        condition: (B, K, D).
+        condition: (B, K, W).
         emo_vec: (B, D).
         config: defines the start and stop tokens.
+        languages: (B,), rows of the texts' languages; None for a base without language rows.
     """
     num_prefix = condition.shape[1] + 2
     text = _Parts.of(np.array([len(ids) + 2 for ids in text_ids]))
@@ -198,6 +212,7 @@ def pack(
         text_targets=torch.from_numpy(text_inputs[1:][~is_stop[:-1]]),
         mel_rows=torch.from_numpy(mel_rows),
         mel_targets=torch.from_numpy(mel_targets),
+        text_languages=None if languages is None else torch.from_numpy(text.spread(languages)),
     )
 
 
@@ -205,8 +220,8 @@ def packed_states(
     model: UnifiedVoice, batch: PackedBatch, backend: AttentionBackend
 ) -> tuple[Tensor, Tensor]:
     """Return the inputs of the heads at positions with a target: (`num_text`, D) and (`num_mel`, D)."""
-    prefix = model.prefix(batch.condition, batch.emo_vec).flatten(0, 1)  # (B*(K+2), D)
-    text = model.embed_text(batch.text_inputs, batch.text_positions)
+    prefix = model.prefix(batch.condition, batch.emo_vec).flatten(0, 1)  # (B*P, D)
+    text = model.embed_text(batch.text_inputs, batch.text_positions, batch.text_languages)
     mel = model.embed_codes(batch.mel_inputs, batch.mel_positions)
     # index_select: its gradient is a plain sum, that of bracket indexing sorts first
     sequence = torch.cat([prefix, text, mel]).index_select(0, batch.sources)  # (T, D)

@@ -19,8 +19,10 @@ from typing import TypeVar
 import torch
 from torch import Generator, Tensor, nn
 
-from indextts.errors import UserError
+from indextts.commands.bases import base_of
+from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import TEXT_TABLES
+from indextts.models.gpt.bases import MODELS
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.encoders import (
     PerceiverResampler,
@@ -122,7 +124,7 @@ def check_fit(config: GPTConfig, weights: Mapping[str, Tensor], source: str) -> 
 def empty_model(config: GPTConfig) -> UnifiedVoice:
     """Return a model on the meta device: weights with shapes but without memory."""
     with torch.device("meta"):
-        return UnifiedVoice(config)
+        return MODELS[config.of_base.condition](config)
 
 
 def map_in_threads(function: Callable[[str], ResultT], names: Iterable[str]) -> list[ResultT]:
@@ -168,6 +170,13 @@ def _check_weights(
         given: by published names.
         any_rows: tables whose first dimension may differ.
     """
+    base, found = base_of(expected), base_of(given)
+    if found != base:
+        raise UserError(
+            f"{source}: a GPT of {found.title}, but this command runs with {base.title}; use the gpt.pth and "
+            f"config.yaml of {base.title}, or a checkpoint that was trained from them",
+            RESUME_REFUSED,
+        )
     missing = [name for name in expected if name not in given]
     unexpected = [name for name in given if name not in expected]
     both = [name for name in expected if name in given]
@@ -229,9 +238,7 @@ STD = 0.02
 
 def random_model(config: GPTConfig, seed: int) -> UnifiedVoice:
     """Return a model on the CPU with fresh weights; does not change the global random state."""
-    with torch.device("meta"):
-        model = UnifiedVoice(config)
-    model.to_empty(device="cpu")
+    model = empty_model(config).to_empty(device="cpu")
     initialise(model, seed)
     return model
 
@@ -247,7 +254,7 @@ def initialise(model: UnifiedVoice, seed: int) -> None:
             module.bias.zero_()
         else:
             _initialise_module(module, generator)
-    model.speed_emb.weight.zero_()
+    model.initialise_rows(generator)
 
 
 def _initialise_module(module: nn.Module, generator: Generator) -> None:

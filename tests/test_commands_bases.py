@@ -1,0 +1,69 @@
+"""Tests of indextts/commands/bases.py, and of the rule that no other file compares bases."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from indextts.commands.bases import BASES, base_of
+from tests.conftest import REPOSITORY
+
+SOURCES = sorted((REPOSITORY / "indextts").rglob("*.py"))
+# One module per package knows what a base computes differently.
+KNOWING = "bases.py"
+
+
+@pytest.mark.parametrize(("folder", "name"), [("published_keys", "2.0"), ("published_keys25", "2.5")])
+def test_the_weights_of_a_published_gpt_tell_its_base(shared: Path, folder: str, name: str):
+    weights = json.loads((shared / "vectors" / folder / "gpt.json").read_text())
+    assert base_of(weights) is BASES[name]
+    assert BASES[name].weight_names <= set(weights)
+
+
+def test_one_of_the_own_weights_is_enough_and_a_file_of_another_model_is_2_0():
+    assert base_of(["gpt.ln_f.weight", "spk_emb_proj.weight"]).name == "2.5"
+    assert base_of(["encoder.weight"]).name == "2.0"
+
+
+def test_no_file_compares_bases_outside_the_modules_that_know_them():
+    found = [
+        f"{path.relative_to(REPOSITORY)}:{line}: {text}"
+        for path in SOURCES
+        if path.name != KNOWING
+        for line, text in comparisons(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'if config.base == "2.5": pass',
+        'x = 1 if version != "2.0" else 2',
+        "if base is BASE_2_5: pass",
+        "if config.of_base in (BASE_2_0,): pass",
+        'match base.name:\n    case "2.5": pass',
+        '{"2.0": 1, "2.5": 2}[config.base]',
+    ],
+)
+def test_the_rule_finds_comparisons(code: str):
+    assert list(comparisons(ast.parse(code)))
+
+
+def comparisons(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and code of each comparison with a base, and of each table with one entry per base."""
+    for node in ast.walk(tree):
+        parts: list[ast.AST | None] = []
+        match node:
+            case ast.Compare():
+                parts = [node]
+            case ast.MatchValue():
+                parts = [node.value]
+            case ast.Dict():
+                parts = list(node.keys)
+        code = " ".join(ast.unparse(part) for part in parts if part is not None)
+        if re.search(r"BASE_2_\d|['\"]2\.[05]['\"]", code):
+            yield getattr(node, "lineno", 0), code
