@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from indextts.errors import UserError
-from indextts.features.semantic_codec import SemanticCodec, load_codec, load_codec_config
+from indextts.features.bases import HalvingCodec, load_codec
+from indextts.features.semantic_codec import SemanticCodec, load_codec_config
 from indextts.models.gpt.bases import LatentVoice, StyleVoice
 from indextts.models.gpt.generate import Prompt, code_states
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
@@ -102,10 +103,18 @@ def check_codec_folder(folder: Path) -> list[Check]:
         UserError: a file of the folder is missing or cannot be read, or does not fit the others.
     """
     codec = load_codec(load_codec_config(folder / "config.yaml"), folder / "weights.safetensors")
-    arrays = read_arrays(folder / "io.npz", {"x", "codes"})
-    results = dict(codec_results(codec, arrays))
-    checks = [check_array(name, wanted, results) for name, wanted in arrays.items() if name != "x"]
-    return [Check("x", "input", None), *checks]
+    if isinstance(codec, HalvingCodec):
+        arrays = read_arrays(folder / "io.npz", set())
+        results = dict(halving_codec_results(codec, arrays))
+    else:
+        arrays = read_arrays(folder / "io.npz", {"x", "codes"})
+        results = dict(codec_results(codec, arrays))
+    return [
+        Check(name, "input", None)
+        if name == "x" or name.endswith("_x")
+        else check_array(name, array, results)
+        for name, array in arrays.items()
+    ]
 
 
 def check_acoustic_folder(folder: Path) -> list[Check]:
@@ -198,6 +207,30 @@ def codec_results(codec: SemanticCodec, arrays: Arrays) -> Iterator[tuple[str, A
     yield from {"vq2emb": embeddings.mT, "vq2emb_infer_call": embeddings[:1].mT}.items()
     decoded = codec.decode(quantized.embeddings)
     yield from {"decoded": decoded, "reconstruction": decoded}.items()
+
+
+@torch.no_grad()
+def halving_codec_results(codec: HalvingCodec, arrays: Arrays) -> Iterator[tuple[str, Any]]:
+    """Name and value of every array of a codec with 25 codes a second, for each input NAME_x."""
+    for name in [name.removesuffix("_x") for name in arrays if name.endswith("_x")]:
+        x = torch.from_numpy(arrays[f"{name}_x"])
+        quantized = codec.quantize(x)
+        encoded, embeddings = codec.encode(x), codec.embed(quantized.codes)
+        projected = codec.quantizer.quantizers[0].in_project(encoded)
+        rows = F.normalize(codec.quantizer.quantizers[0].codebook.weight, dim=-1)
+        best = (F.normalize(projected, dim=-1) @ rows.T).topk(2).values
+        found = {"codes": quantized.codes, "codes_shape_as_returned": quantized.codes.shape}
+        found |= {"down": codec.down(x.mT), "encoder_out": encoded, "z_e": projected.mT}
+        found |= {"quantized_as_returned": quantized.embeddings, "vq2emb": embeddings.mT}
+        found |= {"cos_margin": best[..., 0] - best[..., 1], "decoded": codec.decode(embeddings)}
+        found |= {"decoder_out": SemanticCodec.decode(codec, embeddings)}
+        even = x[:, : x.shape[1] // 2 * 2]  # the training forward drops the last frame of an odd length
+        if f"{name}_fwd_codes" in arrays:
+            trained = codec.quantize(even)
+            rebuilt = codec.decode(trained.embeddings)
+            found |= {"fwd_codes": trained.codes, "fwd_reconstruction": rebuilt}
+            found |= {"fwd_reconstruction_loss": F.mse_loss(rebuilt, even)}
+        yield from ((f"{name}_{what}", value) for what, value in found.items())
 
 
 def conditioning_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:

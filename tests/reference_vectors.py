@@ -34,6 +34,7 @@ INPUTS = frozenset(
     {"feat", "feat_lens", "emo_feat", "emo_feat_lens", "text_ids", "text_lengths", "codes", "code_lengths"}
 )
 INPUTS_OF_STYLE = frozenset({"style", "lang_ids"})  # more inputs, of a base whose condition is the style
+BESIDE_A_KIND = ("name", "note", "seed", "version", "constructor", "solver", "stop_mel_token")
 CACHED = frozenset({"condition", "emo_vec"})  # results that the training arrays start from
 
 
@@ -83,7 +84,7 @@ def folder_kind(folder: Path) -> str:
     sections = read(folder / "config.yaml", lambda path: yaml.safe_load(path.read_bytes()))
     if not isinstance(sections, dict):
         raise UserError(f"{folder / 'config.yaml'}: holds no sections; give a folder of reference vectors")
-    kinds = [str(name) for name in sections if name not in ("name", "note", "seed")]
+    kinds = [str(name) for name in sections if name not in BESIDE_A_KIND]
     return "gpt" if "gpt" in kinds else ", ".join(kinds)
 
 

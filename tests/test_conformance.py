@@ -87,6 +87,11 @@ def test_the_codec_vectors_are_reproduced(shared, capsys):
     assert "8 arrays compared, 0 of them differ or are unknown" in capsys.readouterr().out
 
 
+def test_the_codec_vectors_of_2_5_are_reproduced(shared, capsys):
+    assert conformance.main([str(shared / "vectors/codec25_a")]) == 0
+    assert "86 arrays compared, 0 of them differ or are unknown" in capsys.readouterr().out
+
+
 def test_a_codec_array_that_differs_or_is_unknown_fails(shared, tmp_path, capsys):
     for name in ("config.yaml", "weights.safetensors"):
         shutil.copy(shared / "vectors/codec_a" / name, tmp_path)

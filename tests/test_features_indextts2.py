@@ -11,11 +11,12 @@ from indextts.data.reading import Clip
 from indextts.errors import UserError
 from indextts.features import indextts2, log_mel
 from indextts.features.backend import CODES_PER_SECOND, LEAD_S, SpeechBackend
+from indextts.features.bases import HalvingCodec
 from indextts.features.indextts2 import IndexTTS2Backend, find_files
 from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import load_model
-from tests.published_files import FEATURE_DIM, NUM_CODES, write_published_files
+from tests.published_files import FEATURE_DIM, NUM_CODES, randomise, write_published_files
 
 ONE_FRAME = 840  # samples at 24 kHz: 560 at 16 kHz, two log-mel frames
 
@@ -149,6 +150,17 @@ def test_the_duration_determines_the_number_of_codes():
         exact = (num_samples / 24_000 - LEAD_S["indextts2"]) * CODES_PER_SECOND
         # within a hundredth of a code, the rounding of the resampler decides
         assert log_mel.num_vectors(at_16_khz) in {int(max(0, exact - 0.01)), int(max(0, exact + 0.01))}
+
+
+def test_the_codec_of_2_5_gives_a_batch_one_code_for_two_features_of_each_clip(backend):
+    codec = randomise(HalvingCodec(backend.codec.config), seed=0).eval()
+    halving = IndexTTS2Backend(backend.encoder, codec, torch.device("cpu"))
+    features = halving.features_of_batch([backend.prepare(speech(count)) for count in (500, 1800, 24_000)])
+    codes = halving.codes_of_batch(features)
+    assert [len(rows) for rows in features] == [0, 3, 49]
+    assert [len(row) for row in codes] == [0, 2, 25]
+    for rows, row in zip(features[1:], codes[1:], strict=True):
+        assert torch.equal(halving.codes(rows), row)
 
 
 def test_a_clip_without_a_code_has_no_features(backend):

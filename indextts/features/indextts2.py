@@ -24,7 +24,8 @@ from torch.nn.utils.rnn import pad_sequence
 from indextts.errors import UserError
 from indextts.features import log_mel, speech_encoder
 from indextts.features.backend import to_device
-from indextts.features.semantic_codec import SemanticCodec, load_codec, load_codec_config
+from indextts.features.bases import load_codec
+from indextts.features.semantic_codec import SemanticCodec, load_codec_config
 from indextts.features.speech_encoder import SpeechEncoder, cached_folder, load_speech_encoder
 
 logger = logging.getLogger(__name__)
@@ -94,7 +95,8 @@ class IndexTTS2Backend:
             return [torch.zeros(0, dtype=torch.long, device=self.device) for _ in features]
         with torch.inference_mode():
             codes = self.codec.quantize(padded, to_device(torch.tensor(lengths), self.device)).codes
-        return [row[:length] for row, length in zip(codes, lengths, strict=True)]
+        num_codes = self.codec.num_codes(torch.tensor(lengths)).tolist()
+        return [row[:number] for row, number in zip(codes, num_codes, strict=True)]
 
 
 def load(
@@ -169,10 +171,10 @@ def find_files(folder: Path, codec: Path, stats: Path, *, look_in_cache: bool) -
 
 
 def _identity(encoder: SpeechEncoder, codec: SemanticCodec) -> str:
-    """Return the hex sha256 of everything that features and codes depend on, which excludes the decoder."""
+    """Return the hex sha256 of everything that features and codes depend on, which excludes decoding."""
     digest = hashlib.sha256(f"indextts2 {FORMAT_VERSION} {codec.config} {encoder.identity()}".encode())
     for name, tensor in sorted(codec.state_dict().items()):
-        if not name.startswith("decoder."):
+        if not name.startswith(("decoder.", "up.")):
             digest.update(f"{name} {tuple(tensor.shape)}".encode())
             digest.update(tensor.cpu().contiguous().numpy())
     return digest.hexdigest()

@@ -1,13 +1,14 @@
 """Semantic codec of the published weights (MaskGCT's RepCodec): speech features to codes and back.
 
-Axes: B clips, T feature vectors, H their width, W width inside, Z width of a codebook row, K codes.
+Axes: B clips, T feature vectors, M codes, H width of a feature, W width inside, Z width of a codebook row,
+K rows of the codebook.
 
-    features (B, T, H) -> encoder (B, T, H) -> in_project (B, T, Z) -> nearest codebook row: codes (B, T)
-    codes (B, T) -> codebook rows (B, T, Z) -> out_project: embeddings (B, T, H) -> decoder (B, T, H)
+    features (B, T, H) -> encoder (B, M, H) -> in_project (B, M, Z) -> nearest codebook row: codes (B, M)
+    codes (B, M) -> codebook rows (B, M, Z) -> out_project: embeddings (B, M, H) -> decoder (B, T, H)
 
-The section `semantic_codec` of the published config.yaml has the sizes; parameter names and shapes are those
-of the published semantic_codec/model.safetensors. Encoder and quantizer compute the codes, the acoustic model
-takes the embeddings, and the decoder turns embeddings back into features.
+M = T here; `bases.py` has the codec that halves the rate, and chooses between both. The section
+`semantic_codec` of the published config.yaml has the sizes; parameter names and shapes are those of the
+published files. Encoder and quantizer compute the codes; the decoder turns embeddings back into features.
 """
 
 from dataclasses import dataclass, fields
@@ -18,13 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from indextts.errors import UserError
-from indextts.features.weights import load_safetensors
 from indextts.system.yaml_files import parse_yaml
 
 KERNEL_SIZE = 7
 NORM_EPS = 1e-6
 CONFIG_ADVICE = "use the config.yaml that was published with IndexTTS-2"
-FILE_ADVICE = "use semantic_codec/model.safetensors of amphion/MaskGCT and the published config.yaml"
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class Quantized:
     """Codes of features and their embeddings.
 
     Attributes:
-        codes: (B, T), int64.
-        embeddings: (B, T, H).
+        codes: (B, M), int64.
+        embeddings: (B, M, H).
     """
 
     codes: Tensor
@@ -63,6 +62,10 @@ class SemanticCodec(nn.Module):
         self.decoder = nn.Sequential(Backbone(config), nn.Linear(config.vocos_dim, config.hidden_size))
         self.quantizer = ResidualQuantizer(config)
 
+    def num_codes(self, num_features: Tensor) -> Tensor:
+        """Return the number of codes of clips with `num_features` (B,) feature vectors: (B,)."""
+        return num_features
+
     def quantize(self, features: Tensor, lengths: Tensor | None = None) -> Quantized:
         """Return codes and embeddings of features; padding does not change the real positions.
 
@@ -74,15 +77,15 @@ class SemanticCodec(nn.Module):
         return Quantized(codes, self.embed(codes))
 
     def encode(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return the quantizer's input: (B, T, H); arguments as for `quantize`."""
+        """Return the quantizer's input: (B, M, H); arguments as for `quantize`."""
         return _apply_half(self.encoder, features, lengths)
 
     def embed(self, codes: Tensor) -> Tensor:
-        """Return the embeddings of codes (..., T): (..., T, H)."""
+        """Return the embeddings of codes (..., M): (..., M, H)."""
         return self.quantizer.embed(codes)
 
     def decode(self, embeddings: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return the features of embeddings (B, T, H): (B, T, H); `lengths` as for `quantize`."""
+        """Return the features of embeddings (B, M, H): (B, T, H); `lengths` (B,) counts codes."""
         return _apply_half(self.decoder, embeddings, lengths)
 
 
@@ -210,34 +213,23 @@ def load_codec_config(path: Path) -> SemanticCodecConfig:
         for name in names
         if not isinstance(section.get(name), int) or section[name] is True or section[name] < 1
     ]
-    if section.get("downsample_scale", 1) != 1:
-        scale = section["downsample_scale"]
-        wrong.append(f"semantic_codec.downsample_scale is {scale!r}, only 1 (IndexTTS-2) is supported")
     if wrong:
         raise UserError(f"{path}: {'; '.join(wrong)}; {CONFIG_ADVICE}")
     return SemanticCodecConfig(**{name: section[name] for name in names})
 
 
-def load_codec(config: SemanticCodecConfig, path: Path) -> SemanticCodec:
-    """Return the codec with the weights of a .safetensors file, float32, on the CPU.
-
-    Raises:
-        UserError: the file cannot be read, or a tensor is missing, unexpected or has the wrong shape.
-    """
-    with torch.device("meta"):
-        codec = SemanticCodec(config)
-    load_safetensors(codec, path, FILE_ADVICE)
-    return codec
-
-
 def _apply_half(half: nn.Sequential, x: Tensor, lengths: Tensor | None) -> Tensor:
     """Apply the encoder or the decoder to `x` (B, T, H): (B, T, H)."""
-    B, T, _ = x.shape  # noqa: N806 - axes
-    positions = torch.arange(T, device=x.device)
-    keep = positions < (positions.new_full((B, 1), T) if lengths is None else lengths[:, None])  # (B, T)
     backbone, linear = half
-    out: Tensor = linear(backbone(x, keep))
+    out: Tensor = linear(backbone(x, real_positions(x, lengths)))
     return out
+
+
+def real_positions(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return where the rows of `x` (B, T, ...) are real, (B, T); everywhere without `lengths` (B,)."""
+    B, T = x.shape[:2]  # noqa: N806 - axes
+    positions = torch.arange(T, device=x.device)
+    return positions < (positions.new_full((B, 1), T) if lengths is None else lengths[:, None])
 
 
 def _convolve(convolution: nn.Module, x: Tensor, keep: Tensor) -> Tensor:
