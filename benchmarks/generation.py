@@ -77,13 +77,14 @@ def rows(
     for length in sorted(lengths):
         while len(codes) < length:
             codes.append(best_code(model, logits))
-            logits = decoder.step(torch.tensor([codes[-1]], device=device))
+            logits = decoder.step(torch.tensor([[codes[-1]]], device=device))[:, 0]
         cached: list[Took] = []
         uncached: list[Took] = []
         for _ in range(num_steps):
             codes.append(best_code(model, logits))
-            newest = torch.tensor([codes[-1]], device=device)
-            logits, took = timed(partial(decoder.step, newest), str(device))
+            newest = torch.tensor([[codes[-1]]], device=device)
+            stepped, took = timed(partial(decoder.step, newest), str(device))
+            logits = stepped[:, 0]
             cached.append(took)
             expected, took = timed(partial(without_cache, model, prefix, codes), str(device))
             uncached.append(took)

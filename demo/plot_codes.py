@@ -28,7 +28,8 @@ from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import Pair, read_pairs
 from indextts.data.networks import NUM_SPECIAL_CODES
 from indextts.errors import UserError
-from indextts.models.gpt.generate import Generated, Prompt, generate
+from indextts.models.gpt.generate import Prompt, generate
+from indextts.models.gpt.search import Generated
 from indextts.runs.directory import checkpoints, read_metrics
 from indextts.speech.evaluation.judge import has_loop, histogram, histogram_distance
 from indextts.speech.synthesis.trained_model import TrainedModel, load_trained
@@ -94,14 +95,15 @@ def measure(
             torch.from_numpy(store.condition(pair.prompt_key)),
             torch.from_numpy(store.emo_vec(pair.prompt_key)),
             torch.tensor(trained.tokenizer.encode(pair.target_text)),
+            seed * len(pairs) + number,
         )
-        for pair in pairs
+        for seed in SEEDS
+        for number, pair in enumerate(pairs)
     ]
+    sampling = Sampling.of_backend(store.info.backend, {})
     said: list[Generated] = []
-    for seed in SEEDS:
-        sampling = Sampling.of_backend(store.info.backend, {"seed": seed})
-        for start in range(0, len(prompts), BATCH):
-            said += generate(trained.gpt, prompts[start : start + BATCH], sampling)
+    for start in range(0, len(prompts), BATCH):
+        said += generate(trained.gpt, prompts[start : start + BATCH], sampling)
     codes = [one.codes[one.codes < len(recorded)].numpy() for one in said]
     targets = [store.num_codes(pair.target_key) for pair in pairs] * len(SEEDS)
     lengths = [len(one) / target for one, target in zip(codes, targets, strict=True)]

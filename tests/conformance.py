@@ -286,7 +286,7 @@ def latent_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str,
     yield "latent_batch", latents(model, vectors.batch())
     row = single_row(vectors.batch(), 0)
     prompt = Prompt(row.condition[0], row.emo_vec[0], row.text_ids[0])
-    yield "latent0", code_states(model, prompt, row.codes[0])[None]
+    yield "latent0", code_states(model, [prompt], [row.codes[0]])[0][None]
 
 
 def latents(model: UnifiedVoice, batch: GPTBatch) -> Tensor:

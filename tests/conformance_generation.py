@@ -14,9 +14,10 @@ from torch import Tensor
 
 from indextts.commands.sampling_options import Sampling
 from indextts.models.gpt.decoder import Decoder, Prefix, make_prefix
-from indextts.models.gpt.generate import DUMMY_CODE, Prompt, generate, initially_used
+from indextts.models.gpt.generate import Prompt, generate
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.sampling import apply_repetition_penalty
+from indextts.models.gpt.search import DUMMY_CODE, initially_used
 from tests.reference_vectors import Vectors
 
 GREEDY = Sampling(do_sample=False, num_beams=1, repetition_penalty=1)
@@ -90,7 +91,7 @@ def greedy_steps(model: UnifiedVoice, prefix: Prefix, num_steps: int, penalty: f
     decoder = Decoder(model, "published")
     seen: list[tuple[Tensor, Tensor, Tensor]] = []
     logits = decoder.start(prefix)
-    is_used = initially_used(model, len(logits), logits.device)
+    is_used = initially_used(model.config, len(logits), logits.device)
     while True:
         scores = apply_repetition_penalty(logits, is_used, penalty)
         codes = scores.argmax(-1)
@@ -98,7 +99,7 @@ def greedy_steps(model: UnifiedVoice, prefix: Prefix, num_steps: int, penalty: f
         if len(seen) == num_steps:
             return Steps(*(torch.stack(column, dim=1) for column in zip(*seen, strict=True)))
         is_used = is_used.scatter(1, codes[:, None], True)
-        logits = decoder.step(codes)
+        logits = decoder.step(codes[:, None])[:, 0]
 
 
 def with_stop(

@@ -37,7 +37,7 @@ def without_cache(model, conditions, text, codes, positions):
 def test_cache_and_padding_do_not_change_the_scores(model, conditions, positions, places):
     decoder = Decoder(model, positions)
     scores = [decoder.start(make_prefix(model, conditions, TEXTS))]
-    scores += [decoder.step(codes) for codes in CODES]
+    scores += [decoder.step(codes[:, None])[:, 0] for codes in CODES]
     with torch.no_grad():
         for step, found in enumerate(scores):
             for row, text in enumerate(TEXTS):
@@ -58,19 +58,41 @@ def test_training_positions_give_the_scores_of_the_training_forward_pass(model):
         wanted = model.mel_head(states)[0]  # (M + 2, C)
     decoder = Decoder(model, "training")
     found = [decoder.start(make_prefix(model, conditions, [text]))]
-    found += [decoder.step(code[None]) for code in codes]
+    found += [decoder.step(code[None, None])[:, 0] for code in codes]
     torch.testing.assert_close(torch.cat(found), wanted[:-1], rtol=1e-5, atol=1e-5)
 
 
-def test_selected_rows_continue_with_the_same_scores(model, conditions):
+def test_selected_prompts_continue_with_the_same_scores(model, conditions):
     plain, reordered = Decoder(model, "published"), Decoder(model, "published")
     for decoder in (plain, reordered):
         decoder.start(make_prefix(model, conditions, TEXTS))
-        decoder.step(CODES[0])
-    wanted = plain.step(CODES[1])
+        decoder.step(CODES[0][:, None])
+    wanted = plain.step(CODES[1][:, None])
     rows = torch.tensor([1, 0, 1])
-    reordered.select_rows(rows)
-    torch.testing.assert_close(reordered.step(CODES[1][rows]), wanted[rows], rtol=1e-5, atol=1e-5)
+    reordered.select_prompts(rows)
+    torch.testing.assert_close(reordered.step(CODES[1][rows][:, None]), wanted[rows], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("block", [1, 8])
+def test_beams_that_cross_have_the_scores_of_their_own_history(model, conditions, block):
+    """Three beams of two padded prompts, each compared with its codes alone, without a cache."""
+    generator = torch.Generator().manual_seed(0)
+    decoder = Decoder(model, "published", num_beams=3, block=block)
+    decoder.start(make_prefix(model, conditions, TEXTS))
+    histories = [[[] for _ in range(3)] for _ in TEXTS]
+    for _ in range(10):
+        codes = torch.randint(8, (2, 3), generator=generator)
+        found = decoder.step(codes)
+        for row, text in enumerate(TEXTS):
+            for beam, history in enumerate(histories[row]):
+                history.append(int(codes[row, beam]))
+                places = [0, *range(2, len(history) + 2)]
+                with torch.no_grad():
+                    wanted = without_cache(model, conditions[[row]], text, history, places)
+                torch.testing.assert_close(found[row, [beam]], wanted, rtol=1e-4, atol=1e-5)
+        beams = torch.randint(3, (2, 3), generator=generator)
+        decoder.cross(beams)
+        histories = [[list(own[beam]) for beam in row] for own, row in zip(histories, beams, strict=True)]
 
 
 def test_the_cache_grows_when_it_is_full(conditions):
@@ -81,7 +103,7 @@ def test_the_cache_grows_when_it_is_full(conditions):
     codes = torch.arange(INITIAL_CAPACITY + 50) % 8
     decoder.start(make_prefix(model, conditions[:1], [text]))
     for code in codes:
-        found = decoder.step(code[None])
+        found = decoder.step(code[None, None])[:, 0]
     with torch.no_grad():
         wanted = without_cache(model, conditions[:1], text, codes.tolist(), list(range(len(codes) + 1)))
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
@@ -100,7 +122,7 @@ def test_texts_and_codes_beyond_the_positions_are_refused(model, conditions):
     decoder = Decoder(model, "published")
     decoder.start(make_prefix(model, conditions[:1], TEXTS[:1]))
     for _ in range(TINY.num_mel_positions - 2):
-        decoder.step(torch.tensor([1]))
+        decoder.step(torch.tensor([[1]]))
     assert code_position(TINY.num_mel_positions - 1, "published") == TINY.num_mel_positions
     with pytest.raises(ValueError, match=r"\b33\b"):
-        decoder.step(torch.tensor([1]))
+        decoder.step(torch.tensor([[1]]))

@@ -13,7 +13,7 @@ from transformers import (
 
 from indextts.commands.sampling_options import Sampling
 from indextts.errors import UserError
-from indextts.models.gpt.sampling import apply_repetition_penalty, draw, filter_scores, prompt_generator
+from indextts.models.gpt.sampling import apply_repetition_penalty, best_codes, draw, gumbel_noise
 
 
 @pytest.fixture
@@ -38,13 +38,23 @@ def test_the_sampling_filters_match_transformers(scores, top_k, top_p, min_kept)
     if top_p < 1:
         wanted = TopPLogitsWarper(top_p, min_tokens_to_keep=min_kept)(None, wanted)
     sampling = Sampling(temperature=0.7, top_k=top_k, top_p=top_p)
-    torch.testing.assert_close(filter_scores(scores, sampling, min_kept), wanted)
+    values, codes = best_codes(scores, sampling, min_kept)
+    assert (values.diff(dim=1) <= 0)[values[:, 1:].isfinite()].all()  # best first
+    found = torch.full_like(scores, -torch.inf).scatter(1, codes, values)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_without_sampling_the_best_codes_are_kept(scores):
+    values, codes = best_codes(scores, Sampling(do_sample=False, top_k=1, top_p=0.1), min_kept=6)
+    torch.testing.assert_close(values, scores.sort(descending=True).values[:, :6], rtol=0, atol=0)
+    torch.testing.assert_close(scores.gather(1, codes), values, rtol=0, atol=0)
 
 
 def test_draws_follow_the_probabilities_without_repetition():
     probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05, 0.0])
-    generator = torch.Generator().manual_seed(0)
-    drawn = torch.stack([draw(probabilities.log(), 2, generator) for _ in range(4000)])
+    seeds = torch.arange(4000)
+    scores, keys = probabilities.log().expand(len(seeds), -1), torch.arange(5).expand(len(seeds), -1)
+    drawn = draw(scores, keys, seeds, torch.tensor(7), 2)
     assert (drawn[:, 0] != drawn[:, 1]).all()
     shares = torch.bincount(drawn[:, 0], minlength=5) / len(drawn)
     spread = (probabilities * (1 - probabilities) / len(drawn)).sqrt()
@@ -56,12 +66,32 @@ def test_draws_follow_the_probabilities_without_repetition():
     assert abs(share - wanted) < 4 * math.sqrt(wanted * (1 - wanted) / len(drawn))
 
 
-def test_a_seed_gives_every_prompt_its_own_random_numbers():
-    first, again, other = (prompt_generator(Sampling(seed=5), row) for row in (0, 0, 1))
-    values = [torch.rand(8, generator=generator) for generator in (first, again, other)]
-    assert torch.equal(values[0], values[1])
-    assert not torch.equal(values[0], values[2])
-    assert prompt_generator(Sampling(seed=2**63 - 1), 3)  # no overflow
+@pytest.mark.parametrize("varied", ["seed", "step", "key"])
+def test_the_noise_is_independent_along_seeds_steps_and_codes(varied):
+    numbers = torch.arange(20_000)
+    seeds, keys, step = torch.tensor([3]), numbers[:1, None], torch.tensor(5)
+    if varied == "seed":
+        noise = gumbel_noise(keys.expand(20_000, 1), numbers, step)
+    elif varied == "step":
+        noise = torch.cat([gumbel_noise(keys, seeds, number) for number in numbers[:2000]])
+    else:
+        noise = gumbel_noise(numbers[None], seeds, step)
+    uniform = (-(-noise.flatten().double()).exp()).exp()
+    assert 0 < uniform.min() < uniform.max() < 1
+    limit = 4 / math.sqrt(len(uniform))
+    assert abs(float(uniform.mean()) - 0.5) < limit * math.sqrt(1 / 12)
+    assert abs(float(torch.corrcoef(torch.stack([uniform[1:], uniform[:-1]]))[0, 1])) < limit
+    shares = torch.bincount((uniform * 10).long(), minlength=10) / len(uniform)
+    assert ((shares - 0.1).abs() < limit * 0.3).all()
+
+
+def test_the_noise_does_not_depend_on_the_batch_or_the_order_of_candidates():
+    seeds, keys = torch.tensor([3, 4, 2**63 - 1]), torch.tensor([[1, 5, 9]] * 3)
+    together = gumbel_noise(keys, seeds, torch.tensor(2))
+    assert together.isfinite().all()
+    for row in range(3):
+        alone = gumbel_noise(keys[[row]].flip(1), seeds[[row]], torch.tensor(2))
+        assert torch.equal(alone.flip(1), together[[row]])
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": 0}, {"top_p": 0}, {"num_beams": 0}, {"seed": -1}])

@@ -99,10 +99,10 @@ def test_each_text_becomes_a_file_with_its_normalised_text(
 
 
 def test_the_sound_depends_on_seed_and_voice(run: Project, tmp_path: Path):
-    first = spoken(run, tmp_path / "a.wav", seed=1)
-    np.testing.assert_array_equal(spoken(run, tmp_path / "b.wav", seed=1), first)
+    first = spoken(run, tmp_path / "a.wav", seed=3)
+    np.testing.assert_array_equal(spoken(run, tmp_path / "b.wav", seed=3), first)
     other_speaker = next(clip for clip in clips_of(run) if clip.speaker != clips_of(run)[0].speaker)
-    for changes in ({"seed": 2}, {"seed": 1, "voice": str(other_speaker.audio)}):
+    for changes in ({"seed": 4}, {"seed": 3, "voice": str(other_speaker.audio)}):
         assert not np.array_equal(spoken(run, tmp_path / "c.wav", **changes), first)
 
 

@@ -1,9 +1,12 @@
-"""Generation of semantic codes for a text and a voice, and the states that the acoustic model reads.
+"""Generation of semantic codes for texts and voices, and the states that the acoustic model reads.
 
 Axes: B prompts, N text tokens, K latents, D model width, M codes, C semantic codes.
 
-    codes = generate(model, prompts, Sampling(seed=1))     several prompts at once
-    states = code_states(model, prompt, codes[0].codes)    the second pass, at training's positions
+    codes = generate(model, prompts, Sampling())                     many prompts at once, with beams
+    states = code_states(model, prompts, [c.codes for c in codes])   the second pass, at training's positions
+
+A prompt gets the codes that it would get alone: its random numbers depend on its own seed only. Finished
+prompts leave the batch. On a GPU, a step of all prompts and beams is one CUDA graph.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,19 +16,14 @@ import torch
 from torch import Tensor
 
 from indextts.commands.sampling_options import Sampling
+from indextts.models.gpt.attention import choose_backend
 from indextts.models.gpt.decoder import Decoder, make_prefix
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.models.gpt.sampling import (
-    apply_repetition_penalty,
-    draw,
-    filter_scores,
-    prompt_generator,
-    search_beams,
-)
+from indextts.models.gpt.packed import pack, packed_states
+from indextts.models.gpt.search import Generated, Search
 
-DUMMY_CODE = (
-    1  # the published code fills the prefix with ones, so the repetition penalty counts code 1 as used
-)
+CHECK_INTERVAL = 8  # steps on a GPU between two looks at what is done: each waits for the device
+MIN_LEAVING_SHARE = 1 / 8  # of the batch: leaving copies the cache of the others
 
 OnStep = Callable[[int], None]
 
@@ -38,28 +36,16 @@ class Prompt:
         condition: (K, D), from `UnifiedVoice.conditioning`.
         emo_vec: (D,), from `UnifiedVoice.emotion`.
         text_ids: (N,), without start and stop.
+        seed: of the sampling, 0 to 2**63 - 1.
     """
 
     condition: Tensor
     emo_vec: Tensor
     text_ids: Tensor
+    seed: int = 0
 
 
-@dataclass(frozen=True)
-class Generated:
-    """The codes of one prompt.
-
-    Args:
-        codes: (M,), without start and stop.
-        has_stopped: whether the model generated a stop token before the limit.
-        score: of the best beam, see `Hypothesis`; None without beam search.
-    """
-
-    codes: Tensor
-    has_stopped: bool
-    score: float | None = None
-
-
+@torch.inference_mode()
 def generate(
     model: UnifiedVoice, prompts: Sequence[Prompt], sampling: Sampling, on_step: OnStep = lambda _: None
 ) -> list[Generated]:
@@ -67,94 +53,117 @@ def generate(
 
     Args:
         model: in eval mode.
-        prompts: with tensors on the model's device.
-        sampling: settings; the model's positions also limit the number of codes.
+        prompts: at least one, with tensors on the model's device.
+        sampling: settings; the seeds are those of the prompts, and the model's positions also limit the
+            number of codes.
         on_step: called with the number of codes so far.
 
     Raises:
         ValueError: a text is too long for the model's positions.
     """
-    if sampling.num_beams > 1:
-        return [_search_beams(model, p, row, sampling, on_step) for row, p in enumerate(prompts)]
-    return _generate_batch(model, prompts, sampling, on_step)
+    decoder = Decoder(model, sampling.positions, sampling.num_beams)
+    logits = decoder.start(make_prefix(model, _conditions(model, prompts), [p.text_ids for p in prompts]))
+    seeds = torch.tensor([prompt.seed for prompt in prompts], device=logits.device)
+    limit = max_num_codes(model, sampling)
+    search = Search(model.config, sampling, seeds, limit)
+    search.update(logits[:, None].expand(-1, sampling.num_beams, -1), width=1)
+    graph = _StepGraph(logits.device)
+    found: dict[int, Generated] = {}
+    active = list(range(len(prompts)))
+    for num_codes in range(1, limit + 1):
+        if num_codes > 1:
+            decoder.reserve()
+            graph.run(decoder.shape, lambda: _advance(decoder, search, limit))
+        on_step(num_codes)
+        if num_codes == limit:
+            search.finish()
+        elif graph.is_used and num_codes % CHECK_INTERVAL:
+            continue
+        active = _collect(decoder, search, active, found)
+        if not active:
+            break
+    return [found[row] for row in range(len(prompts))]
+
+
+def _advance(decoder: Decoder, search: Search, limit: int) -> None:
+    """Compute one step of all beams, without a look at a value by the host."""
+    logits = decoder.advance(search.chosen)
+    decoder.cross(search.update(logits, width=min(decoder.num_visible + 1, limit)))
+
+
+def _collect(decoder: Decoder, search: Search, active: list[int], found: dict[int, Generated]) -> list[int]:
+    """Store the results of prompts that are done; return the prompts that are still in the batch."""
+    is_done = search.is_done.tolist()
+    num_done = sum(is_done)
+    if num_done == 0 or num_done < min(len(active), MIN_LEAVING_SHARE * len(active)):
+        return active
+    device = search.is_done.device
+    done, rest = (
+        torch.tensor([place for place, is_over in enumerate(is_done) if is_over is wanted], device=device)
+        for wanted in (True, False)
+    )
+    for place, generated in zip(done.tolist(), search.results(done), strict=True):
+        found[active[place]] = generated
+    if num_done < len(active):
+        decoder.select_prompts(rest)
+        search.select_prompts(rest)
+    return [active[place] for place in rest.tolist()]
+
+
+class _StepGraph:
+    """Runs a step; on a GPU as a CUDA graph, captured at the second step of a shape.
+
+    The first step of a shape runs as usual, which loads kernels and workspaces.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.is_used = device.type == "cuda"
+        self._shape: tuple[int, ...] = ()
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def run(self, shape: tuple[int, ...], step: Callable[[], None]) -> None:
+        if not self.is_used or shape != self._shape:
+            self._shape, self._graph = shape, None
+            step()
+            return
+        if self._graph is None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):  # records the step and does not execute it
+                step()
+            self._graph = graph
+        self._graph.replay()
 
 
 @torch.inference_mode()
-def code_states(model: UnifiedVoice, prompt: Prompt, codes: Tensor) -> Tensor:
-    """Return the states that predict each of `codes` (M,), the input of the acoustic model: (M, D)."""
-    config = model.config
+def code_states(model: UnifiedVoice, prompts: Sequence[Prompt], codes: Sequence[Tensor]) -> list[Tensor]:
+    """Return the states that predict the codes of each prompt, the input of the acoustic model.
+
+    Args:
+        model: in eval mode.
+        prompts: at least one.
+        codes: (M,) of each prompt, in its order.
+
+    Returns:
+        (M, D) of each prompt, independent of the other prompts.
+    """
+    config, weight = model.config, model.mel_head.weight
     edges = (config.start_text_token, config.stop_text_token)
-    ids = torch.tensor([id for id in prompt.text_ids.tolist() if id not in edges], device=codes.device)
-    text = model.frame_text(ids[None], torch.tensor([len(ids)], device=codes.device))
-    framed = model.frame_codes(codes[None], torch.tensor([len(codes)], device=codes.device))
-    prefix = model.prefix(prompt.condition[None], prompt.emo_vec[None])
-    return model.states(prefix, text.inputs, framed.inputs)[1][0, :-2]
+    texts = [prompt.text_ids.cpu().numpy() for prompt in prompts]
+    batch = pack(
+        [ids[(ids != edges[0]) & (ids != edges[1])] for ids in texts],
+        [row.cpu().numpy() for row in codes],
+        torch.stack([prompt.condition for prompt in prompts]),
+        torch.stack([prompt.emo_vec for prompt in prompts]),
+        config,
+    ).to(weight.device)
+    states = packed_states(model, batch, choose_backend(weight.device, weight.dtype))[1]
+    # the last state of each prompt predicts the stop
+    return [rows[:-1] for rows in torch.split(states, [len(row) + 1 for row in codes])]
 
 
 def max_num_codes(model: UnifiedVoice, sampling: Sampling) -> int:
     """Return the limit of generated codes."""
     return min(sampling.max_codes, model.config.max_mel_tokens)
-
-
-def initially_used(model: UnifiedVoice, num_rows: int, device: torch.device) -> Tensor:
-    """Return the codes that the repetition penalty counts as used before the first step: (num_rows, C)."""
-    is_used = torch.zeros(num_rows, model.config.number_mel_codes, dtype=torch.bool, device=device)
-    is_used[:, [DUMMY_CODE, model.config.start_mel_token]] = True
-    return is_used
-
-
-@torch.inference_mode()
-def _generate_batch(
-    model: UnifiedVoice, prompts: Sequence[Prompt], sampling: Sampling, on_step: OnStep
-) -> list[Generated]:
-    """Generate by sampling or greedily; finished rows leave the batch."""
-    decoder = Decoder(model, sampling.positions)
-    scores = decoder.start(make_prefix(model, _conditions(model, prompts), [p.text_ids for p in prompts]))
-    is_used = initially_used(model, len(prompts), scores.device)
-    generators = [prompt_generator(sampling, row) for row in range(len(prompts))]
-    chosen: list[list[int]] = [[] for _ in prompts]
-    has_stopped = [False] * len(prompts)
-    active = list(range(len(prompts)))
-    limit = max_num_codes(model, sampling)
-    while active:
-        scores = apply_repetition_penalty(scores, is_used, sampling.repetition_penalty)
-        if sampling.do_sample:
-            scores = filter_scores(scores, sampling, min_kept=1)
-            codes = torch.cat([draw(row, 1, generators[n]) for row, n in zip(scores, active, strict=True)])
-        else:
-            codes = scores.argmax(-1)
-        is_used[torch.arange(len(active), device=codes.device), codes] = True
-        unfinished = []
-        for place, code in enumerate(codes.tolist()):
-            row = active[place]
-            has_stopped[row] = code == model.config.stop_mel_token
-            if not has_stopped[row]:
-                chosen[row].append(code)
-                if len(chosen[row]) < limit:
-                    unfinished.append(place)
-        on_step(max(map(len, chosen)))
-        if len(unfinished) < len(active):
-            rows = torch.tensor(unfinished, dtype=torch.long, device=codes.device)
-            decoder.select_rows(rows)
-            codes, is_used = codes[rows], is_used[rows]
-            active = [active[place] for place in unfinished]
-        if active:
-            scores = decoder.step(codes)
-    return [
-        Generated(torch.tensor(codes, dtype=torch.long, device=scores.device), stopped)
-        for codes, stopped in zip(chosen, has_stopped, strict=True)
-    ]
-
-
-def _search_beams(
-    model: UnifiedVoice, prompt: Prompt, row: int, sampling: Sampling, on_step: OnStep
-) -> Generated:
-    decoder = Decoder(model, sampling.positions)
-    prefix = make_prefix(model, _conditions(model, [prompt]), [prompt.text_ids])
-    is_used = initially_used(model, sampling.num_beams, prefix.embedded.device)
-    limit = max_num_codes(model, sampling)
-    best = search_beams(decoder, prefix, is_used, limit, sampling, prompt_generator(sampling, row), on_step)
-    return Generated(best.codes, best.has_stopped, best.score)
 
 
 def _conditions(model: UnifiedVoice, prompts: Sequence[Prompt]) -> Tensor:

@@ -2,7 +2,7 @@
 
 Axes: S samples, M codes, D width of the GPT.
 
-    text --normalise--> segments of at most 120 tokens --GPT--> codes, segment by segment --renderer--> audio
+    text --normalise--> segments of at most 120 tokens --GPT, all at once--> codes --renderer--> audio
       -> joined with 200 ms of silence
 
 Normalisation is that of the training run; it maps an Ethiopic full stop to the `.` of the published model. A
@@ -26,7 +26,10 @@ from torch import Tensor
 
 from indextts.commands.sampling_options import Sampling
 from indextts.errors import UserError
-from indextts.models.gpt.generate import OnStep, Prompt, code_states, generate, max_num_codes
+from indextts.models.gpt.generate import OnStep, Prompt, code_states, generate
+from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.search import Generated
+from indextts.speech.synthesis.batch_sizing import choose_num_segments
 from indextts.speech.synthesis.emotion import EMOTIONS, load_emotions, mix_emotion
 from indextts.speech.synthesis.renderer import Reference, Renderer
 from indextts.speech.synthesis.trained_model import TrainedModel
@@ -190,17 +193,23 @@ def generate_segments(
     on_step: OnStep = lambda _: None,
 ) -> tuple[Segment, ...]:
     """Generate the codes of each part; codes that are not below `num_codes` are removed."""
-    return tuple(
-        _generate_segment(
-            trained,
-            part,
-            voice,
-            sampling.model_copy(update={"seed": (sampling.seed + number) % 2**63}),
-            num_codes,
-            on_step,
+    device = voice.emo_vec.device
+    prompts = [
+        Prompt(
+            voice.condition,
+            voice.emo_vec,
+            torch.tensor(_token_ids(trained.tokenizer, part), device=device),
+            (sampling.seed + number) % 2**63,
         )
         for number, part in enumerate(parts)
-    )
+    ]
+    size = choose_num_segments(trained.gpt, sampling) if len(parts) > 1 else 1
+    segments: list[Segment] = []
+    for start in range(0, len(parts), size):
+        chosen = slice(start, start + size)
+        generated = generate(trained.gpt, prompts[chosen], sampling, on_step)
+        segments += _segments_of(trained.gpt, parts[chosen], prompts[chosen], generated, num_codes)
+    return tuple(segments)
 
 
 def render_segments(segments: Sequence[Segment], renderer: Renderer, reference: Reference) -> Speech:
@@ -213,31 +222,32 @@ def render_segments(segments: Sequence[Segment], renderer: Renderer, reference: 
     return Speech(join_segments(rendered, renderer.sample_rate_hz), renderer.sample_rate_hz, tuple(segments))
 
 
-def _generate_segment(
-    trained: TrainedModel,
-    text: str,
-    voice: VoicePrompt,
-    sampling: Sampling,
-    num_codes: int,
-    on_step: OnStep,
-) -> Segment:
-    gpt, tokenizer = trained.gpt, trained.tokenizer
+def _token_ids(tokenizer: Tokenizer, text: str) -> list[int]:
     ids = tokenizer.encode_normalized(text)
     num_unknown = ids.count(tokenizer.unknown_id)
     if num_unknown:
         logger.warning("%d of %d pieces of %r are unknown and not spoken", num_unknown, len(ids), text)
-    device = voice.emo_vec.device
-    prompt = Prompt(voice.condition, voice.emo_vec, torch.tensor(ids, device=device))
-    generated = generate(gpt, [prompt], sampling, on_step)[0]
-    codes = drop_invalid_codes(generated.codes, num_codes)
-    if not generated.has_stopped:
-        logger.warning("%r was cut off at the limit of %d codes", text, max_num_codes(gpt, sampling))
-    if len(codes):
-        latents = code_states(gpt, prompt, codes)
-    else:
-        logger.warning("%r: the model stopped before the first code", text)
-        latents = torch.zeros(0, gpt.config.model_dim, device=device)
-    return Segment(text, codes, latents, generated.has_stopped, sampling.seed)
+    return ids
+
+
+def _segments_of(
+    gpt: UnifiedVoice,
+    texts: Sequence[str],
+    prompts: Sequence[Prompt],
+    generated: Sequence[Generated],
+    num_codes: int,
+) -> list[Segment]:
+    codes = [drop_invalid_codes(each.codes, num_codes) for each in generated]
+    latents = code_states(gpt, prompts, codes)
+    for text, each, row in zip(texts, generated, codes, strict=True):
+        if not each.has_stopped:
+            logger.warning("%r was cut off at the limit of %s", text, counted(len(each.codes), "code"))
+        if not len(row):
+            logger.warning("%r: the model stopped before the first code", text)
+    return [
+        Segment(text, row, states, each.has_stopped, prompt.seed)
+        for text, row, states, each, prompt in zip(texts, codes, latents, generated, prompts, strict=True)
+    ]
 
 
 def drop_invalid_codes(codes: Tensor, num_codes: int) -> Tensor:
