@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerOptions
+from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerOptions, Reading
 from indextts.text.ethiopic import amharic_letters, is_ethiopic, is_ethiopic_letter
 from indextts.text.normalize import RULES, explain, normalize
 
@@ -434,7 +434,8 @@ def test_the_fingerprint_names_the_version_and_every_option():
     default = NormalizerOptions()
     assert default.fingerprint == NormalizerOptions().fingerprint
     assert default.fingerprint.startswith(f"v{NORMALIZER_VERSION}-")
-    others = OTHER_OPTIONS.model_copy(update={"language": "ko"})
+    newer = {"language": "ko", "rules_off": ("dates",), "readings": (Reading("BBC", "ቢቢሲ", "word"),)}
+    others = OTHER_OPTIONS.model_copy(update=newer)
     changed = [default.model_copy(update={n: getattr(others, n)}) for n in NormalizerOptions.model_fields]
     assert len({options.fingerprint for options in [default, *changed]}) == 1 + len(changed)
     assert NormalizerOptions.model_validate_json(OTHER_OPTIONS.model_dump_json()) == OTHER_OPTIONS

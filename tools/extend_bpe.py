@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from indextts.commands.data import ExtendTokenizer
-from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.commands.terminal import parse, run
 from indextts.data.manifest import read_hours
 from indextts.data.review import read_reviewed_texts
 from indextts.errors import UserError
-from indextts.text.extend import describe, extend_file
+from indextts.text.extend import describe, describe_options, extend_file, store_options
+from indextts.text.readings import typed_options
 from indextts.text.size_summary import summarize, write_summary
 from indextts.text.vocabulary import advise_size
 
@@ -19,14 +19,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.output_model.resolve() in [manifest.resolve() for manifest in args.manifests]:
         raise UserError(f"--output-model {args.output_model} is one of the manifests; choose another file")
     texts = [text for manifest in args.manifests for text in read_reviewed_texts(manifest)]
-    typed = args.model_fields_set & NormalizerOptions.model_fields.keys()
+    options = typed_options(args)
+    if args.keep_pieces:
+        print(describe_options(store_options(args.output_model, options), texts))
+        return 0
     extension = extend_file(
         args.base_model,
         texts,
         args.output_model,
         args.target_size,
         advise_size(hours_of(args.manifests)),
-        {name: getattr(args, name) for name in typed},
+        options,
     )
     summary = summarize(extension.extended, extension.base.size, texts)
     write_summary(args.output_model, summary)

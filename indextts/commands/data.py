@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from indextts.commands.base import Command, Device
-from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.commands.normalizer_options import NormalizerFlags
 from indextts.commands.quality_limits import QualityLimits
 
 Engine = Literal["local", "ray"]
@@ -164,7 +164,7 @@ class ImportDataset(Command):
     )
 
 
-class CheckData(Command, QualityLimits, NormalizerOptions):
+class CheckData(Command, QualityLimits, NormalizerFlags):
     """Report on a manifest or on pairs; exit with status 1 if they are unfit for training.
 
     Without a file, the command checks preprocessed_amharic/ or the only project in the workspace.
@@ -195,14 +195,14 @@ class CheckData(Command, QualityLimits, NormalizerOptions):
     ray_address: str = Field("", title="Ray address", description=RAY_ADDRESS)
 
 
-class NormalizeText(Command, NormalizerOptions):
+class NormalizeText(Command, NormalizerFlags):
     """Print the lines of standard input in spoken form, as the tokenizer reads them."""
 
     program: ClassVar[str] = "indextts/text/normalize.py"
     explain: bool = Field(False, title="Explain", description="Also print what each rule changed.")
 
 
-class ExtendTokenizer(Command, NormalizerOptions):
+class ExtendTokenizer(Command, NormalizerFlags):
     """Append Amharic pieces to a SentencePiece model and store the normaliser options in it; old ids stay."""
 
     program: ClassVar[str] = "tools/extend_bpe.py"
@@ -218,6 +218,12 @@ class ExtendTokenizer(Command, NormalizerOptions):
         ge=0,
         title="Target size",
         description="Number of pieces in the extended tokenizer; 0 chooses it from the hours of speech.",
+    )
+    keep_pieces: bool = Field(
+        False,
+        title="Keep the pieces",
+        description="Keep all pieces of the output tokenizer and store only the given options and readings "
+        "in it.",
     )
 
 

@@ -1,26 +1,66 @@
 """Options of the text normaliser, and their fingerprint.
 
-`NormalizerOptions()` is the default everywhere. `fingerprint` identifies the version and the options: texts
-with the same fingerprint were normalised in the same way. `record` lists both:
+    NormalizerChoices    the choices that both of the others have
+    NormalizerFlags      the flags of a command; the readings are a file (indextts/text/readings.py reads it)
+    NormalizerOptions    what `normalize` takes; the readings are rows
 
-    {"version": 4, "homophones": "off", ...}
+`NormalizerOptions()` is the default everywhere. `fingerprint` identifies the version and the options: texts
+with the same fingerprint were normalised in the same way. `record` lists both, as JSON:
+
+    {"version": 4, "homophones": "off", ..., "rules_off": ["dates"], "readings": [["BBC", "ቢቢሲ", "word"]]}
 
 The tokenizer file contains the record (indextts/text/normalizer_record.py), which data, run and export share.
 For information, config.json of a run and the meta file of each checkpoint contain it too.
 """
 
 import hashlib
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from indextts.system.amounts import counted
 from indextts.system.language_codes import standard_code
 
 NORMALIZER_VERSION = 4  # increases when the output of `normalize` changes
 
 
-class NormalizerOptions(BaseModel):
-    """Options of the normaliser, all but `language` for Amharic; the first value is the default."""
+# The rules that can be switched off; the others only clean characters and marks.
+RuleName = Literal[
+    "addresses",
+    "abbreviations",
+    "commas",
+    "joined phone numbers",
+    "ranges with words",
+    "minus",
+    "phone numbers",
+    "dates",
+    "times",
+    "money",
+    "percent",
+    "measures",
+    "comparisons",
+    "fractions",
+    "ranges",
+    "repeated numbers",
+    "numbers",
+    "Latin words",
+    "Greek letters",
+    "symbols",
+]
+Match = Literal["word", "prefix", "number"]
+
+
+class Reading(NamedTuple):
+    """A written form, its spoken form, and where the written form counts."""
+
+    written: str
+    spoken: str
+    match: Match
+
+
+class NormalizerChoices(BaseModel):
+    """Choices of the normaliser, all but `language` for Amharic; the first value is the default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -74,6 +114,36 @@ class NormalizerOptions(BaseModel):
     def _yaml_reads_off_as_false(cls, value: object) -> object:
         return "off" if value is False else value
 
+
+class NormalizerFlags(NormalizerChoices):
+    """The flags of the normaliser in a command."""
+
+    rules_off: list[RuleName] = Field(
+        [], title="Rules switched off", description="Rules of the normaliser that are not applied, by name."
+    )
+    readings: Path | None = Field(
+        None,
+        title="Readings",
+        description="Table of written and spoken forms (readings.tsv) that is applied before the rules.",
+    )
+
+
+class NormalizerOptions(NormalizerChoices):
+    """The options that `normalize` takes.
+
+    Args:
+        rules_off: names of rules that are not applied.
+        readings: in a fixed order, so that the order in their file does not matter.
+    """
+
+    rules_off: tuple[RuleName, ...] = ()
+    readings: tuple[Reading, ...] = ()
+
+    @field_validator("rules_off", "readings")
+    @classmethod
+    def _has_one_order(cls, rows: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(sorted(set(rows)))
+
     @property
     def fingerprint(self) -> str:
         """The version and 16 hex digits over all options, such as `v4-0123456789abcdef`."""
@@ -82,27 +152,26 @@ class NormalizerOptions(BaseModel):
 
     @property
     def record(self) -> dict[str, Any]:
-        """The version and every option, by name; without `language` for Amharic, as in older records."""
-        return {"version": NORMALIZER_VERSION, **self.model_dump(exclude=self._unrecorded)}
+        """The version and every option, by name; without `_unrecorded`, as in older records."""
+        return {"version": NORMALIZER_VERSION, **self.model_dump(mode="json", exclude=self._unrecorded)}
 
     @property
     def _unrecorded(self) -> set[str]:
-        return {"language"} if self.language == type(self).model_fields["language"].default else set()
+        """The newer options, where they are at their default."""
+        newer = ("language", "rules_off", "readings")
+        return {name for name in newer if getattr(self, name) == type(self).model_fields[name].default}
 
     @property
     def summary(self) -> str:
         """The options that differ from the default, as text."""
         changed = [
             f"{name} {value}"
-            for name, value in self.model_dump().items()
+            for name, value in self.model_dump(exclude={"rules_off", "readings"}).items()
             if value != type(self).model_fields[name].default
         ]
+        changed += [f"without {name}" for name in self.rules_off]
+        changed += [counted(len(self.readings), "reading")] if self.readings else []
         return ", ".join(changed) or "default options"
 
 
 DEFAULT_OPTIONS = NormalizerOptions()
-
-
-def chosen_options(holder: NormalizerOptions) -> NormalizerOptions:
-    """Return the normaliser options of a command."""
-    return NormalizerOptions(**{name: getattr(holder, name) for name in NormalizerOptions.model_fields})

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from indextts.commands.data import CheckData, Engine
-from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions, chosen_options
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.check_pairs import Stored, check_features, check_pairs, check_split
 from indextts.data.manifest import Utterance, read_numbered_utterances
@@ -19,6 +19,7 @@ from indextts.data.review import check_folder, edited, read_decisions
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.files import write_bytes
+from indextts.text.readings import options_of
 
 CODES_PER_SECOND = 50
 MAX_CODES_OFF = 0.2 * CODES_PER_SECOND  # a clip with the codes of its batch's longest clip is off by more
@@ -35,7 +36,7 @@ def check(command: CheckData) -> list[Report]:
 
 
 def _check(command: CheckData) -> list[Report]:
-    options = chosen_options(command)
+    options = options_of(command)
     reports = []
     if command.train_manifest is not None:
         reports.append(

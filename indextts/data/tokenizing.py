@@ -7,16 +7,17 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.data.pair_columns import PairColumns, Ragged
+from indextts.data.pair_columns import Ragged
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.process_pool import ProcessPool
@@ -36,23 +37,31 @@ class BuildStoppedError(Exception):
     """A stop was requested during the build of an index."""
 
 
+@dataclass(frozen=True)
+class KnownTokens:
+    """Token ids of an earlier index: the row of each text that still has them."""
+
+    row_of: Mapping[str, int]
+    tokens: Ragged
+
+
 def tokenize(
     texts: Sequence[str],
     tokenizer: Tokenizer,
-    known: PairColumns | None = None,
+    known: KnownTokens | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Ragged:
     """Return the token ids of different texts.
 
     Args:
-        known: columns whose texts have ids of the same tokenizer and normaliser.
+        known: ids of the same tokenizer.
         should_stop: asked about twice a second.
 
     Raises:
         UserError: a process was killed.
         BuildStoppedError: `should_stop` became true.
     """
-    row_of = {} if known is None else {known.texts.text(row): row for row in range(len(known.texts))}
+    row_of = {} if known is None else known.row_of
     unknown = [text for text in texts if text not in row_of]
     parts, num_done, last_line = [], 0, time.monotonic()
     for part in _tokenized(unknown, tokenizer, should_stop):

@@ -5,22 +5,28 @@ when it is loaded. If the meta is not sufficient (a new run, a checkpoint from e
 newest checkpoint), the result is None, and the trainer decides from the weights.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from indextts.commands.train import Train
+from indextts.data.changed_texts import count_changed_texts
 from indextts.data.codebook import common_codebook
 from indextts.data.feature_store import read_info
 from indextts.data.manifest import stream_pairs
+from indextts.data.pair_index import index_path
 from indextts.errors import UserError
 from indextts.models.gpt.config import load_config
 from indextts.planning.changed_pairs import read_changed_pairs
+from indextts.planning.pairs_size import StampedPath, stamped
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify, read_meta
 from indextts.runs.restore import plan_restore
 from indextts.runs.restore_facts import (
+    ChangedTexts,
     CheckpointFacts,
     Codebook,
     RestorePlan,
@@ -113,9 +119,25 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
         trained_shapes=None,
         why_no_base=why_no_base,
         normalizer=tokenizer.options.record,
+        changed_texts=_changed_texts(command, tokenizer, meta),
         codebook=_codebook(paths),
     )
     return run if _has_same_tokens(meta, run) else _with_changed_pairs(run)
+
+
+def _changed_texts(command: Train, tokenizer: Tokenizer, meta: CheckpointMeta) -> ChangedTexts | None:
+    if not meta.normalizer or meta.normalizer == tokenizer.options.record:
+        return None
+    stamps = tuple((stamped(path), stamped(index_path(path))) for path in command.train_manifest)
+    return _count_changed(stamps, stamped(command.tokenizer), json.dumps(meta.normalizer), command.output_dir)
+
+
+@lru_cache(maxsize=16)  # called at each change of the form, for each checkpoint
+def _count_changed(
+    manifests: tuple[tuple[StampedPath, StampedPath], ...], tokenizer: StampedPath, record: str, run_dir: Path
+) -> ChangedTexts | None:
+    paths = [path for (path, _), _ in manifests]
+    return count_changed_texts(paths, Tokenizer.load(tokenizer[0]), json.loads(record), run_dir)
 
 
 def _has_same_tokens(meta: CheckpointMeta, run: RunFacts) -> bool:

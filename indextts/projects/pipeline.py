@@ -1,9 +1,10 @@
 """Pipeline: run all stages of a project in order. Each command is logged before it runs.
 
 A stage is skipped if it finished, would run the same commands, and neither its input nor its output files
-changed since (compared by size and modification time). A training that was stopped resumes.
+changed since (compared by size and modification time). A training that was stopped resumes. Changed readings
+are no reason to rebuild the tokenizer: they are stored in it, and its pieces stay.
 
-    NAME/pipeline/STAGE.json    {"commands": [argv, ...], "files": {path: [size, time]}, "seconds": 1.2}
+    NAME/pipeline/STAGE.json    of a finished stage (stage_records.py)
     NAME/pipeline/now.json      {"stage": "pairs", "started": 1764000000.5}: the stage that began last
 """
 
@@ -19,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from indextts.commands.app import RunPipeline, Stage
 from indextts.commands.launching import ALONE, Launch
@@ -33,8 +33,10 @@ from indextts.projects.project import (
     read_settings,
     write_project,
 )
+from indextts.projects.readings import apply_edited_readings
+from indextts.projects.stage_records import argvs, is_up_to_date, stamp, write_record
 from indextts.projects.stages import PLANNERS, StagePlan, plan_stage, plan_stages
-from indextts.system.files import file_stamp, link_or_copy, read_object, write_json, written_aside
+from indextts.system.files import link_or_copy, read_object, write_json, written_aside
 from indextts.system.processes import LAUNCHER_STOPPED, shell_text
 
 logger = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ def run_pipeline(command: RunPipeline) -> list[StageResult]:
     copy_base_files(project, settings)
     for stage in PLANNERS:  # report a wrong flag now, not after hours of earlier stages
         plan_stage(project, settings, stage)
+    apply_edited_readings(project, settings)
     results = []
     for plan in plan_stages(project, settings, command.max_steps):
         _write_current_stage(project, plan.name)
@@ -87,11 +90,6 @@ def _write_current_stage(project: Project, stage: Stage) -> None:
     path = project.root / CURRENT
     path.parent.mkdir(exist_ok=True)
     write_json(path, {"stage": stage, "started": time.time()})
-
-
-def stage_record(project: Project, stage: Stage) -> Path:
-    """Return the record of a finished stage."""
-    return project.root / "pipeline" / f"{stage}.json"
 
 
 def table(results: list[StageResult]) -> str:
@@ -118,7 +116,7 @@ def copy_base_files(project: Project, settings: ProjectSettings) -> None:
         project.config.parent.mkdir(parents=True, exist_ok=True)
         for target in (project.config, project.base_tokenizer, project.base_checkpoint):
             source = settings.base / target.name
-            if source.is_file() and _stamp(target) != _stamp(source):
+            if source.is_file() and stamp(target) != stamp(source):
                 _copy_base_file(source, target)
         write_project(project, settings)
     except OSError as error:
@@ -138,10 +136,8 @@ def _copy_base_file(source: Path, target: Path) -> None:
 
 def run_stage(project: Project, plan: StagePlan) -> StageResult:
     """Run the commands of a stage unless it is up to date; record its files when it finishes."""
-    record = stage_record(project, plan.name)
-    commands = [[*plan.launch.prefix, command.program, *to_argv(command)] for command in plan.commands]
-    before = _read_record(record)
-    if before and before["commands"] == commands and before["files"] == _files(plan):
+    commands = argvs(plan)
+    if is_up_to_date(project, plan):
         logger.info("%s: skipped, because nothing changed since it finished", plan.name)
         return StageResult(plan.name, 0.0, f"{plan.summary()} (unchanged)")
     started = time.monotonic()
@@ -156,8 +152,7 @@ def run_stage(project: Project, plan: StagePlan) -> StageResult:
                 else f"failed with status {status}; fix the problem, then run the same command again"
             )
             return StageResult(plan.name, seconds, text, status)
-    record.parent.mkdir(exist_ok=True)
-    write_json(record, {"commands": commands, "files": _files(plan), "seconds": round(seconds, 1)})
+    write_record(project, plan, round(seconds, 1))
     return StageResult(plan.name, seconds, plan.summary())
 
 
@@ -196,25 +191,3 @@ def _forwarding_signals(program: subprocess.Popen[bytes]) -> Iterator[list[int]]
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
-
-
-def _read_record(path: Path) -> dict[str, Any] | None:
-    record = read_object(path)
-    return record if {"commands", "files"} <= set(record) else None
-
-
-def _files(plan: StagePlan) -> dict[str, list[int] | None]:
-    """Return size and modification time of each file that a stage reads or writes; None if it is absent."""
-    files: dict[str, list[int] | None] = {}
-    for path in (*plan.reads, *plan.writes):
-        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
-        files.update({str(file): _stamp(file) for file in inside if not file.is_dir()})
-    return files
-
-
-def _stamp(path: Path) -> list[int] | None:
-    """Return size and modification time, as STAGE.json stores them."""
-    if not path.is_file():
-        return None
-    stamp = file_stamp(path)
-    return [stamp.num_bytes, stamp.mtime_ns]

@@ -2,6 +2,7 @@
 
     WORKSPACE/NAME/
       project.json                        the settings of the project
+      readings.tsv                        spoken forms of written ones (indextts/text/readings.py)
       checkpoints/                        config.yaml gpt.pth bpe.model: the base model
       dataset/                            manifest.jsonl audio/ check/ review.jsonl
       uploads/                            NAME.zip and files/ from a browser, sources of the import
@@ -113,6 +114,8 @@ class ProjectSettings(BaseModel):
             NormalizerOptions(**chosen)
             if "language" in chosen:
                 raise ValueError("language belongs to the project; write it at the top of the file")
+            if "readings" in chosen:
+                raise ValueError("readings belong in readings.tsv in the project's folder")
         except ValidationError as error:
             raise ValueError(_problems(error)) from None
         return chosen
@@ -246,6 +249,10 @@ class Project:
     @property
     def manifest(self) -> Path:
         return self.dataset / "manifest.jsonl"
+
+    @property
+    def readings(self) -> Path:
+        return self.root / "readings.tsv"
 
     @property
     def tokenizer(self) -> Path:

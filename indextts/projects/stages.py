@@ -102,7 +102,7 @@ def plan_check(project: Project, settings: ProjectSettings) -> CheckData:
         **{
             "train_manifest": project.manifest,
             "report_dir": check_folder(project.manifest),
-            **_normalizer(settings),
+            **_normalizer(project, settings),
             **settings.check,
         }
     )
@@ -134,7 +134,7 @@ def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
             "base_model": project.base_tokenizer,
             "manifests": [project.manifest],
             "output_model": project.tokenizer,
-            **_normalizer(settings),
+            **_normalizer(project, settings),
             **settings.tokenizer,
         }
     )
@@ -153,8 +153,8 @@ def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
     )
 
 
-def _normalizer(settings: ProjectSettings) -> dict[str, Any]:
-    """Return the normaliser options of a project.
+def _normalizer(project: Project, settings: ProjectSettings) -> dict[str, Any]:
+    """Return the normaliser options of a project, with its table of readings if it has one.
 
     Raises:
         UserError: the settings have one outside `normalizer:`.
@@ -163,7 +163,8 @@ def _normalizer(settings: ProjectSettings) -> dict[str, Any]:
     misplaced = sorted(NormalizerOptions.model_fields.keys() & elsewhere)
     if misplaced:
         raise UserError(f"{', '.join(misplaced)}: normaliser options; move them under normalizer:")
-    return {**settings.normalizer, "language": settings.language}
+    readings = {"readings": project.readings} if project.readings.is_file() else {}
+    return {**settings.normalizer, "language": settings.language, **readings}
 
 
 def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:

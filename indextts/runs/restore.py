@@ -37,6 +37,7 @@ from indextts.runs.restore_notes import (
     rewarm_notes,
     schedule_line,
     size_differences,
+    text_notes,
     tokenizer_notes,
     vocabulary_lines,
     warmup_notes,
@@ -71,7 +72,7 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
     if checkpoint.meta is not None:
         _require_same_model(checkpoint.meta, run)
     _require_same_codebook(checkpoint, run)
-    notes = [*base_notes(checkpoint, run), *tokenizer_notes(checkpoint, run)]
+    notes = [*base_notes(checkpoint, run), *tokenizer_notes(checkpoint, run), *text_notes(run)]
     if not _has_same_pieces(checkpoint, run):
         _require_known_pieces(checkpoint, run)
         row_of = _row_of(checkpoint, run)

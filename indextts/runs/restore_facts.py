@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from indextts.commands.train import Train
 from indextts.runs.directory import CheckpointMeta, FileIdentity
 from indextts.runs.schedule import EpochSize, Schedule
+from indextts.system.amounts import counted
 from indextts.text.vocabulary import Vocabulary
 
 REQUIRED_KEYS = ("model", "optimizer", "epoch", "step")
@@ -103,6 +104,28 @@ class CheckpointFacts:
 
 
 @dataclass(frozen=True)
+class ChangedTexts:
+    """The training texts that the run reads differently than the checkpoint.
+
+    Args:
+        num_changed: among `num_compared`, which are all `num_texts` or a part spread over them.
+    """
+
+    num_changed: int
+    num_compared: int
+    num_texts: int
+
+    def __str__(self) -> str:
+        if self.num_compared == self.num_texts:
+            return f"{self.num_changed:,} of {counted(self.num_texts, 'training text')}"
+        share = 100 * self.num_changed / max(1, self.num_compared)
+        return (
+            f"about {share:.1f} % of {counted(self.num_texts, 'training text')} "
+            f"({self.num_changed:,} of {self.num_compared:,} compared)"
+        )
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """The run that is about to start.
 
@@ -118,6 +141,7 @@ class RunFacts:
         trained_shapes: shape of every trained parameter; None if only meta files were read.
         why_no_base: the reason why the base could not be compared.
         normalizer: as in `CheckpointMeta`.
+        changed_texts: None if the normaliser is that of the checkpoint, or the number is unknown.
         codebook: of the feature stores; None if it is unknown.
         is_estimated: the texts were not tokenized, so pairs that are too long may be in `size` and the order.
     """
@@ -136,6 +160,7 @@ class RunFacts:
     normalizer: Mapping[str, Any] = field(default_factory=dict)
     codebook: Codebook | None = None
     is_estimated: bool = False
+    changed_texts: ChangedTexts | None = None
 
 
 @dataclass(frozen=True)

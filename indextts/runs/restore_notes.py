@@ -53,6 +53,7 @@ ENVIRONMENT_EFFECTS = {
     "attention": "the rounding and, if one of the two has none, attention dropout",
 }
 TEXTS_DIFFER = "texts are normalised differently; losses before and after are not comparable"
+MAX_ROWS_SHOWN = 5  # readings that differ
 LOW_SHARE = 0.1  # of the peak: a run whose rate stays below learns little
 # Config keys that no weight shape depends on: these may change. Pieces are compared separately.
 NO_SIZES = ("dropout", "pe_length", "number_text_tokens")
@@ -111,6 +112,14 @@ def base_notes(checkpoint: CheckpointFacts, run: RunFacts) -> list[str]:
         return []
     path = run.command.base_checkpoint
     return [f"{path} could not be compared with the base checkpoint of the run: {run.why_no_base}"]
+
+
+def text_notes(run: RunFacts) -> list[str]:
+    """Return a note on the training texts that are read differently than in the checkpoint."""
+    if run.changed_texts is None:
+        return []
+    texts = f"{run.changed_texts} are read differently"
+    return [f"The normaliser of --tokenizer differs from the checkpoint's: {texts}"]
 
 
 def tokenizer_notes(checkpoint: CheckpointFacts, run: RunFacts) -> list[str]:
@@ -326,11 +335,28 @@ def _config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[
 
 def _normalizer_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
     """Return the normalizer options that differ; checkpoints of older versions record none."""
+    lists: dict[str, Any] = (
+        {"rules_off": [], "readings": []} if old else {}
+    )  # a record has them only if they are not empty
+    before, now = {**lists, **old}, {**lists, **new}
     return [
-        Difference(f"normalizer {name}", _shown(old[name]), _shown(new[name]), "now", TEXTS_DIFFER)
-        for name in new
-        if name in old and old[name] != new[name]
+        Difference(f"normalizer {name}", *_shown_items(before[name], now[name]), "now", TEXTS_DIFFER)
+        for name in now
+        if name in before and before[name] != now[name]
     ]
+
+
+def _shown_items(before: Any, now: Any) -> tuple[str, str]:
+    """Return two values of a normalizer option as text; of lists, the number and the rows that differ."""
+    if not isinstance(now, list):
+        return _shown(before), _shown(now)
+    return _shown_rows(before, besides=now), _shown_rows(now, besides=before)
+
+
+def _shown_rows(rows: Sequence[Any], besides: Sequence[Any]) -> str:
+    own = [row if isinstance(row, str) else f"{row[0]} = {row[1]}" for row in rows if row not in besides]
+    more = [f"and {len(own) - MAX_ROWS_SHOWN} more"] if len(own) > MAX_ROWS_SHOWN else []
+    return f"{len(rows)} ({', '.join([*own[:MAX_ROWS_SHOWN], *more])})" if own else f"{len(rows)}"
 
 
 def _environment_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:

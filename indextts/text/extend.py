@@ -31,7 +31,8 @@ from indextts.system.amounts import counted
 from indextts.system.files import written_aside
 from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, main_block_letters
 from indextts.text.languages import Language, find_language, own_letters, scripts_of
-from indextts.text.normalizer_record import with_record
+from indextts.text.normalize import reads_alike
+from indextts.text.normalizer_record import with_new_record, with_record
 from indextts.text.tokenizer import WORD_START, Tokenizer, measure, parse_model
 from indextts.text.vocabulary import SizeAdvice, advise_size
 
@@ -133,6 +134,38 @@ def extend(
             len(merges),
         )
     return with_record(_appended(base.proto, letters, merges), base.options.record)
+
+
+def store_options(path: Path, options: Mapping[str, Any]) -> Extension:
+    """Store normaliser options and readings in a tokenizer file, and keep all its pieces.
+
+    Args:
+        options: in place of the recorded ones; the others stay.
+
+    Returns:
+        The tokenizer before and after.
+
+    Raises:
+        UserError: the file is no usable tokenizer, or cannot be written.
+    """
+    before = Tokenizer.load(path)
+    chosen = before.options.model_copy(update=dict(options))
+    model = with_new_record(before.model_bytes, chosen.record)
+    if model != before.model_bytes:
+        _write(path, model)
+    return Extension(before, Tokenizer(model, path))
+
+
+def describe_options(stored: Extension, texts: Sequence[str]) -> str:
+    """Return what `store_options` changed, and for how many of `texts`, as lines."""
+    before, after = stored.base.options, stored.extended.options
+    num_changed = sum(not reads_alike(text, before, after) for text in texts)
+    lines = [
+        f"tokenizer:       {stored.extended.path}, all {stored.extended.size} pieces kept",
+        f"normaliser:      {after.summary} ({after.fingerprint}), before: {before.summary}",
+        f"texts:           {num_changed} of {len(texts)} are read differently",
+    ]
+    return "\n".join(lines)
 
 
 def describe(extension: Extension, texts: Sequence[str]) -> str:

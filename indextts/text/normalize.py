@@ -13,7 +13,10 @@ read in Amharic all the same.
 
 Other languages have the rules of `_rules_of`: characters, marks, and whole numbers in texts of their script.
 
-`normalize(normalize(text)) == normalize(text)`; the result depends only on the text and the options.
+The readings of the options (indextts/text/readings.py) come first, and rules can be switched off by name.
+
+Without readings, `normalize(normalize(text)) == normalize(text)`; the result depends only on the text and the
+options.
 
     python -m indextts.text.normalize [--explain] < lines     normalise lines; --explain lists the changes
 
@@ -36,7 +39,6 @@ from indextts.commands.normalizer_options import (
     DEFAULT_OPTIONS,
     NORMALIZER_VERSION,
     NormalizerOptions,
-    chosen_options,
 )
 from indextts.commands.terminal import parse, run
 from indextts.errors import UserError
@@ -54,8 +56,17 @@ from indextts.text import (
 from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, merge_homophones, merge_labialised
 from indextts.text.languages import AMHARIC, find_language
 from indextts.text.number_words import ethiopic_numerals_to_digits
+from indextts.text.readings import apply_readings, options_of, reading_changes
 
-__all__ = ["DEFAULT_OPTIONS", "NORMALIZER_VERSION", "Change", "NormalizerOptions", "explain", "normalize"]
+__all__ = [
+    "DEFAULT_OPTIONS",
+    "NORMALIZER_VERSION",
+    "Change",
+    "NormalizerOptions",
+    "explain",
+    "normalize",
+    "reads_alike",
+]
 
 _ETHIOPIC = re.compile(f"[{re.escape(ETHIOPIC_CHARACTERS)}]")
 
@@ -65,6 +76,7 @@ class Rule:
     """A step from a text to its normalised form.
 
     Args:
+        name: "abbreviations again" is switched off with "abbreviations".
         only_own: skip this rule for texts in other scripts than that of the language.
         only_digits: skip this rule for texts without a digit, which it never changes.
     """
@@ -144,6 +156,9 @@ RULES = (
 )
 
 
+_READINGS = Rule("readings", lambda text, options: apply_readings(text, options.readings), only_own=False)
+
+
 @lru_cache(maxsize=16)
 def _rules_of(code: str) -> tuple[Rule, ...]:
     """Return the rules of a language.
@@ -173,6 +188,16 @@ def normalize(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> str:
     for _rule, after in _steps(text, options):
         normalized = after
     return normalized
+
+
+def reads_alike(text: str, old: NormalizerOptions, new: NormalizerOptions) -> bool:
+    """Return whether both options give a text the same normalised form; fast if only the readings differ."""
+    if new == old:
+        return True
+    same_rules = new == old.model_copy(update={"readings": new.readings})
+    if same_rules and not reading_changes(text, old.readings, new.readings):
+        return True
+    return normalize(text, old) == normalize(text, new)
 
 
 @dataclass(frozen=True)
@@ -221,9 +246,14 @@ def _steps(text: str, options: NormalizerOptions) -> Iterator[tuple[Rule, str]]:
     first, *others = _rules_of(options.language)
     text = first.apply(text, options)  # entities can hide the script
     yield first, text
+    if options.readings:
+        text = _READINGS.apply(text, options)
+        yield _READINGS, text
     is_own = _is_own(text, options)
     for rule in others:
         if rule.only_own and not is_own:
+            continue
+        if options.rules_off and rule.name.removesuffix(" again") in options.rules_off:
             continue
         if rule.only_digits and not _DIGIT.search(text):
             continue
@@ -319,9 +349,7 @@ def _problem(line: bytes) -> str | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse(NormalizeText, argv)
-    num_skipped = normalize_lines(
-        sys.stdin.buffer, sys.stdout, sys.stderr, chosen_options(args), args.explain
-    )
+    num_skipped = normalize_lines(sys.stdin.buffer, sys.stdout, sys.stderr, options_of(args), args.explain)
     return 1 if num_skipped else 0
 
 

@@ -1,7 +1,8 @@
 """The normaliser version and options of a tokenizer, recorded inside the tokenizer file.
 
 SentencePiece ignores and preserves protobuf fields from 200 on. The record is JSON in such a field, so every
-copy of the tokenizer (in a run, in an export, moved by the user) carries it and there is no second file.
+copy of the tokenizer (in a run, in an export, moved by the user) carries it and the readings, and there is no
+second file.
 
     ModelProto { 1: pieces  2: trainer_spec ...  20777: {"version": 4, ...} }
 """
@@ -17,7 +18,9 @@ from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerO
 from indextts.errors import UserError
 
 _FIELD = 20_777
-_LENGTH_DELIMITED = 2  # protobuf wire type of bytes
+# protobuf wire types
+_VARINT, _LENGTH_DELIMITED = 0, 2
+_FIXED_SIZE = {1: 8, 5: 4}
 
 
 def with_record(model: bytes, record: dict[str, Any]) -> bytes:
@@ -25,6 +28,25 @@ def with_record(model: bytes, record: dict[str, Any]) -> bytes:
     content = json.dumps(record, ensure_ascii=False).encode()
     field = _varint(_FIELD << 3 | _LENGTH_DELIMITED) + _varint(len(content)) + content
     return model if model.endswith(field) else model + field
+
+
+def with_new_record(model: bytes, record: dict[str, Any]) -> bytes:
+    """Return a valid SentencePiece model with `record` in place of its earlier ones."""
+    parts, position = [], 0
+    while position < len(model):
+        start = position
+        tag, position = _read_varint(model, position)
+        kind = tag & 7
+        if kind == _LENGTH_DELIMITED:
+            size, position = _read_varint(model, position)
+            position += size
+        elif kind == _VARINT:
+            _, position = _read_varint(model, position)
+        else:
+            position += _FIXED_SIZE[kind]
+        if tag >> 3 != _FIELD:
+            parts.append(model[start:position])
+    return with_record(b"".join(parts), record)
 
 
 def stored_tokenizer(entry: dict[str, Any]) -> bytes:
@@ -59,6 +81,31 @@ def read_record(proto: Any, path: Path) -> tuple[int, NormalizerOptions] | None:
             f"{path}: its normaliser record is corrupt ({first}); rebuild the tokenizer with "
             "tools/extend_bpe.py"
         ) from None
+
+
+def recorded_options(record: dict[str, Any]) -> NormalizerOptions | None:
+    """Return the options of a record that this version of the normaliser can still apply, else None."""
+    if record.get("version") != NORMALIZER_VERSION:
+        return None
+    try:
+        return NormalizerOptions.model_validate({k: v for k, v in record.items() if k != "version"})
+    except ValidationError:
+        return None
+
+
+def options_with_other_readings(record: dict[str, Any], now: NormalizerOptions) -> NormalizerOptions | None:
+    """Return the options of a record that differ from `now` in the readings only, else None."""
+    old = recorded_options(record)
+    return old if old is not None and old.model_copy(update={"readings": now.readings}) == now else None
+
+
+def _read_varint(content: bytes, position: int) -> tuple[int, int]:
+    """Return the integer at a position, and the position behind it."""
+    number = shift = 0
+    while content[position] & 0x80:
+        number |= (content[position] & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+    return number | content[position] << shift, position + 1
 
 
 def _varint(number: int) -> bytes:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from indextts.commands.terminal import continued
 from indextts.commands.train import Train
+from indextts.data.changed_texts import count_changed_texts
 from indextts.data.encoding import encoders_identity
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import (
@@ -336,6 +337,12 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         environment=environment,
         trained_shapes=shapes,
         normalizer=inputs.tokenizer.options.record,
+        changed_texts=count_changed_texts(
+            command.train_manifest,
+            inputs.tokenizer,
+            {} if meta is None else meta.normalizer,
+            command.output_dir,
+        ),
         why_no_base=why_no_base,
         codebook=inputs.codebook,
     )

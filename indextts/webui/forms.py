@@ -50,6 +50,11 @@ def component_for(command: type[Command], name: str, value: object = None) -> Co
     if get_origin(kind) is Literal:
         choice = value
         return gr.Dropdown(choices=list(get_args(kind)), value=choice, **common)
+    if get_origin(kind) is list and get_origin(get_args(kind)[0]) is Literal:
+        several: Any = value
+        return gr.Dropdown(
+            choices=list(get_args(get_args(kind)[0])), value=several, multiselect=True, **common
+        )
     if kind in (int, float):
         number: Any = value
         common |= {"placeholder": t(AUTOMATIC)} if is_automatic else {}

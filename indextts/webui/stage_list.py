@@ -24,8 +24,9 @@ from indextts.commands.app import Stage
 from indextts.data.review import overlay_files
 from indextts.projects.jobs.records import Job, list_jobs, newest_job
 from indextts.projects.jobs.starting import DEMO_JOB
-from indextts.projects.pipeline import current_stage, stage_record
+from indextts.projects.pipeline import current_stage
 from indextts.projects.project import Project, read_project
+from indextts.projects.stage_records import stage_record
 from indextts.projects.stages import StagePlan, plan_stage
 from indextts.runs.owner import is_training
 from indextts.webui.language import t

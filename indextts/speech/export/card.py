@@ -158,6 +158,8 @@ def _table(rows: dict[str, Any]) -> str:
 
 
 def _shown(value: Any) -> Any:
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        return f"{len(value)} rows, in bpe.model"
     return "none" if value in (None, "", []) else value
 
 

@@ -19,7 +19,7 @@ import gradio as gr
 
 from indextts.commands.base import Command
 from indextts.commands.data import ExtendTokenizer
-from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.commands.normalizer_options import NormalizerFlags
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stages import plan_stage
@@ -36,7 +36,8 @@ from indextts.webui.view_versions import files_version, num_lines
 
 NO_SIZE = "tokenizer.no_size"
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
-OPTIONS = tuple(name for name in NormalizerOptions.model_fields if name != "language")  # the project has it
+# the project has the language and the table of readings
+OPTIONS = tuple(name for name in NormalizerFlags.model_fields if name not in ("language", "readings"))
 
 SPOKEN_FORM = "tokenizer.spoken_form"
 BEFORE = "tokenizer.before"
@@ -125,7 +126,7 @@ def project_values(page: Page, name: str) -> list[Any]:
     """Return the target size and the normaliser options of the project."""
     settings = page.find_settings(name)
     default: int = ExtendTokenizer.model_fields["target_size"].default
-    chosen = NormalizerOptions(**settings.normalizer)
+    chosen = NormalizerFlags(**settings.normalizer)
     return [int(settings.tokenizer.get("target_size", default)), *(getattr(chosen, name) for name in OPTIONS)]
 
 

@@ -203,6 +203,11 @@ def _checks(found: MetaPlan) -> Iterable[RestoreRow]:
     before = facts.vocabulary
     if plan.continues and before is not None and before.fingerprint != run.vocabulary.fingerprint:
         yield RestoreRow("changed", t("restore.tokenizer"), t("restore.other_scores"))
+    if (texts := run.changed_texts) is not None:
+        id = "restore.changed_texts" if texts.num_compared == texts.num_texts else "restore.changed_sample"
+        counts = {"changed": texts.num_changed, "compared": texts.num_compared, "all": texts.num_texts}
+        shown = t(id, **{name: f"{count:,}" for name, count in counts.items()})
+        yield RestoreRow("changed", t("restore.texts"), shown)
     if run.is_estimated:
         yield RestoreRow("changed", t("restore.data_order"), t("restore.is_estimated"))
     if not plan.continues and run.command.rewarm:

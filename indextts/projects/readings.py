@@ -1,0 +1,64 @@
+"""Readings of a project: its table, and the tokenizer that carries them.
+
+The page writes the table and the pipeline finds one that somebody edited; both end in `apply_readings`. The
+tokenizer keeps its pieces, so a run resumes, and only the changed texts are tokenized again.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from indextts.errors import UserError
+from indextts.projects.project import Project, ProjectSettings, read_project
+from indextts.projects.stage_records import tokenizer_stays_done
+from indextts.text.extend import store_options
+from indextts.text.readings import ReadingRow, read_rows, readings_for, write_rows
+from indextts.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+def read_readings(project: Project) -> list[ReadingRow]:
+    """Return the rows of the project's table, none without one.
+
+    Raises:
+        UserError: the table cannot be used.
+    """
+    return read_rows(project.readings) if project.readings.is_file() else []
+
+
+def store_readings(project: Project, rows: Sequence[ReadingRow]) -> None:
+    """Write the project's table, and store it in the tokenizer if there is one.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    settings = read_project(project)
+    with tokenizer_stays_done(project, settings):
+        try:
+            write_rows(project.readings, rows)
+        except OSError as error:
+            raise UserError(
+                f"{project.readings}: cannot be written ({error.strerror}); choose a writable workspace"
+            ) from None
+        apply_readings(project, settings, rows)
+
+
+def apply_edited_readings(project: Project, settings: ProjectSettings) -> None:
+    """Store the project's table in the tokenizer if somebody edited the table.
+
+    Raises:
+        UserError: the table cannot be used, or the tokenizer cannot be written.
+    """
+    if project.readings.is_file() and project.tokenizer.is_file():
+        with tokenizer_stays_done(project, settings):
+            apply_readings(project, settings, read_rows(project.readings))
+
+
+def apply_readings(project: Project, settings: ProjectSettings, rows: Sequence[ReadingRow]) -> None:
+    """Store readings in the project's tokenizer, if there is one with others."""
+    if not project.tokenizer.is_file():
+        return
+    readings = readings_for(rows, settings.language)
+    if Tokenizer.load(project.tokenizer).options.readings != readings:
+        store_options(project.tokenizer, {"readings": readings})
+        logger.info("%s: stored %d readings; its pieces stay", project.tokenizer, len(readings))

@@ -1,0 +1,143 @@
+"""Tests of changed readings from the tokenizer file to text ids, resume and export; data/changed_texts.py."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from indextts.commands.normalizer_options import NormalizerOptions, Reading
+from indextts.commands.speech import ExportModel
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.data import changed_texts
+from indextts.data.changed_texts import count_changed_texts
+from indextts.data.manifest import read_pairs
+from indextts.data.pair_index import find_index, load_index
+from indextts.planning.plan_from_meta import describe_restore, plan_from_meta
+from indextts.runs.directory import CheckpointMeta
+from indextts.runs.restore_facts import ChangedTexts
+from indextts.speech.export import export
+from indextts.text.normalize import normalize
+from indextts.text.tokenizer import Tokenizer
+from indextts.webui.training.restore_rows import restore_rows
+from tests.tiny_run import TinyRun, make_tiny_run
+from tools.extend_bpe import main as extend_bpe
+
+HEADER = "written\tspoken\tmatch\n"
+
+
+def write_manifest(run: TinyRun) -> Path:
+    path = run.folder / "manifest.jsonl"
+    lines = [
+        {"audio": f"{n}.wav", "text": pair.target_text, "speaker": "s", "duration": 1.0, "id": str(n)}
+        for n, pair in enumerate(read_pairs(run.folder / "train_pairs.jsonl"))
+    ]
+    path.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+    return path
+
+
+def store_reading(run: TinyRun, written: str, spoken: str) -> None:
+    """Store one reading in the run's tokenizer, as in a terminal."""
+    table = run.folder / "readings.tsv"
+    table.write_text(f"{HEADER}{written}\t{spoken}\tword\n", encoding="utf-8")
+    flags = [f"--manifests={write_manifest(run)}", f"--output-model={run.folder / 'tokenizer.model'}"]
+    assert extend_bpe([*flags, f"--readings={table}", "--keep-pieces"]) == 0
+
+
+def test_a_changed_reading_changes_its_texts_and_reaches_plan_run_and_export(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    run = make_tiny_run(tmp_path / "tiny")
+    path, pairs = run.folder / "tokenizer.model", run.folder / "train_pairs.jsonl"
+    texts = list(dict.fromkeys(pair.target_text for pair in read_pairs(pairs)))
+    num_changed = sum("ነው" in re.findall(r"\w+", text) for text in texts)
+    assert 1 < num_changed < len(texts)
+    assert run.train(max_steps=2) == 0
+    before = Tokenizer.load(path)
+    old_index = find_index(pairs, before)
+    assert old_index is not None
+
+    store_reading(run, "ነው", "ኖ")
+    assert f"{num_changed} of {len(texts)} are read differently" in capsys.readouterr().out
+    now = Tokenizer.load(path)
+    assert (now.pieces, now.vocabulary) == (before.pieces, before.vocabulary)
+    assert now.options.readings == (Reading("ነው", "ኖ", "word"),)
+
+    command = parse(Train, run.flags(resume="auto", max_steps=4))
+    plan = describe_restore(command)
+    assert plan is not None
+    assert re.search(r"normalizer readings +0 -> 1 \(ነው = ኖ\)", plan)
+    assert f"{num_changed} of {len(texts)} training texts" in plan
+    shown = plan_from_meta(command)
+    assert shown is not None
+    assert any(f"{num_changed} of {len(texts)} texts" in row.text for row in restore_rows(shown))
+
+    assert run.train(resume="auto", max_steps=4) == 0
+    assert f"{num_changed} of {len(texts)} training texts" in run.log
+    assert "   Epoch: 0, Step: 2, Batch: " in run.log  # the pieces are the same: all continues
+    index = find_index(pairs, now)
+    assert index is not None
+    changed = [
+        text
+        for row, text in enumerate(texts)
+        if old_index.pairs.tokens[row].tolist() != index.pairs.tokens[row].tolist()
+    ]
+    assert changed == [text for text in texts if "ነው" in re.findall(r"\w+", text)]
+    assert CheckpointMeta.read(run.output / "latest.json").normalizer["readings"] == [["ነው", "ኖ", "word"]]
+    exported = export_of(run, tmp_path / "model")
+    assert exported.options == now.options
+    assert exported.normalize("ስሜ ነው።") == "ስሜ ኖ."
+
+
+def export_of(run: TinyRun, folder: Path) -> Tokenizer:
+    checkpoint, config = run.output / "latest.pth", run.folder / "base/config.yaml"
+    command = ExportModel(checkpoint=checkpoint, config=config, output_dir=folder)
+    return Tokenizer.load(export(command).with_name("bpe.model"))
+
+
+class OlderTokenizer(Tokenizer):
+    """A tokenizer whose options are recorded with an older version; it reads ነው as ኖ."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        class OlderOptions(NormalizerOptions):
+            @property
+            def record(self) -> dict[str, object]:
+                return {**NormalizerOptions().record, "version": 1}
+
+        options = OlderOptions(readings=[("ነው", "ኖ", "word")])
+        super().__init__(tokenizer.model_bytes, tokenizer.path, options)
+
+
+def test_the_changed_texts_of_older_rules_are_counted_from_the_index_before_and_after_it_is_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = make_tiny_run(tmp_path / "tiny")
+    pairs, now = run.folder / "train_pairs.jsonl", Tokenizer.load(run.folder / "tokenizer.model")
+    texts = list(dict.fromkeys(pair.target_text for pair in read_pairs(pairs)))
+    num_changed = sum("ነው" in re.findall(r"\w+", text) for text in texts)
+    older = OlderTokenizer(now)
+    record = older.options.record
+    assert count_changed_texts([pairs], now, record, run.output) is None  # no index, and no older rules
+    load_index(pairs, older)
+    all_texts = ChangedTexts(num_changed, len(texts), len(texts))
+    assert count_changed_texts([pairs], now, record, run.output) == all_texts
+    monkeypatch.setattr(changed_texts, "MAX_COMPARED", 5)
+    part = count_changed_texts([pairs], now, record, run.output)
+    assert part is not None
+    assert (part.num_compared, part.num_texts) == (len(texts[:: -(-len(texts) // 5)]), len(texts))
+    load_index(pairs, now)
+    assert count_changed_texts([pairs], now, record, run.output) == all_texts
+    assert count_changed_texts([pairs], now, {}, run.output) is None
+    assert count_changed_texts([pairs], now, now.options.record, run.output) is None
+
+
+def test_the_changed_texts_of_other_options_are_counted_without_an_index(tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    pairs, now = run.folder / "train_pairs.jsonl", Tokenizer.load(run.folder / "tokenizer.model")
+    texts = {pair.target_text for pair in read_pairs(pairs)}
+    merging = NormalizerOptions(homophones="loose")
+    found = count_changed_texts([pairs], now, merging.record, run.output)
+    assert found is not None
+    assert found.num_texts == found.num_compared == len(texts)
+    assert found.num_changed == sum(normalize(text) != normalize(text, merging) for text in texts) > 0
