@@ -4,7 +4,8 @@
     speed       packed steps for three token budgets, in bfloat16
     reference   the predecessor's step on the same samples
     options     float32 with TF32, attention dropout, checkpointing, all logits at once: one budget
-    compile     compiled blocks, with their compilation time
+    compile     compiled blocks, with their compilation time, and their losses and gradients
+    cached      the start of another process with the same blocks
     data        share of the time in which the training waits for its data loader
     profile     kernels of a step, and the number of device synchronisations
     table       all rows as Markdown
@@ -61,7 +62,7 @@ BUDGETS = {"tiny": (300, 600, 1200), "small": (4096, 8192, 16384), "published": 
 WARM_UP = 5
 NUM_KERNELS = 14  # in a profile
 NUM_GROUPS = 12  # different batches of a measurement, used in turn
-Part = Literal["numbers", "speed", "reference", "options", "data", "profile", "compile", "table"]
+Part = Literal["numbers", "speed", "reference", "options", "data", "profile", "compile", "cached", "table"]
 
 
 class GPURound(Benchmark):
@@ -141,19 +142,20 @@ def numbers(this: Round) -> None:
         except RuntimeError as error:  # this torch or GPU does not have the backend
             this.write("numbers", f"{name} {shown(dtype)}", failed=str(error).splitlines()[0][:120])
             continue
-        losses = max(abs(a - b) for a, b in zip(found[0], cpu[0], strict=True))
-        worst = max(relative_error(found[1][key], wanted) for key, wanted in cpu[1].items())
-        this.write(
-            "numbers",
-            f"{name} {shown(dtype)}",
-            loss_difference=f"{losses:.1e}",
-            gradient_difference=f"{worst:.1e}",
-        )
+        write_differences(this, f"{name} {shown(dtype)}", found, cpu)
 
 
-def gradients(
-    model: UnifiedVoice, batch: PackedBatch, dtype: torch.dtype, backend: str
-) -> tuple[tuple[float, float], dict[str, Tensor]]:
+Numbers = tuple[tuple[float, float], dict[str, Tensor]]
+
+
+def write_differences(this: Round, what: str, found: Numbers, wanted: Numbers) -> None:
+    """Write a row with the largest difference of the losses, and of the gradients."""
+    losses = max(abs(a - b) for a, b in zip(found[0], wanted[0], strict=True))
+    worst = max(relative_error(found[1][key], gradient) for key, gradient in wanted[1].items())
+    this.write("numbers", what, loss_difference=f"{losses:.1e}", gradient_difference=f"{worst:.1e}")
+
+
+def gradients(model: UnifiedVoice, batch: PackedBatch, dtype: torch.dtype, backend: str) -> Numbers:
     """Return text and code loss, and the gradients of their sum, on the CPU."""
     device = next(model.parameters()).device
     model.train().zero_grad()
@@ -211,11 +213,30 @@ def options(this: Round) -> None:
 
 
 def compiled(this: Round) -> None:
-    """Measure the packed step with compiled blocks; the first step includes the compilation."""
+    """Measure compiled steps at the two largest budgets, and compare their numbers with the CPU's.
+
+    The first step of a row includes the compilation.
+    """
     model = build_model(config_of(this.size, dropout=0.1), this.device).train()
-    model.gpt.compile_blocks()
-    variant = Variant("compiled", "packed", BFLOAT16, compiled=True)
-    time_steps(this, "compile", variant, model, this.middle, max(2, this.steps // 2))
+    for budget in this.budgets[:0:-1]:
+        model.gpt.compile_blocks(budget)
+        time_steps(this, "compile", Variant("compiled", "packed", BFLOAT16), model, budget, this.steps)
+    del model
+    config = config_of("tiny" if this.size == "tiny" else "small", dropout=0.0)
+    batch = packed_batch(make_samples(config, 6), config)
+    model = build_model(config, torch.device("cpu"))
+    wanted = gradients(model, batch, FLOAT32, "blocks")
+    name = "varlen" if this.device.type == "cuda" else "blocks"
+    model.to(this.device).gpt.compile_blocks(batch.num_positions + 100)
+    write_differences(this, f"compiled {name} bfloat16", gradients(model, batch, BFLOAT16, name), wanted)
+
+
+def cached(this: Round) -> None:
+    """Measure the first step of a process after `compile`, which finds the compiled blocks in the cache."""
+    model = build_model(config_of(this.size, dropout=0.1), this.device).train()
+    model.gpt.compile_blocks(this.middle)
+    variant = Variant("compiled before", "packed", BFLOAT16)
+    time_steps(this, "cached", variant, model, this.middle, max(2, this.steps // 6))
 
 
 def data(this: Round) -> None:
@@ -295,6 +316,7 @@ PARTS: dict[str, Callable[[Round], None]] = {
     "data": data,
     "profile": profile,
     "compile": compiled,
+    "cached": cached,
 }
 
 

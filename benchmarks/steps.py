@@ -37,7 +37,6 @@ class Variant:
         fused: use the fused optimizer kernel; otherwise torch's default implementation.
         backend: attention of a packed step; None for the fastest.
         attention_dropout: None for the model's own.
-        compiled: the blocks are compiled.
     """
 
     name: str
@@ -48,7 +47,6 @@ class Variant:
     fused: bool = True
     backend: str | None = None
     attention_dropout: float | None = None
-    compiled: bool = False
 
 
 @dataclass

@@ -199,7 +199,7 @@ def test_the_cpu_has_attention_dropout_and_the_variable_length_kernel_has_none()
 def test_compiled_blocks_keep_the_names_of_the_weights():
     model = random_model(TINY, seed=0)
     names = list(model.state_dict())
-    model.gpt.compile_blocks()
+    model.gpt.compile_blocks(0)
     assert list(model.state_dict()) == names
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
+from indextts.planning import pace
 from indextts.planning.hardware import GpuFacts, MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, gpu_memory, model_size
 from indextts.planning.pairs_size import PairsSize
@@ -211,7 +212,14 @@ def test_float32_and_padding_leave_room_for_fewer_positions():
     assert positions[0] > max(positions[1:])
 
 
-def test_compilation_is_chosen_only_where_it_was_measured_to_help():
+def test_compilation_is_chosen_only_where_it_was_measured_to_help(monkeypatch: pytest.MonkeyPatch):
+    assert not [gpu for gpu in GPUS if proposed(gpu).fields["compile"]]
+    plain = next(row for row in pace.BENCHMARKS if row.positions == 16384)
+    faster = replace(plain, positions_per_second=plain.positions_per_second + 1, compile=True)
+    slower = replace(faster, positions_per_second=plain.positions_per_second - 1)
+    monkeypatch.setattr(pace, "BENCHMARKS", (*pace.BENCHMARKS, slower))
+    assert proposed("H200").fields["compile"] is False
+    monkeypatch.setattr(pace, "BENCHMARKS", (*pace.BENCHMARKS, faster))
     assert proposed("H200").fields["compile"] is True
     for others in (["--no-amp"], ["--padding=reference"], ["--grad-checkpointing"]):
         assert proposed("H200", *others).fields["compile"] is False

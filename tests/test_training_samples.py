@@ -2,6 +2,7 @@
 
 import json
 import signal
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import soundfile
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from indextts.models.gpt.gpt2 import GPT2
 from indextts.projects.project import Project
 from indextts.speech.synthesis.text_to_speech import Segment, generate_segments
 from indextts.training import samples
@@ -32,6 +34,16 @@ def spoken(project: Project) -> Path:
     output = project.root / "spoken"
     assert main(trainer_flags(project, output_dir=output, sample_interval=4, **FLAGS)) == 0
     return output
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler imports deprecated parts of it
+def test_a_run_with_compiled_blocks_speaks(project: Project, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(GPT2, "compile_blocks", partialmethod(GPT2.compile_blocks, backend="aot_eager"))
+    output = project.root / "compiled"
+    flags = trainer_flags(project, output_dir=output, sample_interval=2, max_steps=2, val_interval=2)
+    assert main([flag for flag in flags if flag != "--no-compile"] + ["--compile"]) == 0
+    assert "Compiled the blocks" in (output / "train.log").read_text("utf-8")
+    assert [folder.name for folder in sample_folders(output)] == ["part1_step0", "part1_step2"]
 
 
 def lines(folder: Path) -> list[dict]:

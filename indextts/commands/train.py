@@ -208,8 +208,8 @@ class Train(Command):
     compile: Automatic[bool] = Field(
         False,
         title="Compile",
-        description="Compile the blocks with torch.compile: slow to start, and slower on a CPU; automatic: "
-        "on where it was measured to be faster.",
+        description="Compile the blocks into one graph: minutes at the first start, and slower on a CPU; "
+        "automatic: on where it was measured to be faster.",
     )
     amp: Automatic[bool] = Field(
         False,

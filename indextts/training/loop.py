@@ -29,6 +29,7 @@ from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.system.signals import StopRequest
 from indextts.training.batches import Batch, MicroBatch, Unreadable, group_batches, is_too_many
+from indextts.training.compiling import compile_blocks
 from indextts.training.decision import Signals, decide, is_complete, is_done, is_out_of_patience
 from indextts.training.distributed.ranks import SINGLE_PROCESS, STOPPED_BEFORE_LOADING, Ranks
 from indextts.training.distributed.sharding import ImbalanceMeter, Sharding, all_reduce_losses, load_shards
@@ -152,6 +153,11 @@ def train_steps(
     if state.probe is not None and ranks.is_main:
         compare(state.probe, probe.losses(run.model), run.saved_environment, inputs.environment)
         times.mark("fixed samples")
+    run.model.train()
+    run.model.gpt.recompute = command.grad_checkpointing
+    if command.compile:
+        compile_blocks(run, partial(forward_backward, run))
+        times.mark("compilation")
     times.log(state.step + 1)
     sampler = None
     if command.sample_interval and ranks.is_main:
@@ -162,10 +168,6 @@ def train_steps(
     if text_row_facts is not None:
         metrics.facts(state.step, state.epoch_of_step, text_row_facts.read())
     skipped = SkippedSteps(state.num_skipped, state.num_skipped_in_a_row, should_log=ranks.is_main)
-    run.model.train()
-    run.model.gpt.recompute = command.grad_checkpointing
-    if command.compile:
-        run.model.gpt.compile_blocks()
     speed, imbalance = SpeedMeter(inputs.device), ImbalanceMeter()
     # a part that starts from an older checkpoint, or from one of another folder, needs one of its own
     state.part_is_unsaved = state.step > 0 and state.saved_step < 0

@@ -148,9 +148,6 @@ class SampleSynthesizer:
         """Return the writer for the codes of the run; log the reason and return None if there is none."""
         path = inputs.val_set.pairs[0].features
         backend = read_info(path).backend
-        if inputs.command.compile:
-            logger.warning("--sample-interval is ignored: samples do not work with --compile")
-            return None
         if backend == BuiltinRenderer.name:
             return BuiltinSamples(BuiltinRenderer(builtin.load(path.parent / BACKEND_NAME), inputs.device))
         if backend not in (PublishedRenderer.name, IMPORTED):

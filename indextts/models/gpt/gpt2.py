@@ -14,6 +14,7 @@ Both draw from torch's default generator, so `torch.manual_seed` makes them repr
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -43,6 +44,7 @@ class GPT2(nn.Module):
         super().__init__()
         self.dropout = dropout
         self.recompute = False
+        self._graph: CompiledGraph | None = None
         self.h = nn.ModuleList(Block(dim, heads, dropout) for _ in range(layers))
         self.ln_f = nn.LayerNorm(dim)
 
@@ -57,13 +59,49 @@ class GPT2(nn.Module):
         states: Tensor = self.ln_f(x)
         return states
 
-    def compile_blocks(self) -> None:
-        """Compile the parts before and after the attention of each block, for sequences of any length."""
-        for block in self.h:
-            assert isinstance(block, Block)
-            # instance attributes, so that parameter names and checkpoints do not change
-            vars(block)["project"] = torch.compile(block.project, dynamic=True)
-            vars(block)["add_attention"] = torch.compile(block.add_attention, dynamic=True)
+    def compile_blocks(self, num_positions: int, backend: str = "inductor") -> None:
+        """Compile all blocks as one graph, for training; validation and generation stay as they are.
+
+        Args:
+            num_positions: length of the packed sequences that use the graph; with 0, they have any length.
+            backend: of torch.compile.
+        """
+        states = torch.compile(self.forward, fullgraph=True, dynamic=True, backend=backend)
+        self._graph = CompiledGraph(states, num_positions)
+
+    def do_not_compile(self) -> None:
+        """Undo `compile_blocks`."""
+        self._graph = None
+
+    def graph_length(self, num_positions: int) -> int | None:
+        """Return the length to which to pad a packed sequence for the compiled graph; None to do without it.
+
+        A sequence that would fill at most half of the graph's length does without.
+        """
+        if self._graph is None or not (self.training and torch.is_grad_enabled()):
+            return None
+        length = self._graph.num_positions or num_positions
+        return length if length // 2 < num_positions <= length else None
+
+    def compiled_states(self, x: Tensor, attend: Attend) -> Tensor:
+        """Return what `forward` does, from the compiled graph.
+
+        Args:
+            x: (T, D), of a length from `graph_length`.
+            attend: calls one operator, see `AttentionBackend.bind_operator`.
+        """
+        assert self._graph is not None
+        if self._graph.num_positions:
+            torch._dynamo.mark_static(x)
+        return self._graph.states(x, attend)
+
+
+@dataclass(frozen=True)
+class CompiledGraph:
+    """The compiled `GPT2.forward`, and the length of the sequences for which it is; 0 for any length."""
+
+    states: Callable[[Tensor, Attend], Tensor]
+    num_positions: int
 
 
 class Block(nn.Module):
@@ -170,10 +208,21 @@ def _threshold(probability: float) -> int:
     return round(probability * LEVELS) - LEVELS // 2
 
 
+# one operator of a compiled graph, which cannot trace the drawing; the tag keeps equal calls apart
+@torch.library.custom_op("indextts::keep_mask", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def _keep_mask_of(x: Tensor, probability: float) -> Tensor:
+    return keep_mask(x.shape, probability)
+
+
+@_keep_mask_of.register_fake
+def _(x: Tensor, _probability: float) -> Tensor:
+    return x.new_empty(x.shape, dtype=torch.uint8)
+
+
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
-        kept = keep_mask(x.shape, probability)
+        kept: Tensor = _keep_mask_of(x, probability)
         ctx.save_for_backward(kept)
         ctx.scale = keep_scale(probability)
         return (x * kept).mul_(ctx.scale)

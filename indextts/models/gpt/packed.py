@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -225,7 +226,15 @@ def packed_states(
     mel = model.embed_codes(batch.mel_inputs, batch.mel_positions)
     # index_select: its gradient is a plain sum, that of bracket indexing sorts first
     sequence = torch.cat([prefix, text, mel]).index_select(0, batch.sources)  # (T, D)
-    states = model.gpt(sequence, backend.bind(batch.segments))
+    length = model.gpt.graph_length(batch.num_positions)
+    if length is None:
+        states = model.gpt(sequence, backend.bind(batch.segments))
+    else:
+        assert backend.bind_operator is not None
+        sequence = F.pad(
+            sequence, (0, 0, 0, length - batch.num_positions)
+        )  # the heads read no row of the tail
+        states = model.gpt.compiled_states(sequence, backend.bind_operator(batch.segments.with_tail(length)))
     counted = states.index_select(0, torch.cat([batch.text_rows, batch.mel_rows]))
     text_states, mel_states = model.final_norm(counted).split([batch.num_text, batch.num_mel])
     return text_states, mel_states
