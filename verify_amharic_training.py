@@ -9,7 +9,7 @@ from indextts.data.review import read_reviewed_texts
 from indextts.models.checkpoint import text_rows
 from indextts.models.gpt.config import load_config
 from indextts.projects.default_paths import with_default_tokenizer
-from indextts.text.tokenizer import Tokenizer
+from indextts.text.bases import base_tokenizer, load_tokenizer
 from indextts.text.verify import verify
 from indextts.text.vocabulary import advise_size
 
@@ -17,12 +17,12 @@ from indextts.text.vocabulary import advise_size
 def main(argv: Sequence[str] | None = None) -> int:
     args = with_default_tokenizer(parse(VerifyTraining, argv))
     assert args.tokenizer is not None
-    base_tokenizer = args.base_checkpoint.with_name("bpe.model")
+    base_path = base_tokenizer(args.base_checkpoint)
     hours = [read_hours(manifest) for manifest in args.manifest]
     known = [found for found in hours if found is not None]
     report = verify(
-        Tokenizer.load(args.tokenizer),
-        base=Tokenizer.load(base_tokenizer) if base_tokenizer.exists() else None,
+        load_tokenizer(args.tokenizer),
+        base=load_tokenizer(base_path) if base_path.exists() else None,
         base_text_rows=text_rows(args.base_checkpoint),
         config_text_tokens=load_config(args.config).number_text_tokens,
         texts=[text for manifest in args.manifest for text in read_reviewed_texts(manifest)],

@@ -188,8 +188,8 @@ def test_measuring_counts_words_tokens_and_the_characters_that_are_unknown(tmp_p
     assert found.unknown_characters == (("ላ", 2), ("ሰ", 2), ("ም", 1))
     assert found.num_tokens == len(tokenizer.encode("the fox ሰላም")) + len(tokenizer.encode("ሰላ።"))
     assert found.unknown_percent == 100 * 2 / found.num_tokens
-    assert found.percent_from(0) == 100
-    assert found.percent_from(tokenizer.size) == 0
+    assert found.percent_of(range(tokenizer.size)) == 100
+    assert found.percent_of(range(tokenizer.size, 2 * tokenizer.size)) == 0
 
 
 def test_measuring_no_texts_is_all_zero(tmp_path):

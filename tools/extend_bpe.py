@@ -1,4 +1,4 @@
-"""Append Amharic pieces to a SentencePiece model from the terminal."""
+"""Append Amharic pieces to a tokenizer from the terminal."""
 
 from collections.abc import Sequence
 from pathlib import Path

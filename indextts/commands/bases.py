@@ -6,7 +6,7 @@
 
 A base is recognised by its weights (`base_of`), never by the `version` of a config.yaml: published files of
 2.5 say 2.0. All other code asks a `Base`; code that computes differently lies in one module per package
-(`models/gpt/bases.py`).
+(`bases.py` in `text/`, `models/gpt/`, `features/`).
 """
 
 from collections.abc import Iterable
@@ -22,17 +22,31 @@ class Base:
         name: as stored in checkpoints.
         title: the published name.
         condition: what the speaker condition of the GPT is.
+        tokenizer_file: published name of the tokenizer.
         weight_names: weights that only the GPT of this base has.
     """
 
     name: str
     title: str
     condition: Literal["latents", "style"]
+    tokenizer_file: str
     weight_names: frozenset[str]
 
 
-BASE_2_0 = Base("2.0", "IndexTTS-2.0", "latents", frozenset({"speed_emb.weight"}))
-BASE_2_5 = Base("2.5", "IndexTTS-2.5", "style", frozenset({"lang_embedding.weight", "spk_emb_proj.weight"}))
+BASE_2_0 = Base(
+    name="2.0",
+    title="IndexTTS-2.0",
+    condition="latents",
+    tokenizer_file="bpe.model",
+    weight_names=frozenset({"speed_emb.weight"}),
+)
+BASE_2_5 = Base(
+    name="2.5",
+    title="IndexTTS-2.5",
+    condition="style",
+    tokenizer_file="multilingual_zh_ja_yue_char_del.tiktoken",
+    weight_names=frozenset({"lang_embedding.weight", "spk_emb_proj.weight"}),
+)
 BASES = {base.name: base for base in (BASE_2_0, BASE_2_5)}
 
 

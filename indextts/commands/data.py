@@ -203,11 +203,14 @@ class NormalizeText(Command, NormalizerFlags):
 
 
 class ExtendTokenizer(Command, NormalizerFlags):
-    """Append Amharic pieces to a SentencePiece model and store the normaliser options in it; old ids stay."""
+    """Append Amharic pieces to a tokenizer and store the normaliser options in it; old pieces stay."""
 
     program: ClassVar[str] = "tools/extend_bpe.py"
     base_model: Path = Field(
-        Path("checkpoints/bpe.model"), title="Base tokenizer", description="Path of the published tokenizer."
+        Path("checkpoints/bpe.model"),
+        title="Base tokenizer",
+        description="Path of the published tokenizer: a SentencePiece model, or the .tiktoken file of "
+        "IndexTTS-2.5.",
     )
     manifests: list[Path] = Field(
         min_length=1, title="Manifests", description="Manifests whose texts the new pieces are learned from."

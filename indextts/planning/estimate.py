@@ -18,8 +18,8 @@ from indextts.planning.plan_from_meta import MetaPlan
 from indextts.planning.proposal import Proposal, memory_need, propose
 from indextts.runs.directory import LINKS, CheckpointMeta, checkpoints
 from indextts.runs.restore import requested_schedule
+from indextts.text.bases import base_tokenizer
 from indextts.text.tokenizer import Tokenizer
-from indextts.text.verify import base_tokenizer
 
 SPARE_BYTES = 1 << 30  # for the log, the metrics, the TensorBoard files and other writers
 

@@ -26,8 +26,9 @@ from indextts.runs.owner import is_training
 from indextts.runs.restore import require_keys
 from indextts.system.amounts import shown_size
 from indextts.system.messages import Message, as_is
+from indextts.text.bases import base_tokenizer
 from indextts.text.tokenizer import Tokenizer
-from indextts.text.verify import base_tokenizer, require_extension, unknown_pieces
+from indextts.text.verify import require_extension, unknown_pieces
 
 IN_USE = "planning.in_use"
 NOTHING_TO_RESUME = "planning.nothing_to_resume"

@@ -1,4 +1,7 @@
-"""Append the pieces of a language to a SentencePiece BPE model; texts of the base keep their ids exactly.
+"""Append the pieces of a language to a tokenizer; texts of the base keep their ids exactly.
+
+A rank file of IndexTTS-2.5 is extended in `byte_extend.py`; the rest of this module extends a SentencePiece
+BPE model:
 
     id 0 .. base - 1     the pieces, types and scores of the base, unchanged
     then                 single letters: the alphabet of the language and every letter of its script in the
@@ -29,10 +32,13 @@ import sentencepiece
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.files import written_aside
+from indextts.text.bases import load_tokenizer, tokenizer_of
+from indextts.text.byte_extend import extended_ranks
+from indextts.text.byte_level import ByteLevelTokenizer
 from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, main_block_letters
 from indextts.text.languages import Language, find_language, own_letters, scripts_of
 from indextts.text.normalize import reads_alike
-from indextts.text.normalizer_record import with_new_record, with_record
+from indextts.text.normalizer_record import with_record
 from indextts.text.tokenizer import WORD_START, Tokenizer, measure, parse_model
 from indextts.text.vocabulary import SizeAdvice, advise_size
 
@@ -79,14 +85,15 @@ def extend_file(
     base, advice = _load(base_model, options), advice or advise_size(None)
     if target_size == 0:
         logger.info("Chose the tokenizer size: %d base pieces and %s", base.size, advice)
-        letters = _missing_letters(base, [base.words(text) for text in texts])
+        has_every_letter = base.unknown_id < 0
+        letters = [] if has_every_letter else _missing_letters(base, [base.words(text) for text in texts])
         num_merges = round(_MIN_MERGES_SHARE * advice.num_pieces)
         target_size = base.size + max(advice.num_pieces, len(letters) + num_merges)
     elif objection := advice.objection(target_size - base.size):
         logger.warning("--target-size %d: %s", target_size, objection)
     model = extend(base_model, texts, target_size, options)
     _write(output_model, model)
-    return Extension(base, Tokenizer(model, output_model))
+    return Extension(base, tokenizer_of(model, output_model))
 
 
 def extend(
@@ -102,6 +109,8 @@ def extend(
             size is too small for the letters.
     """
     base = _load(base_model, options)
+    if isinstance(base, ByteLevelTokenizer):
+        return extended_ranks(base, texts, target_size)
     if base.proto.trainer_spec.model_type != _BPE:
         raise UserError(f"{base_model}: not a BPE model; only BPE models such as bpe.model can be extended")
     words = [base.words(text) for text in texts]
@@ -148,12 +157,12 @@ def store_options(path: Path, options: Mapping[str, Any]) -> Extension:
     Raises:
         UserError: the file is no usable tokenizer, or cannot be written.
     """
-    before = Tokenizer.load(path)
+    before = load_tokenizer(path)
     chosen = before.options.model_copy(update=dict(options))
-    model = with_new_record(before.model_bytes, chosen.record)
+    model = before.recording(chosen)
     if model != before.model_bytes:
         _write(path, model)
-    return Extension(before, Tokenizer(model, path))
+    return Extension(before, tokenizer_of(model, path))
 
 
 def describe_options(stored: Extension, texts: Sequence[str]) -> str:
@@ -173,7 +182,7 @@ def describe(extension: Extension, texts: Sequence[str]) -> str:
     base, extended = extension.base, extension.extended
     before, after = measure(base, texts), measure(extended, texts)
     num_appended = extended.size - base.size
-    num_used = sum(token >= base.size for token in after.tokens)
+    num_used = sum(token in extended.appended_ids(base.size) for token in after.tokens)
     sample = next(text for text in texts if text.strip())
     lines = [
         f"tokenizer:       {extended.path}",
@@ -192,8 +201,8 @@ def describe(extension: Extension, texts: Sequence[str]) -> str:
 
 def _load(base_model: Path, options: Mapping[str, Any]) -> Tokenizer:
     """Load the base, with `options` replacing its normaliser options."""
-    base = Tokenizer.load(base_model)
-    return Tokenizer(base.model_bytes, base_model, base.options.model_copy(update=dict(options)))
+    base = load_tokenizer(base_model)
+    return tokenizer_of(base.model_bytes, base_model, base.options.model_copy(update=dict(options)))
 
 
 def _missing_letters(base: Tokenizer, texts: Sequence[str]) -> list[str]:

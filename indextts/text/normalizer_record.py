@@ -64,10 +64,13 @@ def read_record(proto: Any, path: Path) -> tuple[int, NormalizerOptions] | None:
     """
     fields: Any = UnknownFieldSet(proto)  # iterable, unlike its stub
     found = [field.data for field in fields if field.field_number == _FIELD]
-    if not found:
-        return None
+    return parse_record(found[-1], path) if found else None
+
+
+def parse_record(content: bytes, path: Path) -> tuple[int, NormalizerOptions]:
+    """Return the normaliser version and options in the JSON of a record; errors as for `read_record`."""
     try:
-        record = json.loads(found[-1])
+        record = json.loads(content)
         version = int(record.pop("version"))
         if version > NORMALIZER_VERSION:
             raise UserError(

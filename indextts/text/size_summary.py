@@ -15,7 +15,7 @@ from pathlib import Path
 
 from indextts.errors import UserError
 from indextts.system.files import read_object, written_aside
-from indextts.text.tokenizer import Tokenizer, parse_model
+from indextts.text.tokenizer import Tokenizer
 
 VERSION = 1
 NUM_SIZES = 6
@@ -51,7 +51,7 @@ def summarize(extended: Tokenizer, base_size: int, texts: Sequence[str]) -> Size
     every = max(1, -(-len(texts) // MAX_TEXTS))
     normalized = [extended.normalize(text) for text in texts[::every]]
     scale = len(texts) / max(1, len(normalized))
-    appended = extended.pieces[base_size:]
+    appended = [extended.pieces[token] for token in extended.appended_ids(base_size)]
     num_letters = next((n for n, piece in enumerate(appended) if len(piece) > 1), len(appended))
     first, last = base_size + num_letters, extended.size
     sizes = sorted({round(first + (last - first) * n / (NUM_SIZES - 1)) for n in range(NUM_SIZES)})
@@ -62,13 +62,10 @@ def summarize(extended: Tokenizer, base_size: int, texts: Sequence[str]) -> Size
 def _measured(
     extended: Tokenizer, size: int, base_size: int, normalized: Sequence[str], scale: float
 ) -> SizePoint:
-    proto = parse_model(extended.model_bytes)
-    del proto.pieces[size:]
-    proto.trainer_spec.vocab_size = size
-    cut = Tokenizer(proto.SerializeToString(deterministic=True), extended.path, extended.options)
+    cut = extended.shortened(size)
     counts = Counter(token for text in normalized for token in cut.encode_normalized(text))
     num_words = sum(len(cut.normalized_words(text).split()) for text in normalized)
-    num_rare = sum(scale * counts[token] < RARE for token in range(base_size, size))
+    num_rare = sum(scale * counts[token] < RARE for token in cut.appended_ids(base_size))
     return SizePoint(size, round(counts.total() / max(1, num_words), 3), num_rare)
 
 

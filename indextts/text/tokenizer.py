@@ -28,7 +28,7 @@ from sentencepiece import sentencepiece_model_pb2
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NORMALIZER_VERSION, NormalizerOptions
 from indextts.errors import UserError
 from indextts.text.normalize import normalize
-from indextts.text.normalizer_record import read_record
+from indextts.text.normalizer_record import read_record, with_new_record
 from indextts.text.vocabulary import Vocabulary
 
 WORD_START = "\u2581"  # the SentencePiece sign for a space
@@ -73,15 +73,7 @@ class Tokenizer:
         Raises:
             UserError: the file cannot be read or is not a usable tokenizer.
         """
-        try:
-            model = path.read_bytes()
-        except OSError as error:
-            raise UserError(
-                f"{path}: cannot be read ({error.strerror}); use a SentencePiece model such as bpe.model"
-            ) from None
-        if not model:
-            raise UserError(f"{path}: the file is empty; download or build the tokenizer again")
-        return cls(model, path, options)
+        return cls(read_model(path), path, options)
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Path, NormalizerOptions]]:
         return Tokenizer, (self.model_bytes, self.path, self.options)
@@ -115,6 +107,32 @@ class Tokenizer:
         return frozenset(
             piece for piece, kind in zip(self.pieces, self.types, strict=True) if kind in _TYPES_FROM_TEXT
         )
+
+    def appended_ids(self, base_size: int) -> range:
+        """Return the ids of the pieces that the base, of `base_size` pieces, lacks, in learned order."""
+        return range(base_size, self.size)
+
+    def shortened(self, size: int) -> "Tokenizer":
+        """Return the tokenizer without the pieces that were appended after it had `size` pieces."""
+        proto = self.proto
+        del proto.pieces[size:]
+        proto.trainer_spec.vocab_size = size
+        return Tokenizer(proto.SerializeToString(deterministic=True), self.path, self.options)
+
+    def recording(self, options: NormalizerOptions) -> bytes:
+        """Return the content of the tokenizer file with other options of the normaliser in its record."""
+        return with_new_record(self.model_bytes, options.record)
+
+    def cutting_change(self, base: "Tokenizer") -> str:
+        """Return the reason why a tokenizer with the pieces of `base` cuts texts differently, else empty."""
+        before, after = base.proto, self.proto
+        pairs = zip(before.pieces, after.pieces, strict=False)
+        num_scores = sum(old.score != new.score for old, new in pairs)
+        if num_scores:
+            return f"{num_scores} of the {base.size} base pieces have other scores"
+        if before.normalizer_spec != after.normalizer_spec:
+            return f"its SentencePiece normaliser settings differ from those of {base.path}"
+        return ""
 
     @property
     def proto(self) -> Any:
@@ -150,17 +168,33 @@ class Tokenizer:
         return cast(str, self._processor.decode(ids))
 
 
+def read_model(path: Path) -> bytes:
+    """Return the content of a tokenizer file; a UserError if it cannot be read or is empty."""
+    try:
+        model = path.read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); use a SentencePiece model such as bpe.model, or a "
+            "rank file of IndexTTS-2.5"
+        ) from None
+    if not model:
+        raise UserError(f"{path}: the file is empty; download or build the tokenizer again")
+    return model
+
+
 def first_difference(base: Tokenizer, extended: Tokenizer) -> str | None:
-    """Return the first difference between the pieces of `base` and the start of `extended`, None if equal."""
+    """Return the first difference of `extended`, without its appended pieces, from `base`; else None."""
     if extended.size < base.size:
         return f"it has {extended.size} pieces, fewer than the {base.size} of {base.path}"
-    for token in range(base.size):
-        if base.pieces[token] != extended.pieces[token]:
-            return f"id {token} is {extended.pieces[token]!r} and was {base.pieces[token]!r} in {base.path}"
-        if base.types[token] != extended.types[token]:
+    appended = extended.appended_ids(base.size)
+    kept = (token for token in range(extended.size) if token not in appended)
+    for old, token in enumerate(kept):
+        if base.pieces[old] != extended.pieces[token]:
+            return f"id {token} is {extended.pieces[token]!r} and was {base.pieces[old]!r} in {base.path}"
+        if base.types[old] != extended.types[token]:
             return (
-                f"id {token}, {base.pieces[token]!r}, has type {extended.types[token]} "
-                f"and had type {base.types[token]} in {base.path}"
+                f"id {token}, {base.pieces[old]!r}, has type {extended.types[token]} "
+                f"and had type {base.types[old]} in {base.path}"
             )
     return None
 
@@ -193,9 +227,9 @@ class TextMeasure:
     def tokens_per_word(self) -> float:
         return self.num_tokens / max(self.num_words, 1)
 
-    def percent_from(self, first_token: int) -> float:
-        """Return the percentage of tokens with an id of at least `first_token`."""
-        count = sum(count for token, count in self.tokens.items() if token >= first_token)
+    def percent_of(self, ids: range) -> float:
+        """Return the percentage of tokens with one of the `ids`."""
+        count = sum(count for token, count in self.tokens.items() if token in ids)
         return 100 * count / max(self.num_tokens, 1)
 
 

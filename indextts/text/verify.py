@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from indextts.errors import UserError
@@ -104,7 +103,7 @@ def _extends(tokenizer: Tokenizer, base: Tokenizer | None, base_size: int) -> Fi
     rebuild = "extend the bpe.model of the base with tools/extend_bpe.py"
     if base is not None:
         difference = first_difference(base, tokenizer)
-        if difference is None and (change := _cutting_change(base, tokenizer)):
+        if difference is None and (change := tokenizer.cutting_change(base)):
             return Finding(
                 subject, change, "problem", f"texts of the base would be cut differently: {rebuild}"
             )
@@ -118,18 +117,6 @@ def _extends(tokenizer: Tokenizer, base: Tokenizer | None, base_size: int) -> Fi
         return Finding(subject, value, "problem", rebuild)
     value = f"only sizes could be compared, {tokenizer.size} with {base_size} of the base"
     return Finding(subject, value, "warning", "put the bpe.model of the base next to the base checkpoint")
-
-
-def _cutting_change(base: Tokenizer, tokenizer: Tokenizer) -> str:
-    """Return the reason why a tokenizer with the pieces of the base cuts texts differently, else empty."""
-    before, after = base.proto, tokenizer.proto
-    pairs = zip(before.pieces, after.pieces, strict=False)
-    num_scores = sum(old.score != new.score for old, new in pairs)
-    if num_scores:
-        return f"{num_scores} of the {base.size} base pieces have other scores"
-    if before.normalizer_spec != after.normalizer_spec:
-        return f"its SentencePiece normaliser settings differ from those of {base.path}"
-    return ""
 
 
 def _rows(base: Tokenizer | None, base_text_rows: int | None) -> Finding:
@@ -154,8 +141,11 @@ def _config(config_text_tokens: int, base_size: int, extended_size: int) -> Find
 
 
 def _letters(tokenizer: Tokenizer, language: Language) -> list[Finding]:
-    """Return whether the alphabet of the language is in the pieces; nothing if the alphabet is unknown."""
-    if not language.letters:
+    """Return whether the alphabet of the language is in the pieces; nothing if the alphabet is unknown.
+
+    A tokenizer without an unknown token writes every letter, a rare one with several pieces.
+    """
+    if not language.letters or tokenizer.unknown_id < 0:
         return []
     subject = f"{language.name} letters"
     missing = [letter for letter in language.letters if letter not in tokenizer.text_pieces]
@@ -184,14 +174,14 @@ def _texts(
         value = f"none given, so only {counted(len(samples), 'sample sentence')} were checked"
         return [
             Finding("texts", value, "warning", "add --manifest"),
-            *_uses_appended(measure(tokenizer, samples), base_size, tokenizer.size),
+            *_uses_appended(measure(tokenizer, samples), tokenizer, base_size),
         ]
     found = measure(tokenizer, texts)
     return [
         unknown_pieces(found, max_unknown_percent, tokenizer.options.language),
-        *_uses_appended(found, base_size, tokenizer.size),
+        *_uses_appended(found, tokenizer, base_size),
         Finding("fertility", f"{found.tokens_per_word:.2f} tokens per word over {found.num_words} words"),
-        _rare(found, base_size, tokenizer.size),
+        _rare(found, tokenizer.appended_ids(base_size)),
         _round_trip(found),
     ]
 
@@ -213,16 +203,18 @@ def unknown_pieces(found: TextMeasure, max_percent: float, language: str) -> Fin
     return Finding(subject, value)
 
 
-def _uses_appended(found: TextMeasure, base_size: int, size: int) -> list[Finding]:
+def _uses_appended(found: TextMeasure, tokenizer: Tokenizer, base_size: int) -> list[Finding]:
     """Return whether the texts use appended pieces; nothing if the base has every letter of the language."""
-    percent = found.percent_from(base_size)
+    appended = tokenizer.appended_ids(base_size)
+    percent = found.percent_of(appended)
     if percent > 0:
-        return [Finding(f"Uses extended vocabulary (ID >= {base_size})", f"{percent:.1f} % of the tokens")]
-    if size == base_size and not found.num_unknown:
+        subject = f"Uses extended vocabulary (ID >= {appended.start})"
+        return [Finding(subject, f"{percent:.1f} % of the tokens")]
+    if tokenizer.size == base_size and not found.num_unknown:
         return []
     return [
         Finding(
-            f"Does not use extended vocabulary (ID >= {base_size})",
+            f"Does not use extended vocabulary (ID >= {appended.start})",
             "the texts contain no appended piece",
             "problem",
             "check that --tokenizer is the extended tokenizer and that the texts are in its language",
@@ -230,11 +222,10 @@ def _uses_appended(found: TextMeasure, base_size: int, size: int) -> list[Findin
     ]
 
 
-def _rare(found: TextMeasure, base_size: int, size: int) -> Finding:
+def _rare(found: TextMeasure, appended: range) -> Finding:
     """Return the number of appended pieces that are rare in the texts: no problem, but slow to learn."""
-    num_appended = max(size - base_size, 0)
-    num_rare = sum(found.tokens[token] < MIN_COUNT for token in range(base_size, size))
-    value = f"{num_rare} of {num_appended} appended pieces occur fewer than {MIN_COUNT} times"
+    num_rare = sum(found.tokens[token] < MIN_COUNT for token in appended)
+    value = f"{num_rare} of {len(appended)} appended pieces occur fewer than {MIN_COUNT} times"
     return Finding("rare pieces", value)
 
 
@@ -267,11 +258,6 @@ def _advised(num_appended: int, advice: SizeAdvice | None) -> list[Finding]:
 def _listed(items: Sequence[str]) -> str:
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return ", ".join(items[:_SHOWN]) + more
-
-
-def base_tokenizer(base_checkpoint: Path) -> Path:
-    """Return the path of the tokenizer of a base checkpoint, which lies next to it."""
-    return base_checkpoint.parent / "bpe.model"
 
 
 def require_extension(tokenizer: Tokenizer, base: Tokenizer) -> None:

@@ -39,8 +39,9 @@ from indextts.runs.restore import plan_restore, requested_schedule, require_keys
 from indextts.runs.restore_facts import CheckpointFacts, RunFacts
 from indextts.runs.restore_notes import plan_text, rewarm_notes, warmup_notes
 from indextts.runs.schedule import Schedule
+from indextts.text.bases import base_tokenizer
 from indextts.text.tokenizer import Tokenizer
-from indextts.text.verify import base_tokenizer, require_extension
+from indextts.text.verify import require_extension
 from indextts.text.vocabulary import Vocabulary, move_rows
 from indextts.training.averaging import start_average
 from indextts.training.checkpoint_facts import (

@@ -1,0 +1,25 @@
+"""The tokenizers of the published models: SentencePiece for 2.0, a rank file for 2.5; the content tells."""
+
+from pathlib import Path
+
+from indextts.commands.bases import BASE_2_0, BASES
+from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.text.byte_level import ByteLevelTokenizer, is_rank_file
+from indextts.text.tokenizer import Tokenizer, read_model
+
+
+def load_tokenizer(path: Path, options: NormalizerOptions | None = None) -> Tokenizer:
+    """Return the tokenizer in a file of either kind; arguments and errors as for `Tokenizer.load`."""
+    return tokenizer_of(read_model(path), path, options)
+
+
+def tokenizer_of(model: bytes, path: Path, options: NormalizerOptions | None = None) -> Tokenizer:
+    """Return the tokenizer with the content of a file of either kind; errors as for `Tokenizer`."""
+    kind = ByteLevelTokenizer if is_rank_file(model) else Tokenizer
+    return kind(model, path, options)
+
+
+def base_tokenizer(base_checkpoint: Path) -> Path:
+    """Return the path of the tokenizer of a base checkpoint, which lies next to it."""
+    paths = {name: base_checkpoint.with_name(base.tokenizer_file) for name, base in BASES.items()}
+    return next((path for path in paths.values() if path.is_file()), paths[BASE_2_0.name])

@@ -1,0 +1,177 @@
+"""Byte-level tokenizer of IndexTTS-2.5: a rank file, special tokens, and the tag of the text's language.
+
+    file    one line for each piece in the order of its rank: base64 of its bytes, a blank, the rank
+            `# {...}`: the record of the normaliser, in files of this program; exports are without it
+    ids     pieces by rank, then the special tokens (special_tokens.py), so appended pieces move these
+
+    text --normalize--> text --prepare--> <|am|> text --tiktoken--> ids
+
+The GPT starts a text with id 0 and ends it with id 1. Here both are pieces as well, `!` and `"`; generation
+drops them from a text. A text has no unknown tokens, since every byte is a piece.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import tiktoken
+
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
+from indextts.errors import UserError
+from indextts.text.normalizer_record import parse_record
+from indextts.text.official_front_end import cut_into_segments, prepare
+from indextts.text.special_tokens import SPECIAL_TOKENS, language_row, language_tag
+from indextts.text.tokenizer import Tokenizer
+from indextts.text.vocabulary import Vocabulary
+
+PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # of GPT-2
+RECORD = b"# "
+ADVICE = "use multilingual_zh_ja_yue_char_del.tiktoken of IndexTTS-2.5, or a file that extends it"
+
+_NORMAL, _CONTROL = 1, 3  # types of pieces, as in SentencePiece
+
+
+class ByteLevelTokenizer(Tokenizer):
+    """A normaliser and a rank file; can be pickled."""
+
+    def __init__(self, model: bytes, path: Path, options: NormalizerOptions | None = None) -> None:
+        """Parse the content of a rank file; arguments as for `Tokenizer`.
+
+        Raises:
+            UserError: `model` is not a rank file, or its normaliser record cannot be used.
+        """
+        self.path, self.model_bytes = path, model
+        lines, record = _split_record(model, path)
+        self.recorded_version = None if record is None else record[0]
+        self.options = options or (DEFAULT_OPTIONS if record is None else record[1])
+        self.ranked = _parse_ranks(lines, path)
+        self.pieces = (*map(piece_name, self.ranked), *SPECIAL_TOKENS)
+        self.types = (_NORMAL,) * len(self.ranked) + (_CONTROL,) * len(SPECIAL_TOKENS)
+        self.unknown_id = -1
+        self.vocabulary = Vocabulary(self.pieces, _fingerprint(lines))
+        self.tag = language_tag(self.options.language)
+        self.encoding = tiktoken.Encoding(
+            path.name,
+            pat_str=PATTERN,
+            mergeable_ranks={piece: rank for rank, piece in enumerate(self.ranked)},
+            special_tokens={name: len(self.ranked) + n for n, name in enumerate(SPECIAL_TOKENS)},
+        )
+
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Path, NormalizerOptions]]:
+        return ByteLevelTokenizer, (self.model_bytes, self.path, self.options)
+
+    @property
+    def language_row(self) -> int:
+        """The row of the texts' language in the language embedding; a UserError if it has none."""
+        return language_row(self.options.language)
+
+    def appended_ids(self, base_size: int) -> range:
+        return range(base_size - len(SPECIAL_TOKENS), len(self.ranked))
+
+    def shortened(self, size: int) -> "ByteLevelTokenizer":
+        ranked = self.ranked[: size - len(SPECIAL_TOKENS)]
+        return ByteLevelTokenizer(rank_lines(ranked), self.path, self.options)
+
+    def recording(self, options: NormalizerOptions) -> bytes:
+        return with_rank_record(self.model_bytes, options.record)
+
+    def cutting_change(self, base: Tokenizer) -> str:
+        return ""  # the pieces in their order decide everything
+
+    def encode_normalized(self, normalized: str) -> list[int]:
+        """Return the ids of a normalised text, with its language's tag; none for an empty text."""
+        prepared = prepare(normalized, self.options.language)
+        return self._ids(prepared) if prepared.strip() else []
+
+    def segments(self, normalized: str, max_tokens: int) -> list[list[int]]:
+        """Return the ids of the segments of a normalised text as the official program cuts it.
+
+        Args:
+            max_tokens: of a segment, tag included; a segment may be a few longer, since tokens are counted
+                before the tag is joined.
+        """
+        prepared = prepare(normalized, self.options.language)
+        left = max(1, max_tokens - self._count(self.tag))
+        return [self._ids(segment) for segment in cut_into_segments(prepared, left, self._count)]
+
+    def normalized_pieces(self, normalized: str) -> list[str]:
+        return [self.pieces[token] for token in self.encode_normalized(normalized)]
+
+    def normalized_words(self, normalized: str) -> str:
+        return prepare(normalized, self.options.language).strip()
+
+    def decode(self, ids: list[int]) -> str:
+        """Return the text of `ids` without special tokens."""
+        return b"".join(self.ranked[token] for token in ids if token < len(self.ranked)).decode(
+            errors="replace"
+        )
+
+    def _ids(self, prepared: str) -> list[int]:
+        return self.encoding.encode(self.tag + prepared, allowed_special="all")
+
+    def _count(self, text: str) -> int:
+        return len(self.encoding.encode(text, allowed_special="all"))
+
+
+def is_rank_file(model: bytes) -> bool:
+    """Return whether the content of a file begins like a rank file: with the piece of rank 0."""
+    piece, _, rank = model.partition(b"\n")[0].rstrip(b"\r").partition(b" ")
+    return rank == b"0" and bool(piece) and piece.isascii()
+
+
+def rank_lines(ranked: tuple[bytes, ...]) -> bytes:
+    """Return the lines of a rank file; the empty piece is a single `=`, as in the published file."""
+    encoded = (base64.b64encode(piece) or b"=" for piece in ranked)
+    return b"".join(b"%s %d\n" % (piece, rank) for rank, piece in enumerate(encoded))
+
+
+def with_rank_record(model: bytes, record: dict[str, Any]) -> bytes:
+    """Return a rank file with `record` as its last line, in place of an older one."""
+    return without_rank_record(model) + RECORD + json.dumps(record, ensure_ascii=False).encode() + b"\n"
+
+
+def without_rank_record(model: bytes) -> bytes:
+    """Return a rank file as the official program reads it."""
+    return model.partition(RECORD)[0]
+
+
+def piece_name(piece: bytes) -> str:
+    """Return a name for a piece, unique among pieces: its text, or the hexadecimal bytes of no text."""
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return f"<{piece.hex(' ')}>"
+
+
+def _split_record(model: bytes, path: Path) -> tuple[bytes, tuple[int, NormalizerOptions] | None]:
+    lines, mark, record = model.partition(RECORD)
+    return lines, parse_record(record, path) if mark else None
+
+
+def _parse_ranks(lines: bytes, path: Path) -> tuple[bytes, ...]:
+    pieces: list[bytes] = []
+    for number, line in enumerate(lines.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        encoded, _, rank = line.strip().partition(b" ")
+        try:
+            piece = b"" if encoded == b"=" else base64.b64decode(encoded, validate=True)
+        except binascii.Error:
+            raise UserError(f"{path}:{number}: {encoded[:40]!r} is not base64; {ADVICE}") from None
+        if rank != b"%d" % len(pieces):
+            raise UserError(f"{path}:{number}: the rank is {rank[:40]!r}, expected {len(pieces)}; {ADVICE}")
+        pieces.append(piece)
+    missing = {bytes([byte]) for byte in range(256)} - set(pieces)
+    if missing or len(set(pieces)) != len(pieces):
+        raise UserError(f"{path}: not a rank file of every byte and of different pieces; {ADVICE}")
+    return tuple(pieces)
+
+
+def _fingerprint(lines: bytes) -> str:
+    """Return the sha256 of everything that decides the ids of a text, except its language."""
+    ranks = b"".join(line.strip() + b"\n" for line in lines.split(b"\n") if line.strip())
+    identity = json.dumps({"pattern": PATTERN, "special_tokens": SPECIAL_TOKENS}).encode()
+    return hashlib.sha256(ranks + identity).hexdigest()

@@ -1,0 +1,216 @@
+"""Tests of indextts/text/byte_extend.py: every piece is reached, and other texts keep their ids."""
+
+import json
+import logging
+import random
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.errors import UserError
+from indextts.text.bases import load_tokenizer
+from indextts.text.byte_level import ByteLevelTokenizer, rank_lines
+from indextts.text.extend import describe, extend_file, store_options
+from indextts.text.languages import SAMPLES_OF_AMHARIC
+from indextts.text.size_summary import summarize
+from indextts.text.special_tokens import SPECIAL_TOKENS
+from indextts.text.tokenizer import first_difference, measure
+from indextts.text.verify import verify
+from indextts.text.vocabulary import move_rows
+from tests.byte_ranks import write_ranks
+from tests.tokenizers import AMHARIC
+from tools import extend_bpe
+
+PUBLISHED = "data/indextts25_tokenizer/multilingual_zh_ja_yue_char_del.tiktoken"
+# Latin, Spanish, Greek, Hangul Jamo and Cherokee, the neighbours of Ethiopic, Arabic, kana, ideographs, emoji
+SCRIPTS = ["abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", "áéíñóúü¿¡ÁÑ", "αβγδεζ"]
+SCRIPTS += ["".join(map(chr, codes)) for codes in (range(0x1100, 0x1200), range(0x1380, 0x1400))]
+SCRIPTS += ["".join(map(chr, codes)) for codes in (range(0x620, 0x650), range(0x3041, 0x30FF))]
+SCRIPTS += ["".join(map(chr, codes)) for codes in (range(0x4E00, 0x9FFF), range(0x1F600, 0x1F640))]
+BETWEEN = [
+    " ",
+    " ",
+    " ",
+    ", ",
+    ". ",
+    "! ",
+    "? ",
+    "。",
+    "、",
+    "، ",
+    "-",
+    "'",
+    '"',
+    "\n",
+    " 12 ",
+    "3,000",
+    "  ",
+]
+MORE = ("ልጆች በጠዋት ተነስተው ወደ ትምህርት ቤት ይሄዳሉ።", "መጽሐፍ ማንበብ ጥሩ ልማድ ነው።")
+TEXTS = [*AMHARIC, *SAMPLES_OF_AMHARIC, *MORE] * 2
+
+
+def extended(folder: Path, num_pieces: int, texts: list[str] = TEXTS) -> ByteLevelTokenizer:
+    base = write_ranks(folder)
+    size = load_tokenizer(base).size + num_pieces
+    tokenizer = extend_file(base, texts, folder / "am.tiktoken", size).extended
+    assert isinstance(tokenizer, ByteLevelTokenizer)
+    return tokenizer
+
+
+@cache
+def of_corpus(shared: Path, folder: Path) -> tuple[ByteLevelTokenizer, list[str]]:
+    """The published tokenizer with 12,000 pieces of nine tenths of the corpus, and the other tenth."""
+    lines = (shared / "data/amharic/corpus.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    texts = [line.split("\t")[2] for line in lines]
+    learned = [text for number, text in enumerate(texts) if number % 10]
+    size = load_tokenizer(shared / PUBLISHED).size + 12_000
+    tokenizer = extend_file(shared / PUBLISHED, learned, folder / "am.tiktoken", size).extended
+    assert isinstance(tokenizer, ByteLevelTokenizer)
+    return tokenizer, texts[::10]
+
+
+@pytest.fixture
+def corpus(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[ByteLevelTokenizer, list[str]]:
+    return of_corpus(shared, tmp_path_factory.getbasetemp())
+
+
+def lines_of_other_scripts(count: int) -> list[str]:
+    draw = random.Random(5)
+    return [
+        "".join(
+            "".join(draw.choices(draw.choice(SCRIPTS), k=draw.randint(1, 8))) + draw.choice(BETWEEN)
+            for _ in range(draw.randint(3, 12))
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.slow
+def test_12000_pieces_give_held_out_amharic_at_most_1_8_tokens_per_word(corpus):
+    tokenizer, held_out = corpus
+    assert tokenizer.size == 60_509 + 12_000
+    found = measure(tokenizer, held_out)
+    assert found.tokens_per_word <= 1.8
+    assert found.changed == ()
+
+
+@pytest.mark.slow
+def test_20000_lines_without_ethiopic_letters_keep_their_ids(shared: Path, corpus):
+    tokenizer, _ = corpus
+    base = load_tokenizer(shared / PUBLISHED)
+    for line in lines_of_other_scripts(20_000):
+        assert tokenizer.encoding.encode_ordinary(line) == base.encoding.encode_ordinary(line), line
+
+
+def test_a_new_piece_is_ethiopic_text_or_the_step_to_it(tmp_path: Path):
+    tokenizer = extended(tmp_path, 150)
+    learned = [tokenizer.ranked[token] for token in tokenizer.appended_ids(tokenizer.size - 150)]
+    steps = [piece for piece in learned if re.fullmatch(rb"\x20?\xe1[\x88-\x8d]", piece)]
+    assert 0 < len(steps) <= 12
+    for piece in set(learned) - set(steps):
+        assert re.fullmatch(" ?[\u1200-\u137f]+", piece.decode()), piece
+
+
+def test_every_piece_is_reached_when_it_is_the_last_one(tmp_path: Path):
+    """At that time it is the most frequent pair of the texts."""
+    tokenizer = extended(tmp_path, 120)
+    first = tokenizer.size - 120
+    for size in range(first + 1, tokenizer.size + 1):
+        cut = tokenizer.shortened(size)
+        newest = len(cut.ranked) - 1
+        assert any(newest in cut.encode(text) for text in TEXTS), cut.pieces[newest]
+
+
+def test_a_syllable_is_one_token_inside_a_word_and_behind_a_blank(tmp_path: Path):
+    tokenizer = extended(tmp_path, 400, ["ሰላም ሰመረ ለሰለሰ ወሰነ ሰሰ"] * 3)
+    for text, num_tokens in (("ሰ", 1), (" ሰ", 1), (" ሰላም", 1), ("xሰ", 2), (" ሰሰ", 1), (" ሰxሰ", 3)):
+        assert len(tokenizer.encoding.encode_ordinary(text)) == num_tokens, text
+
+
+def test_old_ranks_keep_their_ids_and_special_tokens_move_behind_the_new_pieces(tmp_path: Path):
+    tokenizer = extended(tmp_path, 50)
+    base = load_tokenizer(write_ranks(tmp_path))
+    num_ranks = len(base.ranked)
+    assert first_difference(base, tokenizer) is None
+    assert tokenizer.appended_ids(base.size) == range(num_ranks, num_ranks + 50)
+    assert tokenizer.pieces[num_ranks + 50 :] == SPECIAL_TOKENS
+    rows = move_rows(base.vocabulary, tokenizer.vocabulary)
+    assert rows == (*range(num_ranks), *[-1] * 50, *range(num_ranks, base.size), base.size)
+
+
+def test_an_extended_tokenizer_can_be_extended_again(tmp_path: Path):
+    first = extended(tmp_path, 40)
+    again = extend_file(first.path, TEXTS, tmp_path / "again.tiktoken", first.size + 30).extended
+    assert again.size == first.size + 30
+    assert first_difference(first, again) is None
+    assert again.vocabulary == extended(tmp_path, 70).vocabulary
+
+
+def test_the_options_are_recorded_and_reported(tmp_path: Path):
+    base = write_ranks(tmp_path)
+    size = load_tokenizer(base).size + 60
+    options = {"homophones": "strict"}
+    extension = extend_file(base, TEXTS, tmp_path / "am.tiktoken", size, None, options)
+    assert load_tokenizer(tmp_path / "am.tiktoken").options == NormalizerOptions(homophones="strict")
+    report = describe(extension, TEXTS)
+    assert re.search(r"appended: +60, of which the texts use [1-9]", report)
+    summary = summarize(extension.extended, extension.base.size, TEXTS)
+    assert [point.size for point in summary.points][-1] == size
+    assert summary.points[-1].tokens_per_word < summary.points[0].tokens_per_word
+
+
+def test_options_are_stored_in_a_rank_file_whose_pieces_stay(tmp_path: Path):
+    tokenizer = extended(tmp_path, 40)
+    stored = store_options(tokenizer.path, {"homophones": "strict"})
+    assert stored.extended.options.homophones == "strict"
+    assert load_tokenizer(tokenizer.path).options == stored.extended.options
+    assert stored.extended.vocabulary == tokenizer.vocabulary
+
+
+def test_a_verified_extension_has_no_problem_and_one_of_another_base_has(tmp_path: Path):
+    tokenizer = extended(tmp_path, 100)
+    base = load_tokenizer(write_ranks(tmp_path))
+    assert verify(tokenizer, base, base.size + 1, base.size, TEXTS, 0.1).problems == ()
+    *first, second_last, last = base.ranked
+    other = ByteLevelTokenizer(rank_lines((*first, last, second_last)), base.path)
+    problems = verify(tokenizer, other, base.size + 1, base.size, TEXTS, 0.1).problems
+    assert [problem.subject for problem in problems] == ["base pieces"]
+
+
+def test_the_program_extends_a_rank_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    base = write_ranks(tmp_path)
+    manifest, output = tmp_path / "train.jsonl", tmp_path / "am.tiktoken"
+    size = load_tokenizer(base).size + 60
+    lines = (
+        {"id": str(n), "audio": f"{n}.wav", "text": text, "speaker": "a", "duration": 2.0}
+        for n, text in enumerate(TEXTS)
+    )
+    manifest.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    flags = [f"--base-model={base}", f"--manifests={manifest}", f"--output-model={output}"]
+    assert extend_bpe.main([*flags, f"--target-size={size}"]) == 0
+    assert load_tokenizer(output).size == size
+    assert f"pieces now:      {size}" in capsys.readouterr().out
+
+
+def test_texts_that_provide_fewer_pieces_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.WARNING):
+        tokenizer = extended(tmp_path, 5000, ["ሰላም ሰላም"])
+    assert tokenizer.size < load_tokenizer(write_ranks(tmp_path)).size + 20
+    assert "5267" not in caplog.text
+    assert str(tokenizer.size) in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("texts", "language", "word"), [(["hello"], "am", "Amharic"), (["안녕"], "ko", "Korean")]
+)
+def test_texts_without_ethiopic_letters_and_languages_of_another_script_are_refused(
+    tmp_path: Path, texts: list[str], language: str, word: str
+):
+    base = write_ranks(tmp_path)
+    with pytest.raises(UserError, match=word):
+        extend_file(base, texts, tmp_path / "x.tiktoken", 5000, None, {"language": language})
+    assert not (tmp_path / "x.tiktoken").exists()

@@ -1,0 +1,162 @@
+"""Tests of indextts/text/byte_level.py, official_front_end.py and special_tokens.py."""
+
+import json
+import pickle
+import sys
+from functools import cache
+from pathlib import Path
+from subprocess import run
+
+import pytest
+
+from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.errors import UserError
+from indextts.text.bases import load_tokenizer, tokenizer_of
+from indextts.text.byte_level import ByteLevelTokenizer, rank_lines, with_rank_record, without_rank_record
+from indextts.text.official_front_end import cut_into_segments, prepare
+from indextts.text.special_tokens import COMMON_ROW, LANGUAGES, SPECIAL_TOKENS, language_row, language_tag
+from indextts.text.tokenizer import measure
+from tests.byte_ranks import write_ranks
+
+NAME = "multilingual_zh_ja_yue_char_del.tiktoken"
+
+
+@pytest.fixture
+def tokenizers(shared: Path) -> dict[str, ByteLevelTokenizer]:
+    return loaded(shared)
+
+
+@cache
+def loaded(shared: Path) -> dict[str, ByteLevelTokenizer]:
+    folder = shared / "vectors/tokenizer25"
+    paths = {name: folder / name / NAME for name in ("small", "extended")}
+    paths["published"] = shared / "data/indextts25_tokenizer" / NAME
+    found = {name: load_tokenizer(path) for name, path in paths.items()}
+    assert all(isinstance(tokenizer, ByteLevelTokenizer) for tokenizer in found.values())
+    return found
+
+
+@pytest.mark.parametrize("name", ["small", "extended", "published"])
+def test_the_ids_of_all_reference_texts_are_the_official_ones(shared: Path, tokenizers, name: str):
+    cases = json.loads((shared / "vectors/tokenizer25/cases.json").read_text(encoding="utf-8"))
+    assert len(cases) == 200
+    encoding = tokenizers[name].encoding
+    for case in cases:
+        assert encoding.encode(case["text"], allowed_special="all") == case[name], case["text"]
+
+
+def test_the_special_tokens_and_languages_are_the_official_ones_in_order(shared: Path, tokenizers):
+    names = json.loads((shared / "vectors/tokenizer25/special_tokens.json").read_text())
+    assert list(SPECIAL_TOKENS) == names
+    assert tokenizers["published"].size == 60_509
+    assert tokenizers["published"].pieces.index("<|am|>") == 58_913
+    assert tokenizers["published"].pieces[-1] == "<|30.00|>"
+    assert [language_row(code) for code in ("am", "en", "zh", "es", "ja", "ar")] == [75, 0, 1, 3, 7, 13]
+    assert (len(LANGUAGES), COMMON_ROW) == (106, 105)
+
+
+def test_the_official_preparation_segments_and_ids_are_reproduced(shared: Path, tokenizers):
+    cases = json.loads((shared / "vectors/tokenizer25/frontend.json").read_text(encoding="utf-8"))
+    assert len(cases) == 28
+    for case in cases:
+        language = case["lang"].lower()
+        encoding = tokenizers[case["tokenizer"]].encoding
+        assert prepare(case["text"], language) == case["prepared"]
+
+        def count(text: str, encoding=encoding) -> int:
+            return len(encoding.encode(text, allowed_special="all"))
+
+        tag = language_tag(language)
+        limit = max(1, min(case["max_tokens"], case["position_rows"] - 2) - count(tag))
+        segments = cut_into_segments(case["prepared"], limit, count)
+        assert segments == case["segments"]
+        ids = [[*encoding.encode(tag + segment, allowed_special="all"), 1] for segment in segments]
+        assert ids == case["ids"]
+
+
+def test_every_rank_file_is_written_back_byte_by_byte(tokenizers):
+    for tokenizer in tokenizers.values():
+        assert rank_lines(tokenizer.ranked) == tokenizer.path.read_bytes()
+    assert tokenizers["published"].ranked[48_474] == b""  # the empty piece, which no text has
+
+
+def test_a_text_has_the_tag_of_its_language_and_ascii_marks(tmp_path: Path):
+    tokenizer = load_tokenizer(write_ranks(tmp_path))
+    ids = tokenizer.encode("ሰላም፣ ዓለም።")
+    assert tokenizer.pieces[ids[0]] == "<|am|>"
+    assert tokenizer.decode(ids).strip() == "ሰላም, ዓለም."
+    korean = load_tokenizer(tokenizer.path, NormalizerOptions(language="ko"))
+    assert korean.pieces[korean.encode("x")[0]] == "<|ko|>"
+
+
+def test_an_empty_text_has_no_tokens_and_a_tag_in_a_text_is_no_special_token(tmp_path: Path):
+    tokenizer = load_tokenizer(write_ranks(tmp_path))
+    assert tokenizer.encode("") == tokenizer.encode(" ") == []
+    ids = tokenizer.encode_normalized("<|am|> <|endoftext|>")
+    assert [token for token in ids if token >= len(tokenizer.ranked)] == ids[:1]
+
+
+def test_the_segments_of_a_long_amharic_text_end_at_its_marks(tokenizers):
+    tokenizer = tokenizers["published"]
+    text = tokenizer.normalize("ሰላም ለሁላችሁም፤ ዛሬ ደህና ናችሁ፧ " * 20)
+    segments = tokenizer.segments(text, 120)
+    assert len(segments) > 5
+    decoded = [tokenizer.decode(ids) for ids in segments]
+    assert all(segment.rstrip().endswith((",", "?")) for segment in decoded)
+    assert "".join(decoded).split() == text.split()
+    assert all(len(ids) <= 121 for ids in segments)
+
+
+def test_a_tokenizer_can_be_pickled_and_keeps_its_options(tmp_path: Path):
+    merging = load_tokenizer(write_ranks(tmp_path), NormalizerOptions(homophones="strict"))
+    copy = pickle.loads(pickle.dumps(merging))
+    assert copy.vocabulary == merging.vocabulary
+    assert copy.encode("ፀሐይ") == merging.encode("ፀሐይ") != load_tokenizer(merging.path).encode("ፀሐይ")
+
+
+def test_the_record_of_the_normaliser_is_read_and_the_official_program_gets_none(tmp_path: Path):
+    path = write_ranks(tmp_path)
+    options = NormalizerOptions(homophones="strict", language="ti")
+    recorded = with_rank_record(with_rank_record(path.read_bytes(), {"version": 1}), options.record)
+    tokenizer = tokenizer_of(recorded, path)
+    assert tokenizer.options == options
+    assert not tokenizer.normalizer_warning
+    assert without_rank_record(recorded) == path.read_bytes()
+    plain = load_tokenizer(path)
+    assert plain.vocabulary == tokenizer.vocabulary
+    assert plain.normalizer_warning
+
+
+def test_measuring_counts_no_unknown_token_and_no_changed_text(tokenizers):
+    found = measure(tokenizers["published"], ["ሰላም ለዓለም።", "Hello, <world>!"])
+    assert (found.num_texts, found.num_unknown, found.changed) == (2, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (lambda lines: lines[:5] + lines[6:], ":6: the rank is b'6'"),
+        (lambda lines: [*lines[:3], b"*** 3", *lines[4:]], ":4: b'***' is not base64"),
+        (lambda lines: [*lines[:3], b"JA=", *lines[4:]], ":4: "),
+        (lambda lines: [*lines, b"IQ== %d" % len(lines)], "different pieces"),
+        (lambda lines: lines[:200], "every byte"),
+        (lambda lines: [*lines, b"# {"], "record"),
+    ],
+)
+def test_a_corrupt_rank_file_is_named_with_its_line(tmp_path: Path, change, where: str):
+    path = write_ranks(tmp_path)
+    path.write_bytes(b"\n".join(change(path.read_bytes().splitlines())) + b"\n")
+    with pytest.raises(UserError) as refusal:
+        load_tokenizer(path)
+    assert str(path) in str(refusal.value)
+    assert where in str(refusal.value)
+
+
+def test_a_language_without_a_row_is_refused():
+    with pytest.raises(UserError, match="ti"):
+        language_row("ti")
+
+
+def test_importing_the_tokenizer_opens_no_connection_and_loads_no_http_client():
+    code = "import sys, indextts.text.bases; sys.exit(bool({'requests', 'urllib3'} & set(sys.modules)))"
+    assert run([sys.executable, "-c", code], check=False).returncode == 0
