@@ -23,6 +23,7 @@ from torch import Tensor
 from indextts.commands.bases import base_of
 from indextts.errors import UserError
 from indextts.models.gpt.config import GPTConfig, config_for, load_config
+from indextts.models.gpt.generate import Prompt
 from indextts.models.gpt.model import GPTBatch, GPTOutput, UnifiedVoice
 from indextts.models.gpt.weights import load_model
 from indextts.training.losses import LossSums, token_losses
@@ -33,7 +34,9 @@ FILES = ("config.yaml", "weights.safetensors", "io.npz")
 INPUTS = frozenset(
     {"feat", "feat_lens", "emo_feat", "emo_feat_lens", "text_ids", "text_lengths", "codes", "code_lengths"}
 )
-INPUTS_OF_STYLE = frozenset({"style", "lang_ids"})  # more inputs, of a base whose condition is the style
+INPUTS_OF_STYLE = frozenset(
+    {"style", "lang_ids", "drop_text_ids"}
+)  # more inputs, of a base whose condition is the style
 BESIDE_A_KIND = ("name", "note", "seed", "version", "constructor", "solver", "stop_mel_token")
 CACHED = frozenset({"condition", "emo_vec"})  # results that the training arrays start from
 
@@ -47,6 +50,7 @@ class Vectors:
     arrays: Arrays
     text_weight: float
     mel_weight: float
+    max_new_tokens: int | None
 
     def model(self, config: GPTConfig) -> UnifiedVoice:
         return load_model(config, self.weights, "weights.safetensors").eval()
@@ -66,6 +70,15 @@ class Vectors:
         if self.style is None:
             return GPTBatch(condition=self.tensor("condition"), **values)
         return GPTBatch(condition=self.style[:, None], **values, languages=self.tensor("lang_ids"))
+
+    def prompt(self, row: int, text_ids: Tensor) -> Prompt:
+        """A text with the voice and the language of one clip, alone and without padding."""
+        batch = self.batch()
+        condition = (
+            self.tensor(f"gen_condition_{row}")[0] if batch.languages is None else batch.condition[row]
+        )
+        language = None if batch.languages is None else int(batch.languages[row])
+        return Prompt(condition, batch.emo_vec[row], text_ids, language=language)
 
     def loss(self, output: GPTOutput) -> tuple[Tensor, LossSums]:
         """The training loss, differentiable, and the sums it is made of."""
@@ -96,9 +109,10 @@ def read_vectors(folder: Path) -> Vectors:
     """
     weights = read(folder / "weights.safetensors", load_file)
     has_style = base_of(weights).condition == "style"
-    needed = INPUTS | CACHED if not has_style else INPUTS | INPUTS_OF_STYLE | {"emo_vec"}
+    needed = INPUTS | CACHED if not has_style else INPUTS | {"style", "lang_ids", "emo_vec"}
     arrays = read_arrays(folder / "io.npz", needed)
-    loss_weights = yaml.safe_load((folder / "config.yaml").read_bytes()).get("loss_weights", {})
+    content = yaml.safe_load((folder / "config.yaml").read_bytes())
+    loss_weights = content.get("loss_weights", {})
     return Vectors(
         config=replace(
             widths_from_weights(load_config(folder / "config.yaml"), weights, folder),
@@ -108,6 +122,7 @@ def read_vectors(folder: Path) -> Vectors:
         arrays=arrays,
         text_weight=loss_weights.get("text", 0.2),
         mel_weight=loss_weights.get("mel", 0.8),
+        max_new_tokens=content.get("gen_max_new_tokens"),
     )
 
 

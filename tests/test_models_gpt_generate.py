@@ -55,6 +55,22 @@ def test_each_prompt_of_a_batch_gets_the_codes_that_it_gets_alone(model, prompts
         assert alone.score == (found.score if found.score is None else pytest.approx(found.score, abs=1e-5))
 
 
+@pytest.mark.parametrize("sampling", SETTINGS[:3:2], ids=["greedy", "beams"])
+def test_each_prompt_has_the_language_of_its_own(sampling):
+    model = random_model(replace(TINY, base="2.5", num_language_rows=3, style_dim=6), seed=3).eval()
+    with torch.no_grad():
+        model.mel_head.weight *= 40
+    styles = torch.randn(3, 1, 6, generator=torch.Generator().manual_seed(0))
+    emo_vec = tiny_batch().emo_vec[0]
+    prompts = [Prompt(styles[0], emo_vec, TEXTS[0], language=row) for row in (2, 0, 1)]
+    prompts += [Prompt(style, emo_vec, text, language=2) for style, text in zip(styles, TEXTS, strict=True)]
+    together = generate(model, prompts, sampling)
+    assert len({tuple(found.codes.tolist()) for found in together[:3]}) > 1
+    for found, prompt in zip(together, prompts, strict=True):
+        [alone] = generate(model, [prompt], sampling)
+        assert torch.equal(alone.codes, found.codes)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("sampling", SETTINGS, ids=["greedy", "draws", "beams", "drawn beams"])
 def test_a_gpu_generates_the_codes_of_the_cpu(model, prompts, sampling):

@@ -29,7 +29,7 @@ def packed(batch: GPTBatch, rows: list[int], config=TINY) -> PackedBatch:
         batch.condition[rows],
         batch.emo_vec[rows],
         config,
-        None if batch.languages is None else batch.languages[rows].numpy(),
+        None if batch.languages is None else batch.languages[rows],
     )
 
 
@@ -231,7 +231,7 @@ def test_a_split_batch_equals_packing_its_samples(max_positions: int, sizes: lis
     texts = [random.integers(2, 12, num_text) for num_text, _ in lengths]
     codes = [random.integers(0, 8, num_codes) for _, num_codes in lengths]
     condition, emo_vec = torch.randn(5, TINY.num_latents, TINY.model_dim), torch.randn(5, TINY.model_dim)
-    languages = np.array([75, 0, 105, 3, 7])
+    languages = torch.tensor([75, 0, 105, 3, 7])
     full = pack(texts, codes, condition, emo_vec, TINY, languages)
     assert list(full.lengths) == [16, 10, 14, 19, 18]
     parts = full.split(max_positions)

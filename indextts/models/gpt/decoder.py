@@ -6,7 +6,7 @@ width, H heads, d = D/H, C semantic codes.
 The prefix is the part of the sequence before the codes. Prompts of different lengths are padded on the left,
 and the padding is masked:
 
-    [padding][K latents + emotion][speed 1][speed 0][start, text..., stop] | start, code, code, ...
+    [padding][K speaker rows + emotion][2 rows][start, text..., stop] | start, code, code, ...
 
 The beams of a prompt share its prefix. Each step appends one code of every beam to the cache of its prompt,
 and nothing in the cache ever moves:
@@ -51,13 +51,16 @@ class Prefix:
     is_real: Tensor
 
 
-def make_prefix(model: UnifiedVoice, conditions: Tensor, texts: Sequence[Tensor]) -> Prefix:
+def make_prefix(
+    model: UnifiedVoice, conditions: Tensor, texts: Sequence[Tensor], languages: Tensor | None = None
+) -> Prefix:
     """Return the prefix of each text; as in the published code, start and stop tokens in a text are dropped.
 
     Args:
         model: whose tables embed the texts.
         conditions: (B, K+2, D), from `UnifiedVoice.prefix`.
         texts: B texts of token ids (N,), N at most `max_text_tokens`.
+        languages: (B,), rows of the texts' languages; None for a base without language rows.
 
     Raises:
         ValueError: a text is too long for the model's positions.
@@ -72,12 +75,13 @@ def make_prefix(model: UnifiedVoice, conditions: Tensor, texts: Sequence[Tensor]
         framed.append(F.pad(F.pad(ids, (1, 0), value=edges[0]), (0, 1), value=edges[1]).to(conditions.device))
     longest = max(map(len, framed))
     embedded, is_real = [], []
-    for condition, ids in zip(conditions, framed, strict=True):
+    for row, (condition, ids) in enumerate(zip(conditions, framed, strict=True)):
+        language = None if languages is None else languages[row]
         positions = columns(ids[None])
-        row = torch.cat([condition, model.embed_text(ids, positions)])  # (K+2+N+2, D)
+        parts = torch.cat([condition, model.embed_text(ids, positions, language)])  # (K+2+N+2, D)
         num_padded = longest - len(ids)
-        embedded.append(F.pad(row, (0, 0, num_padded, 0)))
-        is_real.append(F.pad(torch.ones(len(row), dtype=torch.bool, device=row.device), (num_padded, 0)))
+        embedded.append(F.pad(parts, (0, 0, num_padded, 0)))
+        is_real.append(F.pad(torch.ones(len(parts), dtype=torch.bool, device=ids.device), (num_padded, 0)))
     return Prefix(torch.stack(embedded), torch.stack(is_real))
 
 

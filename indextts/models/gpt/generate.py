@@ -33,16 +33,18 @@ class Prompt:
     """A text and a voice.
 
     Args:
-        condition: (K, D), from `UnifiedVoice.conditioning`.
+        condition: (K, W), from `UnifiedVoice.conditioning`.
         emo_vec: (D,), from `UnifiedVoice.emotion`.
         text_ids: (N,), without start and stop.
         seed: of the sampling, 0 to 2**63 - 1.
+        language: row of the text's language; None for a base without language rows.
     """
 
     condition: Tensor
     emo_vec: Tensor
     text_ids: Tensor
     seed: int = 0
+    language: int | None = None
 
 
 @torch.inference_mode()
@@ -62,7 +64,9 @@ def generate(
         ValueError: a text is too long for the model's positions.
     """
     decoder = Decoder(model, sampling.positions, sampling.num_beams)
-    logits = decoder.start(make_prefix(model, _conditions(model, prompts), [p.text_ids for p in prompts]))
+    conditions = _conditions(model, prompts)
+    prefix = make_prefix(model, conditions, [p.text_ids for p in prompts], _languages(prompts, conditions))
+    logits = decoder.start(prefix)
     seeds = torch.tensor([prompt.seed for prompt in prompts], device=logits.device)
     limit = max_num_codes(model, sampling)
     search = Search(model.config, sampling, seeds, limit)
@@ -155,6 +159,7 @@ def code_states(model: UnifiedVoice, prompts: Sequence[Prompt], codes: Sequence[
         torch.stack([prompt.condition for prompt in prompts]),
         torch.stack([prompt.emo_vec for prompt in prompts]),
         config,
+        languages=_languages(prompts, weight),
     ).to(weight.device)
     states = packed_states(model, batch, choose_backend(weight.device, weight.dtype))[1]
     # the last state of each prompt predicts the stop
@@ -164,6 +169,12 @@ def code_states(model: UnifiedVoice, prompts: Sequence[Prompt], codes: Sequence[
 def max_num_codes(model: UnifiedVoice, sampling: Sampling) -> int:
     """Return the limit of generated codes."""
     return min(sampling.max_codes, model.config.max_mel_tokens)
+
+
+def _languages(prompts: Sequence[Prompt], like: Tensor) -> Tensor | None:
+    """Return the rows of the languages (B,) on the device of `like`; None without language rows."""
+    rows = [prompt.language for prompt in prompts]
+    return None if None in rows else torch.tensor(rows, device=like.device)
 
 
 def _conditions(model: UnifiedVoice, prompts: Sequence[Prompt]) -> Tensor:

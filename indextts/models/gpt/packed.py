@@ -165,7 +165,7 @@ def pack(
     condition: Tensor,
     emo_vec: Tensor,
     config: GPTConfig,
-    languages: Ints | None = None,
+    languages: Tensor | None = None,
 ) -> PackedBatch:
     """Pack samples in the given order.
 
@@ -213,7 +213,7 @@ def pack(
         text_targets=torch.from_numpy(text_inputs[1:][~is_stop[:-1]]),
         mel_rows=torch.from_numpy(mel_rows),
         mel_targets=torch.from_numpy(mel_targets),
-        text_languages=None if languages is None else torch.from_numpy(text.spread(languages)),
+        text_languages=None if languages is None else torch.from_numpy(text.spread(languages.cpu().numpy())),
     )
 
 
