@@ -7,8 +7,10 @@ import pytest
 from indextts.data.manifest import Utterance, read_numbered_utterances, write_utterances
 from indextts.data.review import (
     Decision,
-    add_decision,
+    DecisionLog,
+    Made,
     check_folder,
+    decide,
     read_decisions,
     read_reviewed,
     read_reviewed_texts,
@@ -35,53 +37,107 @@ def kept(manifest: Path) -> dict[str, str]:
     return {utterance.id: utterance.text for _, utterance in read_reviewed(manifest)}
 
 
+def change(manifest: Path, id: str, **changed: str | None) -> Made:
+    made = decide(DecisionLog(manifest), id, changed)
+    assert made is not None
+    return made
+
+
 def test_without_check_and_review_all_utterances_are_used(manifest):
     assert read_reviewed(manifest) == read_numbered_utterances(manifest)
 
 
 def test_rejected_clips_are_skipped_unless_kept_by_hand(manifest):
     reject_by_check(manifest, "a", "b")
-    add_decision(manifest, Decision(id="b", verdict="keep"))
-    add_decision(manifest, Decision(id="c", verdict="reject"))
+    change(manifest, "b", verdict="keep")
+    change(manifest, "c", verdict="reject")
     assert list(kept(manifest)) == ["b", "d"]
     assert [number for number, _ in read_reviewed(manifest)] == [2, 4]
 
 
 def test_an_edited_text_replaces_the_manifests_and_the_manifest_stays_unchanged(manifest):
     before = manifest.read_bytes()
-    add_decision(manifest, Decision(id="a", text="ሌላ ጽሑፍ"))
+    change(manifest, "a", text="ሌላ ጽሑፍ")
     assert kept(manifest)["a"] == "ሌላ ጽሑፍ"
     assert read_reviewed_texts(manifest)[0] == "ሌላ ጽሑፍ"
     assert manifest.read_bytes() == before
 
 
-def test_undo_cancels_decisions_from_the_last_to_the_first(manifest):
-    add_decision(manifest, Decision(id="a", text="አንድ"))
-    add_decision(manifest, Decision(id="b", verdict="reject"))
-    add_decision(manifest, Decision(id="a", verdict="reject", text="ሁለት"))
-    assert undo(manifest) == Decision(id="a", verdict="reject", text="ሁለት")
-    assert kept(manifest) == {"a": "አንድ", "c": "ጽሑፍ c", "d": "ጽሑፍ d"}
-    assert undo(manifest) == Decision(id="b", verdict="reject")
-    add_decision(manifest, Decision(id="c", verdict="reject"))
-    assert undo(manifest) == Decision(id="c", verdict="reject")
-    assert undo(manifest) == Decision(id="a", text="አንድ")
-    assert undo(manifest) is None
-    assert len(kept(manifest)) == 4
-    assert len(review_file(manifest).read_text().splitlines()) == 8  # no written line is lost
+def test_every_decision_can_be_undone_in_any_order(manifest):
+    first = change(manifest, "a", text="አንድ")
+    second = change(manifest, "b", verdict="reject")
+    third = change(manifest, "a", verdict="reject")
+    log = DecisionLog(manifest)
+    assert undo(log, second.key) == second
+    assert kept(manifest) == {"b": "ጽሑፍ b", "c": "ጽሑፍ c", "d": "ጽሑፍ d"}
+    assert undo(log, second.key) is None
+    assert undo(log, "no such key") is None
+    assert undo(log, first.key) == first
+    assert read_decisions(manifest) == {"a": third.decision}  # as it was made: with the text of that time
+    assert undo(log, third.key) == third
+    assert kept(manifest) == {id: f"ጽሑፍ {id}" for id in "abcd"}
+    assert len(review_file(manifest).read_text().splitlines()) == 6  # no written line is lost
+
+
+def test_decisions_of_earlier_versions_are_read_and_can_be_undone(manifest):
+    lines = [
+        '{"id": "a", "verdict": "reject", "text": null}',
+        '{"id": "b", "verdict": "reject", "text": null}',
+    ]
+    lines += ['{"undo": true}', '{"id": "c", "verdict": "reject", "text": null}']
+    review_file(manifest).write_text("\n".join(lines) + "\n")
+    assert list(kept(manifest)) == ["b", "d"]
+    log = DecisionLog(manifest)
+    log.refresh()
+    assert undo(log, log.last_on("a").key).decision.id == "a"
+    assert list(kept(manifest)) == ["a", "b", "d"]
+
+
+def test_a_decision_keeps_what_another_page_changed_meanwhile(manifest):
+    mine, other = DecisionLog(manifest), DecisionLog(manifest)
+    mine.refresh()
+    decide(other, "a", {"verdict": "reject"})
+    decide(mine, "a", {"text": "ሌላ"})
+    assert read_decisions(manifest)["a"] == Decision(id="a", verdict="reject", text="ሌላ")
+
+
+def test_a_decision_that_changes_nothing_writes_nothing(manifest):
+    assert decide(DecisionLog(manifest), "a", {"text": None}) is None
+    assert not review_file(manifest).exists()
+    change(manifest, "a", verdict="keep")
+    before = review_file(manifest).read_bytes()
+    assert decide(DecisionLog(manifest), "a", {"verdict": "keep"}) is None
+    assert review_file(manifest).read_bytes() == before
+
+
+def test_only_what_was_added_is_read_and_a_replaced_file_is_read_again(manifest):
+    log = DecisionLog(manifest)
+    for id in "abc":
+        change(manifest, id, verdict="reject")
+        log.refresh()
+    assert log.changed == ["a", "b", "c"]
+    content = review_file(manifest).read_bytes()
+    review_file(manifest).write_bytes(content.splitlines(keepends=True)[1])  # edited in place
+    log.refresh()
+    assert list(log.decided()) == ["b"]
+    review_file(manifest).unlink()
+    log.refresh()
+    assert log.decided() == {}
 
 
 def test_an_incomplete_last_line_is_ignored(manifest):
-    add_decision(manifest, Decision(id="a", verdict="reject"))
+    change(manifest, "a", verdict="reject")
     with review_file(manifest).open("ab") as file:
         file.write(b'{"id": "b", "verdict": "rej')
-    assert list(read_decisions(manifest).of) == ["a"]
-    add_decision(manifest, Decision(id="c", verdict="reject"))
+    assert list(read_decisions(manifest)) == ["a"]
+    change(manifest, "c", verdict="reject")
     assert list(kept(manifest)) == ["b", "d"]
 
 
 def _decide_often(manifest: Path, number: int) -> None:
+    log = DecisionLog(manifest)
     for count in range(20):
-        add_decision(manifest, Decision(id=f"{number} {count}", text="ረጅም ጽሑፍ " * 500))
+        decide(log, f"{number} {count}", {"text": "ረጅም ጽሑፍ " * 500})
 
 
 def test_two_pages_that_write_at_once_lose_nothing(manifest):
@@ -91,7 +147,7 @@ def test_two_pages_that_write_at_once_lose_nothing(manifest):
         writer.start()
     for writer in writers:
         writer.join()
-    assert len(read_decisions(manifest).of) == 40
+    assert len(read_decisions(manifest)) == 40
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from indextts.commands.data import Preprocess
 from indextts.data.manifest import read_utterances
-from indextts.data.review import Decision, add_decision
+from indextts.data.review import DecisionLog, decide
 from indextts.errors import UserError
 from indextts.projects.pipeline import CURRENT, copy_base_files, current_stage
 from indextts.projects.project import Project, make_settings
@@ -175,8 +175,8 @@ def test_a_stage_with_changed_input_and_the_later_ones_run_again(demo: tuple[Pat
 def test_a_rejected_clip_is_absent_from_all_later_stages(demo: tuple[Path, str], tmp_path: Path):
     workspace = copy_of(demo, tmp_path)
     manifest = workspace / "demo/dataset/manifest.jsonl"
-    add_decision(manifest, Decision(id="demo_0001", verdict="reject"))
-    add_decision(manifest, Decision(id="demo_0002", text="አዲስ ጽሑፍ"))
+    decide(DecisionLog(manifest), "demo_0001", {"verdict": "reject"})
+    decide(DecisionLog(manifest), "demo_0002", {"text": "አዲስ ጽሑፍ"})
     answer = run(workspace, "--demo", "--max-steps=2", "--until=pairs")
     assert answer.returncode == 0, answer.stdout + answer.stderr
     results = table(answer.stdout)

@@ -57,7 +57,7 @@ def reviewed(server: Server) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_user_checks_listens_edits_rejects_and_undoes(served: Server, browser: Browser, tmp_path: Path):
+def test_a_user_checks_and_reviews_by_keyboard(served: Server, browser: Browser, tmp_path: Path):
     page = browser.new_page(viewport={"width": 1280, "height": 1000})
     page.goto(f"{served.url}/#data/check-start")  # opens the sub-tab
     overview = page.locator("#check-overview")
@@ -66,44 +66,97 @@ def test_a_user_checks_listens_edits_rejects_and_undoes(served: Server, browser:
     wait_for(page, "check-status", r"^finished after")
     expect(overview.locator(".tile").first).to_contain_text("54")
     expect(overview.locator("svg line.limit").first).to_be_attached()
-    links = overview.locator("[data-filter]")
-    found = {link.get_attribute("data-filter") for link in links.all()}
+    found = {link.get_attribute("data-filter") for link in overview.locator("[data-filter]").all()}
     assert found >= {"clipped", "quiet"}
-
     overview.locator('[data-filter="clipped"]').click()  # opens the review with this filter
     expect(page.locator("#review-count")).to_have_text("1 to 1 of 1")
-    row(page, "demo_0004").locator(".play").click()
-    expect(page.locator("#review-facts")).to_contain_text("demo_0004")
-    expect(page.locator("#review-facts")).to_contain_text("espeak")
-    loaded = "document.getElementById('review-audio').duration > 1"
-    page.wait_for_function(loaded)
-    page.locator("#review-keep").click()
-    expect(row(page, "demo_0004")).to_contain_text("by hand")
-    assert "demo_0004" in reviewed(served)
+    expect(row(page, "demo_0004")).to_have_class(re.compile("chosen"))
 
-    choose(page, "All clips")
-    expect(page.locator("#review-count")).to_have_text("1 to 20 of 54")
-    row(page, "demo_0002").click()
-    wait_for(page, "review-clip", "^demo_0002$")
-    page.locator("#review-text textarea").fill("ሰላም ነው፣ አስተካከልኩት")
-    page.locator("#review-save").click()
-    expect(row(page, "demo_0002")).to_contain_text("አስተካከልኩት (edited)")
-    page.locator("#review-reject").click()
-    expect(row(page, "demo_0002")).to_contain_text("by hand")
-    assert "demo_0002" not in reviewed(served)
-    page.locator("#review-undo").click()
-    expect(row(page, "demo_0002")).not_to_contain_text("by hand")
-    assert reviewed(served)["demo_0002"] == "ሰላም ነው፣ አስተካከልኩት"
-    page.locator("#review-forth").click()
-    expect(page.locator("#review-count")).to_have_text("21 to 40 of 54")
+    choose(page, "Most doubtful first")
+    expect(row(page, "demo_0008")).to_have_class(re.compile("chosen"))  # three findings
+    chosen = page.locator("#review-list tr.chosen")
+    chosen.focus()  # from here on, no mouse
+    page.keyboard.press("r")
+    expect(row(page, "demo_0008")).to_contain_text("Rejected by hand")
+    expect(chosen).to_be_focused()
+    expect(chosen).not_to_have_attribute("data-clip", "demo_0008")
+    wanted = row(page, "demo_0004")  # next, with two findings
+    page.keyboard.press("n")
+    page.keyboard.press("p")
+    expect(wanted).to_be_focused()
+    page.keyboard.press("Space")
+    page.wait_for_function("document.getElementById('review-audio').duration > 1")
+    expect(wanted).to_have_class(re.compile("playing"))
+    page.keyboard.press("e")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("ሰላም ነው፣ አስተካከልኩት k r u")  # letters in a text decide nothing
+    page.keyboard.press("Enter")
+    expect(wanted).to_contain_text("አስተካከልኩት k r u (edited)")
+    expect(wanted).to_be_focused()
+    page.keyboard.press("k")
+    expect(wanted).to_contain_text("Kept by hand")
+    assert reviewed(served)["demo_0004"].endswith("k r u")
 
-    page.reload()  # the address still names the review
-    expect(row(page, "demo_0004")).to_contain_text("by hand")
-    expect(row(page, "demo_0002")).to_contain_text("አስተካከልኩት (edited)")
+    page.keyboard.press("u")
+    expect(wanted).not_to_contain_text("by hand")
+    page.keyboard.press("u")
+    expect(wanted).not_to_contain_text("አስተካከልኩት")
+    page.keyboard.press("u")
+    expect(row(page, "demo_0008")).not_to_contain_text("by hand")
+    expect(chosen).to_be_focused()
+    assert "demo_0004" not in reviewed(served)  # as the check found it
+    page.keyboard.press("e")
+    page.keyboard.type("x")
+    page.keyboard.press("Escape")
+    expect(row(page, "demo_0008")).not_to_contain_text("edited")
+    page.locator("#review-measure input").click()
+    page.get_by_role("option", name="Level (dBFS)").click()
+    page.locator("#review-high textarea, #review-high input").fill("-60")
+    page.keyboard.press("Enter")
+    expect(page.locator("#review-count")).to_have_text("1 to 1 of 1")
+    expect(row(page, "demo_0006")).to_contain_text("Level (dBFS): -7")
+    row(page, "demo_0006").press("k")
+    expect(row(page, "demo_0006")).to_contain_text("Kept by hand")
+    expect(row(page, "demo_0006")).to_contain_text("Level (dBFS): -7")
     assert page.title() != "evil"
-    assert "demo_0006" not in reviewed(served)  # as quiet as the check found it
     page.screenshot(path=tmp_path / "reviewed.png")
     page.close()
+
+
+@pytest.mark.slow
+def test_two_browsers_review_at_once_and_neither_loses_a_decision(served: Server, browser: Browser):
+    mine, other = browser.new_page(), browser.new_page()
+    for page in (mine, other):
+        page.goto(f"{served.url}/#data/data-tab-review")
+        expect(page.locator("#review-filter input")).not_to_have_value("")
+        choose(page, "All clips")
+        expect(page.locator("#review-count")).to_have_text("1 to 20 of 54")
+    row(mine, "demo_0001").click()
+    row(mine, "demo_0001").press("e")
+    mine.keyboard.type(" እያረምኩ")  # while the other one decides on the same and on the next clip
+    row(other, "demo_0001").click()
+    row(other, "demo_0001").press("r")
+    row(other, "demo_0002").press("r")
+    expect(row(mine, "demo_0002")).to_contain_text("Rejected by hand")
+    mine.keyboard.press("Enter")
+    expect(row(mine, "demo_0001")).to_contain_text("እያረምኩ (edited)")
+    for page in (mine, other):
+        expect(row(page, "demo_0001")).to_contain_text("Rejected by hand")
+    expect(row(other, "demo_0001")).to_contain_text("እያረምኩ (edited)")
+    row(mine, "demo_0001").press("u")  # its own decision: the text
+    expect(row(other, "demo_0001")).not_to_contain_text("edited")
+    expect(row(other, "demo_0001")).to_contain_text("Rejected by hand")
+    for place in range(3, 20):
+        row(mine, f"demo_{place:04}").press("k")
+    expect(row(mine, "demo_0019")).to_contain_text("Kept by hand")
+    row(mine, "demo_0020").press("k")  # the last clip of the page: the next page opens
+    expect(mine.locator("#review-count")).to_have_text("21 to 40 of 54")
+    expect(row(mine, "demo_0021")).to_be_focused()
+    mine.keyboard.press("PageUp")
+    expect(mine.locator("#review-count")).to_have_text("1 to 20 of 54")
+    expect(row(mine, "demo_0020")).to_contain_text("Kept by hand")
+    for page in (mine, other):
+        page.close()
 
 
 def test_a_recording_outside_the_project_is_not_played(tmp_path: Path):

@@ -1,32 +1,40 @@
 import json
 import re
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from indextts.data.manifest import Utterance, write_utterances
-from indextts.data.review import Decision, add_decision, check_folder
+from indextts.data.review import check_folder, read_decisions
+from indextts.data.review_table import ALL, DECIDED, DOUBTFUL, SHUFFLED, Filter
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.data.review import clips_version, page_beside, save_text, show_page, undo_last
-from indextts.webui.data.review_list import list_html
+from indextts.webui.data.review import act, data_version, decisions_version, follow, show_page
+from indextts.webui.data.review_list import list_html, row_html
 from indextts.webui.data.review_rows import (
-    DECIDED,
-    REJECTED,
-    SHUFFLED,
-    WARNED,
-    Review,
     checked_text,
+    list_choices,
+    measure_choices,
+    page_of,
+    page_to_decide,
     read_review,
+    row_of,
+    speaker_choices,
 )
 from indextts.webui.language import t
 from tests.import_sources import run_import, write_tone
+
+EVIL = '<img src=x onerror="alert(1)">\'&'
+NO_FILTER = ("", "", "", "")
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """A project of 120 clips, all of them noisy, number 7 most of all; every second one is short."""
-    project = Project(tmp_path)
+    project = Project(tmp_path / "p")
+    project.dataset.mkdir(parents=True)
     ids = [f"c{number:03}" for number in range(120)]
     write_utterances(project.manifest, [Utterance(id, tmp_path / id, f"ጽሑፍ {id}", "s", 2.0) for id in ids])
     folder = check_folder(project.manifest)
@@ -35,7 +43,7 @@ def project(tmp_path: Path) -> Project:
     for number, id in enumerate(ids):
         flags = [{"reason": "some_noise", "severity": 9 if number == 7 else number / 100, "said": "noise"}]
         flags += [{"reason": "too_short", "severity": 1, "said": "too short"}] if number % 2 else []
-        lines.append(json.dumps({"id": id, "flags": flags}))
+        lines.append(json.dumps({"id": id, "flags": flags, "measures": {"snr_db": number, "new": 1}}))
     (folder / "clips.jsonl").write_text("\n".join(lines) + "\n")
     return project
 
@@ -50,8 +58,17 @@ class OneProject:
         return self.project
 
 
-def ids(review: Review, name: str) -> list[str]:
-    return [row.utterance.id for row in review.chosen(name)]
+def shown_ids(clips: str) -> list[str]:
+    return re.findall(r'data-clip="([^"]*)"', clips)
+
+
+def shown(project: Project, number: float | None, show: str = ALL, *filters: str) -> list[Any]:
+    return show_page(OneProject(project), "p", number, show, *(filters or NO_FILTER))
+
+
+def decide(project: Project, action: str, id: str, value: str = "") -> dict[str, Any]:
+    answer, _ = act(OneProject(project), "p", "", 1, ["p", action, id, value])
+    return json.loads(answer)
 
 
 def test_a_linked_recording_outside_the_project_has_a_sentence_and_no_address(tmp_path):
@@ -59,25 +76,56 @@ def test_a_linked_recording_outside_the_project_has_a_sentence_and_no_address(tm
     (tmp_path / "in/a.txt").write_text("ሰላም", encoding="utf-8")
     project = Project(tmp_path / "voice")
     run_import(tmp_path / "in", project.dataset, speaker="s", link=True)
-    shown = list_html(project, read_review(project).chosen(SHUFFLED))
-    assert "ሰላም" in shown
-    assert t("data.not_playable") in shown
-    assert str(tmp_path) not in shown
-
-
-def test_the_worst_clips_of_a_reason_come_first(project):
-    found = ids(read_review(project), "some_noise")
-    assert found[:3] == ["c007", "c119", "c118"]
-    assert len(found) == 120
-    assert len(ids(read_review(project), "too_short")) == 60
-
-
-def test_a_filter_shows_its_number_of_clips_and_follows_the_decisions(project):
-    add_decision(project.manifest, Decision(id="c001", verdict="keep"))
-    add_decision(project.manifest, Decision(id="c002", verdict="reject"))
     review = read_review(project)
-    counts = {name: int(label.rpartition("(")[2].rstrip(")")) for label, name in review.filters()}
+    html = list_html(project, page_of(review, review.select(Filter(SHUFFLED)), 1).rows)
+    assert "ሰላም" in html
+    assert t("data.not_playable") in html
+    assert str(tmp_path) not in html
+
+
+def test_only_one_page_of_rows_is_sent_to_the_browser(project):
+    _, number, label, clips, back, forth, page, _ = shown(project, 2)
+    assert number == 2
+    assert re.findall(r"\d+", label) == ["21", "40", "120"]
+    assert shown_ids(clips) == [f"c{number:03}" for number in range(20, 40)]
+    assert json.loads(page)["ids"] == shown_ids(clips)
+    assert (back.interactive, forth.interactive) == (True, True)
+    dropdown, number, _, clips, back, forth, _, _ = shown(project, 9_999, "no such list")
+    assert (dropdown.value, number, len(shown_ids(clips))) == (DOUBTFUL, 6, 20)
+    assert (back.interactive, forth.interactive) == (True, False)
+
+
+@pytest.mark.parametrize("number", [None, 0, -3, float("nan"), float("inf"), -float("inf"), 1e300])
+def test_any_page_number_leads_to_a_page(project, number):
+    assert len(shown_ids(shown(project, number)[3])) == 20
+
+
+def test_a_list_opens_at_the_first_clip_to_decide(project):
+    for number in range(25):
+        decide(project, "keep", f"c{number:03}")
+    assert shown(project, 0)[1] == 2
+    review = read_review(project)
+    assert page_to_decide(review, review.select(Filter(ALL)), 1) == 2
+    assert page_to_decide(review, review.select(Filter(ALL)), 6) == 2  # from the start again
+
+
+def test_speakers_and_scores_of_the_report_can_be_chosen(project):
+    review = read_review(project)
+    assert [value for _, value in speaker_choices(review)] == ["", "s"]
+    assert {value for _, value in measure_choices(review)} == {"", "snr_db", "new"}
+    assert shown_ids(shown(project, 1, ALL, "s", "snr_db", "3", "5.5")[3]) == ["c003", "c004", "c005"]
+    assert t("data.measures.snr_db") + ": 3" in shown(project, 1, ALL, "s", "snr_db", "3", "5.5")[3]
+    with pytest.raises(UserError, match="three"):
+        shown(project, 1, ALL, "", "snr_db", "three", "")
+
+
+def test_a_list_shows_its_number_of_clips_and_follows_the_decisions(project):
+    decide(project, "keep", "c001")
+    decide(project, "reject", "c002")
+    choices = list_choices(read_review(project))
+    counts = {name: int(label.rpartition("(")[2].rstrip(")")) for label, name in choices}
     assert counts == {
+        "doubtful": 120,
         "all": 120,
         "shuffled": 120,
         "rejected": 60,
@@ -86,61 +134,81 @@ def test_a_filter_shows_its_number_of_clips_and_follows_the_decisions(project):
         "too_short": 60,
         "some_noise": 120,
     }
-    assert "c001" not in ids(review, REJECTED)
-    assert "c002" in ids(review, REJECTED)
-    assert "c001" in ids(review, WARNED)
-    assert ids(review, DECIDED) == ["c001", "c002"]
-    assert review.find("c001").verdict == "data.verdicts.kept_by_hand"
-    assert review.find("c003").verdict == "data.verdicts.rejected"
 
 
-def shown_ids(clips: str) -> list[str]:
-    return re.findall(r'data-clip="([^"]*)"', clips)
-
-
-def test_only_one_page_of_rows_is_sent_to_the_browser(project):
-    page = OneProject(project)
-    _, _, label, clips, back, forth = show_page(page, "p", "all", 2)
-    assert re.findall(r"\d+", label) == ["21", "40", "120"]
-    assert shown_ids(clips) == [f"c{number:03}" for number in range(20, 40)]
-    assert (back.interactive, forth.interactive) == (True, True)
-    dropdown, place, _, clips, back, forth = show_page(page, "p", "no such filter", 9_999)
-    assert (dropdown.value, place, len(shown_ids(clips))) == ("all", 6, 20)
-    assert (back.interactive, forth.interactive) == (True, False)
-
-
-@pytest.mark.parametrize("number", [None, 0, -3, float("nan"), float("inf"), -float("inf"), 1e300])
-def test_any_page_number_leads_to_a_page(project, number):
-    page = OneProject(project)
-    assert len(shown_ids(show_page(page, "p", "all", number)[3])) == 20
-    assert page_beside(number, -1) >= 1
-    assert page_beside(number, 1) >= 1
-
-
-def test_the_random_order_has_every_clip_once_and_stays_the_same(project):
-    found = ids(read_review(project), SHUFFLED)
-    assert found != sorted(found)
-    assert sorted(found) == ids(read_review(project), "all")
-    assert found == ids(read_review(project), SHUFFLED)
-
-
-def test_the_row_of_the_editor_is_marked(project):
-    clips = show_page(OneProject(project), "p", "all", 1, "c003")[3]
-    assert re.findall(r'data-clip="([^"]*)" class="chosen"', clips) == ["c003"]
-
-
-def test_an_edited_text_is_stored_beside_the_manifest_and_can_be_undone(project):
-    page = OneProject(project)
-    before = project.manifest.read_bytes()
-    save_text(page, "p", "p", "c004", "  አዲስ\nጽሑፍ ")
-    assert read_review(project).find("c004").utterance.text == "አዲስ ጽሑፍ"
-    save_text(page, "p", "p", "c004", "ጽሑፍ c004")  # the manifest's own: nothing is stored any more
-    assert ids(read_review(project), DECIDED) == []
-    assert undo_last(page, "p")[5] == "አዲስ ጽሑፍ"
-    assert undo_last(page, "p")[5] == "ጽሑፍ c004"
+def test_the_answer_to_a_decision_is_the_row_and_the_totals(project):
+    answer, totals = act(OneProject(project), "p", "", 7, ["p", "reject", "c004", ""])
+    found = json.loads(answer)
+    assert found["serial"] == 7
+    assert list(found["rows"]) == ["c004"]
+    assert shown_ids(found["rows"]["c004"]) == ["c004"]
+    assert t("data.verdicts.rejected_by_hand") in found["rows"]["c004"]
+    assert "119" in totals  # left to decide
+    assert decide(project, "undo", "", found["key"])["id"] == "c004"
+    assert read_decisions(project.manifest) == {}
     with pytest.raises(UserError, match=t("data.nothing_decided")):
-        undo_last(page, "p")
+        decide(project, "undo", "", found["key"])
+
+
+def test_another_browser_gets_the_rows_of_its_page_that_changed(project):
+    page = shown(project, 1)[6]
+    decide(project, "reject", "c004")
+    decide(project, "reject", "c100")  # on another page
+    answer, totals = follow(OneProject(project), "p", "", page, "")
+    assert list(json.loads(answer)["rows"]) == ["c004"]
+    assert "118" in totals
+    again, _ = follow(OneProject(project), "p", "", page, answer)
+    assert json.loads(again)["rows"] == {}
+    elsewhere, _ = follow(OneProject(project), "p", "", page.replace('"p"', '"q"'), "")
+    assert json.loads(elsewhere)["rows"] == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "x", '{"project": "p", "ids": 3, "revision": 1e999}'])
+def test_a_forged_state_of_the_browser_gives_no_rows(project, text):
+    decide(project, "reject", "c004")
+    assert json.loads(follow(OneProject(project), "p", "", text, text)[0])["rows"] == {}
+
+
+def test_an_edited_text_is_stored_beside_the_manifest(project):
+    before = project.manifest.read_bytes()
+    decide(project, "text", "c004", "  አዲስ\nጽሑፍ ")
+    review = read_review(project)
+    assert row_of(review, 4).utterance.text == "አዲስ ጽሑፍ"
+    decide(project, "text", "c004", "ጽሑፍ c004")  # the manifest's own: nothing is stored any more
+    assert read_review(project).count(DECIDED) == 0
     assert project.manifest.read_bytes() == before
+
+
+def test_hostile_texts_are_escaped_in_rows(tmp_path):
+    project = Project(tmp_path / EVIL.replace("/", ""))
+    project.dataset.mkdir(parents=True)
+    write_utterances(project.manifest, [Utterance(EVIL, tmp_path / "a", EVIL, EVIL, 2.0)])
+    folder = check_folder(project.manifest)
+    folder.mkdir()
+    flag = {"reason": "noisy", "severity": 1, "said": EVIL}
+    record = {"id": EVIL, "flags": [flag], "measures": {EVIL: 1.5}}
+    (folder / "clips.jsonl").write_text(json.dumps(record) + "\n")
+    review = read_review(project)
+    tags = Tags()
+    tags.feed(list_html(project, [row_of(review, 0, EVIL)]) + row_html(project, row_of(review, 0)))
+    assert tags.values.count(EVIL) >= 2
+    assert "img" not in tags.names
+    assert not any(name.startswith("on") for name in tags.attributes)
+
+
+class Tags(HTMLParser):
+    """What a browser would make of HTML."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.attributes: set[str] = set()
+        self.values: list[str | None] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.values += [value for _, value in attrs]
 
 
 @pytest.mark.parametrize("typed", ["", " \n ", None, "ሀ" * 2001])
@@ -151,20 +219,26 @@ def test_an_invalid_text_is_refused(project, typed):
 
 def test_an_unknown_clip_is_refused(project):
     with pytest.raises(UserError, match=t("data.choose_clip")):
-        save_text(OneProject(project), "p", "p", "../../etc/passwd", "ጽሑፍ")
+        decide(project, "text", "../../etc/passwd", "ጽሑፍ")
 
 
-def test_a_clip_of_another_project_is_refused(project):
+@pytest.mark.parametrize("values", [["other", "keep", "c004", ""], ["p", "burn", "c004", ""], ["p"], []])
+def test_a_clip_of_another_project_and_an_unknown_action_are_refused(project, values):
     with pytest.raises(UserError, match=t("data.choose_row")):
-        save_text(OneProject(project), "p", "other", "c004", "ጽሑፍ")
-    assert ids(read_review(project), DECIDED) == []
+        act(OneProject(project), "p", "", 1, values)
+    assert read_review(project).count(DECIDED) == 0
 
 
 def test_before_an_import_there_is_nothing_to_review(tmp_path):
-    assert read_review(Project(tmp_path)).rows == []
+    project = Project(tmp_path)
+    assert read_review(project) is None
+    assert t("data.nothing_imported") in shown(project, 0)[3]
+    with pytest.raises(UserError, match=t("data.choose_clip")):
+        decide(project, "keep", "a")
 
 
 def test_a_decision_of_another_page_is_noticed(project):
-    before = clips_version(project)
-    add_decision(project.manifest, Decision(id="a", verdict="reject"))
-    assert clips_version(project) != before
+    before, data = decisions_version(project), data_version(project)
+    decide(project, "reject", "c001")
+    assert decisions_version(project) != before
+    assert data_version(project) == data

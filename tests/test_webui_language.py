@@ -22,7 +22,7 @@ from indextts.commands.reference_page import COMMANDS
 from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.system.messages import ENGLISH, LOCALES, Message, as_is, table
-from indextts.webui.data.review_rows import checked_text, read_review
+from indextts.webui.data.review_rows import checked_text, find_place, read_review
 from indextts.webui.data.uploads import remove, store_uploads
 from indextts.webui.language import (
     CHOSEN_JS,
@@ -104,7 +104,7 @@ def test_a_message_shows_nested_messages_in_its_language():
 REFUSALS: list[Callable[[Project], object]] = [
     lambda project: checked_text(" "),
     lambda project: checked_text("a" * 2001),
-    lambda project: read_review(project).find("clip"),
+    lambda project: find_place(read_review(project), "clip"),
     lambda project: texts_in(""),
     lambda project: texts_in("a\n" * 101),
     lambda project: vote(project, "0001", 1, "first"),

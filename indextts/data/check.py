@@ -81,7 +81,7 @@ def check_manifest(
         UserError: a line is not a valid utterance, or the report cannot be written.
     """
     limits = limits or QualityLimits()
-    decisions = read_decisions(path).of
+    decisions = read_decisions(path)
     numbered = [(number, edited(u, decisions)) for number, u in read_numbered_utterances(path)]
     utterances = [utterance for _, utterance in numbered]
     clips = measure_clips(utterances, read_known(report_dir), num_workers, options, _map_tasks(engine))

@@ -1,15 +1,18 @@
-"""Review of a manifest: decisions of a person and verdicts of the check. No torch here.
+"""Review of a manifest: decisions of people and verdicts of the check. No torch here.
 
 The manifest itself is never edited:
 
     FOLDER of the manifest/
       manifest.jsonl
-      review.jsonl           decisions of a person, one per line, append-only:
-                             {"id": "rec_0001", "verdict": "keep" | "reject" | null, "text": "..." | null}
+      review.jsonl           decisions of people, one per line, append-only:
+                             {"key": "5f0c...", "id": "rec_0001", "verdict": "keep" | "reject" | null,
+                              "text": "..." | null}
                                  replaces earlier decisions on this clip; null: the verdict of the check, the
                                  text of the manifest
-                             {"undo": true}
-                                 cancels the last decision that is not cancelled yet
+                             {"undo": "5f0c..."}
+                                 cancels the decision with this key; nothing if it is cancelled already
+                             earlier versions wrote no keys, and {"undo": true} for the last decision that
+                             was not cancelled yet; such a decision has its line number as key: "#17"
       check/rejected.jsonl   verdicts of the check: {"id": "rec_0007", "reasons": ["noisy", ...], ...}, a line
                              for each clip with a hard reason
 
@@ -18,10 +21,13 @@ that, the check rejected, and with corrected texts.
 """
 
 import logging
+import os
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
-from typing import Literal
+from typing import IO, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -46,18 +52,113 @@ class Decision(BaseModel):
     text: str | None = Field(None, min_length=1)
 
 
+class _Line(Decision):
+    key: str = Field("", max_length=64)
+
+
 class _Undo(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    undo: Literal[True]
+    undo: Literal[True] | str
 
 
 @dataclass(frozen=True)
-class Decisions:
-    """Current decisions by clip, and the one that `undo` would cancel."""
+class Made:
+    """A decision in the file, and the key that cancels it."""
 
-    of: Mapping[str, Decision]
-    last: Decision | None
+    key: str
+    decision: Decision
+
+
+class DecisionLog:
+    """Decisions in the order of the file; `refresh` reads only what was appended since.
+
+    Use one at a time from several threads.
+    """
+
+    def __init__(self, manifest: Path) -> None:
+        self.path = review_file(manifest)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._inode = self._offset = self._num_lines = 0
+        self._last_line = b""
+        self._made: dict[str, Made] = {}  # not cancelled, by key, in the order of the file
+        self._made_on: dict[str, list[Made]] = {}  # the same, by clip
+        self.changed: list[str] = []  # the clip that each line changed
+
+    def refresh(self) -> None:
+        """Read the lines that were added. An incomplete last line was never acknowledged and does not count.
+
+        Raises:
+            UserError: a line is not a decision.
+        """
+        try:
+            with self.path.open("rb") as file:
+                if not self._is_continued(file):
+                    self._forget()
+                    self._inode = os.fstat(file.fileno()).st_ino
+                file.seek(self._offset)
+                added = file.read()
+        except FileNotFoundError:
+            self._forget()
+            return
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be read ({error.strerror}); check the file") from None
+        for line in BytesIO(added[: added.rfind(b"\n") + 1]):
+            self._read(line)
+            self._offset += len(line)
+            self._last_line = line
+
+    def current(self, id: str) -> Decision | None:
+        """Return the decision that counts for a clip."""
+        made = self.last_on(id)
+        return made.decision if made else None
+
+    def last_on(self, id: str) -> Made | None:
+        """Return the last decision on a clip that is not cancelled."""
+        made = self._made_on.get(id)
+        return made[-1] if made else None
+
+    def find(self, key: str) -> Made | None:
+        """Return the decision with a key; None if there is none or it is cancelled."""
+        return self._made.get(key)
+
+    def decided(self) -> Mapping[str, Decision]:
+        """Return the decision that counts for each clip, in the order in which they were made."""
+        return {made.decision.id: made.decision for made in self._made.values()}
+
+    def _is_continued(self, file: IO[bytes]) -> bool:
+        """Return whether the file still begins with the lines that were read."""
+        if os.fstat(file.fileno()).st_ino != self._inode:
+            return False
+        file.seek(self._offset - len(self._last_line))
+        return file.read(len(self._last_line)) == self._last_line
+
+    def _read(self, line: bytes) -> None:
+        self._num_lines += 1
+        if not line.strip():
+            return
+        try:
+            entry = _entry(line)
+        except ValidationError as error:
+            what, number = error.errors()[0]["msg"], self._num_lines
+            self._forget()
+            raise UserError(
+                f"{self.path}:{number}: the line is not a decision ({what}); correct or remove it"
+            ) from None
+        if isinstance(entry, _Undo):
+            key = next(reversed(self._made), "") if entry.undo is True else str(entry.undo)
+            undone = self._made.pop(key, None)
+            if undone is not None:
+                self._made_on[undone.decision.id].remove(undone)
+                self.changed.append(undone.decision.id)
+            return
+        decision = Decision(id=entry.id, verdict=entry.verdict, text=entry.text)
+        made = Made(entry.key or f"#{self._num_lines}", decision)
+        self._made[made.key] = made
+        self._made_on.setdefault(decision.id, []).append(made)
+        self.changed.append(decision.id)
 
 
 def review_file(manifest: Path) -> Path:
@@ -80,7 +181,7 @@ def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
         UserError: manifest, decisions or verdicts are invalid, or all utterances are rejected.
     """
     numbered = read_numbered_utterances(manifest)
-    decisions = read_decisions(manifest).of
+    decisions = read_decisions(manifest)
     rejected = read_rejected(manifest)
     kept = [
         (number, edited(utterance, decisions))
@@ -145,69 +246,66 @@ def read_rejected(manifest: Path) -> dict[str, Sequence[str]]:
     return rejected
 
 
-def read_decisions(manifest: Path) -> Decisions:
-    """Return the decisions of a person; none without a review.
-
-    An incomplete last line was never acknowledged and does not count.
+def read_decisions(manifest: Path) -> Mapping[str, Decision]:
+    """Return the decision that counts for each clip; none without a review.
 
     Raises:
         UserError: a line is not a decision.
     """
-    path = review_file(manifest)
-    active: list[Decision] = []
-    for number, line in enumerate(_complete_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            entry = _entry(line)
-        except ValidationError as error:
-            what = error.errors()[0]["msg"]
-            raise UserError(
-                f"{path}:{number}: the line is not a decision ({what}); correct or remove it"
-            ) from None
-        if isinstance(entry, Decision):
-            active.append(entry)
-        elif active:
-            active.pop()
-    return Decisions({decision.id: decision for decision in active}, active[-1] if active else None)
+    log = DecisionLog(manifest)
+    log.refresh()
+    return log.decided()
 
 
-def add_decision(manifest: Path, decision: Decision) -> None:
-    """Append a decision and sync it to the disk.
+def decide(log: DecisionLog, id: str, changed: Mapping[str, str | None]) -> Made | None:
+    """Change the verdict or the text of a clip, sync it to the disk and return the decision.
 
-    Raises:
-        UserError: the file cannot be written.
-    """
-    append_json_line(review_file(manifest), decision.model_dump())
+    What others decided meanwhile counts: only what is named in `changed` is replaced.
 
+    Args:
+        changed: `verdict`, `text` or both, as in Decision.
 
-def undo(manifest: Path) -> Decision | None:
-    """Cancel the last decision and return it; None if there is none.
+    Returns:
+        None if this is the decision already.
 
     Raises:
         UserError: the file cannot be read or written.
     """
-    last = read_decisions(manifest).last
-    if last is not None:
-        append_json_line(review_file(manifest), {"undo": True})
-    return last
+    key = secrets.token_hex(8)
+
+    def line() -> dict[str, Any] | None:
+        log.refresh()
+        before = log.current(id) or Decision(id=id)
+        after = Decision.model_validate({**before.model_dump(), **changed})
+        return None if after == before else {"key": key, **after.model_dump()}
+
+    log.refresh()
+    if not log.path.exists() and line() is None:
+        return None  # not even an empty file: its stages would be out of date
+    append_json_line(log.path, line)
+    log.refresh()
+    return log.find(key)
 
 
-def _entry(line: bytes) -> Decision | _Undo:
+def undo(log: DecisionLog, key: str) -> Made | None:
+    """Cancel the decision with a key and return it; None if it is cancelled already or unknown.
+
+    Raises:
+        UserError: the file cannot be read or written.
+    """
+    log.refresh()
+    made = log.find(key)
+    if made is not None:
+        append_json_line(log.path, {"undo": key})
+        log.refresh()
+    return made
+
+
+def _entry(line: bytes) -> _Line | _Undo:
     try:
         return _Undo.model_validate_json(line)
     except ValidationError:
-        return Decision.model_validate_json(line)
-
-
-def _complete_lines(path: Path) -> list[bytes]:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); check the file") from None
-    return content[: content.rfind(b"\n") + 1].split(b"\n")
+        return _Line.model_validate_json(line)
 
 
 def _lines_of(path: Path) -> Iterable[tuple[int, dict[str, object]]]:

@@ -5,14 +5,15 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, USER_MISTAKE, UserError
 from indextts.system.files import TEMPORARY, sync
 
 _UTF8_BOM = b"\xef\xbb\xbf"
+_BLOCK_BYTES = 64 * 1024
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
@@ -85,21 +86,24 @@ def write_json_lines(path: Path, records: Iterable[dict[str, object]]) -> None:
         ) from None
 
 
-def append_json_line(path: Path, record: dict[str, Any]) -> None:
+def append_json_line(path: Path, record: dict[str, Any] | Callable[[], dict[str, Any] | None]) -> None:
     """Append a line completely or not at all; first truncate an incomplete line that a kill left.
+
+    Args:
+        record: or a function that returns it, or None for no line. It is called while other writers wait, so
+            it can depend on their lines.
 
     Raises:
         UserError: the file cannot be written.
     """
     try:
-        line = (json.dumps(record, ensure_ascii=False) + "\n").encode()
         with path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # concurrent writers append one after the other
-            file.seek(0)
-            content = file.read()
-            if content and not content.endswith(b"\n"):
-                file.truncate(content.rfind(b"\n") + 1)
-            file.write(line)
+            _truncate_incomplete_line(file)
+            found = record() if callable(record) else record
+            if found is None:
+                return
+            file.write((json.dumps(found, ensure_ascii=False) + "\n").encode())
             file.flush()
             os.fsync(file.fileno())
     except UnicodeEncodeError as error:
@@ -108,6 +112,21 @@ def append_json_line(path: Path, record: dict[str, Any]) -> None:
         raise UserError(
             f"{path}: cannot be written to ({error.strerror}); check the folder and the disk"
         ) from None
+
+
+def _truncate_incomplete_line(file: IO[bytes]) -> None:
+    end = file.seek(0, os.SEEK_END)
+    start = end
+    while start > 0:
+        first = max(0, start - _BLOCK_BYTES)
+        file.seek(first)
+        newline = file.read(start - first).rfind(b"\n")
+        if newline >= 0:
+            start = first + newline + 1
+            break
+        start = first
+    if start < end:
+        file.truncate(start)
 
 
 def _raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:

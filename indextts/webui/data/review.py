@@ -1,30 +1,40 @@
 """Review section of tab 2: listen to clips, correct their texts, keep or reject them.
 
-Every event reads the disk again (review_rows.py). Decisions are appended to the project's review.jsonl
-(indextts/data/review.py); the section writes nothing else.
+    filters -> show_page -> one page of rows, and what the browser then shows: {"project", "ids", "revision"}
+    key or button in a row (page_files/review.js) -> act -> the row of the clip, and the totals
+    decisions of other browsers -> follow -> the rows of the page that changed, and the totals
+
+Decisions are appended to the project's review.jsonl (indextts/data/review.py); it writes nothing else.
 """
 
 import html
-from typing import Any, Literal
+import json
+from collections.abc import Sequence
+from typing import Any
 
 import gradio as gr
 
-from indextts.data.review import Decision, add_decision, review_file, undo
+from indextts.data.review import review_file
+from indextts.data.review_table import DOUBTFUL, Filter, Review
 from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project
-from indextts.webui.data.review_list import LISTEN, PLAYER, clip_html, list_html
+from indextts.webui.data.review_list import PLAYER, help_html, list_html, row_html, totals_html
 from indextts.webui.data.review_rows import (
-    ALL,
-    MAX_TEXT_CHARS,
-    ROWS_PER_PAGE,
     Row,
     checked_text,
+    find_place,
+    list_choices,
+    measure_choices,
+    page_of,
+    page_to_decide,
     read_review,
+    row_of,
+    speaker_choices,
 )
-from indextts.webui.events import on, then
+from indextts.webui.events import on
 from indextts.webui.language import t
-from indextts.webui.layout import columns
+from indextts.webui.layout import fields
 from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
 from indextts.webui.view_versions import files_version, job_version, once
@@ -32,213 +42,269 @@ from indextts.webui.view_versions import files_version, job_version, once
 STAGES = ("data", "check")
 MAX_PAGES = 10**6
 IMPORT = "#data/upload"
+CHANGES: dict[str, dict[str, str | None]] = {
+    "keep": {"verdict": "keep"},
+    "reject": {"verdict": "reject"},
+    "reset": {"verdict": None},
+}
 
 CLIPS_SHOWN = "data.clips_shown"
 CHOOSE_ROW = "data.choose_row"
 NOTHING_DECIDED = "data.nothing_decided"
 NOTHING_IMPORTED = "data.nothing_imported"
+NO_NUMBER = "data.no_number"
 
 
 def build(page: Page) -> None:
-    """Build the list of clips and the editor, and connect their events."""
-    with columns() as (main, side):
-        with main:
-            flag = gr.Dropdown([ALL], value=ALL, label=t("data.show"), elem_id="review-filter")
-            clips = gr.HTML(elem_id="review-list", js_on_load=LISTEN)
-            with gr.Row(elem_id="review-paging"):
-                back = gr.Button(t("data.previous"), size="sm", interactive=False, elem_id="review-back")
-                count = gr.HTML(elem_id="review-count")
-                forth = gr.Button(t("data.next"), size="sm", interactive=False, elem_id="review-forth")
-            number = gr.Number(1, precision=0, minimum=1, visible="hidden", elem_id="review-page")
-        with side:
-            gr.HTML(PLAYER, elem_id="review-player")
-            editor = _Editor()
+    """Build the filters and the list of clips, and connect their events."""
+    totals = gr.HTML(elem_id="review-totals")
+    with fields("review-filters"):
+        show = gr.Dropdown([DOUBTFUL], value=DOUBTFUL, label=t("data.show"), elem_id="review-filter")
+        speaker = gr.Dropdown(
+            [""], value="", label=t("data.speaker"), elem_id="review-speaker", allow_custom_value=True
+        )
+        measure = gr.Dropdown([""], value="", label=t("data.measure"), elem_id="review-measure")
+        low = gr.Textbox("", label=t("data.at_least"), max_length=20, visible=False, elem_id="review-low")
+        high = gr.Textbox("", label=t("data.at_most"), max_length=20, visible=False, elem_id="review-high")
+    clips = gr.HTML(elem_id="review-list", js_on_load="window.reviewList(element, trigger, watch)")
+    with gr.Row(elem_id="review-paging"):
+        gr.HTML(PLAYER, elem_id="review-player")
+        count = gr.HTML(elem_id="review-count")
+        back = gr.Button(t("data.previous"), size="sm", interactive=False, elem_id="review-back")
+        forth = gr.Button(t("data.next"), size="sm", interactive=False, elem_id="review-forth")
+        seek = gr.Button(t("data.next_undecided"), size="sm", elem_id="review-seek")
+    keys = gr.HTML(elem_id="review-keys")
+    number = gr.Number(0, precision=0, minimum=0, visible="hidden", elem_id="review-page")
+    shown, answer, followed = (gr.Textbox(visible="hidden", container=False, show_label=False) for _ in "123")
 
-    wanted, followed = page.shared["review"], page.signal()
-    shown = [flag, number, count, clips, back, forth]
-    choice = [page.project, flag, number, editor.clip]
+    chosen = [show, speaker, measure, low, high]
+    inputs = [page.project, number, *chosen]
+    outputs = [show, number, count, clips, back, forth, shown, totals]
+    wanted, link = page.shared["review"], page.signal()
 
-    def refresh(name: str, flag: str | None, number: float | None, clip: str, link: str, before: str) -> Any:
-        if link != before:  # a link of the check: its clips from the first page on
-            return [*show_page(page, name, link.partition(" ")[2], 1, clip), link]
-        return [*show_page_if_idle(page, name, flag, number, clip), link]
+    def refresh(name: str, number: float | None, *values: Any) -> Any:
+        *filters, link, before = values
+        if link != before:  # a link of the check: its clips from the first one to decide on
+            filters = [link.partition(" ")[2], "", "", "", ""]
+            number = 0
+        review = read_review(page.find_project(name))
+        return [
+            *show_page_if_idle(page, name, number, *filters),
+            gr.Dropdown(choices=speaker_choices(review), value=filters[1]),
+            gr.Dropdown(choices=measure_choices(review), value=filters[2]),
+            *_limits(*filters[2:]),
+            link,
+        ]
 
-    links = [wanted, followed]
-    page.watch(clips_version, refresh, [*shown, followed], [*choice[1:], *links], also=[wanted.change])
-    # A click must not be dropped because a timer tick is being answered.
-    on([number.change], lambda *values: show_page(page, *values), choice, shown, latest=True)
-
-    def show_first(name: str, flag: str | None, clip: str) -> list[Any]:
-        return show_page(page, name, flag, 1, clip)
-
-    on([flag.input], show_first, [page.project, flag, editor.clip], shown, latest=True)
-    on([back.click], lambda number: page_beside(number, -1), [number], [number])
-    on([forth.click], lambda number: page_beside(number, 1), [number], [number])
-
-    def select(name: str, event: gr.SelectData) -> list[Any]:
-        return editor.show(page, name, str(event.row_value[0]))
-
-    on([clips.select], select, [page.project], editor.outputs, each=True).then(
-        None, None, None, js=SHOW_EDITOR
+    page.watch(
+        data_version, refresh, [*outputs, *chosen[1:], link], [*inputs[1:], wanted, link], [wanted.change]
     )
-    page.watch(once, lambda _name: editor.empty(), editor.outputs)
-    clip = [page.project, editor.project, editor.clip]
-    decided = [
-        on([editor.save.click], lambda *v: save_text(page, *v), [*clip, editor.text], editor.outputs),
-        on([editor.undo.click], lambda name: undo_last(page, name), [page.project], editor.outputs),
-    ]
-    verdicts: list[tuple[gr.Button, Literal["keep", "reject"] | None]] = [
-        (editor.keep, "keep"),
-        (editor.reject, "reject"),
-        (editor.as_checked, None),
-    ]
-    for button, verdict in verdicts:
-        decided.append(on([button.click], _decider(page, verdict), clip, editor.outputs))
-    for event in decided:
-        then(event, lambda *values: show_page(page, *values), choice, shown)
+    page.watch(once, lambda _name: help_html(), [keys]).then(
+        None, None, None, js="() => window.reviewKeysShown()"
+    )
+
+    def show_first(name: str, *filters: Any) -> list[Any]:
+        return show_page(page, name, 0, *filters)
+
+    # A click must not be dropped because a timer tick is being answered.
+    filled = [show.input, speaker.input, measure.input, low.submit, low.blur, high.submit, high.blur]
+    on(filled, show_first, [page.project, *chosen], outputs, latest=True)
+    on([measure.input], lambda measure: _limits(measure, "", ""), [measure], [low, high], latest=True)
+    moves = ((back, -1), (forth, 1), (seek, 0))
+    for button, step in moves:
+        on([button.click], _mover(page, step), inputs, outputs, latest=True)
+
+    def decide(name: str, measure: str, event: gr.SelectData) -> list[str]:
+        serial, values = event.index[0], [str(value) for value in event.row_value]
+        return act(page, name, measure or "", serial, values)
+
+    decided = on([clips.select], decide, [page.project, measure], [answer, totals], each=True, queue=False)
+    decided.then(None, [answer], None, js="answer => window.reviewAnswered(answer)")
+    event = page.watch(
+        decisions_version,
+        lambda name, *values: follow(page, name, *values),
+        [followed, totals],
+        [measure, shown, followed],
+        queue=False,
+    )
+    event.then(None, [followed], None, js="answer => window.reviewFollowed(answer)")
 
 
-# where the editor follows the list, not stands beside it
-SHOW_EDITOR = """() => {
-  if (innerWidth < 1100) document.getElementById("review-editor")?.scrollIntoView({ block: "center" });
-}"""
-
-
-def clips_version(project: Project) -> str:
-    """Return a version that changes with the import, the check and every decision."""
+def data_version(project: Project) -> str:
+    """Return a version that changes with the import and the check."""
     jobs = " ".join(job_version(project, stage) for stage in STAGES)
-    return f"{jobs} {files_version(project.manifest, review_file(project.manifest))}"
+    return f"{jobs} {files_version(project.manifest)}"
 
 
-class _Editor:
-    """Components of the clip editor."""
-
-    def __init__(self) -> None:
-        self.project = gr.Textbox(visible="hidden", container=False, show_label=False)
-        self.nothing = gr.HTML(elem_id="review-nothing")
-        self.clip = gr.Textbox(visible="hidden", container=False, show_label=False, elem_id="review-clip")
-        with gr.Column(visible=False, elem_id="review-editor") as self.group:
-            self.facts = gr.HTML(elem_id="review-facts")
-            self.text = gr.Textbox(
-                label=t("data.text"),
-                lines=3,
-                max_length=MAX_TEXT_CHARS,
-                elem_id="review-text",
-                interactive=True,
-            )
-            with gr.Row(elem_classes="act"):
-                self.keep = gr.Button(t("data.keep"), variant="primary", elem_id="review-keep")
-                self.reject = gr.Button(t("data.reject"), elem_id="review-reject")
-                self.save = gr.Button(t("data.save_text"), elem_id="review-save")
-            self.as_checked = gr.Button(
-                t("data.reset_verdict"), size="sm", elem_id="review-as-checked", elem_classes="quiet"
-            )
-        self.undo = gr.Button(t("data.undo"), size="sm", elem_id="review-undo", elem_classes="quiet")
-
-    @property
-    def outputs(self) -> list[Any]:
-        return [self.project, self.clip, self.nothing, self.group, self.facts, self.text]
-
-    @staticmethod
-    def empty() -> list[Any]:
-        """Return the values of the editor without a clip."""
-        return ["", "", empty_html(t(CHOOSE_ROW)), gr.Column(visible=False), "", ""]
-
-    @staticmethod
-    def show(page: Page, name: str, id: str) -> list[Any]:
-        """Return the values of the editor for a clip."""
-        row = read_review(page.find_project(name)).find(id)
-        return [name, row.utterance.id, "", gr.Column(visible=True), clip_html(row), row.utterance.text]
+def decisions_version(project: Project) -> str:
+    """Return a version that changes with every decision."""
+    return files_version(review_file(project.manifest))
 
 
-def show_page_if_idle(
-    page: Page, name: str, flag: str | None, number: float | None, clip: str = ""
-) -> list[Any]:
+def show_page_if_idle(page: Page, name: str, number: float | None, *filters: Any) -> list[Any]:
     """Return `show_page`, or no change while an import or a check runs."""
     jobs = [newest_job(page.find_project(name), stage) for stage in STAGES]
     if any(job is not None and job.is_active for job in jobs):
-        return [gr.skip()] * 6
-    return show_page(page, name, flag, number, clip)
+        return [gr.skip()] * 8
+    return show_page(page, name, number, *filters)
 
 
-def show_page(page: Page, name: str, flag: str | None, number: float | None, clip: str = "") -> list[Any]:
-    """Return one page of the list, and the filters.
+def show_page(page: Page, name: str, number: float | None, *filters: Any) -> list[Any]:
+    """Return one page of the list, the lists to choose from, and the totals.
 
     Args:
-        clip: id of the clip in the editor.
+        number: of the page, from 1; 0 for the first page with a clip to decide.
+        filters: list or reason, speaker, measure, its lowest and highest value.
     """
     project = page.find_project(name)
     review = read_review(project)
-    choices = review.filters()
-    flag = flag if flag in [value for _, value in choices] else ALL
-    rows = review.chosen(flag or ALL)
-    num_pages = max(1, -(-len(rows) // ROWS_PER_PAGE))
-    place = int(min(max(1, number or 1), num_pages))
-    first = (place - 1) * ROWS_PER_PAGE
-    shown = rows[first : first + ROWS_PER_PAGE]
-    numbers = {"first": first + 1, "last": first + len(shown), "count": len(rows)}
-    clips = list_html(project, shown, clip)
-    if not review.rows:
-        clips = empty_html(t(NOTHING_IMPORTED), IMPORT, t("data.import_first"))
+    choices = list_choices(review)
+    chosen = _filter(choices, *filters)
+    if review is None:
+        nothing = empty_html(t(NOTHING_IMPORTED), IMPORT, t("data.import_first"))
+        off = gr.Button(interactive=False)
+        return [gr.Dropdown(choices=choices, value=chosen.show), 0, "", nothing, off, off, "", ""]
+    found = page_of(review, review.select(chosen), _whole(number), chosen.measure)
+    numbers = {"first": found.first + 1, "last": found.first + len(found.rows), "count": found.count}
+    ids = [row.utterance.id for row in found.rows]
     return [
-        gr.Dropdown(choices=choices, value=flag),
-        gr.skip() if place == number else place,
-        f'<span class="number">{html.escape(t(CLIPS_SHOWN, **numbers))}</span>' if shown else "",
-        clips,
-        gr.Button(interactive=place > 1),
-        gr.Button(interactive=place < num_pages),
+        gr.Dropdown(choices=choices, value=chosen.show),
+        found.number,
+        f'<span class="number">{html.escape(t(CLIPS_SHOWN, **numbers))}</span>' if ids else "",
+        list_html(project, found.rows, str(chosen)),
+        gr.Button(interactive=found.number > 1),
+        gr.Button(interactive=found.number < found.num_pages),
+        json.dumps({"project": name, "ids": ids, "revision": review.revision}),
+        totals_html(review.totals()),
     ]
 
 
-def page_beside(number: float | None, step: int) -> int:
-    """Return the number of the page before or after; `show_page` corrects it at the end."""
-    return int(min(max(1, (number or 1) + step), MAX_PAGES))
-
-
-def save_text(page: Page, name: str, shown_in: str, id: str, typed: str) -> list[Any]:
-    """Store a text for a clip; the text of the manifest removes the stored one."""
-    project, row = _find(page, name, shown_in, id)
-    text = checked_text(typed)
-    _decide(project, row, text=None if text == row.original_text else text)
-    return _Editor.show(page, name, id)
-
-
-def undo_last(page: Page, name: str) -> list[Any]:
-    """Undo the last decision and show its clip."""
-    project = page.find_project(name)
-    undone = undo(project.manifest)
-    if undone is None:
-        raise UserError(t(NOTHING_DECIDED))
-    return _Editor.show(page, name, undone.id)
-
-
-def _decider(page: Page, verdict: Literal["keep", "reject"] | None) -> Any:
-    def decide(name: str, shown_in: str, id: str) -> list[Any]:
-        project, row = _find(page, name, shown_in, id)
-        _decide(project, row, verdict=verdict)
-        return [*_Editor.show(page, name, id)[:-1], gr.skip()]  # a typed text stays
-
-    return decide
-
-
-def _decide(project: Project, row: Row, **changed: Any) -> None:
-    """Append the changed decision of a clip; do nothing if nothing changed."""
-    before = row.decision or Decision(id=row.utterance.id)
-    after = before.model_copy(update=changed)
-    if after != before:
-        add_decision(project.manifest, after)
-
-
-def _find(page: Page, name: str, shown_in: str, id: str) -> tuple[Project, Row]:
-    """Return a clip of the project.
+def act(page: Page, name: str, measure: str, serial: int, values: Sequence[str]) -> list[str]:
+    """Decide on a clip or undo a decision; return the answer for the browser and the totals.
 
     Args:
-        shown_in: the project of the clip in the editor; another one may have a clip of the same id.
+        measure: whose value the rows have.
+        serial: of the request, returned in the answer.
+        values: the project of the list, the action, the id of the clip, and the text or the key to undo.
+    """
+    if len(values) != 4 or values[0] != name:  # another project may have a clip of the same id
+        raise UserError(t(CHOOSE_ROW))
+    _, action, id, value = values
+    project = page.find_project(name)
+    review = read_review(project)
+    if action == "undo":
+        made = None if review is None else review.undo(value)
+        if made is None:
+            raise UserError(t(NOTHING_DECIDED))
+        id = made.decision.id
+        place = find_place(review, id)
+    else:
+        place = find_place(review, id)
+        assert review is not None
+        made = review.decide(place, _changed(action, value, review.table.utterances[place].text))
+    assert review is not None
+    row = row_of(review, place, measure)
+    key = made.key if made and action != "undo" else ""
+    said = t("data.undone", clip=id) if action == "undo" else f"{id}: {t(row.verdict)}"
+    answer = {"serial": serial, "id": id, "key": key, "said": said, **_rows(project, review, [row])}
+    return [json.dumps(answer), totals_html(review.totals())]
 
-    Raises:
-        UserError: the clip is of another project, or no longer exists.
+
+def follow(page: Page, name: str, measure: str, shown: str, followed: str) -> list[str]:
+    """Return the rows of the page that decisions changed since they were sent, and the totals.
+
+    Args:
+        shown: what the browser shows, as `show_page` returned it.
+        followed: the last answer of this function.
     """
     project = page.find_project(name)
-    if shown_in != name:
+    review = read_review(project)
+    if review is None:
+        return ["", ""]
+    project_name, ids, known = _shown(shown)
+    if project_name == _shown(followed)[0]:
+        known = max(known, _shown(followed)[2])
+    changed = set(review.changed_since(known if known <= review.revision else 0))
+    places = [place for id in ids if (place := review.table.place_of.get(id)) in changed]
+    rows = [row_of(review, place, measure or "") for place in places if place is not None]
+    if project_name != name:
+        rows = []
+    answer = {"project": name, "ids": [], **_rows(project, review, rows)}
+    return [json.dumps(answer), totals_html(review.totals())]
+
+
+def _rows(project: Project, review: Review, rows: Sequence[Row]) -> dict[str, Any]:
+    htmls = {row.utterance.id: row_html(project, row) for row in rows}
+    return {"rows": htmls, "revision": review.revision}
+
+
+def _changed(action: str, typed: str, original: str) -> dict[str, str | None]:
+    """Return what an action changes; the text of the manifest removes a stored one."""
+    if action == "text":
+        text = checked_text(typed)
+        return {"text": None if text == original else text}
+    if action not in CHANGES:
         raise UserError(t(CHOOSE_ROW))
-    return project, read_review(project).find(id)
+    return CHANGES[action]
+
+
+def _shown(text: str) -> tuple[str, list[str], int]:
+    """Return project, ids and revision of what the browser has; nothing for other texts."""
+    try:
+        found = json.loads(text)
+        return str(found["project"]), [str(id) for id in found["ids"]], int(found["revision"])
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return "", [], 0
+
+
+def _mover(page: Page, step: int) -> Any:
+    """Return the handler that moves by `step` pages; 0 for the next page with a clip to decide."""
+
+    def move(name: str, number: float | None, *filters: Any) -> list[Any]:
+        place = _whole(number)
+        if step:
+            return show_page(page, name, max(1, place + step), *filters)
+        review = read_review(page.find_project(name))
+        if review is not None:
+            places = review.select(_filter(list_choices(review), *filters))
+            place = page_to_decide(review, places, max(0, place))
+        return show_page(page, name, place, *filters)
+
+    return move
+
+
+def _filter(choices: Sequence[tuple[str, str]], *filters: Any) -> Filter:
+    """Return the filter of the form; a list that no longer exists becomes the first."""
+    show, speaker, measure, low, high = filters
+    names = [value for _, value in choices]
+    return Filter(
+        show=show if show in names else names[0],
+        speaker=str(speaker or ""),
+        measure=str(measure or ""),
+        at_least=_number(low),
+        at_most=_number(high),
+    )
+
+
+def _limits(measure: str | None, low: str, high: str) -> list[Any]:
+    """Return the fields for the limits of a measure, hidden without one."""
+    return [gr.Textbox(value, visible=bool(measure)) for value in (low, high)]
+
+
+def _number(typed: str) -> float | None:
+    """Return a number as typed, None for an empty field.
+
+    Raises:
+        UserError: it is no number.
+    """
+    if not typed.strip():
+        return None
+    try:
+        return float(typed.replace(",", "."))
+    except ValueError:
+        raise UserError(t(NO_NUMBER, typed=typed)) from None
+
+
+def _whole(number: float | None) -> int:
+    """Return a number of a page as typed, within bounds."""
+    return int(min(max(0, number or 0), MAX_PAGES)) if number == number else 0

@@ -1,65 +1,54 @@
-"""List of clips in the review: compact rows that one player plays. No Gradio here.
+"""List of clips in the review as HTML. No Gradio here.
 
-    <tr data-clip="rec_0001">  <button class="play" data-audio="/gradio_api/file=...">  text  speaker  ...
+    <table data-project="my_voice">
+      <template>                          the buttons of the chosen row, which the browser puts into it
+      <tr data-clip="rec_0001" data-key="5f0c...">    data-key: of the decision on it, if there is one
+        <button class="play" data-audio="/gradio_api/file=...">  text  speaker  length  reasons  verdict
 
-The audio element is outside the list, so that an updated list does not stop it; LISTEN loads a recording into
-it on a click. A recording outside the project has no address, because the page may be public.
+page_files/review.js chooses and plays rows and sends decisions; the answer to a decision is the row, not the
+list. A recording outside the project has no address, because the page may be public.
 """
 
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from indextts.data.review_table import Totals
 from indextts.projects.project import Project
-from indextts.webui.data.reason_texts import flag_text, reason_name
-from indextts.webui.data.review_rows import Row
-from indextts.webui.language import t
-from indextts.webui.markup import empty_html, facts_html
+from indextts.webui.data.reason_texts import flag_text, measure_name, reason_name
+from indextts.webui.data.review_rows import MAX_TEXT_CHARS, Row
+from indextts.webui.language import shown_hours, t
+from indextts.webui.markup import Tile, empty_html, facts_html, tiles_html
 from indextts.webui.serving.security import file_address
 
 PLAYER = '<audio id="review-audio" controls preload="none"></audio>'
 
-# `element` is the list; a row that is clicked is selected, its button also plays or pauses it
-LISTEN = """
-const player = () => document.getElementById("review-audio");
-const mark = () => element.querySelectorAll("tr[data-clip]").forEach(row => {
-  const audio = player();
-  row.classList.toggle("playing", !!audio && !audio.paused && audio.dataset.clip === row.dataset.clip);
-});
-const play = (clip, button) => {
-  const audio = player();
-  if (!audio || !button?.dataset.audio) return;
-  if (!audio.dataset.followed) {
-    audio.dataset.followed = 1;
-    ["play", "pause", "ended"].forEach(name => audio.addEventListener(name, mark));
-  }
-  if (audio.dataset.clip === clip && !audio.paused) return audio.pause();
-  if (audio.dataset.clip !== clip) audio.src = button.dataset.audio;
-  audio.dataset.clip = clip;
-  audio.play().catch(() => {});
-};
-const choose = row => {
-  element.querySelectorAll("tr.chosen").forEach(other => other.classList.remove("chosen"));
-  row.classList.add("chosen");
-  const clip = row.dataset.clip;
-  trigger("select", {index: [0, 0], value: clip, row_value: [clip]}); // as a table (serving/access.py)
-};
-element.addEventListener("click", event => {
-  const row = event.target.closest("tr[data-clip]");
-  if (!row) return;
-  const button = event.target.closest(".play");
-  if (button) play(row.dataset.clip, button);
-  if (!row.classList.contains("chosen")) choose(row);
-});
-watch("value", mark);
-"""
+ACTIONS = (  # what the browser sends, its text, its key
+    ("keep", "data.keep", "K"),
+    ("reject", "data.reject", "R"),
+    ("edit", "data.edit_text", "E"),
+    ("undo", "data.undo", "U"),
+    ("reset", "data.reset_verdict", "C"),
+)
+EDITING = (("save", "data.save_text", "Enter"), ("cancel", "data.cancel", "Esc"))
+KEYS = (
+    ("Space", "data.keys.play"),
+    ("K", "data.keep"),
+    ("R", "data.reject"),
+    ("E", "data.edit_text"),
+    ("N", "data.keys.next"),
+    ("P", "data.keys.previous"),
+    ("U", "data.keys.undo"),
+    ("C", "data.reset_verdict"),
+    ("PgDn", "data.keys.next_page"),
+)
 
 
-def list_html(project: Project, rows: Sequence[Row], chosen: str = "") -> str:
+def list_html(project: Project, rows: Sequence[Row], name: str = "") -> str:
     """Return the rows of one page of the list.
 
     Args:
-        chosen: id of the clip in the editor.
+        name: of the list; where it changes, the browser chooses the first clip to decide.
     """
     if not rows:
         return empty_html(t("data.no_clips"))
@@ -72,23 +61,67 @@ def list_html(project: Project, rows: Sequence[Row], chosen: str = "") -> str:
         (t("data.headers.verdict"), ""),
     )
     head = "".join(f'<th class="{css}">{escape(text)}</th>' for text, css in heads)
-    body = "".join(_row(project, row, is_chosen=row.utterance.id == chosen) for row in rows)
-    return f'<table class="list clips"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    body = "".join(row_html(project, row) for row in rows)
+    return (
+        f'<table class="list clips" role="grid" data-project="{escape(project.root.name)}" '
+        f'data-list="{escape(name)}" '
+        f'data-max-chars="{MAX_TEXT_CHARS}" aria-label="{escape(t("data.show"))}">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<template>{_buttons(ACTIONS)}</template><template>{_buttons(EDITING)}</template>"
+    )
 
 
-def clip_html(row: Row) -> str:
-    """Return what is known of a clip, for the editor."""
+def row_html(project: Project, row: Row) -> str:
+    """Return a row of the list."""
     utterance = row.utterance
-    facts = [
-        (t("data.headers.clip"), utterance.id),
-        (t("data.headers.speaker"), utterance.speaker),
-        (t("data.headers.duration"), f"{utterance.duration_s:.2f} s"),
-        (t("data.headers.verdict"), t(row.verdict)),
-    ]
-    facts += [(t("data.reasons_of_clip"), flag_text(flag)) for flag in row.flags]
-    if utterance.text != row.original_text:
-        facts.append((t("data.manifest_text"), row.original_text))
-    return facts_html(facts)
+    edited = (
+        f" <small>({escape(t('data.edited_mark'))})</small>" if utterance.text != row.original_text else ""
+    )
+    chips = "".join(
+        f'<span class="{"bad" if flag.is_hard else "warn"}" title="{escape(flag_text(flag))}">'
+        f"{escape(reason_name(flag.reason))}</span>"
+        for flag in row.flags
+    )
+    if row.score is not None:
+        name, value = row.score
+        chips += f"<span>{escape(measure_name(name))}: {value:.4g}</span>"
+    css = ("" if row.is_kept else "bad", "by-hand" if row.is_by_hand else "")
+    return (
+        f'<tr data-clip="{escape(utterance.id)}" data-key="{escape(row.made.key if row.made else "")}" '
+        f'class="{"decided" if row.is_decided else ""}" tabindex="-1" aria-selected="false">'
+        f'<td class="clip-play">{_play_button(project, row)}</td><td class="clip-cell">'
+        f'<span class="clip-text" dir="auto">{escape(utterance.text)}</span>{edited}'
+        f'<div class="clip-facts">{_facts(row)}</div></td>'
+        f'<td class="wide-only">{escape(utterance.speaker)}</td>'
+        f'<td class="number wide-only">{utterance.duration_s:.2f} s</td>'
+        f'<td class="clip-reasons">{chips}</td>'
+        f'<td class="clip-verdict {" ".join(filter(None, css))}">{escape(t(row.verdict))}</td></tr>'
+    )
+
+
+def totals_html(totals: Totals) -> str:
+    """Return the amounts of speech before and after check and review, and what is left to decide."""
+    clips = t("data.clips_count", count=totals.num_clips)
+    percent = 100 * totals.hours_kept / totals.hours if totals.hours else 0
+    kept = t("data.totals.kept", count=totals.num_kept, percent=percent)
+    doubtful = t("data.totals.doubtful", count=totals.num_doubtful)
+    return tiles_html(
+        [
+            Tile(t("data.totals.before"), shown_hours(3600 * totals.hours), clips),
+            Tile(t("data.totals.after"), shown_hours(3600 * totals.hours_kept), kept),
+            Tile(t("data.totals.undecided"), f"{totals.num_undecided:,}", doubtful),
+        ]
+    )
+
+
+def help_html() -> str:
+    """Return the keys, and the choice to play each clip that is reached."""
+    keys = "".join(f"<span><kbd>{key}</kbd> {escape(t(id))}</span>" for key, id in KEYS)
+    return (
+        f'<div class="clip-keys" aria-label="{escape(t("data.keys.heading"))}">{keys}</div>'
+        f'<label class="clip-autoplay"><input type="checkbox" id="review-autoplay"> '
+        f"{escape(t('data.autoplay'))}</label>"
+    )
 
 
 def playable(project: Project, audio: Path) -> Path | None:
@@ -97,27 +130,30 @@ def playable(project: Project, audio: Path) -> Path | None:
     return found if found.is_relative_to(project.root.resolve()) and found.is_file() else None
 
 
-def _row(project: Project, row: Row, *, is_chosen: bool) -> str:
+def _facts(row: Row) -> str:
+    """Return what the chosen row shows besides."""
     utterance = row.utterance
-    edited = (
-        f" <small>({escape(t('data.edited_mark'))})</small>" if utterance.text != row.original_text else ""
-    )
-    reasons = "".join(
-        f'<span class="{"bad" if flag.is_hard else "warn"}" title="{escape(flag_text(flag))}">'
-        f"{escape(reason_name(flag.reason))}</span>"
-        for flag in row.flags
-    )
-    return (
-        f'<tr data-clip="{escape(utterance.id)}" class="{"chosen" if is_chosen else ""}">'
-        f"<td>{_button(project, row)}</td><td>{escape(utterance.text)}{edited}</td>"
-        f'<td class="wide-only">{escape(utterance.speaker)}</td>'
-        f'<td class="number wide-only">{utterance.duration_s:.2f} s</td>'
-        f'<td class="clip-reasons">{reasons}</td>'
-        f'<td class="{"" if row.is_kept else "bad"}">{escape(t(row.verdict))}</td></tr>'
-    )
+    narrow = [
+        (t("data.headers.speaker"), utterance.speaker),
+        (t("data.headers.duration"), f"{utterance.duration_s:.2f} s"),
+    ]
+    facts = [(t("data.headers.clip"), utterance.id)]
+    if row.flags:
+        facts.append((t("data.reasons_of_clip"), "; ".join(map(flag_text, row.flags))))
+    if utterance.text != row.original_text:
+        facts.append((t("data.manifest_text"), row.original_text))
+    return f'<div class="narrow-only">{facts_html(narrow)}</div>{facts_html(facts)}'
 
 
-def _button(project: Project, row: Row) -> str:
+def _buttons(actions: Sequence[tuple[str, str, str]]) -> str:
+    buttons = "".join(
+        f'<button type="button" data-act="{act}">{escape(t(id))} <kbd>{key}</kbd></button>'
+        for act, id, key in actions
+    )
+    return f'<div class="clip-acts">{buttons}</div>'
+
+
+def _play_button(project: Project, row: Row) -> str:
     name = escape(t("data.play", clip=row.utterance.id))
     path = playable(project, row.utterance.audio)
     if path is None:

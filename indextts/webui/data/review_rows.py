@@ -1,33 +1,43 @@
-"""Rows of the review: the clips of a project with the verdicts of the check and of people. No Gradio here.
+"""Rows of the review, and the filters of its list. No Gradio here.
 
-A data set may have 100,000 clips, so the files of the check are read once per change, and only one page of
-rows is sent to a browser.
+The clips of a project stay in memory until the manifest or the report of the check changes; decisions are
+read as they come (indextts/data/review_table.py).
 """
 
 import re
-import zlib
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from indextts.data.manifest import Utterance
-from indextts.data.quality.reasons import REASON_OF, REASONS, Flag
-from indextts.data.review import Decision, Decisions, check_folder, edited, is_kept, read_decisions
+from indextts.data.quality.reasons import Flag
+from indextts.data.review import Made, check_folder, edited
+from indextts.data.review_table import (
+    ALL,
+    CLIPS_NAME,
+    DECIDED,
+    DOUBTFUL,
+    LISTS,
+    REJECTED,
+    SHUFFLED,
+    WARNED,
+    ClipTable,
+    Places,
+    Review,
+)
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.system.json_lines import read_json_lines
-from indextts.webui.data.reason_texts import reason_name
+from indextts.webui.data.reason_texts import measure_name, reason_name
 from indextts.webui.language import t
 from indextts.webui.view_versions import files_version, utterances_of
 
 ROWS_PER_PAGE = 20
 MAX_TEXT_CHARS = 2000
-ALL, REJECTED, WARNED, DECIDED = "all", "rejected", "warned", "decided by hand"
-SHUFFLED = "shuffled"
-FILTERS = {
+MAX_SPEAKERS = 500  # offered as choices, those with the most clips; others can be typed
+LIST_TEXTS = {
+    DOUBTFUL: "data.filters.doubtful",
     ALL: "data.filters.all",
     SHUFFLED: "data.filters.shuffled",
     REJECTED: "data.filters.rejected",
@@ -44,101 +54,148 @@ VERDICTS = {  # (is kept, decided by hand)
 CHOOSE = "data.choose_clip"
 EMPTY = "data.text_empty"
 TOO_LONG = "data.text_too_long"
-CORRUPT = "data.corrupt"
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_LOADING = threading.Lock()  # two browsers that open the review at once read the files once
 
 
 @dataclass(frozen=True)
 class Row:
-    """One clip with its effective text: the edited text if there is one."""
+    """One clip with its effective text: the edited text if there is one.
+
+    Args:
+        made: the decision that counts, if there is one.
+        score: the value of the measure that the list is filtered by.
+    """
 
     utterance: Utterance
     original_text: str
     flags: tuple[Flag, ...]
-    decision: Decision | None
-
-    @property
-    def is_kept(self) -> bool:
-        decisions = {self.utterance.id: self.decision} if self.decision else {}
-        rejected = [self.utterance.id] if any(flag.is_hard for flag in self.flags) else []
-        return is_kept(self.utterance.id, decisions, rejected)
+    made: Made | None
+    is_kept: bool
+    score: tuple[str, float] | None = None
 
     @property
     def verdict(self) -> str:
         """Id of the verdict, and whether it was made by hand."""
-        by_hand = self.decision is not None and self.decision.verdict is not None
-        return VERDICTS[self.is_kept, by_hand]
+        return VERDICTS[self.is_kept, self.is_by_hand]
+
+    @property
+    def is_by_hand(self) -> bool:
+        return self.made is not None and self.made.decision.verdict is not None
 
     @property
     def is_decided(self) -> bool:
-        return self.decision is not None and (self.decision.verdict or self.decision.text) is not None
+        decision = self.made.decision if self.made else None
+        return decision is not None and (decision.verdict or decision.text) is not None
 
 
 @dataclass(frozen=True)
-class Review:
-    """All clips of a project, in the order of the manifest."""
+class PageOfRows:
+    """One page of a list.
+
+    Args:
+        number: from 1.
+        first: index of the first row in the list.
+        count: of the clips in the list.
+    """
 
     rows: Sequence[Row]
-    last: Decision | None
-
-    def find(self, id: str) -> Row:
-        """Return the row of a clip.
-
-        Raises:
-            UserError: there is no such clip.
-        """
-        for row in self.rows:
-            if row.utterance.id == id:
-                return row
-        raise UserError(t(CHOOSE))
-
-    def filters(self) -> list[tuple[str, str]]:
-        """Return label (with the number of clips) and name of each filter."""
-        counts = Counter(flag.reason for row in self.rows for flag in row.flags)
-        counts[ALL] = counts[SHUFFLED] = len(self.rows)
-        for name in (REJECTED, WARNED, DECIDED):
-            counts[name] = len(self.chosen(name))
-        names = [*FILTERS]
-        names += [reason.name for reason in REASONS if counts[reason.name]]
-        labels = {name: t(id) for name, id in FILTERS.items()}
-        return [(f"{labels.get(name) or reason_name(name)} ({counts[name]:,})", name) for name in names]
-
-    def chosen(self, name: str) -> Sequence[Row]:
-        """Return the clips of a filter; those of a reason are sorted by severity.
-
-        The random order of SHUFFLED is that of the digests of the ids, so that its pages stay the same.
-        """
-        if name == SHUFFLED:
-            return sorted(self.rows, key=lambda row: zlib.crc32(row.utterance.id.encode()))
-        if name == REJECTED:
-            return [row for row in self.rows if not row.is_kept]
-        if name == WARNED:
-            return [row for row in self.rows if row.flags and row.is_kept]
-        if name == DECIDED:
-            return [row for row in self.rows if row.is_decided]
-        if name in REASON_OF:
-            found = [(flag.severity, row) for row in self.rows for flag in row.flags if flag.reason == name]
-            return [row for _, row in sorted(found, key=lambda pair: -pair[0])]
-        return self.rows
+    number: int
+    num_pages: int
+    first: int
+    count: int
 
 
-def read_review(project: Project) -> Review:
-    """Read the clips of a project from disk; empty before the import.
+def read_review(project: Project) -> Review | None:
+    """Return the clips of a project with all decisions so far; None before the import.
 
     Raises:
         UserError: a file is corrupt.
     """
-    manifest = project.manifest
-    if not manifest.is_file():
-        return Review([], None)
-    flags = _flags(check_folder(manifest) / "clips.jsonl")
-    decisions: Decisions = read_decisions(manifest)
-    rows = [
-        Row(edited(u, decisions.of), u.text, flags.get(u.id, ()), decisions.of.get(u.id))
-        for u in utterances_of(manifest)
-    ]
-    return Review(rows, decisions.last)
+    if not project.manifest.is_file():
+        return None
+    report = check_folder(project.manifest) / CLIPS_NAME
+    with _LOADING:
+        review = _read(project.manifest, files_version(project.manifest, report))
+    review.refresh()
+    return review
+
+
+@lru_cache(maxsize=4)
+def _read(manifest: Path, _version: str) -> Review:
+    return Review(ClipTable(manifest, utterances_of(manifest)))
+
+
+def find_place(review: Review | None, id: str) -> int:
+    """Return the place of a clip.
+
+    Raises:
+        UserError: there is no such clip.
+    """
+    place = None if review is None else review.table.place_of.get(id)
+    if place is None:
+        raise UserError(t(CHOOSE))
+    return place
+
+
+def row_of(review: Review, place: int, measure: str = "") -> Row:
+    """Return the row of a clip."""
+    table = review.table
+    utterance = table.utterances[place]
+    made = review.log.last_on(utterance.id)
+    decisions = {utterance.id: made.decision} if made else {}
+    values = table.measures.get(measure)
+    return Row(
+        utterance=edited(utterance, decisions),
+        original_text=utterance.text,
+        flags=table.flags.get(place, ()),
+        made=made,
+        is_kept=bool(review.is_kept[place]),
+        score=None if values is None else (measure, float(values[place])),
+    )
+
+
+def page_of(review: Review, places: Places, number: int, measure: str = "") -> PageOfRows:
+    """Return a page of a list; the nearest page if there is no page of that number.
+
+    Args:
+        number: from 1; 0 for the first page with a clip to decide.
+        measure: whose value the rows have.
+    """
+    num_pages = max(1, -(-len(places) // ROWS_PER_PAGE))
+    if number < 1:
+        number = 1 + review.first_undecided(places) // ROWS_PER_PAGE
+    number = min(number, num_pages)
+    first = (number - 1) * ROWS_PER_PAGE
+    rows = [row_of(review, int(place), measure) for place in places[first : first + ROWS_PER_PAGE]]
+    return PageOfRows(rows, number, num_pages, first, len(places))
+
+
+def page_to_decide(review: Review, places: Places, after: int) -> int:
+    """Return the number of the next page with a clip to decide."""
+    return 1 + review.first_undecided(places, after * ROWS_PER_PAGE) // ROWS_PER_PAGE
+
+
+def list_choices(review: Review | None) -> list[tuple[str, str]]:
+    """Return label (with the number of clips) and name of each list and each reason."""
+    names = [*LISTS, *(review.table.by_reason if review else ())]
+    counts = {name: review.count(name) if review else 0 for name in names}
+    labels = {name: t(id) for name, id in LIST_TEXTS.items()}
+    return [(f"{labels.get(name) or reason_name(name)} ({counts[name]:,})", name) for name in names]
+
+
+def speaker_choices(review: Review | None) -> list[tuple[str, str]]:
+    """Return label and value of the speakers with the most clips, after the choice of all."""
+    speakers = review.table.by_speaker if review else {}
+    shown = [(f"{name} ({len(places):,})", name) for name, places in speakers.items()][:MAX_SPEAKERS]
+    return [(t("data.all_speakers"), ""), *shown]
+
+
+def measure_choices(review: Review | None) -> list[tuple[str, str]]:
+    """Return label and value of the measures of the check, after the choice of none."""
+    names = review.table.measures if review else ()
+    return [(t("data.no_measure"), ""), *sorted((measure_name(name), name) for name in names)]
 
 
 def checked_text(typed: str | None) -> str:
@@ -153,23 +210,3 @@ def checked_text(typed: str | None) -> str:
     if len(text) > MAX_TEXT_CHARS:
         raise UserError(t(TOO_LONG, count=len(text), most=MAX_TEXT_CHARS))
     return text
-
-
-def _flags(path: Path) -> Mapping[str, tuple[Flag, ...]]:
-    return _read_flags(path, files_version(path)) if path.is_file() else {}
-
-
-def _flag(record: Mapping[str, Any]) -> Flag:
-    return Flag(record["reason"], record["severity"], record["said"])
-
-
-@lru_cache(maxsize=2)
-def _read_flags(path: Path, _version: str) -> Mapping[str, tuple[Flag, ...]]:
-    try:
-        return {
-            str(record["id"]): tuple(map(_flag, record["flags"]))  # type: ignore[call-overload]
-            for _, record in read_json_lines(path)
-            if record["flags"]
-        }
-    except (KeyError, TypeError) as error:
-        raise UserError(t(CORRUPT, path=path, problem=error)) from None
