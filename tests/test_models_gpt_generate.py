@@ -6,7 +6,7 @@ import torch
 
 from indextts.commands.sampling_options import Sampling
 from indextts.models.gpt.decoder import Decoder, make_prefix
-from indextts.models.gpt.generate import Prompt, code_states, generate
+from indextts.models.gpt.generate import Prompt, code_states, generate, set_precision
 from indextts.models.gpt.weights import random_model
 from tests.tiny_gpt import TINY, tiny_batch
 
@@ -168,3 +168,15 @@ def test_a_text_longer_than_the_positions_is_refused(model, prompts):
     for sampling, times in itertools.product(SETTINGS, (1, 2)):
         with pytest.raises(ValueError, match=rf"{TINY.max_text_tokens + 1} .*\b{TINY.max_text_tokens}\b"):
             generate(model, [prompt] * times, sampling)
+
+
+def test_half_precision_changes_the_states_by_its_rounding_only(model, prompts):
+    codes = [torch.tensor([1, 4, 2]), torch.tensor([5]), torch.tensor([3, 3])]
+    wanted = torch.cat(code_states(model, prompts, codes))
+    set_precision(model, torch.bfloat16)
+    states = torch.cat(code_states(model, prompts, codes))
+    assert states.dtype == torch.float32
+    error = (states - wanted).norm() / wanted.norm()
+    assert 0 < error < 0.02  # bfloat16 has 8 bits
+    found = generate(model, prompts, SETTINGS[2])  # greedy beams
+    assert all(len(each.codes) and each.codes.max() < TINY.number_mel_codes for each in found)

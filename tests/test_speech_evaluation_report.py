@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig, speaker_similarity, style_vector
-from indextts.speech.evaluation.judge import Judge, Judgement
+from indextts.speech.evaluation.judge import Judge, Judgement, SpokenText
 from indextts.speech.evaluation.report import Clip, draw_scores, markdown_report, summarize
 from indextts.text.transcripts import Errors
 
@@ -89,7 +89,9 @@ def test_a_voice_is_most_like_itself():
 
 def test_an_empty_clip_is_silent_and_misses_its_complete_text():
     recognizer = type("Deaf", (), {"name": "asr", "sample_rate_hz": 16_000, "transcribe": lambda *_: [""]})()
-    judged = Judge([recognizer], None).judge(np.zeros(0, np.float32), 24_000, "ሰላም ለዓለም", None)
+    [judged] = Judge([recognizer], None).judge(
+        [SpokenText(np.zeros(0, np.float32), 24_000, "ሰላም ለዓለም", None)]
+    )
     assert judged.is_silent
     assert judged.errors == {"asr": Errors(7, 7)}
     assert (judged.duration_s, judged.likeness) == (0.0, None)

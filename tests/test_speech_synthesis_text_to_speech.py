@@ -22,8 +22,9 @@ from indextts.runs.owner import run_lock
 from indextts.speech.export import export
 from indextts.speech.synthesis.renderer import load_renderer
 from indextts.speech.synthesis.s2mel import SolverSettings
+from indextts.speech.synthesis.segments import drop_invalid_codes
 from indextts.speech.synthesis.synthesize import resolve_sampling, synthesize
-from indextts.speech.synthesis.text_to_speech import Emotion, TextToSpeech, drop_invalid_codes, parse_emotion
+from indextts.speech.synthesis.text_to_speech import Emotion, TextToSpeech, parse_emotion
 from indextts.speech.synthesis.trained_model import load_trained
 from tests.acoustic_files import write_acoustic_files
 from tests.conftest import REPOSITORY
@@ -122,6 +123,22 @@ def test_a_long_text_is_split_at_its_sentences_and_joined_with_silence(tts: Text
     np.testing.assert_array_equal(result.samples[lengths[0] : lengths[0] + 4800], 0)
 
 
+def test_many_texts_sound_as_each_does_alone_and_come_longest_first(tts: TextToSpeech, run: Project):
+    voices = [tts.read_voice(clips_of(run)[number].audio) for number in (0, 1)]
+    texts = ["ሰላም", "ሰላም ለዓለም ሁሉ ይሁን", "ደህና ነህ", "ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 8, "እሺ"]
+    sampling = Sampling(num_beams=1, repetition_penalty=1, max_codes=30, temperature=2)
+    lines = [tts.line(text, voices[n % 2], seed=10 * n) for n, text in enumerate(texts)]
+    spoken = list(tts.speak(lines, sampling))
+    assert sorted(index for index, _ in spoken) == [0, 1, 2, 3, 4]
+    assert next(index for index, _ in spoken) == 3
+    for index, speech in spoken:
+        seeded = sampling.model_copy(update={"seed": 10 * index})
+        alone = tts.synthesize(texts[index], voices[index % 2], seeded)
+        assert speech.text == alone.text
+        np.testing.assert_allclose(speech.samples, alone.samples, rtol=0, atol=1e-5)
+    assert len({len(speech.samples) for _, speech in spoken}) > 3
+
+
 def test_codes_outside_the_codebook_are_dropped(
     tts: TextToSpeech, run: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
@@ -134,6 +151,13 @@ def test_codes_outside_the_codebook_are_dropped(
     result = tts.synthesize("ሰላም", tts.read_voice(clips_of(run)[0].audio), settings)
     assert result.num_codes == len(result.samples) == 0
     assert "5 of 5 codes" in caplog.text
+
+
+def test_half_precision_follows_float32_and_float16_needs_a_gpu(run: Project, tmp_path: Path):
+    first = spoken(run, tmp_path / "a.wav", seed=3, precision="bfloat16")
+    assert len(first) > 0
+    with pytest.raises(UserError, match="--precision float16"):
+        list(synthesize(command(run, precision="float16", output=tmp_path / "b.wav")))
 
 
 def test_an_emotion_is_taken_from_a_second_recording(tts: TextToSpeech, run: Project):

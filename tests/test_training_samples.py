@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from indextts.models.gpt.gpt2 import GPT2
 from indextts.projects.project import Project
-from indextts.speech.synthesis.text_to_speech import Segment, generate_segments
+from indextts.speech.synthesis.segments import Segment, generate_segments
 from indextts.training import samples
 from indextts.webui.monitor.sample_players import sample_folders, samples_html
 from tests.speaking_run import make_speaking_project, trainer_flags
@@ -99,7 +99,7 @@ def test_a_stop_does_not_wait_for_the_samples(
 ):
     caplog.set_level("INFO")
 
-    def say_after_a_signal(*given: Any) -> tuple[Segment, ...]:
+    def say_after_a_signal(*given: Any) -> list[tuple[Segment, ...]]:
         signal.raise_signal(signal.SIGTERM)
         return generate_segments(*given)
 
@@ -125,7 +125,7 @@ def test_ctrl_c_while_the_run_waits_for_its_last_samples_leaves_a_finished_run(
 def test_samples_without_memory_or_disk_space_are_left_out_and_the_training_continues(
     project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ):
-    def fail(*_: Any) -> tuple[Segment, ...]:
+    def fail(*_: Any) -> list[tuple[Segment, ...]]:
         raise error
 
     monkeypatch.setattr(samples, "generate_segments", fail)

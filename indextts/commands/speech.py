@@ -10,6 +10,7 @@ from indextts.commands.recognizer_options import RecognizerOptions
 from indextts.commands.sampling_options import Sampling
 
 Weights = Literal["raw", "averaged"]
+Precision = Literal["float32", "bfloat16", "float16"]
 
 
 CHOSEN_WEIGHTS = "Weights of a checkpoint to use: raw, or averaged (needs EMA decay in training)."
@@ -83,6 +84,11 @@ class CheckpointSpeech(Sampling):
         le=1000,
         title="Solver steps",
         description="Number of steps from noise to mel spectrogram; indextts2 only.",
+    )
+    precision: Precision = Field(
+        "float32",
+        title="Precision",
+        description="Precision of the GPT's blocks; bfloat16 and float16 are faster, and may change codes.",
     )
     device: Device = Field(
         "auto",

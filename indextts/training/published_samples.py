@@ -37,7 +37,7 @@ from indextts.speech.synthesis.pending import (
 )
 from indextts.speech.synthesis.renderer import PublishedRenderer
 from indextts.speech.synthesis.s2mel import SolverSettings
-from indextts.speech.synthesis.text_to_speech import Segment
+from indextts.speech.synthesis.segments import Segment
 from indextts.system.json_lines import read_json_lines
 from indextts.system.log_lines import log_to_stdout
 from indextts.system.signals import StopRequest

@@ -25,14 +25,9 @@ from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.speech.synthesis.renderer import BuiltinRenderer, PublishedRenderer, Reference
+from indextts.speech.synthesis.segments import Line, Segment, VoicePrompt, generate_segments
 from indextts.speech.synthesis.synthesize import model_record, speech_record, write_wav
-from indextts.speech.synthesis.text_to_speech import (
-    Segment,
-    VoicePrompt,
-    generate_segments,
-    render_segments,
-    split_for_model,
-)
+from indextts.speech.synthesis.text_to_speech import render_segments, split_for_model
 from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.system.amounts import counted
 from indextts.system.json_lines import write_json_lines
@@ -48,7 +43,7 @@ logger = logging.getLogger(__name__)
 NUM_SAMPLES = 3
 SAMPLES_NAME = "samples"
 
-Line = tuple[Pair, tuple[Segment, ...]]  # a sentence, and the segments that the model generated
+Spoken = tuple[Pair, tuple[Segment, ...]]  # a sentence, and the segments that the model generated
 
 
 class SampleWriter(Protocol):
@@ -61,7 +56,7 @@ class SampleWriter(Protocol):
         """Return the sampling settings for these pairs."""
 
     def write(
-        self, folder: Path, lines: Sequence[Line], made_by: Mapping[str, Any], metrics: MetricsLog
+        self, folder: Path, lines: Sequence[Spoken], made_by: Mapping[str, Any], metrics: MetricsLog
     ) -> None:
         """Write the sounds to `folder`, now or later.
 
@@ -132,17 +127,18 @@ class SampleSynthesizer:
         state, inputs = run.state, run.inputs
         trained = TrainedModel(run.model, inputs.tokenizer, folder, state.step, state.part)
         sampling = writer.sampling([inputs.val_set.pairs[index] for index in self.chosen])
+        pairs: list[Pair] = []
         lines: list[Line] = []
         for index in self.chosen:
             voice = _voice_of(inputs.val_set, index, run.model.mel_head.weight.device)
             if voice is None:
                 continue
-            pair = inputs.val_set.pairs[index]
-            parts = split_for_model(trained, pair.target_text)
-            lines.append(
-                (pair, generate_segments(trained, parts, voice, sampling, writer.num_codes, raise_if_stopped))
-            )
-        writer.write(folder, lines, model_record(trained, writer.name, sampling), metrics)
+            pairs.append(inputs.val_set.pairs[index])
+            parts = split_for_model(trained, pairs[-1].target_text)
+            lines.append(Line(tuple(parts), voice, sampling.seed))
+        segments = generate_segments(trained, lines, sampling, writer.num_codes, raise_if_stopped)
+        spoken = list(zip(pairs, segments, strict=True))
+        writer.write(folder, spoken, model_record(trained, writer.name, sampling), metrics)
 
     def _writer(self, inputs: Inputs) -> SampleWriter | None:
         """Return the writer for the codes of the run; log the reason and return None if there is none."""
@@ -173,7 +169,7 @@ class BuiltinSamples:
         return Sampling.of_backend(self.name, {})
 
     def write(
-        self, folder: Path, lines: Sequence[Line], made_by: Mapping[str, Any], metrics: MetricsLog
+        self, folder: Path, lines: Sequence[Spoken], made_by: Mapping[str, Any], metrics: MetricsLog
     ) -> None:
         no_reference = Reference(torch.zeros(0))
         records = []

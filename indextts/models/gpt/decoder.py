@@ -167,7 +167,9 @@ class Decoder:
         self._history.index_copy_(2, self._step, own[None, :, None].expand(len(codes), -1, -1, -1))
         slots = self._is_real.shape[1] + last * self.num_beams + self._beams  # (K,)
         num_keys = self._is_real.shape[1] + self.num_visible * self.num_beams
-        states = self.model.gpt(embedded, self._cache.append(slots, num_keys, self._mask(embedded.dtype)))
+        states = self.model.gpt(
+            embedded, self._cache.append(slots, num_keys, self._mask(self.model.mel_head.weight.dtype))
+        )
         self._step += 1
         return self._scores(states)
 

@@ -138,6 +138,16 @@ class _StepGraph:
         self._graph.replay()
 
 
+def set_precision(model: UnifiedVoice, dtype: torch.dtype) -> None:
+    """Convert the blocks and the head of the codes, which do nearly all of the work, to `dtype`.
+
+    Embeddings and the encoders of the voice stay float32. Half precision changes rounding, and so may change
+    codes; float32 is the reference.
+    """
+    for module in (model.gpt, model.final_norm, model.mel_head):
+        module.to(dtype)
+
+
 @torch.inference_mode()
 def code_states(model: UnifiedVoice, prompts: Sequence[Prompt], codes: Sequence[Tensor]) -> list[Tensor]:
     """Return the states that predict the codes of each prompt, the input of the acoustic model.
@@ -163,7 +173,7 @@ def code_states(model: UnifiedVoice, prompts: Sequence[Prompt], codes: Sequence[
     ).to(weight.device)
     states = packed_states(model, batch, choose_backend(weight.device, weight.dtype))[1]
     # the last state of each prompt predicts the stop
-    return [rows[:-1] for rows in torch.split(states, [len(row) + 1 for row in codes])]
+    return [rows[:-1].float() for rows in torch.split(states, [len(row) + 1 for row in codes])]
 
 
 def max_num_codes(model: UnifiedVoice, sampling: Sampling) -> int:

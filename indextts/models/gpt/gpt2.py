@@ -50,7 +50,7 @@ class GPT2(nn.Module):
 
     def forward(self, x: Tensor, attend: Attend = causal_attention) -> Tensor:
         """Return the states for the embeddings `x` (B, T, D), or another layout that `attend` supports."""
-        x = dropout(x, self.dropout, self.training)
+        x = dropout(x.to(self.ln_f.weight.dtype), self.dropout, self.training)
         for block in self.h:
             if self.recompute and torch.is_grad_enabled():
                 x = checkpoint(block, x, attend, use_reentrant=False)

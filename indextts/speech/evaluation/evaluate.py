@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,8 @@ from indextts.errors import UserError
 from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio
 from indextts.features.campplus import CAMPPlusConfig, load_campplus
 from indextts.features.recognizers.recognizer import Recognizer
-from indextts.speech.evaluation.judge import Judge, has_loop
+from indextts.models.gpt.generate import set_precision
+from indextts.speech.evaluation.judge import Judge, SpokenText, has_loop
 from indextts.speech.evaluation.report import (
     RECORDINGS,
     Clip,
@@ -47,7 +48,13 @@ from indextts.speech.evaluation.report import (
 from indextts.speech.synthesis.acoustic_weights import campplus_file
 from indextts.speech.synthesis.renderer import load_renderer
 from indextts.speech.synthesis.s2mel import SolverSettings
-from indextts.speech.synthesis.synthesize import resolve_sampling, synthesis_device, write_wav
+from indextts.speech.synthesis.segments import VoicePrompt
+from indextts.speech.synthesis.synthesize import (
+    resolve_sampling,
+    synthesis_device,
+    synthesis_dtype,
+    write_wav,
+)
 from indextts.speech.synthesis.text_to_speech import TextToSpeech
 from indextts.speech.synthesis.trained_model import load_trained
 from indextts.system.amounts import counted
@@ -108,7 +115,7 @@ def _with_prompts(clips: list[Utterance]) -> Iterator[HeldOut]:
 
 
 RECORDING_RATE_HZ = 24_000
-PROGRESS_CLIPS = 10  # clips between two log lines
+JUDGED_AT_ONCE = 32  # clips that the recognizers transcribe together, and between two log lines
 
 
 def evaluate(command: Evaluate) -> list[Row]:
@@ -124,7 +131,7 @@ def evaluate(command: Evaluate) -> list[Row]:
     [(language, _)] = Counter(map(_language, held_out)).most_common(1)
     judge = _judge(command, device, language, notes)
     styles = [judge.style(*_recording(item.prompt.audio)) for item in held_out]
-    recorded = [_judge_recording(judge, item, style) for item, style in zip(held_out, styles, strict=True)]
+    recorded = list(_judge_recordings(judge, held_out, styles))
     rows, lines = (
         [summarize(RECORDINGS, None, recorded)],
         [clip.record(RECORDINGS, None) for clip in recorded],
@@ -132,11 +139,11 @@ def evaluate(command: Evaluate) -> list[Row]:
     for name, path in zip(names, command.checkpoint, strict=True):
         tts = _load_tts(command, path, device)
         sampling = resolve_sampling(command, tts.renderer.name)
-        clips = list(_render(tts, name, held_out, styles, judge, sampling, command.output_dir))
+        clips = _render(tts, held_out, styles, judge, sampling, command.output_dir / "audio" / name)
         step = tts.trained.step
         rows.append(summarize(name, step, clips))
         lines += [clip.record(name, step) for clip in clips]
-        notes.append(f"{name}: {tts.renderer.name} codes, {_settings(sampling)}")
+        notes.append(f"{name}: {tts.renderer.name} codes, {command.precision}, {_settings(sampling)}")
     _write(command.output_dir, rows, lines, notes)
     return rows
 
@@ -179,45 +186,68 @@ def _judge(command: Evaluate, device: torch.device, language: str, notes: list[s
 def _load_tts(command: Evaluate, checkpoint: Path, device: torch.device) -> TextToSpeech:
     trained = load_trained(checkpoint, device, command.weights)
     settings = SolverSettings(steps=command.solver_steps)
-    return TextToSpeech(trained, load_renderer(trained, command.features, command.models, device, settings))
+    renderer = load_renderer(trained, command.features, command.models, device, settings)
+    set_precision(trained.gpt, synthesis_dtype(command.precision, device))
+    return TextToSpeech(trained, renderer)
 
 
 def _recording(path: Path) -> tuple[NDArray[np.float32], int]:
     return load_audio(path, RECORDING_RATE_HZ), RECORDING_RATE_HZ
 
 
-def _judge_recording(judge: Judge, item: HeldOut, style: Tensor | None) -> Clip:
-    samples, rate_hz = _recording(item.utterance.audio)
-    judgement = judge.judge(samples, rate_hz, item.utterance.text, style, _language(item))
-    return _clip(item, judgement=judgement)
+def _judge_recordings(
+    judge: Judge, held_out: Sequence[HeldOut], styles: Sequence[Tensor | None]
+) -> Iterator[Clip]:
+    for start in range(0, len(held_out), JUDGED_AT_ONCE):
+        items = held_out[start : start + JUDGED_AT_ONCE]
+        clips = [
+            SpokenText(*_recording(item.utterance.audio), item.utterance.text, style, _language(item))
+            for item, style in zip(items, styles[start:], strict=False)
+        ]
+        for item, judgement in zip(items, judge.judge(clips), strict=True):
+            yield _clip(item, judgement=judgement)
 
 
 def _render(
     tts: TextToSpeech,
-    name: str,
     held_out: Sequence[HeldOut],
     styles: Sequence[Tensor | None],
     judge: Judge,
     sampling: Sampling,
-    output_dir: Path,
-) -> Iterator[Clip]:
-    for number, (item, style) in enumerate(zip(held_out, styles, strict=True), 1):
-        voice = tts.read_voice(item.prompt.audio)
-        speech = tts.synthesize(item.utterance.text, voice, sampling)
-        file = f"audio/{name}/{number:04}.wav" if speech.num_codes else None
-        if file is not None:
-            write_wav(output_dir / file, speech)
-        yield _clip(
-            item,
-            judgement=judge.judge(
-                speech.samples, speech.sample_rate_hz, item.utterance.text, style, _language(item)
-            ),
-            has_stopped=speech.has_stopped,
-            is_loop=any(has_loop(segment.codes.cpu().numpy()) for segment in speech.segments),
-            file=file,
-        )
-        if number % PROGRESS_CLIPS == 0 or number == len(held_out):
-            logger.info("%s: %d of %d sentences", name, number, len(held_out))
+    folder: Path,
+) -> list[Clip]:
+    """Speak all sentences in batches of similar lengths; return their clips in the order of `held_out`."""
+    voices: dict[Path, VoicePrompt] = {}
+    for item in held_out:
+        if item.prompt.audio not in voices:
+            voices[item.prompt.audio] = tts.read_voice(item.prompt.audio)
+    lines = [tts.line(item.utterance.text, voices[item.prompt.audio], sampling.seed) for item in held_out]
+    clips: dict[int, Clip] = {}
+    spoken = tts.speak(lines, sampling)
+    while batch := list(islice(spoken, JUDGED_AT_ONCE)):
+        to_judge = [
+            SpokenText(
+                speech.samples,
+                speech.sample_rate_hz,
+                held_out[index].utterance.text,
+                styles[index],
+                _language(held_out[index]),
+            )
+            for index, speech in batch
+        ]
+        for (index, speech), judgement in zip(batch, judge.judge(to_judge), strict=True):
+            path = folder / f"{index + 1:04}.wav"
+            if speech.num_codes:
+                write_wav(path, speech)
+            clips[index] = _clip(
+                held_out[index],
+                judgement=judgement,
+                has_stopped=speech.has_stopped,
+                is_loop=any(has_loop(segment.codes.cpu().numpy()) for segment in speech.segments),
+                file=f"audio/{folder.name}/{path.name}" if speech.num_codes else None,
+            )
+        logger.info("%s: %d of %d sentences", folder.name, len(clips), len(held_out))
+    return [clips[index] for index in range(len(held_out))]
 
 
 def _language(item: HeldOut) -> str:

@@ -76,6 +76,25 @@ class Judgement:
     is_silent: bool
 
 
+@dataclass(frozen=True)
+class SpokenText:
+    """A clip to score.
+
+    Args:
+        samples: (S,), may be empty.
+        rate_hz: of the samples.
+        text: the reference text.
+        prompt_style: the vector of the reference voice, from `Judge.style`.
+        language: ISO 639 code of the text.
+    """
+
+    samples: NDArray[np.float32]
+    rate_hz: int
+    text: str
+    prompt_style: Tensor | None
+    language: str = AMHARIC
+
+
 class Judge:
     """The scoring models, all optional."""
 
@@ -88,35 +107,29 @@ class Judge:
             return None
         return speaker.style_vector(self.campplus, _resampled(samples, rate_hz, speaker.SAMPLE_RATE_HZ))
 
-    def judge(
-        self,
-        samples: NDArray[np.float32],
-        rate_hz: int,
-        text: str,
-        prompt_style: Tensor | None,
-        language: str = AMHARIC,
-    ) -> Judgement:
-        """Score a clip.
-
-        Args:
-            samples: (S,), may be empty.
-            rate_hz: of the samples.
-            text: the reference text.
-            prompt_style: the vector of the reference voice, from `style`.
-            language: ISO 639 code of the text.
-        """
-        duration_s = len(samples) / rate_hz
+    def judge(self, clips: Sequence[SpokenText]) -> list[Judgement]:
+        """Return the scores of each clip; recognizers transcribe all of them in batches."""
         heard = {
-            one.name: one.transcribe([_resampled(samples, rate_hz, one.sample_rate_hz)])[0]
+            one.name: one.transcribe(
+                [_resampled(clip.samples, clip.rate_hz, one.sample_rate_hz) for clip in clips]
+            )
             for one in self.recognizers
         }
-        speech_s = sum(span.duration_s for span in find_speech(_resampled(samples, rate_hz, VAD_RATE_HZ)))
+        return [
+            self._judgement(clip, {name: transcripts[number] for name, transcripts in heard.items()})
+            for number, clip in enumerate(clips)
+        ]
+
+    def _judgement(self, clip: SpokenText, heard: dict[str, str]) -> Judgement:
+        duration_s = len(clip.samples) / clip.rate_hz
+        spans = find_speech(_resampled(clip.samples, clip.rate_hz, VAD_RATE_HZ))
+        errors = {name: count_errors(clip.text, text, clip.language) for name, text in heard.items()}
         return Judgement(
             duration_s=duration_s,
             heard=heard,
-            errors={name: count_errors(text, transcript, language) for name, transcript in heard.items()},
-            likeness=speaker.speaker_similarity(prompt_style, self.style(samples, rate_hz)),
-            is_silent=speech_s <= MIN_SPEECH_SHARE * duration_s,
+            errors=errors,
+            likeness=speaker.speaker_similarity(clip.prompt_style, self.style(clip.samples, clip.rate_hz)),
+            is_silent=sum(span.duration_s for span in spans) <= MIN_SPEECH_SHARE * duration_s,
         )
 
 

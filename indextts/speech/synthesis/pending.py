@@ -24,8 +24,9 @@ import torch
 from indextts.errors import UserError
 from indextts.models.checkpoint import read_file
 from indextts.speech.synthesis.renderer import Renderer
+from indextts.speech.synthesis.segments import Segment
 from indextts.speech.synthesis.synthesize import speech_record, write_wav
-from indextts.speech.synthesis.text_to_speech import Segment, render_segments
+from indextts.speech.synthesis.text_to_speech import render_segments
 from indextts.system.files import write_bytes
 from indextts.system.json_lines import write_json_lines
 

@@ -21,11 +21,12 @@ import torch
 
 from indextts.commands.base import Device
 from indextts.commands.sampling_options import Sampling
-from indextts.commands.speech import Synthesize
+from indextts.commands.speech import Precision, Synthesize
 from indextts.data.batch_sizing import choose_device
 from indextts.data.manifest import read_utterances
 from indextts.data.preprocess import TRAIN_NAME, VAL_NAME
 from indextts.errors import UserError
+from indextts.models.gpt.generate import set_precision
 from indextts.runs.owner import is_training
 from indextts.speech.synthesis.emotion import check_weights
 from indextts.speech.synthesis.renderer import load_renderer
@@ -43,7 +44,7 @@ PROGRESS_CODES = 100  # between two lines of the log: 2 s of speech
 
 
 def synthesize(command: Synthesize) -> Iterator[str]:
-    """Write the audio; yield the lines to print for each finished text.
+    """Write the audio; yield the lines to print for each finished text, the longest texts first.
 
     Raises:
         UserError: an argument cannot be used, or the model generated no codes for any text.
@@ -59,8 +60,9 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     recording = find_voice(command, trained)
     settings = SolverSettings(steps=command.solver_steps, guidance_rate=command.guidance)
     renderer = load_renderer(trained, command.features, command.models, device, settings)
+    set_precision(trained.gpt, synthesis_dtype(command.precision, device))
     tts = TextToSpeech(trained, renderer)
-    for text in texts:  # find unusable texts before the first synthesis
+    for text in texts:  # find unusable texts before the voice is read
         tts.split(text)
     emotion = Emotion(command.emotion_voice, command.emotion_alpha, weights, command.models)
     voice = tts.read_voice(recording, emotion)
@@ -69,14 +71,13 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     pieces = counted(trained.tokenizer.size, "piece")
     yield f"{trained.source}{step}, {pieces}; {renderer.name} codes, on {device.type}"
     made_by = model_record(trained, renderer.name, sampling)
-    records = []
-    for number, text in enumerate(texts, 1):
-        speech = tts.synthesize(text, voice, sampling, _log_progress)
-        path = command.output
+    records: dict[int, dict[str, Any]] = {}
+    lines = [tts.line(text, voice, sampling.seed) for text in texts]
+    for index, speech in tts.speak(lines, sampling, _log_progress):
+        text, path = texts[index], command.output
         if path.suffix != ".wav":
-            path = path / f"{number:03}.wav"
-        record = speech_record(text, speech, path, made_by)
-        records.append(record)
+            path = path / f"{index + 1:03}.wav"
+        records[index] = speech_record(text, speech, path, made_by)
         yield f"{text}\n  read as: {speech.text}"
         if speech.num_codes:
             write_wav(path, speech)
@@ -85,8 +86,8 @@ def synthesize(command: Synthesize) -> Iterator[str]:
         else:
             yield "  the model stopped before the first code: no audio"
     if command.output.suffix != ".wav":
-        write_json_lines(command.output / "spoken.jsonl", records)
-    if not any(record["file"] for record in records):
+        write_json_lines(command.output / "spoken.jsonl", [records[index] for index in range(len(texts))])
+    if not any(record["file"] for record in records.values()):
         raise UserError(
             f"{trained.source}: the model generated no codes for any text; try a different --seed or "
             "train longer"
@@ -122,6 +123,20 @@ def synthesis_device(checkpoint: Path, device: Device) -> torch.device:
         logger.info("A training run is using %s, so synthesis runs on the CPU (--device auto)", run_dir)
         return torch.device("cpu")
     return choose_device(device)
+
+
+def synthesis_dtype(precision: Precision, device: torch.device) -> torch.dtype:
+    """Return the type of `--precision`.
+
+    Raises:
+        UserError: the device cannot compute with it.
+    """
+    if precision == "float16" and device.type != "cuda":
+        raise UserError(
+            f"--precision float16: slow on the {device.type}; use bfloat16, or a GPU with --device"
+        )
+    dtype: torch.dtype = getattr(torch, precision)
+    return dtype
 
 
 def find_voice(command: Synthesize, trained: TrainedModel) -> Path:

@@ -9,29 +9,26 @@ Normalisation is that of the training run; it maps an Ethiopic full stop to the 
 segment holds as many sentences as fit. A sentence that is too long is cut after a comma, else at a dash, else
 between words, else between characters.
 
-Codes outside the codebook, such as the GPT's own start token, are removed before rendering: an untrained
-model may generate them anywhere.
+Codes outside the codebook, such as the GPT's own start token, are removed before rendering (`segments.py`):
+an untrained model may generate them anywhere.
 """
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from indextts.commands.sampling_options import Sampling
 from indextts.errors import UserError
-from indextts.models.gpt.generate import OnStep, Prompt, code_states, generate
-from indextts.models.gpt.model import UnifiedVoice
-from indextts.models.gpt.search import Generated
-from indextts.speech.synthesis.batch_sizing import choose_num_segments
+from indextts.models.gpt.generate import OnStep
 from indextts.speech.synthesis.emotion import EMOTIONS, load_emotions, mix_emotion
 from indextts.speech.synthesis.renderer import Reference, Renderer
+from indextts.speech.synthesis.segments import Line, Segment, VoicePrompt, generate_batches
 from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.system.amounts import counted
 from indextts.text.tokenizer import Tokenizer
@@ -70,34 +67,6 @@ class Emotion:
 
 
 AS_RECORDED = Emotion()
-
-
-@dataclass(frozen=True)
-class VoicePrompt:
-    """A voice for the renderer (`reference`) and for the GPT: `condition` (K, D) and `emo_vec` (D,)."""
-
-    reference: Reference
-    condition: Tensor
-    emo_vec: Tensor
-
-
-@dataclass(frozen=True)
-class Segment:
-    """The generated codes of one part of a text.
-
-    Args:
-        text: normalised.
-        codes: (M,), all in the codebook; empty where the model stopped at once.
-        latents: (M, D), the GPT states that predict the codes.
-        has_stopped: whether the model generated a stop token before the limit.
-        seed: of the sampling and of the rendering.
-    """
-
-    text: str
-    codes: Tensor
-    latents: Tensor
-    has_stopped: bool
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -165,14 +134,41 @@ class TextToSpeech:
             text: as typed; the result holds the normalised text.
             voice: from `read_voice`.
             sampling: settings; each segment derives its own seed from theirs.
-            on_step: called with the number of codes of the segment so far.
+            on_step: called with the number of codes so far.
 
         Raises:
             UserError: the text has no word, or is too long.
         """
-        parts = self.split(text)
-        segments = generate_segments(self.trained, parts, voice, sampling, self.renderer.num_codes, on_step)
-        return render_segments(segments, self.renderer, voice.reference)
+        [(_, speech)] = self.speak([self.line(text, voice, sampling.seed)], sampling, on_step)
+        return speech
+
+    def line(self, text: str, voice: VoicePrompt, seed: int) -> Line:
+        """Return `text` as an argument of `speak`; errors as for `synthesize`."""
+        return Line(tuple(self.split(text)), voice, seed)
+
+    def speak(
+        self, lines: Sequence[Line], sampling: Sampling, on_step: OnStep = lambda _: None
+    ) -> Iterator[tuple[int, Speech]]:
+        """Yield the index and the audio of each line, those with the longest segments first.
+
+        Args:
+            lines: from `line`.
+            sampling: settings; the seeds are those of the lines.
+            on_step: called with the number of codes of a batch so far.
+        """
+        pending: list[dict[int, tuple[Segment, NDArray[np.float32]]]] = [{} for _ in lines]
+        num_done, num_all = 0, sum(len(line.parts) for line in lines)
+        for batch in generate_batches(self.trained, lines, sampling, self.renderer.num_codes, on_step):
+            for item in batch:
+                reference = lines[item.line].voice.reference
+                [samples] = rendered([item.segment], self.renderer, reference)
+                pending[item.line][item.part] = item.segment, samples
+                if len(pending[item.line]) == len(lines[item.line].parts):
+                    yield item.line, _joined(pending[item.line], self.renderer.sample_rate_hz)
+                    pending[item.line] = {}
+            num_done += len(batch)
+            if num_all > 1:
+                logger.info("Spoke %d of %s", num_done, counted(num_all, "segment"))
 
     def split(self, text: str) -> list[str]:
         """Return the segments of `text`, normalised; errors as for `synthesize`."""
@@ -184,78 +180,29 @@ def split_for_model(trained: TrainedModel, text: str) -> list[str]:
     return split_text(text, trained.tokenizer, min(MAX_SEGMENT_TOKENS, trained.gpt.config.max_text_tokens))
 
 
-def generate_segments(
-    trained: TrainedModel,
-    parts: Sequence[str],
-    voice: VoicePrompt,
-    sampling: Sampling,
-    num_codes: int,
-    on_step: OnStep = lambda _: None,
-) -> tuple[Segment, ...]:
-    """Generate the codes of each part; codes that are not below `num_codes` are removed."""
-    device = voice.emo_vec.device
-    prompts = [
-        Prompt(
-            voice.condition,
-            voice.emo_vec,
-            torch.tensor(_token_ids(trained.tokenizer, part), device=device),
-            (sampling.seed + number) % 2**63,
-        )
-        for number, part in enumerate(parts)
-    ]
-    size = choose_num_segments(trained.gpt, sampling) if len(parts) > 1 else 1
-    segments: list[Segment] = []
-    for start in range(0, len(parts), size):
-        chosen = slice(start, start + size)
-        generated = generate(trained.gpt, prompts[chosen], sampling, on_step)
-        segments += _segments_of(trained.gpt, parts[chosen], prompts[chosen], generated, num_codes)
-    return tuple(segments)
-
-
 def render_segments(segments: Sequence[Segment], renderer: Renderer, reference: Reference) -> Speech:
     """Render each segment and join the audio."""
-    rendered = [
-        renderer.render(segment.codes, segment.latents, reference, segment.seed)
-        for segment in segments
-        if len(segment.codes)
-    ]
-    return Speech(join_segments(rendered, renderer.sample_rate_hz), renderer.sample_rate_hz, tuple(segments))
+    audio = rendered(segments, renderer, reference)
+    return _joined(dict(enumerate(zip(segments, audio, strict=True))), renderer.sample_rate_hz)
 
 
-def _token_ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    ids = tokenizer.encode_normalized(text)
-    num_unknown = ids.count(tokenizer.unknown_id)
-    if num_unknown:
-        logger.warning("%d of %d pieces of %r are unknown and not spoken", num_unknown, len(ids), text)
-    return ids
-
-
-def _segments_of(
-    gpt: UnifiedVoice,
-    texts: Sequence[str],
-    prompts: Sequence[Prompt],
-    generated: Sequence[Generated],
-    num_codes: int,
-) -> list[Segment]:
-    codes = [drop_invalid_codes(each.codes, num_codes) for each in generated]
-    latents = code_states(gpt, prompts, codes)
-    for text, each, row in zip(texts, generated, codes, strict=True):
-        if not each.has_stopped:
-            logger.warning("%r was cut off at the limit of %s", text, counted(len(each.codes), "code"))
-        if not len(row):
-            logger.warning("%r: the model stopped before the first code", text)
+def rendered(
+    segments: Sequence[Segment], renderer: Renderer, reference: Reference
+) -> list[NDArray[np.float32]]:
+    """Return the samples (S,) of each segment, empty for one without codes."""
     return [
-        Segment(text, row, states, each.has_stopped, prompt.seed)
-        for text, row, states, each, prompt in zip(texts, codes, latents, generated, prompts, strict=True)
+        renderer.render(segment.codes, segment.latents, reference, segment.seed)
+        if len(segment.codes)
+        else np.zeros(0, np.float32)
+        for segment in segments
     ]
 
 
-def drop_invalid_codes(codes: Tensor, num_codes: int) -> Tensor:
-    """Return those of `codes` (M,) that are in a codebook of `num_codes`: (M',)."""
-    is_valid = (codes >= 0) & (codes < num_codes)
-    if not is_valid.all():
-        logger.warning("Dropped %d of %d codes: not in the codebook", (~is_valid).sum(), len(codes))
-    return codes[is_valid]
+def _joined(parts: Mapping[int, tuple[Segment, NDArray[np.float32]]], sample_rate_hz: int) -> Speech:
+    """Return the speech of a line from its parts by number."""
+    ordered = [parts[number] for number in range(len(parts))]
+    samples = join_segments([audio for _, audio in ordered], sample_rate_hz)
+    return Speech(samples, sample_rate_hz, tuple(segment for segment, _ in ordered))
 
 
 def parse_emotion(typed: str) -> tuple[float, ...]:

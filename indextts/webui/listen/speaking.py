@@ -43,7 +43,15 @@ from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version
 
 STAGE, COMPARE_STAGE = "listen", "compare"
-SETTINGS = (*Sampling.model_fields, "device", "solver_steps", "guidance", "emotion", "emotion_alpha")
+SETTINGS = (
+    *Sampling.model_fields,
+    "device",
+    "precision",
+    "solver_steps",
+    "guidance",
+    "emotion",
+    "emotion_alpha",
+)
 MAX_TEXTS = 100
 MAX_CHARS = 20_000
 NO_CHOICE = ""

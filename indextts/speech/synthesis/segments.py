@@ -1,0 +1,167 @@
+"""Generation of the codes of many texts, in batches of similar lengths.
+
+Axes: M codes, D width of the GPT, K rows of a condition.
+
+    lines: texts in voices, each in parts --sorted by length--> batches --GPT--> segments, batch by batch
+
+A part gets the same codes in any batch, so the order changes only the time: parts of one batch are padded to
+the longest text, and run until the longest speech ends.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from indextts.commands.sampling_options import Sampling
+from indextts.models.gpt.generate import OnStep, Prompt, code_states, generate
+from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.search import Generated
+from indextts.speech.synthesis.batch_sizing import choose_num_segments
+from indextts.speech.synthesis.renderer import Reference
+from indextts.speech.synthesis.trained_model import TrainedModel
+from indextts.system.amounts import counted
+from indextts.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class VoicePrompt:
+    """A voice for the renderer (`reference`) and for the GPT: `condition` (K, D) and `emo_vec` (D,)."""
+
+    reference: Reference
+    condition: Tensor
+    emo_vec: Tensor
+
+
+@dataclass(frozen=True)
+class Line:
+    """A text to speak in a voice.
+
+    Args:
+        parts: the text, normalised, in parts that fit the model; at least one.
+        seed: of the first part; each later part has the next seed.
+    """
+
+    parts: tuple[str, ...]
+    voice: VoicePrompt
+    seed: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The generated codes of one part of a text.
+
+    Args:
+        text: normalised.
+        codes: (M,), all in the codebook; empty where the model stopped at once.
+        latents: (M, D), the GPT states that predict the codes.
+        has_stopped: whether the model generated a stop token before the limit.
+        seed: of the sampling and of the rendering.
+    """
+
+    text: str
+    codes: Tensor
+    latents: Tensor
+    has_stopped: bool
+    seed: int
+
+
+@dataclass(frozen=True)
+class NumberedSegment:
+    """The segment of part `part` of line `line`, both counted from 0."""
+
+    line: int
+    part: int
+    segment: Segment
+
+
+def generate_batches(
+    trained: TrainedModel,
+    lines: Sequence[Line],
+    sampling: Sampling,
+    num_codes: int,
+    on_step: OnStep = lambda _: None,
+) -> Iterator[list[NumberedSegment]]:
+    """Yield the segments of all lines, batch by batch, the longest texts first.
+
+    Args:
+        sampling: settings; the seeds are those of the lines.
+        num_codes: codes that are not below it are removed.
+        on_step: called with the number of codes of the batch so far.
+    """
+    prompts = [
+        (number, part, _prompt(trained.tokenizer, line, part))
+        for number, line in enumerate(lines)
+        for part in range(len(line.parts))
+    ]
+    prompts.sort(key=lambda item: -len(item[2].text_ids))
+    size = choose_num_segments(trained.gpt, sampling) if len(prompts) > 1 else 1
+    for start in range(0, len(prompts), size):
+        batch = prompts[start : start + size]
+        generated = generate(trained.gpt, [prompt for *_, prompt in batch], sampling, on_step)
+        texts = [lines[number].parts[part] for number, part, _ in batch]
+        segments = _segments_of(trained.gpt, texts, [prompt for *_, prompt in batch], generated, num_codes)
+        yield [
+            NumberedSegment(number, part, segment)
+            for (number, part, _), segment in zip(batch, segments, strict=True)
+        ]
+
+
+def generate_segments(
+    trained: TrainedModel,
+    lines: Sequence[Line],
+    sampling: Sampling,
+    num_codes: int,
+    on_step: OnStep = lambda _: None,
+) -> list[tuple[Segment, ...]]:
+    """Return the segments of each line, in order; arguments as for `generate_batches`."""
+    found = {
+        (item.line, item.part): item.segment
+        for batch in generate_batches(trained, lines, sampling, num_codes, on_step)
+        for item in batch
+    }
+    return [
+        tuple(found[number, part] for part in range(len(line.parts))) for number, line in enumerate(lines)
+    ]
+
+
+def _prompt(tokenizer: Tokenizer, line: Line, part: int) -> Prompt:
+    text, voice = line.parts[part], line.voice
+    ids = tokenizer.encode_normalized(text)
+    num_unknown = ids.count(tokenizer.unknown_id)
+    if num_unknown:
+        logger.warning("%d of %d pieces of %r are unknown and not spoken", num_unknown, len(ids), text)
+    on_device = torch.tensor(ids, device=voice.emo_vec.device)
+    return Prompt(voice.condition, voice.emo_vec, on_device, (line.seed + part) % 2**63)
+
+
+def _segments_of(
+    gpt: UnifiedVoice,
+    texts: Sequence[str],
+    prompts: Sequence[Prompt],
+    generated: Sequence[Generated],
+    num_codes: int,
+) -> list[Segment]:
+    codes = [drop_invalid_codes(each.codes, num_codes) for each in generated]
+    latents = code_states(gpt, prompts, codes)
+    for text, each, row in zip(texts, generated, codes, strict=True):
+        if not each.has_stopped:
+            logger.warning("%r was cut off at the limit of %s", text, counted(len(each.codes), "code"))
+        if not len(row):
+            logger.warning("%r: the model stopped before the first code", text)
+    return [
+        Segment(text, row, states, each.has_stopped, prompt.seed)
+        for text, row, states, each, prompt in zip(texts, codes, latents, generated, prompts, strict=True)
+    ]
+
+
+def drop_invalid_codes(codes: Tensor, num_codes: int) -> Tensor:
+    """Return those of `codes` (M,) that are in a codebook of `num_codes`: (M',)."""
+    is_valid = (codes >= 0) & (codes < num_codes)
+    if not is_valid.all():
+        logger.warning("Dropped %d of %d codes: not in the codebook", (~is_valid).sum(), len(codes))
+    return codes[is_valid]
