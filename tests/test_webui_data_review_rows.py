@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
-from indextts.data.manifest import Utterance, write_utterances
+from indextts.data.manifest import Utterance, read_utterances, write_utterances
 from indextts.data.review import check_folder, read_decisions
 from indextts.data.review_table import ALL, DECIDED, DOUBTFUL, SHUFFLED, Filter
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.data.review import act, data_version, decisions_version, follow, show_page
+from indextts.webui.data.review import (
+    act,
+    data_version,
+    decisions_version,
+    export_manifest,
+    follow,
+    show_page,
+)
 from indextts.webui.data.review_list import list_html, row_html
 from indextts.webui.data.review_rows import (
     checked_text,
@@ -209,6 +216,16 @@ class Tags(HTMLParser):
         self.names.add(tag)
         self.attributes |= {name for name, _ in attrs}
         self.values += [value for _, value in attrs]
+
+
+def test_the_reviewed_manifest_is_exported_with_links(project):
+    decide(project, "reject", "c004")
+    html = export_manifest(project)
+    assert "119" in html
+    assert len(read_utterances(project.dataset / "reviewed_manifest.jsonl")) == 119
+    rules = json.loads((project.dataset / "reviewed_manifest.rules.json").read_bytes())
+    assert rules["review"]["rejected"] == 1
+    assert html.count("download=") == 2
 
 
 @pytest.mark.parametrize("typed", ["", " \n ", None, "ሀ" * 2001])

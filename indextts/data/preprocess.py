@@ -6,6 +6,7 @@
       train_manifest.jsonl   utterances with features and code_len; written after the last is encoded
       val_manifest.jsonl     likewise; absent with --val-ratio 0
       rejected.jsonl         rejected recordings with reasons (rejected.py)
+      filter_rules.json      the rules by which check and review filtered the manifest (filter_rules.py)
 
 Preprocessing can be killed at any time and started again; it keeps finished shards. Features depend only on
 the bytes of a recording and on the networks. A change of ids, texts, speakers, splits or tokenizers therefore
@@ -27,6 +28,7 @@ from indextts.data.batch_sizing import choose_device, choose_throughput
 from indextts.data.encoding import MIN_CODES, Encoder, encoders_identity, reproducible_math
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import FeatureStoreWriter, locked, writing
+from indextts.data.filter_rules import RULES_NAME, write_rules
 from indextts.data.manifest import Utterance, write_utterances
 from indextts.data.networks import (
     BACKEND_NAME,
@@ -109,6 +111,7 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
     if networks.published is None:
         logger.warning("--backend builtin is for testing the software: its codes do not produce speech")
     numbered = read_reviewed(command.manifest)
+    reviewed = [utterance for _, utterance in numbered]
     # Check recordings after everything that fails quickly: reading 200,000 headers takes minutes.
     utterances, rejected = _usable(command, config, numbered)
     split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
@@ -132,6 +135,7 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
         split = _only(split, encoded.keys())
         if not split.train:
             raise UserError(_nothing_usable(command, rejected), CHECK_FAILED)
+        write_rules(command.output_dir / RULES_NAME, command.manifest, reviewed)
         write_manifests(command.output_dir, split, store, encoded)
     return PreprocessResult(
         output_dir=command.output_dir,

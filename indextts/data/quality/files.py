@@ -5,6 +5,7 @@
       overview.json            totals, reasons and histograms (overview.py)
       histograms.png           a histogram of each measure, with the limits
       normalizer.json          version and options of the normaliser
+      limits.json              the limits of the check, by the names of QualityLimits
       rejected.jsonl           {"id", "speaker", "audio", "text", "reasons": ["noisy", ...],
                                 "said": the descriptions, ["low signal-to-noise ratio: 8.1 dB", ...]}
       clips.jsonl              {"id", "verdict": "good" | "warned" | "rejected",
@@ -24,6 +25,7 @@ from matplotlib.figure import Figure
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.commands.quality_limits import QualityLimits
+from indextts.data.filter_rules import LIMITS_NAME, NORMALIZER_NAME
 from indextts.data.manifest import Utterance
 from indextts.data.quality.clips import AudioResult, ClipResult
 from indextts.data.quality.measures import MEASURES_VERSION
@@ -37,7 +39,6 @@ from indextts.system.json_lines import read_json_lines, write_json_lines
 
 CLIPS_NAME = "clips.jsonl"
 HISTOGRAMS_NAME = "histograms.png"
-NORMALIZER_NAME = "normalizer.json"
 REPORT_NAME = "report.txt"
 
 
@@ -58,6 +59,7 @@ def write_files(
     write_json_lines(folder / CLIPS_NAME, (_clip_record(*clip) for clip in judged))
     try:
         write_json(folder / NORMALIZER_NAME, options.record)
+        write_json(folder / LIMITS_NAME, {name: getattr(limits, name) for name in QualityLimits.model_fields})
         write_histograms(folder / HISTOGRAMS_NAME, verdicts, limits)
     except OSError as error:
         raise UserError(f"--report-dir {folder}: cannot be written ({error.strerror})") from None

@@ -4,7 +4,8 @@
     key or button in a row (page_files/review.js) -> act -> the row of the clip, and the totals
     decisions of other browsers -> follow -> the rows of the page that changed, and the totals
 
-Decisions are appended to the project's review.jsonl (indextts/data/review.py); it writes nothing else.
+Decisions are appended to the project's review.jsonl (indextts/data/review.py). The export writes the clips to
+use as a manifest, with the rules by which they were chosen (indextts/data/filter_rules.py).
 """
 
 import html
@@ -14,6 +15,7 @@ from typing import Any
 
 import gradio as gr
 
+from indextts.data.filter_rules import export_reviewed, rules_file
 from indextts.data.review import review_file
 from indextts.data.review_table import DOUBTFUL, Filter, Review
 from indextts.errors import UserError
@@ -37,11 +39,13 @@ from indextts.webui.language import t
 from indextts.webui.layout import fields
 from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
+from indextts.webui.serving.security import download_link
 from indextts.webui.view_versions import files_version, job_version, once
 
 STAGES = ("data", "check")
 MAX_PAGES = 10**6
 IMPORT = "#data/upload"
+EXPORT_NAME = "reviewed_manifest.jsonl"
 CHANGES: dict[str, dict[str, str | None]] = {
     "keep": {"verdict": "keep"},
     "reject": {"verdict": "reject"},
@@ -74,6 +78,8 @@ def build(page: Page) -> None:
         forth = gr.Button(t("data.next"), size="sm", interactive=False, elem_id="review-forth")
         seek = gr.Button(t("data.next_undecided"), size="sm", elem_id="review-seek")
     keys = gr.HTML(elem_id="review-keys")
+    export = gr.Button(t("data.export_manifest"), size="sm", elem_id="review-export")
+    exported = gr.HTML(elem_id="review-exported")
     number = gr.Number(0, precision=0, minimum=0, visible="hidden", elem_id="review-page")
     shown, answer, followed = (gr.Textbox(visible="hidden", container=False, show_label=False) for _ in "123")
 
@@ -120,6 +126,8 @@ def build(page: Page) -> None:
 
     decided = on([clips.select], decide, [page.project, measure], [answer, totals], each=True, queue=False)
     decided.then(None, [answer], None, js="answer => window.reviewAnswered(answer)")
+    on([export.click], lambda name: export_manifest(page.find_project(name)), [page.project], [exported])
+    page.watch(once, lambda _name: "", [exported])
     event = page.watch(
         decisions_version,
         lambda name, *values: follow(page, name, *values),
@@ -231,6 +239,23 @@ def follow(page: Page, name: str, measure: str, shown: str, followed: str) -> li
         rows = []
     answer = {"project": name, "ids": [], **_rows(project, review, rows)}
     return [json.dumps(answer), totals_html(review.totals())]
+
+
+def export_manifest(project: Project) -> str:
+    """Write the manifest of the clips to use and its rules; return a sentence with links to both.
+
+    Raises:
+        UserError: nothing is imported, or every clip is rejected.
+    """
+    if not project.manifest.is_file():
+        raise UserError(t(NOTHING_IMPORTED))
+    output = project.dataset / EXPORT_NAME
+    rules = export_reviewed(project.manifest, output)
+    text = t(
+        "data.exported_manifest", count=rules["after"]["utterances"], total=rules["before"]["utterances"]
+    )
+    links = (download_link(path, path.name) for path in (output, rules_file(output)))
+    return f'<p class="is-ready" role="status">{html.escape(text)} {" ".join(links)}</p>'
 
 
 def _rows(project: Project, review: Review, rows: Sequence[Row]) -> dict[str, Any]:
