@@ -10,7 +10,15 @@ from indextts.planning import pace
 from indextts.planning.hardware import GpuFacts, MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, gpu_memory, model_size
 from indextts.planning.pairs_size import PairsSize
-from indextts.planning.proposal import STEP_SHARED, STEP_SPLIT, TOO_SMALL, Proposal, expected_longest, propose
+from indextts.planning.proposal import (
+    STEP_LARGE,
+    STEP_SHARED,
+    STEP_SPLIT,
+    TOO_SMALL,
+    Proposal,
+    expected_longest,
+    propose,
+)
 from indextts.runs.schedule import EpochSize
 from tests.test_models_gpt_weights import PUBLISHED
 
@@ -68,7 +76,32 @@ def test_the_proposal_fits_the_memory_that_the_gpu_reports(name: str):
 
 @pytest.mark.parametrize("name", [name for name in GPUS if name != "4060"])
 def test_a_step_is_about_32_pairs_on_any_gpu_that_is_large_enough(name: str):
-    assert pairs_of_step(proposed(name)) == pytest.approx(32, rel=0.05)
+    assert pairs_of_step(proposed(name, "--step-pairs=32")) == pytest.approx(32, rel=0.05)
+    if name != "H200":
+        assert pairs_of_step(proposed(name)) == pytest.approx(32, rel=0.05)
+
+
+def test_a_step_has_64_pairs_where_its_fixed_cost_was_measured_to_be_large(monkeypatch: pytest.MonkeyPatch):
+    proposal = proposed("H200")
+    assert pairs_of_step(proposal) == pytest.approx(64, rel=0.05)
+    reason = proposal.reasons["batch_tokens"]
+    assert (reason.id, reason.values["share"]) == (STEP_LARGE, "15")
+    assert pairs_of_step(proposed("H200", num_processes=2), 2) == pytest.approx(32, rel=0.05)
+    few = replace(SPEECH, size=replace(SPEECH.size, num_samples=60_000, num_positions=60_000 * 362))
+    command, machine = parse(Train, REQUIRED), MachineFacts((GPUS["H200"],), 16, 64 << 30)
+    assert propose(command, machine, CONFIG, SIZE, few).fields["batch_tokens"] < 15_000
+    no_fixed_cost = [replace(row, positions_per_second=100_000) for row in pace.BENCHMARKS]
+    monkeypatch.setattr(pace, "BENCHMARKS", no_fixed_cost)
+    assert pairs_of_step(proposed("H200")) == pytest.approx(32, rel=0.05)
+
+
+def test_the_fixed_cost_is_that_of_the_measured_steps():
+    """8,192 positions take 78.1 ms, 32,768 take 265.2 ms: 7.6 us each, and 15.7 ms."""
+    machine = MachineFacts((GPUS["H200"],), 16, 64 << 30)
+    command = parse(Train, [*REQUIRED, "--amp"])
+    share = pace.fixed_share(command, CONFIG, machine, 16_384)
+    assert share == pytest.approx(15.7 / (15.7 + 16.384 * 7.613), rel=0.01)
+    assert pace.fixed_share(command, CONFIG, MachineFacts((GPUS["A100"],), 16, 64 << 30), 16_384) == 0
 
 
 def test_a_gpu_of_22_gib_splits_the_step_and_the_reason_names_its_memory():

@@ -79,7 +79,8 @@ class Train(Command):
         ge=1,
         title="Pairs per step",
         description="Number of pairs in an optimizer step of all ranks, for which a new run chooses batch "
-        "tokens and gradient accumulation; automatic: 32, or one batch if the batch size is set.",
+        "tokens and gradient accumulation; automatic: 32, 64 where it was measured to be much faster, or one "
+        "batch if the batch size is set.",
     )
     batch_size: Automatic[int] = Field(
         8,

@@ -175,18 +175,39 @@ def compiled_is_faster(command: Train, config: GPTConfig, machine: MachineFacts)
     )
 
 
+def fixed_share(command: Train, config: GPTConfig, machine: MachineFacts, positions: float) -> float:
+    """Return the share of a step of `positions` that does not depend on their number; 0 if it is unknown.
+
+    Weights are cast, updated and clipped once per step. The share follows from the measured steps with the
+    fewest and the most positions.
+    """
+    rows = _rows_for(command, config, machine)
+    if len(rows) < 2:
+        return 0.0
+    ends = min(rows, key=lambda row: row.positions), max(rows, key=lambda row: row.positions)
+    (few, fast), (many, slow) = ((row.positions, row.positions / row.positions_per_second) for row in ends)
+    per_position = (slow - fast) / (many - few)
+    fixed = fast - few * per_position
+    return fixed / (fixed + positions * per_position)
+
+
 def _benchmark(command: Train, config: GPTConfig, machine: MachineFacts, positions: int) -> Pace | None:
-    if machine.gpu is None or (config.layers, config.model_dim) != PUBLISHED_SHAPE:
+    rows = _rows_for(command, config, machine)
+    if not rows:
         return None
+    nearest = min(rows, key=lambda row: abs(row.positions - positions))
+    return Pace(nearest.positions_per_second, Message(BENCHMARK, {"gpu": nearest.gpu, "source": SOURCE}))
+
+
+def _rows_for(command: Train, config: GPTConfig, machine: MachineFacts) -> list[Measured]:
+    """Return the benchmarks of this GPU with the settings of `command`."""
+    if machine.gpu is None or (config.layers, config.model_dim) != PUBLISHED_SHAPE:
+        return []
     precision = precision_of(command, machine)
-    rows = [
+    return [
         row
         for row in BENCHMARKS
         if row.gpu in machine.gpu.name
         and row.precision == precision
         and all(getattr(row, name) == getattr(command, name) for name in SAME_SETTINGS)
     ]
-    if not rows:
-        return None
-    nearest = min(rows, key=lambda row: abs(row.positions - positions))
-    return Pace(nearest.positions_per_second, Message(BENCHMARK, {"gpu": nearest.gpu, "source": SOURCE}))

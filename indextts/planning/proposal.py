@@ -4,7 +4,8 @@
 
 Precision follows from the hardware. A micro-batch has as many positions as the memory holds, up to a full
 step; gradient checkpointing is on only where too few would fit. Accumulation fills the step up to
---step-pairs, by default 32, the size of the published example and of the published settings for 200 hours.
+--step-pairs, by default 32, the size of the published example and of the published settings for 200 hours. A
+GPU that spends over a tenth of such a step on its fixed cost gets 64, if an epoch keeps 1,000 steps.
 
 A typed setting is kept, and the others follow it:
 
@@ -23,7 +24,7 @@ from indextts.commands.train import Train
 from indextts.models.gpt.config import GPTConfig
 from indextts.planning.hardware import MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, gpu_memory, host_memory
-from indextts.planning.pace import compiled_is_faster, precision_of
+from indextts.planning.pace import compiled_is_faster, fixed_share, precision_of
 from indextts.planning.pairs_size import PairsSize
 from indextts.runs.restore import MIN_LONGEST_PER_BATCH
 from indextts.system.amounts import shown_gib
@@ -32,6 +33,9 @@ from indextts.system.messages import Message
 FILLED = 0.9  # of the available memory: batches vary, and the allocator fragments
 GPU_WORKERS = 2
 MAX_SAMPLES_ON_CPU = 8
+LARGE_STEP_PAIRS = 64  # of the predecessor, with 75 GiB or more
+MAX_FIXED_SHARE = 0.1
+MIN_LARGE_STEPS = 1000  # of an epoch; fewer pairs need the updates more than the speed
 SAMPLE_MARGIN = 1.2  # the longest of 300,000 pairs is longer than the longest of 2,000
 
 MACHINE = "planning.machine"
@@ -41,6 +45,7 @@ UNKNOWN_CAPABILITY = "planning.unknown_capability"
 CPU_NATIVE = "planning.cpu_native"
 CPU_FLOAT32 = "planning.cpu_float32"
 STEP_FITS = "planning.step_fits"
+STEP_LARGE = "planning.step_large"
 STEP_SPLIT = "planning.step_split"
 STEP_SHARED = "planning.step_shared"
 RECOMPUTED = "planning.recomputed"
@@ -142,7 +147,9 @@ def _choose_batch(
     fields: dict[str, Any] = {}
     available = gpu.memory_bytes if gpu else machine.memory_bytes
     budget = FILLED * (available - (CONTEXT_BYTES if gpu else 0))
-    target = command.step_pairs * pairs.mean  # positions of a step
+    share = _fixed_share(command, machine, config, pairs, num_processes)
+    is_large = share > MAX_FIXED_SHARE
+    target = (LARGE_STEP_PAIRS if is_large else command.step_pairs) * pairs.mean  # positions of a step
     longest = expected_longest(pairs, config)
     positions = _typed_positions(command, pairs)
     least = positions or MIN_LONGEST_PER_BATCH * longest
@@ -182,16 +189,27 @@ def _choose_batch(
         "place": gpu.name if gpu else Message(MACHINE),
         "accumulation": str(accumulation),
         "processes": str(num_processes),
+        "share": f"{100 * share:.0f}",
     }
     reasons: dict[str, Message] = {}
     if chosen := [name for name in ("batch_tokens", "grad_accumulation") if name in fields]:
-        single_process = STEP_FITS if accumulation == 1 else STEP_SPLIT
+        single_process = STEP_LARGE if is_large else STEP_FITS if accumulation == 1 else STEP_SPLIT
         reasons[chosen[0]] = Message(STEP_SHARED if num_processes > 1 else single_process, values)
         if needed > budget and "batch_tokens" in fields:
             reasons[chosen[0]] = Message(TOO_SMALL, {**values, "needed": shown_gib(need.at(0))})
     if "grad_checkpointing" in fields:
         reasons["grad_checkpointing"] = Message(RECOMPUTED, values) if recomputes else Message(NOT_NEEDED)
     return Proposal(fields, reasons, fits=needed <= budget)
+
+
+def _fixed_share(
+    command: Train, machine: MachineFacts, config: GPTConfig, pairs: PairsSize, num_processes: int
+) -> float:
+    """Return the measured share of a step's fixed cost; 0 where the size of the step is not to be chosen."""
+    is_typed = command.model_fields_set & {"step_pairs", "batch_size", "batch_tokens", "grad_accumulation"}
+    if is_typed or num_processes > 1 or pairs.size.num_samples < MIN_LARGE_STEPS * LARGE_STEP_PAIRS:
+        return 0.0
+    return fixed_share(command, config, machine, command.step_pairs * pairs.mean)
 
 
 def _typed_positions(command: Train, pairs: PairsSize) -> int:
