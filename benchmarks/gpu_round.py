@@ -49,7 +49,7 @@ from benchmarks.workload import (
 from indextts.commands.terminal import parse, run
 from indextts.data.feature_store import FeatureStore
 from indextts.data.pair_columns import PairColumns
-from indextts.models.gpt.attention import choose_backend
+from indextts.models.gpt.attention import VARLEN, choose_backend, with_flash_attention_3
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch
 from indextts.training.batches import PairDataset, collate_packed
@@ -202,6 +202,7 @@ def options(this: Round) -> None:
         replace(plain, name="checkpointing", checkpointing=True),
         replace(plain, name="all logits at once", chunked=False),
         replace(plain, name="AdamW not fused", fused=False),
+        replace(plain, name="clipping in a pass of its own", clips_apart=True),
         replace(plain, name="float32, TF32", dtype=FLOAT32),
         replace(plain, name="padded", kind="padded"),
     ]
@@ -210,6 +211,13 @@ def options(this: Round) -> None:
     steps = max(2, this.steps // 3)
     for variant in variants:
         time_steps(this, "options", variant, model, this.middle, steps)
+    if not on_gpu:
+        return
+    flash_3 = with_flash_attention_3(VARLEN)  # last: the whole process uses it from here on
+    if flash_3 is VARLEN:
+        this.write("options", "FlashAttention 3", failed="no package flash_attn_interface, or no Hopper GPU")
+    else:
+        time_steps(this, "options", replace(plain, name=flash_3.name), model, this.middle, steps)
 
 
 def compiled(this: Round) -> None:

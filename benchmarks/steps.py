@@ -35,6 +35,7 @@ class Variant:
         checkpointing: recompute the blocks in the backward pass.
         chunked: compute the losses in chunks; otherwise from all logits at once in float32.
         fused: use the fused optimizer kernel; otherwise torch's default implementation.
+        clips_apart: clip the gradients in a pass of its own, before the fused optimizer.
         backend: attention of a packed step; None for the fastest.
         attention_dropout: None for the model's own.
     """
@@ -45,6 +46,7 @@ class Variant:
     checkpointing: bool = False
     chunked: bool = True
     fused: bool = True
+    clips_apart: bool = False
     backend: str | None = None
     attention_dropout: float | None = None
 
@@ -137,7 +139,7 @@ class Stepper:
         with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
             loss = self._loss(index)
         loss.backward()  # type: ignore[no-untyped-call]
-        if self.variant.fused:
+        if self.variant.fused and not self.variant.clips_apart:
             clip_and_step(self.trained, self.optimizer, 0.0, max_norm=1.0, loss=loss)
         else:
             self.trained.collect_gradients()

@@ -1,5 +1,7 @@
 """Tests of indextts/models/gpt/packed.py and attention.py: packed samples are computed alone."""
 
+import importlib
+import sys
 import warnings
 from dataclasses import fields, replace
 from pathlib import Path
@@ -8,8 +10,17 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import current_flash_attention_impl, restore_flash_attention_impl
 
-from indextts.models.gpt.attention import BLOCKS, JAGGED, VARLEN, AttentionBackend, Segments, choose_backend
+from indextts.models.gpt.attention import (
+    BLOCKS,
+    JAGGED,
+    VARLEN,
+    AttentionBackend,
+    Segments,
+    choose_backend,
+    with_flash_attention_3,
+)
 from indextts.models.gpt.gpt2 import causal_attention
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch, pack
@@ -191,6 +202,42 @@ def test_the_cpu_has_attention_dropout_and_the_variable_length_kernel_has_none()
     assert choose_backend(torch.device("cuda"), FLOAT32) is JAGGED
     assert choose_backend(torch.device("cuda"), BFLOAT16) is VARLEN
     assert [backend.has_dropout for backend in (BLOCKS, JAGGED, VARLEN)] == [True, True, False]
+
+
+FLASH_3 = """
+import torch
+kernels = torch.library.Library("flash_attn_3", "DEF")
+kernels.define("fwd(Tensor q) -> Tensor")
+kernels.define("bwd(Tensor q) -> Tensor")
+"""
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")  # torch's, about replaced kernels
+def test_flash_attention_3_is_used_where_its_package_and_a_hopper_gpu_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """A stand-in for the package registers kernels; torch imports and activates it as the real one."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device=None: (9, 0))
+    assert with_flash_attention_3(VARLEN) is VARLEN  # not installed
+    package = tmp_path / "flash_attn_interface.py"
+    package.write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert with_flash_attention_3(VARLEN) is VARLEN  # without kernels
+    assert "FA3" in caplog.text
+    package.write_text(FLASH_3)
+    monkeypatch.delitem(sys.modules, "flash_attn_interface")
+    importlib.invalidate_caches()
+    try:
+        assert with_flash_attention_3(JAGGED) is JAGGED
+        assert current_flash_attention_impl() is None
+        assert "FlashAttention 3" in with_flash_attention_3(VARLEN).name
+        assert current_flash_attention_impl() == "FA3"
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device=None: (8, 0))
+        assert with_flash_attention_3(VARLEN) is VARLEN
+    finally:
+        restore_flash_attention_impl()
+        sys.modules.pop("flash_attn_interface", None)
 
 
 @pytest.mark.filterwarnings(

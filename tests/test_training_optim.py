@@ -112,6 +112,31 @@ def test_a_gradient_above_the_limit_is_clipped_to_it(model: UnifiedVoice):
     torch.testing.assert_close(moments.norm(), torch.tensor(0.1 * 0.01), rtol=1e-3, atol=0)
 
 
+@pytest.mark.parametrize(
+    ("max_norm", "tolerance"), [(0.01, 1e-6), (1e6, 0.0)], ids=["clipped", "not clipped"]
+)
+def test_clipping_in_the_kernel_equals_clipping_before_it(max_norm: float, tolerance: float):
+    found = []
+    for is_before in (False, True):
+        model = random_model(replace(TINY, dropout=0.0), seed=0)
+        trained = select_trained(model, BASE_SIZE)
+        optimizer = build_optimizer(trained, weight_decay=0.1)
+        sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
+        loss = sums.text_nats + sums.mel_nats
+        loss.backward()
+        limit = max_norm
+        if is_before:
+            trained.collect_gradients()
+            torch.nn.utils.clip_grad_norm_(trained.parameters.values(), max_norm)
+            limit = float("inf")
+        clip_and_step(trained, optimizer, 1e-3, max_norm=limit, loss=loss)
+        found.append([(each.detach(), optimizer.state[each]) for each in trained.parameters.values()])
+    for (weights, moments), (wanted_weights, wanted_moments) in zip(*found, strict=True):
+        torch.testing.assert_close(weights, wanted_weights, rtol=tolerance, atol=tolerance * 1e-3)
+        for name, moment in moments.items():
+            torch.testing.assert_close(moment, wanted_moments[name], rtol=tolerance, atol=0)
+
+
 @pytest.mark.parametrize("bad", ["gradient", "loss"])
 @pytest.mark.failure(48)
 def test_a_step_that_is_not_finite_changes_nothing(model: UnifiedVoice, bad: str):

@@ -62,6 +62,8 @@ from indextts.training.validate import ValidationSettings, validate
 
 logger = logging.getLogger(__name__)
 
+CLIP_EPS = 1e-6  # of torch.nn.utils.clip_grad_norm_
+
 
 def train(
     command: Train, checkpoint: Future[Path | None] | None, stop: StopRequest, ranks: Ranks = SINGLE_PROCESS
@@ -338,7 +340,8 @@ def clip_and_step(
     """Clip the gradients and do one optimizer step; where loss or gradient is not finite nothing changes.
 
     The fused kernels skip such a step on the device (`found_inf`, made for gradient scalers), so that the
-    host never waits for the device to report it.
+    host never waits for the device to report it. They also divide the gradients (`grad_scale`), so that
+    clipping takes no pass of its own.
 
     Args:
         scaler: the one that scaled the gradients; its scale shrinks where they are not finite.
@@ -346,9 +349,10 @@ def clip_and_step(
     trained.collect_gradients()
     if scaler is not None:
         scaler.unscale_(optimizer)
-    norm = torch.nn.utils.clip_grad_norm_(trained.parameters.values(), max_norm)
+    norm = torch.nn.utils.get_total_norm(trained.gradients())
     is_skipped = 1.0 - (norm.isfinite() & loss.isfinite()).float()
-    optimizer.grad_scale, optimizer.found_inf = None, is_skipped  # type: ignore[attr-defined]
+    divisor = ((norm + CLIP_EPS) / max_norm).clamp(min=1.0)
+    optimizer.grad_scale, optimizer.found_inf = divisor, is_skipped  # type: ignore[attr-defined]
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
     optimizer.step()

@@ -247,7 +247,7 @@ class Bfloat16StateAdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Do one optimizer step; `found_inf` skips it as in the fused AdamW."""
+        """Do one optimizer step; `grad_scale` and `found_inf` act as in the fused AdamW."""
         assert closure is None
         generators: dict[torch.device, torch.Generator] = {}
         for group in self.param_groups:
@@ -271,6 +271,7 @@ class Bfloat16StateAdamW(torch.optim.AdamW):
             [],
             [state["step"]],
             fused=True,
+            grad_scale=getattr(self, "grad_scale", None),
             found_inf=getattr(self, "found_inf", None),
             amsgrad=False,
             beta1=group["betas"][0],

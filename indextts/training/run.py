@@ -20,7 +20,7 @@ from indextts.data.codebook import common_codebook
 from indextts.data.pair_index import PairIndex, load_index
 from indextts.data.tokenizing import BuildStoppedError
 from indextts.errors import UserError
-from indextts.models.gpt.attention import AttentionBackend, choose_backend
+from indextts.models.gpt.attention import AttentionBackend, choose_backend, with_flash_attention_3
 from indextts.models.gpt.config import GPTConfig, load_config
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.runs.directory import FileIdentity
@@ -145,7 +145,8 @@ class Inputs:
     @cached_property
     def attention(self) -> AttentionBackend:
         """Attention of packed batches."""
-        return choose_backend(self.device, self.dtype)
+        backend = choose_backend(self.device, self.dtype)
+        return with_flash_attention_3(backend) if self.command.padding == "none" else backend
 
     @cached_property
     def data_order(self) -> str:

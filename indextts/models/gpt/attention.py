@@ -19,8 +19,10 @@ forward and backward with dropout 0.1, on one core of an AMD EPYC (Zen 5), SDPA 
 ms in bfloat16; `blocks` took 8 and 4.4 ms (without dropout: 12 and 11 ms against 6.4 and 3.2 ms).
 """
 
+import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -29,6 +31,9 @@ from torch import Tensor
 
 from indextts.models.gpt.gpt2 import Attend, keep_mask, keep_scale
 
+logger = logging.getLogger(__name__)
+
+FLASH_3_PACKAGE = "flash_attn_interface"  # the module that torch imports
 HALF = (torch.bfloat16, torch.float16)
 STATE_SIZE = len(torch.get_rng_state())
 
@@ -96,6 +101,24 @@ def _has_varlen(device: torch.device) -> bool:
         return False
     # the kernel needs Ampere; without a GPU (in tests) assume a current one
     return not torch.cuda.is_available() or torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def with_flash_attention_3(backend: AttentionBackend) -> AttentionBackend:
+    """Return `varlen` with the kernels of FlashAttention 3 where its package is installed; else `backend`.
+
+    They need a Hopper GPU (H100, H200). torch then uses them in the whole process, and refuses dropout.
+    """
+    is_hopper = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
+    if backend is not VARLEN or not is_hopper or find_spec(FLASH_3_PACKAGE) is None:
+        return backend
+    try:
+        from torch.nn.attention import activate_flash_attention_impl
+
+        activate_flash_attention_impl("FA3")
+    except (ImportError, RuntimeError) as error:
+        logger.warning("FlashAttention 3 is installed, but does not work with this PyTorch: %s", error)
+        return backend
+    return replace(backend, name="varlen (FlashAttention 3)")
 
 
 def _varlen(segments: Segments) -> Attend:
