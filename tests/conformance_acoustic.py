@@ -26,6 +26,7 @@ from indextts.speech.synthesis.dit import DiT, rotary_table
 from indextts.speech.synthesis.s2mel import (
     FlowMatching,
     LengthRegulator,
+    MelTarget,
     S2Mel,
     SolverSettings,
     target_frames,
@@ -177,7 +178,7 @@ def s2mel_results(folder: Path, config: dict[str, Any], arrays: dict[str, Tensor
     }.items()
     conditions = (arrays["ref_mel"], arrays["style"], arrays["noise"])
     yield "mel_full", model.cfm(torch.cat([prompt, stretched], 1), *conditions, SolverSettings())
-    yield "mel", model.mel(prompt, content, *conditions, SolverSettings())
+    yield "mel", model.mels([MelTarget(prompt, content, *conditions)], SolverSettings())[0]
 
 
 def campplus_results(folder: Path, config: dict[str, Any], arrays: dict[str, Tensor]) -> Results:

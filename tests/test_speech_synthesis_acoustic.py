@@ -6,8 +6,8 @@ from torch.nn.functional import normalize
 
 from indextts.errors import UserError
 from indextts.features import indextts2
-from indextts.speech.synthesis.acoustic import AcousticModel
-from indextts.speech.synthesis.s2mel import SolverSettings
+from indextts.speech.synthesis.acoustic import AcousticModel, Encoded, Voice
+from indextts.speech.synthesis.s2mel import SolverSettings, target_frames
 from tests.acoustic_files import STYLE_DIM, write_acoustic_files
 from tests.published_files import FEATURE_DIM, GPT, NUM_CODES
 
@@ -71,9 +71,21 @@ def test_an_emotion_recording_is_read_directly_at_16_khz(model, tmp_path):
     assert (features - through_22_khz).abs().mean() < 0.1 * features.std()
 
 
+def rendered(
+    model: AcousticModel,
+    codes: torch.Tensor,
+    latents: torch.Tensor,
+    voice: Voice,
+    seed: int = 0,
+    settings: SolverSettings = FAST,
+) -> np.ndarray:
+    [samples] = model.render([Encoded(codes, latents, voice, seed)], settings)
+    return samples
+
+
 @pytest.mark.parametrize(("num_codes", "num_frames"), [(1, 1), (25, 43), (26, 44)])
 def test_a_code_becomes_172_hundredths_of_a_mel_frame(model, voice, num_codes, num_frames):
-    samples = model.render(*speech(num_codes), voice, seed=0, settings=FAST)
+    samples = rendered(model, *speech(num_codes), voice)
     assert samples.shape == (256 * num_frames,)
     assert samples.dtype == np.float32
     assert np.isfinite(samples).all()
@@ -81,7 +93,7 @@ def test_a_code_becomes_172_hundredths_of_a_mel_frame(model, voice, num_codes, n
 
 
 def test_no_codes_give_no_samples(model, voice):
-    assert model.render(*speech(0), voice, seed=0).shape == (0,)
+    assert rendered(model, *speech(0), voice).shape == (0,)
 
 
 @pytest.mark.parametrize("code", [-1, NUM_CODES])
@@ -89,29 +101,69 @@ def test_a_code_outside_the_codebook_is_refused(model, voice, code):
     codes, latents = speech(3)
     codes[1] = code
     with pytest.raises(ValueError, match=rf"\b{NUM_CODES - 1}\b"):
-        model.render(codes, latents, voice, seed=0)
+        rendered(model, codes, latents, voice)
+
+
+@pytest.mark.parametrize("guidance_rate", [0.0, 0.7])
+def test_utterances_of_a_batch_sound_as_each_does_alone(model, voice, guidance_rate):
+    """Texts and reference recordings of different lengths, so that every row but one is padded."""
+    settings = SolverSettings(steps=3, guidance_rate=guidance_rate)
+    voices = [voice, model.voice_of(noise(2.6, seed=2)), model.voice_of(noise(1.2, seed=3))]
+    utterances = [
+        Encoded(*speech(num_codes, seed=number), voices[number % 3], number)
+        for number, num_codes in enumerate((7, 31, 1, 25))
+    ]
+    together = model.render_batch(utterances, settings)
+    for samples, utterance in zip(together, utterances, strict=True):
+        [alone] = model.render([utterance], settings)
+        np.testing.assert_allclose(samples, alone, rtol=0, atol=1e-5)
+
+
+def test_a_gpu_gets_batches_of_similar_lengths_and_utterances_keep_their_order(model, voice, monkeypatch):
+    seen = []
+    whole = AcousticModel.render_batch
+    monkeypatch.setattr(AcousticModel, "_frames_at_once", lambda _: 330.0)
+    monkeypatch.setattr(
+        AcousticModel,
+        "render_batch",
+        lambda self, given, *rest: seen.append(len(given)) or whole(self, given, *rest),
+    )
+    sizes = (7, 40, 0, 9, 41)
+    found = model.render([Encoded(*speech(n), voice, 0) for n in sizes], FAST)
+    assert [len(samples) for samples in found] == [256 * target_frames(n) for n in sizes]
+    assert seen == [2, 1, 1]
+
+
+def test_half_precision_of_the_flow_matching_stays_near_float32(model, voice, folder):
+    half = AcousticModel.load(folder, torch.device("cpu"))
+    half.s2mel.cfm.estimator.set_precision(torch.bfloat16)
+    exact, rounded = (
+        rendered(each, *speech(40), voice, settings=SolverSettings(steps=8)) for each in (model, half)
+    )
+    error = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
+    assert 0 < error < 0.2
 
 
 def test_audio_depends_on_seed_codes_latents_and_voice(model, voice):
     codes, latents = speech(20)
-    rendered = model.render(codes, latents, voice, seed=5, settings=FAST)
-    again = model.render(codes, latents, voice, seed=5, settings=FAST)
-    np.testing.assert_array_equal(again, rendered)
+    first = rendered(model, codes, latents, voice, seed=5)
+    again = rendered(model, codes, latents, voice, seed=5)
+    np.testing.assert_array_equal(again, first)
     other_voice = model.voice_of(noise(1.5, seed=2))
     for different in (
-        model.render(codes, latents, voice, seed=6, settings=FAST),
-        model.render((codes + 1) % NUM_CODES, latents, voice, seed=5, settings=FAST),
-        model.render(codes, latents + 1, voice, seed=5, settings=FAST),
-        model.render(codes, latents, other_voice, seed=5, settings=FAST),
-        model.render(codes, latents, voice, seed=5, settings=SolverSettings(steps=3, guidance_rate=0)),
-        model.render(codes, latents, voice, seed=5, settings=SolverSettings(steps=3, temperature=0.5)),
+        rendered(model, codes, latents, voice, seed=6),
+        rendered(model, (codes + 1) % NUM_CODES, latents, voice, seed=5),
+        rendered(model, codes, latents + 1, voice, seed=5),
+        rendered(model, codes, latents, other_voice, seed=5),
+        rendered(model, codes, latents, voice, seed=5, settings=SolverSettings(steps=3, guidance_rate=0)),
+        rendered(model, codes, latents, voice, seed=5, settings=SolverSettings(steps=3, temperature=0.5)),
     ):
-        assert np.abs(different - rendered).max() > 1e-3
+        assert np.abs(different - first).max() > 1e-3
 
 
 def test_rendering_does_not_change_the_global_random_state(model, voice):
     state = torch.get_rng_state()
-    model.render(*speech(5), voice, seed=0, settings=FAST)
+    rendered(model, *speech(5), voice)
     assert torch.equal(torch.get_rng_state(), state)
 
 

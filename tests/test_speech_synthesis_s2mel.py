@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from indextts.speech.synthesis.config import S2MelConfig
-from indextts.speech.synthesis.s2mel import S2Mel, SolverSettings, target_frames
+from indextts.speech.synthesis.s2mel import MelTarget, S2Mel, SolverSettings, target_frames
 from tests.acoustic_files import S2MEL
 from tests.published_files import FEATURE_DIM, randomise
 
@@ -19,13 +19,13 @@ def test_the_prompt_is_cut_off_the_mel():
     prompt = model.stretched(torch.randn(1, 6, FEATURE_DIM, generator=generator), 11)
     assert content.shape == (1, 25, FEATURE_DIM)
     assert prompt.shape == (1, 11, 16)
-    mel = model.mel(
+    target = MelTarget(
         prompt,
         content,
         torch.randn(1, 80, 11, generator=generator),
         torch.randn(1, 12, generator=generator),
         torch.randn(1, 80, 54, generator=generator),
-        SolverSettings(steps=2),
     )
+    [mel] = model.mels([target], SolverSettings(steps=2))
     assert mel.shape == (1, 80, 43)
     assert mel.ne(0).all()

@@ -88,7 +88,8 @@ class CheckpointSpeech(Sampling):
     precision: Precision = Field(
         "float32",
         title="Precision",
-        description="Precision of the GPT's blocks; bfloat16 and float16 are faster, and may change codes.",
+        description="Precision of GPT and flow matching; bfloat16 and float16 are faster, and may change "
+        "codes.",
     )
     device: Device = Field(
         "auto",

@@ -10,10 +10,12 @@ H width of a semantic embedding, K width of a condition, Z width of the style.
                         -> codec -> embeddings (1, T, H) -> length regulator -> prompt (1, P, K)
     codes (M,), latents (M, D) -> mel (1, 80, 1.72 M) -> BigVGAN -> samples (S,) at 22,050 Hz
 
-All arithmetic is float32 on one utterance at a time, as published. Where a recording ends with half a pair of
+Utterances sound in a batch as they do alone. All arithmetic is float32, as published, unless
+`DiT.set_precision` changes that of the flow matching. Where a recording ends with half a pair of
 frames, the published code pads it to one more feature; here this feature is left out.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,17 +24,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from indextts.data.batch_sizing import GPU_MEMORY_SHARE
 from indextts.errors import UserError
 from indextts.features.campplus import CAMPPlus, load_campplus
 from indextts.features.log_mel import log_mel_pairs
 from indextts.features.mel_spectrogram import (
     KALDI_RATE_HZ,
+    MEL_HOP,
     SAMPLE_RATE_HZ,
     kaldi_frames,
     reference_mel,
     resample,
 )
+from indextts.features.recognizers.recognizer import batches
 from indextts.models.gpt.config import load_config
 from indextts.speech.synthesis.acoustic_weights import (
     find_files,
@@ -43,12 +49,13 @@ from indextts.speech.synthesis.acoustic_weights import (
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.config import load_acoustic_config
 from indextts.speech.synthesis.reference import load_emotion, load_reference
-from indextts.speech.synthesis.s2mel import S2Mel, SolverSettings, target_frames
+from indextts.speech.synthesis.s2mel import MelTarget, S2Mel, SolverSettings, target_frames
 
 if TYPE_CHECKING:  # it imports transformers, which takes seconds
     from indextts.features.indextts2 import IndexTTS2Backend
 
 DEFAULT_SETTINGS = SolverSettings()
+FRAME_BYTES = 500_000  # of the arrays of the vocoder for a mel frame, the largest of all networks
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,23 @@ class Voice:
     style: Tensor
     mel: Tensor
     prompt: Tensor
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An utterance to render.
+
+    Args:
+        codes: (M,), up to the first stop token.
+        latents: (M, D), the GPT state that predicts each code, from `code_states`.
+        voice: of the reference recording.
+        seed: of the noise, which is the same on every device.
+    """
+
+    codes: Tensor
+    latents: Tensor
+    voice: Voice
+    seed: int
 
 
 class AcousticModel:
@@ -153,39 +177,64 @@ class AcousticModel:
 
     @torch.no_grad()
     def render(
-        self,
-        codes: Tensor,
-        latents: Tensor,
-        voice: Voice,
-        *,
-        seed: int,
-        settings: SolverSettings = DEFAULT_SETTINGS,
-    ) -> NDArray[np.float32]:
-        """Return samples at SAMPLE_RATE_HZ in [-1, 1]: (256 * target_frames(M),); empty without codes.
+        self, utterances: Sequence[Encoded], settings: SolverSettings = DEFAULT_SETTINGS
+    ) -> list[NDArray[np.float32]]:
+        """Return samples at SAMPLE_RATE_HZ in [-1, 1] of each utterance, as it sounds alone.
+
+        Utterances of similar lengths are computed together, as many as fit into the memory of a GPU. On a CPU
+        each is computed alone: its matrix products are large enough, and padding would only add work.
 
         Args:
-            codes: (M,), up to the first stop token.
-            latents: (M, D), the GPT state that predicts each code, from `code_states`.
-            voice: of the reference recording.
-            seed: of the noise, which is the same on every device.
+            utterances: in any order.
             settings: of the flow matching.
+
+        Returns:
+            (256 * target_frames(M),) of each; empty without codes.
 
         Raises:
             ValueError: a code is not in the codebook, for example the GPT's start token.
         """
-        if len(codes) == 0:
-            return np.zeros(0, np.float32)
+        found = [np.zeros(0, np.float32)] * len(utterances)
+        spoken = [number for number, utterance in enumerate(utterances) if len(utterance.codes)]
+        sizes = [
+            utterances[number].voice.mel.shape[2] + target_frames(len(utterances[number].codes))
+            for number in spoken
+        ]
+        for batch in batches(sizes, self._frames_at_once(), only_equal=False):
+            numbers = [spoken[place] for place in batch]
+            rendered = self.render_batch([utterances[number] for number in numbers], settings)
+            for number, samples in zip(numbers, rendered, strict=True):
+                found[number] = samples
+        return found
+
+    @torch.no_grad()
+    def render_batch(
+        self, utterances: Sequence[Encoded], settings: SolverSettings = DEFAULT_SETTINGS
+    ) -> list[NDArray[np.float32]]:
+        """Return the samples of utterances with codes, computed in one batch; as for `render`."""
+        mels = self.s2mel.mels([self._target(utterance) for utterance in utterances], settings)
+        lengths = torch.tensor([mel.shape[2] for mel in mels], device=self._device)
+        is_padded = bool((lengths != lengths[0]).any())
+        together = pad_sequence([mel[0].T for mel in mels], batch_first=True).transpose(1, 2)  # (B, 80, T)
+        samples = self.vocoder(together, lengths if is_padded else None)[:, 0].cpu().numpy()
+        return [row[: MEL_HOP * mel.shape[2]] for row, mel in zip(samples, mels, strict=True)]
+
+    def _target(self, utterance: Encoded) -> MelTarget:
+        codes, voice = utterance.codes, utterance.voice
         if not 0 <= int(codes.min()) <= int(codes.max()) < self.backend.num_codes:
             raise ValueError(f"codes must be 0 to {self.backend.num_codes - 1}, found {int(codes.max())}")
         embeddings = self.backend.codec.embed(codes.to(self._device))[None]  # (1, M, H)
-        content = self.s2mel.content(embeddings, latents[None].to(self._device, torch.float32))
+        content = self.s2mel.content(embeddings, utterance.latents[None].to(self._device, torch.float32))
         num_frames = voice.mel.shape[2] + target_frames(len(codes))
-        noise = torch.randn(
-            1, voice.mel.shape[1], num_frames, generator=torch.Generator().manual_seed(seed)
-        ).to(self._device)
-        mel = self.s2mel.mel(voice.prompt, content, voice.mel, voice.style, noise, settings)
-        samples: NDArray[np.float32] = self.vocoder(mel)[0, 0].cpu().numpy()
-        return samples
+        generator = torch.Generator().manual_seed(utterance.seed)
+        noise = torch.randn(1, voice.mel.shape[1], num_frames, generator=generator).to(self._device)
+        return MelTarget(voice.prompt, content, voice.mel, voice.style, noise)
+
+    def _frames_at_once(self) -> float:
+        """Return the largest padded size of a batch of several utterances, in mel frames."""
+        if self._device.type != "cuda":
+            return 0.0
+        return GPU_MEMORY_SHARE * torch.cuda.mem_get_info(self._device)[0] / FRAME_BYTES
 
     @property
     def _device(self) -> torch.device:

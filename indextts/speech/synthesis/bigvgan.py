@@ -6,6 +6,10 @@ within a stage.
     (B, C, T) -> conv -> for every stage: upsampling, then the mean of residual blocks with different kernels
       -> activation, conv, clamp -> (B, 1, R T) in [-1, 1]
 
+Rows of a padded batch get the samples that they get alone: before every convolution, positions after the end
+of a row are zeroed, like the padding of the convolution; before every filter of an activation, they repeat
+the last value, like the padding of the filter.
+
 The activation, x + sin(a x)^2 / b with a and b per channel, creates high frequencies. To avoid aliasing it is
 computed at twice the rate, followed by a low-pass filter.
 
@@ -49,18 +53,39 @@ class BigVGAN(nn.Module):
         self.activation_post = Activation(channels)
         self.conv_post = NormedConv1d(channels, 1, 7, padding=3, bias=False)
 
-    def forward(self, mel: Tensor) -> Tensor:
-        """Map a mel spectrogram (B, C, T) to samples (B, 1, R T) in [-1, 1]."""
-        x = self.conv_pre(mel)
+    def forward(self, mel: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Map a mel spectrogram (B, C, T) to samples (B, 1, R T) in [-1, 1].
+
+        Args:
+            lengths: (B,), real frames of each row; None if all are real.
+        """
+        x = self.conv_pre(_zeroed(mel, lengths))
         num_blocks = len(self.config.resblock_kernel_sizes)
-        for stage, up in enumerate(self.ups):
-            x = up(x)
+        for stage, (up, rate) in enumerate(zip(self.ups, self.config.upsample_rates, strict=True)):
+            x = up(_zeroed(x, lengths))
+            lengths = None if lengths is None else rate * lengths
             total = torch.zeros_like(x)
             for block in self.resblocks[stage * num_blocks : (stage + 1) * num_blocks]:
-                total += block(x)
+                total += block(x, lengths)
             x = total / num_blocks
-        samples: Tensor = self.conv_post(self.activation_post(x))
+        samples: Tensor = self.conv_post(_zeroed(self.activation_post(x, lengths), lengths))
         return samples.clamp(-1.0, 1.0)
+
+
+def _zeroed(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return `x` (B, channels, N) with zeros after the length of each row."""
+    if lengths is None:
+        return x
+    return x * (torch.arange(x.shape[2], device=x.device) < lengths[:, None])[:, None]
+
+
+def _held(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return `x` (B, channels, N) with the last real value of each row after its length."""
+    if lengths is None:
+        return x
+    last = x.gather(2, (lengths - 1)[:, None, None].expand(-1, x.shape[1], 1))
+    is_real = torch.arange(x.shape[2], device=x.device) < lengths[:, None]  # (B, N)
+    return torch.where(is_real[:, None], x, last)
 
 
 class ResidualBlock(nn.Module):
@@ -72,11 +97,11 @@ class ResidualBlock(nn.Module):
         self.convs2 = nn.ModuleList(_convolution(channels, kernel_size, 1) for _ in dilations)
         self.activations = nn.ModuleList(Activation(channels) for _ in range(2 * len(dilations)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply to `x` (B, channels, N); the shape stays."""
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Apply to `x` (B, channels, N) with real `lengths` (B,); the shape stays."""
         for number, (first, second) in enumerate(zip(self.convs1, self.convs2, strict=True)):
-            y = first(self.activations[2 * number](x))
-            x = x + second(self.activations[2 * number + 1](y))
+            y = first(_zeroed(self.activations[2 * number](x, lengths), lengths))
+            x = x + second(_zeroed(self.activations[2 * number + 1](y, lengths), lengths))
         return x
 
 
@@ -89,9 +114,10 @@ class Activation(nn.Module):
         self.upsample = Upsampling()
         self.downsample = Downsampling()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply to `x` (B, channels, N); the shape stays."""
-        y: Tensor = self.downsample(self.act(self.upsample(x)))
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Apply to `x` (B, channels, N) with real `lengths` (B,); the shape stays."""
+        doubled = self.act(self.upsample(_held(x, lengths)))  # (B, channels, 2 N)
+        y: Tensor = self.downsample(_held(doubled, None if lengths is None else 2 * lengths))
         return y
 
 

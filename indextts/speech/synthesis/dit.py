@@ -9,7 +9,11 @@ a head, L layers.
       -> joined with x again -> gated convolutions (the published `wavenet`), conditioned on the second time
          embedding -> (B, C, T)
 
-Only attention keys are masked: positions after the length of a row are computed like the rest.
+As published, only attention keys are masked: positions after the length of a row are computed like the rest,
+and reach its last positions through the convolutions. With `isolate_padding` every row is mirrored at its own
+end, which gives it the values that it has alone.
+
+The layers may be in half precision (`set_precision`); inputs and output are float32.
 
 Names and shapes of the parameters are those of the published s2mel.pth; the double `.conv.conv.` in the names
 of the gated convolutions is part of them.
@@ -60,8 +64,21 @@ class DiT(nn.Module):
         self.content_mask_embedder = nn.Embedding(1, dim)
         self.register_buffer("input_pos", torch.arange(NUM_POSITIONS))
 
+    def set_precision(self, dtype: torch.dtype) -> None:
+        """Convert all layers to `dtype`, except the time embeddings, which need exact angles."""
+        self.to(dtype)
+        self.t_embedder.float()
+        self.t_embedder2.float()
+
     def forward(
-        self, x: Tensor, prompt_x: Tensor, x_lens: Tensor, t: Tensor, style: Tensor, cond: Tensor
+        self,
+        x: Tensor,
+        prompt_x: Tensor,
+        x_lens: Tensor,
+        t: Tensor,
+        style: Tensor,
+        cond: Tensor,
+        isolate_padding: bool = False,
     ) -> Tensor:
         """Return the velocity of x at time t: (B, C, T).
 
@@ -72,26 +89,38 @@ class DiT(nn.Module):
             t: (B,), from 0 (noise) to 1 (mel).
             style: (B, S), of the speaker.
             cond: (B, T, K), the content, frame by frame.
+            isolate_padding: make each row independent of the padding.
         """
-        return self.from_merged(self.merge(x, prompt_x, style, self.cond_projection(cond)), x, x_lens, t)
+        projected = self.cond_projection(cond.to(self._dtype))
+        return self.from_merged(self.merge(x, prompt_x, style, projected), x, x_lens, t, isolate_padding)
 
     def merge(self, x: Tensor, prompt_x: Tensor, style: Tensor, projected: Tensor) -> Tensor:
         """Merge all inputs into (B, T, D); `projected` (B, T, D) is the projected condition."""
         styles = style[:, None].expand(-1, x.shape[2], -1)  # (B, T, S)
         parts = [x.transpose(1, 2), prompt_x.transpose(1, 2), projected, styles]
-        merged: Tensor = self.cond_x_merge_linear(torch.cat(parts, dim=2))
+        merged: Tensor = self.cond_x_merge_linear(torch.cat([part.to(self._dtype) for part in parts], dim=2))
         return merged
 
-    def from_merged(self, merged: Tensor, x: Tensor, x_lens: Tensor, t: Tensor) -> Tensor:
+    def from_merged(
+        self, merged: Tensor, x: Tensor, x_lens: Tensor, t: Tensor, isolate_padding: bool = False
+    ) -> Tensor:
         """Run the part of `forward` after `merge`."""
-        time, time2 = self.t_embedder(t), self.t_embedder2(t)  # (B, D) each
+        x = x.to(self._dtype)
+        time, time2 = (
+            embedder(t).to(self._dtype) for embedder in (self.t_embedder, self.t_embedder2)
+        )  # (B, D)
         is_real = torch.arange(x.shape[2], device=x.device) < x_lens[:, None]  # (B or 1, T)
         h = self.transformer(merged, time, is_real)  # (B, T, D)
         h = self.skip_linear(torch.cat([h, x.transpose(1, 2)], dim=2))
-        waves = self.wavenet(self.conv1(h).transpose(1, 2), is_real, time2)  # (B, D, T)
+        own_ends = x_lens if isolate_padding else None
+        waves = self.wavenet(self.conv1(h).transpose(1, 2), is_real, time2, own_ends)  # (B, D, T)
         h = self.final_layer(waves.transpose(1, 2) + self.res_projection(h), time)
         direction: Tensor = self.conv2(h.transpose(1, 2))
-        return direction
+        return direction.float()
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self.conv1.weight.dtype
 
 
 class TimeEmbedding(nn.Module):
@@ -199,7 +228,7 @@ def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     """Rotate each pair of adjacent values of `x` (..., T, d) by the angles of `rotation`, (T, d/2) each."""
     cos, sin = rotation
     a, b = x.view(*x.shape[:-1], -1, 2).unbind(dim=-1)  # (..., T, d/2) each
-    return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
+    return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2).to(x.dtype)
 
 
 class FeedForward(nn.Module):
@@ -266,18 +295,21 @@ class WaveNet(nn.Module):
         )
         self.cond_layer = PaddedConv(dim, 2 * dim * num_layers, 1)
 
-    def forward(self, x: Tensor, is_real: Tensor, time: Tensor) -> Tensor:
+    def forward(self, x: Tensor, is_real: Tensor, time: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Map (B, D, T) to (B, D, T).
 
         Args:
             is_real: (B, T) or (1, T); the other positions become zero, but only after the first layer.
             time: (B, D), the second time embedding.
+            lengths: (B,) to mirror each row at its own end; None to mirror all at T.
         """
         mask = is_real[:, None, :]  # (B, 1, T)
+        if lengths is not None:
+            x = x * mask
         shifts = self.cond_layer(time[:, :, None]).chunk(len(self.in_layers), dim=1)  # L of (B, 2D, 1)
         total = torch.zeros_like(x)
         for in_layer, res_skip_layer, shift in zip(self.in_layers, self.res_skip_layers, shifts, strict=True):
-            wave, gate = (in_layer(x) + shift).chunk(2, dim=1)  # (B, D, T) each
+            wave, gate = (in_layer(x, lengths) + shift).chunk(2, dim=1)  # (B, D, T) each
             y = res_skip_layer(wave.tanh() * gate.sigmoid())  # (B, 2D, T), of the last layer (B, D, T)
             if y.shape[1] == x.shape[1]:
                 total = total + y
@@ -296,9 +328,10 @@ class PaddedConv(nn.Module):
         self.conv = InnerConv(in_dim, out_dim, kernel_size, dilation)
         self.padding = (kernel_size - 1) * dilation
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (B, in, T) to (B, out, T)."""
-        convolved: Tensor = self.conv(mirrored(x, self.padding))
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Map (B, in, T) to (B, out, T); rows with `lengths` (B,) are mirrored at their own ends."""
+        padded = mirrored(x, self.padding) if lengths is None else mirrored_rows(x, self.padding, lengths)
+        convolved: Tensor = self.conv(padded)
         return convolved
 
 
@@ -324,3 +357,14 @@ def mirrored(x: Tensor, padding: int) -> Tensor:
     missing = max(0, left - x.shape[-1] + 1)
     padded = F.pad(F.pad(x, (0, missing)), (left, right), mode="reflect")
     return padded[..., : padded.shape[-1] - missing]
+
+
+def mirrored_rows(x: Tensor, padding: int, lengths: Tensor) -> Tensor:
+    """Pad each row of `x` (B, channels, T), zero after its length (B,), as `mirrored` pads it alone."""
+    left = padding - padding // 2
+    ends = lengths.clamp(min=left + 1)[:, None] - 1  # (B, 1), the positions to reflect at
+    places = (torch.arange(x.shape[2] + padding, device=x.device) - left).abs()
+    places = torch.where(places > ends, 2 * ends - places, places).clamp(
+        0, x.shape[2] - 1
+    )  # (B, T + padding)
+    return x.gather(2, places[:, None].expand(-1, x.shape[1], -1))

@@ -9,6 +9,7 @@ Axes: S samples, M codes, T speech features, F their width, D width of the GPT.
 The user cannot choose the backend: codes have a meaning only in the backend that made the run's features.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -25,7 +26,7 @@ from indextts.features import builtin
 from indextts.features import mel_spectrogram as front_end
 from indextts.features.backend import SAMPLE_RATE_HZ as BUILTIN_RATE_HZ
 from indextts.models.gpt.config import load_config
-from indextts.speech.synthesis.acoustic import AcousticModel, Voice
+from indextts.speech.synthesis.acoustic import AcousticModel, Encoded, Voice
 from indextts.speech.synthesis.griffin_lim import render_codes
 from indextts.speech.synthesis.reference import load_speech
 from indextts.speech.synthesis.s2mel import SolverSettings
@@ -44,6 +45,23 @@ class Reference:
 
     features: Tensor
     voice: Voice | None = None
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """Codes to render.
+
+    Args:
+        codes: (M,), each below the renderer's `num_codes`; may be empty.
+        latents: (M, D), of the GPT.
+        reference: of the voice.
+        seed: of the noise.
+    """
+
+    codes: Tensor
+    latents: Tensor
+    reference: Reference
+    seed: int
 
 
 class Renderer(Protocol):
@@ -66,8 +84,8 @@ class Renderer(Protocol):
     def emotion_features(self, recording: Path) -> Tensor:
         """Return the features (T, F) of an emotion recording; errors as for `read_reference`."""
 
-    def render(self, codes: Tensor, latents: Tensor, reference: Reference, seed: int) -> NDArray[np.float32]:
-        """Return samples (S,) for codes (M,), each below `num_codes`, and the GPT's latents (M, D)."""
+    def render(self, utterances: Sequence[Utterance]) -> list[NDArray[np.float32]]:
+        """Return the samples (S,) of each utterance, empty for one without codes."""
 
 
 class BuiltinRenderer:
@@ -89,8 +107,8 @@ class BuiltinRenderer:
     def emotion_features(self, recording: Path) -> Tensor:
         return self.backend.features(load_speech(recording, BUILTIN_RATE_HZ)).to(self.device)
 
-    def render(self, codes: Tensor, latents: Tensor, reference: Reference, seed: int) -> NDArray[np.float32]:
-        return render_codes(self.backend, codes.cpu(), seed)
+    def render(self, utterances: Sequence[Utterance]) -> list[NDArray[np.float32]]:
+        return [render_codes(self.backend, each.codes.cpu(), each.seed) for each in utterances]
 
 
 class PublishedRenderer:
@@ -101,6 +119,7 @@ class PublishedRenderer:
 
     def __init__(self, acoustic: AcousticModel, settings: SolverSettings) -> None:
         self.acoustic, self.settings = acoustic, settings
+        acoustic.s2mel.cfm.estimator.set_precision(settings.dtype)
 
     @property
     def num_codes(self) -> int:
@@ -113,9 +132,12 @@ class PublishedRenderer:
     def emotion_features(self, recording: Path) -> Tensor:
         return self.acoustic.features_of(load_speech(recording, front_end.KALDI_RATE_HZ))
 
-    def render(self, codes: Tensor, latents: Tensor, reference: Reference, seed: int) -> NDArray[np.float32]:
-        assert reference.voice is not None
-        return self.acoustic.render(codes, latents, reference.voice, seed=seed, settings=self.settings)
+    def render(self, utterances: Sequence[Utterance]) -> list[NDArray[np.float32]]:
+        encoded = []
+        for each in utterances:
+            assert each.reference.voice is not None
+            encoded.append(Encoded(each.codes, each.latents, each.reference.voice, each.seed))
+        return self.acoustic.render(encoded, self.settings)
 
 
 def load_renderer(

@@ -12,8 +12,8 @@ Length regulator (`length_regulator`), from 50 embeddings per second to mel fram
     (B, M, H) -> linear (B, K, M) -> nearest (B, K, T) -> 4 x [conv 3, norm, Mish] -> conv 1 -> (B, T, K)
 
 Its norm takes statistics over all channels and positions of a row, so the result depends on the total length.
-In a batch every row is stretched to the longest row. Therefore, as published, utterances are processed one at
-a time.
+In a batch every row is stretched to the longest row. Therefore, as published, it processes one utterance at a
+time; this is a thousandth of the work.
 
 Flow matching (`cfm`), by Euler steps with classifier-free guidance:
 
@@ -21,16 +21,20 @@ Flow matching (`cfm`), by Euler steps with classifier-free guidance:
         x = x + step * ((1 + rate) * velocity - rate * velocity without prompt, style and condition)
         x = 0 over the prompt
 
+In a batch, rows are padded at the end, and the padding changes nothing (`DiT.forward`, `isolate_padding`).
+
 The velocity without condition has zeros in place of the condition; its projection still adds the bias.
 
 Names and shapes of the parameters are those of the three parts under `net` in the published s2mel.pth.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from indextts.speech.synthesis.config import FlowConfig, LengthRegulatorSection, S2MelConfig
 from indextts.speech.synthesis.dit import DiT
@@ -44,11 +48,21 @@ class SolverSettings:
         steps: Euler steps; more are slower and more accurate.
         guidance_rate: strength of classifier-free guidance; 0 disables it and halves the time.
         temperature: factor of the noise.
+        dtype: of the estimator's layers.
     """
 
     steps: int = 25
     guidance_rate: float = 0.7
     temperature: float = 1.0
+    dtype: torch.dtype = torch.float32
+
+
+@dataclass(frozen=True)
+class MelLengths:
+    """Frames of the rows of a batch: of the `prompt`, and of prompt and generated mel together (`all`)."""
+
+    prompt: list[int]
+    all: list[int]
 
 
 class FlowMatching(nn.Module):
@@ -59,46 +73,61 @@ class FlowMatching(nn.Module):
         self.estimator = DiT(config)
 
     def forward(
-        self, condition: Tensor, prompt: Tensor, style: Tensor, noise: Tensor, settings: SolverSettings
+        self,
+        condition: Tensor,
+        prompt: Tensor,
+        style: Tensor,
+        noise: Tensor,
+        settings: SolverSettings,
+        lengths: MelLengths | None = None,
     ) -> Tensor:
-        """Return the mel (1, C, P + T), with zeros over the prompt.
+        """Return the mel (B, C, P + T), with zeros over the prompt.
 
         Args:
-            condition: (1, P + T, K).
-            prompt: (1, C, P), the mel of the prompt.
-            style: (1, S).
-            noise: (1, C, P + T), normal, before the temperature.
+            condition: (B, P + T, K).
+            prompt: (B, C, P), the mel of the prompt.
+            style: (B, S).
+            noise: (B, C, P + T), normal, before the temperature.
             settings: of the solver.
+            lengths: of the rows; None if all have the length of the batch.
         """
-        num_prompt, num_frames = prompt.shape[2], noise.shape[2]
-        rows = 2 if settings.guidance_rate > 0 else 1
-        lengths = torch.tensor([num_frames], device=noise.device)
-        prompt_x = torch.zeros_like(noise)
-        prompt_x[:, :, :num_prompt] = prompt
-        prompt_x, style, condition = (_with_zeros(part, rows) for part in (prompt_x, style, condition))
+        num_rows, num_all = len(noise), noise.shape[2]
+        of_prompt = [prompt.shape[2]] * num_rows if lengths is None else lengths.prompt
+        of_all = [num_all] * num_rows if lengths is None else lengths.all
+        is_padded = min(of_all) < num_all
+        is_prompt = _is_before(of_prompt, num_all, noise.device)[:, None]  # (B, 1, P + T)
+        copies = 2 if settings.guidance_rate > 0 else 1
+        x_lens = torch.tensor(of_all * copies, device=noise.device)
+        prompt_x = F.pad(prompt, (0, num_all - prompt.shape[2])) * is_prompt
+        prompt_x, style, condition = (_with_zeros(part, copies) for part in (prompt_x, style, condition))
         times = torch.linspace(0, 1, settings.steps + 1)  # on the host, where a loop can read them
-        x = noise * settings.temperature
-        x[:, :, :num_prompt] = 0
+        x = (noise * settings.temperature).masked_fill(is_prompt, 0)
         time = times[0]
         for step in times.diff():
-            now = time.to(noise.device).expand(rows)
-            velocities = self.estimator(x.expand(rows, -1, -1), prompt_x, lengths, now, style, condition)
-            x = x + step * _guided(velocities, settings.guidance_rate)
-            x[:, :, :num_prompt] = 0
+            now = time.to(noise.device).expand(copies * num_rows)
+            velocities = self.estimator(
+                x.repeat(copies, 1, 1), prompt_x, x_lens, now, style, condition, isolate_padding=is_padded
+            )
+            x = (x + step * _guided(velocities, settings.guidance_rate, num_rows)).masked_fill(is_prompt, 0)
             time = time + step
         return x
 
 
-def _with_zeros(part: Tensor, rows: int) -> Tensor:
-    """Append rows of zeros to the single row of `part`."""
-    return torch.cat([part, part.new_zeros(rows - 1, *part.shape[1:])])
+def _is_before(lengths: Sequence[int], num_frames: int, device: torch.device) -> Tensor:
+    """Return whether each frame is before the length of its row: (B, num_frames)."""
+    return torch.arange(num_frames, device=device) < torch.tensor(lengths, device=device)[:, None]
 
 
-def _guided(velocities: Tensor, rate: float) -> Tensor:
-    """Combine the velocities with and without condition; a single row is returned unchanged."""
-    if len(velocities) == 1:
+def _with_zeros(part: Tensor, copies: int) -> Tensor:
+    """Append rows of zeros to the rows of `part`, as many for each of `copies` - 1."""
+    return torch.cat([part, part.new_zeros((copies - 1) * len(part), *part.shape[1:])])
+
+
+def _guided(velocities: Tensor, rate: float, num_rows: int) -> Tensor:
+    """Combine the velocities with and without condition; without the latter, return them unchanged."""
+    if len(velocities) == num_rows:
         return velocities
-    return (1 + rate) * velocities[:1] - rate * velocities[1:]
+    return (1 + rate) * velocities[:num_rows] - rate * velocities[num_rows:]
 
 
 class LengthRegulator(nn.Module):
@@ -140,6 +169,25 @@ class LengthRegulator(nn.Module):
 GPT_LAYER_DIMS = (256, 128)
 
 
+@dataclass(frozen=True)
+class MelTarget:
+    """The inputs for one mel.
+
+    Args:
+        prompt: (1, P, K), the condition from the prompt's own content.
+        content: (1, M, H), M at least 1.
+        prompt_mel: (1, C, P).
+        style: (1, S).
+        noise: (1, C, P + T), normal.
+    """
+
+    prompt: Tensor
+    content: Tensor
+    prompt_mel: Tensor
+    style: Tensor
+    noise: Tensor
+
+
 class S2Mel(nn.Module):
     """The three networks in s2mel.pth."""
 
@@ -165,28 +213,34 @@ class S2Mel(nn.Module):
         condition: Tensor = self.length_regulator(content, torch.tensor([num_frames], device=content.device))
         return condition
 
-    def mel(
-        self,
-        prompt: Tensor,
-        content: Tensor,
-        prompt_mel: Tensor,
-        style: Tensor,
-        noise: Tensor,
-        settings: SolverSettings,
-    ) -> Tensor:
-        """Return the mel of `content` in the voice of the prompt: (1, C, T), T = `target_frames` of M.
+    def mels(self, targets: Sequence[MelTarget], settings: SolverSettings) -> list[Tensor]:
+        """Return the mel of each target: (1, C, T), T = `target_frames` of M."""
+        conditions = [
+            torch.cat(
+                [target.prompt, self.stretched(target.content, target_frames(target.content.shape[1]))], dim=1
+            )[0]
+            for target in targets
+        ]
+        lengths = MelLengths(
+            [target.prompt_mel.shape[2] for target in targets], [len(condition) for condition in conditions]
+        )
+        mel = self.cfm(
+            pad_sequence(conditions, batch_first=True),
+            _padded([target.prompt_mel[0] for target in targets]),
+            torch.cat([target.style for target in targets]),
+            _padded([target.noise[0] for target in targets]),
+            settings,
+            lengths,
+        )
+        return [
+            mel[row : row + 1, :, first:last]
+            for row, (first, last) in enumerate(zip(lengths.prompt, lengths.all, strict=True))
+        ]
 
-        Args:
-            prompt: (1, P, K), the condition from the prompt's own content.
-            content: (1, M, H), M at least 1.
-            prompt_mel: (1, C, P).
-            style: (1, S).
-            noise: (1, C, P + T), normal.
-            settings: of the solver.
-        """
-        condition = torch.cat([prompt, self.stretched(content, target_frames(content.shape[1]))], dim=1)
-        mel: Tensor = self.cfm(condition, prompt_mel, style, noise, settings)
-        return mel[:, :, prompt_mel.shape[2] :]
+
+def _padded(rows: Sequence[Tensor]) -> Tensor:
+    """Return rows (C, T) of different lengths as a batch (B, C, T), zeros after each."""
+    return pad_sequence([row.T for row in rows], batch_first=True).transpose(1, 2)
 
 
 def target_frames(num_codes: int) -> int:

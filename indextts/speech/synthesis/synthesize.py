@@ -58,9 +58,10 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     device = synthesis_device(command.checkpoint, command.device)
     trained = load_trained(command.checkpoint, device, command.weights)
     recording = find_voice(command, trained)
-    settings = SolverSettings(steps=command.solver_steps, guidance_rate=command.guidance)
+    dtype = synthesis_dtype(command.precision, device)
+    settings = SolverSettings(steps=command.solver_steps, guidance_rate=command.guidance, dtype=dtype)
     renderer = load_renderer(trained, command.features, command.models, device, settings)
-    set_precision(trained.gpt, synthesis_dtype(command.precision, device))
+    set_precision(trained.gpt, dtype)
     tts = TextToSpeech(trained, renderer)
     for text in texts:  # find unusable texts before the voice is read
         tts.split(text)

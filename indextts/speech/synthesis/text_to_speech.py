@@ -27,7 +27,7 @@ from indextts.commands.sampling_options import Sampling
 from indextts.errors import UserError
 from indextts.models.gpt.generate import OnStep
 from indextts.speech.synthesis.emotion import EMOTIONS, load_emotions, mix_emotion
-from indextts.speech.synthesis.renderer import Reference, Renderer
+from indextts.speech.synthesis.renderer import Reference, Renderer, Utterance
 from indextts.speech.synthesis.segments import Line, Segment, VoicePrompt, generate_batches
 from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.system.amounts import counted
@@ -159,9 +159,8 @@ class TextToSpeech:
         pending: list[dict[int, tuple[Segment, NDArray[np.float32]]]] = [{} for _ in lines]
         num_done, num_all = 0, sum(len(line.parts) for line in lines)
         for batch in generate_batches(self.trained, lines, sampling, self.renderer.num_codes, on_step):
-            for item in batch:
-                reference = lines[item.line].voice.reference
-                [samples] = rendered([item.segment], self.renderer, reference)
+            utterances = [utterance_of(item.segment, lines[item.line].voice.reference) for item in batch]
+            for item, samples in zip(batch, self.renderer.render(utterances), strict=True):
                 pending[item.line][item.part] = item.segment, samples
                 if len(pending[item.line]) == len(lines[item.line].parts):
                     yield item.line, _joined(pending[item.line], self.renderer.sample_rate_hz)
@@ -182,20 +181,13 @@ def split_for_model(trained: TrainedModel, text: str) -> list[str]:
 
 def render_segments(segments: Sequence[Segment], renderer: Renderer, reference: Reference) -> Speech:
     """Render each segment and join the audio."""
-    audio = rendered(segments, renderer, reference)
+    audio = renderer.render([utterance_of(segment, reference) for segment in segments])
     return _joined(dict(enumerate(zip(segments, audio, strict=True))), renderer.sample_rate_hz)
 
 
-def rendered(
-    segments: Sequence[Segment], renderer: Renderer, reference: Reference
-) -> list[NDArray[np.float32]]:
-    """Return the samples (S,) of each segment, empty for one without codes."""
-    return [
-        renderer.render(segment.codes, segment.latents, reference, segment.seed)
-        if len(segment.codes)
-        else np.zeros(0, np.float32)
-        for segment in segments
-    ]
+def utterance_of(segment: Segment, reference: Reference) -> Utterance:
+    """Return a segment in the voice of `reference`, for the renderer."""
+    return Utterance(segment.codes, segment.latents, reference, segment.seed)
 
 
 def _joined(parts: Mapping[int, tuple[Segment, NDArray[np.float32]]], sample_rate_hz: int) -> Speech:
