@@ -309,6 +309,7 @@ OTHER_OPTIONS = NormalizerOptions(
     acronyms="letters",
     years="hundreds",
     phone_numbers="pairs",
+    money_decimals="decimal",
     thousand="ሺ",
     million="ሚሊየን",
     fifty="አምሳ",
@@ -418,6 +419,7 @@ def test_a_text_without_spoken_characters_becomes_empty(text):
         ),
         ({"phone_numbers": "pairs"}, "0911 234567", "ዜሮ ዘጠኝ አሥራ አንድ ሃያ ሦስት አርባ አምስት ስልሳ ሰባት"),
         ({"thousand": "ሺ", "eighty": "ሰማኒያ"}, "1,080 5000ኛ", "አንድ ሺ ሰማኒያ አምስት ሺኛ"),
+        ({"money_decimals": "decimal"}, "12.50 ብር", "አሥራ ሁለት ነጥብ አምስት ዜሮ ብር"),
         ({"percent": "ፐርሰንት"}, "50%", "ሃምሳ ፐርሰንት"),
     ],
 )

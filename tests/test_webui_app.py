@@ -93,7 +93,8 @@ def test_the_forms_of_pairs_and_export_show_the_projects_settings(built: dict):
 
 def test_a_choice_made_during_another_request_is_not_dropped(built: dict):
     clicked = {name: mode for event, name, mode in built["modes"] if event == "select"}
-    clicks = ("jobs", "check-overview", "import-columns", "review-list", "checkpoint-table")
+    clicks = ("jobs", "check-overview", "check-texts", "import-columns", "review-list", "readings-table")
+    clicks += ("checkpoint-table",)
     assert clicked == dict.fromkeys(clicks, "multiple")
     assert ["change", "pairs-split", "always_last"] in built["modes"]
 

@@ -7,7 +7,7 @@
 `NormalizerOptions()` is the default everywhere. `fingerprint` identifies the version and the options: texts
 with the same fingerprint were normalised in the same way. `record` lists both, as JSON:
 
-    {"version": 4, "homophones": "off", ..., "rules_off": ["dates"], "readings": [["BBC", "ቢቢሲ", "word"]]}
+    {"version": 5, "homophones": "off", ..., "rules_off": ["dates"], "readings": [["BBC", "ቢቢሲ", "word"]]}
 
 The tokenizer file contains the record (indextts/text/normalizer_record.py), which data, run and export share.
 For information, config.json of a run and the meta file of each checkpoint contain it too.
@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from indextts.system.amounts import counted
 from indextts.system.language_codes import standard_code
 
-NORMALIZER_VERSION = 4  # increases when the output of `normalize` changes
+NORMALIZER_VERSION = 5  # increases when the output of `normalize` changes
 
 
 # The rules that can be switched off; the others only clean characters and marks.
@@ -93,6 +93,12 @@ class NormalizerChoices(BaseModel):
     phone_numbers: Literal["digits", "pairs"] = Field(
         "digits", title="Phone numbers", description="Reading of phone numbers, digit by digit or in pairs."
     )
+    money_decimals: Literal["cents", "decimal"] = Field(
+        "cents",
+        title="Decimals of money",
+        description="cents reads 12.50 ብር as twelve birr and fifty santim; decimal as twelve point five "
+        "zero birr.",
+    )
     thousand: Literal["ሺህ", "ሺ"] = Field("ሺህ", title="Word for 1,000", description="Spelling of 1,000.")
     million: Literal["ሚሊዮን", "ሚሊየን"] = Field(
         "ሚሊዮን", title="Word for 1,000,000", description="Spelling of 1,000,000."
@@ -146,7 +152,7 @@ class NormalizerOptions(NormalizerChoices):
 
     @property
     def fingerprint(self) -> str:
-        """The version and 16 hex digits over all options, such as `v4-0123456789abcdef`."""
+        """The version and 16 hex digits over all options, such as `v5-0123456789abcdef`."""
         digest = hashlib.sha256(self.model_dump_json(exclude=self._unrecorded).encode()).hexdigest()
         return f"v{NORMALIZER_VERSION}-{digest[:16]}"
 
@@ -158,7 +164,7 @@ class NormalizerOptions(NormalizerChoices):
     @property
     def _unrecorded(self) -> set[str]:
         """The newer options, where they are at their default."""
-        newer = ("language", "rules_off", "readings")
+        newer = ("language", "money_decimals", "rules_off", "readings")
         return {name for name in newer if getattr(self, name) == type(self).model_fields[name].default}
 
     @property

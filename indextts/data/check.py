@@ -16,6 +16,7 @@ from indextts.data.quality.overview import write_overview
 from indextts.data.quality.verdicts import judge
 from indextts.data.report import Findings, Report
 from indextts.data.review import check_folder, edited, read_decisions
+from indextts.data.text_report import report_texts, text_notices, write_text_report
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.files import write_bytes
@@ -96,8 +97,10 @@ def check_manifest(
     }
     check_features(stored, findings)
     found = summary.notices(utterances, verdicts, limits)
-    notices = [notice.text for notice in found]
+    texts = report_texts(utterances, options)
+    notices = [*(notice.text for notice in found), *text_notices(texts, options)]
     if report_dir is not None:
+        write_text_report(report_dir, texts)
         write_overview(report_dir, summary.overview_of(utterances, verdicts, limits, found, findings))
         write_files(report_dir, utterances, clips, verdicts, limits, options)
     num_rejected = sum(verdict.is_rejected for verdict in verdicts)

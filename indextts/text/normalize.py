@@ -185,7 +185,7 @@ def _rules_of(code: str) -> tuple[Rule, ...]:
 def normalize(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> str:
     """Return the normalised form of `text`; see the module docstring."""
     normalized = text
-    for _rule, after in _steps(text, options):
+    for _rule, after in steps(text, options):
         normalized = after
     return normalized
 
@@ -213,8 +213,8 @@ def explain(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> list[Cha
     """Return the changes of all rules to `text`, in order."""
     changes = []
     before = text
-    for rule, after in _steps(text, options):
-        changes += [Change(rule.name, old, new) for old, new in _differences(before, after)]
+    for rule, after in steps(text, options):
+        changes += [Change(rule.name, old, new) for old, new in word_differences(before, after)]
         before = after
     return changes
 
@@ -241,7 +241,7 @@ def _is_own(text: str, options: NormalizerOptions) -> bool:
     return find_language(options.language).share(text) > 0 or not any(map(str.isalpha, text))
 
 
-def _steps(text: str, options: NormalizerOptions) -> Iterator[tuple[Rule, str]]:
+def steps(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> Iterator[tuple[Rule, str]]:
     """Yield each applied rule and the text after it."""
     first, *others = _rules_of(options.language)
     text = first.apply(text, options)  # entities can hide the script
@@ -267,7 +267,7 @@ _DIGIT = re.compile("[0-9½¼¾]")
 _MAX_COMPARED = 250_000  # pairs of words; a larger comparison takes minutes
 
 
-def _differences(before: str, after: str) -> Iterator[tuple[str, str]]:
+def word_differences(before: str, after: str) -> Iterator[tuple[str, str]]:
     """Yield the words of `before` that changed, with the words of `after` that replace them."""
     if before == after:
         return

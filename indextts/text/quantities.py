@@ -53,12 +53,12 @@ _CENTS = re.compile(
 )
 
 
-def money(text: str, _options: NormalizerOptions) -> str:
-    """Return `text` with the name of the currency after the amount, and two decimals as cents."""
+def money(text: str, options: NormalizerOptions) -> str:
+    """Return `text` with the name of the currency after the amount, and two decimals as the options say."""
     if _ANY_SIGN.search(text):
         text = _SIGN_BEFORE.sub(_name_after, text)
         text = _SIGN_AFTER.sub(lambda match: f"{match['amount']} {_CURRENCIES[match['sign']]}", text)
-    return _CENTS.sub(_with_cents, text)
+    return _CENTS.sub(_with_cents, text) if options.money_decimals == "cents" else text
 
 
 def _name_after(match: re.Match[str]) -> str:

@@ -3,6 +3,7 @@
     REPORT_DIR/                later stages use the verdicts in FOLDER_OF_THE_MANIFEST/check (data/review.py)
       report.txt               the printed reports
       overview.json            totals, reasons and histograms (overview.py)
+      texts.json               forms that need a reading, texts with two readings (data/text_report.py)
       histograms.png           a histogram of each measure, with the limits
       normalizer.json          version and options of the normaliser
       limits.json              the limits of the check, by the names of QualityLimits

@@ -27,6 +27,7 @@ from indextts.projects.jobs.starting import CHECK_JOB
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check
 from indextts.system.amounts import shown_time
+from indextts.webui.data import text_view
 from indextts.webui.data.import_outlook import shown_dataset
 from indextts.webui.data.reason_texts import measure_name, notice_text, problem_text, reason_name
 from indextts.webui.events import on
@@ -66,6 +67,7 @@ def build(page: Page) -> None:
     with columns() as (main, side):
         with main:
             overview = gr.HTML(elem_id="check-overview", js_on_load=SHARE_FILTER)
+            text_view.build(page)
             with fold(t("data.limits"), "check-limits"), fields():
                 limits = list(form_for(CheckData, LIMITS).values())
             with fold(t("data.report"), "check-report-fold"):

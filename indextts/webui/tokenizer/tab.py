@@ -1,4 +1,4 @@
-"""Tab 3: extend and verify the tokenizer, and tokenize a sentence before and after.
+"""Tab 3: extend and verify the tokenizer, tokenize a sentence before and after, and edit the readings.
 
 A tokenized sentence is coloured HTML, with the id below each piece:
 
@@ -31,6 +31,7 @@ from indextts.webui.layout import columns, fields, fold, heading
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.tokenizer import readings_view
 from indextts.webui.tokenizer.size_curve import size_curve_html
 from indextts.webui.view_versions import files_version, num_lines
 
@@ -60,6 +61,7 @@ def build(page: Page) -> None:
             heading("tokenizer.try_a_sentence")
             sentence = gr.Textbox(EXAMPLE, show_label=False, container=False, elem_id="try-sentence")
             pieces = gr.HTML(elem_id="try-pieces")
+            readings_view.build(page)
         form = [size, *options]
         filled_for = page.fill(lambda name, _before: project_values(page, name), form)
         with side:

@@ -1,0 +1,179 @@
+"""Report of the check on how texts are read: forms that need a reading, and texts with two right readings.
+
+    REPORT_DIR/texts.json
+      {"num_texts": 256, "hours": 0.17, "normalizer": "v5-0123456789abcdef",
+       "num_leftovers": 567,
+       "leftovers": [{"kind": "latin", "form": "BBC", "count": 12, "hours": 0.02, "examples": [...]}, ...],
+       "ambiguities": [{"option": "years", "value": "cardinal", "count": 7, "hours": 0.01,
+                        "clips": [{"id", "text", "chosen", "other", "words"}, ...]}, ...]}
+
+Both lists are sorted by the hours of speech that they touch. Rejected clips count too: a text that is read
+wrongly may be the reason.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.data.manifest import Utterance
+from indextts.errors import UserError
+from indextts.system.amounts import counted
+from indextts.system.files import write_json
+from indextts.text.ambiguity import find_ambiguities, other_value
+from indextts.text.leftovers import Leftover, LeftoverKind, find_leftovers
+
+TEXTS_NAME = "texts.json"
+NUM_EXAMPLES = 3
+MAX_LEFTOVERS = 500  # in the file
+MAX_CLIPS = 2_000  # of an option, in the file
+SHOWN_FORMS = 10  # in the printed report
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class LeftoverForm(_Record):
+    """A form that needs a reading, and the texts that it is in."""
+
+    kind: LeftoverKind
+    form: str
+    count: int
+    hours: float
+    examples: list[str]
+
+
+class AmbiguousClip(_Record):
+    """A clip whose text has two readings, by the value in use and by the other one; `words` differ."""
+
+    id: str
+    text: str
+    chosen: str
+    other: str
+    words: tuple[str, str]
+
+
+class AmbiguousOption(_Record):
+    """An option of the normaliser that decides between two readings; `value` is in use."""
+
+    option: str
+    value: str
+    count: int
+    hours: float
+    clips: list[AmbiguousClip]
+
+
+class TextReport(_Record):
+    """Content of texts.json; `num_leftovers` forms, of which the file has the first."""
+
+    num_texts: int
+    hours: float
+    normalizer: str
+    num_leftovers: int
+    leftovers: list[LeftoverForm]
+    ambiguities: list[AmbiguousOption]
+
+
+@dataclass
+class _Texts:
+    """Texts that something is found in."""
+
+    count: int = 0
+    duration_s: float = 0.0
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, utterance: Utterance) -> None:
+        self.count += 1
+        self.duration_s += utterance.duration_s
+        if len(self.examples) < NUM_EXAMPLES and utterance.text not in self.examples:
+            self.examples.append(utterance.text)
+
+
+def report_texts(utterances: Iterable[Utterance], options: NormalizerOptions) -> TextReport:
+    """Return the report on the texts of these utterances."""
+    num_texts, duration_s = 0, 0.0
+    forms: dict[Leftover, _Texts] = {}
+    by_option: dict[str, _Texts] = {}
+    clips: dict[str, list[AmbiguousClip]] = {}
+    for utterance in utterances:
+        num_texts, duration_s = num_texts + 1, duration_s + utterance.duration_s
+        for leftover in find_leftovers(utterance.text, options):
+            forms.setdefault(leftover, _Texts()).add(utterance)
+        for found in find_ambiguities(utterance.text, options):
+            by_option.setdefault(found.option, _Texts()).add(utterance)
+            clips.setdefault(found.option, []).append(
+                AmbiguousClip(
+                    id=utterance.id,
+                    text=utterance.text,
+                    chosen=found.chosen,
+                    other=found.other,
+                    words=found.words,
+                )
+            )
+    leftovers = [
+        LeftoverForm(
+            kind=kind, form=form, count=texts.count, hours=texts.duration_s / 3600, examples=texts.examples
+        )
+        for (kind, form), texts in forms.items()
+    ]
+    ambiguities = [
+        AmbiguousOption(
+            option=option,
+            value=getattr(options, option),
+            count=texts.count,
+            hours=texts.duration_s / 3600,
+            clips=clips[option][:MAX_CLIPS],
+        )
+        for option, texts in by_option.items()
+    ]
+    return TextReport(
+        num_texts=num_texts,
+        hours=duration_s / 3600,
+        normalizer=options.fingerprint,
+        num_leftovers=len(leftovers),
+        leftovers=sorted(leftovers, key=lambda row: (-row.hours, row.form))[:MAX_LEFTOVERS],
+        ambiguities=sorted(ambiguities, key=lambda row: (-row.hours, row.option)),
+    )
+
+
+def text_notices(report: TextReport, options: NormalizerOptions) -> list[str]:
+    """Return the report as notices of the printed one."""
+    notices = []
+    if report.leftovers:
+        first = [f"{row.form} ({row.kind}, {row.count:,})" for row in report.leftovers[:SHOWN_FORMS]]
+        more = report.num_leftovers - len(first)
+        notices.append(
+            f"{counted(report.num_leftovers, 'written form')} without a rule, by hours of speech: "
+            f"{', '.join(first)}{f' and {more:,} more' if more > 0 else ''}; add readings (docs/tokenizer.md)"
+        )
+    for row in report.ambiguities:
+        now, other = row.clips[0].words
+        notices.append(
+            f"{counted(row.count, 'text')} with two readings by {row.option}, read as {row.value} "
+            f"({now}; {other_value(row.option, options)}: {other})"
+        )
+    return notices
+
+
+def write_text_report(folder: Path, report: TextReport) -> None:
+    """Write texts.json into `folder`.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / TEXTS_NAME, report.model_dump())
+    except OSError as error:
+        raise UserError(f"--report-dir {folder}: cannot be written ({error.strerror})") from None
+
+
+def read_text_report(folder: Path) -> TextReport | None:
+    """Return the report of the last check with this report folder; None without a valid one."""
+    try:
+        return TextReport.model_validate_json((folder / TEXTS_NAME).read_bytes())
+    except (OSError, ValidationError):
+        return None

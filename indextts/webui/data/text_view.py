@@ -1,0 +1,137 @@
+"""Text part of the check in tab 2: forms that need a reading, and texts with two right readings.
+
+Everything comes from texts.json of the last check (indextts/data/text_report.py). "Add a reading" opens the
+editor of tab 3 with the form.
+"""
+
+import html
+from typing import Any
+
+import gradio as gr
+
+from indextts.commands.data import ExtendTokenizer
+from indextts.data.review import check_folder
+from indextts.data.text_report import (
+    TEXTS_NAME,
+    AmbiguousOption,
+    LeftoverForm,
+    TextReport,
+    read_text_report,
+)
+from indextts.projects.project import Project
+from indextts.projects.readings import read_readings
+from indextts.text.ambiguity import OPTION_VALUES
+from indextts.webui.events import on
+from indextts.webui.language import field_title, shown_hours, t
+from indextts.webui.markup import link_html
+from indextts.webui.page import Page, shared_choice, stamped
+from indextts.webui.view_versions import files_version
+
+EDITOR = "#tokenizer/reading-editor"
+OPTIONS = "#tokenizer/normalizer"
+MAX_FORMS_SHOWN = 50
+MAX_CLIPS_SHOWN = 3
+MAX_FORM_CHARS = 200
+KINDS = {
+    "digits": "texts.kind.digits",
+    "abbreviation": "texts.kind.abbreviation",
+    "latin": "texts.kind.latin",
+    "mixed": "texts.kind.mixed",
+}
+HEADERS = (
+    ("texts.headers.form", ""),
+    ("texts.headers.kind", ""),
+    ("texts.headers.texts", "number"),
+    ("texts.headers.hours", "number"),
+    ("texts.headers.examples", "wide-only"),
+)
+
+# a click on a link with a form tells the editor of tab 3 the form; the link itself opens the editor
+SHARE_FORM = """element.addEventListener("click", event => {
+  const form = event.target.closest("[data-form]")?.dataset.form;
+  if (form) trigger("select", {index: [0, 0], value: form, row_value: [form]}); // as a table
+});"""
+
+
+def build(page: Page) -> None:
+    """Build the text part of the check."""
+    wanted = shared_choice(page, "reading")
+    report = gr.HTML(elem_id="check-texts", js_on_load=SHARE_FORM)
+
+    def choose(event: gr.SelectData) -> str:
+        return stamped(str(event.row_value[0])[:MAX_FORM_CHARS])
+
+    on([report.select], choose, [], [wanted], each=True)
+    page.watch(texts_version, lambda name: texts_html(page.find_project(name)), [report])
+
+
+def texts_version(project: Project) -> str:
+    """Return a version that changes with the report and with the readings."""
+    return files_version(check_folder(project.manifest) / TEXTS_NAME, project.readings)
+
+
+def texts_html(project: Project) -> str:
+    """Return the report on the texts; nothing without a check."""
+    report = read_text_report(check_folder(project.manifest))
+    return "" if report is None else f"{_leftovers_html(project, report)}{_ambiguities_html(report)}"
+
+
+def _leftovers_html(project: Project, report: TextReport) -> str:
+    title = f"<h2>{html.escape(t('texts.leftovers'))}</h2>"
+    if not report.leftovers:
+        return f"{title}<p>{html.escape(t('texts.no_leftovers'))}</p>"
+    have_readings = {row.written for row in read_readings(project)}
+    rows = "".join(
+        _form_row(row, has_reading=row.form in have_readings) for row in report.leftovers[:MAX_FORMS_SHOWN]
+    )
+    num_more = report.num_leftovers - min(MAX_FORMS_SHOWN, len(report.leftovers))
+    more = f'<p class="remark">{html.escape(t("texts.more", count=f"{num_more:,}"))}</p>' if num_more else ""
+    head = "".join(f'<th class="{css}">{html.escape(t(name))}</th>' for name, css in HEADERS)
+    return (
+        f'{title}<p class="lead">{html.escape(t("texts.leftovers_lead"))}</p>'
+        f'<table class="list texts"><thead><tr>{head}<th></th></tr></thead>'
+        f"<tbody>{rows}</tbody></table>{more}"
+    )
+
+
+def _form_row(row: LeftoverForm, *, has_reading: bool) -> str:
+    if has_reading:  # since the check
+        action = html.escape(t("texts.has_reading"))
+    else:
+        link = link_html(EDITOR, t("texts.add_reading"))
+        action = link.replace("<a ", f'<a data-form="{html.escape(row.form)}" ', 1)
+    example = html.escape(" ".join(row.examples[0].split())[:80]) if row.examples else ""
+    return (
+        f"<tr><td><b>{html.escape(row.form)}</b></td><td>{html.escape(t(KINDS[row.kind]))}</td>"
+        f'<td class="number">{row.count:,}</td>'
+        f'<td class="number">{html.escape(shown_hours(3600 * row.hours))}</td>'
+        f'<td class="wide-only">{example}</td><td class="number">{action}</td></tr>'
+    )
+
+
+def _ambiguities_html(report: TextReport) -> str:
+    title = f"<h2>{html.escape(t('texts.ambiguous'))}</h2>"
+    if not report.ambiguities:
+        return f"{title}<p>{html.escape(t('texts.no_ambiguous'))}</p>"
+    return (
+        f'{title}<p class="lead">{html.escape(t("texts.ambiguous_lead"))}</p>'
+        f"{''.join(map(_option_html, report.ambiguities))}"
+    )
+
+
+def _option_html(found: AmbiguousOption) -> str:
+    other = next(value for value in OPTION_VALUES[found.option] if value != found.value)
+    values: dict[str, Any] = {"count": f"{found.count:,}", "hours": shown_hours(3600 * found.hours)}
+    summary = t("texts.option", value=found.value, **values)
+    rows = "".join(
+        f"<tr><td>{html.escape(clip.text)}</td>"
+        f"{''.join(f'<td>{html.escape(words)}</td>' for words in clip.words)}</tr>"
+        for clip in found.clips[:MAX_CLIPS_SHOWN]
+    )
+    return (
+        f"<h3>{html.escape(field_title(ExtendTokenizer, found.option))}</h3>"
+        f"<p>{html.escape(summary)} {link_html(OPTIONS, t('texts.open_options'))}</p>"
+        f'<table class="list texts"><thead><tr><th>{html.escape(t("data.headers.text"))}</th>'
+        f"<th>{html.escape(found.value)}</th><th>{html.escape(other)}</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table>"
+    )

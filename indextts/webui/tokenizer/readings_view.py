@@ -1,0 +1,202 @@
+"""Readings section of tab 3: the table of readings, an editor for a row, and a line to try it out.
+
+The table is the project's readings.tsv (indextts/projects/readings.py); a saved row is at once in the file
+and in the tokenizer. Other tabs share a written form that needs a reading (`page.shared["reading"]`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from indextts.data.review import read_reviewed_texts
+from indextts.errors import UserError
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.project import Project, read_project
+from indextts.projects.readings import read_readings, store_readings
+from indextts.text.readings import (
+    MAX_FORM_CHARS,
+    ReadingRow,
+    find_duplicate,
+    parse_row,
+    reading_changes,
+    readings_for,
+)
+from indextts.webui.events import on, then
+from indextts.webui.language import t
+from indextts.webui.layout import fields, heading
+from indextts.webui.page import Page
+from indextts.webui.tokenizer.reading_rows import MATCHES, table_html, try_html
+from indextts.webui.view_versions import files_version, job_version, once
+
+EXAMPLE = "የዶ/ር ሀ/ማርያም 12ኛ መጽሐፍ በBBC ቀረበ።"
+MAX_TRIED_CHARS = 2_000
+NO_ROW = ""  # the editor has a new row
+
+# `element` is the table; a row that is clicked, or entered with the keyboard, is selected
+CHOOSE = """
+const choose = row => {
+  element.querySelectorAll("tr.chosen").forEach(other => other.classList.remove("chosen"));
+  row?.classList.add("chosen");
+  if (row) trigger("select", {index: [0, 0], value: row.dataset.row, row_value: [row.dataset.row]});
+};
+element.addEventListener("click", event => choose(event.target.closest("tr[data-row]")));
+element.addEventListener("keydown", event => {
+  if (event.key === "Enter") choose(event.target.closest("tr[data-row]"));
+});"""
+SHOW_EDITOR = """() => document.getElementById("reading-editor")?.scrollIntoView({ block: "center" })"""
+
+
+def build(page: Page) -> None:
+    """Build the table, the editor and the try-out line, and connect their events."""
+    heading("readings.heading", "readings.lead", id="readings-heading")
+    table = gr.HTML(elem_id="readings-table", js_on_load=CHOOSE)
+    chosen = gr.Textbox(visible="hidden", container=False, show_label=False, elem_id="reading-chosen")
+    with fields("reading-editor"):
+        written = _form("reading-written", "readings.headers.written", "readings.written_help")
+        spoken = _form("reading-spoken", "readings.headers.spoken", "readings.spoken_help")
+        match = gr.Dropdown(
+            _match_choices(), value="word", label=t("readings.headers.match"), elem_id="reading-match"
+        )
+        language = gr.Textbox(
+            label=t("readings.headers.language"),
+            info=t("readings.language_help"),
+            max_length=20,
+            elem_id="reading-language",
+        )
+    with gr.Row(elem_classes="reading-buttons"):
+        save = gr.Button(t("readings.save"), variant="primary", elem_id="reading-save")
+        remove = gr.Button(t("readings.remove"), interactive=False, elem_id="reading-remove")
+        clear = gr.Button(t("readings.clear"), elem_id="reading-clear", elem_classes="quiet")
+    note = gr.HTML(elem_id="reading-note")
+    tried = gr.Textbox(
+        EXAMPLE, label=t("readings.try"), max_length=MAX_TRIED_CHARS, elem_id="reading-try", interactive=True
+    )
+    result = gr.HTML(elem_id="reading-result")
+    editor = [chosen, written, spoken, match, language, remove]
+    typed = [page.project, chosen, written, spoken, match, language]
+
+    page.watch(readings_version, lambda name, row: shown_table(page, name, row), [table], [chosen])
+    page.watch(once, lambda _name: [gr.Dropdown(choices=_match_choices()), *empty_editor()], [match, *editor])
+
+    def select(name: str, event: gr.SelectData) -> list[Any]:
+        return show_row(page, name, str(event.row_value[0]))
+
+    on([table.select], select, [page.project], editor, each=True)
+    on([clear.click], lambda: [*empty_editor(), ""], [], [*editor, note])
+    saved = on([save.click], lambda *values: save_row(page, *values), typed, [*editor, note])
+    removed = on([remove.click], lambda *v: remove_row(page, *v), [page.project, chosen], [*editor, note])
+    for event in (saved, removed):
+        then(event, lambda name, row: shown_table(page, name, row), [page.project, chosen], [table])
+    page.watch(
+        readings_version,
+        lambda name, *values: try_row(page, name, *values),
+        [result],
+        [tried, *typed[1:]],
+        also=[component.change for component in (tried, written, spoken, match, language)],
+    )
+    wanted = page.shared["reading"]
+    on([wanted.change], lambda form: want(form.partition(" ")[2]), [wanted], editor, latest=True).then(
+        None, None, None, js=SHOW_EDITOR
+    )
+
+
+def _form(id: str, label: str, info: str) -> gr.Textbox:
+    return gr.Textbox(label=t(label), info=t(info), max_length=MAX_FORM_CHARS, elem_id=id)
+
+
+def _match_choices() -> list[tuple[str, str]]:
+    return [(t(text), match) for match, text in MATCHES.items()]
+
+
+def readings_version(project: Project) -> str:
+    """Return a version that changes with the readings and with the texts that they are counted in."""
+    return f"{files_version(project.readings, project.manifest)} {job_version(project, 'tokenizer')}"
+
+
+def shown_table(page: Page, name: str, row: str) -> str:
+    project = page.find_project(name)
+    return table_html(project, read_project(project), int(row) if row.isdigit() else None)
+
+
+def empty_editor(written: str = "") -> list[Any]:
+    """Return the values of the editor for a new row."""
+    return [NO_ROW, written, "", "word", "", gr.Button(interactive=False)]
+
+
+def want(written: str) -> list[Any]:
+    """Return the values of the editor for a written form that another tab shares."""
+    return empty_editor(written[:MAX_FORM_CHARS])
+
+
+def show_row(page: Page, name: str, number: str) -> list[Any]:
+    """Return the values of the editor for a row of the table."""
+    rows = read_readings(page.find_project(name))
+    if not number.isdigit() or int(number) >= len(rows):
+        return empty_editor()
+    row = rows[int(number)]
+    return [number, row.written, row.spoken, row.match, row.language, gr.Button(interactive=True)]
+
+
+def save_row(page: Page, name: str, number: str, *cells: str) -> list[Any]:
+    """Store the row of the editor, in place of the chosen one."""
+    project = page.find_project(name)
+    before = read_readings(project)
+    rows = _with_row(before, number, cells)
+    if twice := find_duplicate(rows):
+        raise UserError(t("readings.duplicate", written=rows[twice[1]].written))
+    _store(project, rows)
+    return [*empty_editor(), _changed(project, before, rows)]
+
+
+def remove_row(page: Page, name: str, number: str) -> list[Any]:
+    """Remove the chosen row."""
+    project = page.find_project(name)
+    before = read_readings(project)
+    rows = [row for place, row in enumerate(before) if str(place) != number]
+    _store(project, rows)
+    return [*empty_editor(), _changed(project, before, rows)]
+
+
+def try_row(page: Page, name: str, text: str, number: str, *cells: str) -> str:
+    """Return the spoken form of a text with the saved rows and that of the editor, if it is complete."""
+    project = page.find_project(name)
+    try:
+        rows: Sequence[ReadingRow] = read_readings(project)
+        if all(cells[:2]):
+            rows = _with_row(rows, number, cells)
+    except UserError as error:
+        return f'<p class="empty">{error}</p>'
+    return try_html(read_project(project), rows, text[:MAX_TRIED_CHARS])
+
+
+def _with_row(rows: Sequence[ReadingRow], number: str, cells: Sequence[str]) -> list[ReadingRow]:
+    """Return the rows with that of the editor, in place of row `number` if there is one.
+
+    Raises:
+        UserError: a cell cannot be used.
+    """
+    try:
+        row = parse_row(cells)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if number.isdigit() and int(number) < len(rows):
+        return [*rows[: int(number)], row, *rows[int(number) + 1 :]]
+    return [*rows, row]
+
+
+def _store(project: Project, rows: Sequence[ReadingRow]) -> None:
+    job = newest_job(project, "tokenizer")
+    if job is not None and job.is_active:  # it would write a tokenizer with the readings of its start
+        raise UserError(t("readings.tokenizer_runs"))
+    store_readings(project, rows)
+
+
+def _changed(project: Project, before: Sequence[ReadingRow], now: Sequence[ReadingRow]) -> str:
+    """Return how many texts the stored rows change, and what carries them."""
+    language = read_project(project).language
+    old, new = readings_for(before, language), readings_for(now, language)
+    texts = read_reviewed_texts(project.manifest) if project.manifest.is_file() else []
+    count = sum(reading_changes(text, old, new) for text in texts)
+    where = "readings.in_tokenizer" if project.tokenizer.is_file() else "readings.in_table"
+    return f"<p>{t('readings.saved', count=f'{count:,}', total=f'{len(texts):,}')} {t(where)}</p>"

@@ -1,0 +1,68 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.data import text_report
+from indextts.data.check import check_manifest
+from indextts.data.manifest import Utterance
+from indextts.data.text_report import TEXTS_NAME, read_text_report, report_texts, text_notices
+from tests.import_sources import write_tone
+
+TEXTS = ["በBBC ዜና WHO", "የBBC ዜና", "በ1985 ዓ.ም ተወለደ", "በ1974 ዓ.ም WHO"]
+
+
+def utterance(number: int, text: str, duration_s: float) -> Utterance:
+    return Utterance(
+        id=f"u{number}", audio=Path("a.wav"), text=text, speaker="s", duration_s=duration_s, language="am"
+    )
+
+
+def utterances(durations: list[float]) -> list[Utterance]:
+    return [
+        utterance(number, text, duration_s)
+        for number, (text, duration_s) in enumerate(zip(TEXTS, durations, strict=True))
+    ]
+
+
+def test_forms_are_sorted_by_the_hours_of_speech_that_they_touch():
+    report = report_texts(utterances([1.0, 1.0, 3.0, 9.0]), NormalizerOptions())
+    assert [(row.form, row.count, round(3600 * row.hours, 6)) for row in report.leftovers] == [
+        ("WHO", 2, 10.0),
+        ("BBC", 2, 2.0),
+    ]
+    assert report.leftovers[0].examples == [TEXTS[0], TEXTS[3]]
+    [years] = report.ambiguities
+    assert (years.option, years.value, years.count) == ("years", "cardinal", 2)
+    assert [(clip.id, clip.words[1]) for clip in years.clips] == [("u2", "በአሥራ"), ("u3", "በአሥራ")]
+    assert (report.num_texts, round(3600 * report.hours, 6)) == (4, 14.0)
+
+
+def test_the_printed_notices_name_forms_options_and_both_readings(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(text_report, "SHOWN_FORMS", 1)
+    options = NormalizerOptions(years="hundreds")
+    forms, years = text_notices(report_texts(utterances([1.0, 1.0, 3.0, 9.0]), options), options)
+    assert "WHO (latin, 2) and 1 more" in forms
+    assert "read as hundreds" in years
+    assert "cardinal: በአንድ ሺህ" in years
+    assert text_notices(report_texts([], options), options) == []
+
+
+def test_a_check_writes_the_report_beside_its_other_files(tmp_path: Path):
+    for number in range(len(TEXTS)):
+        write_tone(tmp_path / f"{number}.wav", 200 + number, 2.0)
+    manifest = tmp_path / "manifest.jsonl"
+    lines = [
+        {"id": f"u{number}", "audio": f"{number}.wav", "text": text, "speaker": "s", "duration": 2.0}
+        for number, text in enumerate(TEXTS)
+    ]
+    manifest.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    printed = str(check_manifest(manifest, report_dir=tmp_path / "check"))
+    assert "BBC (latin, 2)" in printed
+    found = read_text_report(tmp_path / "check")
+    assert found is not None
+    assert [row.form for row in found.leftovers] == ["BBC", "WHO"]
+    assert found.normalizer == NormalizerOptions().fingerprint
+    (tmp_path / "check" / TEXTS_NAME).write_text("{", encoding="utf-8")
+    assert read_text_report(tmp_path / "check") is None

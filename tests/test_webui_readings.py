@@ -1,0 +1,119 @@
+"""Tests of the readings on the page: tokenizer/readings_view.py, reading_rows.py and data/text_view.py."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indextts.commands.normalizer_options import NormalizerOptions, Reading
+from indextts.data.manifest import Utterance
+from indextts.data.review import check_folder
+from indextts.data.text_report import report_texts, write_text_report
+from indextts.errors import UserError
+from indextts.projects.project import Project, make_settings, read_project, write_project
+from indextts.projects.readings import read_readings
+from indextts.text.extend import extend
+from indextts.text.readings import ReadingRow
+from indextts.text.tokenizer import Tokenizer
+from indextts.webui.data.text_view import texts_html
+from indextts.webui.page import Page
+from indextts.webui.tokenizer.reading_rows import table_html, usage_of
+from indextts.webui.tokenizer.readings_view import remove_row, save_row, show_row, try_row
+from tests.tiny_run import BASE_TOKENIZER, SENTENCES
+
+TEXTS = ["በBBC ዜና", "BBCን አየ", "BBC <b>x</b>", "ሌላ የBBC ጽሑፍ", "ሰላም ነው"]
+BBC = ("BBC", "ቢቢሲ", "word", "")
+
+
+class OneProject(Page):
+    """A page whose only project is given; nothing of it is drawn."""
+
+    def __init__(self, project: Project) -> None:
+        self.project_of_test = project
+
+    def find_project(self, name: str | None) -> Project:
+        return self.project_of_test
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Any:
+    project = Project(tmp_path)
+    write_project(project, make_settings(name="voice", base=tmp_path))
+    project.tokenizer.parent.mkdir()
+    project.tokenizer.write_bytes(extend(BASE_TOKENIZER, SENTENCES, 720))
+    project.dataset.mkdir()
+    lines = [{"audio": "a.wav", "text": text, "speaker": "s", "id": str(n)} for n, text in enumerate(TEXTS)]
+    project.manifest.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return OneProject(project)
+
+
+def table(page: Any) -> str:
+    return table_html(page.project_of_test, read_project(page.project_of_test))
+
+
+def test_a_saved_row_is_in_the_file_the_tokenizer_and_the_table_with_its_texts(page: Any):
+    *_, note = save_row(page, "voice", "", *BBC)
+    project = page.project_of_test
+    assert "4 of 5" in note
+    assert read_readings(project) == [ReadingRow(*BBC)]
+    assert Tokenizer.load(project.tokenizer).options.readings == (Reading("BBC", "ቢቢሲ", "word"),)
+    [usage] = usage_of(project, [Reading("BBC", "ቢቢሲ", "word")]).values()
+    assert (usage.num_texts, usage.examples) == (4, tuple(TEXTS[:3]))
+    shown = table(page)
+    assert '<td class="number">4</td>' in shown
+    assert "&lt;b&gt;x" in shown
+    assert "<b>x" not in shown
+
+
+def test_a_chosen_row_is_changed_or_removed(page: Any):
+    save_row(page, "voice", "", *BBC)
+    save_row(page, "voice", "", "ክፍል-#", "ክፍል #", "number", "am")
+    assert show_row(page, "voice", "1")[:5] == ["1", "ክፍል-#", "ክፍል #", "number", "am"]
+    save_row(page, "voice", "0", "BBC", "ቢ ቢ ሲ", "word", "")
+    assert [row.spoken for row in read_readings(page.project_of_test)] == ["ቢ ቢ ሲ", "ክፍል #"]
+    remove_row(page, "voice", "0")
+    assert [row.written for row in read_readings(page.project_of_test)] == ["ክፍል-#"]
+    assert show_row(page, "voice", "7")[0] == ""
+
+
+@pytest.mark.parametrize(
+    "cells", [("BBC", "ሌላ", "word", ""), ("", "x", "word", ""), ("a", "b", "number", "")]
+)
+def test_a_row_that_cannot_be_used_is_refused_and_nothing_is_stored(page: Any, cells: tuple[str, ...]):
+    save_row(page, "voice", "", *BBC)
+    with pytest.raises(UserError):
+        save_row(page, "voice", "", *cells)
+    assert read_readings(page.project_of_test) == [ReadingRow(*BBC)]
+
+
+def test_a_text_is_tried_with_the_saved_rows_and_that_of_the_editor(page: Any):
+    save_row(page, "voice", "", *BBC)
+    tried = try_row(page, "voice", "BBC እና WHO 5 <i>", "", "WHO", "የዓለም ጤና ድርጅት", "word", "")
+    assert "ቢቢሲ እና የዓለም ጤና ድርጅት አምስት" in tried
+    assert "<i>" not in tried
+    assert "ሰው WHO አምስት" in try_row(page, "voice", "ሰው WHO 5", "", "WHO", "", "word", "")
+    assert "BBC" in try_row(page, "voice", "BBC", "0", "BBC", "BBC", "word", "")
+
+
+def test_an_invalid_table_is_shown_as_its_error(page: Any):
+    page.project_of_test.readings.write_text("x\n", encoding="utf-8")
+    assert "readings.tsv:1: " in table(page)
+
+
+def test_the_check_offers_a_reading_for_each_form_without_one(page: Any):
+    project = page.project_of_test
+    assert texts_html(project) == ""
+    texts = [*TEXTS, "የ<WHO ዜና", "በ1985 ዓ.ም"]
+    found = [
+        Utterance(id=str(n), audio=Path("a.wav"), text=text, speaker="s", duration_s=2.0, language="am")
+        for n, text in enumerate(texts)
+    ]
+    write_text_report(check_folder(project.manifest), report_texts(found, NormalizerOptions()))
+    shown = texts_html(project)
+    assert 'data-form="BBC" href="#tokenizer/reading-editor"' in shown
+    assert "<WHO" not in shown
+    assert "በአሥራ" in shown
+    save_row(page, "voice", "", *BBC)
+    assert 'data-form="BBC"' not in texts_html(project)
+    assert 'data-form="WHO"' in texts_html(project)
