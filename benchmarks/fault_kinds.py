@@ -258,6 +258,7 @@ def with_more_words(clip: Clip, bench: Bench) -> Clip:
 
 
 BACKGROUND = ("noisy", "some_noise")
+CLICKS = ("some_clicks",)
 VOICE: tuple[str, ...] = ()
 TEXT = ("too_slow", "too_fast", "slow", "fast", "odd_rate")
 
@@ -269,23 +270,23 @@ KINDS = (
     Kind("voice changes in the middle", with_voice_change, VOICE),
     Kind("another speaker's label", with_wrong_speaker, VOICE),
     Kind("stranger's voice", by_stranger, VOICE),
-    Kind("0.6 s cut off the end", partial(cut_off, end_s=0.6)),
-    Kind("0.6 s cut off the start", partial(cut_off, start_s=0.6)),
+    Kind("0.6 s cut off the end", partial(cut_off, end_s=0.6), ("cut_end",)),
+    Kind("0.6 s cut off the start", partial(cut_off, start_s=0.6), ("cut_start",)),
     *(
         Kind(f"4 dropouts of {ms} ms", partial(with_dropouts, duration_s=ms / 1000))
         for ms in (10, 20, 50, 100)
     ),
-    Kind("4 skips of 30 ms", with_skips),
-    Kind("5 clicks as loud as the peak", partial(with_clicks, count=5, height=1.0)),
-    Kind("5 clicks at half the peak", partial(with_clicks, count=5, height=0.5)),
-    Kind("DC offset of 5 %", partial(with_offset, offset=0.05)),
-    Kind("DC offset of 20 %", partial(with_offset, offset=0.2)),
+    Kind("4 skips of 30 ms", with_skips, CLICKS),
+    Kind("5 clicks as loud as the peak", partial(with_clicks, count=5, height=1.0), CLICKS),
+    Kind("5 clicks at half the peak", partial(with_clicks, count=5, height=0.5), CLICKS),
+    Kind("DC offset of 5 %", partial(with_offset, offset=0.05), ("offset",)),
+    Kind("DC offset of 20 %", partial(with_offset, offset=0.2), ("offset",)),
     Kind("clipped at full scale", partial(clipped, over_db=9, gain=1.0), ("clipped", "peaks")),
     *(
         Kind(f"clipped by {db} dB, turned down to {gain}", partial(clipped, over_db=db, gain=gain))
         for db, gain in ((9, 0.7), (6, 0.3))
     ),
-    Kind("clipped by 9 dB, resampled", partial(clipped, over_db=9, gain=0.5, rate_hz=16_000)),
+    Kind("clipped by 9 dB, resampled", partial(clipped, over_db=9, gain=0.5, rate_hz=16_000), ("limited",)),
     Kind("telephone band", through_telephone, ("narrow_band",)),
     Kind("half silence", with_long_pause, ("silent", "pauses")),
     Kind("level of -46 dBFS", at_low_level, ("quiet",)),

@@ -57,6 +57,46 @@ class QualityLimits(BaseModel):
         title="Warning: maximum clipped run",
         description="Clips with more consecutive samples at full scale get a warning.",
     )
+    max_flat_percent: float = Field(
+        0.05,
+        ge=0,
+        le=100,
+        title="Maximum flat tops (%)",
+        description="Clips with more samples in flat tops at any level are rejected: clipping that was "
+        "turned down afterwards.",
+    )
+    warn_min_peak_ratio: float = Field(
+        1.22,
+        ge=1,
+        title="Warning: minimum peak ratio",
+        description="Clips whose peaks rise less above the loud samples get a warning: clipping that "
+        "resampling or lossy coding has rounded.",
+    )
+    max_dropouts: int = Field(
+        0, ge=0, title="Maximum dropouts", description="Clips with more gaps inside the speech are rejected."
+    )
+    max_clicks: int = Field(
+        2, ge=0, title="Maximum clicks", description="Clips with more clicks are rejected."
+    )
+    warn_max_clicks: int = Field(
+        0, ge=0, title="Warning: maximum clicks", description="Clips with more clicks get a warning."
+    )
+    max_end_db: float = Field(
+        -15.0,
+        title="Maximum level at the end (dB)",
+        description="Clips whose last 20 ms are louder, relative to the clip, are rejected as cut off.",
+    )
+    warn_max_start_db: float = Field(
+        -4.0,
+        title="Warning: maximum level at the start (dB)",
+        description="Clips whose first 20 ms are louder, relative to the clip, get a warning.",
+    )
+    warn_max_offset_percent: float = Field(
+        20.0,
+        ge=0,
+        title="Warning: maximum DC offset (%)",
+        description="Clips with a larger mean, as a share of the RMS, get a warning.",
+    )
     min_rms_dbfs: float = Field(
         -40.0, le=0, title="Minimum RMS (dBFS)", description="Quieter clips are rejected."
     )

@@ -13,6 +13,7 @@ from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOpti
 from indextts.data.feature_shards import file_sha256
 from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
+from indextts.data.quality.copies import Fingerprint
 from indextts.data.quality.measures import Measures, TextMeasures, measure_audio, measure_text
 from indextts.errors import UserError
 from indextts.system.language_codes import standard_code
@@ -33,12 +34,14 @@ class AudioResult:
         measures: None for an unreadable recording.
         file_sha256: of the file's bytes.
         samples_sha256: of the samples.
+        fingerprint: by which copies are found.
         error: the reason if there are no measures.
     """
 
     measures: Measures | None
     file_sha256: str | None = None
     samples_sha256: str | None = None
+    fingerprint: Fingerprint | None = None
     error: str = ""
 
 
@@ -140,9 +143,9 @@ def _measure_recording(path: Path, known: Mapping[str, AudioResult]) -> AudioRes
         digest = file_sha256(path) if path.is_file() else ""
         if digest in known:
             return known[digest]
-        measures, samples_sha256 = measure_audio(path)
+        measures, samples_sha256, fingerprint = measure_audio(path)
     except UserError as error:
         return AudioResult(None, error=str(error))
     except OSError as error:
         return AudioResult(None, error=f"{path}: cannot be read ({error.strerror}); check the file")
-    return AudioResult(measures, digest, samples_sha256)
+    return AudioResult(measures, digest, samples_sha256, fingerprint)

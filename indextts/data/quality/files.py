@@ -12,7 +12,8 @@
       clips.jsonl              {"id", "verdict": "good" | "warned" | "rejected",
                                 "flags": [{"reason", "severity", "said"}, ...],
                                 "measures": {...}: null if undefined,
-                                "audio": null or {"version", "file_sha256", "samples_sha256", "measures"}}
+                                "audio": null or {"version", "file_sha256", "samples_sha256",
+                                                  "fingerprint" (copies.py), "measures"}}
 
 The next check reuses `audio` of clips.jsonl for files with the same bytes.
 """
@@ -29,6 +30,7 @@ from indextts.commands.quality_limits import QualityLimits
 from indextts.data.filter_rules import LIMITS_NAME, NORMALIZER_NAME
 from indextts.data.manifest import Utterance
 from indextts.data.quality.clips import AudioResult, ClipResult
+from indextts.data.quality.copies import parse_fingerprint
 from indextts.data.quality.measures import MEASURES_VERSION
 from indextts.data.quality.reasons import REASONS
 from indextts.data.quality.summary import MEASURES
@@ -90,7 +92,12 @@ def _known(record: Mapping[str, Any]) -> AudioResult | None:
     audio = record.get("audio")
     if not isinstance(audio, dict) or audio.get("version") != MEASURES_VERSION:
         return None
-    return AudioResult(audio.get("measures"), audio.get("file_sha256"), audio.get("samples_sha256"))
+    return AudioResult(
+        audio["measures"],
+        audio["file_sha256"],
+        audio["samples_sha256"],
+        parse_fingerprint(audio["fingerprint"]),
+    )
 
 
 def _clip_record(utterance: Utterance, clip: ClipResult, verdict: Verdict) -> dict[str, object]:
@@ -99,6 +106,7 @@ def _clip_record(utterance: Utterance, clip: ClipResult, verdict: Verdict) -> di
         "version": MEASURES_VERSION,
         "file_sha256": audio.file_sha256,
         "samples_sha256": audio.samples_sha256,
+        "fingerprint": str(audio.fingerprint),
         "measures": audio.measures,
     }
     return {

@@ -2,13 +2,15 @@
 
     level       RMS of the entire clip in dBFS; gated loudness in LUFS after ITU-R BS.1770
     silence     share without speech by Silero's detector, and its duration at the start and the end
-    SNR         mean power of the frames with speech over that of the noise. The noise of a frequency is
+    SNR         mean power of the frames with speech over that of the steady noise: music, other voices and
+                single sounds do not count. The noise of a frequency is
                 estimated from the quietest twentieth of its frames, with the known ratio to the mean for
                 Gaussian noise. This needs no pauses, since no frequency is always present in speech.
                 Frequencies below 80 Hz, with offsets and mains hum, are ignored. The estimate is
                 conservative: white noise at 20, 15, 10 and 5 dB below synthetic speech gives 17.5, 13.3, 8.8
                 and 4.0 dB (medians of 50 clips), the same speech without noise at least 28 dB
     clipping    samples at or above 0.999 of full scale, in any channel, before resampling
+    defects     offset, dropouts, clicks, flat tops, cut ends: see defects.py
     bandwidth   the highest frequency with a mean power within 70 dB of the strongest: a former telephone
                 recording of 8 kHz gives 3.9 kHz, whatever its sample rate is now
 
@@ -30,6 +32,8 @@ import soxr
 from numpy.typing import NDArray
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
+from indextts.data.quality.copies import Fingerprint, fingerprint
+from indextts.data.quality.defects import measure_defects
 from indextts.features import vad
 from indextts.features.audio import read_channels
 from indextts.text.ethiopic import (
@@ -42,7 +46,7 @@ from indextts.text.ethiopic import (
 from indextts.text.languages import AMHARIC, find_language
 from indextts.text.normalize import normalize
 
-MEASURES_VERSION = 1  # raise it when the results of `measure_audio` change, to ignore stored measures
+MEASURES_VERSION = 2  # raise it when the results of `measure_audio` change, to ignore stored measures
 FULL_SCALE = 0.999
 LOWEST_DB = -120.0  # the level of digital silence, instead of minus infinity
 FRAME_S = 0.032
@@ -62,8 +66,8 @@ _UNKNOWN_OF_AMHARIC = re.compile(  # without a rule, and not known to the publis
 )
 
 
-def measure_audio(path: Path) -> tuple[Measures, str]:
-    """Return the measures of a recording, and the digest of its samples.
+def measure_audio(path: Path) -> tuple[Measures, str, Fingerprint]:
+    """Return the measures of a recording, the digest of its samples, and its fingerprint.
 
     The digest is that of the mono samples rounded to 16 bits, independent of the file's format.
 
@@ -78,23 +82,27 @@ def measure_audio(path: Path) -> tuple[Measures, str]:
     mono -= mono.mean()  # an offset is inaudible
     duration_s = len(mono) / rate_hz
     rms_dbfs = _decibels(float(np.mean(np.square(mono, dtype=np.float64))))
-    speech = vad.find_speech(soxr.resample(mono, rate_hz, vad.SAMPLE_RATE_HZ))
+    resampled: NDArray[np.float32] = soxr.resample(mono, rate_hz, vad.SAMPLE_RATE_HZ)
+    speech = vad.find_speech(resampled)
     is_full: NDArray[np.bool_] = np.any(np.abs(channels) >= FULL_SCALE, axis=1)  # (S,)
     power = _spectrum(mono, rate_hz)  # (T, K)
+    snr_db = _snr_db(power, speech, rate_hz)
     measures: Measures = {
         "duration_s": duration_s,
         "rms_dbfs": rms_dbfs,
         "loudness_lufs": loudness_lufs(mono, rate_hz),
-        "snr_db": _snr_db(power, speech, rate_hz),
+        "snr_db": snr_db,
         "silence_percent": 100 * max(0.0, 1 - sum(span.duration_s for span in speech) / duration_s),
         "edge_s": max(speech[0].start_s, duration_s - speech[-1].end_s) if speech else None,
         "clipped_percent": 100 * float(is_full.mean()),
         "clipped_run": float(_longest_run(is_full)),
         "bandwidth_hz": _bandwidth_hz(power, rate_hz),
+        **measure_defects(channels, rate_hz, snr_db),
     }
-    return {
+    rounded_measures = {
         name: None if value is None else round(float(value), 4) for name, value in measures.items()
-    }, digest
+    }
+    return rounded_measures, digest, fingerprint(resampled)
 
 
 def loudness_lufs(mono: NDArray[np.float32], rate_hz: int) -> float:

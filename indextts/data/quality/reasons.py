@@ -48,6 +48,18 @@ REASONS = (
         "max_clipped_percent",
         "{:.2f} % of samples",
     ),
+    Reason(
+        "flat_tops",
+        True,
+        "clipped before it was turned down",
+        "flat_percent",
+        "above",
+        "max_flat_percent",
+        "{:.2f} % of samples",
+    ),
+    Reason("dropouts", True, "gaps in the sound", "num_dropouts", "above", "max_dropouts", "{:.0f}"),
+    Reason("clicks", True, "many clicks", "num_clicks", "above", "max_clicks", "{:.0f}"),
+    Reason("cut_end", True, "cut off at the end", "end_db", "above", "max_end_db", "{:.0f} dB at the end"),
     Reason("quiet", True, "too quiet", "rms_dbfs", "below", "min_rms_dbfs", "{:.1f} dBFS"),
     Reason(
         "too_slow",
@@ -116,6 +128,37 @@ REASONS = (
         "warn_max_clipped_run",
         "{:.0f} samples in a row",
         harder="clipped",
+    ),
+    Reason(
+        "limited",
+        False,
+        "limited or clipped peaks",
+        "peak_ratio",
+        "below",
+        "warn_min_peak_ratio",
+        "peak ratio {:.2f}",
+        harder="flat_tops",
+    ),
+    Reason(
+        "some_clicks", False, "clicks", "num_clicks", "above", "warn_max_clicks", "{:.0f}", harder="clicks"
+    ),
+    Reason(
+        "cut_start",
+        False,
+        "cut off at the start",
+        "start_db",
+        "above",
+        "warn_max_start_db",
+        "{:.0f} dB at the start",
+    ),
+    Reason(
+        "offset",
+        False,
+        "DC offset",
+        "offset_percent",
+        "above",
+        "warn_max_offset_percent",
+        "{:.0f} % of the RMS",
     ),
     Reason(
         "low_level", False, "quiet", "rms_dbfs", "below", "warn_min_rms_dbfs", "{:.1f} dBFS", harder="quiet"

@@ -34,6 +34,7 @@ MEASURES = {  # with a histogram, and its title
     "loudness_lufs": "loudness (LUFS)",
     "bandwidth_hz": "bandwidth (Hz)",
     "clipped_percent": "clipped samples (%)",
+    "end_db": "level at the end (dB)",
     "script_percent": "letters in the script (%)",
 }
 
@@ -41,7 +42,7 @@ _SPREADS = {
     "duration_s": "duration in s",
     "syllables_per_s": "syllables per second",
     "loudness_lufs": "loudness in LUFS",
-    "snr_db": "SNR in dB",
+    "snr_db": "SNR in dB (speech over steady noise; music and other voices do not count)",
     "silence_percent": "silence in percent",
 }
 

@@ -9,6 +9,7 @@ from typing import Literal
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.manifest import Utterance
 from indextts.data.quality.clips import ClipResult
+from indextts.data.quality.copies import groups_of_copies
 from indextts.data.quality.measures import Measures
 from indextts.data.quality.reasons import REASON_OF, REASONS, Flag
 
@@ -54,7 +55,9 @@ def judge(
         [*_unreadable(clip), *_beyond_limits(measures, limits)]
         for clip, measures in zip(clips, measured, strict=True)
     ]
-    sounds = [clip.audio.samples_sha256 for clip in clips]
+    sounds = groups_of_copies(
+        [clip.audio.fingerprint for clip in clips], [clip.audio.samples_sha256 for clip in clips]
+    )
     _flag_copies("same_audio", utterances, sounds, flags)
     texts = [(u.speaker, c.text.key) if c.text.key else None for u, c in zip(utterances, clips, strict=True)]
     _flag_copies("same_text", utterances, texts, flags)
