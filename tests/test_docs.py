@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from docs.draw_levels import PICTURE, package_imports, package_levels, picture, without_shortcuts
 from docs.scale_tables import (
@@ -173,3 +174,17 @@ def test_the_scale_tables_follow_their_formulas() -> None:
     # two micro-batches halve the share of the all_reduce
     alone, one, two = (epoch_s(numbers, 1, 8, link, n) for link, n in ((None, 1), (NVLINK, 1), (NVLINK, 2)))
     assert one - alone == pytest.approx(2 * (two - alone))
+
+
+TEMPLATES = sorted((REPOSITORY / ".github/ISSUE_TEMPLATE").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_every_issue_form_is_valid(path: Path) -> None:
+    form = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if path.name == "config.yml":
+        return
+    assert form.keys() >= {"name", "description", "body"}
+    ids = [part["id"] for part in form["body"] if part["type"] != "markdown"]
+    assert len(set(ids)) == len(ids) > 0
+    assert all(part["attributes"]["label"] for part in form["body"] if part["type"] != "markdown")
