@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from indextts.commands.data import DownloadCheckpoints
-from indextts.features.published_files import FILES, files_for, read_record, table
+from indextts.features.published_files import FILES, files_for, missing_bytes, read_record, table
 from tests.conftest import REPOSITORY
 from tests.hub_server import Hub, HubFile, serve
 from tests.waiting import PATIENCE_S, wait_until
@@ -207,6 +207,57 @@ def test_a_file_in_the_hugging_face_cache_is_copied(machine: Machine, hub: Hub):
     assert not row.endswith("downloaded")
     assert hub.fetched("gpt.pth") == []
     assert machine.is_complete(hub)
+
+
+def official_installation(machine: Machine, hub: Hub) -> list[str]:
+    """Make the folder an official installation: the published repository and hf_cache/; return the places."""
+    names = {
+        "hf_cache/w2v-bert-2.0/config.json": ("facebook/w2v-bert-2.0", "config.json"),
+        "hf_cache/w2v-bert-2.0/preprocessor_config.json": (
+            "facebook/w2v-bert-2.0",
+            "preprocessor_config.json",
+        ),
+        "hf_cache/w2v-bert-2.0/model.safetensors": ("facebook/w2v-bert-2.0", "model.safetensors"),
+        "hf_cache/semantic_codec_model.safetensors": (
+            "amphion/MaskGCT",
+            "semantic_codec/model.safetensors",
+        ),
+        "hf_cache/campplus_cn_common.bin": ("funasr/campplus", "campplus_cn_common.bin"),
+        "hf_cache/bigvgan/config.json": ("nvidia/bigvgan_v2_22khz_80band_256x", "config.json"),
+        "hf_cache/bigvgan/bigvgan_generator.pt": (
+            "nvidia/bigvgan_v2_22khz_80band_256x",
+            "bigvgan_generator.pt",
+        ),
+    }
+    names |= {file.place: (file.repository, file.name) for file in FILES if "/" not in file.place}
+    for place, name in names.items():
+        (machine.output / place).parent.mkdir(parents=True, exist_ok=True)
+        (machine.output / place).write_bytes(hub.files[name].content)
+    return list(names)
+
+
+@pytest.mark.parametrize("endpoint", ["the hub", "unreachable"])
+def test_in_an_official_installation_nothing_is_downloaded(machine: Machine, hub: Hub, endpoint: str):
+    places = official_installation(machine, hub)
+    assert len(places) == len(FILES)
+    assert missing_bytes(machine.output) == 0
+    offline = {} if endpoint == "the hub" else {"HF_HUB_OFFLINE": "1"}
+    answer = machine.run("--what=all", **offline)
+    assert answer.returncode == 0, answer.stderr
+    assert machine.is_complete(hub, "all")
+    assert not [request for request in hub.requests if request[0] == "GET"]
+    codec = machine.output / "semantic_codec/model.safetensors"
+    assert codec.samefile(machine.output / "hf_cache/semantic_codec_model.safetensors")  # no second copy
+
+
+def test_an_incomplete_file_of_an_official_installation_is_downloaded(machine: Machine, hub: Hub):
+    official_installation(machine, hub)
+    corrupt = machine.output / "hf_cache/campplus_cn_common.bin"
+    corrupt.write_bytes(corrupt.read_bytes()[:-1])
+    answer = machine.run("--what=all")
+    assert answer.returncode == 0, answer.stderr
+    assert machine.is_complete(hub, "all")
+    assert not list(machine.output.rglob("*.old1"))
 
 
 @pytest.mark.parametrize("env", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:1"}], ids=str)

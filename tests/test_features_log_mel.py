@@ -27,6 +27,9 @@ def test_frames_are_those_of_the_published_extractor(num_samples, loudness):
     found = log_mel_pairs(samples)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, wanted["input_features"][0, :length], rtol=0, atol=1e-5)
+    with_last = log_mel_pairs(samples, keeps_odd_frame=True)
+    assert with_last.dtype == np.float32
+    np.testing.assert_allclose(with_last, wanted["input_features"][0], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,22 @@ def test_features_equal_layer_17_of_the_full_model(files, encoder, num_samples):
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("num_samples", [16_160, 16_000, 720, 40_240])
+@torch.no_grad()
+def test_an_odd_last_frame_has_the_features_of_the_published_inference(files, encoder, num_samples):
+    extractor = SeamlessM4TFeatureExtractor.from_pretrained(files / "w2v-bert-2.0")
+    whole = Wav2Vec2BertModel.from_pretrained(files / "w2v-bert-2.0").eval()
+    stats = torch.load(files / "stats.pt", weights_only=True)
+    inputs = extractor(speech(num_samples), sampling_rate=16_000, return_tensors="pt")
+    states = whole(**inputs, output_hidden_states=True).hidden_states[17][0]
+    wanted = (states - stats["mean"]) / stats["var"].sqrt()
+    num_frames = 1 + (num_samples - 400) // 160
+    assert len(wanted) == -(-num_frames // 2)
+    pairs = torch.from_numpy(log_mel_pairs(speech(num_samples), keeps_odd_frame=True))
+    (found,) = encoder([pairs], [num_vectors(num_samples)])
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)
+
+
 def test_only_17_layers_are_loaded(encoder):
     assert len(encoder.model.encoder.layers) == 17
     assert not any(parameter.requires_grad for parameter in encoder.parameters())

@@ -48,6 +48,12 @@ def test_the_lengths_of_a_voice_follow_from_its_recording(model):
     assert voice.features.shape == (74, FEATURE_DIM)
 
 
+@pytest.mark.parametrize(("num_samples", "num_vectors"), [(33_075, 74), (33_075 + 221, 75), (32_855, 74)])
+def test_an_odd_last_frame_of_a_reference_counts(model, num_samples, num_vectors):
+    voice = model.voice_of(noise(num_samples / 22_050, seed=1))  # 148, 149 and 147 frames
+    assert voice.features.shape == (num_vectors, FEATURE_DIM)
+
+
 def test_autograd_can_save_the_features_of_a_voice(voice):
     weight = torch.ones_like(voice.features, requires_grad=True)
     (weight * voice.features).sum().backward()

@@ -2,9 +2,11 @@
 
     metadata of every file from the hub -> skip files that are valid -> check the disk space -> download
 
-Without the hub, missing files are copied from the Hugging Face cache.
+In the folder of an official installation, files of its hf_cache/ are linked to their places. Without the hub,
+missing files are linked from there or copied from the Hugging Face cache.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +36,10 @@ from indextts.features.published_files import (
     write_record,
 )
 from indextts.system.amounts import shown_size
+from indextts.system.files import link_or_copy
 from indextts.system.locks import locked_folder
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
         to_fetch = {}
         for file, remote in remotes.items():
             path = folder / file.place
-            present = is_valid(path, remote, record.get(file.place))
+            present = is_valid(path, remote, record.get(file.place)) or _is_linked(folder, file, remote)
             record[file.place] = remote.model_copy(update={"checked": stamp(path) if present else None})
             if not present:
                 to_fetch[file.place] = remote
@@ -106,13 +111,31 @@ def _metadata(file: PublishedFile) -> Remote:
     )
 
 
+def _is_linked(folder: Path, file: PublishedFile, remote: Remote | None = None) -> bool:
+    """Link a missing file from an official installation in the folder; return whether it was there.
+
+    Args:
+        remote: the hub's file, which it must equal; None without the hub.
+    """
+    path, official = folder / file.place, folder / file.official
+    if path.exists() or not file.official or not official.is_file():
+        return False
+    if remote is not None and not is_valid(official, remote, None):
+        logger.warning("%s: not the file that is published now; downloading %s", official, file.place)
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    link_or_copy(official, path)
+    logger.info("%s: linked from %s", file.place, file.official)
+    return True
+
+
 def _without_hub(folder: Path, files: Sequence[PublishedFile], reason: str) -> DownloadResult:
     """Copy missing files from the Hugging Face cache; raise a UserError that lists the remaining ones."""
     states, missing = {}, []
     for file in files:
         path = folder / file.place
         states[file] = "present, not verified"
-        if path.is_file():
+        if path.is_file() or _is_linked(folder, file):
             continue
         cached = try_to_load_from_cache(file.repository, file.name)
         if isinstance(cached, str):

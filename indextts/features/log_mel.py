@@ -9,7 +9,8 @@ W = 2 M width of a pair.
       N = 1 + (S - 400) // 160 frames of 25 ms: mean removed, pre-emphasis 0.97, Povey's window (Hann ^ 0.85),
       power spectrum of 512 points, M = 80 triangular filters on Kaldi's mel scale from 20 Hz, logarithm
       each band scaled to mean 0 and variance 1 over the clip
-      T = N // 2 concatenated pairs; if N is odd, the last frame only contributes to the scaling
+      T = N // 2 concatenated pairs; if N is odd, the last frame only contributes to the scaling. The
+      published inference keeps it, followed by PADDING, as a further pair that the others cannot see
 
 The values equal those of transformers' SeamlessM4TFeatureExtractor. That class computes frame by frame and
 takes three times as long.
@@ -35,6 +36,7 @@ PRE_EMPHASIS = 0.97
 LOWEST_HZ = 20
 MIN_POWER = 2.0**-23
 MIN_VARIANCE = 1e-7
+PADDING = 1.0  # after scaling, as published
 
 
 def prepare(audio: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -53,8 +55,12 @@ def num_vectors(num_samples: int) -> int:
     return max(0, 1 + (num_samples - WINDOW) // HOP) // FRAMES_PER_VECTOR
 
 
-def log_mel_pairs(samples: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the model's input for one clip (S,), without padding: (T, W)."""
+def log_mel_pairs(samples: NDArray[np.float32], *, keeps_odd_frame: bool = False) -> NDArray[np.float32]:
+    """Return the model's input for one clip (S,), without padding: (T, W).
+
+    Args:
+        keeps_odd_frame: whether an odd last frame and PADDING make a last pair.
+    """
     length = num_vectors(len(samples))
     if length == 0:
         return np.zeros((0, WIDTH), np.float32)
@@ -62,6 +68,9 @@ def log_mel_pairs(samples: NDArray[np.float32]) -> NDArray[np.float32]:
     # Reduce along the frames in memory order: another order of summation changes the last digit.
     frames = bands.T  # (N, M)
     scaled = (frames - frames.mean(0)) / np.sqrt(frames.var(0, ddof=1) + MIN_VARIANCE)
+    if keeps_odd_frame and len(scaled) % FRAMES_PER_VECTOR:
+        scaled = np.concatenate([scaled, np.full((1, NUM_BANDS), PADDING, np.float32)])
+        length += 1
     pairs: NDArray[np.float32] = scaled[: FRAMES_PER_VECTOR * length].reshape(length, WIDTH)
     return pairs
 

@@ -9,6 +9,8 @@ FOLDER/                       `checkpoints/`, or the folder `checkpoints` of a w
   .downloads.json             metadata of each file on the hub: {place: {"repository", "name", "commit",
                               "num_bytes", "etag", "checked": [size, time] or null}}
   .tmp-NAME.ETAG              a partial download; the next download resumes it
+  hf_cache/                   of an official installation in the same folder: some of these files under
+                              other names (`official`), which a download links instead of fetching them
 """
 
 from collections.abc import Mapping
@@ -34,6 +36,7 @@ INDEXTTS2 = "IndexTeam/IndexTTS-2"
 W2V_BERT = "facebook/w2v-bert-2.0"
 BIGVGAN = "nvidia/bigvgan_v2_22khz_80band_256x"
 RECORD_NAME = ".downloads.json"
+OFFICIAL_CACHE = "hf_cache"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class PublishedFile:
         name: the path in its repository.
         place: the path in the local folder, with `/`.
         num_bytes: about its size, before the hub was asked; 0 for the small files.
+        official: its path in an official installation, if that differs.
     """
 
     purpose: Purpose
@@ -51,6 +55,11 @@ class PublishedFile:
     name: str
     place: str
     num_bytes: int = 0
+    official: str = ""
+
+    def is_in(self, folder: Path) -> bool:
+        """Return whether a folder has the file, also as an official installation."""
+        return (folder / self.place).is_file() or bool(self.official and (folder / self.official).is_file())
 
 
 FILES = (
@@ -58,12 +67,20 @@ FILES = (
     PublishedFile("base model", INDEXTTS2, "bpe.model", "bpe.model"),
     PublishedFile("base model", INDEXTTS2, "gpt.pth", "gpt.pth", 3_480_000_000),
     PublishedFile("speech features", INDEXTTS2, "wav2vec2bert_stats.pt", "wav2vec2bert_stats.pt"),
-    PublishedFile("speech features", W2V_BERT, "config.json", "w2v-bert-2.0/config.json"),
-    PublishedFile(
-        "speech features", W2V_BERT, "preprocessor_config.json", "w2v-bert-2.0/preprocessor_config.json"
-    ),
-    PublishedFile(
-        "speech features", W2V_BERT, "model.safetensors", "w2v-bert-2.0/model.safetensors", 2_320_000_000
+    *(
+        PublishedFile(
+            "speech features",
+            W2V_BERT,
+            name,
+            f"w2v-bert-2.0/{name}",
+            num_bytes,
+            official=f"{OFFICIAL_CACHE}/w2v-bert-2.0/{name}",
+        )
+        for name, num_bytes in (
+            ("config.json", 0),
+            ("preprocessor_config.json", 0),
+            ("model.safetensors", 2_320_000_000),
+        )
     ),
     PublishedFile(
         "speech features",
@@ -71,15 +88,30 @@ FILES = (
         "semantic_codec/model.safetensors",
         "semantic_codec/model.safetensors",
         177_000_000,
+        official=f"{OFFICIAL_CACHE}/semantic_codec_model.safetensors",
     ),
     PublishedFile("sound", INDEXTTS2, "feat1.pt", "feat1.pt"),
     PublishedFile("sound", INDEXTTS2, "feat2.pt", "feat2.pt"),
     PublishedFile("sound", INDEXTTS2, "s2mel.pth", "s2mel.pth", 1_200_000_000),
     PublishedFile(
-        "sound", "funasr/campplus", "campplus_cn_common.bin", "campplus/campplus_cn_common.bin", 28_000_000
+        "sound",
+        "funasr/campplus",
+        "campplus_cn_common.bin",
+        "campplus/campplus_cn_common.bin",
+        28_000_000,
+        official=f"{OFFICIAL_CACHE}/campplus_cn_common.bin",
     ),
-    PublishedFile("sound", BIGVGAN, "config.json", "bigvgan/config.json"),
-    PublishedFile("sound", BIGVGAN, "bigvgan_generator.pt", "bigvgan/bigvgan_generator.pt", 450_000_000),
+    *(
+        PublishedFile(
+            "sound",
+            BIGVGAN,
+            name,
+            f"bigvgan/{name}",
+            num_bytes,
+            official=f"{OFFICIAL_CACHE}/bigvgan/{name}",
+        )
+        for name, num_bytes in (("config.json", 0), ("bigvgan_generator.pt", 450_000_000))
+    ),
 )
 
 
@@ -142,7 +174,7 @@ def table(folder: Path) -> list[list[str]]:
 def missing_bytes(folder: Path) -> int:
     """Return about how many bytes are still to be downloaded; partial downloads count as absent."""
     record = read_record(folder)
-    absent = [file for file in FILES if not (folder / file.place).is_file()]
+    absent = [file for file in FILES if not file.is_in(folder)]
     return sum(record[file.place].num_bytes if file.place in record else file.num_bytes for file in absent)
 
 

@@ -6,8 +6,9 @@ feature vector.
     pairs of frames (T, W = 160), from log_mel.py
       17 of the 24 layers of w2v-BERT 2.0, then (x - mean) / sqrt(var) with the published statistics
 
-The published extractor pads an odd number of frames with half a pair, which its mask then hides: T is the sum
-of that mask. The hidden pair would get a code that represents no sound.
+The published extractor pads an odd number of frames with half a pair, which its mask then hides. For
+training, T is the sum of that mask: the hidden pair would get a code that represents no sound. The published
+inference uses the features of the hidden pair of a reference, so `forward` can return them.
 
 Padding does not change the real positions of a row: the model masks it in attention and reads it as zeros in
 its convolutions, which are causal and have no bias.
@@ -73,11 +74,17 @@ class SpeechEncoder(nn.Module):
     def feature_dim(self) -> int:
         return len(self.mean)
 
-    def forward(self, clips: Sequence[Tensor]) -> list[Tensor]:
-        """Return the normalised features of each clip (T, W), T at least 1: (T, H) each."""
+    def forward(self, clips: Sequence[Tensor], num_seen: Sequence[int] | None = None) -> list[Tensor]:
+        """Return the normalised features of each clip (T, W), T at least 1: (T, H) each.
+
+        Args:
+            num_seen: the number of pairs of each clip that the model sees, at most T; None for all. The
+                others have features, and no influence on those of the clip.
+        """
         lengths = torch.tensor([len(clip) for clip in clips])
+        seen = lengths if num_seen is None else torch.tensor(num_seen)
         padded = pad_sequence(list(clips), batch_first=True)  # (B, T, W)
-        is_real = (torch.arange(padded.shape[1]) < lengths[:, None]).long()  # (B, T)
+        is_real = (torch.arange(padded.shape[1]) < seen[:, None]).long()  # (B, T)
         inputs, mask = (to_device(tensor, self.mean.device) for tensor in (padded, is_real))
         states = self.model(input_features=inputs, attention_mask=mask).last_hidden_state
         features = (states - self.mean) / self.std  # (B, T, H)

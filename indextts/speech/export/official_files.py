@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from indextts.errors import UserError
+from indextts.features import published_files
 
 COMMAND = "python webui.py --version 2 --model_dir"
-CACHE = "hf_cache"
+CACHE = published_files.OFFICIAL_CACHE
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,7 @@ FILES = (
     OfficialFile("feat1.pt", "feat1.pt"),
     OfficialFile("feat2.pt", "feat2.pt"),
     OfficialFile("qwen0.6bemo4-merge", "qwen0.6bemo4-merge"),
-    *(
-        OfficialFile(f"{CACHE}/w2v-bert-2.0/{name}", f"w2v-bert-2.0/{name}")
-        for name in ("config.json", "preprocessor_config.json", "model.safetensors")
-    ),
-    OfficialFile(f"{CACHE}/semantic_codec_model.safetensors", "semantic_codec/model.safetensors"),
-    OfficialFile(f"{CACHE}/campplus_cn_common.bin", "campplus/campplus_cn_common.bin"),
-    OfficialFile(f"{CACHE}/bigvgan/config.json", "bigvgan/config.json"),
-    OfficialFile(f"{CACHE}/bigvgan/bigvgan_generator.pt", "bigvgan/bigvgan_generator.pt"),
+    *(OfficialFile(file.official, file.place) for file in published_files.FILES if file.official),
 )
 PUBLISHED_NAMES = frozenset(file.place.partition("/")[0] for file in FILES if file.published)
 

@@ -29,7 +29,7 @@ from torch.nn.utils.rnn import pad_sequence
 from indextts.data.batch_sizing import GPU_MEMORY_SHARE
 from indextts.errors import UserError
 from indextts.features.campplus import CAMPPlus, load_campplus
-from indextts.features.log_mel import log_mel_pairs
+from indextts.features.log_mel import log_mel_pairs, num_vectors
 from indextts.features.mel_spectrogram import (
     KALDI_RATE_HZ,
     MEL_HOP,
@@ -170,9 +170,9 @@ class AcousticModel:
 
     @torch.no_grad()
     def features_of(self, samples: NDArray[np.float32]) -> Tensor:
-        """Return the speech features (T, F) of `samples` (S,) at 16 kHz."""
-        encoder = self.backend.encoder
-        features: Tensor = encoder([torch.from_numpy(log_mel_pairs(samples))])[0]
+        """Return the speech features (T, F) of `samples` (S,) at 16 kHz, with those of an odd last frame."""
+        pairs = torch.from_numpy(log_mel_pairs(samples, keeps_odd_frame=True))
+        features: Tensor = self.backend.encoder([pairs], [num_vectors(len(samples))])[0]
         return features
 
     @torch.no_grad()
