@@ -8,16 +8,25 @@ FOLDER/                        the files that `published_files` draws, and
 """
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 import yaml
 
+from indextts.commands.bases import BASE_2_5
+from indextts.features.bases import HalvingCodec
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
+from indextts.features.semantic_codec import SemanticCodecConfig
+from indextts.models.gpt.config import load_config
+from indextts.models.gpt.weights import random_model
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.config import BigVGANConfig, S2MelConfig
 from indextts.speech.synthesis.s2mel import S2Mel
-from tests.published_files import FEATURE_DIM, GPT, randomise, write_published_files
+from indextts.text.bases import load_tokenizer
+from tests.byte_ranks import write_ranks
+from tests.published_files import CODEC, FEATURE_DIM, GPT, randomise, write_published_files
 
 STYLE_DIM = 12
 EMO_NUM = [3, 1, 2, 2, 1, 1, 4, 2]
@@ -66,6 +75,26 @@ def write_acoustic_files(folder: Path, seed: int = 0) -> Path:
     generator = torch.Generator().manual_seed(seed)
     torch.save(torch.randn(sum(EMO_NUM), STYLE_DIM, generator=generator), folder / "feat1.pt")
     torch.save(torch.randn(sum(EMO_NUM), GPT["model_dim"], generator=generator), folder / "feat2.pt")
+    return folder
+
+
+def write_files_of_2_5(folder: Path, seed: int = 0) -> Path:
+    """Write the files of IndexTTS-2.5, as its official program lays them out, and return `folder`."""
+    write_acoustic_files(folder, seed)
+    config = yaml.safe_load((folder / "config.yaml").read_bytes())
+    tokenizer = load_tokenizer(write_ranks(folder).rename(folder / BASE_2_5.tokenizer_file))
+    config["gpt"] |= {"number_text_tokens": tokenizer.size, "style_dim": STYLE_DIM}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    gpt = random_model(replace(load_config(folder / "config.yaml"), base=BASE_2_5.name), seed)
+    torch.save(randomise(gpt, seed).state_dict(), folder / "gpt.pth")
+    shutil.rmtree(folder / "semantic_codec")
+    codec = randomise(HalvingCodec(SemanticCodecConfig(**CODEC)), seed)
+    torch.save({"model": codec.state_dict(), "optimizer": {"step": 1}}, folder / BASE_2_5.codec_file)
+    cache = folder / "hf_cache"
+    cache.mkdir()
+    for name in ("w2v-bert-2.0", "bigvgan"):
+        (folder / name).rename(cache / name)
+    (folder / "campplus/campplus_cn_common.bin").rename(cache / "campplus_cn_common.bin")
     return folder
 
 

@@ -28,6 +28,7 @@ from indextts.models.gpt.generate import Prompt, code_states
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from tests.conformance_acoustic import INPUTS_OF_KIND, acoustic_results, read_acoustic
 from tests.conformance_generation import generation_results
+from tests.conformance_tokenizer import tokenizer_results
 from tests.reference_vectors import (
     INPUTS,
     INPUTS_OF_STYLE,
@@ -131,7 +132,25 @@ def check_acoustic_folder(folder: Path) -> list[Check]:
     ]
 
 
-CHECK_OF_KIND = {"gpt": check_folder, "semantic_codec": check_codec_folder} | dict.fromkeys(
+def check_tokenizer_folder(folder: Path) -> list[Check]:
+    """The outcome for every comparison of a tokenizer folder.
+
+    Raises:
+        UserError: a file of the folder is missing or cannot be read.
+    """
+    return [
+        Check(name, "not compared: without the published rank file", None)
+        if num_wrong is None
+        else Check(name, f"{num_wrong} differ       exact  {verdict_word(not num_wrong)}", not num_wrong)
+        for name, num_wrong in tokenizer_results(folder)
+    ]
+
+
+CHECK_OF_KIND = {
+    "gpt": check_folder,
+    "semantic_codec": check_codec_folder,
+    "tokenizer": check_tokenizer_folder,
+} | dict.fromkeys(
     ("s2mel", "length_regulator", "campplus", "bigvgan", "mel", "fbank, resample"), check_acoustic_folder
 )
 

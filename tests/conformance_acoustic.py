@@ -18,8 +18,11 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from indextts.features import mel_spectrogram as front_end
+from indextts.features.bases import HalvingCodec
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
+from indextts.features.semantic_codec import SemanticCodecConfig
 from indextts.features.weights import fill_weights
+from indextts.speech.synthesis.bases import acoustic_path
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.config import BigVGANConfig, FlowConfig, LengthRegulatorSection, S2MelConfig
 from indextts.speech.synthesis.dit import DiT, rotary_table
@@ -43,6 +46,8 @@ INPUTS_OF_KIND = {
     "cfm": {"mu", "prompt", "style", "x_lens"}
     | {f"{run}_{what}" for run in ("main", "nocfg", "cfg05") for what in ("noise", "settings")},
     "s2mel": {"latent", "code_embeddings", "S_ref", "ref_mel", "style", "code_lens", "noise"},
+    "s2mel of 2.5": {"raw_codes", "spk_cond_emb", "ref_mel", "style"}
+    | {f"{run}_{what}" for run in ("d0p8", "d1p0", "d1p25") for what in ("factor", "noise")},
     "campplus": {"x"},
     "mel": {"wave"},
     "fbank": {"wave_22k"},
@@ -58,7 +63,9 @@ def read_acoustic(folder: Path) -> tuple[str, Arrays]:
     """
     kind = folder_kind(folder).split(",")[0]
     arrays = read_arrays(folder / "io.npz", set())
-    if kind == "s2mel" and "latent" not in arrays:
+    if kind == "s2mel" and "raw_codes" in arrays:
+        kind = "s2mel of 2.5"
+    elif kind == "s2mel" and "latent" not in arrays:
         kind = "cfm" if "mu" in arrays else "dit"
     return kind, read_arrays(folder / "io.npz", INPUTS_OF_KIND[kind])
 
@@ -181,6 +188,35 @@ def s2mel_results(folder: Path, config: dict[str, Any], arrays: dict[str, Tensor
     yield "mel", model.mels([MelTarget(prompt, content, *conditions)], SolverSettings())[0]
 
 
+def decoding_s2mel_results(folder: Path, config: dict[str, Any], arrays: dict[str, Tensor]) -> Results:
+    """From codes to mel as in 2.5; the folder has no gpt_layer."""
+    weights = read(folder / "weights.safetensors", load_file)
+    given = {name: weights[name] for name in weights if not name.startswith("semantic_codec.")}
+    model = S2Mel(S2MelConfig.model_validate(config["s2mel"]), 1)
+    given |= {f"gpt_layer.{name}": tensor for name, tensor in model.gpt_layer.state_dict().items()}
+    fill_weights(model, given, "s2mel", "give a complete folder", torch.device("cpu"))
+    codec = HalvingCodec(SemanticCodecConfig(**config["semantic_codec"]))
+    of_codec = {name.removeprefix("semantic_codec."): weights[name] for name in weights.keys() - given.keys()}
+    fill_weights(codec, of_codec, "semantic_codec", "give a complete folder", torch.device("cpu"))
+    path = acoustic_path(codec, model)
+    codes = arrays["raw_codes"][0]
+    codes = codes[: int((codes == config["stop_mel_token"]).nonzero()[0])]
+    yield from {"codes": codes[None], "vq2emb": codec.embed(codes)[None].mT}.items()
+    mel, style = arrays["ref_mel"], arrays["style"]
+    prompt = model.stretched(path.prompt_content(arrays["spk_cond_emb"][0]), mel.shape[2])
+    content = path.content(codes, torch.zeros(len(codes), 0))
+    yield from {"prompt_condition": prompt, "S_infer": content}.items()
+    for name in [name.removesuffix("_factor") for name in arrays if name.endswith("_factor")]:
+        num_frames = path.num_frames(len(codes), float(arrays[f"{name}_factor"]))
+        stretched, noise = model.stretched(content, num_frames), arrays[f"{name}_noise"]
+        yield from {f"{name}_target_lengths": [num_frames], f"{name}_cond": stretched}.items()
+        both = torch.cat([prompt, stretched], 1)
+        yield f"{name}_cat_condition", both
+        yield f"{name}_mel_full", model.cfm(both, mel, style, noise, SolverSettings())
+        target = MelTarget(prompt, content, mel, style, noise)
+        yield f"{name}_mel", model.mels([target], SolverSettings())[0]
+
+
 def campplus_results(folder: Path, config: dict[str, Any], arrays: dict[str, Tensor]) -> Results:
     network = loaded(CAMPPlus(CAMPPlusConfig(**config["campplus"])), folder)
     x = arrays["x"]
@@ -251,6 +287,7 @@ RESULTS_OF_KIND: dict[str, Callable[[Path, dict[str, Any], dict[str, Tensor]], R
     "dit": dit_results,
     "cfm": cfm_results,
     "s2mel": s2mel_results,
+    "s2mel of 2.5": decoding_s2mel_results,
     "campplus": campplus_results,
     "mel": mel_results,
     "fbank": fbank_results,

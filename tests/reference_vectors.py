@@ -98,7 +98,9 @@ def folder_kind(folder: Path) -> str:
     if not isinstance(sections, dict):
         raise UserError(f"{folder / 'config.yaml'}: holds no sections; give a folder of reference vectors")
     kinds = [str(name) for name in sections if name not in BESIDE_A_KIND]
-    return "gpt" if "gpt" in kinds else ", ".join(kinds)
+    if "pattern" in kinds and "languages" in kinds:
+        return "tokenizer"
+    return next((kind for kind in ("gpt", "s2mel") if kind in kinds), ", ".join(kinds))
 
 
 def read_vectors(folder: Path) -> Vectors:

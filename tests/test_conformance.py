@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import shutil
 
 import numpy as np
@@ -109,6 +110,7 @@ def test_a_codec_array_that_differs_or_is_unknown_fails(shared, tmp_path, capsys
         ("dit_a", 39),
         ("cfm_a", 20),
         ("s2mel_a", 8),
+        ("s2mel25_a", 19),
         ("campplus_a", 22),
         ("mel_a", 9),
         ("fbank_a", 12),
@@ -118,6 +120,24 @@ def test_a_codec_array_that_differs_or_is_unknown_fails(shared, tmp_path, capsys
 def test_the_acoustic_vectors_are_reproduced(shared, capsys, name, num_arrays):
     assert conformance.main([str(shared / "vectors" / name)]) == 0
     assert f"{num_arrays} arrays compared, 0 of them differ or are unknown" in capsys.readouterr().out
+
+
+def test_the_reference_texts_of_the_tokenizer_of_2_5_are_reproduced(shared, capsys):
+    assert conformance.main([str(shared / "vectors/tokenizer25")]) == 0
+    assert "40 arrays compared, 0 of them differ or are unknown" in capsys.readouterr().out
+
+
+def test_reference_texts_with_other_ids_fail(shared, tmp_path, capsys):
+    folder = tmp_path / "tokenizer25"
+    shutil.copytree(shared / "vectors/tokenizer25", folder, copy_function=shutil.copyfile)
+    for name in ("cases", "frontend"):
+        path = folder / f"{name}.json"
+        cases = json.loads(path.read_text(encoding="utf-8"))
+        cases[5]["small" if name == "cases" else "ids"] = [1]
+        path.chmod(0o600)
+        path.write_text(json.dumps(cases), encoding="utf-8")
+    assert conformance.main([str(folder)]) == 1
+    assert ", 2 of them differ or are unknown" in capsys.readouterr().out
 
 
 def test_acoustic_arrays_that_differ_or_are_unknown_fail(shared, tmp_path, capsys):

@@ -148,6 +148,13 @@ class Synthesize(Command, CheckpointSpeech):
         title="Guidance",
         description="Strength of classifier-free guidance by voice and text; indextts2 only.",
     )
+    duration_factor: float = Field(
+        1.0,
+        ge=0.5,
+        le=2,
+        title="Duration factor",
+        description="Factor of the duration of the speech, above 1 is slower; IndexTTS-2.5 only.",
+    )
 
 
 class Evaluate(Command, CheckpointSpeech, RecognizerOptions):

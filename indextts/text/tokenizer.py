@@ -108,6 +108,11 @@ class Tokenizer:
             piece for piece, kind in zip(self.pieces, self.types, strict=True) if kind in _TYPES_FROM_TEXT
         )
 
+    @property
+    def language_row(self) -> int | None:
+        """The row of the texts' language in the model; None for a base without language rows."""
+        return None
+
     def appended_ids(self, base_size: int) -> range:
         """Return the ids of the pieces that the base, of `base_size` pieces, lacks, in learned order."""
         return range(base_size, self.size)

@@ -7,8 +7,10 @@ H width of a semantic embedding, K width of a condition, Z width of the style.
       -> reference mel (1, 80, P)
       -> 16,000 Hz -> Kaldi frames -> CAM++ -> style (1, Z)
                    -> w2v-BERT features (T, F), also the input of the GPT's encoders
-                        -> codec -> embeddings (1, T, H) -> length regulator -> prompt (1, P, K)
-    codes (M,), latents (M, D) -> mel (1, 80, 1.72 M) -> BigVGAN -> samples (S,) at 22,050 Hz
+                        -> content (1, T, H) -> length regulator -> prompt (1, P, K)
+    codes (M,), latents (M, D) -> content -> mel (1, 80, F) -> BigVGAN -> samples (S,) at 22,050 Hz
+
+What the content is, and how many mel frames F it has, differs between the published models (`bases.py`).
 
 Utterances sound in a batch as they do alone. All arithmetic is float32, as published, unless
 `DiT.set_precision` changes that of the flow matching. Where a recording ends with half a pair of
@@ -46,10 +48,11 @@ from indextts.speech.synthesis.acoustic_weights import (
     load_bigvgan,
     load_s2mel,
 )
+from indextts.speech.synthesis.bases import acoustic_path
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.config import load_acoustic_config
 from indextts.speech.synthesis.reference import load_emotion, load_reference
-from indextts.speech.synthesis.s2mel import MelTarget, S2Mel, SolverSettings, target_frames
+from indextts.speech.synthesis.s2mel import MelTarget, S2Mel, SolverSettings
 
 if TYPE_CHECKING:  # it imports transformers, which takes seconds
     from indextts.features.indextts2 import IndexTTS2Backend
@@ -103,6 +106,7 @@ class AcousticModel:
         vocoder: BigVGAN,
     ) -> None:
         self.backend, self.s2mel, self.campplus, self.vocoder = backend, s2mel, campplus, vocoder
+        self.path = acoustic_path(backend.codec, s2mel)
 
     @classmethod
     def load(
@@ -149,12 +153,11 @@ class AcousticModel:
         frames = kaldi_frames(wave_16k)
         features = self.features_of(wave_16k.cpu().numpy())
         mel = reference_mel(wave)  # (1, 80, P)
-        embeddings = self.backend.codec.quantize(features[None]).embeddings  # (1, T, H)
         return Voice(
             features=features,
             style=self.campplus((frames - frames.mean(dim=0))[None]),
             mel=mel,
-            prompt=self.s2mel.stretched(embeddings, mel.shape[2]),
+            prompt=self.s2mel.stretched(self.path.prompt_content(features), mel.shape[2]),
         )
 
     def emotion_features(self, recording: Path) -> Tensor:
@@ -186,10 +189,10 @@ class AcousticModel:
 
         Args:
             utterances: in any order.
-            settings: of the flow matching.
+            settings: of the flow matching, and the duration factor.
 
         Returns:
-            (256 * target_frames(M),) of each; empty without codes.
+            256 samples for each mel frame; empty without codes.
 
         Raises:
             ValueError: a code is not in the codebook, for example the GPT's start token.
@@ -197,7 +200,8 @@ class AcousticModel:
         found = [np.zeros(0, np.float32)] * len(utterances)
         spoken = [number for number, utterance in enumerate(utterances) if len(utterance.codes)]
         sizes = [
-            utterances[number].voice.mel.shape[2] + target_frames(len(utterances[number].codes))
+            utterances[number].voice.mel.shape[2]
+            + self.path.num_frames(len(utterances[number].codes), settings.duration_factor)
             for number in spoken
         ]
         for batch in batches(sizes, self._frames_at_once(), only_equal=False):
@@ -212,20 +216,22 @@ class AcousticModel:
         self, utterances: Sequence[Encoded], settings: SolverSettings = DEFAULT_SETTINGS
     ) -> list[NDArray[np.float32]]:
         """Return the samples of utterances with codes, computed in one batch; as for `render`."""
-        mels = self.s2mel.mels([self._target(utterance) for utterance in utterances], settings)
+        mels = self.s2mel.mels(
+            [self._target(utterance, settings.duration_factor) for utterance in utterances], settings
+        )
         lengths = torch.tensor([mel.shape[2] for mel in mels], device=self._device)
         is_padded = bool((lengths != lengths[0]).any())
         together = pad_sequence([mel[0].T for mel in mels], batch_first=True).transpose(1, 2)  # (B, 80, T)
         samples = self.vocoder(together, lengths if is_padded else None)[:, 0].cpu().numpy()
         return [row[: MEL_HOP * mel.shape[2]] for row, mel in zip(samples, mels, strict=True)]
 
-    def _target(self, utterance: Encoded) -> MelTarget:
+    def _target(self, utterance: Encoded, duration_factor: float) -> MelTarget:
         codes, voice = utterance.codes, utterance.voice
         if not 0 <= int(codes.min()) <= int(codes.max()) < self.backend.num_codes:
             raise ValueError(f"codes must be 0 to {self.backend.num_codes - 1}, found {int(codes.max())}")
-        embeddings = self.backend.codec.embed(codes.to(self._device))[None]  # (1, M, H)
-        content = self.s2mel.content(embeddings, utterance.latents[None].to(self._device, torch.float32))
-        num_frames = voice.mel.shape[2] + target_frames(len(codes))
+        latents = utterance.latents.to(self._device, torch.float32)
+        content = self.path.content(codes.to(self._device), latents)
+        num_frames = voice.mel.shape[2] + self.path.num_frames(len(codes), duration_factor)
         generator = torch.Generator().manual_seed(utterance.seed)
         noise = torch.randn(1, voice.mel.shape[1], num_frames, generator=generator).to(self._device)
         return MelTarget(voice.prompt, content, voice.mel, voice.style, noise)

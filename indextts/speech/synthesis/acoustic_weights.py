@@ -20,6 +20,7 @@ import huggingface_hub
 import torch
 from torch import Tensor
 
+from indextts.commands.bases import BASES
 from indextts.errors import UserError
 from indextts.features.mel_spectrogram import MEL_HOP, NUM_MELS
 from indextts.features.weights import fill_weights
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # it imports transformers, which takes seconds
 HUB_OF_FOLDER = {"campplus": "funasr/campplus", "bigvgan": "nvidia/bigvgan_v2_22khz_80band_256x"}
 S2MEL_ADVICE = "use s2mel.pth and the config.yaml of IndexTeam/IndexTTS-2"
 BIGVGAN_ADVICE = f"use config.json and bigvgan_generator.pt of {HUB_OF_FOLDER['bigvgan']}"
+OFFICIAL_CACHE = "hf_cache"
 S2MEL_PARTS = ("cfm", "length_regulator", "gpt_layer")
 
 
@@ -77,9 +79,16 @@ def campplus_file(folder: Path) -> Path:
 
 
 def _here_or_cached(path: Path) -> Path:
-    """Return `path`, or the file's path in the Hugging Face cache if only that exists."""
+    """Return `path`, or the path of the file in a cache if only that exists.
+
+    The official program has a cache in the model folder: hf_cache/campplus_cn_common.bin, hf_cache/bigvgan/.
+    """
     if path.is_file():
         return path
+    official = path.parent.parent / OFFICIAL_CACHE
+    for found in (official / path.parent.name / path.name, official / path.name):
+        if found.is_file():
+            return found
     cached = huggingface_hub.try_to_load_from_cache(HUB_OF_FOLDER[path.parent.name], path.name)
     return Path(cached) if isinstance(cached, str) else path
 
@@ -133,8 +142,12 @@ def find_backend(folder: Path) -> tuple[Path, Path, Path]:
     """Return the paths of speech encoder, codec and statistics; errors as for `indextts2.find_files`."""
     from indextts.features import indextts2
 
-    codec, stats = folder / "semantic_codec/model.safetensors", folder / "wav2vec2bert_stats.pt"
-    return indextts2.find_files(folder / "w2v-bert-2.0", codec, stats, look_in_cache=True), codec, stats
+    codecs = [folder / base.codec_file for base in BASES.values()]
+    codec = next((path for path in codecs if path.is_file()), codecs[0])
+    encoders = (folder / "w2v-bert-2.0", folder / OFFICIAL_CACHE / "w2v-bert-2.0")
+    encoder = next((path for path in encoders if path.is_dir()), encoders[0])
+    stats = folder / "wav2vec2bert_stats.pt"
+    return indextts2.find_files(encoder, codec, stats, look_in_cache=True), codec, stats
 
 
 def _tensors(values: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -19,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from indextts.commands.bases import Base
 from indextts.data.feature_store import read_info
 from indextts.data.networks import BACKEND_NAME, NUM_SPECIAL_CODES
-from indextts.errors import UserError
+from indextts.errors import RESUME_REFUSED, UserError
 from indextts.features import builtin
 from indextts.features import mel_spectrogram as front_end
 from indextts.features.backend import SAMPLE_RATE_HZ as BUILTIN_RATE_HZ
@@ -172,6 +173,7 @@ def load_renderer(
         renderer, source = BuiltinRenderer(backend, device), fitted
     else:
         acoustic = AcousticModel.load(models, device)
+        _require_base(acoustic.path.base, trained, models, settings)
         renderer, source = PublishedRenderer(acoustic, settings), models
         width = load_config(models / "config.yaml").model_dim
         if width != trained.gpt.config.model_dim:
@@ -186,6 +188,22 @@ def load_renderer(
             "features that the model was trained on with --features"
         )
     return renderer
+
+
+def _require_base(base: Base, trained: TrainedModel, models: Path, settings: SolverSettings) -> None:
+    """Raise a UserError unless the acoustic model belongs to the GPT's base and has the asked settings."""
+    own = trained.gpt.config.of_base
+    if base != own:
+        raise UserError(
+            f"{models}: the codec is that of {base.title}, but {trained.source} is a GPT of {own.title}; use "
+            f"the published files of {own.title} with --models",
+            RESUME_REFUSED,
+        )
+    if settings.duration_factor != 1 and not base.has_duration_factor:
+        raise UserError(
+            f"--duration-factor {settings.duration_factor:g}: {base.title} has no duration factor; leave it "
+            "at 1"
+        )
 
 
 def find_builtin_backend(trained: TrainedModel, features: Path | None) -> Path | None:

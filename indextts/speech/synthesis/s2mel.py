@@ -42,19 +42,21 @@ from indextts.speech.synthesis.dit import DiT
 
 @dataclass(frozen=True)
 class SolverSettings:
-    """Settings of the flow-matching solver; the defaults are the published ones.
+    """Settings of the flow-matching solver and its result; the defaults are the published ones.
 
     Args:
         steps: Euler steps; more are slower and more accurate.
         guidance_rate: strength of classifier-free guidance; 0 disables it and halves the time.
         temperature: factor of the noise.
         dtype: of the estimator's layers.
+        duration_factor: of the speech; above 1 is slower. Only with IndexTTS-2.5.
     """
 
     steps: int = 25
     guidance_rate: float = 0.7
     temperature: float = 1.0
     dtype: torch.dtype = torch.float32
+    duration_factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,11 @@ class MelTarget:
     style: Tensor
     noise: Tensor
 
+    @property
+    def num_frames(self) -> int:
+        """Return T."""
+        return self.noise.shape[2] - self.prompt_mel.shape[2]
+
 
 class S2Mel(nn.Module):
     """The three networks in s2mel.pth."""
@@ -214,11 +221,9 @@ class S2Mel(nn.Module):
         return condition
 
     def mels(self, targets: Sequence[MelTarget], settings: SolverSettings) -> list[Tensor]:
-        """Return the mel of each target: (1, C, T), T = `target_frames` of M."""
+        """Return the mel of each target: (1, C, T), the frames of its noise without those of the prompt."""
         conditions = [
-            torch.cat(
-                [target.prompt, self.stretched(target.content, target_frames(target.content.shape[1]))], dim=1
-            )[0]
+            torch.cat([target.prompt, self.stretched(target.content, target.num_frames)], dim=1)[0]
             for target in targets
         ]
         lengths = MelLengths(

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class VoicePrompt:
-    """A voice for the renderer (`reference`) and for the GPT: `condition` (K, D) and `emo_vec` (D,)."""
+    """A voice for the renderer (`reference`) and for the GPT: `condition` (K, W) and `emo_vec` (D,)."""
 
     reference: Reference
     condition: Tensor
@@ -58,7 +58,7 @@ class Segment:
     Args:
         text: normalised.
         codes: (M,), all in the codebook; empty where the model stopped at once.
-        latents: (M, D), the GPT states that predict the codes.
+        latents: (M, D), the GPT states that predict the codes; (M, 0) for a base that does not use them.
         has_stopped: whether the model generated a stop token before the limit.
         seed: of the sampling and of the rendering.
     """
@@ -136,7 +136,8 @@ def _prompt(tokenizer: Tokenizer, line: Line, part: int) -> Prompt:
     if num_unknown:
         logger.warning("%d of %d pieces of %r are unknown and not spoken", num_unknown, len(ids), text)
     on_device = torch.tensor(ids, device=voice.emo_vec.device)
-    return Prompt(voice.condition, voice.emo_vec, on_device, (line.seed + part) % 2**63)
+    seed = (line.seed + part) % 2**63
+    return Prompt(voice.condition, voice.emo_vec, on_device, seed, tokenizer.language_row)
 
 
 def _segments_of(
@@ -147,7 +148,10 @@ def _segments_of(
     num_codes: int,
 ) -> list[Segment]:
     codes = [drop_invalid_codes(each.codes, num_codes) for each in generated]
-    latents = code_states(gpt, prompts, codes)
+    if gpt.config.of_base.reads_states:
+        latents = code_states(gpt, prompts, codes)
+    else:
+        latents = [prompts[0].emo_vec.new_zeros(len(row), 0) for row in codes]
     for text, each, row in zip(texts, generated, codes, strict=True):
         if not each.has_stopped:
             logger.warning("%r was cut off at the limit of %s", text, counted(len(each.codes), "code"))

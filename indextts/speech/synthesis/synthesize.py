@@ -59,7 +59,12 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     trained = load_trained(command.checkpoint, device, command.weights)
     recording = find_voice(command, trained)
     dtype = synthesis_dtype(command.precision, device)
-    settings = SolverSettings(steps=command.solver_steps, guidance_rate=command.guidance, dtype=dtype)
+    settings = SolverSettings(
+        steps=command.solver_steps,
+        guidance_rate=command.guidance,
+        dtype=dtype,
+        duration_factor=command.duration_factor,
+    )
     renderer = load_renderer(trained, command.features, command.models, device, settings)
     set_precision(trained.gpt, dtype)
     tts = TextToSpeech(trained, renderer)

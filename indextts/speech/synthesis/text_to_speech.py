@@ -123,7 +123,9 @@ class TextToSpeech:
                 )
             table = load_emotions(emotion.models)
             emo_vec = table.blend(emotion.weights, reference.voice.style, emo_vec, emotion.alpha)
-        return VoicePrompt(reference, gpt.conditioning(reference.features[None])[0], emo_vec[0])
+        style = None if reference.voice is None else reference.voice.style
+        condition = gpt.conditioning(reference.features[None], style=style)
+        return VoicePrompt(reference, condition[0], emo_vec[0])
 
     def synthesize(
         self, text: str, voice: VoicePrompt, sampling: Sampling, on_step: OnStep = lambda _: None

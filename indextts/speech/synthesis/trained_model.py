@@ -1,7 +1,7 @@
 """Loading a trained GPT together with its tokenizer.
 
 model_step{N}.pth, latest.pth, best.pth   of a run: the file holds the tokenizer and the sizes
-FOLDER/ gpt.pth bpe.model config.yaml     an export, or the published model
+FOLDER/ gpt.pth bpe.model config.yaml     an export, or the published model; that of 2.5 has a .tiktoken file
 RUN/                                      a run directory: its best.pth, else its latest.pth
 """
 
@@ -16,10 +16,17 @@ from torch import Tensor
 from indextts.commands.speech import Weights
 from indextts.errors import UserError
 from indextts.models.checkpoint import codes_identity, read_file, read_weights, select_weights, table_rows
-from indextts.models.gpt.config import GPTConfig, config_with_text_tokens, load_config, parse_config
+from indextts.models.gpt.config import (
+    GPTConfig,
+    config_for,
+    config_with_text_tokens,
+    load_config,
+    parse_config,
+)
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import load_model
 from indextts.runs.directory import LINKS
+from indextts.text.bases import load_tokenizer
 from indextts.text.normalizer_record import stored_tokenizer
 from indextts.text.tokenizer import Tokenizer
 
@@ -102,8 +109,10 @@ def _load_checkpoint(path: Path, device: torch.device, choice: Weights) -> Train
 
 def _load_folder(folder: Path, device: torch.device) -> TrainedModel:
     path = next(folder / name for name in WEIGHTS_NAMES if (folder / name).is_file())
-    tokenizer = Tokenizer.load(folder / "bpe.model")
-    gpt = _load_gpt(load_config(folder / "config.yaml"), read_weights(path), tokenizer, path, device)
+    weights = read_weights(path)
+    config = config_for(load_config(folder / "config.yaml"), weights)
+    tokenizer = load_tokenizer(folder / config.of_base.tokenizer_file)
+    gpt = _load_gpt(config, weights, tokenizer, path, device)
     return TrainedModel(gpt, tokenizer, path)
 
 
@@ -115,7 +124,7 @@ def _load_gpt(
     if num_pieces != tokenizer.size:
         raise UserError(
             f"{path}: was trained with a tokenizer of {num_pieces:,} pieces, but {tokenizer.path} has "
-            f"{tokenizer.size:,}; restore the bpe.model that belongs to the model"
+            f"{tokenizer.size:,}; restore the tokenizer that belongs to the model"
         )
     sized = config_with_text_tokens(config, num_pieces)
     return load_model(sized, tensors, str(path), lambda _: device).eval().requires_grad_(False)

@@ -49,6 +49,7 @@ SETTINGS = (
     "precision",
     "solver_steps",
     "guidance",
+    "duration_factor",
     "emotion",
     "emotion_alpha",
 )
