@@ -13,5 +13,5 @@ MERGES = [b"th", b"he", b" t", b" th", b" the", b" \xe1", b"\x88\xac", b"in", b"
 def write_ranks(folder: Path) -> Path:
     """Write the rank file of 267 pieces and return its path."""
     path = folder / "ranks.tiktoken"
-    path.write_bytes(rank_lines((*BYTES, *MERGES)))
+    path.write_bytes(rank_lines((*BYTES, *MERGES), len(BYTES) + len(MERGES)))
     return path

@@ -222,6 +222,16 @@ def test_a_config_of_other_sizes_is_refused_with_both():
     )
 
 
+def test_a_checkpoint_from_before_2_5_continues_with_2_0_and_is_refused_with_2_5():
+    newer = ("base", "style_dim", "num_language_rows")
+    sizes = {name: value for name, value in asdict(TINY).items() if name not in newer}
+    older = checkpoint(meta=meta().model_copy(update={"gpt_config": sizes}))
+    assert plan_restore(older, run()).continues
+    assert re.search(
+        r"base is 2\.0\D+2\.5\D", refusal(older, run(gpt_config={**asdict(TINY), "base": "2.5"}))
+    )
+
+
 def test_the_published_number_of_text_tokens_in_the_config_is_not_compared():
     plan = planned(*FLAGS, gpt_config={**asdict(TINY), "number_text_tokens": 12000})
     assert plan.continues

@@ -11,7 +11,7 @@ import pytest
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
-from indextts.text.bases import load_tokenizer
+from indextts.text.bases import load_tokenizer, tokenizer_of
 from indextts.text.byte_level import ByteLevelTokenizer, rank_lines
 from indextts.text.extend import describe, extend_file, store_options
 from indextts.text.languages import SAMPLES_OF_AMHARIC
@@ -108,7 +108,8 @@ def test_20000_lines_without_ethiopic_letters_keep_their_ids(shared: Path, corpu
 
 def test_a_new_piece_is_ethiopic_text_or_the_step_to_it(tmp_path: Path):
     tokenizer = extended(tmp_path, 150)
-    learned = [tokenizer.ranked[token] for token in tokenizer.appended_ids(tokenizer.size - 150)]
+    learned = tokenizer.ranked[tokenizer.num_published :]
+    assert len(learned) == 150
     steps = [piece for piece in learned if re.fullmatch(rb"\x20?\xe1[\x88-\x8d]", piece)]
     assert 0 < len(steps) <= 12
     for piece in set(learned) - set(steps):
@@ -121,7 +122,7 @@ def test_every_piece_is_reached_when_it_is_the_last_one(tmp_path: Path):
     first = tokenizer.size - 120
     for size in range(first + 1, tokenizer.size + 1):
         cut = tokenizer.shortened(size)
-        newest = len(cut.ranked) - 1
+        newest = cut.size - 1
         assert any(newest in cut.encode(text) for text in TEXTS), cut.pieces[newest]
 
 
@@ -131,15 +132,24 @@ def test_a_syllable_is_one_token_inside_a_word_and_behind_a_blank(tmp_path: Path
         assert len(tokenizer.encoding.encode_ordinary(text)) == num_tokens, text
 
 
-def test_old_ranks_keep_their_ids_and_special_tokens_move_behind_the_new_pieces(tmp_path: Path):
+def test_no_id_of_the_base_moves(tmp_path: Path):
     tokenizer = extended(tmp_path, 50)
     base = load_tokenizer(write_ranks(tmp_path))
-    num_ranks = len(base.ranked)
     assert first_difference(base, tokenizer) is None
-    assert tokenizer.appended_ids(base.size) == range(num_ranks, num_ranks + 50)
-    assert tokenizer.pieces[num_ranks + 50 :] == SPECIAL_TOKENS
-    rows = move_rows(base.vocabulary, tokenizer.vocabulary)
-    assert rows == (*range(num_ranks), *[-1] * 50, *range(num_ranks, base.size), base.size)
+    assert tokenizer.pieces[: base.size] == base.pieces
+    assert tokenizer.appended_ids(base.size) == range(base.size, base.size + 50)
+    assert move_rows(base.vocabulary, tokenizer.vocabulary) == (*range(base.size), *[-1] * 50, base.size)
+
+
+def test_the_official_program_reads_the_same_pieces_with_the_special_tokens_behind(tmp_path: Path):
+    tokenizer = extended(tmp_path, 50)
+    official = tokenizer_of(tokenizer.official_ranks, tmp_path / "official.tiktoken", tokenizer.options)
+    assert official.pieces[-len(SPECIAL_TOKENS) :] == SPECIAL_TOKENS
+    order = tokenizer.official_order
+    assert sorted(order) == list(range(tokenizer.size))
+    assert [tokenizer.pieces[token] for token in order] == list(official.pieces)
+    for text in TEXTS:
+        assert [order[token] for token in official.encode(text)] == tokenizer.encode(text)
 
 
 def test_an_extended_tokenizer_can_be_extended_again(tmp_path: Path):
@@ -176,7 +186,7 @@ def test_a_verified_extension_has_no_problem_and_one_of_another_base_has(tmp_pat
     base = load_tokenizer(write_ranks(tmp_path))
     assert verify(tokenizer, base, base.size + 1, base.size, TEXTS, 0.1).problems == ()
     *first, second_last, last = base.ranked
-    other = ByteLevelTokenizer(rank_lines((*first, last, second_last)), base.path)
+    other = ByteLevelTokenizer(rank_lines((*first, last, second_last), len(base.ranked)), base.path)
     problems = verify(tokenizer, other, base.size + 1, base.size, TEXTS, 0.1).problems
     assert [problem.subject for problem in problems] == ["base pieces"]
 

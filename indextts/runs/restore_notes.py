@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from indextts.commands.bases import BASE_2_0
 from indextts.commands.train import Train
 from indextts.runs.directory import CheckpointMeta, FileIdentity
 from indextts.runs.restore_facts import (
@@ -56,6 +57,8 @@ TEXTS_DIFFER = "texts are normalised differently; losses before and after are no
 MAX_ROWS_SHOWN = 5  # readings that differ
 LOW_SHARE = 0.1  # of the peak: a run whose rate stays below learns little
 # Config keys that no weight shape depends on: these may change. Pieces are compared separately.
+# What a checkpoint means that does not record these: the model could not be another one.
+SIZES_OF_OLDER_CHECKPOINTS = {"base": BASE_2_0.name, "style_dim": 192, "num_language_rows": 107}
 NO_SIZES = ("dropout", "pe_length", "number_text_tokens")
 
 
@@ -276,6 +279,7 @@ def find_differences(
 
 def size_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return the model sizes that differ, a phrase each."""
+    old, new = {**SIZES_OF_OLDER_CHECKPOINTS, **old}, {**SIZES_OF_OLDER_CHECKPOINTS, **new}
     names = [name for name in {**old, **new} if name not in NO_SIZES]
     return [
         f"{name} is {old.get(name, 'absent')} in the checkpoint and {new.get(name, 'absent')} in the config"

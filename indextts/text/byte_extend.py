@@ -69,13 +69,13 @@ def extended_ranks(base: ByteLevelTokenizer, texts: Iterable[str], target_size: 
             target_size,
             counted(len(words), "different word"),
         )
-    return with_rank_record(rank_lines((*base.ranked, *pieces)), base.options.record)
+    return with_rank_record(rank_lines((*base.ranked, *pieces), base.num_published), base.options.record)
 
 
 def _learned(base: ByteLevelTokenizer, words: Counter[str], limit: int) -> Iterator[bytes]:
     """Yield up to `limit` pieces in the order in which they are learned: the most frequent pair first."""
     known = set(base.ranked)
-    cut = [[base.ranked[token] for token in base.encoding.encode_ordinary(word)] for word in words]
+    cut = [base.encoding.decode_tokens_bytes(base.encoding.encode_ordinary(word)) for word in words]
     times = list(words.values())
     counts: Counter[bytes] = Counter()
     places: defaultdict[bytes, set[int]] = defaultdict(set)  # words in which a pair is or was

@@ -1,8 +1,16 @@
 """Byte-level tokenizer of IndexTTS-2.5: a rank file, special tokens, and the tag of the text's language.
 
     file    one line for each piece in the order of its rank: base64 of its bytes, a blank, the rank
-            `# {...}`: the record of the normaliser, in files of this program; exports are without it
-    ids     pieces by rank, then the special tokens (special_tokens.py), so appended pieces move these
+            `# {...}`: the record of the normaliser, in files of this program
+    ids     the pieces by rank; the special tokens (special_tokens.py) follow those of the published file
+
+Appended pieces have the ranks behind the special tokens, so that no id and no row of the model ever moves:
+
+    0 ... 58835    58836 ... 60508    60509 ...
+    published      special tokens     appended
+
+The official program gives the special tokens the ids behind all pieces. So `official_order` and
+`official_ranks` renumber both for an export.
 
     text --normalize--> text --prepare--> <|am|> text --tiktoken--> ids
 
@@ -14,6 +22,7 @@ import base64
 import binascii
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +56,20 @@ class ByteLevelTokenizer(Tokenizer):
         lines, record = _split_record(model, path)
         self.recorded_version = None if record is None else record[0]
         self.options = options or (DEFAULT_OPTIONS if record is None else record[1])
-        self.ranked = _parse_ranks(lines, path)
-        self.pieces = (*map(piece_name, self.ranked), *SPECIAL_TOKENS)
-        self.types = (_NORMAL,) * len(self.ranked) + (_CONTROL,) * len(SPECIAL_TOKENS)
+        self.ranked, self.num_published = _parse_ranks(lines, path)
+        names = [piece_name(piece) for piece in self.ranked]
+        num_published, num_appended = self.num_published, len(names) - self.num_published
+        self.pieces = (*names[:num_published], *SPECIAL_TOKENS, *names[num_published:])
+        self.types = (_NORMAL,) * num_published + (_CONTROL,) * len(SPECIAL_TOKENS)
+        self.types += (_NORMAL,) * num_appended
         self.unknown_id = -1
         self.vocabulary = Vocabulary(self.pieces, _fingerprint(lines))
         self.tag = language_tag(self.options.language)
         self.encoding = tiktoken.Encoding(
             path.name,
             pat_str=PATTERN,
-            mergeable_ranks={piece: rank for rank, piece in enumerate(self.ranked)},
-            special_tokens={name: len(self.ranked) + n for n, name in enumerate(SPECIAL_TOKENS)},
+            mergeable_ranks=dict(zip(self.ranked, ids_of_ranks(num_published, len(names)), strict=True)),
+            special_tokens={name: num_published + n for n, name in enumerate(SPECIAL_TOKENS)},
         )
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Path, NormalizerOptions]]:
@@ -68,12 +80,20 @@ class ByteLevelTokenizer(Tokenizer):
         """The row of the texts' language in the language embedding; a UserError if it has none."""
         return language_row(self.options.language)
 
-    def appended_ids(self, base_size: int) -> range:
-        return range(base_size - len(SPECIAL_TOKENS), len(self.ranked))
+    @property
+    def official_order(self) -> tuple[int, ...]:
+        """The id of the token that has each id in the official program."""
+        first, size = self.num_published + len(SPECIAL_TOKENS), self.size
+        return (*range(self.num_published), *range(first, size), *range(self.num_published, first))
+
+    @property
+    def official_ranks(self) -> bytes:
+        """The rank file for the official program."""
+        return rank_lines(self.ranked, len(self.ranked))
 
     def shortened(self, size: int) -> "ByteLevelTokenizer":
         ranked = self.ranked[: size - len(SPECIAL_TOKENS)]
-        return ByteLevelTokenizer(rank_lines(ranked), self.path, self.options)
+        return ByteLevelTokenizer(rank_lines(ranked, self.num_published), self.path, self.options)
 
     def recording(self, options: NormalizerOptions) -> bytes:
         return with_rank_record(self.model_bytes, options.record)
@@ -105,9 +125,8 @@ class ByteLevelTokenizer(Tokenizer):
 
     def decode(self, ids: list[int]) -> str:
         """Return the text of `ids` without special tokens."""
-        return b"".join(self.ranked[token] for token in ids if token < len(self.ranked)).decode(
-            errors="replace"
-        )
+        special = range(self.num_published, self.num_published + len(SPECIAL_TOKENS))
+        return self.encoding.decode([token for token in ids if token not in special])
 
     def _ids(self, prepared: str) -> list[int]:
         return self.encoding.encode(self.tag + prepared, allowed_special="all")
@@ -122,10 +141,17 @@ def is_rank_file(model: bytes) -> bool:
     return rank == b"0" and bool(piece) and piece.isascii()
 
 
-def rank_lines(ranked: tuple[bytes, ...]) -> bytes:
+def ids_of_ranks(num_published: int, num_pieces: int) -> Iterator[int]:
+    """Yield the id of each piece, which is its rank: those of appended pieces follow the special tokens."""
+    yield from range(num_published)
+    yield from range(num_published + len(SPECIAL_TOKENS), num_pieces + len(SPECIAL_TOKENS))
+
+
+def rank_lines(ranked: tuple[bytes, ...], num_published: int) -> bytes:
     """Return the lines of a rank file; the empty piece is a single `=`, as in the published file."""
     encoded = (base64.b64encode(piece) or b"=" for piece in ranked)
-    return b"".join(b"%s %d\n" % (piece, rank) for rank, piece in enumerate(encoded))
+    ids = ids_of_ranks(num_published, len(ranked))
+    return b"".join(b"%s %d\n" % line for line in zip(encoded, ids, strict=True))
 
 
 def with_rank_record(model: bytes, record: dict[str, Any]) -> bytes:
@@ -151,8 +177,10 @@ def _split_record(model: bytes, path: Path) -> tuple[bytes, tuple[int, Normalize
     return lines, parse_record(record, path) if mark else None
 
 
-def _parse_ranks(lines: bytes, path: Path) -> tuple[bytes, ...]:
+def _parse_ranks(lines: bytes, path: Path) -> tuple[tuple[bytes, ...], int]:
+    """Return the pieces, and the number of those before the gap of the special tokens."""
     pieces: list[bytes] = []
+    num_published: int | None = None
     for number, line in enumerate(lines.split(b"\n"), start=1):
         if not line.strip():
             continue
@@ -161,13 +189,17 @@ def _parse_ranks(lines: bytes, path: Path) -> tuple[bytes, ...]:
             piece = b"" if encoded == b"=" else base64.b64decode(encoded, validate=True)
         except binascii.Error:
             raise UserError(f"{path}:{number}: {encoded[:40]!r} is not base64; {ADVICE}") from None
-        if rank != b"%d" % len(pieces):
-            raise UserError(f"{path}:{number}: the rank is {rank[:40]!r}, expected {len(pieces)}; {ADVICE}")
+        behind_gap = len(pieces) + len(SPECIAL_TOKENS)
+        if num_published is None and rank == b"%d" % behind_gap:
+            num_published = len(pieces)
+        expected = len(pieces) if num_published is None else behind_gap
+        if rank != b"%d" % expected:
+            raise UserError(f"{path}:{number}: the rank is {rank[:40]!r}, expected {expected}; {ADVICE}")
         pieces.append(piece)
     missing = {bytes([byte]) for byte in range(256)} - set(pieces)
     if missing or len(set(pieces)) != len(pieces):
         raise UserError(f"{path}: not a rank file of every byte and of different pieces; {ADVICE}")
-    return tuple(pieces)
+    return tuple(pieces), len(pieces) if num_published is None else num_published
 
 
 def _fingerprint(lines: bytes) -> str:
