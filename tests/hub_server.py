@@ -6,6 +6,7 @@
     GET /api/datasets/REPOSITORY[/revision/REV]    commit and file names of a data set
     GET /api/datasets/REPOSITORY/tree/REV          its files with sizes and digests, in pages
     GET /api/models/REPOSITORY...                  the same two for a model
+    POST, PUT                                      uploads of a model, see tests/hub_uploads.py
 
 It uses the hub's headers: X-Repo-Commit, ETag, X-Linked-Size, X-Linked-Etag, Range and Content-Range, Link,
 X-Error-Code.
@@ -22,6 +23,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.hub_uploads import Uploads, get_model, post, put
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_allowed"  # has access to everything
@@ -103,6 +106,7 @@ class Hub:
     datasets: dict[str, HubDataset] = field(default_factory=dict)
     page_size: int = 3
     requests: list[tuple[str, str, str, str]] = field(default_factory=list)
+    uploads: Uploads = field(default_factory=Uploads)
     num_sent: Counter[str] = field(default_factory=Counter)
 
     def fetched(self, name: str) -> list[str]:
@@ -149,11 +153,24 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.answer(with_body=True)
 
+    def do_POST(self) -> None:
+        hub: Hub = self.server.hub  # type: ignore[attr-defined]
+        post(self, hub.uploads, hub.url)
+        for (repository, name), content in hub.uploads.committed.items():
+            hub.files.setdefault((repository, name), HubFile(content, is_large=name in hub.uploads.large))
+
+    def do_PUT(self) -> None:
+        put(self, self.server.hub.uploads)  # type: ignore[attr-defined]
+
     def log_message(self, *_: object) -> None:
         pass
 
     def answer(self, *, with_body: bool) -> None:
         hub: Hub = self.server.hub  # type: ignore[attr-defined]
+        found = re.match(r"/api/models/([^/]+/[^/?]+)(/tree/)?", self.path)
+        if found and not found[2] and found[1] in hub.uploads.repositories:
+            get_model(self, hub.uploads, COMMIT)
+            return
         if self.path.startswith(("/api/datasets/", "/api/models/")):
             self.answer_api(hub)
             return

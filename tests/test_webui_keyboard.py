@@ -19,7 +19,14 @@ TABS = (
     "pairs",
     "training",
 )
-TABS += ("monitor", "listen", "listen/listen-compare", "listen/listen-score", "listen/listen-export")
+TABS += (
+    "monitor",
+    "listen",
+    "listen/listen-compare",
+    "listen/listen-score",
+    "listen/listen-export",
+    "listen/listen-publish",
+)
 MOST_PRESSES = 250
 
 # returns the names of what a hand could use in the open tab and above

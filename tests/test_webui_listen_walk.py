@@ -147,6 +147,16 @@ def test_a_user_scores_a_checkpoint_and_downloads_its_export(
             link.click()
         assert download.value.suggested_filename == name
         download.value.save_as(folder / name)
+    page.locator("#listen-publish-button").click()
+    wait_for(page, "publish-command", r"^\[Error\].*USER/NAME")
+    page.locator("#PublishModel-repository textarea").fill("someone/voice")
+    wait_for(page, "publish-command", r"--repository=someone/voice.*--dry-run")
+    page.locator("#publish-start").click()
+    wait_for(page, "publish-status", r"^finished after")
+    shown = value(page, "publish-log")
+    assert "gpt.safetensors" in shown
+    assert "Dry run: nothing was sent." in shown
+    page.screenshot(path=tmp_path / "publish.png", full_page=True)
     taken = load_trained(folder, torch.device("cpu"))
     trained = load_trained(project.run_dir / "best.pth", torch.device("cpu"))
     torch.testing.assert_close(taken.gpt.mel_head.weight, trained.gpt.mel_head.weight, rtol=0, atol=0)

@@ -18,7 +18,7 @@ from indextts.commands.data import (
     Preprocess,
     VerifyTraining,
 )
-from indextts.commands.speech import CheckModelFolder, Evaluate, ExportModel, Synthesize
+from indextts.commands.speech import CheckModelFolder, Evaluate, ExportModel, PublishModel, Synthesize
 from indextts.commands.train import Train
 
 COMMANDS: tuple[type[Command], ...] = (
@@ -34,6 +34,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Train,
     ExportModel,
     CheckModelFolder,
+    PublishModel,
     Synthesize,
     Evaluate,
     RunPipeline,

@@ -1,5 +1,6 @@
 """Commands that use a checkpoint: export, synthesis, evaluation."""
 
+import re
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -10,6 +11,7 @@ from indextts.commands.recognizer_options import RecognizerOptions
 from indextts.commands.sampling_options import Sampling
 
 Weights = Literal["raw", "averaged"]
+REPOSITORY_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # of the hub
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
@@ -62,6 +64,50 @@ class CheckModelFolder(Command):
     check: Path = Field(title="Model folder", description="Folder of an exported model.")
 
 
+class PublishModel(Command):
+    """Upload an exported model folder to the Hugging Face Hub, with its card; private unless --public.
+
+    The same command resumes an interrupted upload. It uses the login of `hf auth login`, or HF_TOKEN.
+    """
+
+    program: ClassVar[str] = "tools/publish.py"
+    model_folder: Path = Field(title="Model folder", description="Folder of an exported model.")
+    repository: str = Field(title="Repository", description="Repository on the hub, as USER/NAME.")
+    public: bool = Field(
+        False, title="Public", description="Create a public repository, which everyone can download."
+    )
+    dry_run: bool = Field(
+        False,
+        title="Dry run",
+        description="Print the files and the card, and send nothing; needs neither login nor network.",
+    )
+    run_dir: Path | None = Field(
+        None, title="Run directory", description="Run directory whose losses the card shows."
+    )
+    evaluation: Path | None = Field(
+        None,
+        title="Scores",
+        description="Output folder of tools/evaluate.py whose scores the card shows.",
+    )
+    samples: Path | None = Field(
+        None,
+        title="Samples",
+        description="Output folder of tools/synthesize.py whose audio the card links.",
+    )
+    base_licence: Path | None = Field(
+        None,
+        title="Licence of the base",
+        description="Licence text of the base model, uploaded as LICENSE.txt; required for a model from the "
+        "published weights.",
+    )
+    statement: str = Field(
+        "",
+        title="Statement",
+        description="Sentence that the licence of the published weights requires on the page of the model "
+        "(section 4.1a); required for a model from these weights.",
+    )
+
+
 class CheckpointSpeech(Sampling):
     """Options of every command that speaks with a checkpoint."""
 
@@ -107,7 +153,8 @@ class Synthesize(Command, CheckpointSpeech):
 
     program: ClassVar[str] = "tools/synthesize.py"
     checkpoint: Path = Field(
-        title="Checkpoint", description="Checkpoint, run directory or exported model folder."
+        title="Checkpoint",
+        description="Checkpoint, run directory, exported model folder, or USER/NAME of a model on the hub.",
     )
     text: list[str] = Field([], title="Text", description="Text to speak.")
     text_file: Path | None = Field(None, title="Text file", description="UTF-8 file with one text per line.")
@@ -165,7 +212,9 @@ class Evaluate(Command, CheckpointSpeech, RecognizerOptions):
 
     program: ClassVar[str] = "tools/evaluate.py"
     checkpoint: list[Path] = Field(
-        min_length=1, title="Checkpoint", description="Checkpoint, run directory or exported model folder."
+        min_length=1,
+        title="Checkpoint",
+        description="Checkpoint, run directory, exported model folder, or USER/NAME of a model on the hub.",
     )
     manifest: Path = Field(
         title="Manifest", description="Manifest of held-out utterances, such as val_manifest.jsonl."

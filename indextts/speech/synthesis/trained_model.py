@@ -3,6 +3,7 @@
 model_step{N}.pth, latest.pth, best.pth   of a run: the file holds the tokenizer and the sizes
 FOLDER/ gpt.pth bpe.model config.yaml     an export, or the published model; that of 2.5 has a .tiktoken file
 RUN/                                      a run directory: its best.pth, else its latest.pth
+USER/NAME                                 a model of the hub (tools/publish.py), where no such folder exists
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from indextts.commands.speech import Weights
 from indextts.errors import UserError
+from indextts.features.hub_models import local_model
 from indextts.models.checkpoint import codes_identity, read_file, read_weights, select_weights, table_rows
 from indextts.models.gpt.config import (
     GPTConfig,
@@ -57,7 +59,7 @@ class TrainedModel:
 
 
 def load_trained(path: Path, device: torch.device, choice: Weights = "raw") -> TrainedModel:
-    """Return the model in a checkpoint of a run, or in a model folder.
+    """Return the model in a checkpoint of a run, in a model folder, or of the hub.
 
     Args:
         choice: the trained weights of a checkpoint, or their average.
@@ -66,6 +68,7 @@ def load_trained(path: Path, device: torch.device, choice: Weights = "raw") -> T
         UserError: files are missing, cannot be read or do not fit each other, or there are no averaged
             weights.
     """
+    path = local_model(path)
     if path.is_dir() and not any((path / name).is_file() for name in WEIGHTS_NAMES):
         path = _find_checkpoint(path)
     if not path.is_dir():

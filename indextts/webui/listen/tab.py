@@ -1,9 +1,9 @@
-"""Tab 8: listen to checkpoints, compare them, score them, and export the model."""
+"""Tab 8: listen to checkpoints, compare them, score them, export the model and publish it."""
 
 import gradio as gr
 
 from indextts.webui.language import t
-from indextts.webui.listen import comparing, exporting, scoring, speaking
+from indextts.webui.listen import comparing, exporting, publishing, scoring, speaking
 from indextts.webui.listen.saved_models import models
 from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
@@ -21,6 +21,8 @@ def build(page: Page) -> None:
             scoring.build(page)
         with gr.Tab(t("listen.tabs.export"), elem_id="listen-export", render_children=True):
             exporting.build(page)
+        with gr.Tab(t("listen.tabs.publish"), elem_id="listen-publish", render_children=True):
+            publishing.build(page)
     page.watch(stages_version, lambda name: empty_state(page, name), [empty])
 
 

@@ -35,6 +35,7 @@ TAB_OF_STAGE = {stage.name: stage.tab for stage in STAGES} | {
     "compare": "listen/listen-compare",
     "evaluate": "listen/listen-score",
     "export": "listen/listen-export",
+    "publish": "listen/listen-publish",
     CHECK_JOB: "data/data-tab-check",
     TENSORBOARD_JOB: "monitor/tensorboard",
     DEMO_JOB: "project",

@@ -1,0 +1,170 @@
+"""Card of a published model: the card of its export, with base and licence, losses, scores and samples.
+
+The YAML at its top is what the hub reads: languages, licence, base model, data sets.
+"""
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from matplotlib.figure import Figure
+
+from indextts.errors import UserError
+from indextts.runs.directory import read_metrics
+from indextts.system.json_lines import read_json_lines
+
+BASE_MODEL = "IndexTeam/IndexTTS-2"
+BASE_LICENCE = "bilibili-model-use-license"
+LICENCE_NAME, CURVE_NAME = "LICENSE.txt", "losses.png"
+MAX_SAMPLES = 10
+HEAD = re.compile(r"^---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
+DATASET = re.compile(r"\]\(https?://[^/)]+/datasets/([\w.-]+/[\w.-]+)\)")
+SCORES = {
+    "likeness": "speaker similarity",
+    "no_stop": "without an end",
+    "loops": "with loops",
+    "silent": "silent",
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A spoken text: its audio file and the text."""
+
+    path: Path
+    text: str
+
+
+def hub_card(
+    exported: str,
+    repository: str,
+    *,
+    statement: str,
+    scores: Sequence[dict[str, Any]],
+    samples: Sequence[Sample],
+    has_curve: bool,
+) -> str:
+    """Return the card as Markdown.
+
+    Args:
+        exported: the card of the export.
+        statement: the sentence that the base's licence requires; "" for a model with a base of its own.
+        scores: lines of summary.jsonl.
+    """
+    found = HEAD.match(exported)
+    head: dict[str, Any] = (yaml.safe_load(found[1]) if found else None) or {}
+    body = exported[found.end() :] if found else exported
+    datasets = sorted(set(DATASET.findall(body)))
+    if datasets:
+        head["datasets"] = datasets
+    if statement:
+        head |= {
+            "license": "other",
+            "license_name": BASE_LICENCE,
+            "license_link": LICENCE_NAME,
+            "base_model": BASE_MODEL,
+        }
+    sections = [body.strip(), _use(repository)]
+    if statement:
+        sections.append(
+            f"## Base model and licence\n\nTrained from the weights of {BASE_MODEL}, whose licence applies "
+            f"to this model: [{LICENCE_NAME}]({LICENCE_NAME}). LICENSE-NOTE.txt summarises its terms.\n\n"
+            f"> {statement}"
+        )
+    if has_curve:
+        sections.append(f"## Losses\n\n![Losses of training and validation]({CURVE_NAME})")
+    if scores:
+        sections.append(_score_table(scores))
+    if samples:
+        lines = [f"* [{sample.text}](samples/{sample.path.name})" for sample in samples]
+        sections.append("\n".join(["## Samples", "", *lines]))
+    front = yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
+    return f"---\n{front}---\n\n" + "\n\n".join(sections) + "\n"
+
+
+def _use(repository: str) -> str:
+    return (
+        "## Use\n\nIn a checkout of the program that made this model:\n\n"
+        f"    python tools/synthesize.py --checkpoint={repository} --voice=VOICE.wav --text=TEXT\n\n"
+        "The official page of IndexTTS-2 loads gpt.pth, which is the same weights:\n\n"
+        "    python -c \"import torch, safetensors.torch as s; torch.save(s.load_file('gpt.safetensors'), "
+        "'gpt.pth')\""
+    )
+
+
+def _score_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the scores as a table; the first row is the recordings themselves."""
+    recognizers = list(rows[0].get("cer", {}))
+    names = ["model", "clips", *(f"character error rate ({name})" for name in recognizers), *SCORES.values()]
+    lines = ["## Scores on held-out sentences", "", f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    for row in rows:
+        rates = [row["cer"].get(name) for name in recognizers]
+        shares = [row.get(name) for name in SCORES]
+        cells = [str(row["name"]), f"{row['num_clips']:,}"]
+        cells += ["-" if value is None else f"{100 * value:.1f} %" for value in rates]
+        cells += ["-" if value is None else f"{value:.3f}" for value in shares]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def read_scores(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of a scoring.
+
+    Raises:
+        UserError: the folder has no valid summary.jsonl.
+    """
+    path = folder / "summary.jsonl"
+    rows = [line for _, line in read_json_lines(path)]
+    if not rows or any(not row.keys() >= {"name", "num_clips", "cer"} for row in rows):
+        raise UserError(f"{path}: contains no scores; pass an output folder of tools/evaluate.py")
+    return rows
+
+
+def read_samples(folder: Path) -> list[Sample]:
+    """Return the first samples of a folder of tools/synthesize.py.
+
+    Raises:
+        UserError: the folder has no valid spoken.jsonl, or an audio file is missing.
+    """
+    path = folder / "spoken.jsonl"
+    samples: list[Sample] = []
+    for number, line in read_json_lines(path):
+        name = line.get("file")
+        if name is None or len(samples) == MAX_SAMPLES:
+            continue
+        if not isinstance(name, str) or Path(name).name != name or not (folder / name).is_file():
+            raise UserError(f"{path}:{number}: {name} is no file in this folder; synthesize again")
+        samples.append(Sample(folder / name, " ".join(str(line.get("text", "")).split())))
+    return samples
+
+
+def draw_losses(run_dir: Path, part: int | None, step: int | None) -> bytes:
+    """Return a PNG of the losses of a run up to a step.
+
+    Raises:
+        UserError: the run has no metrics of this part.
+    """
+    path = run_dir / "metrics.jsonl"
+    lines = [
+        line
+        for line in (read_metrics(path) if path.is_file() else [])
+        if part in (None, line["part"]) and (step is None or line["step"] <= step)
+    ]
+    if not any(line["kind"] == "train" for line in lines):
+        raise UserError(f"{path}: no metrics up to step {step} of part {part}; pass the run's directory")
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    axes = figure.subplots(1, 2)
+    for axis, loss, title in zip(axes, ("mel_loss", "text_loss"), ("semantic codes", "text"), strict=True):
+        for kind, label in (("train", "training"), ("val", "validation")):
+            points = [(line["step"], line[loss]) for line in lines if line["kind"] == kind]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=label)
+        axis.set(title=title, xlabel="step", ylabel="nats per token")
+        axis.legend()
+    png = io.BytesIO()
+    figure.savefig(png, dpi=100, format="png")
+    return png.getvalue()

@@ -1,0 +1,97 @@
+"""Sub-tab Publish of tab 8: upload the exported model to a private repository on the hub (tools/publish.py).
+
+A repository becomes public only from a terminal or on the hub's own page: who can reach this page must not be
+able to publish a voice with the login of this machine.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from indextts.commands.base import Command
+from indextts.commands.speech import REPOSITORY_NAME, PublishModel
+from indextts.projects.project import Project, ProjectSettings
+from indextts.webui.forms import fields_from, form_for
+from indextts.webui.language import field_title, t
+from indextts.webui.layout import columns, fields
+from indextts.webui.listen.exporting import RECORD
+from indextts.webui.listen.scoring import newest_report
+from indextts.webui.page import Page
+from indextts.webui.running.outlook import LinkedError, Notice, Outlook
+from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.view_versions import files_version
+
+STAGE = "publish"
+FIELDS = ("repository", "base_licence", "statement", "samples")
+PATHS = ("base_licence", "samples")
+NO_REPOSITORY = "listen.no_repository"
+NOT_EXPORTED = "listen.nothing_exported"
+LOGIN = "listen.hub_login"
+SENDS_NOTHING = "listen.sends_nothing"
+
+
+def build(page: Page) -> None:
+    """Build the form and the run panel; the log of a dry run shows all files and the card."""
+    with columns() as (main, side):
+        with main, fields():
+            form = list(form_for(PublishModel, FIELDS).values())
+            dry_run = gr.Checkbox(
+                value=True,
+                label=field_title(PublishModel, "dry_run"),
+                info=PublishModel.model_fields["dry_run"].description,
+                elem_id="PublishModel-dry_run",
+            )
+        with side:
+
+            def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+                return [publish_command(page, project, *values)]
+
+            def expect(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+                return outlook(project, publish_command(page, project, *values))
+
+            stage_panel(
+                page,
+                Stage(
+                    STAGE,
+                    "listen.publish",
+                    commands,
+                    [*form, dry_run],
+                    outlook=expect,
+                    outlook_version=lambda project: files_version(project.export, project.scores),
+                ),
+            )
+
+
+def publish_command(page: Page, project: Project, *values: Any) -> PublishModel:
+    """Return the command that publishes the project's export with the losses and the newest scores.
+
+    Args:
+        values: of FIELDS, then whether it is a dry run.
+
+    Raises:
+        UserError: nothing is exported, a field is invalid, or a path is outside the allowed folders.
+    """
+    given = fields_from(PublishModel, FIELDS, values[:-1])
+    for name in PATHS:
+        if name in given:
+            given[name] = page.roots.inside(given[name], field_title(PublishModel, name))
+    if not (project.export / RECORD).is_file():
+        raise LinkedError(t(NOT_EXPORTED), "#listen/listen-export", kind="missing")
+    if not REPOSITORY_NAME.fullmatch(given.get("repository", "")):
+        raise LinkedError(t(NO_REPOSITORY), "#listen/PublishModel-repository")
+    report = newest_report(project)
+    scores = {} if report is None else {"evaluation": report}
+    return PublishModel(
+        model_folder=project.export, run_dir=project.run_dir, dry_run=bool(values[-1]), **scores, **given
+    )
+
+
+def outlook(project: Project, command: PublishModel) -> Outlook:
+    """Return what is published, and whether a login is needed."""
+    facts = [
+        (field_title(PublishModel, "repository"), command.repository),
+        (field_title(PublishModel, "model_folder"), str(command.model_folder)),
+        (field_title(PublishModel, "evaluation"), str(command.evaluation or "-")),
+    ]
+    return Outlook(facts, notes=[Notice(t(SENDS_NOTHING if command.dry_run else LOGIN))])

@@ -1,0 +1,261 @@
+"""Tests of tools/publish.py: the real program and library with a local hub, and the way back by name."""
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from huggingface_hub import constants
+from safetensors.torch import load_file
+
+from indextts.commands.speech import ExportModel, PublishModel
+from indextts.data.sources import DataSource, write_source
+from indextts.errors import UserError
+from indextts.features.hub_models import local_model
+from indextts.projects.project import Project
+from indextts.speech.export import export
+from indextts.speech.publishing.publish import publish
+from indextts.system.json_lines import write_json_lines
+from tests.conftest import REPOSITORY
+from tests.hub_server import TOKEN, Hub, serve
+from tests.speaking_run import make_speaking_project
+from tests.waiting import PATIENCE_S, wait_until
+
+NAME = "someone/amharic-voice"
+LARGE_BYTES = 400_000  # only the weights have more
+STATEMENT = "A sentence that a licence asks for."
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    made = make_speaking_project(tmp_path_factory.mktemp("publish"))
+    source = DataSource(name="speech", url="https://hub.example/datasets/a/speech", licence="cc-by-4.0")
+    write_source(made.dataset, "speech", source)
+    export(ExportModel(checkpoint=made.run_dir / "best.pth", config=made.config, output_dir=made.export))
+    return made
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serve({}) as running:
+        yield running
+
+
+class Machine:
+    """A machine with a login and a cache of its own."""
+
+    def __init__(self, folder: Path, hub: Hub, token: str = TOKEN) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+        self.env = kept | {
+            "HF_ENDPOINT": hub.url,
+            "HF_HOME": str(folder / "hf"),
+            "HF_TOKEN": token,
+            "HF_HUB_DISABLE_XET": "1",  # the local hub stores large files by digest only
+            "NO_PROXY": "127.0.0.1,localhost",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def start(self, program: str, *flags: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, f"tools/{program}.py", *flags],
+            cwd=REPOSITORY,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, program: str, *flags: str) -> tuple[int, str]:
+        process = self.start(program, *flags)
+        output, _ = process.communicate(timeout=PATIENCE_S)
+        return process.returncode, output
+
+
+def log_in(monkeypatch: pytest.MonkeyPatch, hub: Hub, tmp_path: Path, token: str) -> None:
+    """Make this process use the local hub, with this token or none."""
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no token"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", token)
+
+
+def flags(project: Project, *more: str) -> list[str]:
+    return [f"--model-folder={project.export}", f"--repository={NAME}", *more]
+
+
+def repository_of(hub: Hub) -> dict[str, bytes]:
+    return {
+        name: content for (repository, name), content in hub.uploads.committed.items() if repository == NAME
+    }
+
+
+def write_scores(folder: Path) -> Path:
+    folder.mkdir()
+    row = {"num_clips": 9, "likeness": 0.5, "no_stop": 0.0, "loops": None, "silent": 0.0}
+    rows = [
+        {"name": "recordings", "cer": {"asr": 0.031}, **row},
+        {"name": "best", "cer": {"asr": 0.125}, **row},
+    ]
+    write_json_lines(folder / "summary.jsonl", rows)
+    return folder
+
+
+def write_samples(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "001.wav").write_bytes(b"RIFF" + bytes(2000))
+    lines = [{"file": "001.wav", "text": "ሰላም ለዓለም"}, {"file": None, "text": "nothing"}]
+    write_json_lines(folder / "spoken.jsonl", lines)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_killed_upload_resumes_and_the_model_speaks_by_name(project: Project, hub: Hub, tmp_path: Path):
+    token = "hf_" + hashlib.sha256(b"secret").hexdigest()[:30]
+    machine = Machine(tmp_path, hub, token)
+    hub.uploads.hold_above = LARGE_BYTES
+    process = machine.start("publish", *flags(project))
+    small = {"bpe.model", "builtin.npz"}
+    wait_until(lambda: hub.uploads.held.is_set() and len(hub.uploads.stored) == len(small), process=process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert hub.uploads.repositories == {NAME: {"private": True}}
+    assert repository_of(hub) == {}
+
+    hub.uploads.hold_above = 0
+    status, output = machine.run("publish", *flags(project))
+    assert (status, f"{hub.url}/{NAME}" in output) == (0, True), output
+    assert set(hub.uploads.received.values()) == {1}
+    assert token not in output
+    files = [path for folder in (project.root, tmp_path) for path in folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if token.encode() in path.read_bytes()]
+    assert not [name for name, content in repository_of(hub).items() if token.encode() in content]
+    published = repository_of(hub)
+    assert published.keys() == {*small, "gpt.safetensors", "config.yaml", "README.md", "LICENSE-NOTE.txt"}
+    (tmp_path / "gpt.safetensors").write_bytes(published["gpt.safetensors"])
+    sent, kept = (
+        load_file(tmp_path / "gpt.safetensors"),
+        torch.load(project.export / "gpt.pth", weights_only=True),
+    )
+    assert sent.keys() == kept.keys()
+    assert all(torch.equal(sent[name], kept[name]) for name in kept)
+
+    other = Machine(tmp_path / "other", hub)
+    speak = [f"--checkpoint={NAME}", "--text=ሰላም", "--max-codes=20", "--device=cpu"]
+    clip = f"--voice={next((project.dataset / 'audio').iterdir())}"
+    status, output = other.run("synthesize", *speak, clip, f"--output={tmp_path / 'said'}")
+    assert status == 0, output
+    assert (tmp_path / "said/001.wav").is_file()
+    status, output = other.run(
+        "evaluate",
+        f"--checkpoint={NAME}",
+        f"--manifest={project.manifest}",
+        f"--output-dir={tmp_path / 'scores'}",
+        "--num-clips=1",
+        "--max-codes=20",
+        f"--models={tmp_path}",
+        "--device=cpu",
+    )
+    assert status == 0, output
+    assert json.loads((tmp_path / "scores/summary.jsonl").read_text().splitlines()[1])["step"] is None
+    assert [name for _, name, _, _ in hub.requests].count("gpt.safetensors") <= 2  # HEAD and GET, then cached
+
+
+def test_a_dry_run_shows_the_whole_card_and_sends_nothing(project: Project, hub: Hub, tmp_path: Path):
+    extras = {
+        "run-dir": project.run_dir,
+        "evaluation": write_scores(tmp_path / "scores"),
+        "samples": write_samples(tmp_path / "spoken"),
+    }
+    command = PublishModel(
+        model_folder=project.export,
+        repository=NAME,
+        dry_run=True,
+        **{name.replace("-", "_"): path for name, path in extras.items()},
+    )
+    before = sorted(project.export.iterdir())
+    output = "\n".join(publish(command))
+    assert sorted(project.export.iterdir()) == before
+    assert hub.requests == []
+    for name in ("gpt.safetensors", "bpe.model", "builtin.npz", "losses.png", "samples/001.wav", "README.md"):
+        assert re.search(rf"^  {re.escape(name)}: \d", output, re.MULTILINE), name
+    head = yaml.safe_load(output.split("---\n")[1])
+    assert (head["language"], head["datasets"]) == ("am", ["a/speech"])
+    assert "base_model" not in head
+    for part in (
+        "cc-by-4.0",
+        "| best | 9 | 12.5 % | 0.500 |",
+        "(samples/001.wav)",
+        "ሰላም ለዓለም",
+        "(losses.png)",
+    ):
+        assert part in output, part
+    assert str(project.root) not in output
+
+
+def test_a_model_of_published_weights_needs_their_licence_and_its_sentence(project: Project, tmp_path: Path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in project.export.iterdir():
+        if path.is_file() and path.name != "builtin.npz":
+            (folder / path.name).write_bytes(path.read_bytes())
+    command = PublishModel(model_folder=folder, repository=NAME, dry_run=True)
+    with pytest.raises(UserError, match="--base-licence"):
+        list(publish(command))
+    (tmp_path / "terms").write_text("terms")
+    with pytest.raises(UserError, match="--statement"):
+        list(publish(command.model_copy(update={"base_licence": tmp_path / "terms"})))
+    given = {"base_licence": tmp_path / "terms", "statement": STATEMENT}
+    output = "\n".join(publish(command.model_copy(update=given)))
+    head = yaml.safe_load(output.split("---\n")[1])
+    assert (head["base_model"], head["license_link"]) == ("IndexTeam/IndexTTS-2", "LICENSE.txt")
+    assert f"> {STATEMENT}" in output
+    assert "  LICENSE.txt: " in output
+
+
+@pytest.mark.parametrize(("token", "problem"), [("", "hf auth login"), ("hf_reader", "write")])
+def test_an_upload_without_the_right_to_write_is_refused(
+    project: Project, hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, token: str, problem: str
+):
+    log_in(monkeypatch, hub, tmp_path, token)
+    with pytest.raises(UserError, match=problem):
+        list(publish(PublishModel(model_folder=project.export, repository=NAME)))
+    assert hub.uploads.committed == {}
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")  # of huggingface_hub
+def test_a_public_repository_is_not_taken_for_a_private_one(
+    project: Project, hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    hub.uploads.repositories[NAME] = {"private": False}
+    log_in(monkeypatch, hub, tmp_path, TOKEN)
+    command = PublishModel(model_folder=project.export, repository=NAME)
+    with pytest.raises(UserError, match="--public"):
+        list(publish(command))
+    assert hub.uploads.committed == {}
+    assert list(publish(command.model_copy(update={"public": True})))
+    assert hub.uploads.committed
+
+
+def test_an_unknown_name_is_refused_with_the_address_that_was_asked(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    log_in(monkeypatch, hub, tmp_path, TOKEN)
+    with pytest.raises(UserError, match=f"{hub.url}: nobody/nothing"):
+        local_model(Path("nobody/nothing"))
+    assert local_model(tmp_path) == tmp_path
+    assert local_model(Path("runs/best.pth")) == Path("runs/best.pth")
+
+
+def test_a_folder_that_is_no_export_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match=re.escape(str(tmp_path))):
+        list(publish(PublishModel(model_folder=tmp_path, repository=NAME, dry_run=True)))
+    with pytest.raises(UserError, match="--repository"):
+        list(publish(PublishModel(model_folder=tmp_path, repository="https://hub/someone/voice")))
