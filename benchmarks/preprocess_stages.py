@@ -29,10 +29,12 @@ from indextts.data.manifest import Utterance
 from indextts.data.reading import Clip, ClipReader, Reading
 from indextts.features.audio import load_audio
 from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ
+from indextts.features.indextts2 import IndexTTS2Backend
 from indextts.system.amounts import counted
 
 RECORDED_RATE_HZ = 48_000
 COUNTED_S = 6.0  # about the mean length of a clip
+PRECISIONS = ("tf32", "split")
 CPU_BATCH_S = 20.0  # batch to compare with on a CPU, where preprocessing takes single clips
 
 
@@ -68,6 +70,11 @@ def measure(folder: Path, size: str, device_name: str, num_clips: int) -> list[s
             rows += bench.wholes(folder / name)
             if name == "indextts2":
                 notes += [bench.rounding_of_codes(), "", shown_operations(bench.operations())]
+                for precision in PRECISIONS:
+                    faster = speech_backend(SIZES[size], device, torch.float32, precision)
+                    row, note = bench.in_precision(faster)
+                    rows.append(row)
+                    notes += ["", note]
     return [
         f"{counted(num_clips, 'clip')} of {rows[0].audio_s / num_clips:.1f} s on average, FLAC at 48 kHz; "
         "float32.",
@@ -196,6 +203,28 @@ class _Bench:
             f"bfloat16 changes {100 * num_changed / num_codes:.1f} % of {num_codes:,} codes "
             f"({len(distinct):,} distinct ones), with these random weights and noise."
         )
+
+    def in_precision(self, backend: IndexTTS2Backend) -> tuple[Row, str]:
+        """Return the time of w2v-BERT in another precision, and the share of codes that it changes."""
+        backend.use_precision()
+        faster = ClipEncoder(backend, self.encoder.model, self.device, self.encoder.throughput)
+        prepared = {u.id: backend.prepare(load_audio(u.audio, SAMPLE_RATE_HZ)) for u in self.utterances}
+        batches = batches_of(self.utterances, BatchLimit(self.encoder.throughput.batch_s))
+        backend.features_of_batch([next(iter(prepared.values()))])  # warm-up
+        row = self.row(
+            f"w2v-BERT, --encoder-precision {backend.precision}",
+            lambda: deque(
+                (backend.features_of_batch([prepared[u.id] for u in batch]) for batch in batches), maxlen=0
+            ),
+        )
+        exact = {clip.key: clip.codes for clip in self._encoded()}
+        num_changed = num_codes = 0
+        for clip in self._encoded(faster):
+            assert clip.codes is not None
+            num_changed += int(np.count_nonzero(clip.codes != exact[clip.key]))
+            num_codes += len(clip.codes)
+        share = f"{100 * num_changed / num_codes:.3f} % of {num_codes:,} codes"
+        return row, f"{backend.precision} changes {share}, with these random weights and noise."
 
     def operations(self) -> dict[str, float]:
         """Return the operations per second of audio in each part, counted in a clip of `COUNTED_S`."""

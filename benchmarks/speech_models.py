@@ -95,7 +95,9 @@ SIZES = {
 }
 
 
-def speech_backend(size: SpeechSize, device: torch.device, dtype: torch.dtype) -> IndexTTS2Backend:
+def speech_backend(
+    size: SpeechSize, device: torch.device, dtype: torch.dtype, precision: str = "float32"
+) -> IndexTTS2Backend:
     """Return encoder and codec, created on `device`."""
     dim = size.codec.hidden_size
     encoder = SpeechEncoder(
@@ -105,7 +107,7 @@ def speech_backend(size: SpeechSize, device: torch.device, dtype: torch.dtype) -
     )
     _measure_stats(encoder)
     codec = filled(on_meta(lambda: SemanticCodec(size.codec)).to_empty(device=device), 1)
-    return IndexTTS2Backend(encoder.requires_grad_(False).eval(), codec.eval(), device, dtype)
+    return IndexTTS2Backend(encoder.requires_grad_(False).eval(), codec.eval(), device, dtype, precision)
 
 
 @torch.no_grad()

@@ -48,6 +48,8 @@ def test_every_stage_of_both_backends_has_a_row(tmp_path, capsys):
     }
     assert re.search(r"bfloat16 changes [\d.]+ % of [\d,]+ codes", table)
     assert re.search(r"takes [\d.]+e9 operations", table)
+    assert re.search(r"split changes [\d.]+ % of [\d,]+ codes", table)
+    assert all(f"--encoder-precision {name}" in table for name in ("tf32", "split"))
 
 
 def test_the_operations_of_the_speech_encoder_are_its_products_with_weights():

@@ -16,6 +16,7 @@ from indextts.features.indextts2 import IndexTTS2Backend, find_files
 from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import load_model
+from indextts.runs.restore_facts import codebook_identity
 from tests.published_files import FEATURE_DIM, NUM_CODES, randomise, write_published_files
 
 ONE_FRAME = 840  # samples at 24 kHz: 560 at 16 kHz, two log-mel frames
@@ -39,6 +40,32 @@ def load(folder: Path, device: str = "cpu") -> IndexTTS2Backend:
 @pytest.fixture(scope="module")
 def backend(files) -> IndexTTS2Backend:
     return load(files)
+
+
+@pytest.mark.parametrize("precision", ["split", "tf32"])
+def test_a_faster_precision_starts_when_asked_for_and_only_inside_the_encoder(
+    files: Path, backend: IndexTTS2Backend, precision: str
+):
+    other = indextts2.load(
+        files / "config.yaml",
+        files / "w2v-bert-2.0",
+        files / "semantic_codec/model.safetensors",
+        files / "wav2vec2bert_stats.pt",
+        torch.device("cpu"),
+        precision=precision,
+    )
+    assert other.identity != backend.identity
+    assert codebook_identity(other.identity) == codebook_identity(backend.identity)
+    allowed = []
+    other.encoder.register_forward_hook(lambda *_: allowed.append(torch.backends.cuda.matmul.allow_tf32))
+    exact = backend.features(speech(24_000))
+    assert torch.equal(other.features(speech(24_000)), exact)
+    other.use_precision()
+    found = other.features(speech(24_000))
+    assert allowed == [False, precision == "tf32"]
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert torch.equal(found, exact) == (precision == "tf32")  # a CPU has no TensorFloat-32
+    torch.testing.assert_close(found, exact, rtol=0, atol=2e-4)
 
 
 @pytest.fixture(scope="module")

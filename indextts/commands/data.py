@@ -343,6 +343,13 @@ class Preprocess(Command, FeatureOptions):
         description="Compute in bfloat16 on a GPU that supports it natively, which is faster and "
         "changes some codes.",
     )
+    encoder_precision: Literal["float32", "tf32", "split"] = Field(
+        "float32",
+        title="Encoder precision",
+        description="Matrix products of w2v-BERT on a GPU: tf32 from compute capability 8.0 on, split sums "
+        "three float16 products for older GPUs; both are faster than float32 and change some codes, whose "
+        "share the log reports.",
+    )
     engine: Engine = Field(
         "local",
         title="Engine",

@@ -62,6 +62,21 @@ def choose_precision(amp: bool, device: torch.device) -> torch.dtype:
     return torch.float32
 
 
+def choose_encoder_precision(precision: str, device: torch.device) -> str:
+    """Return the precision of the speech encoder's float32 products."""
+    if precision == "tf32" and not (
+        device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+    ):
+        logger.warning(
+            "--encoder-precision tf32 ignored: it requires a GPU of compute capability 8.0 or higher; the "
+            "encoder uses float32"
+        )
+        return "float32"
+    if precision == "split" and device.type != "cuda":
+        logger.warning("--encoder-precision split is slower than float32 without a GPU")
+    return precision
+
+
 def choose_throughput(
     config: GPTConfig,
     device: torch.device,

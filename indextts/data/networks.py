@@ -1,13 +1,15 @@
 """Networks of preprocessing: the speech backend and the encoders of the base GPT."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from indextts.commands.data import Preprocess
-from indextts.data.batch_sizing import Throughput, choose_precision
+from indextts.data.batch_sizing import Throughput, choose_encoder_precision, choose_precision
 from indextts.data.encoding import ClipEncoder
 from indextts.errors import UserError
 from indextts.features.backend import FEATURE_DIM, SpeechBackend
@@ -15,6 +17,9 @@ from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import GPTConfig, load_config
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import load_encoders
+
+if TYPE_CHECKING:
+    from indextts.features.indextts2 import IndexTTS2Backend
 
 logger = logging.getLogger(__name__)
 
@@ -30,12 +35,14 @@ class Networks:
         published: the speech backend of the published weights; None for the builtin backend, which is fitted
             to the recordings and stored in the feature store.
         dtype: of the encoders' matrix products.
+        use_precision: makes `published` compute as --encoder-precision asks; None if that is float32.
     """
 
     published: SpeechBackend | None
     model: UnifiedVoice
     device: torch.device
     dtype: torch.dtype
+    use_precision: Callable[[], None] | None = None
 
     def encoder(self, backend: SpeechBackend, throughput: Throughput) -> ClipEncoder:
         return ClipEncoder(backend, self.model, self.device, throughput, self.dtype)
@@ -53,7 +60,9 @@ def load_networks(command: Preprocess, config: GPTConfig, device: torch.device) 
         _require_feature_dim(command.config, config, FEATURE_DIM)
     weights = read_weights(command.gpt_checkpoint)
     model = load_encoders(config, weights, str(command.gpt_checkpoint), device)
-    return Networks(published, model, device, dtype)
+    if published is None or published.precision == "float32":
+        return Networks(published, model, device, dtype)
+    return Networks(published, model, device, dtype, published.use_precision)
 
 
 def load_fitting_config(path: Path) -> GPTConfig:
@@ -78,7 +87,7 @@ def _require_feature_dim(path: Path, config: GPTConfig, feature_dim: int) -> Non
 
 def _load_published(
     command: Preprocess, config: GPTConfig, device: torch.device, dtype: torch.dtype
-) -> SpeechBackend:
+) -> "IndexTTS2Backend":
     """Return the speech encoder and codec of the published weights, which must match the config."""
     from indextts.features import indextts2  # imported here because its libraries take seconds to import
 
@@ -89,7 +98,10 @@ def _load_published(
         command.stats,
         look_in_cache=command.speech_encoder == default_folder,
     )
-    backend = indextts2.load(command.config, folder, command.semantic_codec, command.stats, device, dtype)
+    precision = choose_encoder_precision(command.encoder_precision, device)
+    backend = indextts2.load(
+        command.config, folder, command.semantic_codec, command.stats, device, dtype, precision
+    )
     _require_feature_dim(command.config, config, backend.feature_dim)
     num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
     if backend.num_codes != num_codes:

@@ -21,13 +21,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from indextts.commands.data import Preprocess
 from indextts.data.batch_sizing import choose_device, choose_throughput
 from indextts.data.encoding import MIN_CODES, Encoder, encoders_identity, reproducible_math
 from indextts.data.feature_store import FeatureStore, StoreInfo
-from indextts.data.feature_store_writer import FeatureStoreWriter, locked, writing
+from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter, locked, writing
 from indextts.data.filter_rules import RULES_NAME, write_rules
 from indextts.data.manifest import Utterance, write_utterances
 from indextts.data.networks import (
@@ -57,6 +59,7 @@ TRAIN_NAME = "train_manifest.jsonl"
 VAL_NAME = "val_manifest.jsonl"
 MAX_REJECTED_SHARE = 0.5  # of the recordings; with more, the manifest or the machine has a problem
 MAX_IDS_SHOWN = 5
+COMPARED_CLIPS = 200  # whose codes show what --encoder-precision changes
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ def preprocess(command: Preprocess) -> PreprocessResult:
         UserError: manifest, config or checkpoint is invalid; no recording is usable; or the output folder
             cannot be written.
     """
+    _check_encoder_precision(command)
     with running_on(command.engine, command.ray_address):
         return _preprocess(command)
 
@@ -127,6 +131,11 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
                 missing.setdefault(keys[utterance.id], utterance)
         pending = list(missing.values())  # a recording of several utterances is encoded once
         _require_disk_space(folder, writer.info, len(pending))
+        if networks.use_precision is not None and pending:
+            first = pending[:COMPARED_CLIPS]
+            exact = _codes_of(encoder, first)
+            networks.use_precision()
+            _log_changed_codes(exact, _codes_of(encoder, first), command.encoder_precision)
         rejected += _encode(encoder, pending, writer)
         store = FeatureStore.open(writer.path)
         encoded = {id: key for id, key in keys.items() if key in store}
@@ -177,6 +186,43 @@ def _encode(encoder: Encoder, utterances: Sequence[Utterance], writer: FeatureSt
         progress.advance(seconds[result.id])
     writer.flush()
     return rejected
+
+
+def _codes_of(encoder: Encoder, utterances: Sequence[Utterance]) -> dict[str, NDArray[np.int64]]:
+    results = encoder.encode_all(utterances)
+    return {r.id: r.codes for r in results if isinstance(r, EncodedUtterance) and r.codes is not None}
+
+
+def _log_changed_codes(
+    exact: Mapping[str, NDArray[np.int64]], found: Mapping[str, NDArray[np.int64]], precision: str
+) -> None:
+    """Log the share of codes that the precision changes; a rejected clip has none."""
+    ids = exact.keys() & found.keys()
+    num_codes = sum(len(exact[id]) for id in ids)
+    num_changed = sum(int(np.count_nonzero(exact[id] != found[id])) for id in ids)
+    logger.warning(
+        "--encoder-precision %s changes %s of the codes (%d of %d) in the first %s, compared with float32",
+        precision,
+        f"{num_changed / max(1, num_codes):.3%}",
+        num_changed,
+        num_codes,
+        counted(len(ids), "clip"),
+    )
+
+
+def _check_encoder_precision(command: Preprocess) -> None:
+    if command.encoder_precision == "float32":
+        return
+    others = {
+        "--amp": command.amp,
+        "--backend builtin": command.backend == "builtin",
+        "--engine ray": command.engine == "ray",
+    }
+    if wrong := [flag for flag, is_set in others.items() if is_set]:
+        raise UserError(
+            f"--encoder-precision {command.encoder_precision} does not work with {' and '.join(wrong)}; it "
+            "needs --backend indextts2 on one machine, without --amp"
+        )
 
 
 def _require_other_manifest(command: Preprocess) -> None:

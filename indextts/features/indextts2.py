@@ -12,7 +12,8 @@ Importing this module imports `transformers`, which takes seconds: import it onl
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from indextts.features.backend import to_device
 from indextts.features.bases import load_codec
 from indextts.features.semantic_codec import SemanticCodec, load_codec_config
 from indextts.features.speech_encoder import SpeechEncoder, cached_folder, load_speech_encoder
+from indextts.features.split_products import split_linear_layers
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ class IndexTTS2Backend:
         encoder, codec: the networks with their weights.
         device: the device that they compute on.
         dtype: of the encoder's matrix products; the codec always computes in float32.
+        precision: of the encoder's products in float32, from `use_precision` on.
     """
 
     def __init__(
@@ -48,8 +51,11 @@ class IndexTTS2Backend:
         codec: SemanticCodec,
         device: torch.device,
         dtype: torch.dtype = torch.float32,
+        precision: str = "float32",
     ) -> None:
-        self.identity = _identity(encoder, codec)
+        self.identity = _identity(encoder, codec) + ("" if precision == "float32" else f" in {precision}")
+        self.precision = precision
+        self.uses_tf32 = False
         self.encoder = encoder.to(device)
         self.codec = codec.to(device)
         self.device = device
@@ -67,6 +73,12 @@ class IndexTTS2Backend:
     def prepare(self) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
         return log_mel.prepare
 
+    def use_precision(self) -> None:
+        """From now on compute the encoder's products in `precision`, and no longer in float32."""
+        self.uses_tf32 = self.precision == "tf32"
+        if self.precision == "split":
+            split_linear_layers(self.encoder)
+
     def features(self, audio: NDArray[np.float32]) -> Tensor:
         """Return the normalised features of one clip (S,), on the backend's device: (T, F)."""
         return self.features_of_batch([self.prepare(audio)])[0]
@@ -81,7 +93,7 @@ class IndexTTS2Backend:
         not_empty = [index for index, clip in enumerate(prepared) if len(clip)]
         if not_empty:
             autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
-            with torch.inference_mode(), autocast:
+            with torch.inference_mode(), autocast, _tf32(self.uses_tf32):
                 features = self.encoder([torch.from_numpy(prepared[index]) for index in not_empty])
             for index, rows in zip(not_empty, features, strict=True):
                 results[index] = rows.float()
@@ -99,6 +111,19 @@ class IndexTTS2Backend:
         return [row[:number] for row, number in zip(codes, num_codes, strict=True)]
 
 
+@contextmanager
+def _tf32(is_on: bool) -> Iterator[None]:
+    """Allow TensorFloat-32 for float32 products and convolutions; outside, `reproducible_math` forbids it."""
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = products.allow_tf32, convolutions.allow_tf32
+    if is_on:
+        products.allow_tf32 = convolutions.allow_tf32 = True
+    try:
+        yield
+    finally:
+        products.allow_tf32, convolutions.allow_tf32 = before
+
+
 def load(
     config: Path,
     speech_encoder_folder: Path,
@@ -106,6 +131,7 @@ def load(
     stats: Path,
     device: torch.device,
     dtype: torch.dtype = torch.float32,
+    precision: str = "float32",
 ) -> IndexTTS2Backend:
     """Return the backend with the weights in these files.
 
@@ -115,7 +141,7 @@ def load(
         codec: semantic_codec/model.safetensors.
         stats: wav2vec2bert_stats.pt.
         device: the device that the backend computes on.
-        dtype: of the speech encoder's matrix products.
+        dtype, precision: as in `IndexTTS2Backend`.
 
     Raises:
         UserError: a file is missing, cannot be read, or does not match the other files.
@@ -127,7 +153,7 @@ def load(
             f"{config}: semantic_codec.hidden_size is {codec_config.hidden_size}, the speech encoder in "
             f"{speech_encoder_folder} has {encoder.feature_dim}; use the files that were published together"
         )
-    return IndexTTS2Backend(encoder, load_codec(codec_config, codec), device, dtype)
+    return IndexTTS2Backend(encoder, load_codec(codec_config, codec), device, dtype, precision)
 
 
 def find_files(folder: Path, codec: Path, stats: Path, *, look_in_cache: bool) -> Path:

@@ -45,7 +45,7 @@ class Codebook:
 
 def codebook_identity(backend_identity: str) -> str:
     """Return the identity of a speech backend without the arithmetic, which changes few codes."""
-    return backend_identity.partition(" in torch.")[0]
+    return backend_identity.partition(" in ")[0]
 
 
 @dataclass(frozen=True)
