@@ -253,6 +253,19 @@ def without_last_words(clip: Clip, bench: Bench, count: int = 2) -> Clip:
     return replace(clip, text=" ".join(clip.text.split()[:-count]))
 
 
+def without_first_words(clip: Clip, bench: Bench, count: int = 2) -> Clip:
+    return replace(clip, text=" ".join(clip.text.split()[count:]))
+
+
+def with_other_words(clip: Clip, bench: Bench) -> Clip:
+    """Return the clip with one of three words replaced by a word of another text."""
+    words = clip.text.split()
+    others = bench.clip_of_set().text.split()
+    for number, place in enumerate(range(1, len(words), 3)):
+        words[place] = others[number % len(others)]
+    return replace(clip, text=" ".join(words))
+
+
 def with_more_words(clip: Clip, bench: Bench) -> Clip:
     return replace(clip, text=f"{clip.text} {' '.join(bench.clip_of_set().text.split()[:2])}")
 
@@ -260,7 +273,7 @@ def with_more_words(clip: Clip, bench: Bench) -> Clip:
 BACKGROUND = ("noisy", "some_noise")
 CLICKS = ("some_clicks",)
 VOICE: tuple[str, ...] = ()
-TEXT = ("too_slow", "too_fast", "slow", "fast", "odd_rate")
+TEXT = ("too_slow", "too_fast", "slow", "fast", "odd_rate", "wrong_text", "unheard_words", "extra_words")
 
 KINDS = (
     *(Kind(f"music at {db} dB", partial(with_music, ratio_db=db), BACKGROUND) for db in (20, 10, 5, 0)),
@@ -295,6 +308,8 @@ KINDS = (
     Kind("copy at half gain after 0.2 s", partial(copied, gain=0.5, pad_s=0.2), ("same_audio",)),
     Kind("copy at another sample rate", partial(resampled_copy, rate_hz=16_000), ("same_audio",)),
     Kind("text of another clip", with_wrong_text, TEXT),
+    Kind("one of three words wrong", with_other_words, TEXT),
+    Kind("text without the first 2 words", without_first_words, TEXT),
     Kind("text without the last 2 words", without_last_words, TEXT),
     Kind("text with 2 words too many", with_more_words, TEXT),
 )

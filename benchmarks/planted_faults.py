@@ -3,7 +3,8 @@
     python -m benchmarks.planted_faults [--recordings FOLDER] [--before COMMIT]
 
 1. A set of 400 clean clips (planted_clips.py) and 8 clips of each kind of fault (fault_kinds.py) is written.
-2. The check of this tree, and with --before that of an earlier commit, reads the set.
+2. The check of this tree, and with --before that of an earlier commit, reads the set; with --asr, that of
+   this tree also compares texts with the speech. tests/espeak_recognizer.py trains a recognizer for it.
 3. benchmarks/results/planted_faults.md contains what each found: rejected, only a warning that describes the
    fault, or missed; and the clean clips that were rejected.
 """
@@ -44,6 +45,7 @@ class PlantedFaults(Benchmark):
         None, description="Folder with metadata.csv whose recordings are half of the clean clips."
     )
     before: str = Field("", description="Earlier commit whose check is measured too.")
+    asr: str = Field("", description="Recognizer of a further check, which compares texts with the speech.")
     folder: Path | None = Field(None, description="Folder for the set, which is kept.")
 
 
@@ -70,6 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             with worktree(command.before, Path(name)) as tree:
                 checks[f"before ({command.before})"] = run_check(tree, manifest, folder / "check-before")
         checks["now"] = run_check(REPOSITORY, manifest, folder / "check-after")
+        if command.asr:
+            flags = [f"--asr={Path(command.asr).resolve()}"]
+            checks["now, with a recognizer"] = run_check(REPOSITORY, manifest, folder / "check-asr", flags)
     publish(command, "Planted faults", report(command, checks))
     return 0
 
@@ -111,10 +116,10 @@ def worktree(commit: str, folder: Path) -> Iterator[Path]:
         subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def run_check(tree: Path, manifest: Path, report_dir: Path) -> dict[str, Found]:
+def run_check(tree: Path, manifest: Path, report_dir: Path, flags: Sequence[str] = ()) -> dict[str, Found]:
     """Return what the check of a tree finds, by the name of the kind."""
     program = [sys.executable, "check_amharic_data.py", "--train-manifest", str(manifest)]
-    ended = subprocess.run([*program, "--report-dir", str(report_dir)], cwd=tree)
+    ended = subprocess.run([*program, "--report-dir", str(report_dir), *flags], cwd=tree)
     if ended.returncode not in (0, 1):  # 1: the set has problems, as intended
         raise UserError(f"{tree}: the check ended with status {ended.returncode}")
     flags_of: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -158,7 +163,7 @@ def report(command: PlantedFaults, checks: Mapping[str, Mapping[str, Found]]) ->
 
 
 def common(kind: Kind, checks: Mapping[str, Mapping[str, Found]]) -> str:
-    reasons = checks["now"][kind.name].reasons
+    reasons = list(checks.values())[-1][kind.name].reasons
     return ", ".join(f"{name} {count}" for name, count in reasons.most_common(4))
 
 

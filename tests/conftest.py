@@ -94,6 +94,14 @@ def shared() -> Path:
     return SHARED
 
 
+@pytest.fixture(scope="session")
+def recognizer_folder(request: pytest.FixtureRequest) -> Path:
+    """A recognizer that understands espeak-ng; the first session trains it, in about a minute."""
+    from tests.espeak_recognizer import cached_recognizer
+
+    return cached_recognizer(request.config.cache.mkdir("recognizers"))
+
+
 @pytest.fixture
 def time_of_addis_ababa() -> Iterator[None]:
     """Local times are 3 hours ahead of UTC, whatever the machine's time zone is."""

@@ -61,7 +61,17 @@ def _sentences(language: str) -> Iterator[str]:
 
 
 def speak(text: str, language: str, path: Path, pitch: int = 50, words_per_minute: int = 175) -> Path:
-    """Write a sentence as spoken by espeak-ng.
+    """Write a sentence as spoken by espeak-ng; arguments as for `spoken`."""
+    samples, rate_hz = spoken(text, language, pitch, words_per_minute)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, samples, rate_hz)
+    return path
+
+
+def spoken(
+    text: str, language: str, pitch: int = 50, words_per_minute: int = 175
+) -> tuple[NDArray[np.float32], int]:
+    """Return a sentence as spoken by espeak-ng, and its sample rate.
 
     Args:
         language: a voice of espeak-ng, "am", or with a variant, "am+f2".
@@ -82,9 +92,8 @@ def speak(text: str, language: str, path: Path, pitch: int = 50, words_per_minut
     library.espeak_SetParameter(3, pitch, 0)
     content = text.encode()
     library.espeak_Synth(content, len(content) + 1, 0, _CHARACTERS, 0, _UTF_8, None, None)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, np.concatenate(parts), rate_hz)
-    return path
+    samples: NDArray[np.float32] = np.concatenate(parts).astype(np.float32)
+    return samples / np.float32(1 << 15), rate_hz
 
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)

@@ -326,7 +326,8 @@ def test_exactly_the_planted_faults_are_found(planted: PlantedSet):
     }
     assert wrong == {}
     assert len(planted.expected) >= 40
-    assert set().union(*planted.expected.values()) == {reason.name for reason in REASONS}
+    with_recognizer = {reason.name for reason in REASONS if reason.limit == "max_text_deviation"}
+    assert set().union(*planted.expected.values()) == {reason.name for reason in REASONS} - with_recognizer
     hard = {reason.name for reason in REASONS if reason.is_hard}
     rejected = {line["id"]: set(line["reasons"]) for line in read_lines(folder / "rejected.jsonl")}
     assert rejected == {id: reasons for id, reasons in planted.expected.items() if reasons & hard}

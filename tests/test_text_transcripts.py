@@ -3,8 +3,10 @@
 import pytest
 
 from indextts.text.transcripts import (
+    Edges,
     Errors,
     count_errors,
+    edges,
     edit_distance,
     error_rate,
     interval,
@@ -41,6 +43,26 @@ def test_the_edit_distance_is_the_fewest_edits(a: str, b: str, distance: int):
 )
 def test_only_audible_differences_count_as_errors(meant: str, heard: str, edits: int, characters: int):
     assert count_errors(meant, heard) == Errors(edits, characters)
+
+
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "expected"),
+    [
+        ("abcdefgh", "abcdefgh", Edges(0, 0)),
+        ("abcdefgh", "abcde", Edges(0, 3)),  # the end was cut off
+        ("abcdefgh", "defgh", Edges(3, 0)),
+        ("abcde", "xyabcdexyz", Edges(-2, -3)),  # more was said
+        ("abcdefgh", "xbcdefgx", Edges(0, 0)),  # wrong letters
+        ("abcdefgh", "abcdxh", Edges(0, 2)),  # a single letter at the edge may be chance
+        ("abcd", "bada", None),
+        ("abcd", "", None),
+        ("", "", None),
+    ],
+)
+def test_letters_missing_and_too_many_at_the_edges_are_counted(
+    reference: str, hypothesis: str, expected: Edges | None
+):
+    assert edges(reference, hypothesis) == expected
 
 
 def test_the_rate_weighs_characters_and_not_clips():

@@ -1,7 +1,10 @@
 """Tests of the report of the check on the page."""
 
 import re
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,10 +14,14 @@ from indextts.data.quality.overview import OVERVIEW_NAME
 from indextts.data.quality.reasons import REASONS, Flag
 from indextts.data.quality.summary import CODES, MEASURES
 from indextts.data.review import check_folder
+from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.data import reason_texts
-from indextts.webui.data.check_view import check_outlook, overview_html
+from indextts.webui.data.check_view import LIMITS, check_commands, check_outlook, overview_html
 from indextts.webui.data.reason_texts import flag_text
+from indextts.webui.language import t
+from indextts.webui.running.outlook import Outlook
+from indextts.webui.serving.security import Roots
 from tests.test_data_check import TEXTS, write_dataset
 
 
@@ -44,8 +51,7 @@ def test_before_an_import_and_before_a_check_a_link_leads_on(tmp_path: Path):
 
 def test_each_reason_has_its_count_and_a_link_to_its_clips(tmp_path: Path):
     html = shown(checked(tmp_path, min_duration_s=3, warn_min_duration_s=4))
-    [row] = re.findall(r"<tr>.*?</tr>", html)
-    assert 'data-filter="too_short"' in row
+    [row] = [row for row in re.findall(r"<tr>.*?</tr>", html) if 'data-filter="too_short"' in row]
     assert 'href="#data/data-tab-review"' in row
     assert re.findall(r">(\d+) clips<", row) == ["7"]
     assert html.count('<li class="bad">') == 2  # too many rejected, and no voice left
@@ -53,7 +59,7 @@ def test_each_reason_has_its_count_and_a_link_to_its_clips(tmp_path: Path):
 
 def test_histograms_have_the_limits_that_were_checked(tmp_path: Path):
     html = shown(checked(tmp_path, min_snr_db=15))
-    assert html.count("<svg") == len(MEASURES)
+    assert html.count("<svg") == len(MEASURES.keys() - {"error_percent", "alignment"})  # of a recognizer
     assert "&lt; 15" in html
 
 
@@ -70,11 +76,39 @@ def test_a_corrupt_overview_is_no_traceback(tmp_path: Path):
     assert 'href="#data/check-start"' in shown(project)
 
 
+def page_of(workspace: Path) -> Any:
+    return SimpleNamespace(roots=Roots(workspace), workspace=workspace)
+
+
+def outlook_of(workspace: Path, project: Project, asr: str = "") -> Outlook:
+    settings = ProjectSettings.model_validate({"name": "voice", "base": workspace / "checkpoints"})
+    values = [getattr(QualityLimits(), name) for name in LIMITS]
+    [command] = check_commands(page_of(workspace), project, settings, asr, *values)
+    return check_outlook(page_of(workspace), project, command)
+
+
 def test_a_check_needs_imported_data(tmp_path: Path):
-    settings = ProjectSettings.model_validate({"name": "voice", "base": tmp_path})
-    [blocker] = check_outlook(Project(tmp_path), settings).blockers
+    [blocker] = outlook_of(tmp_path, Project(tmp_path)).blockers
     assert blocker.link == "#data/upload"
-    assert not check_outlook(checked(tmp_path), settings).blockers
+    assert not outlook_of(tmp_path, checked(tmp_path)).blockers
+
+
+def test_the_recognizer_of_the_form_is_in_the_command_and_in_the_outlook(tmp_path: Path):
+    settings = ProjectSettings.model_validate({"name": "voice", "base": tmp_path / "checkpoints"})
+    values = [*(getattr(QualityLimits(), name) for name in LIMITS)]
+    planned = partial(check_commands, page_of(tmp_path), Project(tmp_path), settings)
+    assert planned(None, *values)[0].asr == ""
+    [command] = planned(" someone/asr ", *values)
+    assert (command.asr, command.asr_folder) == ("someone/asr", tmp_path / "checkpoints/recognizers")
+    assert planned("asr", *values)[0].asr == str(tmp_path / "asr")
+    with pytest.raises(UserError, match="'/etc'"):
+        planned("/etc", *values)
+    project = checked(tmp_path)
+    shown_without, shown_with = (
+        dict(outlook_of(tmp_path, project, asr).facts) for asr in ("", "someone/asr")
+    )
+    assert shown_with[t("data.facts.recognizer")] == "someone/asr"
+    assert shown_without[t("data.facts.recognizer")] == t("data.no_recognizer")
 
 
 def test_every_reason_measure_and_code_has_a_text():

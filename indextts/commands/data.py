@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 from indextts.commands.base import Command, Device
 from indextts.commands.normalizer_options import NormalizerFlags
 from indextts.commands.quality_limits import QualityLimits
+from indextts.commands.recognizer_options import RecognizerFolder
 
 Engine = Literal["local", "ray"]
 
@@ -164,7 +165,7 @@ class ImportDataset(Command):
     )
 
 
-class CheckData(Command, QualityLimits, NormalizerFlags):
+class CheckData(Command, QualityLimits, NormalizerFlags, RecognizerFolder):
     """Report on a manifest or on pairs; exit with status 1 if they are unfit for training.
 
     Without a file, the command checks preprocessed_amharic/ or the only project in the workspace.
@@ -181,6 +182,13 @@ class CheckData(Command, QualityLimits, NormalizerFlags):
         title="Report folder",
         description="Folder for the report; the verdicts take effect if it is check/ beside the manifest.",
     )
+    asr: str = Field(
+        "",
+        title="Recognizer",
+        description="Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; its "
+        "transcripts are compared with the texts.",
+    )
+    device: Device = Field("auto", title="Device", description="Device that the recognizer runs on.")
     workspace: Path = Field(
         Path("workspace"), title="Workspace", description="Folder that is searched for the only project."
     )

@@ -137,6 +137,13 @@ class QualityLimits(BaseModel):
         description="Clips whose speaking rate is farther from the speaker's median, in "
         "interquartile ranges, get a warning.",
     )
+    max_text_deviation: float = Field(
+        5.0,
+        gt=0,
+        title="Maximum deviation of the text",
+        description="Clips whose text fits the recognizer's transcript worse than the median, by more robust "
+        "standard deviations, are rejected.",
+    )
     min_script_percent: float = Field(
         85.0,
         ge=0,

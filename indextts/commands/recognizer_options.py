@@ -4,20 +4,16 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+RECOGNIZERS_NAME = "recognizers"  # in the folder of the published files
 
-class RecognizerOptions(BaseModel):
-    """Speech recognizers, from local folders or the hub."""
+
+class RecognizerFolder(BaseModel):
+    """Folder of speech recognizers from the hub."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    asr: list[str] = Field(
-        [],
-        title="Recognizer",
-        description="Folder of a speech recognizer of transformers, or its name OWNER/NAME on the Hugging "
-        "Face hub, to compare speech with its text.",
-    )
     asr_folder: Path = Field(
-        Path("checkpoints/recognizers"),
+        Path("checkpoints") / RECOGNIZERS_NAME,
         title="Recognizer folder",
-        description="Folder for recognizers that are downloaded from the hub.",
+        description="Folder for speech recognizers that are downloaded from the hub.",
     )

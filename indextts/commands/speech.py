@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from indextts.commands.base import Command, Device
-from indextts.commands.recognizer_options import RecognizerOptions
+from indextts.commands.recognizer_options import RecognizerFolder
 from indextts.commands.sampling_options import Sampling
 
 Weights = Literal["raw", "averaged"]
@@ -204,7 +204,7 @@ class Synthesize(Command, CheckpointSpeech):
     )
 
 
-class Evaluate(Command, CheckpointSpeech, RecognizerOptions):
+class Evaluate(Command, CheckpointSpeech, RecognizerFolder):
     """Score checkpoints on held-out sentences and compare them with the recordings.
 
     Each sentence is spoken in the voice of another clip of its speaker.
@@ -221,6 +221,12 @@ class Evaluate(Command, CheckpointSpeech, RecognizerOptions):
     )
     output_dir: Path = Field(
         title="Output folder", description="Folder for report.md, scores.png and the audio."
+    )
+    asr: list[str] = Field(
+        [],
+        title="Recognizer",
+        description="Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; it "
+        "measures the character error rate.",
     )
     num_clips: int = Field(
         100,

@@ -12,6 +12,7 @@ from indextts.data.on_ray.cluster import running_on
 from indextts.data.quality import summary
 from indextts.data.quality.clips import MapTasks, measure_clips
 from indextts.data.quality.files import REPORT_NAME, read_known, write_files
+from indextts.data.quality.heard import hear_clips
 from indextts.data.quality.overview import write_overview
 from indextts.data.quality.verdicts import judge
 from indextts.data.report import Findings, Report
@@ -47,7 +48,7 @@ def _check(command: CheckData) -> list[Report]:
                 command.report_dir,
                 command.num_workers,
                 options,
-                command.engine,
+                command,
             )
         )
     if command.train_pairs is not None:
@@ -67,7 +68,7 @@ def check_manifest(
     report_dir: Path | None = None,
     num_workers: int = 1,
     options: NormalizerOptions = DEFAULT_OPTIONS,
-    engine: Engine = "local",
+    command: CheckData | None = None,
 ) -> Report:
     """Return the report on a manifest of utterances, raw or preprocessed, after measuring every recording.
 
@@ -77,15 +78,20 @@ def check_manifest(
         report_dir: the folder for the files of indextts/data/quality/files.py and overview.py.
         num_workers: the number of processes; 0 to choose it.
         options: the options of the normaliser.
+        command: names the engine and the recognizer; None for this machine and no recognizer.
 
     Raises:
-        UserError: a line is not a valid utterance, or the report cannot be written.
+        UserError: a line is not a valid utterance, the recognizer cannot be used, or the report cannot be
+            written.
     """
     limits = limits or QualityLimits()
     decisions = read_decisions(path)
     numbered = [(number, edited(u, decisions)) for number, u in read_numbered_utterances(path)]
     utterances = [utterance for _, utterance in numbered]
-    clips = measure_clips(utterances, read_known(report_dir), num_workers, options, _map_tasks(engine))
+    map_tasks = _map_tasks(command.engine if command else "local")
+    clips = measure_clips(utterances, read_known(report_dir), num_workers, options, map_tasks)
+    if command is not None and command.asr:
+        clips = hear_clips(utterances, clips, command)
     verdicts = judge(utterances, clips, limits)
     findings = Findings()
     summary.add_problems(utterances, clips, verdicts, limits, findings)

@@ -22,6 +22,7 @@ from indextts.commands.data import (
 )
 from indextts.commands.launching import ALONE, Launch, launch_of
 from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.commands.recognizer_options import RECOGNIZERS_NAME
 from indextts.commands.speech import ExportModel
 from indextts.commands.train import Train
 from indextts.data.importing.journal import JOURNAL_NAME
@@ -103,6 +104,7 @@ def plan_check(project: Project, settings: ProjectSettings) -> CheckData:
             "train_manifest": project.manifest,
             "report_dir": check_folder(project.manifest),
             **_normalizer(project, settings),
+            **({"asr_folder": settings.base / RECOGNIZERS_NAME} if "asr" in settings.check else {}),
             **settings.check,
         }
     )

@@ -7,6 +7,7 @@ and punctuation and spaces are removed (`text_key`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -44,6 +45,51 @@ def edit_distance(a: str, b: str) -> int:
         for j, other in enumerate(b, 1):
             before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (char != other))
     return row[-1]
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Letters of a text not heard at its start and its end; negative: letters heard beyond the text."""
+
+    start: int
+    end: int
+
+
+def edges(reference: str, hypothesis: str) -> Edges | None:
+    """Return the difference at the edges of two texts; None if they share no two letters in a row.
+
+    An edge ends at the first two letters in a row that both have, so that a wrong letter is not an edge.
+    """
+    pairs = _matches(reference, hypothesis)
+    anchors = [pair for pair, after in pairwise(pairs) if after == (pair[0] + 1, pair[1] + 1)]
+    if not anchors:
+        return None
+    (first, first_heard), (last, last_heard) = anchors[0], anchors[-1]
+    end = (len(reference) - last) - (len(hypothesis) - last_heard)
+    return Edges(first - first_heard, end)
+
+
+def _matches(a: str, b: str) -> list[tuple[int, int]]:
+    """Return the places of the letters that an alignment with the fewest edits leaves as they are."""
+    rows = [list(range(len(b) + 1))]
+    for i, char in enumerate(a, 1):
+        row, above = [i], rows[-1]
+        for j, other in enumerate(b, 1):
+            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (char != other)))
+        rows.append(row)
+    i, j = len(a), len(b)
+    pairs = []
+    while i and j:
+        if a[i - 1] == b[j - 1] and rows[i][j] == rows[i - 1][j - 1]:
+            i, j = i - 1, j - 1
+            pairs.append((i, j))
+        elif rows[i][j] == rows[i - 1][j - 1] + 1:
+            i, j = i - 1, j - 1
+        elif rows[i][j] == rows[i - 1][j] + 1:
+            i -= 1
+        else:
+            j -= 1
+    return pairs[::-1]
 
 
 def error_rate(errors: Sequence[Errors]) -> float:

@@ -4,8 +4,6 @@ from indextts.features.hub_files import REPOSITORY_NAME
 from indextts.webui.language import t
 from indextts.webui.serving.security import Roots
 
-RECOGNIZERS_NAME = "recognizers"  # for downloads, in the folder of the published files
-
 
 def chosen_recognizers(roots: Roots, typed: str | None) -> list[str]:
     """Return the value of `--asr` for typed lines.

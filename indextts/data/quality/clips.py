@@ -15,6 +15,7 @@ from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.quality.copies import Fingerprint
 from indextts.data.quality.measures import Measures, TextMeasures, measure_audio, measure_text
+from indextts.data.quality.text_fit import Heard
 from indextts.errors import UserError
 from indextts.system.language_codes import standard_code
 from indextts.system.process_pool import ProcessPool
@@ -47,10 +48,11 @@ class AudioResult:
 
 @dataclass(frozen=True)
 class ClipResult:
-    """Measures of a clip."""
+    """Measures of a clip; `heard` is None without a recognizer, and for an unreadable recording."""
 
     audio: AudioResult
     text: TextMeasures
+    heard: Heard | None = None
 
 
 Task = list[tuple[Path, str, str]]  # recordings, their texts and the languages of these

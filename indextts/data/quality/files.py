@@ -13,7 +13,8 @@
                                 "flags": [{"reason", "severity", "said"}, ...],
                                 "measures": {...}: null if undefined,
                                 "audio": null or {"version", "file_sha256", "samples_sha256",
-                                                  "fingerprint" (copies.py), "measures"}}
+                                                  "fingerprint" (copies.py), "measures"},
+                                "heard": the transcript of the recognizer, or null}
 
 The next check reuses `audio` of clips.jsonl for files with the same bytes.
 """
@@ -120,6 +121,7 @@ def _clip_record(utterance: Utterance, clip: ClipResult, verdict: Verdict) -> di
             name: None if value is None else round(value, 3) for name, value in verdict.measures.items()
         },
         "audio": None if audio.measures is None else known,
+        "heard": clip.heard.text if clip.heard else None,
     }
 
 
@@ -140,19 +142,24 @@ COLUMNS = 3
 
 def write_histograms(path: Path, verdicts: Sequence[Verdict], limits: QualityLimits) -> None:
     """Write a PNG: solid lines for limits that reject clips, dashed lines for warnings."""
-    rows = -(-len(MEASURES) // COLUMNS)
+    values_of = {
+        name: [value for verdict in verdicts if (value := verdict.measures.get(name)) is not None]
+        for name in MEASURES
+    }
+    shown = [name for name, values in values_of.items() if values]
+    rows = max(1, -(-len(shown) // COLUMNS))
     figure = Figure(figsize=(4 * COLUMNS, 2.4 * rows), layout="constrained", dpi=90)
     FigureCanvasAgg(figure)
-    for place, (name, title) in enumerate(MEASURES.items()):
+    for place, name in enumerate(shown):
         axes = figure.add_subplot(rows, COLUMNS, place + 1)
-        values = [value for verdict in verdicts if (value := verdict.measures.get(name)) is not None]
+        values = values_of[name]
         axes.hist(values, bins=NUM_BINS, color="#3b6ea5")
         low, high = axes.get_xlim()
         for reason in REASONS:
             limit = getattr(limits, reason.limit) if reason.measure == name and reason.limit else None
             if limit is not None and low <= limit <= high:
                 axes.axvline(limit, color="#b03a2e", linestyle="-" if reason.is_hard else "--", linewidth=1)
-        axes.set_title(f"{title}, {len(values)} clips", fontsize=9)
+        axes.set_title(f"{MEASURES[name]}, {len(values)} clips", fontsize=9)
         axes.tick_params(labelsize=8)
     with written_aside(path) as aside:
         figure.savefig(aside, format="png")

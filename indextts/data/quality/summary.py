@@ -8,7 +8,7 @@ from indextts.data.manifest import Utterance
 from indextts.data.quality.clips import ClipResult
 from indextts.data.quality.overview import Limit, MeasureHistogram, Notice, Overview, Problem, ReasonCount
 from indextts.data.quality.reasons import REASONS, Flag
-from indextts.data.quality.verdicts import Verdict
+from indextts.data.quality.verdicts import Verdict, text_fit_of
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, histogram, spread
 from indextts.system.amounts import counted
 from indextts.system.language_codes import standard_code
@@ -24,6 +24,10 @@ TOO_MANY_REJECTED = "too many rejected of "
 NO_VOICE = "speakers without 2 usable clips, for a prompt and a target"
 CODES = {OTHER_SCRIPT: "other_script", TOO_MANY_REJECTED: "too_many_rejected", NO_VOICE: "no_voice"}
 
+NO_RECOGNIZER = (
+    "texts: judged by their length only, which finds few wrong ones; --asr compares with the speech"
+)
+
 NUM_BINS = 24
 MEASURES = {  # with a histogram, and its title
     "duration_s": "duration (s)",
@@ -36,6 +40,8 @@ MEASURES = {  # with a histogram, and its title
     "clipped_percent": "clipped samples (%)",
     "end_db": "level at the end (dB)",
     "script_percent": "letters in the script (%)",
+    "error_percent": "recognizer errors (% of letters)",
+    "alignment": "alignment of the text (nats per letter)",
 }
 
 _SPREADS = {
@@ -70,6 +76,7 @@ def facts(
     for name, what in _SPREADS.items():
         values = [value for verdict in verdicts if (value := verdict.measures.get(name)) is not None]
         lines += [f"{what}: {spread(values)}"] if values else []
+    lines += text_fit_of(utterances, clips).facts(limits.max_text_deviation) or [NO_RECOGNIZER]
     lines += _speaker_lines(utterances, hours)
     share = language_percent(clips)
     if share >= limits.min_language_percent:

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,7 @@ from indextts.data.quality.clips import ClipResult
 from indextts.data.quality.copies import groups_of_copies
 from indextts.data.quality.measures import Measures
 from indextts.data.quality.reasons import REASON_OF, REASONS, Flag
+from indextts.data.quality.text_fit import TextFit, details, text_fit
 
 MIN_CLIPS_FOR_RATES = 20  # of a speaker: quartiles of fewer are unreliable
 
@@ -51,9 +52,12 @@ def judge(
         measures.update(further)
     _add_rates(utterances, measured)
     _add_speakers_of_text(utterances, clips, measured)
+    fit = text_fit_of(utterances, clips)
+    for utterance, clip, measures in zip(utterances, clips, measured, strict=True):
+        measures.update(fit.measures(utterance.speaker, clip.heard))
     flags = [
-        [*_unreadable(clip), *_beyond_limits(measures, limits)]
-        for clip, measures in zip(clips, measured, strict=True)
+        [*_unreadable(clip), *_beyond_limits(measures, limits, details(utterance.text, clip.heard))]
+        for utterance, clip, measures in zip(utterances, clips, measured, strict=True)
     ]
     sounds = groups_of_copies(
         [clip.audio.fingerprint for clip in clips], [clip.audio.samples_sha256 for clip in clips]
@@ -66,6 +70,12 @@ def judge(
         Verdict(measures, tuple(sorted(found, key=lambda flag: order[flag.reason])))
         for measures, found in zip(measured, flags, strict=True)
     ]
+
+
+def text_fit_of(utterances: Sequence[Utterance], clips: Sequence[ClipResult]) -> TextFit:
+    """Return the comparison of the texts with what a recognizer heard."""
+    heard = [(u.speaker, clip.heard) for u, clip in zip(utterances, clips, strict=True) if clip.heard]
+    return text_fit(heard)
 
 
 def _measures(utterance: Utterance, clip: ClipResult, limits: QualityLimits) -> Measures:
@@ -121,7 +131,12 @@ def _unreadable(clip: ClipResult) -> Iterable[Flag]:
         yield Flag("unreadable", 0.0, clip.audio.error)
 
 
-def _beyond_limits(measures: Measures, limits: QualityLimits) -> list[Flag]:
+def _beyond_limits(measures: Measures, limits: QualityLimits, described: Mapping[str, str]) -> list[Flag]:
+    """Return the flags of measures beyond their limits.
+
+    Args:
+        described: descriptions by reason, in place of the number.
+    """
     found: dict[str, Flag] = {}
     for reason in REASONS:
         value = measures.get(reason.measure) if reason.measure else None
@@ -130,7 +145,7 @@ def _beyond_limits(measures: Measures, limits: QualityLimits) -> list[Flag]:
         limit = float(getattr(limits, reason.limit)) if reason.limit else 0.0
         severity = limit - value if reason.side == "below" else value - limit
         if severity > 0:
-            text = f"{reason.what}: {reason.shown.format(value)}"
+            text = f"{reason.what}: {described.get(reason.name) or reason.shown.format(value)}"
             found[reason.name] = Flag(reason.name, round(severity, 6), text)
     return list(found.values())
 

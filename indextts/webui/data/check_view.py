@@ -13,6 +13,7 @@ import gradio as gr
 from indextts.commands.base import Command
 from indextts.commands.data import CheckData
 from indextts.commands.quality_limits import QualityLimits
+from indextts.commands.recognizer_options import RECOGNIZERS_NAME
 from indextts.data.quality.overview import (
     OVERVIEW_NAME,
     MeasureHistogram,
@@ -34,9 +35,11 @@ from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns, fields, fold
+from indextts.webui.listen.speech_outlook import device_shown, is_training_anywhere
 from indextts.webui.markup import Tile, empty_html, link_html, tiles_html
 from indextts.webui.page import Page, shared_choice, stamped
 from indextts.webui.plots import Threshold, histogram_svg, short
+from indextts.webui.recognizers import chosen_recognizers
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, utterances_of
@@ -63,11 +66,24 @@ SHARE_FILTER = """element.addEventListener("click", event => {
 
 def build(page: Page) -> None:
     """Build the check, with a link for each reason to its clips in the review."""
+
+    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+        return check_commands(page, project, settings, *values)
+
+    def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+        [command] = check_commands(page, project, settings, *values)
+        return check_outlook(page, project, command)
+
     wanted = shared_choice(page, "review")
     with columns() as (main, side):
         with main:
             overview = gr.HTML(elem_id="check-overview", js_on_load=SHARE_FILTER)
             text_view.build(page)
+            asr = gr.Textbox(
+                label=t("data.recognizer"),
+                info=t("data.recognizer_help"),
+                elem_id="check-asr",
+            )
             with fold(t("data.limits"), "check-limits"), fields():
                 limits = list(form_for(CheckData, LIMITS).values())
             with fold(t("data.report"), "check-report-fold"):
@@ -78,9 +94,9 @@ def build(page: Page) -> None:
             stage = Stage(
                 CHECK_JOB,
                 "data.check",
-                check_commands,
-                limits,
-                outlook=check_outlook,
+                commands,
+                [asr, *limits],
+                outlook=outlook,
                 outlook_version=checked_version,
                 onward=ONWARD,
             )
@@ -97,15 +113,26 @@ def build(page: Page) -> None:
     )
 
 
-def check_commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
-    """Return the check command of a project with the limits of the form."""
+def check_commands(
+    page: Page, project: Project, settings: ProjectSettings, asr: str | None, *values: Any
+) -> list[CheckData]:
+    """Return the check command of a project with the recognizer and the limits of the form.
+
+    Raises:
+        UserError: the recognizer is outside the allowed folders.
+    """
     planned = plan_check(project, settings)
     chosen = fields_from(CheckData, LIMITS, values)
     changed = {name: value for name, value in chosen.items() if value != CheckData.model_fields[name].default}
+    recognizers = chosen_recognizers(page.roots, asr)
+    if recognizers:
+        changed |= {"asr": recognizers[0], "asr_folder": settings.base / RECOGNIZERS_NAME}
+        if is_training_anywhere(page.workspace):
+            changed["device"] = "cpu"
     return [CheckData(**{**planned.model_dump(), **changed})]
 
 
-def check_outlook(project: Project, _settings: ProjectSettings, *_values: Any) -> Outlook:
+def check_outlook(page: Page, project: Project, command: CheckData) -> Outlook:
     """Return what the check reads and writes; it needs imported data."""
     if not project.manifest.is_file():
         return Outlook(
@@ -118,6 +145,9 @@ def check_outlook(project: Project, _settings: ProjectSettings, *_values: Any) -
         (t("data.facts.imported"), shown_dataset(project)),
         (t("data.facts.report"), f"{project.root.name}/{folder.relative_to(project.root)}/"),
     ]
+    facts.append((t("data.facts.recognizer"), command.asr or t("data.no_recognizer")))
+    if command.asr:
+        facts.append((t("listen.device"), device_shown(page.workspace, command.device)))
     overview, path = read_overview(folder), folder / OVERVIEW_NAME
     if overview is not None:
         checked = shown_time(path.stat().st_mtime)

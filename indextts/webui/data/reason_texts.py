@@ -16,6 +16,8 @@ MEASURES = {
     "clipped_percent": "data.measures.clipped_percent",
     "end_db": "data.measures.end_db",
     "script_percent": "data.measures.script_percent",
+    "error_percent": "data.measures.error_percent",
+    "alignment": "data.measures.alignment",
 }
 REASONS = {
     "unreadable": "data.reasons.unreadable",
@@ -33,6 +35,9 @@ REASONS = {
     "too_fast": "data.reasons.too_fast",
     "foreign": "data.reasons.foreign",
     "tigrinya": "data.reasons.tigrinya",
+    "wrong_text": "data.reasons.wrong_text",
+    "unheard_words": "data.reasons.unheard_words",
+    "extra_words": "data.reasons.extra_words",
     "same_audio": "data.reasons.same_audio",
     "same_text": "data.reasons.same_text",
     "short": "data.reasons.short",

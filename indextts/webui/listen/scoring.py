@@ -15,6 +15,7 @@ import gradio as gr
 from pydantic import BaseModel, ValidationError
 
 from indextts.commands.base import Command
+from indextts.commands.recognizer_options import RECOGNIZERS_NAME
 from indextts.commands.speech import Evaluate
 from indextts.errors import UserError
 from indextts.projects.jobs.records import list_jobs
@@ -27,7 +28,7 @@ from indextts.webui.listen.saved_models import choices, find_model, kept_choice,
 from indextts.webui.listen.speech_outlook import device_shown, is_training_anywhere
 from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
-from indextts.webui.recognizers import RECOGNIZERS_NAME, chosen_recognizers
+from indextts.webui.recognizers import chosen_recognizers
 from indextts.webui.running.outlook import OPEN_TAB, LinkedError, Notice, Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import download_link, file_address

@@ -1,0 +1,131 @@
+"""What a speech recognizer hears in the clips, compared with their texts.
+
+    REPORT_DIR/measured/heard.jsonl    {"audio": sha256, "result": {"text", "heard", "alignment"}}
+
+`heard` is the transcript, `alignment` the fit of the letters `text` to the sound by a CTC model
+(features/recognizers/alignment.py), null for other models. The recognizer is part of the file's version. The
+next check transcribes only new clips, and those whose text has changed and has to be aligned.
+
+The comparison ignores spelling, spaces and punctuation (text/transcripts.py).
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indextts.commands.data import CheckData
+from indextts.data.manifest import Utterance
+from indextts.data.progress import Progress
+from indextts.data.quality.clips import ClipResult
+from indextts.data.quality.stored_results import StoredResults
+from indextts.data.quality.text_fit import Heard
+from indextts.features.audio import load_audio
+from indextts.system.language_codes import standard_code
+from indextts.text.transcripts import edges, edit_distance, scored
+
+if TYPE_CHECKING:  # it imports torch
+    from indextts.features.recognizers.recognizer import Recognizer
+
+logger = logging.getLogger(__name__)
+
+NAME = "heard"
+VERSION = 1  # raise it when the stored results change
+CLIPS_AT_ONCE = 64
+NUM_READERS = 4
+
+
+def hear_clips(
+    utterances: Sequence[Utterance], clips: Sequence[ClipResult], command: CheckData
+) -> list[ClipResult]:
+    """Return the clips with what the recognizer `--asr` hears; those that cannot be read stay as they are.
+
+    Raises:
+        UserError: the recognizer cannot be loaded, or the results cannot be stored.
+    """
+    # imported here because they import torch and transformers, which takes seconds
+    from indextts.data.batch_sizing import choose_device
+    from indextts.features.recognizers.loading import load_recognizers
+
+    texts = [_letters(utterance, command) for utterance in utterances]
+    device = choose_device(command.device)
+    [recognizer] = load_recognizers([command.asr], device, command.language, command.asr_folder)
+    with StoredResults(command.report_dir, NAME, f"{VERSION} {recognizer.identity}") as stored:
+        chosen = {
+            digest: place
+            for place, clip in enumerate(clips)
+            if (digest := _digest(clip)) and not _is_known(stored.known.get(digest), texts[place])
+        }
+        todo = list(chosen.items())
+        progress = Progress("Transcribing", len(todo))
+        for first in range(0, len(todo), CLIPS_AT_ONCE):
+            group = todo[first : first + CLIPS_AT_ONCE]
+            paths = [utterances[place].audio for _, place in group]
+            results = _transcribe(recognizer, paths, [texts[place] for _, place in group])
+            for (digest, _), result in zip(group, results, strict=True):
+                stored.add(digest, result)
+                progress.advance()
+        known = stored.known
+    return [
+        replace(clip, heard=compare(text, known[digest], _language(utterance, command)))
+        if (digest := _digest(clip))
+        else clip
+        for utterance, clip, text in zip(utterances, clips, texts, strict=True)
+    ]
+
+
+def compare(text: str, result: Mapping[str, Any], language: str) -> Heard:
+    """Return the differences of a transcript from the letters `text`."""
+    heard = scored(result["heard"], language)
+    rate = edit_distance(text, heard) / max(len(text), 1)
+    found = edges(text, heard)
+    at_edges = (found.start, found.end) if found else (0, 0)
+    is_aligned = result["text"] == text  # not a copy of the recording with another text
+    return Heard(
+        text=result["heard"],
+        error_percent=100 * rate,
+        alignment=result["alignment"] if is_aligned else None,
+        num_unheard=max(0, *at_edges),
+        num_beyond=max(0, *(-count for count in at_edges)),
+    )
+
+
+def _transcribe(
+    recognizer: "Recognizer", paths: Sequence[Path], texts: Sequence[str]
+) -> Iterator[dict[str, object]]:
+    from indextts.features.recognizers.ctc import CtcRecognizer
+
+    def read(path: Path) -> NDArray[np.float32]:
+        return load_audio(path, recognizer.sample_rate_hz)
+
+    with ThreadPoolExecutor(NUM_READERS) as readers:
+        samples = list(readers.map(read, paths))
+    if not isinstance(recognizer, CtcRecognizer):
+        for text, heard in zip(texts, recognizer.transcribe(samples), strict=True):
+            yield {"text": text, "heard": heard, "alignment": None}
+        return
+    for text, scores in zip(texts, recognizer.log_probabilities(samples), strict=True):
+        alignment = recognizer.alignment_score(scores, text)
+        rounded = None if alignment is None else round(alignment, 4)
+        yield {"text": text, "heard": recognizer.text_of(scores), "alignment": rounded}
+
+
+def _is_known(result: Mapping[str, Any] | None, text: str) -> bool:
+    return result is not None and (result["text"] == text or result["alignment"] is None)
+
+
+def _digest(clip: ClipResult) -> str | None:
+    return clip.audio.file_sha256 if clip.audio.measures is not None else None
+
+
+def _language(utterance: Utterance, command: CheckData) -> str:
+    return standard_code(utterance.language) or command.language
+
+
+def _letters(utterance: Utterance, command: CheckData) -> str:
+    return scored(utterance.text, _language(utterance, command))

@@ -1,0 +1,157 @@
+"""Clips whose text fits what a recognizer hears much worse than the other clips of the set.
+
+A recognizer makes errors of its own, some more than others, so that no fixed limit suits all. A measure is
+therefore compared with its median over the set, in robust standard deviations (1.4826 times the median
+absolute deviation), which up to half of the clips with wrong texts do not shift much:
+
+    text_mismatch    the larger deviation of character error rate and alignment score
+    text_unheard     of the letters of the text that were not heard at the start or end: a clip that was cut
+    text_beyond      of the letters heard before or after the text: a text that lacks words
+
+Deviations below MIN_DEVIATION count as that much: a nearly perfect recognizer flags no single letter. Clips
+of speakers that the recognizer hardly understands are not compared.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from indextts.data.quality.measures import Measures
+
+MIN_CLIPS = 20  # a median of fewer is unreliable
+MAX_MEDIAN_ERROR_PERCENT = 50.0  # a recognizer that hears less says nothing about single clips
+DEVIATION_OF_MAD = 1.4826  # of a normal distribution, as the next
+DEVIATIONS_OF_90_PERCENT = 1.2816
+MIN_DEVIATION = {"error_percent": 3.0, "alignment": 0.1, "num_unheard": 0.35, "num_beyond": 0.5}
+COUNTS = ("num_unheard", "num_beyond")
+MAX_CHARS = 150  # of a text in a description
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Transcript of a clip, and its differences from the text.
+
+    Args:
+        text: the transcript.
+        error_percent: character error rate.
+        alignment: fit of the text in nats per letter, near 0 if it is spoken; None without a CTC model.
+        num_unheard: letters of the text that were not heard at its start or end.
+        num_beyond: heard letters before or after the text.
+    """
+
+    text: str
+    error_percent: float
+    alignment: float | None
+    num_unheard: int
+    num_beyond: int
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median of a measure and robust standard deviation."""
+
+    median: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class TextFit:
+    """Comparison of the transcripts of a set.
+
+    Args:
+        num_clips: that were transcribed.
+        error_percent: the median error.
+        not_understood: speakers of which the recognizer understands too little, with their median errors.
+        spreads: of the measures over the clips of the other speakers; empty if nothing can be compared.
+    """
+
+    num_clips: int
+    error_percent: float
+    not_understood: Mapping[str, float]
+    spreads: Mapping[str, Spread]
+
+    def measures(self, speaker: str, heard: Heard | None) -> Measures:
+        """Return the measures of a clip; deviations are positive if the text fits worse than usual."""
+        if heard is None:
+            return {}
+        found: Measures = {"error_percent": heard.error_percent, "alignment": heard.alignment}
+        if not self.spreads or speaker in self.not_understood:
+            return found
+        errors, alignment, unheard, beyond = (self._deviation(heard, name) for name in MIN_DEVIATION)
+        mismatch = max(errors or 0.0, -(alignment or 0.0))
+        return {**found, "text_mismatch": mismatch, "text_unheard": unheard, "text_beyond": beyond}
+
+    def facts(self, max_deviation: float) -> list[str]:
+        """Return lines for the report: what the recognizer hears, and the limits that follow from it."""
+        if not self.num_clips:
+            return []
+        lines = [f"recognizer: median error {self.error_percent:.1f} % of letters, {self.num_clips} clips"]
+        for speaker, error in sorted(self.not_understood.items()):
+            lines.append(f"  {speaker}: {error:.0f} %, so its texts are not judged")
+        if not self.spreads:
+            reason = "too few clips" if self.num_clips < MIN_CLIPS else "too many letters differ"
+            return [*lines, f"texts are not compared with the speech: {reason}"]
+        limits = {
+            name: spread.median + (-1 if name == "alignment" else 1) * max_deviation * spread.deviation
+            for name, spread in self.spreads.items()
+        }
+        shown = [f"more than {limits['error_percent']:.0f} % of the letters"]
+        if "alignment" in limits:
+            shown.append(f"an alignment below {limits['alignment']:.2f} nats per letter")
+        unheard, beyond = (math.floor(limits[name]) + 1 for name in ("num_unheard", "num_beyond"))
+        shown.append(f"at least {unheard} letters unheard or {beyond} beyond the text")
+        deviations = f"{max_deviation:g} robust standard deviations from the median"
+        return [*lines, f"limits of the text, {deviations}: {', '.join(shown)}"]
+
+    def _deviation(self, heard: Heard, name: str) -> float | None:
+        value = getattr(heard, name)
+        spread = self.spreads.get(name)
+        return None if value is None or spread is None else (value - spread.median) / spread.deviation
+
+
+def text_fit(clips: Sequence[tuple[str, Heard]]) -> TextFit:
+    """Return the comparison of speakers and transcripts."""
+    errors_of: dict[str, list[float]] = defaultdict(list)
+    for speaker, heard in clips:
+        errors_of[speaker].append(heard.error_percent)
+    medians = {name: statistics.median(each) for name, each in errors_of.items() if len(each) >= MIN_CLIPS}
+    not_understood = {name: error for name, error in medians.items() if error > MAX_MEDIAN_ERROR_PERCENT}
+    compared = [heard for speaker, heard in clips if speaker not in not_understood]
+    error = statistics.median(heard.error_percent for _, heard in clips) if clips else 0.0
+    enough = len(compared) >= MIN_CLIPS
+    if not enough or statistics.median(h.error_percent for h in compared) > MAX_MEDIAN_ERROR_PERCENT:
+        return TextFit(len(clips), error, not_understood, {})
+    return TextFit(len(clips), error, not_understood, _spreads(compared))
+
+
+def _spreads(compared: Sequence[Heard]) -> dict[str, Spread]:
+    spreads = {}
+    for name, least in MIN_DEVIATION.items():
+        values = sorted(value for heard in compared if (value := getattr(heard, name)) is not None)
+        if not values:
+            continue
+        median = statistics.median(values)
+        deviation = DEVIATION_OF_MAD * statistics.median(abs(value - median) for value in values)
+        if name in COUNTS:  # mostly 0, so that their median deviation says nothing
+            deviation = max(deviation, (values[int(0.9 * len(values))] - median) / DEVIATIONS_OF_90_PERCENT)
+        spreads[name] = Spread(median, max(deviation, least))
+    return spreads
+
+
+def details(text: str, heard: Heard | None) -> Mapping[str, str]:
+    """Return what the flags of a clip say, by reason: the numbers, the text and the transcript."""
+    if heard is None:
+        return {}
+    both = f'text "{_shortened(text)}", heard "{_shortened(heard.text)}"'
+    return {
+        "wrong_text": f"{heard.error_percent:.0f} % of the letters; {both}",
+        "unheard_words": f"{heard.num_unheard} letters; {both}",
+        "extra_words": f"{heard.num_beyond} letters; {both}",
+    }
+
+
+def _shortened(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= MAX_CHARS else f"{words[: MAX_CHARS - 3]}..."

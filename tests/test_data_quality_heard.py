@@ -1,0 +1,128 @@
+"""Does the text belong to the sound? Checks with recognizers on speech of espeak-ng with planted faults."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from indextts.commands.data import CheckData
+from indextts.data.check import check
+from indextts.data.manifest import Utterance, write_utterances
+from indextts.features.recognizers.ctc import CtcRecognizer
+from tests.espeak_recognizer import TrainRecognizer, sentences_of
+from tests.recognizers import write_recognizer, write_whisper
+from tests.spoken_languages import spoken
+
+CUT_S = 0.7
+NUM_CLIPS = 24
+REASONS = {"wrong_text", "unheard_words", "extra_words"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A manifest of clips, the last four of which have a wrong text or a wrong length."""
+    folder = tmp_path_factory.mktemp("spoken")
+    _, texts = sentences_of(TrainRecognizer(output_dir=folder))
+    texts = [f"{first} {second}" for first, second in zip(texts[::2], texts[1::2], strict=True)]
+    texts += [f"{first} {second}" for first, second in zip(texts, texts[3:], strict=False)]
+    voices = ("m1", "f2", "m3")
+    utterances = []
+    for number, text in enumerate(texts[:NUM_CLIPS]):
+        samples, rate_hz = spoken(text, f"am+{voices[number % 3]}", 45, 160)
+        name = f"clean_{number:02d}"
+        if number == NUM_CLIPS - 4:
+            name, text = "wrong_text", texts[0]
+        elif number == NUM_CLIPS - 3:
+            name, samples = "unheard_words", samples[: -int(CUT_S * rate_hz)]
+        elif number == NUM_CLIPS - 2:
+            name, text = "extra_words", " ".join(text.split()[:-2])
+        elif number == NUM_CLIPS - 1:
+            name, text = "respelled", text.replace("ሰ", "ሠ").replace("አ", "ዐ").replace(" ", "  ")
+        path = folder / f"{name}.wav"
+        soundfile.write(path, samples, rate_hz)
+        utterances.append(Utterance(name, path, text, voices[number % 3], len(samples) / rate_hz))
+    write_utterances(folder / "manifest.jsonl", utterances)
+    return folder
+
+
+def run_check(folder: Path, report_dir: Path, asr: Path | str) -> tuple[list[str], dict[str, dict]]:
+    """Return the facts of the report, and the records of clips.jsonl by id."""
+    command = CheckData(
+        train_manifest=folder / "manifest.jsonl", report_dir=report_dir, asr=str(asr), device="cpu"
+    )
+    [report] = check(command)
+    lines = (report_dir / "clips.jsonl").read_text("utf-8").splitlines()
+    return report.facts, {record["id"]: record for record in map(json.loads, lines)}
+
+
+def reasons_of(records: dict[str, dict]) -> dict[str, set[str]]:
+    found = {id: {flag["reason"] for flag in record["flags"]} & REASONS for id, record in records.items()}
+    return {id: reasons for id, reasons in found.items() if reasons}
+
+
+@pytest.mark.slow
+def test_texts_that_do_not_belong_to_the_sound_are_rejected(
+    folder: Path, tmp_path: Path, recognizer_folder: Path
+):
+    facts, records = run_check(folder, tmp_path, recognizer_folder)
+    assert reasons_of(records) == {name: {name} for name in ("wrong_text", "unheard_words", "extra_words")}
+    assert all(records[name]["verdict"] == "rejected" for name in REASONS)
+    assert records["clean_00"]["heard"]
+    [flag] = [flag for flag in records["wrong_text"]["flags"] if flag["reason"] == "wrong_text"]
+    assert records["wrong_text"]["heard"][:100] in flag["said"]
+    [limits] = [fact for fact in facts if "deviations from the median" in fact]
+    assert "nats per letter" in limits
+
+
+@pytest.mark.slow
+def test_a_check_continues_with_what_was_transcribed(
+    folder: Path, tmp_path: Path, recognizer_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    transcribed: list[int] = []
+    of_batch = CtcRecognizer._of_batch
+
+    def counted(self: CtcRecognizer, clips):
+        transcribed.extend(map(len, clips))
+        return of_batch(self, clips)
+
+    monkeypatch.setattr(CtcRecognizer, "_of_batch", counted)
+    _, expected = run_check(folder, tmp_path, recognizer_folder)
+    assert len(transcribed) == NUM_CLIPS
+    stored = tmp_path / "measured/heard.jsonl"
+    lines = stored.read_bytes().splitlines(keepends=True)
+    stored.write_bytes(b"".join(lines[: 1 + NUM_CLIPS // 2]) + lines[-1][:20])  # a kill cut off the rest
+    _, found = run_check(folder, tmp_path, recognizer_folder)
+    assert found == expected
+    assert len(transcribed) == NUM_CLIPS + NUM_CLIPS // 2
+    assert len(stored.read_bytes().splitlines()) == 1 + NUM_CLIPS
+
+
+def test_a_recognizer_that_hears_nothing_rejects_nothing(folder: Path, tmp_path: Path):
+    facts, records = run_check(folder, tmp_path / "whisper", write_whisper(tmp_path / "asr"))
+    assert reasons_of(records) == {}
+    assert any("too many letters differ" in fact for fact in facts)
+    other = write_recognizer(tmp_path / "ctc", "ላ")
+    _, heard = run_check(folder, tmp_path / "whisper", other)  # replaces what the other one heard
+    assert {record["heard"] for record in heard.values()} == {"ላ"}
+
+
+def test_without_a_recognizer_the_report_says_that_texts_are_hardly_judged(folder: Path, tmp_path: Path):
+    facts, records = run_check(folder, tmp_path, "")
+    assert any("--asr" in fact for fact in facts)
+    assert {record["heard"] for record in records.values()} == {None}
+
+
+def test_an_unreadable_recording_is_not_transcribed(tmp_path: Path):
+    (tmp_path / "broken.wav").write_bytes(b"RIFF")
+    samples = np.random.default_rng(0).standard_normal(24_000) * 0.1
+    soundfile.write(tmp_path / "noise.wav", samples, 24_000)
+    names = ("broken", "noise")
+    write_utterances(
+        tmp_path / "manifest.jsonl",
+        [Utterance(name, tmp_path / f"{name}.wav", "ሰላም", "almaz", 1.0) for name in names],
+    )
+    _, records = run_check(tmp_path, tmp_path / "check", write_recognizer(tmp_path / "asr", "ላ"))
+    assert [records[name]["heard"] for name in names] == [None, "ላ"]
+    assert records["noise"]["measures"]["error_percent"] == pytest.approx(100 * 2 / 3, abs=0.01)
