@@ -6,7 +6,7 @@ import torch
 
 from indextts.commands.sampling_options import Sampling
 from indextts.models.gpt.decoder import Decoder, make_prefix
-from indextts.models.gpt.generate import Prompt, code_states, generate, set_precision
+from indextts.models.gpt.generate import Prompt, code_states, generate, generate_stream, set_precision
 from indextts.models.gpt.weights import random_model
 from tests.tiny_gpt import TINY, tiny_batch
 
@@ -180,3 +180,22 @@ def test_half_precision_changes_the_states_by_its_rounding_only(model, prompts):
     assert 0 < error < 0.02  # bfloat16 has 8 bits
     found = generate(model, prompts, SETTINGS[2])  # greedy beams
     assert all(len(each.codes) and each.codes.max() < TINY.number_mel_codes for each in found)
+
+
+@pytest.mark.parametrize("sampling", SETTINGS, ids=["greedy", "draws", "beams", "drawn beams"])
+@pytest.mark.parametrize("against_stop", [8, 1000])
+def test_a_stream_of_codes_leads_to_the_same_result_and_never_takes_codes_back(
+    model, prompts, sampling, against_stop
+):
+    with torch.no_grad():
+        model.mel_head.bias[STOP] -= against_stop
+    sampling = sampling.model_copy(update={"max_codes": 28})
+    num_early = 0
+    for prompt in prompts:
+        *early, last = generate_stream(model, prompt, sampling)
+        [wanted] = generate(model, [prompt], sampling)
+        assert torch.equal(last.codes, wanted.codes)
+        for codes in early:
+            assert torch.equal(codes, wanted.codes[: len(codes)])
+        num_early += sum(len(codes) > 0 for codes in early)
+    assert num_early > 0 or against_stop == 8

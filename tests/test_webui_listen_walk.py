@@ -1,6 +1,7 @@
 """Tab 8 in a browser: generate speech, play, compare blindly; score, export, download."""
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -161,4 +162,29 @@ def test_a_user_scores_a_checkpoint_and_downloads_its_export(
     trained = load_trained(project.run_dir / "best.pth", torch.device("cpu"))
     torch.testing.assert_close(taken.gpt.mel_head.weight, trained.gpt.mel_head.weight, rtol=0, atol=0)
     assert taken.tokenizer.pieces == trained.tokenizer.pieces
+    page.close()
+
+
+def test_a_text_is_heard_while_it_is_spoken(server: Server, browser: Browser, tmp_path: Path):
+    _, page = open_listen(server, browser)
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.locator("#listen-text textarea").fill("ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 60)  # some 30 segments
+    wait_for(page, "listen-command", r"--stream")
+    page.locator("#listen-start").click()
+    pieces = page.locator("#listen-players [data-stream='0001']")
+    expect(pieces).to_have_attribute("data-live", "true")
+    expect(pieces).to_have_attribute("data-taken", re.compile(r"^[1-9]"))
+    page.screenshot(path=tmp_path / "streaming.png", full_page=True)
+    wait_for(page, "listen-status", r"^finished after")
+    expect(page.locator("#listen-players audio")).to_have_count(1)
+    page.wait_for_function(
+        "() => { const of = document.querySelector('#listen-players [data-stream]').dataset;"
+        " return of.live === 'false' && Number(of.taken) === of.pieces.split(' ').length; }"
+    )
+    assert errors == []
+    page.reload()
+    open_tab(page, "8 Listen and export")
+    expect(page.locator("#listen-players audio")).to_have_count(1)
+    assert page.locator("#listen-players [data-taken]").count() == 0  # an old render does not start by itself
     page.close()

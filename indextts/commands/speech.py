@@ -172,6 +172,11 @@ class Synthesize(Command, CheckpointSpeech):
         title="Output",
         description="File NAME.wav for one text, or a folder for 001.wav and so on with spoken.jsonl.",
     )
+    stream: bool = Field(
+        False,
+        title="Stream",
+        description="Speak the texts one after another, and write pieces of the sound while it is spoken.",
+    )
     emotion_voice: Path | None = Field(
         None, title="Emotion recording", description="Recording whose emotion is used."
     )

@@ -9,7 +9,7 @@ A prompt gets the codes that it would get alone: its random numbers depend on it
 prompts leave the batch. On a GPU, a step of all prompts and beams is one CUDA graph.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -63,6 +63,32 @@ def generate(
     Raises:
         ValueError: a text is too long for the model's positions.
     """
+    found: dict[int, Generated] = {}
+    for num_codes, _ in _steps(model, prompts, sampling, found):
+        on_step(num_codes)
+    return [found[row] for row in range(len(prompts))]
+
+
+@torch.inference_mode()
+def generate_stream(
+    model: UnifiedVoice, prompt: Prompt, sampling: Sampling, on_step: OnStep = lambda _: None
+) -> Iterator[Tensor | Generated]:
+    """Yield the codes of one prompt while they are generated, then the result; arguments as for `generate`.
+
+    The codes (M,), on the CPU, are those that no further step can change: the result begins with them.
+    """
+    found: dict[int, Generated] = {}
+    for num_codes, search in _steps(model, [prompt], sampling, found):
+        on_step(num_codes)
+        if num_codes % CHECK_INTERVAL == 0 and not found:
+            yield search.settled()
+    yield found[0]
+
+
+def _steps(
+    model: UnifiedVoice, prompts: Sequence[Prompt], sampling: Sampling, found: dict[int, Generated]
+) -> Iterator[tuple[int, Search]]:
+    """Yield the number of codes and the state after each step; store the results in `found`."""
     decoder = Decoder(model, sampling.positions, sampling.num_beams)
     conditions = _conditions(model, prompts)
     prefix = make_prefix(model, conditions, [p.text_ids for p in prompts], _languages(prompts, conditions))
@@ -72,21 +98,18 @@ def generate(
     search = Search(model.config, sampling, seeds, limit)
     search.update(logits[:, None].expand(-1, sampling.num_beams, -1), width=1)
     graph = _StepGraph(logits.device)
-    found: dict[int, Generated] = {}
     active = list(range(len(prompts)))
     for num_codes in range(1, limit + 1):
         if num_codes > 1:
             decoder.reserve()
             graph.run(decoder.shape, lambda: _advance(decoder, search, limit))
-        on_step(num_codes)
         if num_codes == limit:
             search.finish()
-        elif graph.is_used and num_codes % CHECK_INTERVAL:
-            continue
-        active = _collect(decoder, search, active, found)
+        if num_codes == limit or not graph.is_used or num_codes % CHECK_INTERVAL == 0:
+            active = _collect(decoder, search, active, found)
+        yield num_codes, search
         if not active:
             break
-    return [found[row] for row in range(len(prompts))]
 
 
 def _advance(decoder: Decoder, search: Search, limit: int) -> None:

@@ -197,6 +197,27 @@ class Search:
             if isinstance(value, Tensor) and name != "_step":
                 setattr(self, name, value[rows])
 
+    def settled(self) -> Tensor:
+        """Return the codes of the first prompt that no further step can change: (M,).
+
+        They are common to all beams that run and to all hypotheses that are finished.
+        """
+        num_codes = int(self._step)
+        is_used = self._sums[0] > UNUSED_BEAM / 2
+        candidates = [row[:num_codes] for row in self._codes[0][is_used].cpu()]
+        for row, length, score in zip(
+            self._final_codes[0].cpu(),
+            self._final_lengths[0].tolist(),
+            self._final_scores[0].tolist(),
+            strict=True,
+        ):
+            if score > NEG_INF:
+                candidates.append(row[:length])
+        shortest = min(map(len, candidates))
+        together = torch.stack([row[:shortest] for row in candidates])  # (number of candidates, shortest)
+        is_common = (together == together[:1]).all(0)
+        return together[0, : int(is_common.int().cumprod(0).sum())].long()
+
     def results(self, rows: Tensor) -> list[Generated]:
         """Return the best hypothesis of each of these prompts (B',), which are done."""
         codes, lengths, stopped, scores = (

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -87,12 +88,15 @@ class Encoded:
         latents: (M, D), the GPT state that predicts each code, from `code_states`.
         voice: of the reference recording.
         seed: of the noise, which is the same on every device.
+        first_code: number of codes before `codes` in the speech that they are part of; a multiple of
+            `CODES_PER_BLOCK`. A part has the noise that its frames have in the complete speech.
     """
 
     codes: Tensor
     latents: Tensor
     voice: Voice
     seed: int
+    first_code: int = 0
 
 
 class AcousticModel:
@@ -231,9 +235,13 @@ class AcousticModel:
             raise ValueError(f"codes must be 0 to {self.backend.num_codes - 1}, found {int(codes.max())}")
         latents = utterance.latents.to(self._device, torch.float32)
         content = self.path.content(codes.to(self._device), latents)
-        num_frames = voice.mel.shape[2] + self.path.num_frames(len(codes), duration_factor)
+        first_frame = self.path.num_frames(utterance.first_code, duration_factor)
+        num_frames = first_frame + self.path.num_frames(len(codes), duration_factor)
+        num_bands = voice.mel.shape[1]
         generator = torch.Generator().manual_seed(utterance.seed)
-        noise = torch.randn(1, voice.mel.shape[1], num_frames, generator=generator).to(self._device)
+        # frame by frame, so that longer speech begins with the noise of shorter speech
+        noise = torch.randn(num_frames, num_bands, generator=generator)[first_frame:].T
+        noise = F.pad(noise, (voice.mel.shape[2], 0))[None].to(self._device)  # none over the prompt
         return MelTarget(voice.prompt, content, voice.mel, voice.style, noise)
 
     def _frames_at_once(self) -> float:

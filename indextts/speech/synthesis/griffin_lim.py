@@ -31,21 +31,29 @@ MOMENTUM = 0.99
 MAX_PEAK = 0.95
 
 
-def render_codes(backend: BuiltinBackend, codes: Tensor, seed: int = 0) -> NDArray[np.float32]:
-    """Return audio for `codes` (T,) at 24 kHz, with peaks of at most MAX_PEAK: (480 T,)."""
-    return frames_to_audio(backend.centroid_frames(codes), seed)
+def render_codes(
+    backend: BuiltinBackend, codes: Tensor, seed: int = 0, first_code: int = 0
+) -> NDArray[np.float32]:
+    """Return audio for `codes` (T,) at 24 kHz, with peaks of at most MAX_PEAK: (480 T,).
+
+    Args:
+        first_code: number of codes before them in the speech that they are part of.
+    """
+    frames = backend.centroid_frames(codes)
+    return frames_to_audio(frames, seed, first_frame=first_code * len(frames) // max(1, len(codes)))
 
 
-def frames_to_audio(frames: Tensor, seed: int = 0) -> NDArray[np.float32]:
+def frames_to_audio(frames: Tensor, seed: int = 0, first_frame: int = 0) -> NDArray[np.float32]:
     """Return audio whose `builtin.log_mel` is near `frames` (N, M): (240 N,).
 
     Args:
         seed: of the initial phases.
+        first_frame: number of frames before them; a part has the initial phases of the complete speech.
     """
     length = SAMPLES_PER_FRAME * len(frames)
     if length == 0:
         return np.zeros(0, np.float32)
-    audio = _reconstruct_audio(invert_mel(frames.exp().T).sqrt(), length, seed)
+    audio = _reconstruct_audio(invert_mel(frames.exp().T).sqrt(), length, seed, first_frame)
     peak = float(audio.abs().max())
     if peak > MAX_PEAK:
         audio = audio * (MAX_PEAK / peak)
@@ -63,10 +71,12 @@ def invert_mel(bands: Tensor) -> Tensor:
     return power
 
 
-def _reconstruct_audio(magnitudes: Tensor, length: int, seed: int) -> Tensor:
+def _reconstruct_audio(magnitudes: Tensor, length: int, seed: int, first_frame: int) -> Tensor:
     """Return `length` samples whose spectra have approximately these `magnitudes` (K, N)."""
     generator = torch.Generator().manual_seed(seed)
-    phases = 2 * math.pi * torch.rand(magnitudes.shape, generator=generator)
+    num_bins, num_frames = magnitudes.shape
+    # frame by frame, so that longer speech begins with the phases of shorter speech
+    phases = 2 * math.pi * torch.rand(first_frame + num_frames, num_bins, generator=generator)[first_frame:].T
     window = torch.hann_window(WINDOW)
     # torch centres frame n on sample 240 n, but the frames here lie half a frame later
     half_frame = SAMPLES_PER_FRAME // 2

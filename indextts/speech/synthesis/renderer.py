@@ -25,6 +25,7 @@ from indextts.data.networks import BACKEND_NAME, NUM_SPECIAL_CODES
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.features import builtin
 from indextts.features import mel_spectrogram as front_end
+from indextts.features.backend import CODES_PER_SECOND
 from indextts.features.backend import SAMPLE_RATE_HZ as BUILTIN_RATE_HZ
 from indextts.models.gpt.config import load_config
 from indextts.speech.synthesis.acoustic import AcousticModel, Encoded, Voice
@@ -57,12 +58,15 @@ class Utterance:
         latents: (M, D), of the GPT.
         reference: of the voice.
         seed: of the noise.
+        first_code: number of codes before them in the speech that they are part of; a multiple of
+            `CODES_PER_BLOCK`.
     """
 
     codes: Tensor
     latents: Tensor
     reference: Reference
     seed: int
+    first_code: int = 0
 
 
 class Renderer(Protocol):
@@ -88,6 +92,9 @@ class Renderer(Protocol):
     def render(self, utterances: Sequence[Utterance]) -> list[NDArray[np.float32]]:
         """Return the samples (S,) of each utterance, empty for one without codes."""
 
+    def num_samples(self, num_codes: int) -> int:
+        """Return the number of samples of an utterance with so many codes."""
+
 
 class BuiltinRenderer:
     """The built-in backend: low-quality audio without downloads; the codes alone define the voice."""
@@ -109,7 +116,12 @@ class BuiltinRenderer:
         return self.backend.features(load_speech(recording, BUILTIN_RATE_HZ)).to(self.device)
 
     def render(self, utterances: Sequence[Utterance]) -> list[NDArray[np.float32]]:
-        return [render_codes(self.backend, each.codes.cpu(), each.seed) for each in utterances]
+        return [
+            render_codes(self.backend, each.codes.cpu(), each.seed, each.first_code) for each in utterances
+        ]
+
+    def num_samples(self, num_codes: int) -> int:
+        return BUILTIN_RATE_HZ // CODES_PER_SECOND * num_codes
 
 
 class PublishedRenderer:
@@ -137,8 +149,12 @@ class PublishedRenderer:
         encoded = []
         for each in utterances:
             assert each.reference.voice is not None
-            encoded.append(Encoded(each.codes, each.latents, each.reference.voice, each.seed))
+            voice = each.reference.voice
+            encoded.append(Encoded(each.codes, each.latents, voice, each.seed, each.first_code))
         return self.acoustic.render(encoded, self.settings)
+
+    def num_samples(self, num_codes: int) -> int:
+        return front_end.MEL_HOP * self.acoustic.path.num_frames(num_codes, self.settings.duration_factor)
 
 
 def load_renderer(

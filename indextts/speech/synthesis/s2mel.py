@@ -248,6 +248,9 @@ def _padded(rows: Sequence[Tensor]) -> Tensor:
     return pad_sequence([row.T for row in rows], batch_first=True).transpose(1, 2)
 
 
+CODES_PER_BLOCK = 25  # a whole number of mel frames, 43
+
+
 def target_frames(num_codes: int) -> int:
     """Return the number of mel frames for codes: 1.72 each as published, although 22050/256/50 is 1.7227."""
     return 43 * num_codes // 25

@@ -94,7 +94,7 @@ def generate_batches(
         on_step: called with the number of codes of the batch so far.
     """
     prompts = [
-        (number, part, _prompt(trained.tokenizer, line, part))
+        (number, part, prompt_of(trained.tokenizer, line, part))
         for number, line in enumerate(lines)
         for part in range(len(line.parts))
     ]
@@ -104,7 +104,7 @@ def generate_batches(
         batch = prompts[start : start + size]
         generated = generate(trained.gpt, [prompt for *_, prompt in batch], sampling, on_step)
         texts = [lines[number].parts[part] for number, part, _ in batch]
-        segments = _segments_of(trained.gpt, texts, [prompt for *_, prompt in batch], generated, num_codes)
+        segments = segments_of(trained.gpt, texts, [prompt for *_, prompt in batch], generated, num_codes)
         yield [
             NumberedSegment(number, part, segment)
             for (number, part, _), segment in zip(batch, segments, strict=True)
@@ -129,7 +129,8 @@ def generate_segments(
     ]
 
 
-def _prompt(tokenizer: Tokenizer, line: Line, part: int) -> Prompt:
+def prompt_of(tokenizer: Tokenizer, line: Line, part: int) -> Prompt:
+    """Return what the GPT needs for a part of a line."""
     text, voice = line.parts[part], line.voice
     ids = tokenizer.encode_normalized(text)
     num_unknown = ids.count(tokenizer.unknown_id)
@@ -140,13 +141,14 @@ def _prompt(tokenizer: Tokenizer, line: Line, part: int) -> Prompt:
     return Prompt(voice.condition, voice.emo_vec, on_device, seed, tokenizer.language_row)
 
 
-def _segments_of(
+def segments_of(
     gpt: UnifiedVoice,
     texts: Sequence[str],
     prompts: Sequence[Prompt],
     generated: Sequence[Generated],
     num_codes: int,
 ) -> list[Segment]:
+    """Return the segments of generated codes, with the states that the renderer needs."""
     codes = [drop_invalid_codes(each.codes, num_codes) for each in generated]
     if gpt.config.of_base.reads_states:
         latents = code_states(gpt, prompts, codes)

@@ -7,11 +7,13 @@
                                  "has_stopped": true, "checkpoint": "best.pth", "step": 236, "part": 1,
                                  "backend": "builtin", "sampling": {...}}; written last
 
+With --stream, each text also has a folder of its pieces, written while it is spoken: 001.pieces/001.wav ...
+
 WAV files are written atomically: an interrupted program leaves complete files only.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,8 @@ from indextts.runs.owner import is_training
 from indextts.speech.synthesis.emotion import check_weights
 from indextts.speech.synthesis.renderer import load_renderer
 from indextts.speech.synthesis.s2mel import SolverSettings
+from indextts.speech.synthesis.segments import Line
+from indextts.speech.synthesis.streaming import SpeechStream
 from indextts.speech.synthesis.text_to_speech import Emotion, Speech, TextToSpeech, parse_emotion
 from indextts.speech.synthesis.trained_model import TrainedModel, load_trained
 from indextts.system.amounts import counted
@@ -40,6 +44,7 @@ from indextts.system.json_lines import write_json_lines
 logger = logging.getLogger(__name__)
 
 MAX_TEXTS = 1000
+PIECES_SUFFIX = ".pieces"
 PROGRESS_CODES = 100  # between two lines of the log: 2 s of speech
 
 
@@ -79,10 +84,13 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     made_by = model_record(trained, renderer.name, sampling)
     records: dict[int, dict[str, Any]] = {}
     lines = [tts.line(text, voice, sampling.seed) for text in texts]
-    for index, speech in tts.speak(lines, sampling, _log_progress):
-        text, path = texts[index], command.output
-        if path.suffix != ".wav":
-            path = path / f"{index + 1:03}.wav"
+    spoken = (
+        _stream(tts, lines, sampling, command)
+        if command.stream
+        else tts.speak(lines, sampling, _log_progress)
+    )
+    for index, speech in spoken:
+        text, path = texts[index], wav_path(command, index)
         records[index] = speech_record(text, speech, path, made_by)
         yield f"{text}\n  read as: {speech.text}"
         if speech.num_codes:
@@ -98,6 +106,25 @@ def synthesize(command: Synthesize) -> Iterator[str]:
             f"{trained.source}: the model generated no codes for any text; try a different --seed or "
             "train longer"
         )
+
+
+def _stream(
+    tts: TextToSpeech, lines: Sequence[Line], sampling: Sampling, command: Synthesize
+) -> Iterator[tuple[int, Speech]]:
+    """Speak one line after another, and write each piece of sound when it is ready."""
+    for index, line in enumerate(lines):
+        folder = wav_path(command, index).with_suffix(PIECES_SUFFIX)
+        stream = SpeechStream(tts, line, sampling, _log_progress)
+        for number, samples in enumerate(stream, 1):
+            path = folder / f"{number:03}.wav"
+            write_wav(path, Speech(samples, tts.renderer.sample_rate_hz, ()))
+            logger.info("%s/%s: %.2f s", folder.name, path.name, len(samples) / tts.renderer.sample_rate_hz)
+        yield index, stream.speech
+
+
+def wav_path(command: Synthesize, index: int) -> Path:
+    """Return the file for text number `index`."""
+    return command.output if command.output.suffix == ".wav" else command.output / f"{index + 1:03}.wav"
 
 
 def read_texts(command: Synthesize) -> list[str]:

@@ -4,7 +4,8 @@ A player names a file of the project; the browser loads it when it plays, so a l
 """
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from indextts.projects.project import Project
 from indextts.system.amounts import shown_time
@@ -20,6 +21,7 @@ SOUND = "listen.sound"
 SOUND_CUT = "listen.sound_cut"
 DOWNLOAD = "listen.download"
 BEFORE = "listen.spoken_before"
+PLAYING = "listen.playing_live"
 ALL_SPOKEN = "listen.all_spoken"
 JUDGED = "listen.judged"
 CHOICES = {"first": "listen.was_first", "second": "listen.was_second", "same": "listen.no_difference"}
@@ -37,6 +39,17 @@ def player_html(sound: Sound, preload: str = "metadata") -> str:
         f"<span>{html.escape(caption)}</span>"
         f'<a href="{address}" download>{html.escape(t(DOWNLOAD))}</a></div>'
     )
+
+
+def pieces_html(pieces: Sequence[Path], is_live: bool) -> str:
+    """Return the list of pieces that page_files/stream.js plays; empty without pieces."""
+    if not pieces:
+        return ""
+    addresses = " ".join(file_address(path) for path in pieces)
+    name = html.escape(pieces[0].parent.parent.parent.name)
+    shown = f'<p class="lead">{html.escape(t(PLAYING))}</p>' if is_live else ""
+    live = str(is_live).lower()
+    return f'{shown}<div data-stream="{name}" data-live="{live}" data-pieces="{addresses}"></div>'
 
 
 def newest_html(render: Render) -> str:

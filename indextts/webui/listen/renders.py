@@ -3,6 +3,7 @@
     NAME/listen/
       voices/              uploaded voice recordings (uploads.py)
       0001/  a/            output of tools/synthesize.py: 001.wav ... spoken.jsonl
+                           one text: also 001.pieces/001.wav ..., written while it is spoken
              b/            output of the second checkpoint in a comparison
       votes.jsonl          {"render": "0001", "number": 1, "text": ..., "first": "step 200",
                             "second": "step 236", "choice": "first" | "second" | "same", "time": unix time}
@@ -137,6 +138,12 @@ def renders(project: Project) -> Iterator[Render]:
         sides = tuple(found for side in SIDES if (found := read_sounds(folder / side)))
         if sides and len({len(side) for side in sides}) == 1:
             yield Render(folder, sides)
+
+
+def newest_pieces(project: Project) -> list[Path]:
+    """Return the pieces of the newest render, in playing order; empty for one that was not streamed."""
+    folders = numbered(project.listen)
+    return sorted(folders[0].glob(f"{SIDES[0]}/*.pieces/*.wav")) if folders else []
 
 
 def newest_render(project: Project, *, is_comparison: bool) -> Render | None:

@@ -24,8 +24,8 @@ from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, fold
-from indextts.webui.listen.players import history_html, newest_html
-from indextts.webui.listen.renders import SIDES, newest_render, next_folder
+from indextts.webui.listen.players import history_html, newest_html, pieces_html
+from indextts.webui.listen.renders import SIDES, newest_pieces, newest_render, next_folder
 from indextts.webui.listen.saved_models import (
     UPLOAD,
     choices,
@@ -207,8 +207,10 @@ def speak_commands(
     chosen = [find_model(project, name) for name in wish.checkpoints]
     jobs = [job for stage in (STAGE, COMPARE_STAGE) for job in list_jobs(project, stage)]
     folder = next_folder(project.listen, jobs)
+    texts = texts_in(wish.typed, wish.text_link)
     given: dict[str, Any] = {
-        "text": texts_in(wish.typed, wish.text_link),
+        "text": texts,
+        "stream": len(texts) == len(chosen) == 1,  # many texts are faster in batches
         "voice": str(find_recording(project, wish.voice, page.roots)),
         "emotion_voice": find_recording(project, wish.emotion, page.roots) if wish.emotion else None,
         "features": project.preprocessed / "features",
@@ -326,14 +328,19 @@ def notes_on(settings: ProjectSettings) -> list[Notice]:
 
 def spoken_version(project: Project) -> str:
     """Return a version that changes with every render."""
-    return f"{job_version(project, STAGE)} {files_version(project.listen)}"
+    return f"{job_version(project, STAGE)} {files_version(project.listen)} {len(newest_pieces(project))}"
 
 
 def show_players(page: Page, name: str) -> tuple[Any, Any]:
-    """Return the players of the newest render and of the earlier ones; no change while a job writes one."""
+    """Return the players of the newest render and of the earlier ones.
+
+    While a job speaks, its first pieces replace the newest render; the earlier ones stay.
+    """
     project = page.find_project(name)
-    job = newest_job(project, STAGE)
+    job, pieces = newest_job(project, STAGE), newest_pieces(project)
     if job is not None and job.is_active:
-        return gr.skip(), gr.skip()
+        return (pieces_html(pieces, is_live=True) if pieces else gr.skip()), gr.skip()
     render = newest_render(project, is_comparison=False)
-    return ("", "") if render is None else (newest_html(render), history_html(project))
+    if render is None:
+        return "", ""
+    return newest_html(render) + pieces_html(pieces, is_live=False), history_html(project)

@@ -1,0 +1,135 @@
+"""Speech in pieces while it is generated, so that the first sound comes long before the end of a sentence.
+
+Axes: S samples, M codes.
+
+Codes that no further step can change are rendered in windows:
+
+    codes      0 ........ 25 ... 40 ................. 90 ...
+    window 1   [ played        fade|tail)
+    window 2   [ context      |fade   played           fade|tail)
+
+A window begins with codes that were played before, as context, and its tail is not played, because its sound
+would change with the codes that follow. Between two windows the sound is crossfaded. Windows begin at a
+multiple of `CODES_PER_BLOCK` codes, where the published model has a whole number of mel frames, and get
+the noise that these frames have in the complete speech. The first window is short; each later one is twice as
+long as the one before, up to a limit, so that the context costs little.
+
+The codes are those of the complete speech. The sound differs a little, because flow matching and length
+regulator see a window instead of the complete speech.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from indextts.commands.sampling_options import Sampling
+from indextts.models.gpt.generate import OnStep, code_states, generate_stream
+from indextts.models.gpt.search import Generated
+from indextts.speech.synthesis.renderer import Utterance
+from indextts.speech.synthesis.s2mel import CODES_PER_BLOCK
+from indextts.speech.synthesis.segments import Line, Segment, prompt_of, segments_of
+from indextts.speech.synthesis.text_to_speech import SILENCE_S, Speech, TextToSpeech
+
+FIRST_CODES = 40  # of the first window, 0.8 s
+MOST_CODES = 400  # added by a later window
+CONTEXT_CODES = 25
+FADE_CODES = 5
+TAIL_CODES = 10
+
+
+class SpeechStream:
+    """The sound of a line, to iterate over once: pieces (S,) at the rate of the renderer, when ready."""
+
+    def __init__(
+        self, tts: TextToSpeech, line: Line, sampling: Sampling, on_step: OnStep = lambda _: None
+    ) -> None:
+        """Prepare the stream; the work is done during the iteration.
+
+        Args:
+            line: from `TextToSpeech.line`.
+            sampling: settings; the seed is that of the line.
+            on_step: called with the number of codes of the segment so far.
+        """
+        self._tts, self._line, self._sampling, self._on_step = tts, line, sampling, on_step
+        self._pieces: list[NDArray[np.float32]] = []
+        self._segments: list[Segment] = []
+
+    def __iter__(self) -> Iterator[NDArray[np.float32]]:
+        silence = np.zeros(int(self._tts.renderer.sample_rate_hz * SILENCE_S), np.float32)
+        for part in range(len(self._line.parts)):
+            follows = bool(self._pieces)
+            for piece in self._part(part):
+                joined = np.concatenate([silence, piece]) if follows else piece
+                follows = False
+                self._pieces.append(joined)
+                yield joined
+
+    @property
+    def speech(self) -> Speech:
+        """Return the complete speech; after the iteration."""
+        assert len(self._segments) == len(self._line.parts)
+        samples = np.concatenate([np.zeros(0, np.float32), *self._pieces])
+        return Speech(samples, self._tts.renderer.sample_rate_hz, tuple(self._segments))
+
+    def _part(self, part: int) -> Iterator[NDArray[np.float32]]:
+        windows = _Windows(self._tts, self._line, part)
+        gpt, num_codes = self._tts.trained.gpt, self._tts.renderer.num_codes
+        for found in generate_stream(gpt, windows.prompt, self._sampling, self._on_step):
+            if isinstance(found, Generated):
+                texts = [self._line.parts[part]]
+                self._segments += segments_of(gpt, texts, [windows.prompt], [found], num_codes)
+                piece = windows.play(self._segments[-1].codes.cpu(), is_end=True)
+            elif len(found) >= windows.next_end:
+                piece = windows.play(found[found < num_codes], is_end=False)
+            else:
+                continue
+            if len(piece):
+                yield piece
+
+
+class _Windows:
+    """Renders the windows of one segment.
+
+    Attributes:
+        next_end: number of codes that the next window needs.
+    """
+
+    def __init__(self, tts: TextToSpeech, line: Line, part: int) -> None:
+        self.prompt = prompt_of(tts.trained.tokenizer, line, part)
+        self.next_end = FIRST_CODES
+        self._tts, self._reference = tts, line.voice.reference
+        self._played = 0  # codes, up to the crossfade
+        self._fading = np.zeros(0, np.float32)
+
+    def play(self, codes: Tensor, is_end: bool) -> NDArray[np.float32]:
+        """Return the next piece of sound (S,).
+
+        Args:
+            codes: (M,), all that are known.
+            is_end: whether there are no more.
+        """
+        start = max(0, self._played - CONTEXT_CODES) // CODES_PER_BLOCK * CODES_PER_BLOCK
+        end = len(codes) if is_end else len(codes) - TAIL_CODES - FADE_CODES
+        if end <= self._played:
+            return np.zeros(0, np.float32)
+        samples = self._rendered(codes, start)
+        count = self._tts.renderer.num_samples
+        until = len(samples) if is_end else count(end - start)
+        piece = samples[count(self._played - start) : until].copy()
+        fade = min(len(self._fading), len(piece))
+        rising = np.linspace(0, 1, fade, dtype=np.float32)
+        piece[:fade] = rising * piece[:fade] + (1 - rising) * self._fading[:fade]
+        if not is_end:
+            self._fading = samples[until : count(end + FADE_CODES - start)]
+        self._played = end
+        self.next_end = len(codes) + min(MOST_CODES, len(codes))
+        return piece
+
+    def _rendered(self, codes: Tensor, start: int) -> NDArray[np.float32]:
+        """Return the samples of the codes from `start` on."""
+        [latents] = code_states(self._tts.trained.gpt, [self.prompt], [codes])
+        window = Utterance(codes[start:], latents[start:], self._reference, self.prompt.seed, start)
+        [samples] = self._tts.renderer.render([window])
+        return samples
