@@ -18,6 +18,7 @@ from indextts.commands.data import (
     Preprocess,
     VerifyTraining,
 )
+from indextts.commands.serving import Serve
 from indextts.commands.speech import CheckModelFolder, Evaluate, ExportModel, PublishModel, Synthesize
 from indextts.commands.train import Train
 
@@ -37,6 +38,7 @@ COMMANDS: tuple[type[Command], ...] = (
     PublishModel,
     Synthesize,
     Evaluate,
+    Serve,
     RunPipeline,
     ServeTensorboard,
     WebUI,

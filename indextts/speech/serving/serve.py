@@ -1,0 +1,132 @@
+"""Implementation of tools/serve.py: load the model, listen, and speak until a signal."""
+
+import hashlib
+import ipaddress
+import logging
+import socket
+from pathlib import Path
+
+import uvicorn
+
+from indextts.commands.serving import Serve
+from indextts.errors import UserError
+from indextts.speech.serving.app import RateLimit, Service, build_app
+from indextts.speech.serving.engine import Engine
+from indextts.speech.synthesis import batch_sizing
+from indextts.speech.synthesis.renderer import load_renderer
+from indextts.speech.synthesis.s2mel import SolverSettings
+from indextts.speech.synthesis.synthesize import resolve_sampling, synthesis_device
+from indextts.speech.synthesis.text_to_speech import TextToSpeech
+from indextts.speech.synthesis.trained_model import load_trained
+from indextts.system.amounts import counted
+
+logger = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 256
+MIN_KEY_CHARACTERS = 16
+
+
+def serve(command: Serve) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises:
+        UserError: the model, the voices or the keys cannot be used, or the port is taken.
+    """
+    logging.getLogger(batch_sizing.__name__).setLevel(logging.WARNING)  # it logs a line for each batch
+    keys = read_keys(command)
+    if not command.voices.is_dir():
+        raise UserError(f"--voices {command.voices}: no such folder; put recordings of the voices there")
+    listener = listen(command.host, command.port)
+    device = synthesis_device(command.checkpoint, command.device)
+    trained = load_trained(command.checkpoint, device, command.weights)
+    renderer = load_renderer(
+        trained, command.features, command.models, device, SolverSettings(steps=command.solver_steps)
+    )
+    sampling = resolve_sampling(command, renderer.name)
+    engine = Engine(TextToSpeech(trained, renderer), sampling, command.max_batch)
+    service = Service(
+        engine,
+        command.model_name,
+        command.voices,
+        keys,
+        command.max_characters,
+        command.max_waiting,
+        RateLimit(command.requests_per_minute),
+    )
+    logger.info(
+        "%s on %s, %s: http://%s:%d/v1",
+        trained.source,
+        device.type,
+        counted(len(service.voice_names()), "voice"),
+        command.host,
+        listener.getsockname()[1],
+    )
+    thread = engine.start()
+    config = uvicorn.Config(
+        build_app(service),
+        ws="none",
+        log_config=None,
+        log_level="error",
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=5,
+    )
+    try:
+        uvicorn.Server(config).run([listener])
+    finally:
+        engine.close()
+        thread.join(timeout=5)
+
+
+def read_keys(command: Serve) -> tuple[bytes, ...]:
+    """Return the SHA-256 of each key in the key file.
+
+    Raises:
+        UserError: other machines can reach the server but there is no key, or a key is short.
+    """
+    if command.key_file is None:
+        if not _is_this_machine(command.host):
+            raise UserError(
+                f"--host {command.host}: other machines can reach the server; write a key into a file and "
+                "pass it with --key-file"
+            )
+        return ()
+    keys = _lines_of(command.key_file)
+    if not keys or min(map(len, keys)) < MIN_KEY_CHARACTERS:
+        raise UserError(
+            f"--key-file {command.key_file}: needs keys of at least {MIN_KEY_CHARACTERS} characters, one per "
+            "line"
+        )
+    return tuple(hashlib.sha256(key.encode()).digest() for key in keys)
+
+
+def _lines_of(path: Path) -> list[str]:
+    try:
+        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise UserError(f"--key-file {path}: {reason}") from None
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to the address.
+
+    Raises:
+        UserError: the address cannot be used.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise UserError(f"--host {host} --port {port}: {error.strerror}; choose another port") from None
+    return listener

@@ -1,0 +1,360 @@
+"""Tests of tools/serve.py with OpenAI's own client, and of the parts of the server."""
+
+import asyncio
+import io
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+import soundfile
+from fastapi import FastAPI
+
+from indextts.commands.sampling_options import Sampling
+from indextts.commands.serving import Serve
+from indextts.errors import UserError
+from indextts.speech.serving.app import RateLimit, Service, build_app
+from indextts.speech.serving.encoding import RATE_HZ, change_speed, encoder_of, wav_header
+from indextts.speech.serving.engine import Engine, Request
+from indextts.speech.serving.serve import listen, read_keys
+from tests.conftest import REPOSITORY
+from tests.speaking_run import clips_of, make_speaking_project
+from tests.waiting import PATIENCE_S, wait_until
+
+KEY = "a key of enough characters"
+TEXT = "ሰላም ለዓለም። እንዴት ነህ?"
+LONG_TEXT = " ".join([TEXT] * 150)
+MIB = 1 << 20
+
+
+class Server:
+    """The running program, with a client."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+        self.process, self.url = process, f"http://127.0.0.1:{port}"
+
+    def client(self, key: str = KEY) -> Any:
+        openai = pytest.importorskip("openai", reason="needs requirements-dev.txt")
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=PATIENCE_S)
+
+    def say(self, text: str = TEXT, **fields: Any) -> bytes:
+        given = {"model": "indextts2", "voice": "first", "response_format": "pcm", **fields}
+        content: bytes = self.client().audio.speech.create(input=text, **given).content
+        return content
+
+    def num_requests(self) -> int:
+        return int(httpx2.get(f"{self.url}/health", timeout=PATIENCE_S).json()["requests"])
+
+    def memory_mib(self) -> float:
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * 4096 / MIB
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("serve")
+    project = make_speaking_project(folder)
+    voices = folder / "voices"
+    voices.mkdir()
+    for name, clip in (("first", clips_of(project)[0]), ("last", clips_of(project)[-1])):
+        (voices / f"{name}{clip.audio.suffix}").write_bytes(clip.audio.read_bytes())
+    (voices / "notes.txt").write_text("no voice")
+    (folder / "keys").write_text(f"{KEY}\n")
+    flags = {
+        "checkpoint": project.run_dir,
+        "voices": voices,
+        "key-file": folder / "keys",
+        "port": 0,
+        "requests-per-minute": 0,
+        "max-codes": 40,
+        "device": "cpu",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "tools/serve.py", *(f"--{name}={value}" for name, value in flags.items())],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = next(line for line in process.stdout if "/v1" in line)
+    yield Server(process, int(line.rsplit(":", 1)[1].split("/")[0]))
+    process.send_signal(signal.SIGTERM)
+    rest, _ = process.communicate(timeout=PATIENCE_S)
+    assert "internal error" not in rest, rest
+    assert process.returncode in (0, -signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_the_client_gets_speech_in_every_format(server: Server):
+    client = server.client()
+    assert [model.id for model in client.models.list().data] == ["indextts2"]
+    samples = np.frombuffer(server.say(), "<i2")
+    assert samples.any()
+    for name in ("wav", "mp3", "opus"):
+        decoded, rate_hz = soundfile.read(io.BytesIO(server.say(response_format=name)))
+        assert rate_hz == RATE_HZ
+        assert len(decoded) == pytest.approx(len(samples), abs=3000)  # encoders add a start and an end
+    decoded, _ = soundfile.read(io.BytesIO(server.say(response_format="wav", speed=2.0)))
+    assert len(decoded) == pytest.approx(len(samples) / 2, rel=0.02)
+    assert server.say(voice="last")
+    listed = httpx2.get(f"{server.url}/v1/audio/voices", headers={"Authorization": f"Bearer {KEY}"})
+    assert listed.json() == {"voices": ["first", "last"]}
+
+
+@pytest.mark.slow
+def test_eight_at_once_get_what_each_gets_alone(server: Server):
+    texts = [TEXT, "ጥሩ ቀን ነው።", "ሰላም", f"{TEXT} ደህና ነኝ።"] * 2
+    alone = [server.say(text) for text in texts[:4]] * 2
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(server.say, texts))
+    for one, other in zip(alone, together, strict=True):
+        difference = np.frombuffer(one, "<i2").astype(int) - np.frombuffer(other, "<i2").astype(int)
+        assert abs(difference).max() <= 2
+
+
+@pytest.mark.slow
+def test_a_client_that_disappears_frees_its_place(server: Server):
+    request = {"model": "indextts2", "voice": "first", "input": LONG_TEXT, "response_format": "pcm"}
+    for is_stream in (True, False):
+        program = (
+            "import httpx2, json, os, sys\n"
+            "url, key, body = sys.argv[1:]\n"
+            "headers = {'Authorization': f'Bearer {key}'}\n"
+            "with httpx2.stream('POST', url, headers=headers, json=json.loads(body), timeout=900) as got:\n"
+            "    for _ in got.iter_bytes():\n"
+            "        print('first', flush=True)\n"
+        )
+        argv = [f"{server.url}/v1/audio/speech", KEY, json.dumps({**request, "stream": is_stream})]
+        client = subprocess.Popen([sys.executable, "-c", program, *argv], stdout=subprocess.PIPE, text=True)
+        assert client.stdout is not None
+        if is_stream:
+            assert client.stdout.readline() == "first\n"
+        else:
+            wait_until(lambda: server.num_requests() == 1, process=client)
+        client.kill()
+        client.communicate()
+        wait_until(lambda: server.num_requests() == 0, process=server.process)
+    assert server.say()
+
+
+@pytest.mark.slow
+def test_hostile_requests_are_refused_and_memory_stays_flat(server: Server):
+    chance = random.Random(0)
+    valid = {"model": "indextts2", "voice": "first", "input": TEXT}
+    wrong: list[dict[str, Any]] = [
+        {"input": ""},
+        {"input": "ሀ" * 4097},
+        {"input": "።!?"},
+        {"input": ["a"]},
+        {"input": "\ud800"},
+        {"voice": "../keys"},
+        {"voice": "notes"},
+        {"voice": {"id": "/etc/passwd"}},
+        {"voice": None},
+        {"model": "x" * 1000},
+        {"model": 7},
+        {"response_format": "flac"},
+        {"speed": 0},
+        {"speed": "NaN"},
+        {"speed": 1e300},
+        {"stream": "perhaps"},
+    ]
+    url, headers = f"{server.url}/v1/audio/speech", {"Authorization": f"Bearer {KEY}"}
+    bodies = [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"input": ' * 9999, bytes(MIB), b"\xff\xfe"]
+
+    def attack(number: int) -> int:
+        kind, typed = number % 5, {**headers, "Content-Type": "application/json"}
+        if kind == 0:
+            answer = client.post(url, headers={"Authorization": f"Bearer {chance.random()}"}, json=valid)
+        elif kind == 1:
+            answer = client.post(url, headers=typed, content=bodies[number // 5 % len(bodies)])
+        elif kind == 2:
+            form = {**headers, "Content-Type": "text/plain"}
+            answer = client.post(url, headers=form, content=json.dumps(valid))
+        else:
+            changed = json.dumps({**valid, **wrong[number % len(wrong)]})
+            answer = client.post(url, headers=typed, content=changed)
+        assert answer.json()["error"]["message"]
+        assert KEY not in answer.text
+        return answer.status_code
+
+    with httpx2.Client(timeout=PATIENCE_S) as client, ThreadPoolExecutor(4) as pool:
+        statuses = set(pool.map(attack, range(100)))
+        before = server.memory_mib()
+        statuses |= set(pool.map(attack, range(100, 500)))
+    assert statuses <= {400, 401, 404, 413, 415}
+    assert server.memory_mib() - before < 50
+    for path in ("/", "/docs", "/openapi.json", "/v1/audio/speech/../../etc/passwd", "/v1/models/x"):
+        assert httpx2.get(f"{server.url}{path}", headers=headers, timeout=PATIENCE_S).status_code in (
+            404,
+            405,
+        )
+    assert httpx2.get(f"{server.url}/v1/models", timeout=PATIENCE_S).status_code == 401
+    assert server.num_requests() == 0
+    assert server.say()
+
+
+# ---- parts
+
+
+def call(app: FastAPI, content: dict[str, Any], **headers: str) -> tuple[int, dict[str, str], bytes]:
+    """Return status, headers and body of a request to the app in this process."""
+    sent: list[dict[str, Any]] = []
+    body = json.dumps(content).encode()
+    received = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> dict[str, Any]:
+        try:
+            return next(received)
+        except StopIteration:
+            await asyncio.sleep(PATIENCE_S)
+            raise
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    named = {"content-type": "application/json", **headers}
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/v1/audio/speech",
+        "raw_path": b"/v1/audio/speech",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in named.items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 2),
+        "scheme": "http",
+    }
+    asyncio.run(app(scope, receive, send))
+    answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], answered, b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def idle_engine(max_batch: int = 4) -> Engine:
+    """Return an engine whose thread does not run."""
+    tts: Any = SimpleNamespace(
+        split=lambda text: text.split(), renderer=SimpleNamespace(sample_rate_hz=24_000)
+    )
+    return Engine(tts, Sampling(), max_batch)
+
+
+def request_of(parts: Sequence[str], received: list[Any] | None = None) -> Request:
+    return Request(tuple(parts), Path("v.wav"), (received if received is not None else []).append)
+
+
+def service_of(tmp_path: Path, **changes: Any) -> Service:
+    (tmp_path / "v.wav").touch()
+    fields = {"max_characters": 100, "max_waiting": 2, "rate": RateLimit(0), "key_digests": (), **changes}
+    return Service(idle_engine(), "m", tmp_path, **fields)
+
+
+def test_a_full_queue_and_a_fast_client_are_told_when_to_return(tmp_path: Path):
+    wanted = {"model": "m", "voice": "v", "input": "a b"}
+    service = service_of(tmp_path)
+    for _ in range(2):
+        service.engine.submit(request_of("ab"))
+    status, headers, body = call(build_app(service), wanted)
+    assert (status, json.loads(body)["error"]["code"]) == (429, "queue_full")
+    assert int(headers["retry-after"]) > 0
+    app = build_app(service_of(tmp_path, rate=RateLimit(1)))
+    assert call(app, {**wanted, "model": "other"})[0] == 404
+    status, headers, body = call(app, wanted)
+    assert (status, json.loads(body)["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert 0 < int(headers["retry-after"]) <= 61
+
+
+def test_the_rate_limit_refills_over_a_minute_and_forgets_old_clients():
+    now = [0.0]
+    rate = RateLimit(2, clock=lambda: now[0])
+    assert [rate.take("a"), rate.take("a"), rate.take("b")] == [0, 0, 0]
+    wait_s = rate.take("a")
+    assert 30 <= wait_s <= 31
+    now[0] = wait_s
+    assert rate.take("a") == 0
+    for number in range(10_100):
+        rate.take(str(number))
+    assert len(rate._left) == 10_000
+
+
+def test_waiting_requests_share_a_batch_and_none_starves():
+    engine = idle_engine(max_batch=4)
+    long, short, other = request_of("abcdefgh"), request_of("x"), request_of("yz")
+    for request in (long, short, other):
+        engine.submit(request)
+    first = engine._next_batch()
+    assert first == [(long, 0), (short, 0), (other, 0), (long, 1)]
+    engine._finish(short, None)
+    engine.cancel(other)
+    assert engine._next_batch() == [(long, 2), (long, 3), (long, 4), (long, 5)]
+    assert engine.num_requests == 1
+    late = [request_of("k") for _ in range(9)]
+    for request in late:
+        engine.submit(request)
+    taken = [request for _ in range(3) for request, _ in engine._next_batch() or ()]
+    assert all(any(each is request for each in taken) for request in late)
+
+
+def test_an_error_reaches_its_request_only_once():
+    engine, received = idle_engine(), list[Any]()
+    request = request_of("a", received)
+    engine.submit(request)
+    engine._finish(request, UserError("no"))
+    engine._finish(request, None)
+    assert [str(each) for each in received] == ["no"]
+    assert engine.num_requests == 0
+
+
+@pytest.mark.parametrize("speed", [0.25, 0.8, 1.7, 4.0])
+def test_a_changed_speed_keeps_the_pitch(speed: float):
+    times = np.arange(2 * RATE_HZ) / RATE_HZ
+    tone = (0.5 * np.sin(2 * np.pi * 220 * times)).astype(np.float32)
+    changed = change_speed(tone, speed)
+    assert len(changed) == int(len(tone) / speed)
+    middle = changed[len(changed) // 4 : -len(changed) // 4]
+    spectrum = np.abs(np.fft.rfft(middle * np.hanning(len(middle))))
+    assert np.argmax(spectrum) * RATE_HZ / len(middle) == pytest.approx(220, rel=0.02)
+    assert np.abs(middle).max() == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("name", ["wav", "mp3", "opus"])
+def test_a_stream_in_pieces_decodes_to_the_same_sound(name: Any):
+    samples = (0.3 * np.sin(np.arange(30_000) / 9)).astype(np.float32)
+    encoder = encoder_of(name)
+    content = b"".join(
+        [*(encoder.add(samples[at : at + 7000]) for at in range(0, 30_000, 7000)), encoder.end()]
+    )
+    if name == "wav":
+        content = wav_header(60_000) + content[len(wav_header(0)) :]
+    decoded, rate_hz = soundfile.read(io.BytesIO(content), dtype="float32")
+    assert rate_hz == RATE_HZ
+    assert len(decoded) == pytest.approx(30_000, abs=3000)
+    assert np.abs(decoded[5000:20_000]).max() == pytest.approx(0.3, abs=0.05)
+
+
+def test_other_machines_need_a_key(tmp_path: Path):
+    def command(**fields: Any) -> Serve:
+        return Serve(checkpoint=tmp_path, voices=tmp_path, **fields)
+
+    assert read_keys(command()) == read_keys(command(host="::1")) == ()
+    with pytest.raises(UserError, match="--key-file"):
+        read_keys(command(host="0.0.0.0"))
+    keys = tmp_path / "keys"
+    for content in ("", "short\n", f"{KEY}\nshort"):
+        keys.write_text(content)
+        with pytest.raises(UserError, match=str(keys)):
+            read_keys(command(host="0.0.0.0", key_file=keys))
+    keys.write_text(f"{KEY}\n\n{KEY}2\n")
+    assert len(read_keys(command(host="0.0.0.0", key_file=keys))) == 2
+    with pytest.raises(UserError, match="--port"):
+        listen("192.0.2.1", 0)  # of no machine
