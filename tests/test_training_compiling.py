@@ -108,8 +108,10 @@ def test_one_padded_graph_computes_all_batches_as_without_it(recompute: bool):
     assert counters["stats"]["unique_graphs"] == 1
 
 
-def test_a_graph_for_any_length_draws_the_same_dropout():
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_graph_for_any_length_draws_the_same_dropout(recompute: bool):
     model = model_of(dropout=0.1)
+    model.gpt.recompute = recompute
     expected = [losses_and_gradients(model, batch) for batch in batches()]
     model.gpt.compile_blocks(0, "aot_eager")
     for batch, wanted in zip(batches(), expected, strict=True):

@@ -208,7 +208,8 @@ def _threshold(probability: float) -> int:
     return round(probability * LEVELS) - LEVELS // 2
 
 
-# one operator of a compiled graph, which cannot trace the drawing; the tag keeps equal calls apart
+# One operator of a compiled graph, which cannot trace the drawing. The tag makes the graph keep the mask
+# where it recomputes activations; a second drawing would differ.
 @torch.library.custom_op("indextts::keep_mask", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
 def _keep_mask_of(x: Tensor, probability: float) -> Tensor:
     return keep_mask(x.shape, probability)
