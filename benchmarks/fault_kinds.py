@@ -270,9 +270,9 @@ def with_more_words(clip: Clip, bench: Bench) -> Clip:
     return replace(clip, text=f"{clip.text} {' '.join(bench.clip_of_set().text.split()[:2])}")
 
 
-BACKGROUND = ("noisy", "some_noise")
+BACKGROUND = ("noisy", "some_noise", "some_background", "some_distortion")
 CLICKS = ("some_clicks",)
-VOICE: tuple[str, ...] = ()
+VOICE = ("some_background", "some_distortion")
 TEXT = ("too_slow", "too_fast", "slow", "fast", "odd_rate", "wrong_text", "unheard_words", "extra_words")
 
 KINDS = (

@@ -12,6 +12,7 @@ from indextts.commands.quality_limits import QualityLimits
 from indextts.data.check import check_manifest
 from indextts.data.quality.overview import OVERVIEW_NAME
 from indextts.data.quality.reasons import REASONS, Flag
+from indextts.data.quality.stored_results import StoredResults
 from indextts.data.quality.summary import CODES, MEASURES
 from indextts.data.review import check_folder
 from indextts.errors import UserError
@@ -59,7 +60,8 @@ def test_each_reason_has_its_count_and_a_link_to_its_clips(tmp_path: Path):
 
 def test_histograms_have_the_limits_that_were_checked(tmp_path: Path):
     html = shown(checked(tmp_path, min_snr_db=15))
-    assert html.count("<svg") == len(MEASURES.keys() - {"error_percent", "alignment"})  # of a recognizer
+    of_models = {"error_percent", "alignment", "sig", "bak", "ovrl", "bak_below", "sig_below"}
+    assert html.count("<svg") == len(MEASURES.keys() - of_models)
     assert "&lt; 15" in html
 
 
@@ -80,10 +82,10 @@ def page_of(workspace: Path) -> Any:
     return SimpleNamespace(roots=Roots(workspace), workspace=workspace)
 
 
-def outlook_of(workspace: Path, project: Project, asr: str = "") -> Outlook:
+def outlook_of(workspace: Path, project: Project, asr: str = "", quality: str = "full") -> Outlook:
     settings = ProjectSettings.model_validate({"name": "voice", "base": workspace / "checkpoints"})
     values = [getattr(QualityLimits(), name) for name in LIMITS]
-    [command] = check_commands(page_of(workspace), project, settings, asr, *values)
+    [command] = check_commands(page_of(workspace), project, settings, asr, quality, *values)
     return check_outlook(page_of(workspace), project, command)
 
 
@@ -95,7 +97,7 @@ def test_a_check_needs_imported_data(tmp_path: Path):
 
 def test_the_recognizer_of_the_form_is_in_the_command_and_in_the_outlook(tmp_path: Path):
     settings = ProjectSettings.model_validate({"name": "voice", "base": tmp_path / "checkpoints"})
-    values = [*(getattr(QualityLimits(), name) for name in LIMITS)]
+    values = ["full", *(getattr(QualityLimits(), name) for name in LIMITS)]
     planned = partial(check_commands, page_of(tmp_path), Project(tmp_path), settings)
     assert planned(None, *values)[0].asr == ""
     [command] = planned(" someone/asr ", *values)
@@ -109,6 +111,17 @@ def test_the_recognizer_of_the_form_is_in_the_command_and_in_the_outlook(tmp_pat
     )
     assert shown_with[t("data.facts.recognizer")] == "someone/asr"
     assert shown_without[t("data.facts.recognizer")] == t("data.no_recognizer")
+
+
+def test_the_outlook_has_the_time_of_the_ratings_that_are_missing(tmp_path: Path):
+    project = checked(tmp_path)
+    label = t("data.facts.rating")
+    assert label not in dict(outlook_of(tmp_path, project, quality="fast").facts)
+    assert dict(outlook_of(tmp_path, project).facts)[label].startswith("7 ")
+    with StoredResults(check_folder(project.manifest), "dnsmos", "1") as results:
+        for number in range(7):
+            results.add(str(number), [3.0, 3.0, 3.0])
+    assert dict(outlook_of(tmp_path, project).facts)[label] == t("data.facts.all_rated")
 
 
 def test_every_reason_measure_and_code_has_a_text():

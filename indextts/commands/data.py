@@ -11,6 +11,7 @@ from indextts.commands.quality_limits import QualityLimits
 from indextts.commands.recognizer_options import RecognizerFolder
 
 Engine = Literal["local", "ray"]
+Quality = Literal["full", "fast"]
 
 
 PublishedSet = Literal["training", "speech", "all"]
@@ -194,6 +195,12 @@ class CheckData(Command, QualityLimits, NormalizerFlags, RecognizerFolder):
     )
     num_workers: int = Field(
         0, ge=0, title="Workers", description="Number of processes; 0 chooses it from the amount of work."
+    )
+    quality: Quality = Field(
+        "full",
+        title="Quality check",
+        description="full also rates every recording with DNSMOS, 0.2 s of processor time per clip; fast "
+        "only measures the signal.",
     )
     engine: Engine = Field(
         "local",

@@ -14,6 +14,7 @@ from indextts.data.quality.clips import MapTasks, measure_clips
 from indextts.data.quality.files import REPORT_NAME, read_known, write_files
 from indextts.data.quality.heard import hear_clips
 from indextts.data.quality.overview import write_overview
+from indextts.data.quality.ratings import rate_clips
 from indextts.data.quality.verdicts import judge
 from indextts.data.report import Findings, Report
 from indextts.data.review import check_folder, edited, read_decisions
@@ -78,7 +79,8 @@ def check_manifest(
         report_dir: the folder for the files of indextts/data/quality/files.py and overview.py.
         num_workers: the number of processes; 0 to choose it.
         options: the options of the normaliser.
-        command: names the engine and the recognizer; None for this machine and no recognizer.
+        command: names the engine, the recognizer and whether to rate the recordings with DNSMOS; None for
+            this machine and neither.
 
     Raises:
         UserError: a line is not a valid utterance, the recognizer cannot be used, or the report cannot be
@@ -92,7 +94,9 @@ def check_manifest(
     clips = measure_clips(utterances, read_known(report_dir), num_workers, options, map_tasks)
     if command is not None and command.asr:
         clips = hear_clips(utterances, clips, command)
-    verdicts = judge(utterances, clips, limits)
+    is_rated = command is not None and command.quality == "full"
+    ratings = rate_clips(utterances, clips, report_dir, num_workers) if is_rated else []
+    verdicts = judge(utterances, clips, limits, ratings)
     findings = Findings()
     summary.add_problems(utterances, clips, verdicts, limits, findings)
     _check_codes(path, numbered, findings)

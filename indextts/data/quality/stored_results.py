@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from indextts.errors import UserError
-from indextts.system.files import write_bytes
+from indextts.system.files import count_lines, write_bytes
 
 FOLDER_NAME = "measured"
 
@@ -82,6 +82,14 @@ class StoredResults:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def num_stored(report_dir: Path, name: str) -> int:
+    """Return about how many results a file has, of whatever version."""
+    try:
+        return max(0, count_lines(report_dir / FOLDER_NAME / f"{name}.jsonl") - 1)
+    except OSError:
+        return 0
 
 
 def _read(path: Path, version: str) -> dict[str, Any]:

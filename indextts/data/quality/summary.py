@@ -39,6 +39,11 @@ MEASURES = {  # with a histogram, and its title
     "bandwidth_hz": "bandwidth (Hz)",
     "clipped_percent": "clipped samples (%)",
     "end_db": "level at the end (dB)",
+    "sig": "DNSMOS SIG",
+    "bak": "DNSMOS BAK",
+    "ovrl": "DNSMOS OVRL",
+    "bak_below": "BAK below the speaker's median",
+    "sig_below": "SIG below the speaker's median",
     "script_percent": "letters in the script (%)",
     "error_percent": "recognizer errors (% of letters)",
     "alignment": "alignment of the text (nats per letter)",
@@ -50,6 +55,9 @@ _SPREADS = {
     "loudness_lufs": "loudness in LUFS",
     "snr_db": "SNR in dB (speech over steady noise; music and other voices do not count)",
     "silence_percent": "silence in percent",
+    "sig": "DNSMOS SIG, distortion of the speech (1 to 5)",
+    "bak": "DNSMOS BAK, background (1 to 5)",
+    "ovrl": "DNSMOS OVRL, overall (1 to 5)",
 }
 
 

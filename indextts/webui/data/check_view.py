@@ -14,6 +14,7 @@ from indextts.commands.base import Command
 from indextts.commands.data import CheckData
 from indextts.commands.quality_limits import QualityLimits
 from indextts.commands.recognizer_options import RECOGNIZERS_NAME
+from indextts.data.quality import ratings
 from indextts.data.quality.overview import (
     OVERVIEW_NAME,
     MeasureHistogram,
@@ -22,17 +23,19 @@ from indextts.data.quality.overview import (
     read_overview,
 )
 from indextts.data.quality.reasons import REASON_OF
+from indextts.data.quality.stored_results import num_stored
 from indextts.data.review import check_folder
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.jobs.starting import CHECK_JOB
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check
-from indextts.system.amounts import shown_time
+from indextts.system.amounts import shown_duration, shown_time
+from indextts.system.processes import num_cores
 from indextts.webui.data import text_view
 from indextts.webui.data.import_outlook import shown_dataset
 from indextts.webui.data.reason_texts import measure_name, notice_text, problem_text, reason_name
 from indextts.webui.events import on
-from indextts.webui.forms import fields_from, form_for
+from indextts.webui.forms import component_for, fields_from, form_for
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns, fields, fold
 from indextts.webui.listen.speech_outlook import device_shown, is_training_anywhere
@@ -45,6 +48,7 @@ from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, utterances_of
 
 LIMITS = tuple(QualityLimits.model_fields)
+FIELDS = ("quality", *LIMITS)
 REPORT_NAME = "report.txt"
 MAX_REPORT_CHARS = 100_000
 MAX_NAME_CHARS = 100  # of a filter
@@ -84,6 +88,8 @@ def build(page: Page) -> None:
                 info=t("data.recognizer_help"),
                 elem_id="check-asr",
             )
+            with fields():
+                quality = component_for(CheckData, "quality")
             with fold(t("data.limits"), "check-limits"), fields():
                 limits = list(form_for(CheckData, LIMITS).values())
             with fold(t("data.report"), "check-report-fold"):
@@ -95,7 +101,7 @@ def build(page: Page) -> None:
                 CHECK_JOB,
                 "data.check",
                 commands,
-                [asr, *limits],
+                [asr, quality, *limits],
                 outlook=outlook,
                 outlook_version=checked_version,
                 onward=ONWARD,
@@ -116,13 +122,13 @@ def build(page: Page) -> None:
 def check_commands(
     page: Page, project: Project, settings: ProjectSettings, asr: str | None, *values: Any
 ) -> list[CheckData]:
-    """Return the check command of a project with the recognizer and the limits of the form.
+    """Return the check command of a project with the recognizer and the fields of the form.
 
     Raises:
         UserError: the recognizer is outside the allowed folders.
     """
     planned = plan_check(project, settings)
-    chosen = fields_from(CheckData, LIMITS, values)
+    chosen = fields_from(CheckData, FIELDS, values)
     changed = {name: value for name, value in chosen.items() if value != CheckData.model_fields[name].default}
     recognizers = chosen_recognizers(page.roots, asr)
     if recognizers:
@@ -133,7 +139,7 @@ def check_commands(
 
 
 def check_outlook(page: Page, project: Project, command: CheckData) -> Outlook:
-    """Return what the check reads and writes; it needs imported data."""
+    """Return what the check reads and writes, and how long the ratings take; it needs imported data."""
     if not project.manifest.is_file():
         return Outlook(
             blockers=[Notice(t("data.nothing_imported"), IMPORT, t("data.import_first"), kind="missing")]
@@ -148,6 +154,8 @@ def check_outlook(page: Page, project: Project, command: CheckData) -> Outlook:
     facts.append((t("data.facts.recognizer"), command.asr or t("data.no_recognizer")))
     if command.asr:
         facts.append((t("listen.device"), device_shown(page.workspace, command.device)))
+    if command.quality == "full":
+        facts.append((t("data.facts.rating"), _rating_time(project)))
     overview, path = read_overview(folder), folder / OVERVIEW_NAME
     if overview is not None:
         checked = shown_time(path.stat().st_mtime)
@@ -156,6 +164,16 @@ def check_outlook(page: Page, project: Project, command: CheckData) -> Outlook:
     blockers = [Notice(t("data.import_runs"), kind="missing")] if is_importing else []
     is_done = overview is not None and _is_current(project, overview)
     return Outlook(facts, blockers=blockers, is_done=is_done and not is_importing)
+
+
+def _rating_time(project: Project) -> str:
+    """Return an estimate of the time that DNSMOS takes for the clips that are not rated yet."""
+    utterances = utterances_of(project.manifest)
+    num_new = max(0, len(utterances) - num_stored(check_folder(project.manifest), ratings.NAME))
+    if not num_new:
+        return t("data.facts.all_rated")
+    time_s = ratings.expected_s(utterances, num_cores()) * num_new / len(utterances)
+    return t("data.facts.rating_time", count=num_new, time=shown_duration(time_s))
 
 
 def _is_current(project: Project, overview: Overview) -> bool:

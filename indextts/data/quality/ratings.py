@@ -1,0 +1,122 @@
+"""DNSMOS scores of all clips, and their distance from the speaker's other clips.
+
+The scores depend on the voice, so a clip is compared with the median of its speaker (of the set, for a
+speaker with few clips). A clip far below it has something that the others do not have: music, another voice,
+damage.
+
+Recordings are rated in parallel processes. Each result is stored at once (stored_results.py), so a killed
+check resumes, and the next check rates only new recordings.
+"""
+
+import logging
+import multiprocessing
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+from indextts.data.manifest import Utterance
+from indextts.data.progress import Progress
+from indextts.data.quality.clips import ClipResult
+from indextts.data.quality.measures import Measures
+from indextts.data.quality.stored_results import StoredResults
+from indextts.errors import UserError
+from indextts.features import dnsmos
+from indextts.features.audio import RecordingError, load_audio
+from indextts.system.amounts import counted, shown_duration
+from indextts.system.process_pool import ProcessPool
+from indextts.system.processes import num_cores
+
+logger = logging.getLogger(__name__)
+
+NAME = "dnsmos"
+VERSION = "dnsmos-p835-1"  # raise it when the results of `dnsmos.rate` change
+SCORES = ("sig", "bak", "ovrl")
+MIN_CLIPS_TO_COMPARE = 20
+MIN_CLIPS_PER_PROCESS = 10
+
+Recording = tuple[str, Path]  # the digest of the file, and its path
+
+
+def rate_clips(
+    utterances: Sequence[Utterance], clips: Sequence[ClipResult], report_dir: Path | None, num_workers: int
+) -> list[Measures]:
+    """Return the scores of each utterance, and how far they are below those of its speaker.
+
+    Args:
+        num_workers: the number of processes; 0 to choose it by the cores and the clips.
+
+    Raises:
+        UserError: the results cannot be stored, or memory ran out.
+    """
+    with StoredResults(report_dir, NAME, VERSION) as results:
+        recordings = {
+            clip.audio.file_sha256: utterance
+            for utterance, clip in zip(utterances, clips, strict=True)
+            if clip.audio.measures is not None and clip.audio.file_sha256
+        }
+        missing = {digest: u for digest, u in recordings.items() if digest not in results.known}
+        if missing:
+            workers = num_workers or max(1, min(num_cores(), len(missing) // MIN_CLIPS_PER_PROCESS))
+            took = shown_duration(expected_s(missing.values(), workers))
+            logger.info(
+                "Rating %s with %s, about %s; --quality fast skips this",
+                counted(len(missing), "recording"),
+                counted(workers, "process"),
+                took,
+            )
+            progress = Progress("Rating", len(missing))
+            for digest, scores in _rated([(d, u.audio) for d, u in missing.items()], workers):
+                results.add(digest, scores)
+                progress.advance()
+        scored = [results.known.get(clip.audio.file_sha256 or "") for clip in clips]
+    measured: list[Measures] = [
+        {} if scores is None else dict(zip(SCORES, scores, strict=True)) for scores in scored
+    ]
+    _add_distances(utterances, measured)
+    return measured
+
+
+def expected_s(utterances: Iterable[Utterance], num_workers: int) -> float:
+    """Return an estimate of the time to rate recordings that are not rated yet."""
+    return sum(dnsmos.cost_s(utterance.duration_s) for utterance in utterances) / num_workers
+
+
+def _rated(recordings: Sequence[Recording], workers: int) -> Iterator[tuple[str, list[float] | None]]:
+    if workers == 1:
+        yield from map(_rate, recordings)
+        return
+    context = multiprocessing.get_context("spawn")  # not forked: the parent may have threads
+    try:
+        with ProcessPool(workers, context, dnsmos.model_file) as pool:
+            yield from pool.map(_rate, recordings, chunksize=4)
+    except BrokenProcessPool:
+        raise UserError(
+            "a process of the check was killed, probably because memory ran out; set --num-workers below "
+            f"{workers}"
+        ) from None
+
+
+def _rate(recording: Recording) -> tuple[str, list[float] | None]:
+    digest, path = recording
+    try:
+        scores = dnsmos.rate(load_audio(path, dnsmos.SAMPLE_RATE_HZ))
+    except RecordingError:  # the check of the recording names the problem
+        return digest, None
+    return digest, [round(score, 3) for score in (scores.sig, scores.bak, scores.ovrl)]
+
+
+def _add_distances(utterances: Sequence[Utterance], measured: Sequence[Measures]) -> None:
+    """Add how far each score is below the median of the speaker; of the set for a speaker with few clips."""
+    for name in SCORES:
+        values_of: dict[str, list[float]] = defaultdict(list)
+        for utterance, measures in zip(utterances, measured, strict=True):
+            if (value := measures.get(name)) is not None:
+                values_of[utterance.speaker].append(value)
+        everything = [value for values in values_of.values() for value in values]
+        for utterance, measures in zip(utterances, measured, strict=True):
+            others = values_of[utterance.speaker]
+            others = others if len(others) >= MIN_CLIPS_TO_COMPARE else everything
+            if (value := measures.get(name)) is not None and len(others) >= MIN_CLIPS_TO_COMPARE:
+                measures[f"{name}_below"] = statistics.median(others) - value
