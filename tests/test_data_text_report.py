@@ -7,7 +7,14 @@ from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data import text_report
 from indextts.data.check import check_manifest
 from indextts.data.manifest import Utterance
-from indextts.data.text_report import TEXTS_NAME, read_text_report, report_texts, text_notices
+from indextts.data.review import read_reviewed
+from indextts.data.text_report import (
+    TEXTS_NAME,
+    read_text_report,
+    report_texts,
+    text_notices,
+    use_heard_readings,
+)
 from tests.import_sources import write_tone
 
 TEXTS = ["በBBC ዜና WHO", "የBBC ዜና", "በ1985 ዓ.ም ተወለደ", "በ1974 ዓ.ም WHO"]
@@ -37,6 +44,29 @@ def test_forms_are_sorted_by_the_hours_of_speech_that_they_touch():
     assert (years.option, years.value, years.count) == ("years", "cardinal", 2)
     assert [(clip.id, clip.words[1]) for clip in years.clips] == [("u2", "በአሥራ"), ("u3", "በአሥራ")]
     assert (report.num_texts, round(3600 * report.hours, 6)) == (4, 14.0)
+
+
+HEARD = ["", None, "በአስራ ዘጠኝ መቶ ሰማኒያ አምስት ተወለደ", "በአንድ ሺ ዘጠኝ መቶ ሰባ አራት"]
+
+
+def test_the_reading_nearer_to_what_was_heard_is_counted_and_its_texts_are_corrected(tmp_path: Path):
+    options = NormalizerOptions()
+    found = utterances([1.0] * 4)
+    report = report_texts(found, options, HEARD)
+    [years] = report.ambiguities
+    assert [clip.nearest for clip in years.clips] == ["other", "chosen"]
+    assert years.num_heard == (1, 1)
+    assert "heard as cardinal in 1 and as hundreds in 1" in text_notices(report, options)[1]
+    manifest = tmp_path / "manifest.jsonl"
+    lines = [
+        {"id": each.id, "audio": "a.wav", "text": each.text, "speaker": "s", "duration": 1.0}
+        for each in found
+    ]
+    manifest.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    assert use_heard_readings(manifest, years) == 1
+    texts = [utterance.text for _, utterance in read_reviewed(manifest)]
+    assert texts == [*TEXTS[:2], "በአሥራ ዘጠኝ መቶ ሰማንያ አምስት ዓመተ ምሕረት ተወለደ", TEXTS[3]]
+    assert use_heard_readings(manifest, years) == 0  # the text changed since the report
 
 
 def test_the_printed_notices_name_forms_options_and_both_readings(monkeypatch: pytest.MonkeyPatch):

@@ -6,8 +6,13 @@ import pytest
 from indextts.commands.data import CheckData, ExtendTokenizer
 from indextts.commands.normalizer_options import Reading
 from indextts.errors import UserError
-from indextts.projects.project import Project, make_settings, write_project
-from indextts.projects.readings import apply_edited_readings, read_readings, store_readings
+from indextts.projects.project import Project, make_settings, read_project, write_project
+from indextts.projects.readings import (
+    apply_edited_readings,
+    read_readings,
+    store_normalizer,
+    store_readings,
+)
 from indextts.projects.stage_records import is_up_to_date, write_record
 from indextts.projects.stages import plan_check, plan_stage
 from indextts.text.extend import extend
@@ -84,6 +89,19 @@ def test_a_tokenizer_stage_that_is_not_done_stays_so(project: Project):
     assert not is_done(project)
     store_readings(project, ROWS)
     assert not is_done(project)
+
+
+def test_stored_options_replace_those_of_the_tokenizer_and_the_pieces_stay(project: Project):
+    pieces = Tokenizer.load(project.tokenizer).pieces
+    store_readings(project, ROWS)
+    for years, rules_off in (("hundreds", ["dates"]), ("cardinal", [])):  # back to the default, too
+        store_normalizer(project, {"years": years, "rules_off": rules_off})
+        now = Tokenizer.load(project.tokenizer)
+        assert (now.options.years, list(now.options.rules_off)) == (years, rules_off)
+        assert (now.options.readings, now.pieces) == (OWN, pieces)
+        stored = read_project(project)
+        assert stored.normalizer == {"years": years, "rules_off": rules_off}
+        assert is_up_to_date(project, plan_stage(project, stored, "tokenizer"))
 
 
 def test_readings_wait_for_a_tokenizer(tmp_path: Path):

@@ -41,4 +41,5 @@ def test_the_reading_nearer_to_what_was_heard_is_proposed():
     assert nearest_reading(readings, "ባንድ ሺ ዘጠኝ መቶ ሰማኒያ አምስት አመተ ምህረት ተወለደ") == 0
     assert nearest_reading(readings, "በአስራ ዘጠኝ መቶ ሰማኒያ አምስት ተወለደ") == 1
     assert nearest_reading(readings, "") is None
-    assert nearest_reading(["ሀለ", "ለሀ"], "መመ") is None  # no nearer than the other
+    assert nearest_reading(readings, "ላ") is None  # the shorter reading has fewer errors, but most are wrong
+    assert nearest_reading(["ሀለመ", "ሀለሰ"], "ሀለ") is None  # no nearer than the other

@@ -8,7 +8,7 @@ import pytest
 
 from indextts.commands.normalizer_options import NormalizerOptions, Reading
 from indextts.data.manifest import Utterance
-from indextts.data.review import check_folder
+from indextts.data.review import check_folder, read_reviewed_texts
 from indextts.data.text_report import report_texts, write_text_report
 from indextts.errors import UserError
 from indextts.projects.project import Project, make_settings, read_project, write_project
@@ -16,7 +16,7 @@ from indextts.projects.readings import read_readings
 from indextts.text.extend import extend
 from indextts.text.readings import ReadingRow
 from indextts.text.tokenizer import Tokenizer
-from indextts.webui.data.text_view import texts_html
+from indextts.webui.data.text_view import texts_html, use_heard
 from indextts.webui.page import Page
 from indextts.webui.tokenizer.reading_rows import table_html, usage_of
 from indextts.webui.tokenizer.readings_view import remove_row, save_row, show_row, try_row
@@ -117,3 +117,20 @@ def test_the_check_offers_a_reading_for_each_form_without_one(page: Any):
     save_row(page, "voice", "", *BBC)
     assert 'data-form="BBC"' not in texts_html(project)
     assert 'data-form="WHO"' in texts_html(project)
+
+
+def test_what_was_heard_is_counted_and_offered_as_a_correction(page: Any):
+    project = page.project_of_test
+    text = "በ1985 ዓ.ም"
+    project.manifest.write_text(
+        json.dumps({"id": "u", "audio": "a.wav", "text": text, "speaker": "s", "duration": 2.0})
+    )
+    found = [Utterance(id="u", audio=Path("a.wav"), text=text, speaker="s", duration_s=2.0, language="am")]
+    folder, options = check_folder(project.manifest), NormalizerOptions()
+    write_text_report(folder, report_texts(found, options))
+    assert "data-option" not in texts_html(project)
+    write_text_report(folder, report_texts(found, options, ["በአስራ ዘጠኝ መቶ ሰማኒያ አምስት"]))
+    assert 'data-option="years"' in texts_html(project)
+    assert ": 0." in use_heard(project, "money_decimals")
+    assert ": 1." in use_heard(project, "years")
+    assert read_reviewed_texts(project.manifest) == ["በአሥራ ዘጠኝ መቶ ሰማንያ አምስት ዓመተ ምሕረት"]

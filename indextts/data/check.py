@@ -107,7 +107,7 @@ def check_manifest(
     }
     check_features(stored, findings)
     found = summary.notices(utterances, verdicts, limits)
-    texts = report_texts(utterances, options)
+    texts = report_texts(utterances, options, [clip.heard.text if clip.heard else None for clip in clips])
     notices = [*(notice.text for notice in found), *text_notices(texts, options)]
     if report_dir is not None:
         write_text_report(report_dir, texts)

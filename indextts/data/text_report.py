@@ -5,24 +5,29 @@
        "num_leftovers": 567,
        "leftovers": [{"kind": "latin", "form": "BBC", "count": 12, "hours": 0.02, "examples": [...]}, ...],
        "ambiguities": [{"option": "years", "value": "cardinal", "count": 7, "hours": 0.01,
-                        "clips": [{"id", "text", "chosen", "other", "words"}, ...]}, ...]}
+                        "num_heard": [2, 4],
+                        "clips": [{"id", "text", "chosen", "other", "words", "nearest"}, ...]}, ...]}
 
 Both lists are sorted by the hours of speech that they touch. Rejected clips count too: a text that is read
-wrongly may be the reason.
+wrongly may be the reason. With a recognizer, `nearest` is the reading of a clip that is nearer to what was
+heard, "chosen" or "other", and `num_heard` counts both.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.data.manifest import Utterance
+from indextts.data.manifest import Utterance, read_numbered_utterances
+from indextts.data.review import DecisionLog, decide, edited, read_decisions
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.files import write_json
-from indextts.text.ambiguity import find_ambiguities, other_value
+from indextts.text.ambiguity import Ambiguity, find_ambiguities, nearest_reading, other_value
 from indextts.text.leftovers import Leftover, LeftoverKind, find_leftovers
 
 TEXTS_NAME = "texts.json"
@@ -47,22 +52,32 @@ class LeftoverForm(_Record):
 
 
 class AmbiguousClip(_Record):
-    """A clip whose text has two readings, by the value in use and by the other one; `words` differ."""
+    """A clip whose text has two readings, by the value in use and by the other one; `words` differ.
+
+    Args:
+        nearest: the reading that is nearer to what was heard; None if nothing was heard or none is nearer.
+    """
 
     id: str
     text: str
     chosen: str
     other: str
     words: tuple[str, str]
+    nearest: Literal["chosen", "other"] | None = None
 
 
 class AmbiguousOption(_Record):
-    """An option of the normaliser that decides between two readings; `value` is in use."""
+    """An option of the normaliser that decides between two readings; `value` is in use.
+
+    Args:
+        num_heard: clips in which the recognizer heard the reading in use, and the other one.
+    """
 
     option: str
     value: str
     count: int
     hours: float
+    num_heard: tuple[int, int] = (0, 0)
     clips: list[AmbiguousClip]
 
 
@@ -92,13 +107,19 @@ class _Texts:
             self.examples.append(utterance.text)
 
 
-def report_texts(utterances: Iterable[Utterance], options: NormalizerOptions) -> TextReport:
-    """Return the report on the texts of these utterances."""
+def report_texts(
+    utterances: Sequence[Utterance], options: NormalizerOptions, heard: Sequence[str | None] = ()
+) -> TextReport:
+    """Return the report on the texts of these utterances.
+
+    Args:
+        heard: the transcript of each clip by a recognizer; empty without a recognizer.
+    """
     num_texts, duration_s = 0, 0.0
     forms: dict[Leftover, _Texts] = {}
     by_option: dict[str, _Texts] = {}
     clips: dict[str, list[AmbiguousClip]] = {}
-    for utterance in utterances:
+    for utterance, transcript in zip_longest(utterances, heard):
         num_texts, duration_s = num_texts + 1, duration_s + utterance.duration_s
         for leftover in find_leftovers(utterance.text, options):
             forms.setdefault(leftover, _Texts()).add(utterance)
@@ -111,6 +132,7 @@ def report_texts(utterances: Iterable[Utterance], options: NormalizerOptions) ->
                     chosen=found.chosen,
                     other=found.other,
                     words=found.words,
+                    nearest=_nearest(found, transcript),
                 )
             )
     leftovers = [
@@ -125,6 +147,7 @@ def report_texts(utterances: Iterable[Utterance], options: NormalizerOptions) ->
             value=getattr(options, option),
             count=texts.count,
             hours=texts.duration_s / 3600,
+            num_heard=(_count(clips[option], "chosen"), _count(clips[option], "other")),
             clips=clips[option][:MAX_CLIPS],
         )
         for option, texts in by_option.items()
@@ -139,6 +162,15 @@ def report_texts(utterances: Iterable[Utterance], options: NormalizerOptions) ->
     )
 
 
+def _nearest(found: Ambiguity, transcript: str | None) -> Literal["chosen", "other"] | None:
+    place = nearest_reading((found.chosen, found.other), transcript or "")
+    return None if place is None else "other" if place else "chosen"
+
+
+def _count(clips: Iterable[AmbiguousClip], nearest: str) -> int:
+    return sum(clip.nearest == nearest for clip in clips)
+
+
 def text_notices(report: TextReport, options: NormalizerOptions) -> list[str]:
     """Return the report as notices of the printed one."""
     notices = []
@@ -150,12 +182,31 @@ def text_notices(report: TextReport, options: NormalizerOptions) -> list[str]:
             f"{', '.join(first)}{f' and {more:,} more' if more > 0 else ''}; add readings (docs/tokenizer.md)"
         )
     for row in report.ambiguities:
-        now, other = row.clips[0].words
+        (now, other), other_name = row.clips[0].words, other_value(row.option, options)
+        heard = f"; heard as {row.value} in {row.num_heard[0]:,} and as {other_name} in {row.num_heard[1]:,}"
         notices.append(
             f"{counted(row.count, 'text')} with two readings by {row.option}, read as {row.value} "
-            f"({now}; {other_value(row.option, options)}: {other})"
+            f"({now}; {other_name}: {other}){heard if any(row.num_heard) else ''}"
         )
     return notices
+
+
+def use_heard_readings(manifest: Path, found: AmbiguousOption) -> int:
+    """Correct the texts of clips in which the other reading was heard, as decisions of the review.
+
+    The corrected text is that reading in words. A text that changed since the check stays.
+
+    Returns:
+        The number of corrected texts.
+
+    Raises:
+        UserError: the manifest or the review cannot be read or written.
+    """
+    log = DecisionLog(manifest)
+    decisions = read_decisions(manifest)
+    text_of = {u.id: edited(u, decisions).text for _, u in read_numbered_utterances(manifest)}
+    wanted = [clip for clip in found.clips if clip.nearest == "other" and text_of.get(clip.id) == clip.text]
+    return sum(decide(log, clip.id, {"text": clip.other}) is not None for clip in wanted)
 
 
 def write_text_report(folder: Path, report: TextReport) -> None:

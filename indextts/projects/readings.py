@@ -1,14 +1,16 @@
-"""Readings of a project: its table, and the tokenizer that carries them.
+"""Readings and normaliser options of a project, and the tokenizer that carries them.
 
 The page writes the table and the pipeline finds one that somebody edited; both end in `apply_readings`. The
 tokenizer keeps its pieces, so a run resumes, and only the changed texts are tokenized again.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
-from indextts.projects.project import Project, ProjectSettings, read_project
+from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stage_records import tokenizer_stays_done
 from indextts.text.extend import store_options
 from indextts.text.readings import ReadingRow, read_rows, readings_for, write_rows
@@ -41,6 +43,21 @@ def store_readings(project: Project, rows: Sequence[ReadingRow]) -> None:
                 f"{project.readings}: cannot be written ({error.strerror}); choose a writable workspace"
             ) from None
         apply_readings(project, settings, rows)
+
+
+def store_normalizer(project: Project, options: Mapping[str, Any]) -> None:
+    """Store options of the normaliser in the project's settings, and in the tokenizer if there is one.
+
+    Raises:
+        UserError: the tokenizer cannot be written.
+    """
+    before = read_project(project)
+    changed = before.with_fields("normalizer", **options)
+    with tokenizer_stays_done(project, before, changed):
+        write_project(project, changed)
+        if project.tokenizer.is_file():
+            chosen = NormalizerOptions(**changed.normalizer)
+            store_options(project.tokenizer, {name: getattr(chosen, name) for name in options})
 
 
 def apply_edited_readings(project: Project, settings: ProjectSettings) -> None:

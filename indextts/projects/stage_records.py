@@ -31,13 +31,21 @@ def is_up_to_date(project: Project, plan: StagePlan) -> bool:
 
 
 @contextmanager
-def tokenizer_stays_done(project: Project, settings: ProjectSettings) -> Iterator[None]:
-    """Let a tokenizer stage that is up to date stay so while its file gets other readings."""
+def tokenizer_stays_done(
+    project: Project, settings: ProjectSettings, changed: ProjectSettings | None = None
+) -> Iterator[None]:
+    """Let a tokenizer stage that is up to date stay so while its file gets other readings or options.
+
+    Args:
+        changed: the settings afterwards, if they change too.
+    """
     was_done = is_up_to_date(project, plan_stage(project, settings, "tokenizer"))
     yield
     if was_done:
         before = _read_record(stage_record(project, "tokenizer")) or {}
-        write_record(project, plan_stage(project, settings, "tokenizer"), before.get("seconds", 0.0))
+        write_record(
+            project, plan_stage(project, changed or settings, "tokenizer"), before.get("seconds", 0.0)
+        )
 
 
 def argvs(plan: StagePlan) -> list[list[str]]:

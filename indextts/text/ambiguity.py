@@ -26,6 +26,7 @@ OPTION_VALUES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "money_decimals": ("cents", "decimal"),
     }
 )
+MAX_ERROR_RATE = 0.5  # of characters
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,13 @@ def nearest_reading(readings: Sequence[str], heard: str) -> int | None:
         heard: a transcript of the recording.
 
     Returns:
-        None if nothing was heard, or no reading is nearer than all others.
+        None if no reading is nearer than all others, or more than `MAX_ERROR_RATE` of the nearest one was
+        heard differently: a poor transcript is nearer to the shorter reading.
     """
     transcript = scored(heard)
-    if not transcript:
-        return None
-    errors = [edit_distance(text_key(reading), transcript) for reading in readings]
+    keys = [text_key(reading) for reading in readings]
+    errors = [edit_distance(key, transcript) for key in keys]
     best = min(errors)
-    return errors.index(best) if errors.count(best) == 1 else None
+    place = errors.index(best)
+    is_near = best <= MAX_ERROR_RATE * len(keys[place])
+    return place if is_near and errors.count(best) == 1 else None

@@ -17,6 +17,7 @@ from indextts.data.text_report import (
     LeftoverForm,
     TextReport,
     read_text_report,
+    use_heard_readings,
 )
 from indextts.projects.project import Project
 from indextts.projects.readings import read_readings
@@ -46,10 +47,12 @@ HEADERS = (
     ("texts.headers.examples", "wide-only"),
 )
 
-# a click on a link with a form tells the editor of tab 3 the form; the link itself opens the editor
+# A click on a link with a form tells the editor of tab 3 the form; the link itself opens the editor.
+# A click on a button with an option corrects the texts of that option.
 SHARE_FORM = """element.addEventListener("click", event => {
-  const form = event.target.closest("[data-form]")?.dataset.form;
-  if (form) trigger("select", {index: [0, 0], value: form, row_value: [form]}); // as a table
+  const {form, option} = event.target.closest("[data-form], [data-option]")?.dataset || {};
+  const row = [form || "", option || ""];
+  if (form || option) trigger("select", {index: [0, 0], value: row[0], row_value: row}); // as a table
 });"""
 
 
@@ -57,12 +60,24 @@ def build(page: Page) -> None:
     """Build the text part of the check."""
     wanted = shared_choice(page, "reading")
     report = gr.HTML(elem_id="check-texts", js_on_load=SHARE_FORM)
+    note = gr.HTML(elem_id="check-texts-note")
 
-    def choose(event: gr.SelectData) -> str:
-        return stamped(str(event.row_value[0])[:MAX_FORM_CHARS])
+    def choose(name: str, event: gr.SelectData) -> Any:
+        form, option = (str(value)[:MAX_FORM_CHARS] for value in [*event.row_value, "", ""][:2])
+        if form:
+            return stamped(form), gr.skip()
+        return gr.skip(), use_heard(page.find_project(name), option)
 
-    on([report.select], choose, [], [wanted], each=True)
+    on([report.select], choose, [page.project], [wanted, note], each=True)
     page.watch(texts_version, lambda name: texts_html(page.find_project(name)), [report])
+
+
+def use_heard(project: Project, option: str) -> str:
+    """Correct the texts of an option by what was heard; return the note about it."""
+    report = read_text_report(check_folder(project.manifest))
+    found = [row for row in report.ambiguities if row.option == option] if report else []
+    count = sum(use_heard_readings(project.manifest, row) for row in found)
+    return f"<p>{html.escape(t('texts.corrected', count=f'{count:,}'))}</p>"
 
 
 def texts_version(project: Project) -> str:
@@ -123,6 +138,15 @@ def _option_html(found: AmbiguousOption) -> str:
     other = next(value for value in OPTION_VALUES[found.option] if value != found.value)
     values: dict[str, Any] = {"count": f"{found.count:,}", "hours": shown_hours(3600 * found.hours)}
     summary = t("texts.option", value=found.value, **values)
+    heard = ""
+    if any(found.num_heard):
+        now, others = (f"{count:,}" for count in found.num_heard)
+        text = t("texts.heard", value=found.value, now=now, other=other, others=others)
+        button = (
+            f'<button type="button" class="correct-texts" data-option="{html.escape(found.option)}">'
+            f"{html.escape(t('texts.use_heard'))}</button>"
+        )
+        heard = f"<p>{html.escape(text)} {button if found.num_heard[1] else ''}</p>"
     rows = "".join(
         f"<tr><td>{html.escape(clip.text)}</td>"
         f"{''.join(f'<td>{html.escape(words)}</td>' for words in clip.words)}</tr>"
@@ -130,7 +154,7 @@ def _option_html(found: AmbiguousOption) -> str:
     )
     return (
         f"<h3>{html.escape(field_title(ExtendTokenizer, found.option))}</h3>"
-        f"<p>{html.escape(summary)} {link_html(OPTIONS, t('texts.open_options'))}</p>"
+        f"<p>{html.escape(summary)} {link_html(OPTIONS, t('texts.open_options'))}</p>{heard}"
         f'<table class="list texts"><thead><tr><th>{html.escape(t("data.headers.text"))}</th>'
         f"<th>{html.escape(found.value)}</th><th>{html.escape(other)}</th></tr></thead>"
         f"<tbody>{rows}</tbody></table>"

@@ -65,7 +65,7 @@ def build(page: Page) -> None:
             elem_id="reading-language",
         )
     with gr.Row(elem_classes="reading-buttons"):
-        save = gr.Button(t("readings.save"), variant="primary", elem_id="reading-save")
+        save = gr.Button(t("readings.save"), elem_id="reading-save")
         remove = gr.Button(t("readings.remove"), interactive=False, elem_id="reading-remove")
         clear = gr.Button(t("readings.clear"), elem_id="reading-clear", elem_classes="quiet")
     note = gr.HTML(elem_id="reading-note")
@@ -145,7 +145,8 @@ def save_row(page: Page, name: str, number: str, *cells: str) -> list[Any]:
     rows = _with_row(before, number, cells)
     if twice := find_duplicate(rows):
         raise UserError(t("readings.duplicate", written=rows[twice[1]].written))
-    _store(project, rows)
+    refuse_while_building(project)
+    store_readings(project, rows)
     return [*empty_editor(), _changed(project, before, rows)]
 
 
@@ -154,7 +155,8 @@ def remove_row(page: Page, name: str, number: str) -> list[Any]:
     project = page.find_project(name)
     before = read_readings(project)
     rows = [row for place, row in enumerate(before) if str(place) != number]
-    _store(project, rows)
+    refuse_while_building(project)
+    store_readings(project, rows)
     return [*empty_editor(), _changed(project, before, rows)]
 
 
@@ -185,11 +187,11 @@ def _with_row(rows: Sequence[ReadingRow], number: str, cells: Sequence[str]) -> 
     return [*rows, row]
 
 
-def _store(project: Project, rows: Sequence[ReadingRow]) -> None:
+def refuse_while_building(project: Project) -> None:
+    """Raise a UserError while a job builds the tokenizer, with the readings and options of its start."""
     job = newest_job(project, "tokenizer")
-    if job is not None and job.is_active:  # it would write a tokenizer with the readings of its start
+    if job is not None and job.is_active:
         raise UserError(t("readings.tokenizer_runs"))
-    store_readings(project, rows)
 
 
 def _changed(project: Project, before: Sequence[ReadingRow], now: Sequence[ReadingRow]) -> str:

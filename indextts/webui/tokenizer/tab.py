@@ -22,9 +22,11 @@ from indextts.commands.data import ExtendTokenizer
 from indextts.commands.normalizer_options import NormalizerFlags
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
+from indextts.projects.readings import store_normalizer
 from indextts.projects.stages import plan_stage
 from indextts.text.size_summary import read_summary, summary_path
 from indextts.text.tokenizer import Tokenizer
+from indextts.webui.events import on
 from indextts.webui.forms import component_for, form_for
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, fold, heading
@@ -32,6 +34,7 @@ from indextts.webui.page import Page
 from indextts.webui.running.outlook import Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.tokenizer import readings_view
+from indextts.webui.tokenizer.readings_view import refuse_while_building
 from indextts.webui.tokenizer.size_curve import size_curve_html
 from indextts.webui.view_versions import files_version, num_lines
 
@@ -55,8 +58,11 @@ def build(page: Page) -> None:
             heading("tokenizer.heading", "tokenizer.lead")
             with fields():
                 size = component_for(ExtendTokenizer, "target_size")
-            with fold(t("tokenizer.normalizer"), "normalizer"), fields():
-                options = list(form_for(ExtendTokenizer, OPTIONS).values())
+            with fold(t("tokenizer.normalizer"), "normalizer"):
+                with fields():
+                    options = list(form_for(ExtendTokenizer, OPTIONS).values())
+                keep = gr.Button(t("tokenizer.keep_pieces"), size="sm", elem_id="keep-pieces")
+                kept = gr.HTML(elem_id="keep-pieces-note")
             curve = gr.HTML(elem_id="tokenizer-curve")
             heading("tokenizer.try_a_sentence")
             sentence = gr.Textbox(EXAMPLE, show_label=False, container=False, elem_id="try-sentence")
@@ -84,6 +90,11 @@ def build(page: Page) -> None:
         lambda name: curve_html(page.find_project(name)),
         [curve],
     )
+
+    def store(name: str, *values: Any) -> str:
+        return keep_pieces(page.find_project(name), *values)
+
+    on([keep.click], store, [page.project, *options], [kept])
 
     def shown(name: str, typed: str) -> str:
         return tokenize(page, name, typed)
@@ -149,6 +160,14 @@ def store_settings(project: Project, planned: Sequence[Command]) -> None:
             settings = read_project(project).with_fields("tokenizer", target_size=command.target_size)
             options = {name: getattr(command, name) for name in OPTIONS}
             write_project(project, settings.with_fields("normalizer", **options))
+
+
+def keep_pieces(project: Project, *values: Any) -> str:
+    """Store the options in the tokenizer without learning pieces again; return the note about it."""
+    refuse_while_building(project)
+    store_normalizer(project, dict(zip(OPTIONS, values, strict=True)))
+    is_stored = project.tokenizer.is_file()
+    return f"<p>{escape(t('tokenizer.options_stored') if is_stored else t('tokenizer.options_wait'))}</p>"
 
 
 def tokenize(page: Page, name: str, sentence: str) -> str:
