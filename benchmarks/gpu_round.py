@@ -6,6 +6,7 @@
     options     float32 with TF32, attention dropout, checkpointing, all logits at once: one budget
     compile     compiled blocks, with their compilation time, and their losses and gradients
     cached      the start of another process with the same blocks
+    codes       generation of speech codes with three beams: 1 and 32 texts, float32 and half precision
     data        share of the time in which the training waits for its data loader
     profile     kernels of a step, and the number of device synchronisations
     table       all rows as Markdown
@@ -46,10 +47,13 @@ from benchmarks.workload import (
     peak_operations,
     useful_operations,
 )
+from indextts.commands.sampling_options import Sampling
 from indextts.commands.terminal import parse, run
 from indextts.data.feature_store import FeatureStore
 from indextts.data.pair_columns import PairColumns
+from indextts.features.backend import CODES_PER_SECOND
 from indextts.models.gpt.attention import VARLEN, choose_backend, with_flash_attention_3
+from indextts.models.gpt.generate import Prompt, generate, set_precision
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch
 from indextts.training.batches import PairDataset, collate_packed
@@ -62,7 +66,9 @@ BUDGETS = {"tiny": (300, 600, 1200), "small": (4096, 8192, 16384), "published": 
 WARM_UP = 5
 NUM_KERNELS = 14  # in a profile
 NUM_GROUPS = 12  # different batches of a measurement, used in turn
-Part = Literal["numbers", "speed", "reference", "options", "data", "profile", "compile", "cached", "table"]
+Part = Literal[
+    "numbers", "speed", "reference", "options", "codes", "data", "profile", "compile", "cached", "table"
+]
 
 
 class GPURound(Benchmark):
@@ -247,6 +253,39 @@ def cached(this: Round) -> None:
     time_steps(this, "cached", variant, model, this.middle, max(2, this.steps // 6))
 
 
+def codes(this: Round) -> None:
+    """Generate codes for 1 and 32 texts; the first, shorter generation of each is not measured."""
+    config = config_of(this.size, dropout=0.0)
+    model = build_model(config, this.device).eval().requires_grad_(False)
+    model.mel_head.bias.data[config.stop_mel_token] = -1e4  # it never stops by itself
+    generator = torch.Generator().manual_seed(1)
+    prompts = [
+        Prompt(
+            torch.randn(config.num_latents, config.model_dim, generator=generator).to(this.device),
+            torch.randn(config.model_dim, generator=generator).to(this.device),
+            torch.randint(2, config.number_text_tokens, (40,), generator=generator).to(this.device),
+            seed,
+        )
+        for seed in range(32)
+    ]
+    sampling = Sampling(max_codes=min(300, 5 * this.steps))
+    short = sampling.model_copy(update={"max_codes": 10})
+    for dtype in (FLOAT32, BFLOAT16, torch.float16) if this.device.type == "cuda" else (FLOAT32, BFLOAT16):
+        set_precision(model, dtype)
+        for number in (1, 32):
+            generate(model, prompts[:number], short)
+            reset_peak(str(this.device))
+            found, took = timed(partial(generate, model, prompts[:number], sampling), str(this.device))
+            seconds = sum(len(each.codes) for each in found) / CODES_PER_SECOND
+            this.write(
+                "codes",
+                f"{number} texts, {shown(dtype)}",
+                ms_per_step=f"{1000 * took.wall_s / sampling.max_codes:.2f}",
+                seconds_per_second_of_speech=f"{took.wall_s / seconds:.4f}",
+                peak_gb=f"{peak_bytes(str(this.device)) / 1e9:.2f}",
+            )
+
+
 def data(this: Round) -> None:
     """Train from a feature store through the trainer's loader; measure how long the loop waits for it."""
     config = config_of(this.size, dropout=0.1)
@@ -321,6 +360,7 @@ PARTS: dict[str, Callable[[Round], None]] = {
     "speed": speed,
     "reference": reference,
     "options": options,
+    "codes": codes,
     "data": data,
     "profile": profile,
     "compile": compiled,

@@ -65,9 +65,10 @@ def invert_mel(bands: Tensor) -> Tensor:
     """Return a non-negative power spectrum whose mel bands are near `bands` (M, N): (K, N)."""
     filters = torch.from_numpy(mel_filters())  # (M, K)
     target = filters.T @ bands  # (K, N)
+    forward, back = filters.to_sparse(), filters.T.to_sparse()  # a bin belongs to two bands at most
     power = target.clone()
     for _ in range(BAND_STEPS):
-        power = power * target / (filters.T @ (filters @ power)).clamp_min(1e-12)
+        power = power * target / torch.sparse.mm(back, torch.sparse.mm(forward, power)).clamp_min(1e-12)
     return power
 
 
@@ -76,19 +77,37 @@ def _reconstruct_audio(magnitudes: Tensor, length: int, seed: int, first_frame: 
     generator = torch.Generator().manual_seed(seed)
     num_bins, num_frames = magnitudes.shape
     # frame by frame, so that longer speech begins with the phases of shorter speech
-    phases = 2 * math.pi * torch.rand(first_frame + num_frames, num_bins, generator=generator)[first_frame:].T
+    phases = 2 * math.pi * torch.rand(first_frame + num_frames, num_bins, generator=generator)[first_frame:]
+    magnitudes = magnitudes.T.contiguous()  # (N, K)
     window = torch.hann_window(WINDOW)
-    # torch centres frame n on sample 240 n, but the frames here lie half a frame later
+    # an audio sample is WINDOW / 2 after the first sample of the first frame, less half a frame, because the
+    # frames here lie half a frame later than the samples on which their windows are centred
     half_frame = SAMPLES_PER_FRAME // 2
+    first, last = WINDOW // 2, WINDOW // 2 + length - half_frame
+    envelope = _overlap_add((window**2).expand(num_frames, -1))
+    weights = torch.zeros_like(envelope)
+    weights[first:last] = 1 / envelope[first:last]
     spectra = torch.polar(magnitudes, phases)
     previous = torch.zeros_like(spectra)
     for _ in range(PHASE_STEPS):
-        audio = torch.istft(spectra, WINDOW, SAMPLES_PER_FRAME, window=window, length=length - half_frame)
-        rebuilt = torch.stft(
-            audio, WINDOW, SAMPLES_PER_FRAME, window=window, return_complex=True, pad_mode="constant"
-        )[:, : magnitudes.shape[1]]
-        accelerated = rebuilt + MOMENTUM * (rebuilt - previous)
-        spectra = magnitudes * accelerated / accelerated.abs().clamp_min(1e-9)
+        audio = _overlap_add(torch.fft.irfft(spectra, WINDOW) * window) * weights
+        rebuilt = torch.fft.rfft(audio.unfold(0, WINDOW, SAMPLES_PER_FRAME) * window)
+        spectra = torch.lerp(previous, rebuilt, 1 + MOMENTUM)
+        parts = torch.view_as_real(spectra)  # (N, K, 2); complex arithmetic takes twice as long
+        real, imaginary = parts.unbind(-1)
+        inverse = torch.addcmul(real * real, imaginary, imaginary).clamp_min_(1e-18).rsqrt_()
+        parts.mul_((magnitudes * inverse)[..., None])
         previous = rebuilt
-    audio = torch.istft(spectra, WINDOW, SAMPLES_PER_FRAME, window=window, length=length - half_frame)
-    return torch.nn.functional.pad(audio, (half_frame, 0))
+    audio = _overlap_add(torch.fft.irfft(spectra, WINDOW) * window) * weights
+    return torch.nn.functional.pad(audio[first:last], (half_frame, 0))
+
+
+def _overlap_add(frames: Tensor) -> Tensor:
+    """Return the sum of frames (N, WINDOW), each SAMPLES_PER_FRAME after the one before: (S,)."""
+    num_frames, hop = len(frames), SAMPLES_PER_FRAME
+    num_hops = -(-WINDOW // hop)
+    pieces = torch.nn.functional.pad(frames, (0, num_hops * hop - WINDOW)).view(num_frames, num_hops, hop)
+    total = frames.new_zeros(num_frames + num_hops - 1, hop)
+    for number in range(num_hops):
+        total[number : number + num_frames] += pieces[:, number]
+    return total.flatten()[: (num_frames - 1) * hop + WINDOW]
