@@ -27,8 +27,9 @@ DEMO = load_config(REPOSITORY / "demo/checkpoints/config.yaml")
         (replace(DEMO, number_text_tokens=1000), 400),
         (PUBLISHED, PUBLISHED.number_text_tokens),
         (replace(PUBLISHED, number_text_tokens=24_000), 12_000),
+        (replace(PUBLISHED, number_text_tokens=72_509, base="2.5"), 60_509),
     ],
-    ids=["tiny", "tiny, extended", "demo, extended", "published", "published, extended"],
+    ids=["tiny", "tiny, extended", "demo, extended", "published", "published, extended", "2.5, extended"],
 )
 def test_the_model_size_counts_every_parameter(config: GPTConfig, base_size: int):
     model = empty_model(config)

@@ -10,7 +10,7 @@ from indextts.data.pair_summary import summarise, write_plots, write_summary
 from indextts.data.pairs import build_pairs, log_left_out
 from indextts.data.review import read_reviewed
 from indextts.errors import UserError
-from indextts.text.tokenizer import Tokenizer
+from indextts.text.bases import load_tokenizer
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_summary(args.output, summary)
     write_plots(summary, args.output.with_suffix(".png"))
     if args.tokenizer is not None:
-        load_index(args.output, Tokenizer.load(args.tokenizer))
+        load_index(args.output, load_tokenizer(args.tokenizer))
     print(f"{args.output}: {summary}")
     return 0
 

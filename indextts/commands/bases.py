@@ -5,13 +5,15 @@
     2.5     style vector (1, Z) of CAM++             projection + emotion, 2 zero rows  ... + language row
 
 A base is recognised by its weights (`base_of`), never by the `version` of a config.yaml: published files of
-2.5 say 2.0. All other code asks a `Base`; code that computes differently lies in one module per package
-(`bases.py` in `text/`, `models/gpt/`, `features/`, `speech/synthesis/`).
+2.5 say 2.0. All other code asks a `Base`; code that computes differently lies in one module per package:
+`bases.py` in `text/`, `models/gpt/`, `features/`, `data/`, `planning/`, `speech/synthesis/` and `training/`.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
+
+FEATURES_PER_SECOND = 50
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class Base:
         name: as stored in checkpoints.
         title: the published name.
         condition: what the speaker condition of the GPT is.
+        codes_per_second: semantic codes of a second of speech; speech features are 50.
+        trained_languages: codes of the languages that the published model speaks, where it has language rows.
         tokenizer_file: published name of the tokenizer.
         codec_file: path of the semantic codec in a model folder.
         reads_states: whether the acoustic model reads the GPT's states besides the codes.
@@ -32,17 +36,25 @@ class Base:
     name: str
     title: str
     condition: Literal["latents", "style"]
+    codes_per_second: int
+    trained_languages: tuple[str, ...]
     tokenizer_file: str
     codec_file: str
     reads_states: bool
     has_duration_factor: bool
     weight_names: frozenset[str]
 
+    @property
+    def features_per_code(self) -> int:
+        return FEATURES_PER_SECOND // self.codes_per_second
+
 
 BASE_2_0 = Base(
     name="2.0",
     title="IndexTTS-2.0",
     condition="latents",
+    codes_per_second=50,
+    trained_languages=(),
     tokenizer_file="bpe.model",
     codec_file="semantic_codec/model.safetensors",
     reads_states=True,
@@ -53,6 +65,8 @@ BASE_2_5 = Base(
     name="2.5",
     title="IndexTTS-2.5",
     condition="style",
+    codes_per_second=25,
+    trained_languages=("en", "zh", "ja", "es", "ar"),
     tokenizer_file="multilingual_zh_ja_yue_char_del.tiktoken",
     codec_file="codec.pth",
     reads_states=False,

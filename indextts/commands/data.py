@@ -333,6 +333,11 @@ class Preprocess(Command, FeatureOptions):
         title="Semantic codec",
         description="Path of the semantic codec for indextts2.",
     )
+    campplus: Path = Field(
+        Path("checkpoints/campplus/campplus_cn_common.bin"),
+        title="Speaker encoder",
+        description="Path of CAM++, for features of IndexTTS-2.5.",
+    )
     stats: Path = Field(
         Path("checkpoints/wav2vec2bert_stats.pt"),
         title="Feature statistics",

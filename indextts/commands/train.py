@@ -67,6 +67,12 @@ class Train(Command):
         title="Accept lost rows",
         description="Resume a checkpoint of unknown tokenizer without the text rows that it learned.",
     )
+    language_row_init: Literal["ar", "en", "es", "ja", "zh", "own"] = Field(
+        "ar",
+        title="Start of the language row",
+        description="Language whose row a new language starts from; own keeps the published row; "
+        "IndexTTS-2.5 only.",
+    )
     plan: bool = Field(
         False, title="Restore plan only", description="Print what --resume would restore, and exit."
     )

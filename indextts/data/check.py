@@ -1,12 +1,15 @@
 """Data check: reports on a manifest and on pairs files."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
+from indextts.commands.bases import BASE_2_0, BASES
 from indextts.commands.data import CheckData, Engine
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.check_pairs import Stored, check_features, check_pairs, check_split
+from indextts.data.feature_store import read_info
 from indextts.data.manifest import Utterance, read_numbered_utterances
 from indextts.data.on_ray.cluster import running_on
 from indextts.data.quality import summary
@@ -24,8 +27,7 @@ from indextts.system.amounts import counted
 from indextts.system.files import write_bytes
 from indextts.text.readings import options_of
 
-CODES_PER_SECOND = 50
-MAX_CODES_OFF = 0.2 * CODES_PER_SECOND  # a clip with the codes of its batch's longest clip is off by more
+MAX_S_OFF = 0.2  # of codes; a clip with the codes of its batch's longest clip is off by more
 
 
 def check(command: CheckData) -> list[Report]:
@@ -139,9 +141,17 @@ def _check_codes(path: Path, numbered: Sequence[tuple[int, Utterance]], findings
     for number, utterance in numbered:
         if utterance.num_codes is None:
             continue
-        if abs(utterance.num_codes - utterance.duration_s * CODES_PER_SECOND) > MAX_CODES_OFF:
+        rate = _codes_per_second(utterance.features)
+        if abs(utterance.num_codes / rate - utterance.duration_s) > MAX_S_OFF:
             codes = f"{path}:{number} ({utterance.num_codes} codes in {utterance.duration_s:.2f} s)"
-            findings.add(f"utterances without {CODES_PER_SECOND} codes per second", codes)
+            findings.add(f"utterances without {rate} codes per second", codes)
+
+
+@lru_cache(maxsize=8)
+def _codes_per_second(store: Path | None) -> int:
+    """Return the rate of the base that the features of a store are for, of 2.0 without a store."""
+    base = BASE_2_0.name if store is None or not store.is_file() else read_info(store).base
+    return BASES[base].codes_per_second
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -16,7 +16,7 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,8 +24,10 @@ from itertools import islice
 from typing import Protocol, TypeVar
 
 import torch
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from indextts.data.bases import StyleOf
 from indextts.data.batch_sizing import Throughput
 from indextts.data.feature_store_writer import EncodedUtterance
 from indextts.data.manifest import Utterance
@@ -92,6 +94,7 @@ class ClipEncoder:
         device: the device of the model.
         throughput: batch size and parallelism.
         dtype: of the model's matrix products.
+        style_of: returns the style vector of a recording; None for a base that needs none.
     """
 
     def __init__(
@@ -101,12 +104,14 @@ class ClipEncoder:
         device: torch.device,
         throughput: Throughput = ONE_AT_A_TIME,
         dtype: torch.dtype = torch.float32,
+        style_of: StyleOf | None = None,
     ) -> None:
         self.backend = backend
         self.model = model
         self.device = device
         self.throughput = throughput
         self.dtype = dtype
+        self.style_of = style_of
         self.limit = BatchLimit(throughput.batch_s)
 
     @property
@@ -135,7 +140,8 @@ class ClipEncoder:
         next_ids = deque(utterance.id for utterance in utterances)
         done: dict[str, EncodedUtterance | Rejected] = {}
         # The caller has filtered by the durations in headers; this limit is for wrong headers.
-        longest_s = (self.model.config.max_mel_tokens + CODES_PER_SECOND) / CODES_PER_SECOND
+        max_features = self.model.config.max_mel_tokens * self.model.config.of_base.features_per_code
+        longest_s = (max_features + CODES_PER_SECOND) / CODES_PER_SECOND
         reading = Reading(SAMPLE_RATE_HZ, longest_s, self.backend.prepare)
         ahead_s = AHEAD_S + 2 * self.throughput.batch_s
         with ClipReader(reading, self.throughput.num_readers, ahead_s) as reader:
@@ -199,33 +205,57 @@ class ClipEncoder:
             parts.appendleft(part)
         return started
 
+    def _styles(self, clips: Sequence[Clip]) -> dict[str, Tensor] | None:
+        """Return the style vector (Z,) of each clip that has one; None for a base that needs none."""
+        if self.style_of is None:
+            return None
+        style_of = self.style_of
+        vectors = ((clip.id, style_of(clip.audio)) for clip in clips)
+        return {id: vector for id, vector in vectors if vector is not None}
+
     def _launch(self, clips: Sequence[Clip]) -> list[_PendingBatch | Rejected]:
         """Start to encode the clips in one batch."""
         autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
         with torch.inference_mode():
             features = self.backend.features_of_batch([clip.prepared for clip in clips])  # (T, F) each
-            rejected = [
-                Rejected(clip.id, clip.audio, "too_short", f"has fewer than {MIN_CODES} codes; record more")
-                for clip, rows in zip(clips, features, strict=True)
-                if len(rows) < MIN_CODES
-            ]
+            styles = self._styles(clips)
+            rejected = _too_short(clips, features, styles)
             if rejected:
                 names = {each.id for each in rejected}
                 kept = [n for n, clip in enumerate(clips) if clip.id not in names]
                 clips, features = [clips[n] for n in kept], [features[n] for n in kept]
             if not clips:
                 return [*rejected]
-            codes = torch.cat(self.backend.codes_of_batch(features))  # (sum of T,)
+            codes = self.backend.codes_of_batch(features)  # (M,) each
+            num_codes = [len(row) for row in codes]
             padded = pad_sequence(features, batch_first=True).to(self.device)  # (B, T, F)
-            num_codes = [len(rows) for rows in features]
-            lengths = to_device(torch.tensor(num_codes), self.device)
+            lengths = to_device(torch.tensor([len(rows) for rows in features]), self.device)
+            style = None if styles is None else torch.stack([styles[clip.id] for clip in clips])
             with autocast:
-                condition = self.model.conditioning(padded, lengths, isolate_padding=True).float()
+                condition = self.model.conditioning(
+                    padded, lengths, isolate_padding=True, style=style
+                ).float()
                 emo_vec = self.model.emotion(padded, lengths, isolate_padding=True).float()
             return [
                 *rejected,
-                _PendingBatch(clips, num_codes, to_host((codes, condition, emo_vec), self.device)),
+                _PendingBatch(clips, num_codes, to_host((torch.cat(codes), condition, emo_vec), self.device)),
             ]
+
+
+def _too_short(
+    clips: Sequence[Clip], features: Sequence[Tensor], styles: Mapping[str, Tensor] | None
+) -> list[Rejected]:
+    """Return the rejections of clips with too few features, or without a style that is needed."""
+    rejected = []
+    for clip, rows in zip(clips, features, strict=True):
+        if len(rows) < MIN_CODES:
+            reason = f"has fewer than {MIN_CODES} codes; record more"
+        elif styles is not None and clip.id not in styles:
+            reason = "has less than a second of speech, too little for the style of its voice; record more"
+        else:
+            continue
+        rejected.append(Rejected(clip.id, clip.audio, "too_short", reason))
+    return rejected
 
 
 def _results(started: Iterable[_PendingBatch | Rejected]) -> list[EncodedUtterance | Rejected]:

@@ -30,6 +30,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from indextts.commands.bases import BASE_2_0
 from indextts.data.feature_shards import REBUILD_ADVICE, ArrayFormat, Shards, read_json
 from indextts.errors import UserError
 
@@ -49,6 +50,8 @@ class StoreInfo:
         encoders_identity: sha256 of the weights and sizes of the GPT's conditioning encoders.
         model_dim, num_latents: D and K.
         latents: the type of the stored conditioning latents, a key of `LATENTS`.
+        base: name of the published model that the features are for.
+        condition_dim: width of a condition; 0 for `model_dim`.
     """
 
     backend: str
@@ -57,11 +60,24 @@ class StoreInfo:
     model_dim: int
     num_latents: int
     latents: str = "float32"
+    base: str = BASE_2_0.name
+    condition_dim: int = 0
 
     @property
     def identity(self) -> str:
         """Return the hex sha256 of all fields; features with equal identities are interchangeable."""
-        return _digest(asdict(self))
+        return _digest(self.content)
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Return the fields as stored: without the newer ones at their default, as in older stores."""
+        newer = {"base": BASE_2_0.name, "condition_dim": 0}
+        return {name: value for name, value in asdict(self).items() if newer.get(name) != value}
+
+    @property
+    def condition_shape(self) -> tuple[int, int]:
+        """Return the shape of a condition."""
+        return self.num_latents, self.condition_dim or self.model_dim
 
     @property
     def is_imported(self) -> bool:
@@ -87,7 +103,7 @@ class StoreInfo:
     @property
     def conditioning_formats(self) -> dict[str, ArrayFormat]:
         return {
-            "condition": ArrayFormat(LATENTS[self.latents], (self.num_latents, self.model_dim)),
+            "condition": ArrayFormat(LATENTS[self.latents], self.condition_shape),
             "emo_vec": ArrayFormat("<f4", (self.model_dim,)),
         }
 

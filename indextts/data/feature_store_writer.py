@@ -8,7 +8,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class FeatureStoreWriter:
         with writing(self.path):
             folder.mkdir(parents=True, exist_ok=True)
             if not self.path.exists():
-                write_json(self.path, {"format_version": FORMAT_VERSION, **asdict(info)})
+                write_json(self.path, {"format_version": FORMAT_VERSION, **info.content})
         read_info(self.path)
         self._codes = _ShardWriter(folder / info.codes_folder, info.codes_formats, clips_per_shard)
         self._conditioning = _ShardWriter(
@@ -105,8 +105,9 @@ class FeatureStoreWriter:
 
     def _checked_conditioning(self, utterance: EncodedUtterance) -> dict[str, NDArray[Any]]:
         condition, emo_vec = utterance.condition, utterance.emo_vec
-        shape = (self.info.num_latents, self.info.model_dim)
-        if condition is None or emo_vec is None or (condition.shape, emo_vec.shape) != (shape, shape[1:]):
+        shape = self.info.condition_shape
+        shapes = (shape, (self.info.model_dim,))
+        if condition is None or emo_vec is None or (condition.shape, emo_vec.shape) != shapes:
             raise ValueError(f"{utterance.id!r}: the conditioning must have the shape {shape}")
         stored = packed(condition, self.info.latents)
         if self.info.latents == "float16" and np.isinf(stored).any() and not np.isinf(condition).any():

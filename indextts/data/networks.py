@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from indextts.commands.data import Preprocess
+from indextts.data.bases import StyleOf, codec_path, load_style_encoder, require_codec_of, require_possible
 from indextts.data.batch_sizing import Throughput, choose_encoder_precision, choose_precision
 from indextts.data.encoding import ClipEncoder
 from indextts.errors import UserError
 from indextts.features.backend import FEATURE_DIM, SpeechBackend
 from indextts.models.checkpoint import read_weights
-from indextts.models.gpt.config import GPTConfig, load_config
+from indextts.models.gpt.config import GPTConfig, config_for, load_config
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import load_encoders
 
@@ -36,6 +37,7 @@ class Networks:
             to the recordings and stored in the feature store.
         dtype: of the encoders' matrix products.
         use_precision: makes `published` compute as --encoder-precision asks; None if that is float32.
+        style_of: returns the style vector of a recording; None for a base that needs none.
     """
 
     published: SpeechBackend | None
@@ -43,9 +45,10 @@ class Networks:
     device: torch.device
     dtype: torch.dtype
     use_precision: Callable[[], None] | None = None
+    style_of: StyleOf | None = None
 
     def encoder(self, backend: SpeechBackend, throughput: Throughput) -> ClipEncoder:
-        return ClipEncoder(backend, self.model, self.device, throughput, self.dtype)
+        return ClipEncoder(backend, self.model, self.device, throughput, self.dtype, self.style_of)
 
 
 def load_networks(command: Preprocess, config: GPTConfig, device: torch.device) -> Networks:
@@ -60,9 +63,24 @@ def load_networks(command: Preprocess, config: GPTConfig, device: torch.device) 
         _require_feature_dim(command.config, config, FEATURE_DIM)
     weights = read_weights(command.gpt_checkpoint)
     model = load_encoders(config, weights, str(command.gpt_checkpoint), device)
-    if published is None or published.precision == "float32":
-        return Networks(published, model, device, dtype)
-    return Networks(published, model, device, dtype, published.use_precision)
+    style_of = load_style_encoder(command, config, device)
+    exact = published is None or published.precision == "float32"
+    use_precision = None if exact or published is None else published.use_precision
+    return Networks(published, model, device, dtype, use_precision, style_of)
+
+
+def load_base_config(command: Preprocess) -> GPTConfig:
+    """Return the config for the base of the command's checkpoint; errors as for `load_fitting_config`.
+
+    Raises:
+        UserError: also if the command cannot encode for this base.
+    """
+    config = load_fitting_config(command.config)
+    if not command.gpt_checkpoint.is_file():
+        return config  # `load_networks` names all missing files
+    config = config_for(config, read_weights(command.gpt_checkpoint))
+    require_possible(command, config)
+    return config
 
 
 def load_fitting_config(path: Path) -> GPTConfig:
@@ -92,16 +110,16 @@ def _load_published(
     from indextts.features import indextts2  # imported here because its libraries take seconds to import
 
     default_folder = Preprocess.model_fields["speech_encoder"].default
+    codec = codec_path(command, config.of_base)
     folder = indextts2.find_files(
         command.speech_encoder,
-        command.semantic_codec,
+        codec,
         command.stats,
         look_in_cache=command.speech_encoder == default_folder,
     )
     precision = choose_encoder_precision(command.encoder_precision, device)
-    backend = indextts2.load(
-        command.config, folder, command.semantic_codec, command.stats, device, dtype, precision
-    )
+    backend = indextts2.load(command.config, folder, codec, command.stats, device, dtype, precision)
+    require_codec_of(config.of_base, backend.codec, codec)
     _require_feature_dim(command.config, config, backend.feature_dim)
     num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
     if backend.num_codes != num_codes:

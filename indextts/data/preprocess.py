@@ -36,7 +36,7 @@ from indextts.data.networks import (
     BACKEND_NAME,
     NUM_SPECIAL_CODES,
     Networks,
-    load_fitting_config,
+    load_base_config,
     load_networks,
 )
 from indextts.data.on_ray.cluster import running_on
@@ -106,7 +106,7 @@ def preprocess(command: Preprocess) -> PreprocessResult:
 
 
 def _preprocess(command: Preprocess) -> PreprocessResult:
-    config = load_fitting_config(command.config)
+    config = load_base_config(command)
     _require_other_manifest(command)
     if command.engine == "local":
         networks = load_networks(command, config, choose_device(command.device))
@@ -237,7 +237,10 @@ def _usable(
     """Return the utterances that the model accepts by their headers, sorted by id, and the rejected ones."""
     recorded, broken = measure(command.manifest, numbered)
     utterances, misfits = of_fitting_length(
-        recorded, MIN_CODES, config.max_mel_tokens, LEAD_S[command.backend]
+        recorded,
+        MIN_CODES,
+        config.max_mel_tokens * config.of_base.features_per_code,
+        LEAD_S[command.backend],
     )
     rejected = broken + misfits
     if broken:
@@ -293,13 +296,16 @@ def _fit_or_load(
 
 
 def _store_info(command: Preprocess, encoder: Encoder, model: UnifiedVoice) -> StoreInfo:
+    num_rows, width = model.config.condition_shape
     return StoreInfo(
         backend=command.backend,
         backend_identity=encoder.backend_identity,
         encoders_identity=encoders_identity(model),
         model_dim=model.config.model_dim,
-        num_latents=model.config.num_latents,
+        num_latents=num_rows,
         latents=command.latents,
+        base=model.config.base,
+        condition_dim=0 if width == model.config.model_dim else width,
     )
 
 

@@ -22,6 +22,7 @@ from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.process_pool import ProcessPool
 from indextts.system.processes import num_cores
+from indextts.text.bases import load_tokenizer
 from indextts.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -126,7 +127,7 @@ def _begin(path: Path, options: NormalizerOptions) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent: Any = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-    _tokenizers.append(Tokenizer.load(path, options))
+    _tokenizers.append(load_tokenizer(path, options))
 
 
 def _encode_in_worker(texts: Sequence[str]) -> Ragged:

@@ -15,11 +15,12 @@ from indextts.commands.train import Train
 from indextts.data.manifest import read_pairs, resolved_path
 from indextts.data.pair_columns import PairColumns, order_digest
 from indextts.data.pair_index import find_index, index_path, load_index
-from indextts.models.gpt.config import GPTConfig, load_config
+from indextts.models.gpt.config import GPTConfig, load_config_of
 from indextts.planning.pairs_size import StampedPath, stamped
 from indextts.runs.schedule import EpochSize
 from indextts.system.files import count_lines
 from indextts.system.json_lines import read_json_lines
+from indextts.text.bases import load_tokenizer
 from indextts.text.tokenizer import Tokenizer
 
 MAX_TOKENIZED_PAIRS = 2_000  # a second of work
@@ -59,16 +60,17 @@ def _read(
     config: StampedPath,
     run_dir: Path,
 ) -> ChangedPairs:
-    paths, sizes = [path for path, _ in manifests], load_config(config[0])
-    columns = _columns(paths, Tokenizer.load(tokenizer[0]), run_dir)
+    paths, encoder = [path for path, _ in manifests], load_tokenizer(tokenizer[0])
+    sizes = load_config_of(config[0], encoder)
+    columns = _columns(paths, encoder, run_dir)
     if columns is None:
         names = list(_names(paths, sizes))
         return ChangedPairs(len(names), None, lambda seed: order_digest(names, seed))
     num_text, num_codes = columns.num_text_ids, columns.num_codes
     fits = (num_text > 0) & (num_text <= sizes.max_text_tokens) & (num_codes <= sizes.max_mel_tokens)
     used = columns.take(np.flatnonzero(fits))
-    # besides text and codes: latents, two speed rows, start and stop of the text, start of the codes
-    lengths = sizes.num_latents + 5 + used.num_text_ids + used.num_codes
+    # besides text and codes: the prefix, start and stop of the text, start of the codes
+    lengths = sizes.prefix_length + 3 + used.num_text_ids + used.num_codes
     size = EpochSize(len(used), int(lengths.sum()), int(lengths.max(initial=0)))
     return ChangedPairs(len(used), size, used.order_digest)
 

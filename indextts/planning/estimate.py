@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from indextts.commands.train import Train
-from indextts.models.gpt.config import GPTConfig, config_with_text_tokens, load_config
+from indextts.models.gpt.config import GPTConfig, config_with_text_tokens, load_config_of
 from indextts.planning.hardware import MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, model_size
 from indextts.planning.pace import Pace, find_pace, precision_of
@@ -18,8 +18,7 @@ from indextts.planning.plan_from_meta import MetaPlan
 from indextts.planning.proposal import Proposal, memory_need, propose
 from indextts.runs.directory import LINKS, CheckpointMeta, checkpoints
 from indextts.runs.restore import requested_schedule
-from indextts.text.bases import base_tokenizer
-from indextts.text.tokenizer import Tokenizer
+from indextts.text.bases import base_tokenizer, load_tokenizer
 
 SPARE_BYTES = 1 << 30  # for the log, the metrics, the TensorBoard files and other writers
 
@@ -237,10 +236,10 @@ def sizes_of(command: Train) -> tuple[GPTConfig, ModelSize]:
     Raises:
         UserError: the config or the tokenizer cannot be read.
     """
-    config = load_config(command.config)
-    tokenizer = Tokenizer.load(command.tokenizer)
+    tokenizer = load_tokenizer(command.tokenizer)
+    config = load_config_of(command.config, tokenizer)
     base_path = base_tokenizer(command.base_checkpoint)
-    base_size = Tokenizer.load(base_path).size if base_path.is_file() else config.number_text_tokens
+    base_size = load_tokenizer(base_path).size if base_path.is_file() else config.number_text_tokens
     extended = config_with_text_tokens(config, tokenizer.size)
     return extended, model_size(extended, base_size=base_size)
 

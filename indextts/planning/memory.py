@@ -19,7 +19,8 @@ Axes: D model width, V+1 rows of the text tables, C semantic codes, Q width of a
 
 from dataclasses import dataclass, replace
 
-from indextts.models.gpt.config import ConditionModuleConfig, GPTConfig
+from indextts.models.gpt.config import GPTConfig
+from indextts.planning.bases import conformer_size, perceiver_size, speaker_size
 
 FLOAT32_BYTES, HALF_BYTES = 4, 2
 MOMENTS = 2  # AdamW stores two values for each trained parameter
@@ -69,42 +70,24 @@ def model_size(config: GPTConfig, *, base_size: int) -> ModelSize:
     """
     dim, rows, codes = config.model_dim, config.num_text_rows, config.number_mel_codes
     blocks = config.layers * (12 * dim * dim + 13 * dim)
-    tables = rows * dim + codes * dim + (config.num_mel_positions + config.num_text_positions + 2) * dim
+    tables = rows * dim + codes * dim + (config.num_mel_positions + config.num_text_positions) * dim
     heads = rows * (dim + 1) + codes * (dim + 1)
     norms = 4 * dim
     is_extended = config.number_text_tokens > base_size
-    conditions = (config.condition_module, config.emo_condition_module)
-    emotion_dim = config.emo_perceiver_dim
+    speaker, emotion_dim = speaker_size(config), config.emo_perceiver_dim
     encoders = (
-        sum(_conformer(module, config) for module in conditions)
-        + _perceiver(config.condition_module, dim, config.num_latents, config)
-        + _perceiver(config.emo_condition_module, emotion_dim, 1, config)
+        speaker.encoders
+        + conformer_size(config.emo_condition_module, config)
+        + perceiver_size(config.emo_condition_module, emotion_dim, 1, config)
         + (dim * dim + dim)
         + (emotion_dim * dim + dim)
     )
     return ModelSize(
-        gpt=blocks + tables + heads + norms,
+        gpt=blocks + tables + heads + norms + speaker.gpt,
         encoders=encoders,
-        tables=sum(config.pe_length * module.output_size for module in conditions),
+        tables=speaker.tables + config.pe_length * config.emo_condition_module.output_size,
         frozen=base_size * (2 * dim + 1) if is_extended else 0,
     )
-
-
-def _conformer(module: ConditionModuleConfig, config: GPTConfig) -> int:
-    q, hidden = module.output_size, module.linear_units
-    front = 10 * q + q * ((config.feature_dim - 1) // 2) * q + q
-    attention = 5 * q * q + 4 * q + 2 * q
-    convolution = 3 * q * q + q * config.conv_kernel_size + 6 * q
-    feed_forward = 2 * q * hidden + hidden + q
-    return front + 2 * q + module.num_blocks * (attention + convolution + feed_forward + 8 * q)
-
-
-def _perceiver(module: ConditionModuleConfig, width: int, num_latents: int, config: GPTConfig) -> int:
-    inner = int(width * module.perceiver_mult * 2 / 3)
-    projection = 0 if module.output_size == width else module.output_size * width + width
-    attention = 4 * width * module.attention_heads * config.perceiver_head_dim
-    feed_forward = 3 * width * inner + 2 * inner + width
-    return num_latents * width + projection + config.perceiver_depth * (attention + feed_forward) + width
 
 
 SOURCE = "benchmarks/results/gpu_round_h200.md"

@@ -96,8 +96,8 @@ def find_pace(
     ):
         rate = _rate_of_run(run_dir, command, config, wanted, num_processes)
         if rate is not None:
-            # a run counts only positions with a loss: all but the latents, two speed rows and one start
-            positions = rate * mean_positions / max(1.0, mean_positions - config.num_latents - 3)
+            # a run counts only positions with a loss: all but the prefix and one start
+            positions = rate * mean_positions / max(1.0, mean_positions - config.prefix_length - 1)
             values = {"device": wanted[1] if machine.gpu else Message(THIS_PROCESSOR)}
             if template is OTHER_RUN:
                 values["project"] = run_dir.parent.name

@@ -14,10 +14,11 @@ import numpy as np
 
 from indextts.data.manifest import sample_pairs
 from indextts.data.pair_index import find_index, index_path
-from indextts.models.gpt.config import load_config
+from indextts.models.gpt.config import load_config_of
 from indextts.runs.schedule import EpochSize
 from indextts.system.files import FileStamp, file_stamp
-from indextts.text.tokenizer import TextMeasure, Tokenizer, measure
+from indextts.text.bases import load_tokenizer
+from indextts.text.tokenizer import TextMeasure, measure
 
 MAX_SAMPLED_PAIRS = 2_000  # of a file; the error of their mean length is at most 1 % for speech
 
@@ -79,7 +80,8 @@ def _measure(
     tokenizer: StampedPath,
     config: StampedPath,
 ) -> tuple[PairsSize, TextMeasure]:
-    sizes, encoder = load_config(config[0]), Tokenizer.load(tokenizer[0])
+    encoder = load_tokenizer(tokenizer[0])
+    sizes = load_config_of(config[0], encoder)
     samples = [sample_pairs(path, MAX_SAMPLED_PAIRS) for path, _ in manifests]
     pairs = [pair for _, some in samples for pair in some]
     total = sum(count for count, _ in samples)
@@ -92,8 +94,8 @@ def _measure(
         num_text = np.array([len(encoder.encode(pair.target_text)) for pair in pairs], np.int64)
         num_codes = np.array([pair.target_num_codes for pair in pairs], np.int64)
     fits = (num_text > 0) & (num_text <= sizes.max_text_tokens) & (num_codes <= sizes.max_mel_tokens)
-    # latents, two speed rows, start and stop of the text, start of the codes, counted as the trainer does
-    lengths = (sizes.num_latents + 5 + num_text + num_codes)[fits]
+    # the prefix, start and stop of the text, start of the codes, counted as the trainer does
+    lengths = (sizes.prefix_length + 3 + num_text + num_codes)[fits]
     read = len(num_text)
     seen = EpochSize(len(lengths), int(lengths.sum()), int(lengths.max(initial=0)))
     size = PairsSize(

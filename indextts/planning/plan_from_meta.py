@@ -20,7 +20,7 @@ from indextts.data.feature_store import read_info
 from indextts.data.manifest import stream_pairs
 from indextts.data.pair_index import index_path
 from indextts.errors import UserError
-from indextts.models.gpt.config import load_config
+from indextts.models.gpt.config import load_config_of
 from indextts.planning.changed_pairs import read_changed_pairs
 from indextts.planning.pairs_size import StampedPath, stamped
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify, read_meta
@@ -36,6 +36,7 @@ from indextts.runs.restore_facts import (
 from indextts.runs.restore_notes import plan_text
 from indextts.runs.schedule import EpochSize
 from indextts.system.digest import PIECE_BYTES
+from indextts.text.bases import load_tokenizer
 from indextts.text.tokenizer import Tokenizer
 
 
@@ -97,7 +98,7 @@ def _has_its_size(path: Path, meta: CheckpointMeta) -> bool:
 
 
 def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunFacts:
-    tokenizer = Tokenizer.load(command.tokenizer)
+    tokenizer = load_tokenizer(command.tokenizer)
     paths = [*command.train_manifest, *command.val_manifest]
     try:
         manifests = tuple(identify(path, meta.manifests) for path in paths)
@@ -109,7 +110,7 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
     run = RunFacts(
         vocabulary=tokenizer.vocabulary,
         base_size=meta.base_size,
-        gpt_config=asdict(load_config(command.config)),
+        gpt_config=asdict(load_config_of(command.config, tokenizer)),
         command=command,
         size=EpochSize(meta.num_samples, meta.num_positions, meta.longest),
         data_order=lambda seed: meta.data_order if seed == meta.settings["seed"] else "",
@@ -137,7 +138,7 @@ def _count_changed(
     manifests: tuple[tuple[StampedPath, StampedPath], ...], tokenizer: StampedPath, record: str, run_dir: Path
 ) -> ChangedTexts | None:
     paths = [path for (path, _), _ in manifests]
-    return count_changed_texts(paths, Tokenizer.load(tokenizer[0]), json.loads(record), run_dir)
+    return count_changed_texts(paths, load_tokenizer(tokenizer[0]), json.loads(record), run_dir)
 
 
 def _has_same_tokens(meta: CheckpointMeta, run: RunFacts) -> bool:

@@ -26,8 +26,7 @@ from indextts.runs.owner import is_training
 from indextts.runs.restore import require_keys
 from indextts.system.amounts import shown_size
 from indextts.system.messages import Message, as_is
-from indextts.text.bases import base_tokenizer
-from indextts.text.tokenizer import Tokenizer
+from indextts.text.bases import base_tokenizer, load_tokenizer
 from indextts.text.verify import require_extension, unknown_pieces
 
 IN_USE = "planning.in_use"
@@ -182,10 +181,10 @@ def tokenizer_mismatch(command: Train) -> Message | None:
     """
     if not command.tokenizer.exists():
         return Message(NO_TOKENIZER, {"path": str(command.tokenizer)})
-    tokenizer = Tokenizer.load(command.tokenizer)
+    tokenizer = load_tokenizer(command.tokenizer)
     base_path = base_tokenizer(command.base_checkpoint)
     if base_path.is_file():
-        require_extension(tokenizer, Tokenizer.load(base_path))
+        require_extension(tokenizer, load_tokenizer(base_path))
     if not all(path.is_file() for path in command.train_manifest):
         return None  # unusable_pairs reports it
     texts = measure_texts(command.train_manifest, command.tokenizer, command.config)

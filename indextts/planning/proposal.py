@@ -226,7 +226,7 @@ def expected_longest(pairs: PairsSize, config: GPTConfig) -> int:
     """Return the positions of the longest pair, with a margin if only a sample was read."""
     if not pairs.is_sampled:
         return pairs.size.longest
-    largest = config.num_latents + 5 + config.max_text_tokens + config.max_mel_tokens
+    largest = config.prefix_length + 3 + config.max_text_tokens + config.max_mel_tokens
     return min(largest, round(pairs.size.longest * SAMPLE_MARGIN))
 
 

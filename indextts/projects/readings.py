@@ -12,9 +12,9 @@ from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stage_records import tokenizer_stays_done
+from indextts.text.bases import load_tokenizer
 from indextts.text.extend import store_options
 from indextts.text.readings import ReadingRow, read_rows, readings_for, write_rows
-from indextts.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +76,6 @@ def apply_readings(project: Project, settings: ProjectSettings, rows: Sequence[R
     if not project.tokenizer.is_file():
         return
     readings = readings_for(rows, settings.language)
-    if Tokenizer.load(project.tokenizer).options.readings != readings:
+    if load_tokenizer(project.tokenizer).options.readings != readings:
         store_options(project.tokenizer, {"readings": readings})
         logger.info("%s: stored %d readings; its pieces stay", project.tokenizer, len(readings))

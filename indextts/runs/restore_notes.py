@@ -34,6 +34,7 @@ EFFECTS = {
     "batch_tokens": STEP_SIZE,
     "grad_accumulation": STEP_SIZE,
     "step_pairs": "nothing before a new run: this one keeps its batches; set --grad-accumulation instead",
+    "language_row_init": "nothing before a new run",
     "text_loss_weight": "the gradient; logged losses stay comparable",
     "mel_loss_weight": "the gradient; logged losses stay comparable",
     "amp": f"the rounding, {FROM_NEXT_STEP}",

@@ -1,10 +1,12 @@
 """The tokenizers of the published models: SentencePiece for 2.0, a rank file for 2.5; the content tells."""
 
 from pathlib import Path
+from typing import Any
 
 from indextts.commands.bases import BASE_2_0, BASES
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.text.byte_level import ByteLevelTokenizer, is_rank_file
+from indextts.text.byte_level import ByteLevelTokenizer, is_rank_file, with_rank_record
+from indextts.text.normalizer_record import with_record
 from indextts.text.tokenizer import Tokenizer, read_model
 
 
@@ -17,6 +19,15 @@ def tokenizer_of(model: bytes, path: Path, options: NormalizerOptions | None = N
     """Return the tokenizer with the content of a file of either kind; errors as for `Tokenizer`."""
     kind = ByteLevelTokenizer if is_rank_file(model) else Tokenizer
     return kind(model, path, options)
+
+
+def stored_tokenizer(entry: dict[str, Any]) -> bytes:
+    """Return the tokenizer file under `tokenizer` in a checkpoint, with its normaliser record."""
+    model: bytes = entry["model"]
+    record = entry.get("normalizer")  # absent in older checkpoints
+    if record is None:
+        return model
+    return with_rank_record(model, record) if is_rank_file(model) else with_record(model, record)
 
 
 def base_tokenizer(base_checkpoint: Path) -> Path:

@@ -28,6 +28,7 @@ from typing import Any
 
 import tiktoken
 
+from indextts.commands.bases import BASE_2_5, Base
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.errors import UserError
 from indextts.text.normalizer_record import parse_record
@@ -74,6 +75,10 @@ class ByteLevelTokenizer(Tokenizer):
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Path, NormalizerOptions]]:
         return ByteLevelTokenizer, (self.model_bytes, self.path, self.options)
+
+    @property
+    def base(self) -> Base:
+        return BASE_2_5
 
     @property
     def language_row(self) -> int:

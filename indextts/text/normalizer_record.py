@@ -49,13 +49,6 @@ def with_new_record(model: bytes, record: dict[str, Any]) -> bytes:
     return with_record(b"".join(parts), record)
 
 
-def stored_tokenizer(entry: dict[str, Any]) -> bytes:
-    """Return the SentencePiece file under `tokenizer` in a checkpoint, with its normaliser record."""
-    model: bytes = entry["model"]
-    record = entry.get("normalizer")  # absent in older checkpoints
-    return model if record is None else with_record(model, record)
-
-
 def read_record(proto: Any, path: Path) -> tuple[int, NormalizerOptions] | None:
     """Return the normaliser version and options in a ModelProto, None without a record.
 

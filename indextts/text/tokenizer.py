@@ -25,6 +25,7 @@ import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
+from indextts.commands.bases import BASE_2_0, Base
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NORMALIZER_VERSION, NormalizerOptions
 from indextts.errors import UserError
 from indextts.text.normalize import normalize
@@ -107,6 +108,11 @@ class Tokenizer:
         return frozenset(
             piece for piece, kind in zip(self.pieces, self.types, strict=True) if kind in _TYPES_FROM_TEXT
         )
+
+    @property
+    def base(self) -> Base:
+        """The published model whose tokenizer this is or extends."""
+        return BASE_2_0
 
     @property
     def language_row(self) -> int | None:

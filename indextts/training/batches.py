@@ -16,10 +16,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
+from indextts.commands.bases import BASES
 from indextts.data.feature_store import FeatureStore
 from indextts.data.pair_columns import PairColumns
 from indextts.data.pair_index import PairIndex
-from indextts.errors import UserError
+from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import GPTBatch
 from indextts.models.gpt.packed import PackedBatch, pack
@@ -37,7 +38,7 @@ Batch = GPTBatch | PackedBatch
 
 @dataclass(frozen=True)
 class Sample:
-    """Tensors of one pair: `text_ids` (N,), `codes` (M,), `condition` (K, D), `emo_vec` (D,)."""
+    """Tensors of one pair: `text_ids` (N,), `codes` (M,), `condition` (K, W), `emo_vec` (D,)."""
 
     id: str
     text_ids: Tensor
@@ -124,7 +125,7 @@ class PairDataset(Dataset[Sample | Unreadable]):
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """Positions of the model's sequence that each sample takes: (S,)."""
-        # besides text and codes: latents, two speed rows, start and stop of the text, start of the codes
+        # besides text and codes: speaker rows, two rows, start and stop of the text, start of the codes
         extra = [
             self.stores[path].info.num_latents + 5 if path in self.stores else 0 for path in self.pairs.stores
         ]
@@ -154,8 +155,14 @@ def open_stores(indexes: Sequence[PairIndex], config: GPTConfig) -> dict[Path, F
     paths = sorted({path for index in indexes for path in index.pairs.used_stores})
     stores = {path: FeatureStore.open(path) for path in paths}
     for path, store in stores.items():
-        stored = (store.info.num_latents, store.info.model_dim)
-        expected = (config.num_latents, config.model_dim)
+        if store.info.base != config.base:
+            raise UserError(
+                f"{path}: these features are for {BASES[store.info.base].title}, but the tokenizer and the "
+                f"base checkpoint of this run are of {config.of_base.title}; preprocess with that base",
+                RESUME_REFUSED,
+            )
+        stored = (*store.info.condition_shape, store.info.model_dim)
+        expected = (*config.condition_shape, config.model_dim)
         if stored != expected:
             raise UserError(
                 f"{path}: the conditions have the shape {stored}, but the config needs {expected}; "
@@ -225,12 +232,18 @@ def check_disjoint(train: PairDataset, validation: PairDataset) -> None:
         )
 
 
-def collate_for(padding: str, config: GPTConfig) -> Collate:
-    """Return the function that builds batches for the value of --padding."""
-    return partial(collate_packed, config=config) if padding == "none" else collate_padded
+def collate_for(padding: str, config: GPTConfig, language: int | None = None) -> Collate:
+    """Return the function that builds batches for the value of --padding.
+
+    Args:
+        language: row of the texts' language; None for a base without language rows.
+    """
+    if padding == "none":
+        return partial(collate_packed, config=config, language=language)
+    return partial(collate_padded, language=language)
 
 
-def collate_packed(samples: list[Sample], config: GPTConfig) -> PackedBatch:
+def collate_packed(samples: list[Sample], config: GPTConfig, language: int | None = None) -> PackedBatch:
     """Return `samples` packed end to end."""
     return pack(
         [sample.text_ids.numpy() for sample in samples],
@@ -238,10 +251,15 @@ def collate_packed(samples: list[Sample], config: GPTConfig) -> PackedBatch:
         torch.stack([sample.condition for sample in samples]),  # (B, K, D)
         torch.stack([sample.emo_vec for sample in samples]),  # (B, D)
         config,
+        _languages(samples, language),
     )
 
 
-def collate_padded(samples: list[Sample]) -> GPTBatch:
+def _languages(samples: list[Sample], language: int | None) -> Tensor | None:
+    return None if language is None else torch.full((len(samples),), language)
+
+
+def collate_padded(samples: list[Sample], language: int | None = None) -> GPTBatch:
     """Return `samples` as one padded batch."""
     return GPTBatch(
         condition=torch.stack([sample.condition for sample in samples]),  # (B, K, D)
@@ -250,6 +268,7 @@ def collate_padded(samples: list[Sample]) -> GPTBatch:
         text_lengths=torch.tensor([len(sample.text_ids) for sample in samples]),
         codes=pad_sequence([sample.codes for sample in samples], batch_first=True),  # (B, M)
         code_lengths=torch.tensor([len(sample.codes) for sample in samples]),
+        languages=_languages(samples, language),
     )
 
 

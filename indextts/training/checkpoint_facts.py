@@ -31,7 +31,7 @@ from indextts.models.checkpoint import codes_identity, read_file, table_rows
 from indextts.models.weight_names import published_names
 from indextts.runs.directory import CheckpointMeta
 from indextts.runs.restore_facts import CheckpointFacts, OldTokenizer, codebook_identity
-from indextts.text.tokenizer import Tokenizer
+from indextts.text.bases import load_tokenizer
 from indextts.text.vocabulary import Vocabulary
 
 LARGEST_TOKENIZER = 64 << 20
@@ -123,7 +123,7 @@ def find_old_tokenizer(
     """
     num_pieces = table_rows(published_names(content["model"]), str(path)) - 1
     if command.resume_tokenizer is not None:
-        vocabulary = Tokenizer.load(command.resume_tokenizer).vocabulary
+        vocabulary = load_tokenizer(command.resume_tokenizer).vocabulary
         misfit = _tokenizer_misfit(vocabulary, num_pieces, base_pieces)
         if misfit:
             raise UserError(
@@ -137,7 +137,7 @@ def find_old_tokenizer(
     try:
         if not named.is_file() or named.stat().st_size > LARGEST_TOKENIZER:
             return OldTokenizer(source=f"{named}, which the checkpoint names, is not a readable tokenizer")
-        vocabulary = Tokenizer.load(named).vocabulary
+        vocabulary = load_tokenizer(named).vocabulary
     except (UserError, OSError) as error:
         return OldTokenizer(source=f"the checkpoint names {named}: {error}")
     misfit = _tokenizer_misfit(vocabulary, num_pieces, base_pieces)

@@ -22,7 +22,6 @@ from indextts.training.run import Run
 
 logger = logging.getLogger(__name__)
 
-CODES_PER_SECOND = 50
 LIMITED_STEPS = 1000
 # Small gradients travel together up to this size: one message for each norm and bias would take longer.
 BUCKET_BYTES = 32 << 20
@@ -142,8 +141,8 @@ def _smaller_limit(parts: Sequence[Batch], problem: str) -> int:
         return largest.num_positions // 2
     longest = max(part.num_mel for part in parts) - 1  # without the stop token
     raise UserError(
-        f"Out of memory ({problem}) with a single sample; the longest of this step has {longest} codes "
-        f"({longest / CODES_PER_SECOND:.0f} s). Use --amp or --grad-checkpointing, leave out the longest "
-        "recordings, or use a GPU with more memory; the last checkpoint is valid, resume with --resume auto",
+        f"Out of memory ({problem}) with a single sample; the longest of this step has {longest} codes. Use "
+        "--amp or --grad-checkpointing, leave out the longest recordings, or use a GPU with more memory; the "
+        "last checkpoint is valid, resume with --resume auto",
         OUT_OF_MEMORY,
     )

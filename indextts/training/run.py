@@ -21,12 +21,13 @@ from indextts.data.pair_index import PairIndex, load_index
 from indextts.data.tokenizing import BuildStoppedError
 from indextts.errors import UserError
 from indextts.models.gpt.attention import AttentionBackend, choose_backend, with_flash_attention_3
-from indextts.models.gpt.config import GPTConfig, load_config
+from indextts.models.gpt.config import GPTConfig, load_config_of
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.runs.directory import FileIdentity
 from indextts.runs.restore_facts import Codebook
 from indextts.runs.schedule import Schedule
 from indextts.system.amounts import counted
+from indextts.text.bases import load_tokenizer
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.averaging import WeightAverage
 from indextts.training.batches import (
@@ -140,7 +141,7 @@ class Inputs:
     @cached_property
     def collate(self) -> Collate:
         """Function that builds batches: packed, or padded as in the published trainer."""
-        return collate_for(self.command.padding, self.config)
+        return collate_for(self.command.padding, self.config, self.tokenizer.language_row)
 
     @cached_property
     def attention(self) -> AttentionBackend:
@@ -215,7 +216,8 @@ def load_inputs(
         BuildStoppedError: `should_stop` became true on a rank; raised on all of them.
     """
     device = choose_device(command.allow_cpu, ranks.info)
-    config, tokenizer = load_config(command.config), Tokenizer.load(command.tokenizer)
+    tokenizer = load_tokenizer(command.tokenizer)
+    config = load_config_of(command.config, tokenizer)
     if tokenizer.normalizer_warning:
         logger.warning(tokenizer.normalizer_warning)
     indexes = _load_indexes(command, tokenizer, ranks, should_stop)

@@ -39,11 +39,11 @@ from indextts.runs.restore import plan_restore, requested_schedule, require_keys
 from indextts.runs.restore_facts import CheckpointFacts, RunFacts
 from indextts.runs.restore_notes import plan_text, rewarm_notes, warmup_notes
 from indextts.runs.schedule import Schedule
-from indextts.text.bases import base_tokenizer
-from indextts.text.tokenizer import Tokenizer
+from indextts.text.bases import base_tokenizer, load_tokenizer
 from indextts.text.verify import require_extension
 from indextts.text.vocabulary import Vocabulary, move_rows
 from indextts.training.averaging import start_average
+from indextts.training.bases import with_language_row
 from indextts.training.checkpoint_facts import (
     OptimizerLayout,
     checkpoint_facts,
@@ -118,6 +118,7 @@ def start_from_base(inputs: Inputs) -> Run:
     path, seed = inputs.command.base_checkpoint, inputs.command.seed
     weights = read_weights(path)
     check_fit(inputs.config, weights, str(path))
+    weights = with_language_row(weights, inputs)
     base_size = table_rows(weights, str(path)) - 1
     notes = rewarm_notes(inputs.command)
     inputs = with_chosen_settings(inputs, base_size)
@@ -294,7 +295,7 @@ def _base_vocabulary(inputs: Inputs, base_size: int) -> Vocabulary:
     if not path.is_file():
         logger.warning("%s is missing: cannot check that --tokenizer extends the base tokenizer", path)
         return Vocabulary(tokenizer.pieces[:base_size], fingerprint="")
-    base = Tokenizer.load(path)
+    base = load_tokenizer(path)
     if base.size != base_size:
         raise UserError(
             f"{path}: {base.size} pieces, but the text tables of the base checkpoint have {base_size + 1} "

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from indextts.commands.bases import BASE_2_0, BASES, Base, base_of
 from indextts.errors import UserError
 from indextts.system.yaml_files import parse_yaml
+from indextts.text.tokenizer import Tokenizer
 
 ADVICE = "use the config.yaml that was published with the checkpoint"
 
@@ -134,6 +135,14 @@ def parse_config(section: object, path: Path) -> GPTConfig:
 def config_with_text_tokens(config: GPTConfig, num_text_tokens: int) -> GPTConfig:
     """Return the config of the same model for a tokenizer of `num_text_tokens` pieces."""
     return replace(config, number_text_tokens=num_text_tokens)
+
+
+def load_config_of(path: Path, tokenizer: Tokenizer) -> GPTConfig:
+    """Return the sizes in a config.yaml for the base of a tokenizer; errors as for `load_config`.
+
+    Weights of another base do not fit, and are refused when they are read.
+    """
+    return replace(load_config(path), base=tokenizer.base.name)
 
 
 def config_for(config: GPTConfig, weight_names: Iterable[str]) -> GPTConfig:

@@ -52,7 +52,7 @@ from indextts.system.digest import file_digest
 from indextts.system.files import sync, write_bytes, write_json
 from indextts.system.json_lines import read_json_lines
 from indextts.system.yaml_files import parse_yaml
-from indextts.text.normalizer_record import stored_tokenizer
+from indextts.text.bases import stored_tokenizer
 from indextts.text.official_marks import with_ethiopic_marks
 
 logger = logging.getLogger(__name__)

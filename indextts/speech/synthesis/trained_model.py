@@ -28,8 +28,7 @@ from indextts.models.gpt.config import (
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import load_model
 from indextts.runs.directory import LINKS
-from indextts.text.bases import load_tokenizer
-from indextts.text.normalizer_record import stored_tokenizer
+from indextts.text.bases import load_tokenizer, stored_tokenizer, tokenizer_of
 from indextts.text.tokenizer import Tokenizer
 
 ADVICE = "use a model_step*.pth, latest.pth or best.pth of a run, or a folder that tools/export_gpt.py wrote"
@@ -95,7 +94,7 @@ def _load_checkpoint(path: Path, device: torch.device, choice: Weights) -> Train
     if not has_tokenizer or not isinstance(meta, dict) or not isinstance(weights, dict):
         raise UserError(f"{path}: contains no tokenizer; {ADVICE}")
     assert isinstance(entry, dict)
-    tokenizer = Tokenizer(stored_tokenizer(entry), path)
+    tokenizer = tokenizer_of(stored_tokenizer(entry), path)
     if tokenizer.vocabulary.fingerprint != entry.get("fingerprint"):
         raise UserError(
             f"{path}: the tokenizer in the file is not the tokenizer of the training run; use another "

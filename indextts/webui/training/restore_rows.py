@@ -52,6 +52,7 @@ EFFECTS = {
     "grad_accumulation": STEP_SIZE,
     "processes": STEP_SIZE,
     "step_pairs": NO_EFFECT,
+    "language_row_init": NO_EFFECT,
     "text_loss_weight": GRADIENT,
     "mel_loss_weight": GRADIENT,
     "amp": ROUNDING,

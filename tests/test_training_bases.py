@@ -1,0 +1,215 @@
+"""A run with IndexTTS-2.5 from recordings to speech: preprocess, pairs, train, resume, synthesize."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from indextts.commands.data import Preprocess
+from indextts.commands.speech import Synthesize
+from indextts.data.feature_store import FeatureStore
+from indextts.data.preprocess import preprocess
+from indextts.errors import RESUME_REFUSED, UserError
+from indextts.features.bases import HalvingCodec
+from indextts.models.gpt.bases import StyleVoice
+from indextts.speech.synthesis.acoustic import AcousticModel
+from indextts.speech.synthesis.synthesize import synthesize
+from indextts.speech.synthesis.trained_model import load_trained
+from indextts.system.log_lines import log_to_stdout
+from indextts.text.bases import load_tokenizer
+from indextts.text.extend import extend_file
+from tests.acoustic_files import STYLE_DIM, write_files_of_2_5
+from tests.conftest import REPOSITORY
+from tests.tiny_run import TYPED, flag, make_tiny_run
+from tools import build_gpt_prompt_pairs
+from trainers.train_gpt_v2 import main
+
+NUM_CLIPS = 12
+VOICE = min(path for path in (REPOSITORY / "demo/audio").rglob("*") if path.is_file())
+
+
+class Project:
+    """Published files of 2.5, recordings of two speakers, features, pairs and an extended tokenizer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.published = write_files_of_2_5(folder / "published")
+        self.base_tokenizer = self.published / "multilingual_zh_ja_yue_char_del.tiktoken"
+        self.tokenizer, self.features = folder / "am.tiktoken", folder / "features"
+        self.sentences = (REPOSITORY / "demo/sentences.txt").read_text(encoding="utf-8").split("\n")
+        size = load_tokenizer(self.base_tokenizer).size + 120
+        extend_file(self.base_tokenizer, self.sentences[:60], self.tokenizer, size)
+        self.manifest = folder / "all.jsonl"
+        self.manifest.write_text("".join(map(self._record, range(NUM_CLIPS))), encoding="utf-8")
+
+    def _record(self, number: int) -> str:
+        path = self.folder / f"{number}.wav"
+        noise = np.random.default_rng(number).normal(0, 0.1, int((1.2 + number / 20) * 24_000))
+        soundfile.write(path, noise.astype(np.float32), 24_000, subtype="FLOAT")
+        record = {"id": f"u{number}", "audio": str(path), "text": self.sentences[number]}
+        record |= {"speaker": f"s{number % 2}", "duration": 1.2 + number / 20}
+        return json.dumps(record, ensure_ascii=False) + "\n"
+
+    def preprocess_command(self, **changes: object) -> Preprocess:
+        files = {
+            "config": self.published / "config.yaml",
+            "gpt_checkpoint": self.published / "gpt.pth",
+            "speech_encoder": self.published / "hf_cache/w2v-bert-2.0",
+            "semantic_codec": self.published / "codec.pth",
+            "stats": self.published / "wav2vec2bert_stats.pt",
+            "campplus": self.published / "hf_cache/campplus_cn_common.bin",
+        }
+        fields = {"manifest": self.manifest, "output_dir": self.features, "backend": "indextts2"}
+        fields |= {"device": "cpu", "val_ratio": 0.3, "val_speakers": 0, "latents": "float32"}
+        return Preprocess(**(fields | files | changes))
+
+    def flags(self, **changes: object) -> list[str]:
+        fields = {
+            "train_manifest": self.folder / "train_pairs.jsonl",
+            "val_manifest": self.folder / "val_pairs.jsonl",
+            "tokenizer": self.tokenizer,
+            "config": self.published / "config.yaml",
+            "base_checkpoint": self.published / "gpt.pth",
+            "output_dir": self.folder / "run",
+            "max_steps": 4,
+            **TYPED,
+            "learning_rate": 0.01,
+            "warmup_steps": 0,
+            "save_interval": 2,
+            "allow_cpu": "",
+            **changes,
+        }
+        return [flag(name, value) for name, value in fields.items()]
+
+    def train(self, **changes: object) -> int:
+        log_to_stdout()
+        return main(self.flags(**changes))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = Project(tmp_path_factory.mktemp("base25"))
+    result = preprocess(project.preprocess_command())
+    assert (result.num_encoded, result.rejected) == (NUM_CLIPS, [])
+    for part in ("train", "val"):
+        flags = [f"--manifest={project.features / part}_manifest.jsonl", f"--tokenizer={project.tokenizer}"]
+        output = f"--output={project.folder / part}_pairs.jsonl"
+        assert build_gpt_prompt_pairs.main([*flags, output, "--min-code-len=1"]) == 0
+    assert project.train() == 0
+    return project
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    content = torch.load(path, weights_only=True)
+    found: dict[str, torch.Tensor] = content.get("model", content)
+    return found
+
+
+def test_features_are_25_codes_a_second_the_style_of_the_voice_and_the_emotion(project: Project):
+    [path] = project.features.glob("features/*.json")
+    store = FeatureStore.open(path)
+    assert store.info.base == "2.5"
+    assert store.info.condition_shape == (1, STYLE_DIM)
+    acoustic = AcousticModel.load(project.published, torch.device("cpu"))
+    assert isinstance(acoustic.backend.codec, HalvingCodec)
+    lines = (project.features / "train_manifest.jsonl").read_text(encoding="utf-8").splitlines()
+    for line in map(json.loads, lines[:2]):
+        key, audio = line["features_key"], project.features / line["audio"]
+        duration_s = soundfile.info(audio).duration
+        assert len(store.codes(key)) == -(-int((duration_s - 0.015) * 50 + 1e-6) // 2) == line["code_len"]
+        voice = acoustic.voice(audio)
+        np.testing.assert_allclose(store.condition(key), voice.style.numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_old_rows_stay_and_the_language_row_starts_as_that_of_arabic(project: Project):
+    log = (project.folder / "run/train.log").read_text(encoding="utf-8")
+    base, trained = weights(project.published / "gpt.pth"), weights(project.folder / "run/latest.pth")
+    size = len(base["text_embedding.weight"]) - 1
+    for table in ("text_embedding.weight", "text_head.weight", "text_head.bias"):
+        assert torch.equal(trained[table][:size], base[table][:size]), table
+    assert not torch.equal(trained["spk_emb_proj.weight"], base["spk_emb_proj.weight"])
+    rows, before = trained["lang_embedding.weight"], base["lang_embedding.weight"]
+    others = [row for row in range(len(rows)) if row != 75]
+    assert torch.equal(rows[others], before[others])
+    distance = (rows[75] - before[13]).norm()  # four steps of AdamW from the row of Arabic
+    assert 0 < distance < 0.05 * len(rows[75]) < (rows[75] - before[75]).norm()
+    norm = re.search(r"language row of am \(75\) starts as that of ar: its norm is ([\d.]+)", log)
+    assert norm is not None
+    assert float(norm[1]) == pytest.approx(before[13].norm().item(), abs=0.01)
+
+
+def test_a_resumed_run_is_bit_identical(project: Project):
+    again = project.folder / "again"
+    assert project.train(output_dir=again, resume=project.folder / "run/model_step2.pth") == 0
+    expected, found = weights(project.folder / "run/latest.pth"), weights(again / "latest.pth")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+
+
+def test_a_checkpoint_of_the_run_speaks(project: Project, tmp_path: Path):
+    checkpoint = project.folder / "run/latest.pth"
+    trained = load_trained(checkpoint, torch.device("cpu"))
+    assert isinstance(trained.gpt, StyleVoice)
+    assert trained.tokenizer.vocabulary == load_tokenizer(project.tokenizer).vocabulary
+    command = Synthesize(
+        checkpoint=checkpoint,
+        models=project.published,
+        voice=str(VOICE),
+        text=["ሰላም"],
+        output=tmp_path / "a.wav",
+        device="cpu",
+        solver_steps=2,
+        num_beams=1,
+        max_codes=20,
+        top_k=0,
+        top_p=1,
+    )
+    list(synthesize(command))
+    assert soundfile.info(tmp_path / "a.wav").frames > 0
+
+
+def test_features_checkpoints_and_weights_of_the_other_base_are_refused_with_status_3(
+    project: Project, tmp_path: Path
+):
+    other = make_tiny_run(tmp_path / "2.0")
+    features = {
+        "train_manifest": other.folder / "train_pairs.jsonl",
+        "val_manifest": other.folder / "val_pairs.jsonl",
+    }
+    assert project.train(output_dir=tmp_path / "a", **features) == RESUME_REFUSED
+    base = other.folder / "base/gpt.pth"
+    assert project.train(output_dir=tmp_path / "b", base_checkpoint=base) == RESUME_REFUSED
+    assert other.train(base_checkpoint=project.published / "gpt.pth") == RESUME_REFUSED
+    assert other.train(max_steps=2) == 0
+    assert project.train(output_dir=other.output, resume="auto") == RESUME_REFUSED
+    assert not (tmp_path / "a/latest.pth").exists()
+
+
+def test_preprocessing_refuses_the_codec_of_2_0_and_features_without_the_published_networks(
+    project: Project, tmp_path: Path
+):
+    from tests.acoustic_files import write_acoustic_files
+
+    codec = write_acoustic_files(tmp_path / "2.0") / "semantic_codec/model.safetensors"
+    with pytest.raises(UserError, match=r"model\.safetensors: not the codec of IndexTTS-2\.5") as refusal:
+        preprocess(project.preprocess_command(output_dir=tmp_path / "a", semantic_codec=codec))
+    assert refusal.value.exit_status == RESUME_REFUSED
+    with pytest.raises(UserError, match=r"--backend builtin: .*IndexTTS-2\.5"):
+        preprocess(project.preprocess_command(output_dir=tmp_path / "a", backend="builtin"))
+
+
+def test_a_clip_shorter_than_a_second_is_rejected(project: Project, tmp_path: Path):
+    short = tmp_path / "short.wav"
+    soundfile.write(short, np.random.default_rng(0).normal(0, 0.1, 19_000).astype(np.float32), 24_000)
+    shutil.copy(project.manifest, tmp_path / "all.jsonl")
+    record = {"id": "short", "audio": str(short), "text": "ሰላም", "speaker": "s0", "duration": 19_000 / 24_000}
+    with (tmp_path / "all.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+    command = project.preprocess_command(manifest=tmp_path / "all.jsonl", output_dir=tmp_path / "out")
+    result = preprocess(command)
+    assert [(each.id, each.code) for each in result.rejected] == [("short", "too_short")]
