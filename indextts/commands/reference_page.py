@@ -3,6 +3,8 @@
 python -m indextts.commands.reference_page > docs/commands.md
 """
 
+import inspect
+
 from pydantic_core import PydanticUndefined
 
 from indextts.commands.app import MakeBaseCheckpoint, RunPipeline, ServeTensorboard, WebUI
@@ -57,7 +59,8 @@ def commands_page() -> str:
 
 def _markdown_table(command: type[Command]) -> str:
     rows = [
-        f"## `python {command.program}`\n\n{command.__doc__}\n",
+        # Python 3.13 removes the indentation of docstrings itself
+        f"## `python {command.program}`\n\n{inspect.cleandoc(command.__doc__ or '')}\n",
         "| flag | default | meaning |",
         "|---|---|---|",
     ]
