@@ -36,7 +36,7 @@ from indextts.text.tokenizer import Tokenizer
 from tests.conftest import REPOSITORY
 from tests.tiny_run import TinyRun, make_tiny_run
 
-SMALL_FILES = {"bpe.model", "config.yaml", "README.md", "LICENSE-NOTE.txt", "export.json"}
+SMALL_FILES = {"bpe.model", "config.yaml", "README.md", "LICENSE-NOTE.txt", "export.json", "spoken_text"}
 
 
 @pytest.fixture(scope="module")

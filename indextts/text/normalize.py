@@ -34,13 +34,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import BinaryIO, TextIO
 
-from indextts.commands.data import NormalizeText
 from indextts.commands.normalizer_options import (
     DEFAULT_OPTIONS,
     NORMALIZER_VERSION,
     NormalizerOptions,
 )
-from indextts.commands.terminal import parse, run
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.text import (
@@ -348,10 +346,16 @@ def _problem(line: bytes) -> str | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    # imported here because an export has a copy of this module without the commands
+    from indextts.commands.data import NormalizeText
+    from indextts.commands.terminal import parse
+
     args = parse(NormalizeText, argv)
     num_skipped = normalize_lines(sys.stdin.buffer, sys.stdout, sys.stderr, options_of(args), args.explain)
     return 1 if num_skipped else 0
 
 
 if __name__ == "__main__":
+    from indextts.commands.terminal import run
+
     run(main)

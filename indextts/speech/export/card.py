@@ -20,6 +20,25 @@ PATH_SETTINGS = frozenset(
     {"train_manifest", "val_manifest", "tokenizer", "config", "base_checkpoint", "output_dir", "resume"}
 )
 
+# The official front end reads digits of a text without Latin letters in Chinese, and knows no Ethiopic mark.
+EXAMPLE = (
+    "Give the model texts as it was trained to read them: `spoken_text/` in this folder writes numbers, "
+    "dates and abbreviations in words. It needs Python 3.11 or later and no PyTorch; "
+    "`pip install -r spoken_text/requirements.txt` installs its packages. In a checkout of IndexTTS-2:",
+    "",
+    "    import sys",
+    "    sys.path.append(MODEL := 'THIS_FOLDER')",
+    "    from indextts.infer_v2 import IndexTTS2",
+    "    from spoken_text import spoken",
+    "",
+    "    tts = IndexTTS2(cfg_path=f'{MODEL}/config.yaml', model_dir=MODEL)",
+    "    text = spoken('በ2017 ዓ.ም። 50% ነው።')",
+    "    tts.infer(spk_audio_prompt='voice.wav', text=text, output_path='speech.wav')",
+    "",
+    "For the page, `python -m spoken_text 'በ2017 ዓ.ም።'` in this folder prints the text to paste.",
+    "",
+)
+
 NEEDED = tuple(file.place for file in FILES if file.replaces_model)
 
 
@@ -65,6 +84,7 @@ def _head(source: Source, checks: list[FileCheck]) -> str:
         "",
         f"The GPT of IndexTTS-2 with more text pieces, from {what}.",
         "",
+        *EXAMPLE,
         f"In a checkout of IndexTTS-2, `{COMMAND} THIS_FOLDER` starts its page with this model. If one of "
         f"{', '.join(NEEDED)} is missing, that page downloads the published model over this one; "
         "`tools/export_gpt.py --check THIS_FOLDER` lists what is missing. IndexTTS-2 loads gpt.pth; a "

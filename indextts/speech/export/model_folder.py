@@ -6,6 +6,7 @@ OUTPUT_DIR/
                              Ethiopic marks in raw texts (text/official_marks.py)
   config.yaml                the base's, with the tokenizer's number of text tokens
   builtin.npz                the built-in speech backend; only for a model with built-in codes
+  spoken_text/               the normaliser as a package, see text_package.py
   README.md                  the model card
   LICENSE-NOTE.txt           the terms for a model trained from the published weights
   export.json                {"format_version", "checkpoints", "step", "part", "dtype", "logits": {file:
@@ -47,6 +48,8 @@ from indextts.speech.export.official_files import (
 )
 from indextts.speech.export.source import Source, read_source
 from indextts.speech.export.staging import staged_folder, unknown_files
+from indextts.speech.export.text_package import NAME as TEXT_PACKAGE
+from indextts.speech.export.text_package import write_text_package
 from indextts.system.amounts import shown_size
 from indextts.system.digest import file_digest
 from indextts.system.files import sync, write_bytes, write_json
@@ -54,6 +57,7 @@ from indextts.system.json_lines import read_json_lines
 from indextts.system.yaml_files import parse_yaml
 from indextts.text.bases import stored_tokenizer
 from indextts.text.official_marks import with_ethiopic_marks
+from indextts.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +76,7 @@ FILES = (
     "README.md",
     "LICENSE-NOTE.txt",
     RECORD,
+    TEXT_PACKAGE,
     *sorted(PUBLISHED_NAMES),
 )
 SPARE_BYTES = 16 << 20  # for the small files
@@ -103,7 +108,9 @@ def export(command: ExportModel) -> Path:
             num_copied = published_bytes(published) if command.self_contained and fitted is None else 0
             _require_space(aside, source.weights, dtype, len(names), num_copied)
             checks = _write_weights(aside, names, source, config, dtype, logits)
-            write_bytes(aside / "bpe.model", with_ethiopic_marks(stored_tokenizer(dict(source.tokenizer))))
+            tokenizer = with_ethiopic_marks(stored_tokenizer(dict(source.tokenizer)))
+            write_bytes(aside / "bpe.model", tokenizer)
+            write_text_package(aside, Tokenizer(tokenizer, target / "bpe.model").options)
             write_bytes(aside / "config.yaml", config_text.encode())
             if fitted is not None:
                 shutil.copyfile(fitted, aside / BACKEND_NAME)
@@ -228,7 +235,7 @@ def _record(folder: Path, source: Source, command: ExportModel, checks: list[Fil
         "files": {
             path.name: {"num_bytes": path.stat().st_size, "digest": file_digest(path)}
             for path in sorted(folder.iterdir())
-            if path.name not in PUBLISHED_NAMES
+            if path.is_file() and path.name not in PUBLISHED_NAMES
         },
     }
 

@@ -2,6 +2,7 @@
 
     gpt.safetensors bpe.model config.yaml      the model; gpt.safetensors is written from gpt.pth if missing
     builtin.npz                                the built-in speech backend, if the model has it
+    spoken_text/                               the normaliser as a package (export/text_package.py)
     README.md LICENSE-NOTE.txt LICENSE.txt     the card (card.py), the note, and the licence of the base
     losses.png samples/*.wav                   what the card shows
 
@@ -20,6 +21,7 @@ from indextts.commands.speech import REPOSITORY_NAME, PublishModel
 from indextts.errors import UserError
 from indextts.features.hub_models import BACKEND, CONFIG, TOKENIZER, WEIGHTS, upload_model
 from indextts.models.checkpoint import read_weights
+from indextts.speech.export.text_package import NAME as TEXT_PACKAGE
 from indextts.speech.publishing.card import (
     CURVE_NAME,
     LICENCE_NAME,
@@ -36,6 +38,7 @@ logger = logging.getLogger(__name__)
 PICKLED = "gpt.pth"
 RECORD = "export.json"
 NOTE = "LICENSE-NOTE.txt"
+PACKAGE_SUFFIXES = (".py", ".json", ".txt")  # what Python compiled is left out
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ def prepare(command: PublishModel) -> Publication:
     ]
     if missing:
         raise UserError(f"{folder}: {', '.join(missing)} missing; export the model again")
+    package = sorted((folder / TEXT_PACKAGE).rglob("*"))
+    files |= {str(path.relative_to(folder)): path for path in package if path.suffix in PACKAGE_SUFFIXES}
     if (folder / BACKEND).is_file():
         files[BACKEND] = folder / BACKEND
     else:

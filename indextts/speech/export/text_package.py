@@ -1,0 +1,104 @@
+"""The normaliser as a package in a model folder, for programs that know nothing of Amharic.
+
+    OUTPUT_DIR/
+      spoken_text/
+        __init__.py         spoken(text): the text as the model was trained to read it
+        __main__.py         python -m spoken_text TEXT
+        options.json        version, options and readings of the normaliser, as in the tokenizer
+        requirements.txt    the packages that it needs, at the versions of this program; no torch
+        text/ commands/ ... copies of the modules of this program that the normaliser imports
+
+The official code has a package named indextts too, so the copies have another name.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import indextts
+from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.system.files import write_bytes, write_json
+
+NAME = "spoken_text"
+ROOT = Path(indextts.__file__).parent
+ENTRY = "text/normalize.py"
+DISTRIBUTIONS = ("fonttools", "gflanguages", "langcodes", "num2words", "pydantic")  # that the copies import
+OWN_IMPORT = re.compile(r"^(\s*(?:from|import) )indextts\b", re.MULTILINE)
+
+INIT = '''"""Texts as this model was trained to read them: numbers, dates and abbreviations in words.
+
+    from spoken_text import spoken
+    spoken("በ2017 ዓ.ም።")
+"""
+
+import json
+from pathlib import Path
+
+from spoken_text.commands.normalizer_options import NormalizerOptions
+from spoken_text.text.normalize import normalize
+
+_RECORD = json.loads((Path(__file__).parent / "options.json").read_text(encoding="utf-8"))
+OPTIONS = NormalizerOptions.model_validate({k: v for k, v in _RECORD.items() if k != "version"})
+
+
+def spoken(text: str) -> str:
+    """Return a text in spoken form, the input of the model."""
+    return normalize(text, OPTIONS)
+'''
+MAIN = '''"""Print the spoken form of the arguments, or of each line of standard input."""
+
+import sys
+
+from spoken_text import spoken
+
+for line in [" ".join(sys.argv[1:])] if sys.argv[1:] else sys.stdin:
+    print(spoken(line.rstrip("\\n")))
+'''
+
+
+def write_text_package(folder: Path, options: NormalizerOptions) -> None:
+    """Write the package into a model folder.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    package = folder / NAME
+    for module in sorted(needed_modules()):
+        source = (ROOT / module).read_text(encoding="utf-8")
+        (package / module).parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(package / module, OWN_IMPORT.sub(rf"\g<1>{NAME}", source).encode())
+    write_bytes(package / "__init__.py", INIT.encode())
+    write_bytes(package / "__main__.py", MAIN.encode())
+    write_json(package / "options.json", options.record)
+    lines = [f"{name}=={metadata.version(name)}\n" for name in DISTRIBUTIONS]
+    write_bytes(package / "requirements.txt", "".join(lines).encode())
+
+
+def needed_modules() -> set[str]:
+    """Return the files of this program that the normaliser imports, relative to its package."""
+    found: set[str] = set()
+    pending = [ENTRY]
+    while pending:
+        module = pending.pop()
+        if module not in found:
+            found.add(module)
+            pending += _imported(module)
+    return found
+
+
+def _imported(module: str) -> Iterator[str]:
+    """Yield the files that a module imports when it is loaded, with the __init__.py of their packages."""
+    for node in ast.parse((ROOT / module).read_text(encoding="utf-8")).body:
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *(f"{node.module}.{name.name}" for name in node.names)]
+        for name in names:
+            path = name.removeprefix("indextts.").replace(".", "/")
+            if name.startswith("indextts.") and (ROOT / f"{path}.py").is_file():
+                yield f"{path}.py"
+                if "/" in path:
+                    yield f"{path.rpartition('/')[0]}/__init__.py"

@@ -1,0 +1,42 @@
+"""The text front end of the official IndexTTS-2, written from the description of its published rules.
+
+    text -> normaliser, Chinese or English -> map of marks -> split around CJK characters -> upper case
+
+Numbers are read digit by digit, which is enough to see which language reads them.
+"""
+
+import re
+
+import sentencepiece
+
+IDEOGRAPH = re.compile("[\u4e00-\u9fff]")
+CJK = re.compile(
+    "([\u1100-\u11ff\u2e80-\ua4cf\ua840-\ud7af\uf900-\ufaff\ufe30-\ufe4f\uff65-\uffdc\U00020000-\U0002ffff])"
+)
+LATIN = re.compile("[A-Za-z]")
+CHINESE_DIGITS = dict(zip("0123456789", "零一二三四五六七八九", strict=True))
+NUMBER_WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+ENGLISH_DIGITS = {digit: f" {word} " for digit, word in zip("0123456789", NUMBER_WORDS, strict=True)}
+MARKS = {mark: "," for mark in "：；;，、:"}
+MARKS |= {"。": ".", "！": "!", "？": "?", "\n": " ", **{dash: "-" for dash in "·—～~"}}
+MARKS |= {quote: "'" for quote in "\"'“”‘’«»《》【】「」『』()（）[]<>"}
+
+
+def official_input(text: str) -> str:
+    """Return the input of SentencePiece for a text."""
+    if len(text.strip()) == 1:
+        return text
+    is_chinese = bool(IDEOGRAPH.search(text)) or not LATIN.search(text)
+    digits = CHINESE_DIGITS if is_chinese else ENGLISH_DIGITS
+    read = "".join(digits.get(char, char) for char in text)
+    if is_chinese:
+        read = read.replace("$", ".")
+    read = re.sub(r"\.{3}|,{3}|……", "…", read)
+    read = "".join(MARKS.get(char, char) for char in read)
+    return " ".join(part.strip().upper() for part in CJK.split(read) if part.strip())
+
+
+def official_pieces(text: str, model: bytes) -> list[str]:
+    """Return the pieces of a text; characters that the model does not know as they are."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return list(processor.encode(official_input(text), out_type=str))

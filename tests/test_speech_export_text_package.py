@@ -1,0 +1,103 @@
+"""Tests of indextts/speech/export/text_package.py: texts for the official program, from a folder alone."""
+
+import ast
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from indextts.commands.normalizer_options import NormalizerOptions, Reading
+from indextts.speech.export.text_package import write_text_package
+from indextts.text.ethiopic import is_ethiopic
+from indextts.text.extend import extend
+from indextts.text.normalize import normalize
+from indextts.text.official_marks import with_ethiopic_marks
+from indextts.text.tokenizer import Tokenizer
+from tests.conftest import REPOSITORY
+from tests.normalizer_cases import CLASSES
+from tests.official_front_end import CJK, IDEOGRAPH, official_input, official_pieces
+
+OPTIONS = NormalizerOptions(
+    homophones="strict", readings=(Reading("ፐርሰንት", "ፐርሰንት", "word"), Reading("BBC", "ቢቢሲ", "word"))
+)
+TEXTS = [text for cases in CLASSES.values() for text, _ in cases]
+TEXTS += ["BBC በ2017 ዓ.ም። ፀሐይ ወጣች፤ 50% ብቻ፧", "«ሰላም» አለ፦ 3.5 ሚሊዮን ብር፡፡"]
+READ = """
+import json, sys
+from spoken_text import spoken
+lines = [spoken(text) for text in json.load(sys.stdin)]
+print(json.dumps([lines, sorted({name.partition(".")[0] for name in sys.modules})]))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    write_text_package(folder, OPTIONS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def spoken(folder: Path) -> dict[str, str]:
+    """What the package in the folder makes of each text."""
+    answer = run(folder, "-c", READ, given=json.dumps(TEXTS))
+    lines, modules = json.loads(answer)
+    assert not {"torch", "indextts", "numpy", "sentencepiece"} & set(modules)
+    return dict(zip(TEXTS, lines, strict=True))
+
+
+def run(folder: Path, *argv: str, given: str = "") -> str:
+    answer = subprocess.run(
+        [sys.executable, *argv], cwd=folder, input=given, capture_output=True, text=True, encoding="utf-8"
+    )
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
+def test_the_package_reads_texts_as_the_training_does(spoken: dict[str, str]):
+    assert spoken == {text: normalize(text, OPTIONS) for text in TEXTS}
+    assert spoken["BBC በ2017 ዓ.ም። ፀሐይ ወጣች፤ 50% ብቻ፧"].startswith("ቢቢሲ በሁለት ሺህ")
+
+
+def test_the_package_prints_the_spoken_form_of_its_arguments_and_lines(folder: Path):
+    assert run(folder, "-m", "spoken_text", "BBC", "5") == "ቢቢሲ አምስት\n"
+    assert run(folder, "-m", "spoken_text", given="BBC\n5 ልጆች\n") == "ቢቢሲ\nአምስት ልጆች\n"
+
+
+def test_the_requirements_are_the_packages_that_the_copies_import(folder: Path):
+    required = (folder / "spoken_text/requirements.txt").read_text().splitlines()
+    imported = set()
+    for path in (folder / "spoken_text").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").partition(".")[0])
+            elif isinstance(node, ast.Import):
+                imported |= {name.name.partition(".")[0] for name in node.names}
+    foreign = imported - set(sys.stdlib_module_names) - {"spoken_text"}
+    names = {metadata.packages_distributions()[name][0].lower() for name in foreign}
+    assert sorted(required) == sorted(f"{name}=={metadata.version(name)}" for name in names)
+
+
+def test_the_official_front_end_keeps_the_text_of_the_package(spoken: dict[str, str]):
+    """No unknown piece, no Chinese reading, and the tokens of the training."""
+    base = REPOSITORY / "demo/checkpoints/bpe.model"
+    texts = [text for text in TEXTS if any(map(is_ethiopic, spoken[text])) and not CJK.search(text)]
+    assert len(texts) > 200
+    model = extend(base, texts, 100_000, {"homophones": "strict"})
+    tokenizer = Tokenizer(model, base, OPTIONS)
+    exported = with_ethiopic_marks(model)
+    known = set(tokenizer.pieces)
+    for text in texts:
+        pieces = official_pieces(spoken[text], exported)
+        assert pieces == tokenizer.encode_pieces(text), text
+        is_amharic = all(is_ethiopic(char) or char in " .,?!…-'" for char in spoken[text])
+        assert set(pieces) <= known or not is_amharic, text
+        assert not IDEOGRAPH.search(official_input(spoken[text])), text
+
+
+def test_the_official_front_end_alone_reads_numbers_in_chinese():
+    assert IDEOGRAPH.findall(official_input("በ2017 ዓ.ም።")) == list("二零一七")
+    assert "TWO" in official_input("BBC በ2017")
