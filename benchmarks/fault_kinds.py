@@ -283,8 +283,8 @@ KINDS = (
     Kind("voice changes in the middle", with_voice_change, VOICE),
     Kind("another speaker's label", with_wrong_speaker, VOICE),
     Kind("stranger's voice", by_stranger, VOICE),
-    Kind("0.6 s cut off the end", partial(cut_off, end_s=0.6), ("cut_end",)),
-    Kind("0.6 s cut off the start", partial(cut_off, start_s=0.6), ("cut_start",)),
+    Kind("0.6 s cut off the end", partial(cut_off, end_s=0.6), ("cut_end", "unheard_words")),
+    Kind("0.6 s cut off the start", partial(cut_off, start_s=0.6), ("cut_start", "unheard_words")),
     *(
         Kind(f"4 dropouts of {ms} ms", partial(with_dropouts, duration_s=ms / 1000))
         for ms in (10, 20, 50, 100)

@@ -45,6 +45,9 @@ class PlantedFaults(Benchmark):
         None, description="Folder with metadata.csv whose recordings are half of the clean clips."
     )
     before: str = Field("", description="Earlier commit whose check is measured too.")
+    kinds: list[str] = Field(
+        [], description="Only the kinds whose names contain one of these; empty for all."
+    )
     asr: str = Field("", description="Recognizer of a further check, which compares texts with the speech.")
     folder: Path | None = Field(None, description="Folder for the set, which is kept.")
 
@@ -74,9 +77,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         checks["now"] = run_check(REPOSITORY, manifest, folder / "check-after")
         if command.asr:
             flags = [f"--asr={Path(command.asr).resolve()}"]
-            checks["now, with a recognizer"] = run_check(REPOSITORY, manifest, folder / "check-asr", flags)
+            # in the same folder, so that only the transcripts are new
+            found = run_check(REPOSITORY, manifest, folder / "check-after", flags)
+            checks["now, with a recognizer"] = found
     publish(command, "Planted faults", report(command, checks))
     return 0
+
+
+def chosen(command: PlantedFaults) -> list[Kind]:
+    """Return the kinds of faults of `--kinds`."""
+    return [k for k in KINDS if not command.kinds or any(part in k.name for part in command.kinds)]
 
 
 def write_set(command: PlantedFaults, folder: Path) -> Path:
@@ -90,7 +100,9 @@ def write_set(command: PlantedFaults, folder: Path) -> Path:
     named = [(CLEAN, clip) for clip in clean]
     bench = Bench(studio, clean)
     named += [
-        (kind.name, kind.plant(studio.clip(), bench)) for kind in KINDS for _ in range(command.per_kind)
+        (kind.name, kind.plant(studio.clip(), bench))
+        for kind in chosen(command)
+        for _ in range(command.per_kind)
     ]
     utterances = []
     for number, (kind, clip) in enumerate(named):
@@ -125,7 +137,7 @@ def run_check(tree: Path, manifest: Path, report_dir: Path, flags: Sequence[str]
     flags_of: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for _, record in read_json_lines(report_dir / CLIPS_NAME):
         flags_of[str(record["id"]).rpartition("/")[0]].append(record)
-    found = {kind.name: found_of(flags_of[kind.name], kind.reasons) for kind in KINDS}
+    found = {kind.name: found_of(flags_of[kind.name], kind.reasons) for kind in KINDS if flags_of[kind.name]}
     return {CLEAN: found_of(flags_of[CLEAN], None), **found}
 
 
@@ -142,18 +154,19 @@ def found_of(records: Sequence[Mapping[str, Any]], reasons: Sequence[str] | None
 
 def report(command: PlantedFaults, checks: Mapping[str, Mapping[str, Found]]) -> list[str]:
     """Return the tables: each kind with the result of each check, and the clean clips."""
-    total = command.per_kind * len(KINDS)
+    kinds = chosen(command)
+    total = command.per_kind * len(kinds)
     lines = [
-        f"{command.clean} clean clips, {total} clips with {len(KINDS)} kinds of faults. A cell is the number "
+        f"{command.clean} clean clips, {total} clips with {len(kinds)} kinds of faults. A cell is the number "
         f"of {command.per_kind} clips that are rejected, + those that only have a warning that describes the "
         "fault.",
         "",
     ]
     rows = [
         [kind.name, *(found[kind.name].text for found in checks.values()), common(kind, checks)]
-        for kind in KINDS
+        for kind in kinds
     ]
-    sums = [sum(f[k.name].num_rejected + f[k.name].num_warned for k in KINDS) for f in checks.values()]
+    sums = [sum(f[k.name].num_rejected + f[k.name].num_warned for k in kinds) for f in checks.values()]
     rows.append(["**found of all**", *(f"**{number} of {total}**" for number in sums), ""])
     for title, of in (("clean clips rejected", "num_rejected"), ("clean clips with warnings", "num_warned")):
         counts = [getattr(found[CLEAN], of) for found in checks.values()]

@@ -10,6 +10,7 @@ import soundfile
 from indextts.commands.data import CheckData
 from indextts.data.check import check
 from indextts.data.manifest import Utterance, write_utterances
+from indextts.errors import UserError
 from indextts.features.recognizers.ctc import CtcRecognizer
 from tests.espeak_recognizer import TrainRecognizer, sentences_of
 from tests.recognizers import write_recognizer, write_whisper
@@ -50,7 +51,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_check(folder: Path, report_dir: Path, asr: Path | str) -> tuple[list[str], dict[str, dict]]:
     """Return the facts of the report, and the records of clips.jsonl by id."""
     command = CheckData(
-        train_manifest=folder / "manifest.jsonl", report_dir=report_dir, asr=str(asr), device="cpu"
+        train_manifest=folder / "manifest.jsonl",
+        report_dir=report_dir,
+        asr=str(asr),
+        device="cpu",
+        quality="fast",
     )
     [report] = check(command)
     lines = (report_dir / "clips.jsonl").read_text("utf-8").splitlines()
@@ -112,6 +117,14 @@ def test_without_a_recognizer_the_report_says_that_texts_are_hardly_judged(folde
     facts, records = run_check(folder, tmp_path, "")
     assert any("--asr" in fact for fact in facts)
     assert {record["heard"] for record in records.values()} == {None}
+
+
+def test_a_recognizer_that_cannot_be_loaded_is_refused_before_the_recordings_are_read(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("indextts.data.check.measure_clips", None)
+    with pytest.raises(UserError, match=r"--asr .*absent"):
+        run_check(folder, tmp_path, tmp_path / "absent")
 
 
 def test_an_unreadable_recording_is_not_transcribed(tmp_path: Path):

@@ -15,7 +15,7 @@ from indextts.data.on_ray.cluster import running_on
 from indextts.data.quality import summary
 from indextts.data.quality.clips import MapTasks, measure_clips
 from indextts.data.quality.files import REPORT_NAME, read_known, write_files
-from indextts.data.quality.heard import hear_clips
+from indextts.data.quality.heard import hear_clips, load_chosen
 from indextts.data.quality.overview import write_overview
 from indextts.data.quality.ratings import rate_clips
 from indextts.data.quality.verdicts import judge
@@ -92,10 +92,12 @@ def check_manifest(
     decisions = read_decisions(path)
     numbered = [(number, edited(u, decisions)) for number, u in read_numbered_utterances(path)]
     utterances = [utterance for _, utterance in numbered]
+    # Loaded first, so that an unusable recognizer does not cost the time of the measures.
+    recognizer = load_chosen(command) if command is not None and command.asr else None
     map_tasks = _map_tasks(command.engine if command else "local")
     clips = measure_clips(utterances, read_known(report_dir), num_workers, options, map_tasks)
-    if command is not None and command.asr:
-        clips = hear_clips(utterances, clips, command)
+    if recognizer is not None and command is not None:
+        clips = hear_clips(utterances, clips, recognizer, command)
     is_rated = command is not None and command.quality == "full"
     ratings = rate_clips(utterances, clips, report_dir, num_workers) if is_rated else []
     verdicts = judge(utterances, clips, limits, ratings)

@@ -40,21 +40,33 @@ CLIPS_AT_ONCE = 64
 NUM_READERS = 4
 
 
-def hear_clips(
-    utterances: Sequence[Utterance], clips: Sequence[ClipResult], command: CheckData
-) -> list[ClipResult]:
-    """Return the clips with what the recognizer `--asr` hears; those that cannot be read stay as they are.
+def load_chosen(command: CheckData) -> "Recognizer":
+    """Return the recognizer `--asr`.
 
     Raises:
-        UserError: the recognizer cannot be loaded, or the results cannot be stored.
+        UserError: it cannot be loaded.
     """
     # imported here because they import torch and transformers, which takes seconds
     from indextts.data.batch_sizing import choose_device
     from indextts.features.recognizers.loading import load_recognizers
 
-    texts = [_letters(utterance, command) for utterance in utterances]
     device = choose_device(command.device)
     [recognizer] = load_recognizers([command.asr], device, command.language, command.asr_folder)
+    return recognizer
+
+
+def hear_clips(
+    utterances: Sequence[Utterance],
+    clips: Sequence[ClipResult],
+    recognizer: "Recognizer",
+    command: CheckData,
+) -> list[ClipResult]:
+    """Return the clips with what the recognizer hears; those that cannot be read stay as they are.
+
+    Raises:
+        UserError: the results cannot be stored.
+    """
+    texts = [_letters(utterance, command) for utterance in utterances]
     with StoredResults(command.report_dir, NAME, f"{VERSION} {recognizer.identity}") as stored:
         chosen = {
             digest: place
