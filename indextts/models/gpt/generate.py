@@ -155,7 +155,8 @@ class _StepGraph:
             return
         if self._graph is None:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):  # records the step and does not execute it
+            # records the step and does not execute it; threads that load data may use the GPU meanwhile
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 step()
             self._graph = graph
         self._graph.replay()
