@@ -1,0 +1,48 @@
+"""Test of notebooks/colab.ipynb: executed twice, as before and after a disconnect, on a small demo."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indextts.runs.directory import read_metrics
+from tests.conftest import REPOSITORY
+from tests.waiting import PATIENCE_S
+
+NOTEBOOK = REPOSITORY / "notebooks/colab.ipynb"
+
+
+def execute(folder: Path, steps: int) -> str:
+    """Execute the notebook in a folder, with training up to `steps`; return what its cells printed."""
+    nbformat: Any = pytest.importorskip("nbformat", reason="needs requirements-dev.txt")
+    nbclient: Any = pytest.importorskip("nbclient", reason="needs requirements-dev.txt")
+    pytest.importorskip("ipykernel", reason="needs requirements-dev.txt")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    settings = notebook.cells[1]
+    assert "DEMO_STEPS = 0 " in settings.source
+    settings.source = settings.source.replace("DEMO_STEPS = 0 ", f"DEMO_STEPS = {steps} ")
+    resources = {"metadata": {"path": str(folder)}}
+    nbclient.NotebookClient(
+        notebook, timeout=PATIENCE_S, kernel_name="python3", resources=resources
+    ).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert any("audio" in str(output.get("data", "")) for output in outputs)
+    return "".join(output.get("text", "") for output in outputs)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of Jupyter's packages
+def test_the_notebook_runs_and_resumes_on_a_new_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    execute(tmp_path, steps=8)
+    run = tmp_path / "drive/demo/training_output"
+    assert (run / "model_step8.pth").is_file()
+    assert not list(tmp_path.glob("drive/**/latest.*"))
+
+    shutil.rmtree(tmp_path / "workspace")  # the machine is gone, Drive is left
+    printed = execute(tmp_path, steps=12)
+    assert "Copied the work back from Drive" in printed
+    lines = read_metrics(tmp_path / "workspace/demo/training_output/metrics.jsonl")
+    assert [line["step"] for line in lines if line["kind"] == "start"] == [0, 8]
+    assert (run / "model_step12.pth").is_file()
