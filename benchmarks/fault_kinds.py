@@ -272,7 +272,7 @@ def with_more_words(clip: Clip, bench: Bench) -> Clip:
 
 BACKGROUND = ("noisy", "some_noise", "some_background", "some_distortion")
 CLICKS = ("some_clicks",)
-VOICE = ("some_background", "some_distortion")
+VOICE = ("some_background", "some_distortion", "other_voice", "voice_change")
 TEXT = ("too_slow", "too_fast", "slow", "fast", "odd_rate", "wrong_text", "unheard_words", "extra_words")
 
 KINDS = (

@@ -60,7 +60,17 @@ def test_each_reason_has_its_count_and_a_link_to_its_clips(tmp_path: Path):
 
 def test_histograms_have_the_limits_that_were_checked(tmp_path: Path):
     html = shown(checked(tmp_path, min_snr_db=15))
-    of_models = {"error_percent", "alignment", "sig", "bak", "ovrl", "bak_below", "sig_below"}
+    of_models = {
+        "error_percent",
+        "alignment",
+        "sig",
+        "bak",
+        "ovrl",
+        "bak_below",
+        "sig_below",
+        "voice_deviation",
+        "halves_deviation",
+    }
     assert html.count("<svg") == len(MEASURES.keys() - of_models)
     assert "&lt; 15" in html
 

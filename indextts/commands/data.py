@@ -202,6 +202,12 @@ class CheckData(Command, QualityLimits, NormalizerFlags, RecognizerFolder):
         description="full also rates every recording with DNSMOS, 0.2 s of processor time per clip; fast "
         "only measures the signal.",
     )
+    voice_encoder: Path | None = Field(
+        None,
+        title="Voice encoder",
+        description="CAM++ weights, with which the check compares the voices of a speaker's clips; by "
+        "default the check compares none.",
+    )
     engine: Engine = Field(
         "local",
         title="Engine",

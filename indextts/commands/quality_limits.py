@@ -125,6 +125,19 @@ class QualityLimits(BaseModel):
         description="Clips whose DNSMOS signal score is farther below the median of their speaker get a "
         "warning.",
     )
+    warn_max_voice_deviation: float = Field(
+        5.0,
+        gt=0,
+        title="Warning: maximum voice deviation",
+        description="Clips whose voice is farther from the speaker's other clips, in units of the usual "
+        "spread, get a warning: a wrong label, or several voices.",
+    )
+    warn_max_halves_deviation: float = Field(
+        4.0,
+        gt=0,
+        title="Warning: maximum deviation of the halves",
+        description="Clips whose halves differ more in voice, in units of the usual spread, get a warning.",
+    )
     min_rms_dbfs: float = Field(
         -40.0, le=0, title="Minimum RMS (dBFS)", description="Quieter clips are rejected."
     )

@@ -19,6 +19,7 @@ from indextts.data.quality.heard import hear_clips, load_chosen
 from indextts.data.quality.overview import write_overview
 from indextts.data.quality.ratings import rate_clips
 from indextts.data.quality.verdicts import judge
+from indextts.data.quality.voices import hear_voices
 from indextts.data.report import Findings, Report
 from indextts.data.review import check_folder, edited, read_decisions
 from indextts.data.text_report import report_texts, text_notices, write_text_report
@@ -98,8 +99,13 @@ def check_manifest(
     clips = measure_clips(utterances, read_known(report_dir), num_workers, options, map_tasks)
     if recognizer is not None and command is not None:
         clips = hear_clips(utterances, clips, recognizer, command)
-    is_rated = command is not None and command.quality == "full"
-    ratings = rate_clips(utterances, clips, report_dir, num_workers) if is_rated else []
+    is_full = command is not None and command.quality == "full"
+    ratings = rate_clips(utterances, clips, report_dir, num_workers) if is_full else []
+    if is_full and command is not None and command.voice_encoder is not None:
+        voices = hear_voices(utterances, clips, command.voice_encoder, report_dir)
+        ratings = [
+            {**voice, **rating} for voice, rating in zip(voices, ratings or [{}] * len(voices), strict=True)
+        ]
     verdicts = judge(utterances, clips, limits, ratings)
     findings = Findings()
     summary.add_problems(utterances, clips, verdicts, limits, findings)

@@ -99,8 +99,10 @@ def _plan_data(project: Project, settings: ProjectSettings) -> StagePlan:
 
 def plan_check(project: Project, settings: ProjectSettings) -> CheckData:
     """Return the check of the imported data; later stages apply its verdicts."""
+    encoder = settings.base / "campplus/campplus_cn_common.bin"
     return CheckData(
         **{
+            "voice_encoder": encoder if encoder.is_file() else None,
             "train_manifest": project.manifest,
             "report_dir": check_folder(project.manifest),
             **_normalizer(project, settings),

@@ -44,6 +44,8 @@ MEASURES = {  # with a histogram, and its title
     "ovrl": "DNSMOS OVRL",
     "bak_below": "BAK below the speaker's median",
     "sig_below": "SIG below the speaker's median",
+    "voice_deviation": "deviation of the voice (spreads)",
+    "halves_deviation": "deviation of the halves (spreads)",
     "script_percent": "letters in the script (%)",
     "error_percent": "recognizer errors (% of letters)",
     "alignment": "alignment of the text (nats per letter)",

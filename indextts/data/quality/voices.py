@@ -1,0 +1,147 @@
+"""Whose voice each clip has: speaker vectors, compared with the other clips of the speaker.
+
+    voice     similarity of a clip to the centre of its speaker's other clips: low for a wrong label, a
+              stranger, or several voices
+    halves    similarity of the first half of a clip to the second: low if the voice changes within the clip
+
+Both are given as deviations: how far below the median of the set, in units of its spread (1.48 times the
+median absolute deviation), so that the scale of the encoder does not matter.
+
+    REPORT_DIR/measured/voices.jsonl   {"audio": sha256, "result": {"vector": [...], "halves": 0.87}}
+
+The digest of the encoder is part of the file's version. A result is null, and so is `halves`, if there is too
+little speech. The encoder is CAM++ of the published files.
+
+Axes: S samples, V width of a vector.
+"""
+
+import logging
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from indextts.data.importing.voice_vectors import (
+    SAMPLE_RATE_HZ,
+    LoadEncoder,
+    VoiceEncoder,
+    encoder_digest,
+    load_campplus_encoder,
+)
+from indextts.data.manifest import Utterance
+from indextts.data.progress import Progress
+from indextts.data.quality.clips import ClipResult
+from indextts.data.quality.measures import Measures
+from indextts.data.quality.stored_results import StoredResults
+from indextts.errors import UserError
+from indextts.features.audio import RecordingError, load_audio
+from indextts.system.processes import num_cores
+
+logger = logging.getLogger(__name__)
+
+NAME = "voices"
+VERSION = 1  # raise it when the stored results change
+MAX_S = 20.0  # of a clip
+MIN_HALF_S = 1.0
+MIN_OTHER_CLIPS = 4  # of the speaker
+MIN_CLIPS_TO_COMPARE = 20
+MIN_SPREAD = 0.005  # clips by one voice are never more alike, and their small differences mean nothing
+
+
+def hear_voices(
+    utterances: Sequence[Utterance],
+    clips: Sequence[ClipResult],
+    weights: Path,
+    report_dir: Path | None,
+    load_encoder: LoadEncoder = load_campplus_encoder,
+) -> list[Measures]:
+    """Return the deviations of each utterance; empty without a vector.
+
+    Raises:
+        UserError: the encoder cannot be loaded, or the results cannot be stored.
+    """
+    if not weights.is_file():
+        raise UserError(
+            f"--voice-encoder {weights}: does not exist; download it with tools/download_checkpoints.py "
+            "--what speech, or leave the flag out"
+        )
+    with StoredResults(report_dir, NAME, f"{VERSION} {encoder_digest(weights)}") as results:
+        missing = {
+            clip.audio.file_sha256: utterance.audio
+            for utterance, clip in zip(utterances, clips, strict=True)
+            if clip.audio.file_sha256 and clip.audio.file_sha256 not in results.known
+        }
+        if missing:
+            progress = Progress("Listening to the voices", len(missing))
+            for digest, result in zip(
+                missing, _encoded(list(missing.values()), load_encoder(weights)), strict=True
+            ):
+                results.add(digest, result)
+                progress.advance()
+        found = [results.known.get(clip.audio.file_sha256 or "") for clip in clips]
+    voices = _deviations(_similarities([u.speaker for u in utterances], found))
+    halves = _deviations([result and result["halves"] for result in found])
+    return [
+        {"voice_deviation": voice, "halves_deviation": half}
+        for voice, half in zip(voices, halves, strict=True)
+    ]
+
+
+def _encoded(paths: Sequence[Path], encode: VoiceEncoder) -> Iterator[dict[str, Any] | None]:
+    """Yield the result of each recording in order."""
+    with ThreadPoolExecutor(num_cores()) as pool:
+        try:
+            yield from pool.map(lambda path: _result(path, encode), paths)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _result(path: Path, encode: VoiceEncoder) -> dict[str, Any] | None:
+    try:
+        samples = load_audio(path, SAMPLE_RATE_HZ)[: round(MAX_S * SAMPLE_RATE_HZ)]
+    except RecordingError:  # the check of the recording names the problem
+        return None
+    vector = encode(samples)
+    if vector is None:
+        return None
+    middle = len(samples) // 2
+    first = second = None
+    if middle >= MIN_HALF_S * SAMPLE_RATE_HZ:
+        first, second = encode(samples[:middle]), encode(samples[middle:])
+    halves = None if first is None or second is None else round(float(first @ second), 4)
+    return {"vector": [round(float(value), 4) for value in vector], "halves": halves}
+
+
+def _similarities(speakers: Sequence[str], found: Sequence[dict[str, Any] | None]) -> list[float | None]:
+    """Return the similarity of each clip to the centre of its speaker's other clips."""
+    places_of: dict[str, list[int]] = defaultdict(list)
+    for place, (speaker, result) in enumerate(zip(speakers, found, strict=True)):
+        if result is not None:
+            places_of[speaker].append(place)
+    similarities: list[float | None] = [None] * len(speakers)
+    for places in places_of.values():
+        if len(places) <= MIN_OTHER_CLIPS:
+            continue
+        vectors = np.array([found[place]["vector"] for place in places])  # type: ignore[index]
+        others = vectors.sum(axis=0) - vectors  # (clips, V)
+        cosines = (
+            (vectors * others).sum(axis=1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(others, axis=1)
+        )
+        for place, cosine in zip(places, cosines, strict=True):
+            similarities[place] = float(cosine)
+    return similarities
+
+
+def _deviations(values: Sequence[float | None]) -> list[float | None]:
+    """Return how far each value is below the median, in units of the spread; None in a small set."""
+    known = [value for value in values if value is not None]
+    if len(known) < MIN_CLIPS_TO_COMPARE:
+        return [None] * len(values)
+    median = statistics.median(known)
+    spread = max(MIN_SPREAD, 1.48 * statistics.median(abs(value - median) for value in known))
+    return [None if value is None else (median - value) / spread for value in values]
