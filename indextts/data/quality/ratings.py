@@ -1,7 +1,7 @@
 """DNSMOS scores of all clips, and their distance from the speaker's other clips.
 
-The scores depend on the voice, so a clip is compared with the median of its speaker (of the set, for a
-speaker with few clips). A clip far below it has something that the others do not have: music, another voice,
+The scores depend on the voice, so a clip is compared with the median of its speaker, and not at all if the
+speaker has few clips. A clip far below it has something that the others do not have: music, another voice,
 damage.
 
 Recordings are rated in parallel processes. Each result is stored at once (stored_results.py), so a killed
@@ -108,15 +108,13 @@ def _rate(recording: Recording) -> tuple[str, list[float] | None]:
 
 
 def _add_distances(utterances: Sequence[Utterance], measured: Sequence[Measures]) -> None:
-    """Add how far each score is below the median of the speaker; of the set for a speaker with few clips."""
+    """Add how far each score is below the median of a speaker with enough clips."""
     for name in SCORES:
         values_of: dict[str, list[float]] = defaultdict(list)
         for utterance, measures in zip(utterances, measured, strict=True):
             if (value := measures.get(name)) is not None:
                 values_of[utterance.speaker].append(value)
-        everything = [value for values in values_of.values() for value in values]
         for utterance, measures in zip(utterances, measured, strict=True):
             others = values_of[utterance.speaker]
-            others = others if len(others) >= MIN_CLIPS_TO_COMPARE else everything
             if (value := measures.get(name)) is not None and len(others) >= MIN_CLIPS_TO_COMPARE:
                 measures[f"{name}_below"] = statistics.median(others) - value
