@@ -19,7 +19,7 @@ from indextts.webui.data.review import (
     follow,
     show_page,
 )
-from indextts.webui.data.review_list import list_html, row_html
+from indextts.webui.data.review_list import list_html, marked_pair, row_html
 from indextts.webui.data.review_rows import (
     checked_text,
     list_choices,
@@ -193,7 +193,7 @@ def test_hostile_texts_are_escaped_in_rows(tmp_path):
     folder = check_folder(project.manifest)
     folder.mkdir()
     flag = {"reason": "noisy", "severity": 1, "said": EVIL}
-    record = {"id": EVIL, "flags": [flag], "measures": {EVIL: 1.5}}
+    record = {"id": EVIL, "flags": [flag], "measures": {EVIL: 1.5}, "heard": f"{EVIL} ሰላም"}
     (folder / "clips.jsonl").write_text(json.dumps(record) + "\n")
     review = read_review(project)
     tags = Tags()
@@ -201,6 +201,19 @@ def test_hostile_texts_are_escaped_in_rows(tmp_path):
     assert tags.values.count(EVIL) >= 2
     assert "img" not in tags.names
     assert not any(name.startswith("on") for name in tags.attributes)
+
+
+def test_what_was_heard_is_shown_with_marks_on_the_letters_that_differ(project):
+    path = check_folder(project.manifest) / "clips.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    lines[4] = json.dumps({"id": "c004", "flags": [], "measures": {}, "heard": "ጽሁፍ C005"})
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    review = read_review(project)
+    html = row_html(project, row_of(review, 4))
+    assert "ጽሑፍ c00<mark>4</mark></span>" in html  # ሁ sounds like ሑ
+    assert "ጽሁፍ C00<mark>5</mark></span>" in html
+    assert t("data.heard") not in row_html(project, row_of(review, 5))
+    assert marked_pair("a" * 501, "b") == ("a" * 501, "b")
 
 
 class Tags(HTMLParser):

@@ -3,8 +3,8 @@
 No torch here. A data set may have 100,000 clips and more, so the manifest and the report are read once per
 change, a decision changes one row, and a filter is an operation on arrays.
 
-    check/clips.jsonl    flags and measures of each clip (quality/files.py); reasons and measures are not
-                         listed here: a new one of the check is in the filters by itself
+    check/clips.jsonl    flags, measures and transcript of each clip (quality/files.py); reasons and measures
+                         are not listed here: a new one of the check is in the filters by itself
     review.jsonl         decisions (review.py)
 """
 
@@ -78,6 +78,7 @@ class ClipTable:
         self.utterances = utterances
         self.place_of = {utterance.id: place for place, utterance in enumerate(utterances)}
         self.flags: dict[int, tuple[Flag, ...]] = {}
+        self.heard: dict[int, str] = {}  # by a recognizer
         self.measures: dict[str, NDArray[np.float32]] = {}
         path = check_folder(manifest) / CLIPS_NAME
         if path.is_file() and path.stat().st_size:
@@ -107,6 +108,8 @@ class ClipTable:
         known = tuple(flag for flag in flags if flag.reason in REASON_OF)
         if known:
             self.flags[place] = known
+        if record.get("heard"):
+            self.heard[place] = str(record["heard"])
         for name, value in (record.get("measures") or {}).items():
             if value is not None:
                 if name not in self.measures:

@@ -10,11 +10,14 @@ list. A recording outside the project has no address, because the page may be pu
 """
 
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from html import escape
+from itertools import groupby
 from pathlib import Path
 
 from indextts.data.review_table import Totals
 from indextts.projects.project import Project
+from indextts.text.ethiopic import text_key
 from indextts.webui.data.reason_texts import flag_text, measure_name, reason_name
 from indextts.webui.data.review_rows import MAX_TEXT_CHARS, Row
 from indextts.webui.language import shown_hours, t
@@ -23,6 +26,7 @@ from indextts.webui.serving.security import file_address
 
 PLAYER = '<audio id="review-audio" controls preload="none"></audio>'
 
+MAX_MARKED_CHARS = 500  # the comparison of longer texts takes too long for a page of rows
 ACTIONS = (  # what the browser sends, its text, its key
     ("keep", "data.keep", "K"),
     ("reject", "data.reject", "R"),
@@ -85,18 +89,48 @@ def row_html(project: Project, row: Row) -> str:
     if row.score is not None:
         name, value = row.score
         chips += f"<span>{escape(measure_name(name))}: {value:.4g}</span>"
+    text, heard = marked_pair(utterance.text, row.heard) if row.heard else (escape(utterance.text), "")
+    if heard:
+        heard = f'<div class="clip-heard">{escape(t("data.heard"))}: <span dir="auto">{heard}</span></div>'
     css = ("" if row.is_kept else "bad", "by-hand" if row.is_by_hand else "")
     return (
         f'<tr data-clip="{escape(utterance.id)}" data-key="{escape(row.made.key if row.made else "")}" '
         f'class="{"decided" if row.is_decided else ""}" tabindex="-1" aria-selected="false">'
         f'<td class="clip-play">{_play_button(project, row)}</td><td class="clip-cell">'
-        f'<span class="clip-text" dir="auto">{escape(utterance.text)}</span>{edited}'
+        f'<span class="clip-text" dir="auto">{text}</span>{edited}{heard}'
         f'<div class="clip-facts">{_facts(row)}</div></td>'
         f'<td class="wide-only">{escape(utterance.speaker)}</td>'
         f'<td class="number wide-only">{utterance.duration_s:.2f} s</td>'
         f'<td class="clip-reasons">{chips}</td>'
         f'<td class="clip-verdict {" ".join(filter(None, css))}">{escape(t(row.verdict))}</td></tr>'
     )
+
+
+def marked_pair(text: str, heard: str) -> tuple[str, str]:
+    """Return a text and its transcript as HTML, with marks on the letters that differ.
+
+    Homophones, spaces and punctuation do not count as different.
+    """
+    if max(len(text), len(heard)) > MAX_MARKED_CHARS:
+        return escape(text), escape(heard)
+    keys = [
+        [(place, key) for place, char in enumerate(one) if (key := text_key(char))] for one in (text, heard)
+    ]
+    meant, said = ([key for _, key in found] for found in keys)
+    matcher = SequenceMatcher(None, meant, said, autojunk=False)
+    same: tuple[set[int], set[int]] = (set(), set())
+    for block in matcher.get_matching_blocks():
+        for found, start, places in zip(keys, (block.a, block.b), same, strict=True):
+            places |= {place for place, _ in found[start : start + block.size]}
+    differing = [{place for place, _ in found} - places for found, places in zip(keys, same, strict=True)]
+    return _marked(text, differing[0]), _marked(heard, differing[1])
+
+
+def _marked(text: str, places: set[int]) -> str:
+    """Return a text as HTML with marks on the characters at these places."""
+    runs = groupby(enumerate(text), key=lambda item: item[0] in places)
+    parts = ((is_marked, escape("".join(char for _, char in run))) for is_marked, run in runs)
+    return "".join(f"<mark>{part}</mark>" if is_marked else part for is_marked, part in parts)
 
 
 def totals_html(totals: Totals) -> str:

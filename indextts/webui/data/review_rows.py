@@ -66,6 +66,7 @@ class Row:
     Args:
         made: the decision that counts, if there is one.
         score: the value of the measure that the list is filtered by.
+        heard: the transcript of a recognizer; "" without one.
     """
 
     utterance: Utterance
@@ -74,6 +75,7 @@ class Row:
     made: Made | None
     is_kept: bool
     score: tuple[str, float] | None = None
+    heard: str = ""
 
     @property
     def verdict(self) -> str:
@@ -153,6 +155,7 @@ def row_of(review: Review, place: int, measure: str = "") -> Row:
         made=made,
         is_kept=bool(review.is_kept[place]),
         score=None if values is None else (measure, float(values[place])),
+        heard=table.heard.get(place, ""),
     )
 
 
