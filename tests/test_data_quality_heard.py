@@ -139,3 +139,24 @@ def test_an_unreadable_recording_is_not_transcribed(tmp_path: Path):
     _, records = run_check(tmp_path, tmp_path / "check", write_recognizer(tmp_path / "asr", "ላ"))
     assert [records[name]["heard"] for name in names] == [None, "ላ"]
     assert records["noise"]["measures"]["error_percent"] == pytest.approx(100 * 2 / 3, abs=0.01)
+
+
+def test_the_texts_are_compared_as_the_readings_say_them(tmp_path: Path):
+    samples = np.random.default_rng(0).standard_normal(24_000) * 0.1
+    soundfile.write(tmp_path / "noise.wav", samples, 24_000)
+    readings = tmp_path / "readings.tsv"
+    readings.write_text("written\tspoken\tmatch\nBBC\tላ\tword\n", "utf-8")
+    manifest = tmp_path / "manifest.jsonl"
+    write_utterances(manifest, [Utterance("noise", tmp_path / "noise.wav", "BBC", "almaz", 1.0)])
+    check(
+        CheckData(
+            train_manifest=manifest,
+            report_dir=tmp_path / "check",
+            asr=str(write_recognizer(tmp_path / "asr", "ላ")),
+            device="cpu",
+            quality="fast",
+            readings=readings,
+        )
+    )
+    _, line = (tmp_path / "check/measured/heard.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(line)["result"]["text"] == "ላ"

@@ -1,17 +1,21 @@
 """Tests of tools/evaluate.py and indextts/speech/evaluation/evaluate.py."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import soundfile
 import torch
 
+from indextts.commands.normalizer_options import NormalizerOptions, Reading
 from indextts.commands.speech import Evaluate
 from indextts.errors import UserError
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.projects.project import Project
-from indextts.speech.evaluation.evaluate import checkpoint_names, evaluate
+from indextts.speech.evaluation import evaluate as module
+from indextts.speech.evaluation.evaluate import checkpoint_names, evaluate, read_held_out
+from indextts.text.tokenizer import Tokenizer
 from tests.recognizers import write_recognizer
 from tests.speaking_run import make_speaking_project
 from tools.evaluate import main
@@ -88,6 +92,33 @@ def test_without_scoring_models_lengths_and_failures_are_still_measured(run: Pro
     page = (tmp_path / "out/report.md").read_text("utf-8")
     assert "--asr" in page
     assert "campplus_cn_common.bin is not in absent/campplus" in page
+
+
+def test_texts_are_compared_as_the_model_reads_them(
+    run: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    [item] = read_held_out(run.manifest, 1)
+    words = item.utterance.text.strip("።").split()
+    options = NormalizerOptions(readings=tuple(Reading(word, "ላ", "word") for word in words))
+    load_trained = module.load_trained
+
+    def with_readings(*args):
+        trained = load_trained(*args)
+        return replace(trained, tokenizer=Tokenizer(run.tokenizer.read_bytes(), run.tokenizer, options))
+
+    monkeypatch.setattr(module, "load_trained", with_readings)
+    command = Evaluate(
+        checkpoint=[run.run_dir],
+        manifest=run.manifest,
+        output_dir=tmp_path / "out",
+        models=tmp_path / "absent",
+        asr=[str(write_recognizer(tmp_path / "hears-la", "ላ"))],
+        num_clips=1,
+        max_codes=5,
+    )
+    evaluate(command)
+    counted = [clip["errors"]["hears-la"]["characters"] for clip in json_lines(tmp_path / "out/clips.jsonl")]
+    assert counted == [len(words), len(words)]
 
 
 def test_checkpoints_of_one_name_get_their_folders_names(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from indextts.commands.normalizer_options import NormalizerOptions, Reading
 from indextts.text.transcripts import (
     Edges,
     Errors,
@@ -43,6 +44,12 @@ def test_the_edit_distance_is_the_fewest_edits(a: str, b: str, distance: int):
 )
 def test_only_audible_differences_count_as_errors(meant: str, heard: str, edits: int, characters: int):
     assert count_errors(meant, heard) == Errors(edits, characters)
+
+
+def test_a_text_is_compared_as_its_readings_say_it():
+    options = NormalizerOptions(readings=(Reading("BBC", "ቢቢሲ", "word"),))
+    assert count_errors("BBC ነው", "ቢቢሲ ነው", options) == Errors(0, 5)
+    assert count_errors("BBC ነው", "ቢቢሲ ነው").edits == 3
 
 
 @pytest.mark.parametrize(

@@ -181,3 +181,9 @@ class NormalizerOptions(NormalizerChoices):
 
 
 DEFAULT_OPTIONS = NormalizerOptions()
+
+
+def of_language(options: NormalizerOptions, language: str) -> NormalizerOptions:
+    """Return `options` if they are for `language`, else the default options of that language."""
+    others = NormalizerOptions(language=language)
+    return options if options.language == others.language else others

@@ -98,7 +98,7 @@ def check_manifest(
     map_tasks = _map_tasks(command.engine if command else "local")
     clips = measure_clips(utterances, read_known(report_dir), num_workers, options, map_tasks)
     if recognizer is not None and command is not None:
-        clips = hear_clips(utterances, clips, recognizer, command)
+        clips = hear_clips(utterances, clips, recognizer, report_dir, options)
     is_full = command is not None and command.quality == "full"
     ratings = rate_clips(utterances, clips, report_dir, num_workers) if is_full else []
     if is_full and command is not None and command.voice_encoder is not None:

@@ -11,9 +11,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.text.ethiopic import text_key
-from indextts.text.languages import AMHARIC
-from indextts.text.normalize import NormalizerOptions, normalize
+from indextts.text.normalize import normalize
 
 RESAMPLES = 1000
 
@@ -26,15 +26,19 @@ class Errors:
     characters: int
 
 
-def count_errors(meant: str, heard: str, language: str = AMHARIC) -> Errors:
-    """Return the errors of the transcript `heard` for the text `meant`, independent of spelling."""
-    reference, hypothesis = scored(meant, language), scored(heard, language)
+def count_errors(meant: str, heard: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> Errors:
+    """Return the errors of the transcript `heard` for the text `meant`, independent of spelling.
+
+    Args:
+        options: of the normaliser that reads the text; with its readings.
+    """
+    reference, hypothesis = scored(meant, options), scored(heard, options)
     return Errors(edit_distance(reference, hypothesis), len(reference))
 
 
-def scored(text: str, language: str = AMHARIC) -> str:
+def scored(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> str:
     """Return the characters of `text` for the comparison."""
-    return text_key(normalize(text, NormalizerOptions(language=language)))
+    return text_key(normalize(text, options))
 
 
 def edit_distance(a: str, b: str) -> int:

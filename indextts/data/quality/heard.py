@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indextts.commands.data import CheckData
+from indextts.commands.normalizer_options import NormalizerOptions, of_language
 from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.quality.clips import ClipResult
 from indextts.data.quality.stored_results import StoredResults
 from indextts.data.quality.text_fit import Heard
 from indextts.features.audio import load_audio
-from indextts.system.language_codes import standard_code
 from indextts.text.transcripts import edges, edit_distance, scored
 
 if TYPE_CHECKING:  # it imports torch
@@ -59,15 +59,20 @@ def hear_clips(
     utterances: Sequence[Utterance],
     clips: Sequence[ClipResult],
     recognizer: "Recognizer",
-    command: CheckData,
+    report_dir: Path | None,
+    options: NormalizerOptions,
 ) -> list[ClipResult]:
     """Return the clips with what the recognizer hears; those that cannot be read stay as they are.
+
+    Args:
+        options: of the normaliser, for texts of its language.
 
     Raises:
         UserError: the results cannot be stored.
     """
-    texts = [_letters(utterance, command) for utterance in utterances]
-    with StoredResults(command.report_dir, NAME, f"{VERSION} {recognizer.identity}") as stored:
+    options_of = [of_language(options, u.language or options.language) for u in utterances]
+    texts = [scored(u.text, own) for u, own in zip(utterances, options_of, strict=True)]
+    with StoredResults(report_dir, NAME, f"{VERSION} {recognizer.identity}") as stored:
         chosen = {
             digest: place
             for place, clip in enumerate(clips)
@@ -84,16 +89,14 @@ def hear_clips(
                 progress.advance()
         known = stored.known
     return [
-        replace(clip, heard=compare(text, known[digest], _language(utterance, command)))
-        if (digest := _digest(clip))
-        else clip
-        for utterance, clip, text in zip(utterances, clips, texts, strict=True)
+        replace(clip, heard=compare(text, known[digest], own)) if (digest := _digest(clip)) else clip
+        for own, clip, text in zip(options_of, clips, texts, strict=True)
     ]
 
 
-def compare(text: str, result: Mapping[str, Any], language: str) -> Heard:
+def compare(text: str, result: Mapping[str, Any], options: NormalizerOptions) -> Heard:
     """Return the differences of a transcript from the letters `text`."""
-    heard = scored(result["heard"], language)
+    heard = scored(result["heard"], options)
     rate = edit_distance(text, heard) / max(len(text), 1)
     found = edges(text, heard)
     at_edges = (found.start, found.end) if found else (0, 0)
@@ -133,11 +136,3 @@ def _is_known(result: Mapping[str, Any] | None, text: str) -> bool:
 
 def _digest(clip: ClipResult) -> str | None:
     return clip.audio.file_sha256 if clip.audio.measures is not None else None
-
-
-def _language(utterance: Utterance, command: CheckData) -> str:
-    return standard_code(utterance.language) or command.language
-
-
-def _letters(utterance: Utterance, command: CheckData) -> str:
-    return scored(utterance.text, _language(utterance, command))

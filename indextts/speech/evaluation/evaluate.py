@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.commands.normalizer_options import NormalizerOptions, of_language
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Evaluate
 from indextts.data.manifest import Utterance, read_utterances
@@ -131,13 +131,14 @@ def evaluate(command: Evaluate) -> list[Row]:
     [(language, _)] = Counter(map(_language, held_out)).most_common(1)
     judge = _judge(command, device, language, notes)
     styles = [judge.style(*_recording(item.prompt.audio)) for item in held_out]
-    recorded = list(_judge_recordings(judge, held_out, styles))
-    rows, lines = (
-        [summarize(RECORDINGS, None, recorded)],
-        [clip.record(RECORDINGS, None) for clip in recorded],
-    )
+    rows: list[Row] = []
+    lines: list[dict[str, object]] = []
     for name, path in zip(names, command.checkpoint, strict=True):
         tts = _load_tts(command, path, device)
+        if not rows:  # the recordings are compared with the texts as the first checkpoint reads them
+            recorded = list(_judge_recordings(judge, held_out, styles, tts.trained.tokenizer.options))
+            rows.append(summarize(RECORDINGS, None, recorded))
+            lines += [clip.record(RECORDINGS, None) for clip in recorded]
         sampling = resolve_sampling(command, tts.renderer.name)
         clips = _render(tts, held_out, styles, judge, sampling, command.output_dir / "audio" / name)
         step = tts.trained.step
@@ -197,16 +198,19 @@ def _recording(path: Path) -> tuple[NDArray[np.float32], int]:
 
 
 def _judge_recordings(
-    judge: Judge, held_out: Sequence[HeldOut], styles: Sequence[Tensor | None]
+    judge: Judge,
+    held_out: Sequence[HeldOut],
+    styles: Sequence[Tensor | None],
+    options: NormalizerOptions,
 ) -> Iterator[Clip]:
     for start in range(0, len(held_out), JUDGED_AT_ONCE):
         items = held_out[start : start + JUDGED_AT_ONCE]
         clips = [
-            SpokenText(*_recording(item.utterance.audio), item.utterance.text, style, _language(item))
+            SpokenText(*_recording(item.utterance.audio), item.utterance.text, style, _read(item, options))
             for item, style in zip(items, styles[start:], strict=False)
         ]
         for item, judgement in zip(items, judge.judge(clips), strict=True):
-            yield _clip(item, judgement=judgement)
+            yield _clip(item, options, judgement=judgement)
 
 
 def _render(
@@ -222,6 +226,7 @@ def _render(
     for item in held_out:
         if item.prompt.audio not in voices:
             voices[item.prompt.audio] = tts.read_voice(item.prompt.audio)
+    options = tts.trained.tokenizer.options
     lines = [tts.line(item.utterance.text, voices[item.prompt.audio], sampling.seed) for item in held_out]
     clips: dict[int, Clip] = {}
     spoken = tts.speak(lines, sampling)
@@ -232,7 +237,7 @@ def _render(
                 speech.sample_rate_hz,
                 held_out[index].utterance.text,
                 styles[index],
-                _language(held_out[index]),
+                _read(held_out[index], options),
             )
             for index, speech in batch
         ]
@@ -242,6 +247,7 @@ def _render(
                 write_wav(path, speech)
             clips[index] = _clip(
                 held_out[index],
+                options,
                 judgement=judgement,
                 has_stopped=speech.has_stopped,
                 is_loop=any(has_loop(segment.codes.cpu().numpy()) for segment in speech.segments),
@@ -255,12 +261,15 @@ def _language(item: HeldOut) -> str:
     return item.utterance.language or AMHARIC
 
 
-def _clip(item: HeldOut, **judged: object) -> Clip:
-    options = NormalizerOptions(language=_language(item))
+def _read(item: HeldOut, options: NormalizerOptions) -> NormalizerOptions:
+    return of_language(options, _language(item))
+
+
+def _clip(item: HeldOut, options: NormalizerOptions, **judged: object) -> Clip:
     return Clip(
         id=item.utterance.id,
         text=item.utterance.text,
-        num_syllables=measure_text(item.utterance.text, options).num_syllables,
+        num_syllables=measure_text(item.utterance.text, _read(item, options)).num_syllables,
         recorded_s=item.utterance.duration_s,
         prompt_id=item.prompt.id,
         **judged,  # type: ignore[arg-type]

@@ -11,13 +11,13 @@ import soxr
 from numpy.typing import NDArray
 from torch import Tensor
 
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.features import campplus as speaker
 from indextts.features.backend import CODES_PER_SECOND
 from indextts.features.campplus import CAMPPlus
 from indextts.features.recognizers.recognizer import Recognizer
 from indextts.features.vad import SAMPLE_RATE_HZ as VAD_RATE_HZ
 from indextts.features.vad import find_speech
-from indextts.text.languages import AMHARIC
 from indextts.text.transcripts import Errors, count_errors
 
 MAX_PERIOD = 2 * CODES_PER_SECOND
@@ -85,14 +85,14 @@ class SpokenText:
         rate_hz: of the samples.
         text: the reference text.
         prompt_style: the vector of the reference voice, from `Judge.style`.
-        language: ISO 639 code of the text.
+        options: of the normaliser that reads the text.
     """
 
     samples: NDArray[np.float32]
     rate_hz: int
     text: str
     prompt_style: Tensor | None
-    language: str = AMHARIC
+    options: NormalizerOptions = DEFAULT_OPTIONS
 
 
 class Judge:
@@ -123,7 +123,7 @@ class Judge:
     def _judgement(self, clip: SpokenText, heard: dict[str, str]) -> Judgement:
         duration_s = len(clip.samples) / clip.rate_hz
         spans = find_speech(_resampled(clip.samples, clip.rate_hz, VAD_RATE_HZ))
-        errors = {name: count_errors(clip.text, text, clip.language) for name, text in heard.items()}
+        errors = {name: count_errors(clip.text, text, clip.options) for name, text in heard.items()}
         return Judgement(
             duration_s=duration_s,
             heard=heard,
