@@ -57,7 +57,7 @@ def test_music_is_an_outlier_and_ratings_are_reused_after_a_kill(manifest, monke
     monkeypatch.setattr(dnsmos, "rate", lambda samples: rated.append(len(samples)) or rate(samples))
     check_manifest(manifest, report_dir=folder, command=CheckData())
     assert len(rated) == NUM_CLIPS
-    check_manifest(manifest, QualityLimits(max_bak_below=0.9), folder, command=CheckData())
+    check_manifest(manifest, QualityLimits(max_bak_below=3.6), folder, command=CheckData())
     assert len(rated) == NUM_CLIPS
 
     clips = [json.loads(line) for line in (folder / "clips.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -84,3 +84,14 @@ def test_long_recordings_are_rated_in_windows_and_cost_more():
     assert dnsmos.cost_s(1000) == dnsmos.MAX_WINDOWS * dnsmos.cost_s(3)
     clips = [Utterance(str(n), REPOSITORY, "", "s", 3.0) for n in range(8)]
     assert ratings.expected_s(clips, 4) == pytest.approx(2 * dnsmos.cost_s(3))
+
+
+@pytest.mark.parametrize(("scatter", "is_outlier"), [(0.02, True), (0.3, False)])
+def test_the_distance_counts_in_deviations_of_the_set(scatter: float, is_outlier: bool):
+    utterances = [Utterance(str(n), REPOSITORY, "", "s", 3.0) for n in range(NUM_CLIPS)]
+    scores = [3.5 + scatter * (-1) ** n for n in range(NUM_CLIPS - 1)] + [2.5]
+    measured = [{"bak": score} for score in scores]
+    ratings._add_distances(utterances, measured)
+    limit = QualityLimits().max_bak_below
+    assert (measured[-1]["bak_below"] > limit) == is_outlier
+    assert max(measures["bak_below"] for measures in measured[:-1]) < limit

@@ -1,6 +1,7 @@
 """Tests of the readings on the page: tokenizer/readings_view.py, reading_rows.py and data/text_view.py."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,35 @@ def test_a_saved_row_is_in_the_file_the_tokenizer_and_the_table_with_its_texts(p
 def test_a_chosen_row_is_changed_or_removed(page: Any):
     save_row(page, "voice", "", *BBC)
     save_row(page, "voice", "", "ክፍል-#", "ክፍል #", "number", "am")
-    assert show_row(page, "voice", "1")[:5] == ["1", "ክፍል-#", "ክፍል #", "number", "am"]
-    save_row(page, "voice", "0", "BBC", "ቢ ቢ ሲ", "word", "")
+    first, second = (row.key for row in read_readings(page.project_of_test))
+    assert show_row(page, "voice", second)[:5] == [second, "ክፍል-#", "ክፍል #", "number", "am"]
+    save_row(page, "voice", first, "BBC", "ቢ ቢ ሲ", "word", "")
     assert [row.spoken for row in read_readings(page.project_of_test)] == ["ቢ ቢ ሲ", "ክፍል #"]
-    remove_row(page, "voice", "0")
+    remove_row(page, "voice", first)
     assert [row.written for row in read_readings(page.project_of_test)] == ["ክፍል-#"]
-    assert show_row(page, "voice", "7")[0] == ""
+    assert show_row(page, "voice", first)[0] == ""
+
+
+def test_a_row_that_another_browser_removed_is_not_saved_over_its_neighbour(page: Any):
+    for written in ("BBC", "CNN", "VOA"):
+        save_row(page, "voice", "", written, "ሬዲዮ", "word", "")
+    bbc, cnn, _ = (row.key for row in read_readings(page.project_of_test))
+    remove_row(page, "voice", bbc)
+    save_row(page, "voice", cnn, "CNN", "ቴሌቪዥን", "word", "")
+    with pytest.raises(UserError):
+        save_row(page, "voice", bbc, "BBC", "ቢቢሲ", "word", "")
+    remove_row(page, "voice", bbc)
+    assert [(row.written, row.spoken) for row in read_readings(page.project_of_test)] == [
+        ("CNN", "ቴሌቪዥን"),
+        ("VOA", "ሬዲዮ"),
+    ]
+
+
+def test_many_browsers_save_at_once_and_no_reading_is_lost(page: Any):
+    names = [f"R{number}" for number in range(12)]
+    with ThreadPoolExecutor(len(names)) as browsers:
+        list(browsers.map(lambda name: save_row(page, "voice", "", name, "ሬዲዮ", "word", ""), names))
+    assert sorted(row.written for row in read_readings(page.project_of_test)) == sorted(names)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +117,11 @@ def test_a_text_is_tried_with_the_saved_rows_and_that_of_the_editor(page: Any):
     assert "ቢቢሲ እና የዓለም ጤና ድርጅት አምስት" in tried
     assert "<i>" not in tried
     assert "ሰው WHO አምስት" in try_row(page, "voice", "ሰው WHO 5", "", "WHO", "", "word", "")
-    assert "BBC" in try_row(page, "voice", "BBC", "0", "BBC", "BBC", "word", "")
+    [row] = read_readings(page.project_of_test)
+    assert "BBC" in try_row(page, "voice", "BBC", row.key, "BBC", "BBC", "word", "")
+    refused = try_row(page, "voice", "BBC", "", "<img src=x>", "x", "number", "")
+    assert "&lt;img" in refused
+    assert "<img" not in refused
 
 
 def test_an_invalid_table_is_shown_as_its_error(page: Any):

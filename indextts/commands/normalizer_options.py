@@ -23,6 +23,7 @@ from indextts.system.amounts import counted
 from indextts.system.language_codes import standard_code
 
 NORMALIZER_VERSION = 5  # increases when the output of `normalize` changes
+NEWER_OPTIONS = ("language", "money_decimals", "rules_off", "readings")  # recorded unless at their default
 
 
 # The rules that can be switched off; the others only clean characters and marks.
@@ -164,8 +165,9 @@ class NormalizerOptions(NormalizerChoices):
     @property
     def _unrecorded(self) -> set[str]:
         """The newer options, where they are at their default."""
-        newer = ("language", "money_decimals", "rules_off", "readings")
-        return {name for name in newer if getattr(self, name) == type(self).model_fields[name].default}
+        return {
+            name for name in NEWER_OPTIONS if getattr(self, name) == type(self).model_fields[name].default
+        }
 
     @property
     def summary(self) -> str:

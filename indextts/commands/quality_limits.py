@@ -98,32 +98,32 @@ class QualityLimits(BaseModel):
         description="Clips with a larger mean, as a share of the RMS, get a warning.",
     )
     max_bak_below: float = Field(
-        0.8,
+        3.5,
         gt=0,
         title="Maximum BAK below the speaker",
-        description="Clips whose DNSMOS background score is farther below the median of their speaker are "
-        "rejected: music, voices or noise behind the speech.",
+        description="Clips whose DNSMOS background score is more deviations below the median of their "
+        "speaker are rejected: music, voices or noise behind the speech.",
     )
     warn_max_bak_below: float = Field(
-        0.6,
+        2.6,
         gt=0,
         title="Warning: maximum BAK below the speaker",
-        description="Clips whose DNSMOS background score is farther below the median of their speaker get a "
-        "warning.",
+        description="Clips whose DNSMOS background score is more deviations below the median of their "
+        "speaker get a warning.",
     )
     max_sig_below: float = Field(
-        0.8,
+        3.5,
         gt=0,
         title="Maximum SIG below the speaker",
-        description="Clips whose DNSMOS signal score is farther below the median of their speaker are "
-        "rejected: distorted speech, or several voices.",
+        description="Clips whose DNSMOS signal score is more deviations below the median of their "
+        "speaker are rejected: distorted speech, or several voices.",
     )
     warn_max_sig_below: float = Field(
-        0.6,
+        2.6,
         gt=0,
         title="Warning: maximum SIG below the speaker",
-        description="Clips whose DNSMOS signal score is farther below the median of their speaker get a "
-        "warning.",
+        description="Clips whose DNSMOS signal score is more deviations below the median of their "
+        "speaker get a warning.",
     )
     warn_max_voice_deviation: float = Field(
         5.0,

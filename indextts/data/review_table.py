@@ -184,6 +184,7 @@ class Review:
         self.is_kept = ~table.is_rejected
         self.is_decided = np.zeros(len(table.utterances), bool)
         self._num_seen = 0
+        self._changed = self.log.changed  # replaced by the log where it reads the file anew
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
@@ -211,8 +212,8 @@ class Review:
 
     def _refresh(self) -> None:
         self.log.refresh()
-        if len(self.log.changed) < self._num_seen:  # the file was replaced
-            self._num_seen = 0
+        if self.log.changed is not self._changed:  # the file was replaced
+            self._changed, self._num_seen = self.log.changed, 0
             self.is_kept[:] = ~self.table.is_rejected
             self.is_decided[:] = False
         for id in set(self.log.changed[self._num_seen :]):

@@ -148,7 +148,8 @@ def report_texts(
             count=texts.count,
             hours=texts.duration_s / 3600,
             num_heard=(_count(clips[option], "chosen"), _count(clips[option], "other")),
-            clips=clips[option][:MAX_CLIPS],
+            # those that a click corrects come first
+            clips=sorted(clips[option], key=lambda clip: clip.nearest != "other")[:MAX_CLIPS],
         )
         for option, texts in by_option.items()
     ]

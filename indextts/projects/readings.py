@@ -61,14 +61,14 @@ def store_normalizer(project: Project, options: Mapping[str, Any]) -> None:
 
 
 def apply_edited_readings(project: Project, settings: ProjectSettings) -> None:
-    """Store the project's table in the tokenizer if somebody edited the table.
+    """Store the project's table in the tokenizer if somebody edited or removed the table.
 
     Raises:
         UserError: the table cannot be used, or the tokenizer cannot be written.
     """
-    if project.readings.is_file() and project.tokenizer.is_file():
+    if project.tokenizer.is_file():
         with tokenizer_stays_done(project, settings):
-            apply_readings(project, settings, read_rows(project.readings))
+            apply_readings(project, settings, read_readings(project))
 
 
 def apply_readings(project: Project, settings: ProjectSettings, rows: Sequence[ReadingRow]) -> None:

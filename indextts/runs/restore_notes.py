@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from indextts.commands.bases import BASE_2_0
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NEWER_OPTIONS
 from indextts.commands.train import Train
 from indextts.runs.directory import CheckpointMeta, FileIdentity
 from indextts.runs.restore_facts import (
@@ -57,9 +58,9 @@ ENVIRONMENT_EFFECTS = {
 TEXTS_DIFFER = "texts are normalised differently; losses before and after are not comparable"
 MAX_ROWS_SHOWN = 5  # readings that differ
 LOW_SHARE = 0.1  # of the peak: a run whose rate stays below learns little
-# Config keys that no weight shape depends on: these may change. Pieces are compared separately.
 # What a checkpoint means that does not record these: the model could not be another one.
 SIZES_OF_OLDER_CHECKPOINTS = {"base": BASE_2_0.name, "style_dim": 192, "num_language_rows": 107}
+# Config keys that no weight shape depends on: these may change. Pieces are compared separately.
 NO_SIZES = ("dropout", "pe_length", "number_text_tokens")
 
 
@@ -340,10 +341,8 @@ def _config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[
 
 def _normalizer_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
     """Return the normalizer options that differ; checkpoints of older versions record none."""
-    lists: dict[str, Any] = (
-        {"rules_off": [], "readings": []} if old else {}
-    )  # a record has them only if they are not empty
-    before, now = {**lists, **old}, {**lists, **new}
+    unrecorded = DEFAULT_OPTIONS.model_dump(mode="json", include=set(NEWER_OPTIONS)) if old else {}
+    before, now = {**unrecorded, **old}, {**unrecorded, **new}
     return [
         Difference(f"normalizer {name}", *_shown_items(before[name], now[name]), "now", TEXTS_DIFFER)
         for name in now

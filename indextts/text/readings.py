@@ -46,6 +46,11 @@ class ReadingRow(NamedTuple):
     language: str = ""
 
     @property
+    def key(self) -> str:
+        """Return what no two rows of a table share."""
+        return "\t".join((self.written, self.match, self.language))
+
+    @property
     def reading(self) -> Reading:
         return Reading(self.written, self.spoken, self.match)
 
@@ -81,9 +86,9 @@ def parse_row(values: Sequence[str]) -> ReadingRow:
 
 def find_duplicate(rows: Sequence[ReadingRow]) -> tuple[int, int] | None:
     """Return the indexes of the first two rows with the same written form, match and language."""
-    seen: dict[tuple[str, str, str], int] = {}
+    seen: dict[str, int] = {}
     for index, row in enumerate(rows):
-        first = seen.setdefault((row.written, row.match, row.language), index)
+        first = seen.setdefault(row.key, index)
         if first != index:
             return first, index
     return None

@@ -2,7 +2,8 @@
 
 The scores depend on the voice, so a clip is compared with the median of its speaker, and not at all if the
 speaker has few clips. A clip far below it has something that the others do not have: music, another voice,
-damage.
+damage. The distance counts in deviations, of 1.48 times the median absolute distance in the set: the scores
+of short clips scatter more.
 
 Recordings are rated in parallel processes. Each result is stored at once (stored_results.py), so a killed
 check resumes, and the next check rates only new recordings.
@@ -34,6 +35,7 @@ NAME = "dnsmos"
 VERSION = "dnsmos-p835-1"  # raise it when the results of `dnsmos.rate` change
 SCORES = ("sig", "bak", "ovrl")
 MIN_CLIPS_TO_COMPARE = 20
+MIN_DEVIATION = 0.23  # points; a smaller one would reject clips that sound like the others
 MIN_CLIPS_PER_PROCESS = 10
 
 Recording = tuple[str, Path]  # the digest of the file, and its path
@@ -42,7 +44,7 @@ Recording = tuple[str, Path]  # the digest of the file, and its path
 def rate_clips(
     utterances: Sequence[Utterance], clips: Sequence[ClipResult], report_dir: Path | None, num_workers: int
 ) -> list[Measures]:
-    """Return the scores of each utterance, and how far they are below those of its speaker.
+    """Return the scores of each utterance, and by how many deviations they are below those of its speaker.
 
     Args:
         num_workers: the number of processes; 0 to choose it by the cores and the clips.
@@ -108,13 +110,24 @@ def _rate(recording: Recording) -> tuple[str, list[float] | None]:
 
 
 def _add_distances(utterances: Sequence[Utterance], measured: Sequence[Measures]) -> None:
-    """Add how far each score is below the median of a speaker with enough clips."""
+    """Add by how many deviations each score is below the median of a speaker with enough clips."""
     for name in SCORES:
         values_of: dict[str, list[float]] = defaultdict(list)
         for utterance, measures in zip(utterances, measured, strict=True):
             if (value := measures.get(name)) is not None:
                 values_of[utterance.speaker].append(value)
-        for utterance, measures in zip(utterances, measured, strict=True):
-            others = values_of[utterance.speaker]
-            if (value := measures.get(name)) is not None and len(others) >= MIN_CLIPS_TO_COMPARE:
-                measures[f"{name}_below"] = statistics.median(others) - value
+        medians = {
+            speaker: statistics.median(values)
+            for speaker, values in values_of.items()
+            if len(values) >= MIN_CLIPS_TO_COMPARE
+        }
+        distances = {
+            place: medians[utterance.speaker] - value
+            for place, (utterance, measures) in enumerate(zip(utterances, measured, strict=True))
+            if (value := measures.get(name)) is not None and utterance.speaker in medians
+        }
+        if not distances:
+            continue
+        deviation = 1.48 * statistics.median(abs(distance) for distance in distances.values())
+        for place, distance in distances.items():
+            measured[place][f"{name}_below"] = distance / max(deviation, MIN_DEVIATION)

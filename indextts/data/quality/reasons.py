@@ -67,7 +67,7 @@ REASONS = (
         "bak_below",
         "above",
         "max_bak_below",
-        "BAK {:.2f} below the speaker's median",
+        "BAK {:.1f} deviations below the speaker's median",
     ),
     Reason(
         "distorted",
@@ -76,7 +76,7 @@ REASONS = (
         "sig_below",
         "above",
         "max_sig_below",
-        "SIG {:.2f} below the speaker's median",
+        "SIG {:.1f} deviations below the speaker's median",
     ),
     Reason("quiet", True, "too quiet", "rms_dbfs", "below", "min_rms_dbfs", "{:.1f} dBFS"),
     Reason(
@@ -183,7 +183,7 @@ REASONS = (
         "bak_below",
         "above",
         "warn_max_bak_below",
-        "BAK {:.2f} below the speaker's median",
+        "BAK {:.1f} deviations below the speaker's median",
         harder="background",
     ),
     Reason(
@@ -193,7 +193,7 @@ REASONS = (
         "sig_below",
         "above",
         "warn_max_sig_below",
-        "SIG {:.2f} below the speaker's median",
+        "SIG {:.1f} deviations below the speaker's median",
         harder="distorted",
     ),
     Reason(

@@ -13,8 +13,7 @@ H width of a semantic embedding, K width of a condition, Z width of the style.
 What the content is, and how many mel frames F it has, differs between the published models (`bases.py`).
 
 Utterances sound in a batch as they do alone. All arithmetic is float32, as published, unless
-`DiT.set_precision` changes that of the flow matching. Where a recording ends with half a pair of
-frames, the published code pads it to one more feature; here this feature is left out.
+`DiT.set_precision` changes that of the flow matching.
 """
 
 from collections.abc import Sequence

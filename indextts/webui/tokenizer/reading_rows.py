@@ -2,7 +2,7 @@
 
     written   spoken   match   language   texts   three of them
 
-A click on a row selects its number in the file, from 0.
+A click on a row selects its key (`ReadingRow.key`).
 """
 
 import html
@@ -69,11 +69,11 @@ def _usage(manifest: Path, _version: str, readings: tuple[Reading, ...]) -> dict
     return {reading: Usage(count, tuple(examples[reading])) for reading, count in counts.items()}
 
 
-def table_html(project: Project, settings: ProjectSettings, chosen: int | None = None) -> str:
+def table_html(project: Project, settings: ProjectSettings, chosen: str = "") -> str:
     """Return the table, or the sentence for an empty or invalid one.
 
     Args:
-        chosen: number of the row in the editor.
+        chosen: key of the row in the editor.
     """
     try:
         rows = read_readings(project)
@@ -84,8 +84,7 @@ def table_html(project: Project, settings: ProjectSettings, chosen: int | None =
     usage = usage_of(project, readings_for(rows, settings.language))
     head = "".join(f'<th class="{css}">{html.escape(t(name))}</th>' for name, css in HEADERS)
     shown = [
-        _row_html(number, row, usage.get(row.reading), is_chosen=number == chosen)
-        for number, row in enumerate(rows[:MAX_ROWS_SHOWN])
+        _row_html(row, usage.get(row.reading), is_chosen=row.key == chosen) for row in rows[:MAX_ROWS_SHOWN]
     ]
     more = ""
     if len(rows) > MAX_ROWS_SHOWN:
@@ -96,13 +95,13 @@ def table_html(project: Project, settings: ProjectSettings, chosen: int | None =
     )
 
 
-def _row_html(number: int, row: ReadingRow, usage: Usage | None, *, is_chosen: bool) -> str:
+def _row_html(row: ReadingRow, usage: Usage | None, *, is_chosen: bool) -> str:
     examples = (
         "".join(f"<span>{_example(text, row.written)}</span>" for text in usage.examples) if usage else ""
     )
     match, count = html.escape(t(MATCHES[row.match])), usage.num_texts if usage else 0
     return (
-        f'<tr data-row="{number}" tabindex="0" class="{"chosen" if is_chosen else ""}">'
+        f'<tr data-row="{html.escape(row.key)}" tabindex="0" class="{"chosen" if is_chosen else ""}">'
         f"<td><b>{html.escape(row.written)}</b></td><td>{html.escape(row.spoken)}</td>"
         f'<td class="wide-only">{match}</td><td class="wide-only">{html.escape(row.language)}</td>'
         f'<td class="number">{count:,}</td><td class="examples">{examples}</td></tr>'

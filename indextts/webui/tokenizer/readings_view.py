@@ -4,12 +4,14 @@ The table is the project's readings.tsv (indextts/projects/readings.py); a saved
 and in the tokenizer. Other tabs share a written form that needs a reading (`page.shared["reading"]`).
 """
 
+import html
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
 
-from indextts.data.review import read_reviewed_texts
+from indextts.data.review import overlay_files, read_reviewed_texts
 from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, read_project
@@ -32,6 +34,7 @@ from indextts.webui.view_versions import files_version, job_version, once
 EXAMPLE = "የዶ/ር ሀ/ማርያም 12ኛ መጽሐፍ በBBC ቀረበ።"
 MAX_TRIED_CHARS = 2_000
 NO_ROW = ""  # the editor has a new row
+_STORING = threading.Lock()  # two browsers change the table one after the other
 
 # `element` is the table; a row that is clicked, or entered with the keyboard, is selected
 CHOOSE = """
@@ -111,12 +114,13 @@ def _match_choices() -> list[tuple[str, str]]:
 
 def readings_version(project: Project) -> str:
     """Return a version that changes with the readings and with the texts that they are counted in."""
-    return f"{files_version(project.readings, project.manifest)} {job_version(project, 'tokenizer')}"
+    files = (project.readings, project.manifest, *overlay_files(project.manifest))
+    return f"{files_version(*files)} {job_version(project, 'tokenizer')}"
 
 
-def shown_table(page: Page, name: str, row: str) -> str:
+def shown_table(page: Page, name: str, chosen: str) -> str:
     project = page.find_project(name)
-    return table_html(project, read_project(project), int(row) if row.isdigit() else None)
+    return table_html(project, read_project(project), chosen)
 
 
 def empty_editor(written: str = "") -> list[Any]:
@@ -129,62 +133,65 @@ def want(written: str) -> list[Any]:
     return empty_editor(written[:MAX_FORM_CHARS])
 
 
-def show_row(page: Page, name: str, number: str) -> list[Any]:
+def show_row(page: Page, name: str, chosen: str) -> list[Any]:
     """Return the values of the editor for a row of the table."""
-    rows = read_readings(page.find_project(name))
-    if not number.isdigit() or int(number) >= len(rows):
-        return empty_editor()
-    row = rows[int(number)]
-    return [number, row.written, row.spoken, row.match, row.language, gr.Button(interactive=True)]
+    for row in read_readings(page.find_project(name)):
+        if row.key == chosen:
+            return [chosen, row.written, row.spoken, row.match, row.language, gr.Button(interactive=True)]
+    return empty_editor()
 
 
-def save_row(page: Page, name: str, number: str, *cells: str) -> list[Any]:
+def save_row(page: Page, name: str, chosen: str, *cells: str) -> list[Any]:
     """Store the row of the editor, in place of the chosen one."""
     project = page.find_project(name)
-    before = read_readings(project)
-    rows = _with_row(before, number, cells)
-    if twice := find_duplicate(rows):
-        raise UserError(t("readings.duplicate", written=rows[twice[1]].written))
-    refuse_while_building(project)
-    store_readings(project, rows)
+    with _STORING:
+        before = read_readings(project)
+        rows = _with_row(before, chosen, cells)
+        if twice := find_duplicate(rows):
+            raise UserError(t("readings.duplicate", written=rows[twice[1]].written))
+        refuse_while_building(project)
+        store_readings(project, rows)
     return [*empty_editor(), _changed(project, before, rows)]
 
 
-def remove_row(page: Page, name: str, number: str) -> list[Any]:
+def remove_row(page: Page, name: str, chosen: str) -> list[Any]:
     """Remove the chosen row."""
     project = page.find_project(name)
-    before = read_readings(project)
-    rows = [row for place, row in enumerate(before) if str(place) != number]
-    refuse_while_building(project)
-    store_readings(project, rows)
+    with _STORING:
+        before = read_readings(project)
+        rows = [row for row in before if row.key != chosen]
+        refuse_while_building(project)
+        store_readings(project, rows)
     return [*empty_editor(), _changed(project, before, rows)]
 
 
-def try_row(page: Page, name: str, text: str, number: str, *cells: str) -> str:
+def try_row(page: Page, name: str, text: str, chosen: str, *cells: str) -> str:
     """Return the spoken form of a text with the saved rows and that of the editor, if it is complete."""
     project = page.find_project(name)
     try:
         rows: Sequence[ReadingRow] = read_readings(project)
         if all(cells[:2]):
-            rows = _with_row(rows, number, cells)
+            rows = _with_row(rows, chosen, cells)
     except UserError as error:
-        return f'<p class="empty">{error}</p>'
+        return f'<p class="empty">{html.escape(str(error))}</p>'
     return try_html(read_project(project), rows, text[:MAX_TRIED_CHARS])
 
 
-def _with_row(rows: Sequence[ReadingRow], number: str, cells: Sequence[str]) -> list[ReadingRow]:
-    """Return the rows with that of the editor, in place of row `number` if there is one.
+def _with_row(rows: Sequence[ReadingRow], chosen: str, cells: Sequence[str]) -> list[ReadingRow]:
+    """Return the rows with that of the editor, in place of the chosen one if there is one.
 
     Raises:
-        UserError: a cell cannot be used.
+        UserError: a cell cannot be used, or the chosen row does not exist any more.
     """
     try:
         row = parse_row(cells)
     except ValueError as error:
         raise UserError(str(error)) from None
-    if number.isdigit() and int(number) < len(rows):
-        return [*rows[: int(number)], row, *rows[int(number) + 1 :]]
-    return [*rows, row]
+    if not chosen:
+        return [*rows, row]
+    if all(other.key != chosen for other in rows):
+        raise UserError(t("readings.gone"))
+    return [row if other.key == chosen else other for other in rows]
 
 
 def refuse_while_building(project: Project) -> None:
