@@ -1,6 +1,7 @@
 """Tests of tools/serve.py with OpenAI's own client, and of the parts of the server."""
 
 import asyncio
+import hashlib
 import io
 import json
 import random
@@ -17,6 +18,7 @@ import httpx2
 import numpy as np
 import pytest
 import soundfile
+import torch
 from fastapi import FastAPI
 
 from indextts.commands.sampling_options import Sampling
@@ -25,7 +27,9 @@ from indextts.errors import UserError
 from indextts.speech.serving.app import RateLimit, Service, build_app
 from indextts.speech.serving.encoding import RATE_HZ, change_speed, encoder_of, wav_header
 from indextts.speech.serving.engine import Engine, Request
-from indextts.speech.serving.serve import listen, read_keys
+from indextts.speech.serving.serve import listen, load_engine, read_keys
+from indextts.speech.synthesis.renderer import PublishedRenderer
+from tests.acoustic_files import write_files_of_2_5
 from tests.conftest import REPOSITORY
 from tests.speaking_run import clips_of, make_speaking_project
 from tests.waiting import PATIENCE_S, wait_until
@@ -207,8 +211,15 @@ def test_hostile_requests_are_refused_and_memory_stays_flat(server: Server):
 # ---- parts
 
 
-def call(app: FastAPI, content: dict[str, Any], **headers: str) -> tuple[int, dict[str, str], bytes]:
+Answer = tuple[int, dict[str, str], bytes]
+
+
+def call(app: FastAPI, content: dict[str, Any], **headers: str) -> Answer:
     """Return status, headers and body of a request to the app in this process."""
+    return asyncio.run(answer_of(app, content, **headers))
+
+
+async def answer_of(app: FastAPI, content: dict[str, Any], **headers: str) -> Answer:
     sent: list[dict[str, Any]] = []
     body = json.dumps(content).encode()
     received = iter([{"type": "http.request", "body": body, "more_body": False}])
@@ -236,7 +247,7 @@ def call(app: FastAPI, content: dict[str, Any], **headers: str) -> tuple[int, di
         "server": ("127.0.0.1", 2),
         "scheme": "http",
     }
-    asyncio.run(app(scope, receive, send))
+    await app(scope, receive, send)
     answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], answered, b"".join(message.get("body", b"") for message in sent[1:])
 
@@ -272,6 +283,53 @@ def test_a_full_queue_and_a_fast_client_are_told_when_to_return(tmp_path: Path):
     status, headers, body = call(app, wanted)
     assert (status, json.loads(body)["error"]["code"]) == (429, "rate_limit_exceeded")
     assert 0 < int(headers["retry-after"]) <= 61
+
+
+def test_a_burst_does_not_pass_the_limit(tmp_path: Path):
+    service = service_of(tmp_path, max_waiting=4)
+    engine, most = service.engine, 0
+
+    async def work() -> None:
+        nonlocal most
+        while True:
+            await asyncio.sleep(0)
+            most = max(most, engine.num_requests)
+            if engine._requests:
+                await asyncio.sleep(0.02)
+                request = engine._requests[0]
+                request.deliver(np.zeros(2400, np.float32))
+                engine._finish(request, None)
+
+    async def burst() -> list[Answer]:
+        app, worker = build_app(service), asyncio.create_task(work())
+        wanted = {"model": "m", "voice": "v", "input": "a b", "response_format": "pcm"}
+        answers = await asyncio.gather(*(answer_of(app, wanted) for _ in range(40)))
+        worker.cancel()
+        return answers
+
+    statuses = [status for status, _, _ in asyncio.run(burst())]
+    assert set(statuses) == {200, 429}
+    assert statuses.count(200) >= 4
+    assert most == 4
+
+
+def test_a_key_may_have_any_characters(tmp_path: Path):
+    key = "ቁልፍ with an accent à"
+    service = service_of(tmp_path, key_digests=(hashlib.sha256(key.encode()).digest(),))
+    wanted = {"model": "other", "voice": "v", "input": "a b"}
+    assert call(build_app(service), wanted, authorization=f"Bearer {key}")[0] == 404
+    assert call(build_app(service), wanted, authorization=f"Bearer {key}x")[0] == 401
+
+
+def test_the_engine_computes_in_the_precision_of_the_command(tmp_path: Path):
+    folder = write_files_of_2_5(tmp_path / "published")
+    command = Serve(checkpoint=folder, models=folder, voices=tmp_path, precision="bfloat16")
+    tts = load_engine(command, torch.device("cpu")).tts
+    assert tts.trained.gpt.mel_head.weight.dtype == torch.bfloat16
+    assert isinstance(tts.renderer, PublishedRenderer)
+    assert tts.renderer.settings.dtype == torch.bfloat16
+    with pytest.raises(UserError, match="--precision"):
+        load_engine(command.model_copy(update={"precision": "float16"}), torch.device("cpu"))
 
 
 def test_the_rate_limit_refills_over_a_minute_and_forgets_old_clients():

@@ -162,10 +162,9 @@ def _check_key(service: Service, request: Request) -> str:
     address = request.client.host if request.client else ""
     if not service.key_digests:
         return address
-    given = (
-        request.headers.get("authorization", "").removeprefix("Bearer ").strip().encode("utf-8", "replace")
-    )
-    digest = hashlib.sha256(given).digest()
+    # Starlette decodes headers as latin-1; the client sent the bytes of the key, in UTF-8
+    given = request.headers.get("authorization", "").encode("latin-1").removeprefix(b"Bearer ")
+    digest = hashlib.sha256(given.strip()).digest()
     if not any([hmac.compare_digest(digest, known) for known in service.key_digests]):
         raise RefusedError(401, "no valid key: send it as Authorization: Bearer KEY", code="invalid_api_key")
     return digest.hex()
@@ -217,8 +216,7 @@ async def _speak(service: Service, request: Request, wanted: SpeechRequest) -> R
             f"input has {len(wanted.input):,} characters, the limit is {service.max_characters:,}",
             param="input",
         )
-    if service.engine.num_requests >= service.max_waiting:
-        raise RefusedError(429, "too many requests are waiting", code="queue_full", retry_s=5)
+    _require_place(service)
     try:
         parts = await asyncio.to_thread(service.engine.tts.split, wanted.input)
     except UserError as error:
@@ -232,6 +230,11 @@ async def _speak(service: Service, request: Request, wanted: SpeechRequest) -> R
     return Response(
         with_length(content) if wanted.response_format == "wav" else content, media_type=media_type
     )
+
+
+def _require_place(service: Service) -> None:
+    if service.engine.num_requests >= service.max_waiting:
+        raise RefusedError(429, "too many requests are waiting", code="queue_full", retry_s=5)
 
 
 async def _joined(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -273,7 +276,8 @@ async def _chunks(
     """Yield the encoded sound piece by piece; the end of the iteration cancels the rest.
 
     Raises:
-        RefusedError: the voice cannot be used, the model generated nothing, or the engine failed.
+        RefusedError: the queue is full, the voice cannot be used, the model generated nothing, or the engine
+            failed.
     """
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[NDArray[np.float32] | Exception | None] = asyncio.Queue()
@@ -284,6 +288,7 @@ async def _chunks(
     spoken = speaking.Request(tuple(parts), recording, deliver)
     encoder, has_sound = encoder_of(wanted.response_format), False
     rate_hz = service.engine.tts.renderer.sample_rate_hz
+    _require_place(service)  # again: others may have come while `_speak` waited
     service.engine.submit(spoken)
     try:
         while (piece := await pieces.get()) is not None:
