@@ -107,11 +107,12 @@ def measure(
     codes = [one.codes[one.codes < len(recorded)].numpy() for one in said]
     targets = [store.num_codes(pair.target_key) for pair in pairs] * len(SEEDS)
     lengths = [len(one) / target for one, target in zip(codes, targets, strict=True)]
+    rate = trained.gpt.config.of_base.codes_per_second
     return Row(
         step=step,
         length=statistics.median(lengths),
         stopped=statistics.fmean(one.has_stopped for one in said),
-        looping=statistics.fmean(map(has_loop, codes)),
+        looping=statistics.fmean(has_loop(each, rate) for each in codes),
         distance=histogram_distance(recorded, histogram(codes, len(recorded))),
     )
 

@@ -28,7 +28,12 @@ SPEECH = np.random.default_rng(0).integers(0, 500, 200)
     ],
 )
 def test_a_loop_repeats_four_times_for_two_seconds(clip: np.ndarray, is_loop: bool):
-    assert has_loop(clip) == is_loop
+    assert has_loop(clip, 50) == is_loop
+
+
+def test_the_two_seconds_of_a_loop_follow_the_codes_per_second():
+    assert has_loop(codes(SPEECH, np.full(50, 7)), 25)
+    assert not has_loop(codes(SPEECH, np.full(49, 7)), 25)
 
 
 def test_the_longest_run_is_found_wherever_it_is():

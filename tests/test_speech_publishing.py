@@ -14,12 +14,15 @@ import pytest
 import torch
 import yaml
 from huggingface_hub import constants
+from huggingface_hub.utils import validate_repo_id
 from safetensors.torch import load_file
 
+from indextts.commands.base import REPOSITORY_NAME
 from indextts.commands.speech import ExportModel, PublishModel
 from indextts.data.sources import DataSource, write_source
 from indextts.errors import UserError
-from indextts.features.hub_models import local_model
+from indextts.features.hub_files import hub_errors
+from indextts.features.hub_models import local_model, upload_model
 from indextts.projects.project import Project
 from indextts.speech.export import export
 from indextts.speech.publishing.publish import publish
@@ -242,6 +245,41 @@ def test_a_public_repository_is_not_taken_for_a_private_one(
     assert hub.uploads.committed == {}
     assert list(publish(command.model_copy(update={"public": True})))
     assert hub.uploads.committed
+
+
+def test_a_private_repository_does_not_become_public(
+    project: Project, hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    hub.uploads.repositories[NAME] = {"private": True}
+    log_in(monkeypatch, hub, tmp_path, TOKEN)
+    with pytest.raises(UserError, match=f"{NAME}.*--public"):
+        list(publish(PublishModel(model_folder=project.export, repository=NAME, public=True)))
+    assert hub.uploads.committed == {}
+
+
+def test_a_name_that_the_hub_does_not_allow_is_a_path_or_refused(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    log_in(monkeypatch, hub, tmp_path, TOKEN)
+    for name in (
+        "../missing",
+        "a--b/c",
+        "a/b..c",
+        "-a/b",
+        "a/b.",
+        "a/b.git",
+        "é/b",
+        f"a/{'b' * 97}",
+        "a/b/c",
+    ):
+        assert local_model(Path(name)) == Path(name)
+    with pytest.raises(UserError, match="a--b/c"):
+        upload_model("a--b/c", {}, "Upload", private=True)
+    with pytest.raises(UserError, match="a--b/c"), hub_errors("a--b/c", "model"):
+        validate_repo_id("a--b/c")
+    assert hub.requests == []
+    for name in ("a/b", "a_b/c.d-e", f"a/{'b' * 96}", "_a/b_"):
+        assert REPOSITORY_NAME.fullmatch(name)
 
 
 def test_an_unknown_name_is_refused_with_the_address_that_was_asked(

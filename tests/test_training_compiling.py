@@ -177,6 +177,12 @@ def test_the_operator_of_the_blocks_is_registered_as_torch_expects():
     )
 
 
+def test_the_operator_of_the_blocks_refuses_dropout_on_other_devices():
+    qkv = [torch.randn(9, 2, 8, device="meta") for _ in range(3)]
+    with pytest.raises(AssertionError):
+        attention._operator._init_fn(*qkv, torch.tensor([5, 4]), 0.1)
+
+
 @pytest.mark.parametrize(("length", "tail"), [(8, ()), (9, (1,)), (13, (5,)), (20, (5, 5, 2))])
 def test_the_tail_is_cut_into_segments_of_at_most_the_longest_sample(length: int, tail: tuple[int, ...]):
     segments = Segments((3, 5), torch.tensor([0, 3, 8], dtype=torch.int32)).with_tail(length)

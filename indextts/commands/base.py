@@ -10,6 +10,7 @@ The command line, the forms of the page and the launched argument vectors are bu
 A flag is a field: its default, bounds, choices, title and help are defined in the field only.
 """
 
+import re
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import tyro
@@ -25,6 +26,11 @@ from pydantic_core import ErrorDetails
 from indextts.errors import UserError
 
 ValueT = TypeVar("ValueT")
+
+# OWNER/NAME on the Hugging Face hub, by its rules
+_PART = r"(?=[\w.-]{1,96}(/|$))\w([\w.-]*\w)?"
+REPOSITORY_NAME = re.compile(rf"(?!.*(--|\.\.)){_PART}/{_PART}(?<!\.git)", re.ASCII)
+
 _AUTOMATIC = tyro.conf.arg(help_behavior_hint="(default: automatic)")
 
 # The type of a field that the program chooses unless it is typed: `batch_size: Automatic[int]`.

@@ -30,6 +30,7 @@ class Base:
         codec_file: path of the semantic codec in a model folder.
         reads_states: whether the acoustic model reads the GPT's states besides the codes.
         has_duration_factor: whether speech can be made slower or faster.
+        is_exportable: whether tools/export_gpt.py can write a model folder of it.
         weight_names: weights that only the GPT of this base has.
     """
 
@@ -42,6 +43,7 @@ class Base:
     codec_file: str
     reads_states: bool
     has_duration_factor: bool
+    is_exportable: bool
     weight_names: frozenset[str]
 
     @property
@@ -59,6 +61,7 @@ BASE_2_0 = Base(
     codec_file="semantic_codec/model.safetensors",
     reads_states=True,
     has_duration_factor=False,
+    is_exportable=True,
     weight_names=frozenset({"speed_emb.weight"}),
 )
 BASE_2_5 = Base(
@@ -71,6 +74,7 @@ BASE_2_5 = Base(
     codec_file="codec.pth",
     reads_states=False,
     has_duration_factor=True,
+    is_exportable=False,
     weight_names=frozenset({"lang_embedding.weight", "spk_emb_proj.weight"}),
 )
 BASES = {base.name: base for base in (BASE_2_0, BASE_2_5)}

@@ -1,6 +1,5 @@
 """Commands that use a checkpoint: export, synthesis, evaluation."""
 
-import re
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -11,7 +10,6 @@ from indextts.commands.recognizer_options import RecognizerFolder
 from indextts.commands.sampling_options import Sampling
 
 Weights = Literal["raw", "averaged"]
-REPOSITORY_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # of the hub
 Precision = Literal["float32", "bfloat16", "float16"]
 
 

@@ -24,6 +24,7 @@ from huggingface_hub import HfApi, constants, get_token, hf_hub_url, try_to_load
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
+    HFValidationError,
     OfflineModeIsEnabled,
     RemoteEntryNotFoundError,
     RepositoryNotFoundError,
@@ -57,7 +58,6 @@ SECONDS_BETWEEN_TRIES = 1.0
 PARTIAL_CONTENT = 206
 UNAUTHORIZED, FORBIDDEN, TOO_MANY_REQUESTS = 401, 403, 429
 SHA256_CHARS, GIT_SHA1_CHARS = 64, 40
-REPOSITORY_NAME = re.compile(r"(?!.*(--|\.\.))\w[\w.-]*/\w[\w.-]*", re.ASCII)  # OWNER/NAME
 _UNSAFE = re.compile(r"^/|(^|/)\.\.(/|$)|[\\\x00-\x1f]")
 # Exceptions of a missing or broken connection.
 NO_CONNECTION = (httpx2.TransportError, httpx2.InvalidURL, OfflineModeIsEnabled)
@@ -119,6 +119,8 @@ def hub_errors(repository: str, repo_type: RepoType, name: str = "") -> Iterator
     of_file = f" for {name}" if name else ""
     try:
         yield
+    except HFValidationError as error:
+        raise UserError(f"{repository}: {error}; write the repository as OWNER/NAME") from None
     except RemoteEntryNotFoundError:
         raise UserError(
             f"{where}: the repository has no file {name}; check whether it was renamed and download it "

@@ -11,10 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+)
 from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
-from indextts.commands.speech import REPOSITORY_NAME
+from indextts.commands.base import REPOSITORY_NAME
 from indextts.errors import UserError
 from indextts.features.hub_files import NO_CONNECTION, hub_errors, quiet_libraries, reason_of
 
@@ -60,7 +65,7 @@ def upload_model(repository: str, files: Mapping[str, Path | bytes], message: st
 
     Args:
         files: paths or contents by their names in the repository.
-        private: create the repository as private, and refuse one that is public.
+        private: create the repository as private; one that exists with another visibility is refused.
 
     Raises:
         UserError: there is no login, the hub refuses, or the connection breaks.
@@ -83,6 +88,11 @@ def upload_model(repository: str, files: Mapping[str, Path | bytes], message: st
                     f"{constants.ENDPOINT}: {repository} is public; pass --public, or make it private in its "
                     "settings"
                 )
+            if found.private and not private:
+                raise UserError(
+                    f"{constants.ENDPOINT}: {repository} is private; make it public in its settings, or "
+                    "remove --public"
+                )
         operations = [CommitOperationAdd(name, content) for name, content in files.items()]
         api.create_commit(repository, operations, commit_message=message)
     return f"{constants.ENDPOINT}/{repository}"
@@ -93,6 +103,8 @@ def _upload_errors(repository: str) -> Iterator[None]:
     """Turn errors of an upload into a UserError with what to do."""
     try:
         yield
+    except HFValidationError as error:
+        raise UserError(f"{repository}: {error}; write the repository as USER/NAME") from None
     except (HfHubHTTPError, *NO_CONNECTION) as error:
         raise _refusal(repository, error) from None
     except RuntimeError as error:  # around any error of the transfer of a large file

@@ -1,6 +1,6 @@
 """Speech recognizers that a user types on the page: folders, or models of the hub."""
 
-from indextts.features.hub_files import REPOSITORY_NAME
+from indextts.commands.base import REPOSITORY_NAME
 from indextts.webui.language import t
 from indextts.webui.serving.security import Roots
 

@@ -25,6 +25,7 @@ from typing import Any
 import soundfile
 from huggingface_hub import constants
 
+from indextts.commands.base import REPOSITORY_NAME
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.hub_choice import CARD_NAME, Choice, choose
 from indextts.data.importing.hub_listing import Listing, current_listing, read_listing, write_listing
@@ -32,7 +33,6 @@ from indextts.data.importing.items import PARQUET_SUFFIX, source_name
 from indextts.data.sources import DataSource, read_sources
 from indextts.errors import UserError
 from indextts.features.hub_files import (
-    REPOSITORY_NAME,
     SECONDS_BETWEEN_LOG_LINES,
     HubUnreachableError,
     disk_errors,

@@ -28,8 +28,8 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
+from indextts.commands.base import REPOSITORY_NAME
 from indextts.errors import UserError
-from indextts.features.hub_files import REPOSITORY_NAME
 from indextts.features.recognizers.ctc import CtcRecognizer
 from indextts.features.recognizers.hub_models import (
     ADAPTER,

@@ -5,13 +5,14 @@ Axes: T positions of all samples end to end, B samples, H heads, d width of a he
     name     devices     types              dropout   compiled   implementation
     varlen   CUDA        bfloat16, float16  no        yes        torch.nn.attention.varlen, flash attention
     jagged   CUDA        all                yes       no         SDPA on jagged nested tensors
-    blocks   CPU, CUDA   all                yes       yes        a loop over samples and blocks of queries
+    blocks   CPU, CUDA   all                yes       see below  a loop over samples and blocks of queries
 
 All backends are exact: a position attends to itself and to the earlier positions of its sample only.
 
 Dropout is that of attention weights. Compiled means that a graph of torch.compile contains the attention as
 one operator. torch registers `varlen` as one; `blocks` is registered here, and its operator computes the
-probabilities again in the backward pass.
+probabilities again in the backward pass. It saves the state of the CPU's random numbers only, so on CUDA
+`blocks` is compiled only without dropout.
 
 `blocks` exists because torch's CPU kernels are slow with dropout: SDPA computes full matrices and draws a
 Bernoulli number for every pair, including the masked half. For one sample of 362 positions, 8 heads of 64,
@@ -260,6 +261,7 @@ def _draw_kept(weights: Tensor, dropout: float) -> Tensor:
 )
 def _operator(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
     """Return the attention, and the state of the random numbers before its dropout."""
+    assert q.device.type == "cpu" or dropout == 0  # only the state of the CPU is saved
     state = torch.get_rng_state()
     attended: Tensor = _BlockAttention.apply(q, k, v, tuple(lengths.tolist()), dropout)  # type: ignore[no-untyped-call]
     return attended.contiguous(), state

@@ -228,6 +228,7 @@ def _render(
             voices[item.prompt.audio] = tts.read_voice(item.prompt.audio)
     options = tts.trained.tokenizer.options
     lines = [tts.line(item.utterance.text, voices[item.prompt.audio], sampling.seed) for item in held_out]
+    rate = tts.trained.gpt.config.of_base.codes_per_second
     clips: dict[int, Clip] = {}
     spoken = tts.speak(lines, sampling)
     while batch := list(islice(spoken, JUDGED_AT_ONCE)):
@@ -250,7 +251,7 @@ def _render(
                 options,
                 judgement=judgement,
                 has_stopped=speech.has_stopped,
-                is_loop=any(has_loop(segment.codes.cpu().numpy()) for segment in speech.segments),
+                is_loop=any(has_loop(segment.codes.cpu().numpy(), rate) for segment in speech.segments),
                 file=f"audio/{folder.name}/{path.name}" if speech.num_codes else None,
             )
         logger.info("%s: %d of %d sentences", folder.name, len(clips), len(held_out))

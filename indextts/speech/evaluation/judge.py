@@ -13,23 +13,22 @@ from torch import Tensor
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.features import campplus as speaker
-from indextts.features.backend import CODES_PER_SECOND
 from indextts.features.campplus import CAMPPlus
 from indextts.features.recognizers.recognizer import Recognizer
 from indextts.features.vad import SAMPLE_RATE_HZ as VAD_RATE_HZ
 from indextts.features.vad import find_speech
 from indextts.text.transcripts import Errors, count_errors
 
-MAX_PERIOD = 2 * CODES_PER_SECOND
 MIN_REPEATS = 4  # of a loop, including the first occurrence
-MIN_LOOP = 2 * CODES_PER_SECOND
+MIN_LOOP_S = 2  # also the longest pattern
 
 
-def has_loop(codes: NDArray[np.int64]) -> bool:
+def has_loop(codes: NDArray[np.int64], codes_per_second: int) -> bool:
     """Return whether `codes` (M,) repeat a pattern at least four times, for at least 2 s."""
-    for period in range(1, min(MAX_PERIOD, len(codes) // MIN_REPEATS) + 1):
+    min_loop = MIN_LOOP_S * codes_per_second
+    for period in range(1, min(min_loop, len(codes) // MIN_REPEATS) + 1):
         repeated = longest_run(codes[period:] == codes[:-period])
-        if repeated + period >= max(MIN_LOOP, MIN_REPEATS * period):
+        if repeated + period >= max(min_loop, MIN_REPEATS * period):
             return True
     return False
 

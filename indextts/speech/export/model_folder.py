@@ -30,6 +30,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from indextts.commands.bases import base_of
 from indextts.commands.speech import ExportModel
 from indextts.data.feature_store import read_info
 from indextts.data.networks import BACKEND_NAME
@@ -95,6 +96,12 @@ def export(command: ExportModel) -> Path:
     target = command.output_dir
     _refuse_occupied(command)
     source = read_source(command.checkpoint, command.average_last, command.weights)
+    base = base_of(source.weights)
+    if not base.is_exportable:
+        raise UserError(
+            f"{command.checkpoint}: a GPT of {base.title}; the export of {base.title} checkpoints is not "
+            "supported yet; use the checkpoint itself for synthesis"
+        )
     num_tokens = table_rows(source.weights, str(command.checkpoint)) - 1
     config_text = config_with_tokens(command.config, num_tokens)
     config = config_with_text_tokens(load_config(command.config), num_tokens)

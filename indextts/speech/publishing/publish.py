@@ -17,7 +17,8 @@ from pathlib import Path
 from safetensors.torch import save_file
 from torch import Tensor
 
-from indextts.commands.speech import REPOSITORY_NAME, PublishModel
+from indextts.commands.base import REPOSITORY_NAME
+from indextts.commands.speech import PublishModel
 from indextts.errors import UserError
 from indextts.features.hub_models import BACKEND, CONFIG, TOKENIZER, WEIGHTS, upload_model
 from indextts.models.checkpoint import read_weights

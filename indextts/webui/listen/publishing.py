@@ -9,8 +9,8 @@ from typing import Any
 
 import gradio as gr
 
-from indextts.commands.base import Command
-from indextts.commands.speech import REPOSITORY_NAME, PublishModel
+from indextts.commands.base import REPOSITORY_NAME, Command
+from indextts.commands.speech import PublishModel
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import field_title, t
