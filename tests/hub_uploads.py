@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 import yaml
 
-SMALL = (".md", ".txt", ".yaml", ".json")
+SMALL = (".md", ".txt", ".yaml", ".json", ".py")
 
 
 @dataclass
