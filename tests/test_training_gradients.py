@@ -212,7 +212,7 @@ def test_a_single_sample_that_does_not_fit_ends_the_run_and_names_the_flags(
     group = group_of(run, 2)
     samples = [run.inputs.train_set[index] for index in range(2)]
     longest = max(len(sample.codes) for sample in samples if isinstance(sample, Sample))
-    with pytest.raises(UserError, match=f"the longest of this step has {longest} codes .*--amp") as caught:
+    with pytest.raises(UserError, match=f"the longest of this step has {longest} codes.*--amp") as caught:
         accumulate_group(run, group)
     assert caught.value.exit_status == OUT_OF_MEMORY
     assert gradients(run) == {}
