@@ -21,7 +21,6 @@ from indextts.projects.stages import plan_stage
 from indextts.runs.directory import read_metrics, verify_checkpoint
 from tests.conftest import REPOSITORY
 from tests.import_sources import run_import, write_tone
-from tests.running_jobs import SAVES_ON_SIGTERM
 from tests.waiting import PATIENCE_S, wait_until
 
 PIPELINE = [sys.executable, str(REPOSITORY / "tools/run_pipeline.py")]
@@ -217,6 +216,18 @@ def test_a_stopped_training_resumes_with_the_same_command(demo: tuple[Path, str]
     assert json.loads((output / "exit.json").read_text())["reason"] == "finished"
 
 
+# a line is written at once: the lines of two ranks do not mix
+SAVES_WITH_GPUS = """
+import os, signal, sys, time
+def end(number, frame):
+    os.write(1, b"saved\\n")
+    sys.exit(143)
+signal.signal(signal.SIGTERM, end)
+os.write(1, f"ready {os.environ['CUDA_VISIBLE_DEVICES']}\\n".encode())
+while True:
+    time.sleep(0.01)
+"""
+
 LAUNCHES_TWO = """
 import sys
 from pathlib import Path
@@ -228,8 +239,7 @@ print("status", pipeline.run_program(["program.py"], Launch(processes=2, gpus="0
 
 
 def test_several_ranks_are_launched_and_stopped_together(tmp_path: Path):
-    saves = SAVES_ON_SIGTERM.replace('"ready"', "'ready', __import__('os').environ['CUDA_VISIBLE_DEVICES']")
-    (tmp_path / "program.py").write_text(saves)
+    (tmp_path / "program.py").write_text(SAVES_WITH_GPUS)
     argv = [sys.executable, "-u", "-c", LAUNCHES_TWO, str(tmp_path)]
     with subprocess.Popen(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
