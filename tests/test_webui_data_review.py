@@ -73,14 +73,14 @@ def test_a_user_checks_and_reviews_by_keyboard(served: Server, browser: Browser,
     expect(row(page, "demo_0004")).to_have_class(re.compile("chosen"))
 
     choose(page, "Most doubtful first")
-    expect(row(page, "demo_0008")).to_have_class(re.compile("chosen"))  # three findings
+    expect(row(page, "demo_0004")).to_have_class(re.compile("chosen"))  # three findings
     chosen = page.locator("#review-list tr.chosen")
     chosen.focus()  # from here on, no mouse
     page.keyboard.press("r")
-    expect(row(page, "demo_0008")).to_contain_text("Rejected by hand")
+    expect(row(page, "demo_0004")).to_contain_text("Rejected by hand")
     expect(chosen).to_be_focused()
-    expect(chosen).not_to_have_attribute("data-clip", "demo_0008")
-    wanted = row(page, "demo_0004")  # next, with two findings
+    expect(chosen).not_to_have_attribute("data-clip", "demo_0004")
+    wanted = row(page, "demo_0008")  # next, also with three
     page.keyboard.press("n")
     page.keyboard.press("p")
     expect(wanted).to_be_focused()
@@ -95,20 +95,20 @@ def test_a_user_checks_and_reviews_by_keyboard(served: Server, browser: Browser,
     expect(wanted).to_be_focused()
     page.keyboard.press("k")
     expect(wanted).to_contain_text("Kept by hand")
-    assert reviewed(served)["demo_0004"].endswith("k r u")
+    assert reviewed(served)["demo_0008"].endswith("k r u")
 
     page.keyboard.press("u")
     expect(wanted).not_to_contain_text("by hand")
     page.keyboard.press("u")
     expect(wanted).not_to_contain_text("አስተካከልኩት")
     page.keyboard.press("u")
-    expect(row(page, "demo_0008")).not_to_contain_text("by hand")
+    expect(row(page, "demo_0004")).not_to_contain_text("by hand")
     expect(chosen).to_be_focused()
-    assert "demo_0004" not in reviewed(served)  # as the check found it
+    assert "demo_0008" not in reviewed(served)  # as the check found it
     page.keyboard.press("e")
     page.keyboard.type("x")
     page.keyboard.press("Escape")
-    expect(row(page, "demo_0008")).not_to_contain_text("edited")
+    expect(row(page, "demo_0004")).not_to_contain_text("edited")
     page.locator("#review-measure input").click()
     page.get_by_role("option", name="Level (dBFS)").click()
     page.locator("#review-high textarea, #review-high input").fill("-60")
