@@ -1,7 +1,7 @@
 """Sentences and speech of many languages, for tests: Django's translations, spoken by espeak-ng.
 
-Both come in packages: https://pypi.org/project/Django (BSD licence) and
-https://pypi.org/project/espeakng-loader (espeak-ng: GPL). Placeholders of the translations become "twelve".
+Both come in packages: Django (BSD licence) and espeakng-loader
+(espeak-ng: GPL). Placeholders of the translations become "twelve".
 """
 
 import ctypes
