@@ -1,4 +1,5 @@
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,11 @@ def test_readings_wait_for_a_tokenizer(tmp_path: Path):
 def test_a_projects_yaml_has_no_readings(tmp_path: Path):
     with pytest.raises(UserError, match=r"readings\.tsv"):
         make_settings(name="voice", base=tmp_path, normalizer={"readings": []})
+
+
+def test_two_browsers_store_options_at_once(project: Project):
+    values = [{"thousand": thousand} for thousand in ("ሺህ", "ሺ")] * 10
+    with ThreadPoolExecutor(8) as browsers:
+        list(browsers.map(lambda options: store_normalizer(project, options), values))
+    stored = read_project(project).normalizer["thousand"]
+    assert Tokenizer.load(project.tokenizer).options.thousand == stored

@@ -37,6 +37,7 @@ A YAML file describes a project; its relative paths start at its own folder:
 """
 
 import re
+import threading
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,7 @@ from indextts.text.languages import AMHARIC, find_language
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "demo/project.yaml"
+_WRITING = threading.Lock()  # two browsers write project.json one after the other
 PUBLISHED = "checkpoints"  # folder of the published files in a workspace; not allowed as a project name
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -204,7 +206,8 @@ def read_project(project: "Project") -> ProjectSettings:
 
 def write_project(project: "Project", settings: ProjectSettings) -> None:
     """Write the project's project.json; the folder must exist."""
-    write_json(project.root / "project.json", settings.model_dump(mode="json"))
+    with _WRITING:
+        write_json(project.root / "project.json", settings.model_dump(mode="json"))
 
 
 def project_names(workspace: Path) -> list[str]:

@@ -5,6 +5,7 @@ tokenizer keeps its pieces, so a run resumes, and only the changed texts are tok
 """
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from indextts.text.extend import store_options
 from indextts.text.readings import ReadingRow, read_rows, readings_for, write_rows
 
 logger = logging.getLogger(__name__)
+
+_STORING = threading.Lock()  # two browsers store one after the other: their files have the same names
 
 
 def read_readings(project: Project) -> list[ReadingRow]:
@@ -35,7 +38,7 @@ def store_readings(project: Project, rows: Sequence[ReadingRow]) -> None:
         UserError: a file cannot be written.
     """
     settings = read_project(project)
-    with tokenizer_stays_done(project, settings):
+    with _STORING, tokenizer_stays_done(project, settings):
         try:
             write_rows(project.readings, rows)
         except OSError as error:
@@ -51,13 +54,14 @@ def store_normalizer(project: Project, options: Mapping[str, Any]) -> None:
     Raises:
         UserError: the tokenizer cannot be written.
     """
-    before = read_project(project)
-    changed = before.with_fields("normalizer", **options)
-    with tokenizer_stays_done(project, before, changed):
-        write_project(project, changed)
-        if project.tokenizer.is_file():
-            chosen = NormalizerOptions(**changed.normalizer)
-            store_options(project.tokenizer, {name: getattr(chosen, name) for name in options})
+    with _STORING:
+        before = read_project(project)
+        changed = before.with_fields("normalizer", **options)
+        with tokenizer_stays_done(project, before, changed):
+            write_project(project, changed)
+            if project.tokenizer.is_file():
+                chosen = NormalizerOptions(**changed.normalizer)
+                store_options(project.tokenizer, {name: getattr(chosen, name) for name in options})
 
 
 def apply_edited_readings(project: Project, settings: ProjectSettings) -> None:
