@@ -84,7 +84,7 @@ class QualityLimits(BaseModel):
     max_end_db: float = Field(
         -15.0,
         title="Maximum level at the end (dB)",
-        description="Clips whose last 20 ms are louder, relative to the clip, are rejected as cut off.",
+        description="Clips whose last 20 ms are louder, relative to the clip, get a warning: cut off.",
     )
     warn_max_start_db: float = Field(
         -4.0,

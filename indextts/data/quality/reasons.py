@@ -59,7 +59,7 @@ REASONS = (
     ),
     Reason("dropouts", True, "gaps in the sound", "num_dropouts", "above", "max_dropouts", "{:.0f}"),
     Reason("clicks", True, "many clicks", "num_clicks", "above", "max_clicks", "{:.0f}"),
-    Reason("cut_end", True, "cut off at the end", "end_db", "above", "max_end_db", "{:.0f} dB at the end"),
+    Reason("cut_end", False, "cut off at the end", "end_db", "above", "max_end_db", "{:.0f} dB at the end"),
     Reason(
         "background",
         True,
