@@ -105,8 +105,8 @@ def write_source(folder: Path, code: str, texts: list[str]) -> Path:
         "language": code,
         "base": str(DEMO.parent / "checkpoints"),
         "data": {"source": ["speech"]},
-        # the synthesiser clicks and pauses abruptly
-        "check": {"quality": "fast", "max_clicks": 1000, "max_dropouts": 1000},
+        # the synthesiser clicks and pauses abruptly, and many sentences are short
+        "check": {"quality": "fast", "max_clicks": 1000, "max_dropouts": 1000, "max_rejected_percent": 100},
         "train": TRAIN,
     }
     path = folder / "project.yaml"
