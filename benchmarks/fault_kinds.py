@@ -37,7 +37,7 @@ BEAT_S, BEATS_OF_CHORD = 0.3, 4
 
 @dataclass(frozen=True)
 class Bench:
-    """What the functions draw from: new clips, and the clean clips of the set."""
+    """Sources of the functions: new clips, and the clean clips of the set."""
 
     studio: Studio
     clean: Sequence[Clip]

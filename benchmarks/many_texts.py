@@ -79,7 +79,7 @@ class ManyTexts(Benchmark):
 
 @dataclass(frozen=True)
 class Case:
-    """What a process does: `number` texts in `precision`, or a stream of one (`streams`)."""
+    """Work of a process: `number` texts in `precision`, or a stream of one (`streams`)."""
 
     size: str
     codes: int

@@ -18,23 +18,13 @@ from indextts.text.extend import extend
 from indextts.text.readings import ReadingRow
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.data.text_view import texts_html, use_heard
-from indextts.webui.page import Page
 from indextts.webui.tokenizer.reading_rows import table_html, usage_of
 from indextts.webui.tokenizer.readings_view import remove_row, save_row, show_row, try_row
+from tests.one_project import OneProject
 from tests.tiny_run import BASE_TOKENIZER, SENTENCES
 
 TEXTS = ["በBBC ዜና", "BBCን አየ", "BBC <b>x</b>", "ሌላ የBBC ጽሑፍ", "ሰላም ነው"]
 BBC = ("BBC", "ቢቢሲ", "word", "")
-
-
-class OneProject(Page):
-    """A page whose only project is given; nothing of it is drawn."""
-
-    def __init__(self, project: Project) -> None:
-        self.project_of_test = project
-
-    def find_project(self, name: str | None) -> Project:
-        return self.project_of_test
 
 
 @pytest.fixture

@@ -5,18 +5,8 @@ import pytest
 
 from indextts.projects.project import Project, make_settings, read_project, write_project
 from indextts.projects.stages import plan_check
-from indextts.webui.page import Page
 from indextts.webui.tokenizer.tab import OPTIONS, commands, project_values, store_settings
-
-
-class OneProject(Page):
-    """A page whose only project is given; nothing of it is drawn."""
-
-    def __init__(self, project: Project) -> None:
-        self.project_of_test = project
-
-    def find_project(self, name: str | None) -> Project:
-        return self.project_of_test
+from tests.one_project import OneProject
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What preprocessing does differently for the published models: the codec's file, and the style vector.
+"""Differences of the published models in preprocessing: the codec's file, and the style vector.
 
 IndexTTS-2.5 has the style vector of CAM++ as its speaker condition. It is computed from the first 15 s of a
 recording at the published rates, while IndexTTS-2.0 encodes the features that the codes come from.

@@ -66,7 +66,7 @@ class Totals:
 
 
 class ClipTable:
-    """What the manifest and the check say of each clip, in the order of the manifest."""
+    """Facts of the manifest and the check on each clip, in the order of the manifest."""
 
     def __init__(self, manifest: Path, utterances: Sequence[Utterance]) -> None:
         """Read the report of the check, if there is one.

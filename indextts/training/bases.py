@@ -1,4 +1,4 @@
-"""What a new run does only for a base with language rows: the start of the row of its language."""
+"""Start of a new run from a base with language rows: the row of its language."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What a speech recognizer hears in the clips, compared with their texts.
+"""Transcripts of the clips by a speech recognizer, compared with their texts.
 
     REPORT_DIR/measured/heard.jsonl    {"audio": sha256, "result": {"text", "heard", "alignment"}}
 

@@ -44,7 +44,7 @@ PACKAGE_SUFFIXES = (".py", ".json", ".txt")  # what Python compiled is left out
 
 @dataclass(frozen=True)
 class Publication:
-    """What an upload would send: paths or contents by their names in the repository."""
+    """Files of an upload: paths or contents by their names in the repository."""
 
     files: dict[str, Path | bytes]
     card: str

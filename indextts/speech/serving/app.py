@@ -94,7 +94,7 @@ class RateLimit:
 
 @dataclass(frozen=True)
 class Service:
-    """What the routes need: the engine and the limits.
+    """Engine and limits of the routes.
 
     Args:
         key_digests: SHA-256 of each key; empty if none is required.
