@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 import time
 import uuid
 from collections import Counter
@@ -57,6 +58,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         for command in leftovers.sweep(session.config.stash[MARK_KEY]):
             if not any(name in command for name in leftovers.OF_LIBRARIES):
                 terminal.line(f"\nkilled at the end of the session: {command[:300]}")
+
+
+@pytest.fixture(autouse=True)
+def _float32_precision() -> None:
+    """Begin each test with exact float32 products: training inside an earlier test or fixture allows TF32."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_float32_matmul_precision("highest")
 
 
 @pytest.hookimpl(wrapper=True)

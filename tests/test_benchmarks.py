@@ -40,10 +40,8 @@ CPU, FLOAT32 = torch.device("cpu"), torch.float32
 
 @pytest.fixture(autouse=True)
 def _keep_settings():
-    precision, state = torch.get_float32_matmul_precision(), torch.get_rng_state()
-    threads = torch.get_num_threads()
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
     yield
-    torch.set_float32_matmul_precision(precision)
     torch.set_rng_state(state)
     torch.set_num_threads(threads)
 

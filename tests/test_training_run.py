@@ -53,12 +53,8 @@ def test_each_rank_takes_a_gpu_of_its_own_and_too_many_are_refused(monkeypatch: 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
-    precision = torch.get_float32_matmul_precision()
-    try:
-        second = device.choose_device(False, RankInfo(rank=5, world_size=8, local_rank=1, local_world_size=4))
-        with pytest.raises(UserError, match=r"--nproc-per-node=2$"):
-            device.choose_device(False, RankInfo(rank=6, world_size=8, local_rank=2, local_world_size=4))
-    finally:
-        torch.set_float32_matmul_precision(precision)
+    second = device.choose_device(False, RankInfo(rank=5, world_size=8, local_rank=1, local_world_size=4))
+    with pytest.raises(UserError, match=r"--nproc-per-node=2$"):
+        device.choose_device(False, RankInfo(rank=6, world_size=8, local_rank=2, local_world_size=4))
     assert second == torch.device("cuda", 1)
     assert taken == [1]
