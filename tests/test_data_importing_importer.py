@@ -4,13 +4,14 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.importer import import_dataset
-from indextts.data.manifest import read_utterances, write_utterances
+from indextts.data.manifest import Provenance, read_utterances, write_utterances
 from indextts.errors import UserError
 from tests.conftest import REPOSITORY
 from tests.import_sources import json_lines, manifest_lines, rejected, run_import, snapshot, write_tone
@@ -51,6 +52,20 @@ def test_recordings_and_manifest_are_in_the_project(tmp_path):
     for number, utterance in enumerate(utterances):
         assert utterance.audio.read_bytes() == (tmp_path / f"in/wavs/{number}.wav").read_bytes()
         assert utterance.duration_s == 0.5
+
+
+def test_the_provenance_of_texts_stays_with_their_clips(tmp_path):
+    source = write_dataset(tmp_path / "in", ["a", "b"])
+    a, b = read_utterances(source)
+    heard = Provenance(kind="heard", by=("one", "two"), disagreement=0.1, other="ሰላ", is_doubtful=True)
+    write_utterances(source, [replace(a, provenance=heard), b])
+    manifest = tmp_path / "out/manifest.jsonl"
+    for _ in range(2):  # the second import reads the journal
+        import_manifest(source, tmp_path / "out")
+        assert [utterance.provenance for utterance in read_utterances(manifest)] == [heard, None]
+    write_utterances(source, [a, b])
+    assert import_manifest(source, tmp_path / "out").num_changed == 1
+    assert [utterance.provenance for utterance in read_utterances(manifest)] == [None, None]
 
 
 def test_a_project_can_be_moved(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from indextts.data.manifest import (
     Pair,
+    Provenance,
     Utterance,
     read_hours,
     read_pairs,
@@ -299,3 +300,29 @@ def test_the_hours_of_a_manifest_are_those_of_its_durations_or_unknown(tmp_path:
     manifest.write_text('{"text": "ሀ", "duration": -1}\n', "utf-8")
     with pytest.raises(UserError, match=r"manifest\.jsonl:1: duration is -1"):
         read_hours(manifest)
+
+
+def test_the_provenance_of_a_text_survives_and_names_its_best_evidence(tmp_path):
+    heard = Provenance(kind="heard", by=("a",), is_doubtful=True)
+    agreed = Provenance(kind="heard", by=("a", "b"), disagreement=0.02, other="ሰላምታ")
+    aligned = Provenance(kind="aligned", by=("a",), score=-0.4)
+    reviewed = heard.model_copy(update={"is_reviewed": True})
+    found = [None, heard, agreed, aligned, reviewed, Provenance(kind="given", is_reviewed=True)]
+    utterances = [
+        Utterance(str(number), tmp_path / "a.wav", "ሰላም", "s", 1.5, provenance=each)
+        for number, each in enumerate(found)
+    ]
+    path = tmp_path / "m.jsonl"
+    write_utterances(path, utterances)
+    assert read_utterances(path) == utterances
+    origins = [utterance.text_origin for utterance in utterances]
+    assert origins == ["given", "heard", "agreed", "aligned", "reviewed", "reviewed"]
+    assert [utterance.is_doubtful for utterance in utterances] == [False, True, False, False, False, False]
+    assert len(read_texts(path)) == 5  # without the doubtful one
+
+
+@pytest.mark.parametrize("provenance", [{"kind": "guessed"}, {"kind": "heard", "disagreement": -1}, "heard"])
+def test_an_unknown_provenance_is_an_error_with_its_line(tmp_path, provenance):
+    path = write_lines(tmp_path / "m.jsonl", UTTERANCE, UTTERANCE | {"id": "b", "provenance": provenance})
+    assert "m.jsonl:2" in refusal(path)
+    assert "provenance" in refusal(path)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.data.manifest import Utterance, read_pairs, write_utterances
+from indextts.commands.data import TextChoice
+from indextts.data.manifest import Provenance, Utterance, read_pairs, write_utterances
 from indextts.data.pair_summary import read_summary
 from indextts.data.pairs import build_pairs, log_left_out
 from indextts.errors import UserError
@@ -238,3 +239,20 @@ def test_a_pairs_file_given_as_manifest_is_a_one_line_error_with_status_2(tmp_pa
     assert f"{pairs}:1: " in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "q.jsonl").exists()
+
+
+def test_only_targets_need_a_text_that_people_or_two_recognizers_vouch_for():
+    one, two = (Provenance(kind="heard", by=by) for by in (("a",), ("a", "b")))
+    reviewed = Provenance(kind="given", is_reviewed=True)
+    found = {"given": None, "heard": one, "agreed": two, "reviewed": reviewed}
+    utterances = [replace(clip(name), provenance=each) for name, each in found.items()]
+
+    def targets(only: TextChoice) -> set[str]:
+        result = build_pairs(utterances, 3, seed=0, only=only)
+        assert {pair.prompt_id for pair in result.pairs} == set(found)  # a prompt's text is never used
+        assert all(pair.target_text_origin == pair.target_id for pair in result.pairs)
+        return {pair.target_id for pair in result.pairs}
+
+    assert targets("all") == set(found)
+    assert targets("agreed") == {"given", "agreed", "reviewed"}
+    assert targets("reviewed") == {"given", "reviewed"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.data.manifest import Utterance, read_numbered_utterances, write_utterances
+from indextts.data.manifest import Provenance, Utterance, read_numbered_utterances, write_utterances
 from indextts.data.review import (
     Decision,
     DecisionLog,
@@ -176,3 +176,24 @@ def test_without_a_review_reading_texts_needs_no_other_field(tmp_path):
     path = tmp_path / "texts.jsonl"
     path.write_text('{"text": "ሰላም"}\n', encoding="utf-8")
     assert read_reviewed_texts(path) == ["ሰላም"]
+
+
+def test_a_doubtful_transcript_is_used_only_if_a_person_keeps_it(tmp_path):
+    doubtful = Provenance(kind="heard", by=("a", "b"), disagreement=0.3, is_doubtful=True)
+    sure = doubtful.model_copy(update={"is_doubtful": False})
+    utterances = [
+        Utterance(id, tmp_path / f"{id}.wav", f"ጽሑፍ {id}", "s", 2.0, provenance=provenance)
+        for id, provenance in (("a", None), ("b", doubtful), ("c", sure), ("d", doubtful))
+    ]
+    path = tmp_path / "manifest.jsonl"
+    write_utterances(path, utterances)
+    assert list(kept(path)) == ["a", "c"]
+    change(path, "b", verdict="keep", text="ሌላ")
+    change(path, "a", verdict="keep")
+    found = {utterance.id: utterance for _, utterance in read_reviewed(path)}
+    assert {id: utterance.text_origin for id, utterance in found.items()} == {
+        "a": "reviewed",
+        "b": "reviewed",
+        "c": "agreed",
+    }
+    assert found["b"].text == "ሌላ"

@@ -87,7 +87,7 @@ def test_every_handler_uses_the_language_and_shows_user_errors_as_messages(built
 
 
 def test_the_forms_of_pairs_and_export_show_the_projects_settings(built: dict):
-    assert built["filled"]["BuildPairs-pairs_per_target"] == ["demo", 2, 0, 0, 1, 3, 7]
+    assert built["filled"]["BuildPairs-pairs_per_target"] == ["demo", 2, "all", 0, 0, 1, 3, 7]
     assert built["filled"]["ExportModel-dtype"] == ["demo", "float16", "pth", 1, False]
 
 

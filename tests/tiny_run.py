@@ -185,6 +185,7 @@ def pair(folder: Path, target: int, prompt: int, text: str | None = None) -> Pai
         features=features_of(folder),
         prompt_key=key(prompt),
         target_key=key(target),
+        target_text_origin="agreed" if target % 2 else "given",
     )
 
 

@@ -21,6 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         [utterance for _, utterance in read_reviewed(args.manifest)],
         args.pairs_per_target,
         args.seed,
+        only=args.only,
         max_pairs=args.max_pairs,
         max_pairs_per_speaker=args.max_pairs_per_speaker,
         min_text_len=args.min_text_len,

@@ -14,6 +14,9 @@ Engine = Literal["local", "ray"]
 Quality = Literal["full", "fast"]
 
 
+TextChoice = Literal["all", "agreed", "reviewed"]
+
+
 PublishedSet = Literal["training", "speech", "all"]
 
 
@@ -426,6 +429,12 @@ class BuildPairs(Command):
         title="Maximum pairs per speaker",
         description="Maximum number of pairs of a speaker, reached by dropping prompts before "
         "targets; 0 sets no limit.",
+    )
+    only: TextChoice = Field(
+        "all",
+        title="Texts of targets",
+        description="reviewed takes only texts that came with the recordings or were confirmed in the "
+        "review; agreed also those that two recognizers agree on or that were aligned.",
     )
     min_text_len: int = Field(
         1, ge=1, title="Minimum text length", description="Minimum length of a target text, in characters."

@@ -10,6 +10,7 @@
      "language": "am",                  optional, else that of the project
      "recording": "video_17",           optional, the file or video that this is a part of
      "original": "/data/a.wav",         optional, the recording that an import trimmed or set to a loudness
+     "provenance": {"kind": "heard", "by": ["mms-am"], ...},   optional, where the text comes from: Provenance
      "features": "features/0f3a5d….json",   after preprocessing: the feature store, relative to the manifest
      "features_key": "9c56cc51b3…",     after preprocessing: sha256 of the recording, its key in the store
      "code_len": 162}                   after preprocessing: semantic codes of the utterance
@@ -21,7 +22,8 @@
      "prompt_key": "e3b0c44298…", "target_key": "9c56cc51b3…",        their features_key
      "target_text": "ሰላም ለዓለም።", "target_code_len": 162,
      "target_duration": 3.25, "prompt_duration": 5.1,                seconds
-     "features": "features/0f3a5d….json"}   the feature store, relative to the folder of the pairs file
+     "features": "features/0f3a5d….json",   the feature store, relative to the folder of the pairs file
+     "target_text_origin": "agreed"}    one of TextOrigin; absent for a text that came with the recording
 
 Other fields and blank lines are ignored. Anything else that is invalid raises a UserError with file and line.
 A manifest has no text ids: the index beside a pairs file (pair_index.py) has those of one tokenizer.
@@ -32,7 +34,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
+
+from pydantic import BaseModel, Field, ValidationError
 
 from indextts.errors import UserError
 from indextts.system.json_lines import read_json_lines, sample_json_lines, shown_value, write_json_lines
@@ -58,6 +62,37 @@ _PREDECESSOR_FIELDS = {"codes_path", "target_codes_path", "condition_path", "pro
 _MAX_NUMBER = 1e9  # excludes infinity and integers that a float cannot represent
 
 
+TextOrigin = Literal["given", "reviewed", "agreed", "heard", "aligned"]
+TEXT_ORIGINS: tuple[TextOrigin, ...] = get_args(TextOrigin)
+
+
+class Provenance(BaseModel, frozen=True, extra="forbid"):
+    """Where the text of an utterance comes from.
+
+    Args:
+        kind: given: with the recording; heard: a recognizer wrote it; aligned: it was given without times.
+        by: names of the recognizers; the text is what the first heard, or what it aligned.
+        disagreement: edits between what two recognizers heard, over the length of the longer; None for one.
+        score: fit of the text to the sound by a CTC model, in nats per letter, at most 0.
+        other: what the second recognizer heard, or the text nearby that may belong to the clip.
+        is_doubtful: later stages use the clip only if a person keeps it.
+        is_reviewed: a person confirmed or corrected the text.
+    """
+
+    kind: Literal["given", "heard", "aligned"]
+    by: tuple[str, ...] = ()
+    disagreement: float | None = Field(None, ge=0)
+    score: float | None = None
+    other: str = ""
+    is_doubtful: bool = False
+    is_reviewed: bool = False
+
+    @property
+    def record(self) -> dict[str, object]:
+        """The object in a manifest."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Utterance:
     """One recorded sentence; `features`, `num_codes` and `features_key` are None before preprocessing."""
@@ -73,6 +108,21 @@ class Utterance:
     features_key: str | None = None
     recording: str | None = None  # the source file; all its utterances are on the same side of the split
     original: str | None = None  # the recording that `audio` was made from, if an import changed it
+    provenance: Provenance | None = None  # None if the text came with the recording
+
+    @property
+    def is_doubtful(self) -> bool:
+        """A program found the text and doubts it, and no person has confirmed it."""
+        found = self.provenance
+        return found is not None and found.is_doubtful and not found.is_reviewed
+
+    @property
+    def text_origin(self) -> TextOrigin:
+        """The best evidence for the text: `agreed` if two recognizers heard it, `heard` if one did."""
+        found = self.provenance
+        if found is None or found.is_reviewed:
+            return "given" if found is None else "reviewed"
+        return "agreed" if found.kind == "heard" and len(found.by) > 1 else found.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +140,7 @@ class Pair:
     features: Path
     prompt_key: str
     target_key: str
+    target_text_origin: TextOrigin = "given"
 
 
 ItemT = TypeVar("ItemT", Utterance, Pair)
@@ -144,7 +195,7 @@ def sample_pairs(path: Path, max_pairs: int) -> tuple[int, list[Pair]]:
 
 
 def read_texts(path: Path) -> list[str]:
-    """Return the texts of a manifest in file order, without checking other fields.
+    """Return the texts of a manifest in file order, without doubtful transcripts; checks no other field.
 
     Raises:
         UserError: the file or a line cannot be read, or has no text.
@@ -152,7 +203,9 @@ def read_texts(path: Path) -> list[str]:
     texts = []
     for line in _lines(path, needed=("text",)):
         line.refuse_pair()
-        texts.append(line.string("text"))
+        text, found = line.string("text"), line.provenance()
+        if found is None or found.is_reviewed or not found.is_doubtful:
+            texts.append(text)
     return texts
 
 
@@ -263,6 +316,25 @@ class _Line:
             )
         return value
 
+    def provenance(self) -> Provenance | None:
+        value = self.record.get("provenance")
+        try:
+            return None if value is None else Provenance.model_validate(value)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, ("provenance", *first["loc"])))
+            raise UserError(f"{self.where}: {field}: {first['msg']}; correct or remove it") from None
+
+    def text_origin(self) -> TextOrigin:
+        value = self.record.get("target_text_origin", "given")
+        found = next((origin for origin in TEXT_ORIGINS if origin == value), None)
+        if found is None:
+            raise UserError(
+                f"{self.where}: target_text_origin is {shown_value(value)}, it must be one of "
+                f"{', '.join(TEXT_ORIGINS)}"
+            )
+        return found
+
     def has(self, name: str) -> bool:
         return self.record.get(name) is not None
 
@@ -316,6 +388,7 @@ def _utterance(line: _Line) -> Utterance:
         features_key=line.key("features_key") if is_preprocessed else None,
         recording=line.shared_string("recording") if line.has("recording") else None,
         original=line.string("original") if line.has("original") else None,
+        provenance=line.provenance(),
     )
 
 
@@ -334,6 +407,7 @@ def _pair(line: _Line) -> Pair:
         features=line.shared_path("features"),
         prompt_key=line.key("prompt_key"),
         target_key=line.key("target_key"),
+        target_text_origin=line.text_origin(),
     )
 
 
@@ -381,6 +455,8 @@ def _utterance_record(utterance: Utterance, folder: Path, keeps_links: bool) -> 
         record["recording"] = utterance.recording
     if utterance.original is not None:
         record["original"] = utterance.original
+    if utterance.provenance is not None:
+        record["provenance"] = utterance.provenance.record
     if utterance.features is not None:
         record["features"] = os.path.relpath(utterance.features, folder)
         record["features_key"] = utterance.features_key
@@ -389,7 +465,7 @@ def _utterance_record(utterance: Utterance, folder: Path, keeps_links: bool) -> 
 
 
 def _pair_record(pair: Pair, folder: Path) -> dict[str, object]:
-    return {
+    record: dict[str, object] = {
         "id": pair.id,
         "speaker": pair.speaker,
         "prompt_id": pair.prompt_id,
@@ -402,6 +478,9 @@ def _pair_record(pair: Pair, folder: Path) -> dict[str, object]:
         "prompt_key": pair.prompt_key,
         "target_key": pair.target_key,
     }
+    if pair.target_text_origin != "given":
+        record["target_text_origin"] = pair.target_text_origin
+    return record
 
 
 def _absolute(folder: Path, written: str) -> Path:

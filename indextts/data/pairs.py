@@ -11,11 +11,12 @@ import itertools
 import logging
 import random
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from indextts.data.manifest import Pair, Utterance
+from indextts.commands.data import TextChoice
+from indextts.data.manifest import TEXT_ORIGINS, Pair, TextOrigin, Utterance
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.text.ethiopic import text_key
@@ -25,6 +26,11 @@ logger = logging.getLogger(__name__)
 PROMPT_MIN_S = 3.0
 PROMPT_MAX_S = 15.0
 MAX_SPEAKER_SHARE = 0.5  # of all pairs; with more, a warning suggests --max-pairs-per-speaker
+ORIGINS: Mapping[TextChoice, Container[TextOrigin]] = {
+    "all": TEXT_ORIGINS,
+    "agreed": ("given", "reviewed", "agreed", "aligned"),
+    "reviewed": ("given", "reviewed"),
+}
 MAX_INSPECTED = (
     16  # clips inspected for a better prompt, so that the work stays linear in the number of clips
 )
@@ -37,6 +43,7 @@ class PairsResult:
     Args:
         lone_speakers: speakers with a single utterance, hence without a prompt for it.
         speakers_without_prompts: speakers with too few clips of 3 to 15 s; all their clips are prompts.
+        num_other_texts: utterances whose text is not one of `only`; they still serve as prompts.
         num_short_targets: utterances that are too short for a target; they still serve as prompts.
         num_same_text: targets without a pair, since all other clips of the speaker have the same sentence.
         num_same_recording: pairs whose prompt is from the target's recording.
@@ -47,6 +54,7 @@ class PairsResult:
     pairs: list[Pair]
     lone_speakers: list[str]
     speakers_without_prompts: list[str]
+    num_other_texts: int
     num_short_targets: int
     num_same_text: int
     num_same_recording: int
@@ -59,6 +67,7 @@ def build_pairs(
     pairs_per_target: int,
     seed: int,
     *,
+    only: TextChoice = "all",
     max_pairs: int = 0,
     max_pairs_per_speaker: int = 0,
     min_text_len: int = 1,
@@ -70,6 +79,7 @@ def build_pairs(
         utterances: preprocessed.
         pairs_per_target: prompts for each target; fewer if the speaker has fewer other clips.
         seed: of the choice of prompts; a speaker's pairs do not depend on other speakers.
+        only: the texts of targets; prompts need none.
         max_pairs: the size of a random sample of all pairs; 0 for all.
         max_pairs_per_speaker: reduces the prompts per target, then the targets; 0 for no limit.
         min_text_len: of a target, in characters.
@@ -86,8 +96,10 @@ def build_pairs(
         if len(clips) == 1:
             lone_speakers.append(speaker)
             continue
-        targets = [u for u in clips if len(u.text) >= min_text_len and (u.num_codes or 0) >= min_code_len]
-        counts["short"] += len(clips) - len(targets)
+        trusted = [u for u in clips if u.text_origin in ORIGINS[only]]
+        targets = [u for u in trusted if len(u.text) >= min_text_len and (u.num_codes or 0) >= min_code_len]
+        counts["other_texts"] += len(clips) - len(trusted)
+        counts["short"] += len(trusted) - len(targets)
         prompts = [u for u in clips if PROMPT_MIN_S <= u.duration_s <= PROMPT_MAX_S]
         if len(prompts) <= pairs_per_target:  # too few besides the target
             without_prompts.append(speaker)
@@ -104,6 +116,7 @@ def build_pairs(
     if not pairs:
         raise UserError(
             f"no pair is possible: {counted(len(lone_speakers), 'speaker')} with a single utterance, "
+            f"{counted(counts['other_texts'], 'target')} left out by --only {only}, "
             f"{counted(counts['short'], 'target')} too short, {counts['same_text']} without a prompt with "
             "another sentence; a speaker needs at least 2 different utterances"
         )
@@ -112,6 +125,7 @@ def build_pairs(
         pairs=kept,
         lone_speakers=lone_speakers,
         speakers_without_prompts=without_prompts,
+        num_other_texts=counts["other_texts"],
         num_short_targets=counts["short"],
         num_same_text=counts["same_text"],
         num_same_recording=counts["same_recording"],
@@ -137,6 +151,7 @@ def log_left_out(result: PairsResult) -> None:
             _first(result.speakers_without_prompts),
         )
     for number, noun, what in (
+        (result.num_other_texts, "utterance", "not a target because of --only"),
         (result.num_short_targets, "utterance", "too short for a target"),
         (result.num_same_text, "utterance", "skipped: all other clips of the speaker have the same sentence"),
         (result.num_same_recording, "prompt", "from the same recording as the target"),
@@ -231,6 +246,7 @@ def _pair(prompt: Utterance, target: Utterance, taken: set[str]) -> Pair:
         features=target.features,
         prompt_key=prompt.features_key,
         target_key=target.features_key,
+        target_text_origin=target.text_origin,
     )
 
 

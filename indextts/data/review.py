@@ -17,7 +17,7 @@ The manifest itself is never edited:
                              for each clip with a hard reason
 
 The stages after the import read a manifest with `read_reviewed`: without the clips that a person or, failing
-that, the check rejected, and with corrected texts.
+that, the check rejected, without doubtful transcripts that nobody kept, and with corrected texts.
 """
 
 import logging
@@ -31,7 +31,7 @@ from typing import IO, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from indextts.data.manifest import Utterance, read_numbered_utterances, read_texts
+from indextts.data.manifest import Provenance, Utterance, read_numbered_utterances, read_texts
 from indextts.errors import UserError
 from indextts.system.json_lines import append_json_line, read_json_lines
 
@@ -182,7 +182,7 @@ def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
     """
     numbered = read_numbered_utterances(manifest)
     decisions = read_decisions(manifest)
-    rejected = read_rejected(manifest)
+    rejected = {*read_rejected(manifest), *(u.id for _, u in numbered if u.is_doubtful)}
     kept = [
         (number, edited(utterance, decisions))
         for number, utterance in numbered
@@ -190,12 +190,12 @@ def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
     ]
     if not kept:
         raise UserError(
-            f"{manifest}: every utterance is rejected ({len(numbered):,} in total); see "
+            f"{manifest}: every utterance is rejected or doubtful ({len(numbered):,} in total); see "
             f"{review_file(manifest)} and {check_folder(manifest) / REJECTED_NAME}"
         )
     if len(kept) < len(numbered):
         logger.info(
-            "%s: skipping %d of %d utterances, rejected by the check or in the review",
+            "%s: skipping %d of %d utterances, rejected by the check or in the review, or doubtful",
             manifest,
             len(numbered) - len(kept),
             len(numbered),
@@ -223,11 +223,13 @@ def is_kept(id: str, decisions: Mapping[str, Decision], rejected: Iterable[str])
 
 
 def edited(utterance: Utterance, decisions: Mapping[str, Decision]) -> Utterance:
-    """Return the utterance with its corrected text, if any."""
+    """Return the utterance with its corrected text, if any, and whether a person confirmed the text."""
     decision = decisions.get(utterance.id)
-    if decision is None or decision.text is None:
+    if decision is None or (decision.text is None and decision.verdict != "keep"):
         return utterance
-    return replace(utterance, text=decision.text)
+    found = utterance.provenance or Provenance(kind="given")
+    reviewed = found.model_copy(update={"is_reviewed": True})
+    return replace(utterance, text=decision.text or utterance.text, provenance=reviewed)
 
 
 def read_rejected(manifest: Path) -> dict[str, Sequence[str]]:

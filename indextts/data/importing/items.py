@@ -36,6 +36,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from indextts.data.manifest import Provenance
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -82,6 +84,7 @@ class SourceRecording:
         span: start and end of the clip in `audio`, in seconds; None for the entire recording.
         speaker: the speaker in the data; None if unknown.
         recording: the longer recording that the clip was cut from; None if unknown.
+        provenance: how a program found the text; None if it came with the recording.
     """
 
     key: str
@@ -95,6 +98,7 @@ class SourceRecording:
     recording: str | None = None
     span: tuple[float, float] | None = None
     embedded: Embedded | None = None
+    provenance: Provenance | None = None
 
 
 # Lower case only: on some file systems A.wav and a.wav are the same file.

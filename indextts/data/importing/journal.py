@@ -6,7 +6,7 @@
      "stamp": [[size, time in ns], ...],                   of its files, and the settings of the cuts
      "sha256": "...",                                      of the recording
      "clips": [{"id", "audio": "talk_07_000012340.flac", "text", "speaker", "duration", "language",
-                "recording", "original": "/data/a.wav", "gain_db", "voice"}, ...],
+                "recording", "original": "/data/a.wav", "gain_db", "voice", "provenance": {...}}, ...],
      "rejected": [{"file", "line", "code", "reason"}, ...]}
     {"source": "/data/talks", "key": "talk_08", "removed": true}
 
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from indextts.data.manifest import Utterance, read_utterances
+from indextts.data.manifest import Provenance, Utterance, read_utterances
 from indextts.errors import UserError
 from indextts.system.json_lines import write_json_lines
 
@@ -42,6 +42,7 @@ class Clip:
     Args:
         speaker: "" until the voice is known; without one, the clip is not in the manifest.
         voice: the group of voices that gave the speaker (voices.py); None if the data or the user did.
+        provenance: None if the text came with the recording.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Clip:
     original: str | None = None
     gain_db: float | None = None
     voice: str | None = None
+    provenance: Provenance | None = None
 
     @property
     def is_link(self) -> bool:
@@ -125,6 +127,7 @@ class Journal:
                     clip.language,
                     recording=clip.recording,
                     original=clip.original,
+                    provenance=clip.provenance,
                 )
 
     def write(self) -> None:
@@ -175,7 +178,7 @@ def _add_record(journal: Journal, record: dict[str, Any]) -> None:
         record["key"],
         _frozen(record["stamp"]),
         record["sha256"],
-        tuple(Clip(**clip) for clip in record["clips"]),
+        tuple(map(_clip, record["clips"])),
         tuple(record.get("rejected", ())),
     )
     journal.entries[entry.source, entry.key] = entry
@@ -200,9 +203,16 @@ def _adopt_manifest(journal: Journal, *, may_link: bool) -> None:
             utterance.language,
             utterance.recording,
             utterance.original,
+            provenance=utterance.provenance,
         )
         entry = Entry(UNKNOWN_SOURCE, utterance.id, (), "", (clip,))
         journal.entries[entry.source, entry.key] = entry
+
+
+def _clip(record: dict[str, Any]) -> Clip:
+    found = record.get("provenance")
+    provenance = None if found is None else Provenance.model_validate(found)
+    return Clip(**{**record, "provenance": provenance})
 
 
 def sort_entries(journal: Journal, source: str, keys: Iterable[str]) -> None:
@@ -221,7 +231,11 @@ def sort_entries(journal: Journal, source: str, keys: Iterable[str]) -> None:
 
 def _record(entry: Entry) -> dict[str, object]:
     clips = [
-        {name: value for name in Clip.__slots__ if (value := getattr(clip, name)) is not None}
+        {
+            name: value.record if isinstance(value, Provenance) else value
+            for name in Clip.__slots__
+            if (value := getattr(clip, name)) is not None
+        }
         for clip in entry.clips
     ]
     record: dict[str, object] = {

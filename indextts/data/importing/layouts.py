@@ -391,6 +391,7 @@ def _clip(row: Row, folder: Path, reader: _Reader, inner: Sequence[Path], speake
         language=values.get("language"),
         recording=values.get("recording"),
         embedded=row.embedded,
+        provenance=row.provenance,
     )
 
 

@@ -367,6 +367,7 @@ class ProjectStore:
                 recording,
                 original=original() if file.is_cleaned else None,
                 gain_db=file.gain_db,
+                provenance=found.provenance,
             )
 
     def _update_texts(self, name: tuple[str, str], found: SourceRecording) -> None:
@@ -383,6 +384,7 @@ class ProjectStore:
                     language=found.language,
                     recording=found.recording,
                     voice=None,
+                    provenance=found.provenance,
                 )
                 for clip in entry.clips
             )

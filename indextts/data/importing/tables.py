@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from indextts.data.importing.columns import COLUMN_OF, Columns, is_known_header
 from indextts.data.importing.items import Embedded, Location, Rejection
 from indextts.data.importing.text_lines import BadText, text_lines
+from indextts.data.manifest import Provenance
 from indextts.errors import UserError
 from indextts.system.amounts import counted, shown_size
 
@@ -36,12 +39,14 @@ class Row:
     Args:
         embedded: where its audio is, if the table contains it.
         key: its unique name in the table; "" for the name of its recording.
+        provenance: how a program found the text; only manifests of this project say it.
     """
 
     where: Location
     values: dict[str, str]
     embedded: Embedded | None = None
     key: str = ""
+    provenance: Provenance | None = None
 
 
 @dataclass(frozen=True)
@@ -257,7 +262,15 @@ def _record_row(where: Location, record: object, columns: Mapping[str, str]) -> 
         return Rejection(where, "not_text", "a NUL character; remove it")
     if "spoken" in values:
         values["text"] = values.pop("spoken")
-    return Row(where, _filled(values))
+    return Row(where, _filled(values), provenance=_provenance(record))
+
+
+def _provenance(record: Mapping[str, object]) -> Provenance | None:
+    """Return the provenance in a manifest of this project; other data use the name for other things."""
+    try:
+        return Provenance.model_validate(record.get("provenance"))
+    except ValidationError:
+        return None
 
 
 def table_head(path: Path) -> tuple[str, list[list[str]]]:

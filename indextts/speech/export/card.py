@@ -1,11 +1,12 @@
 """The model card and the licence note of an exported model."""
 
 import logging
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from indextts.data.manifest import read_pairs
+from indextts.data.manifest import Pair, TextOrigin, read_pairs
 from indextts.data.sources import read_sources
 from indextts.errors import UserError
 from indextts.runs.directory import CheckpointMeta, FileIdentity, identify
@@ -19,6 +20,14 @@ logger = logging.getLogger(__name__)
 PATH_SETTINGS = frozenset(
     {"train_manifest", "val_manifest", "tokenizer", "config", "base_checkpoint", "output_dir", "resume"}
 )
+
+ORIGINS: dict[TextOrigin, str] = {
+    "given": "came with the recordings",
+    "reviewed": "were confirmed or corrected by a person",
+    "agreed": "were heard by two speech recognizers that agree",
+    "aligned": "were aligned with the recordings by a program",
+    "heard": "were heard by one speech recognizer",
+}
 
 # The official front end reads digits of a text without Latin letters in Chinese, and knows no Ethiopic mark.
 EXAMPLE = (
@@ -102,7 +111,8 @@ def _head(source: Source, checks: list[FileCheck]) -> str:
 
 def _data(meta: CheckpointMeta) -> str:
     num_train = len(meta.settings.get("train_manifest", []))
-    lines = ["## Data", "", "| pairs file | use | utterances | speakers | hours |", "|---|---|---|---|---|"]
+    head = "| pairs file | use | utterances | speakers | hours | texts |"
+    lines = ["## Data", "", head, "|---|---|---|---|---|---|"]
     for number, file in enumerate(meta.manifests):
         use = "training" if number < num_train else "validation"
         lines.append(f"| {Path(file.path).name} | {use} | {_counts(file)} |")
@@ -127,17 +137,27 @@ def _origins(meta: CheckpointMeta) -> list[str]:
 
 
 def _counts(file: FileIdentity) -> str:
-    """Return utterances, speakers and hours of a pairs file; "unknown" if it has changed since."""
+    """Return the amounts of a pairs file and where its texts come from; "unknown" if it has changed since."""
     path = Path(file.path)
     try:
         if identify(path).digest != file.digest:
-            return "unknown: the file has changed | |"
+            return "unknown: the file has changed | | |"
         pairs = read_pairs(path)
     except (OSError, UserError):
-        return "unknown: the file no longer exists | |"
+        return "unknown: the file no longer exists | | |"
     duration_s = {pair.target_key: pair.target_duration_s for pair in pairs}
     speakers = {pair.speaker for pair in pairs}
-    return f"{len(duration_s):,} | {len(speakers):,} | {sum(duration_s.values()) / 3600:.2f}"
+    texts = "; ".join(_origin_shares({pair.target_key: pair for pair in pairs}.values()))
+    return f"{len(duration_s):,} | {len(speakers):,} | {sum(duration_s.values()) / 3600:.2f} | {texts}"
+
+
+def _origin_shares(targets: Collection[Pair]) -> Iterator[str]:
+    """Yield each origin of texts with its share of the speech."""
+    total_s = sum(pair.target_duration_s for pair in targets)
+    for origin, what in ORIGINS.items():
+        found_s = sum(pair.target_duration_s for pair in targets if pair.target_text_origin == origin)
+        if found_s:
+            yield f"{100 * found_s / total_s:.1f} % {what}"
 
 
 def _training(meta: CheckpointMeta) -> str:

@@ -21,7 +21,15 @@ from indextts.webui.running.outlook import Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, num_lines, once
 
-FIELDS = ("pairs_per_target", "max_pairs", "max_pairs_per_speaker", "min_text_len", "min_code_len", "seed")
+FIELDS = (
+    "pairs_per_target",
+    "only",
+    "max_pairs",
+    "max_pairs_per_speaker",
+    "min_text_len",
+    "min_code_len",
+    "seed",
+)
 HISTOGRAMS = (
     ("prompt_s", "seconds", "pairs.length_of_prompts"),
     ("target_s", "seconds", "pairs.length_of_targets"),
