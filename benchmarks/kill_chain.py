@@ -81,6 +81,7 @@ class KillResume(Benchmark):
     index_kills: int = Field(
         0, ge=0, description="The first so many kills are while the trainer indexes the pairs."
     )
+    lora_rank: int = Field(0, ge=0, description="--lora-rank of the trainer.")
     folder: Path | None = Field(None, description="Working folder; a temporary folder by default.")
 
 
@@ -377,6 +378,7 @@ def command_line(project: TinyRun, arguments: KillResume, run_dir: Path, workers
         val_interval=7,
         log_interval=3,
         keep_checkpoints=arguments.keep,
+        lora_rank=arguments.lora_rank,
         resume="auto",
         allow_cpu="",
     )

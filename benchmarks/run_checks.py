@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from indextts.commands.train import Train
+from indextts.models.checkpoint import read_weights
 from indextts.runs.directory import CheckpointMeta, checkpoints, read_metrics, verify_checkpoint
 
 # May differ in a checkpoint: names and number of the saves in between, and settings of the last process.
@@ -132,10 +133,10 @@ def problems_at_end(reference: Path, run_dir: Path, base: Path) -> list[str]:
     best, expected_best = (_load(folder / "best.pth") for folder in (run_dir, reference))
     for name in ("model", "step", "epoch", "best_mel_loss"):
         problems += [f"best.pth: {where}" for where in differences(best[name], expected_best[name], name)]
-    frozen = _load(base)
+    frozen, trained = _load(base), read_weights(run_dir / "latest.pth")
     for name in TEXT_TABLES:
         rows = slice(0, len(frozen[name]) - 1)  # the last row belongs to no piece
-        problems += differences(final["model"][name][rows], frozen[name][rows], f"frozen rows of {name}")
+        problems += differences(trained[name][rows], frozen[name][rows], f"frozen rows of {name}")
     return problems
 
 

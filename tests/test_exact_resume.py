@@ -197,11 +197,20 @@ def test_a_run_killed_at_any_moment_ends_bit_identical(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["in a validation", "in a save"])
-def test_averaged_weights_and_bfloat16_moments_are_bit_identical_after_a_kill(
-    project: TinyRun, tmp_path: Path, moment: str
+@pytest.mark.parametrize(
+    ("moment", "more"),
+    [
+        ("in a validation", {}),
+        ("in a save", {}),
+        ("in a save", {"lora_rank": 4}),
+        ("mid-epoch", {"lora_rank": 4}),
+    ],
+    ids=["in a validation", "in a save", "in a save, LoRA", "mid-epoch, LoRA"],
+)
+def test_averaged_weights_bfloat16_moments_and_adapters_are_bit_identical_after_a_kill(
+    project: TinyRun, tmp_path: Path, moment: str, more: dict[str, object]
 ):
-    more = {"ema_decay": 0.9, "optimizer_state": "bfloat16"}
+    more = {"ema_decay": 0.9, "optimizer_state": "bfloat16", **more}
     reference = tmp_path / "reference"
     assert resume_run(project, reference, workers=0, **more) == 0
     for attempt in range(TRIES):
@@ -211,7 +220,7 @@ def test_averaged_weights_and_bfloat16_moments_are_bit_identical_after_a_kill(
             break
     else:
         pytest.fail(f"{TRIES} kills, none {moment}")
-    assert resume_run(project, run_dir, workers=2) == 0  # the checkpoint knows both
+    assert resume_run(project, run_dir, workers=2) == 0  # the checkpoint knows them
     assert problems_at_end(reference, run_dir, project.folder / "base/gpt.pth") == []
     content = torch.load(run_dir / "latest.pth", weights_only=True)
     assert content["averaged"]["num_updates"] == 12

@@ -157,6 +157,24 @@ def test_a_run_resumes_on_two_and_four_ranks_and_back_with_each_sample_once(
     assert times == {each.id: 1 for each in read_pairs(run.folder / "train_pairs.jsonl")}
 
 
+def test_adapters_resume_on_two_ranks_and_back_and_end_as_on_one(
+    launch: Callable[..., Launched], tmp_path: Path
+):
+    run = make_tiny_run(tmp_path / "tiny", dropout=0.0)
+    settings = of_batch(4) | {"lora_rank": 4, "learning_rate": 1e-3, "keep_checkpoints": 9}
+    assert run.train(**settings) == 0
+    on_two, output = tmp_path / "two", tmp_path / "one"
+    resume = {"resume": run.output / "model_step2.pth", "output_dir": on_two, "batch_size": 2}
+    training = launch(run, 2, **settings | resume)
+    assert training.wait() == 0, training.screen.read_text()
+    assert run.train(**settings | {"resume": on_two / "model_step4.pth", "output_dir": output}) == 0
+    one, several = (torch.load(folder / "latest.pth", weights_only=True) for folder in (run.output, output))
+    assert (several["step"], several["epoch"]) == (one["step"], one["epoch"]) == (6, 2)
+    moved = max(float(each.abs().max()) for name, each in one["model"].items() if name.endswith(".b"))
+    assert moved > 1e-3  # they start at zero
+    torch.testing.assert_close(several["model"], one["model"], rtol=0, atol=1e-4)
+
+
 # --- ends ---
 
 

@@ -196,6 +196,23 @@ class Train(Command):
         description="Number of data-loading processes; 0 loads in the trainer; automatic: up to 2 for a GPU, "
         "0 without.",
     )
+    lora_rank: int = Field(
+        0,
+        ge=0,
+        le=1024,
+        title="LoRA rank",
+        description="Rank of LoRA adapters, such as 32: only these and the rows of new pieces are trained; 0 "
+        "trains all weights.",
+    )
+    lora_alpha: float = Field(
+        64.0,
+        gt=0,
+        title="LoRA alpha",
+        description="The adapters' output is scaled by alpha divided by the rank.",
+    )
+    lora_targets: Literal["all", "attention", "mlp"] = Field(
+        "all", title="LoRA targets", description="Matrices of each block that get adapters."
+    )
     optimizer_state: Literal["float32", "bfloat16"] = Field(
         "float32",
         title="Optimizer state",

@@ -1,6 +1,8 @@
 """The checkpoint format, safe reading of a `.pth`, and writing with a digest.
 
-model                 name -> tensor, every weight of the GPT: IndexTTS2 loads the file as gpt.pth
+model                 name -> tensor, every weight of the GPT: IndexTTS2 loads the file as gpt.pth; of a LoRA
+                      run, only what it trained
+lora                  how that and the base make a model (`indextts.models.lora`); only of a LoRA run
 optimizer             AdamW's state, with the parameters' names
 scheduler             the numbers of an indextts.runs.schedule.Schedule
 scaler                state of torch.amp.GradScaler; None unless float16
@@ -43,6 +45,7 @@ from torch import Tensor
 
 from indextts.commands.speech import Weights
 from indextts.errors import RESUME_REFUSED, UserError
+from indextts.models.lora import find_base, lora_record, merge
 from indextts.models.weight_names import published_names, shown_names
 from indextts.runs.directory import CheckpointMeta, checkpoint_path
 from indextts.runs.owner import commit, publish
@@ -131,12 +134,14 @@ def read_tensor(path: Path) -> Tensor:
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights in a checkpoint or a bare state dict, by published name; tensors are memory-mapped.
 
-    A `.safetensors` file is a bare state dict.
+    A `.safetensors` file is a bare state dict. A LoRA checkpoint is merged into its base.
 
     Raises:
-        UserError: the file cannot be loaded, or contains no weights.
+        UserError: the file cannot be loaded, contains no weights, or lacks its base.
     """
     content = _read_safetensors(path) if path.suffix == ".safetensors" else read_file(path)
+    if lora_record(content, path) is not None:
+        return select_weights(content, "raw", path)
     weights = content.get("model", content)
     if not isinstance(weights, dict) or not any(isinstance(value, Tensor) for value in weights.values()):
         raise UserError(f"{path}: no weights; expected name -> tensor, bare or under the key 'model'")
@@ -150,23 +155,37 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path}: {error}") from None
 
 
-def select_weights(content: Mapping[str, Any], choice: Weights, path: Path) -> dict[str, Tensor]:
-    """Return the weights of the model in a checkpoint: the trained ones, or their moving average.
+def select_weights(
+    content: Mapping[str, Any], choice: Weights, path: Path, folders: Sequence[Path] = ()
+) -> dict[str, Tensor]:
+    """Return all weights of the model in a checkpoint: the trained ones, or their moving average.
 
     Args:
         content: of the checkpoint at `path`.
+        folders: where else to look for the base of a LoRA checkpoint, see `find_base`.
 
     Raises:
-        UserError: the checkpoint has no averaged weights, or they do not fit its model.
+        UserError: the checkpoint has no averaged weights, they do not fit its model, or its base is missing.
     """
-    weights: dict[str, Tensor] = dict(content["model"])
-    if choice == "raw":
-        return weights
     averaged = content.get("averaged")
-    if not isinstance(averaged, dict):
+    if choice == "averaged" and not isinstance(averaged, dict):
         raise UserError(
             f"{path}: no averaged weights, the run was trained without --ema-decay; remove --weights averaged"
         )
+    record = lora_record(content, path)
+    if record is not None:
+        base = find_base(record.base, path, folders)
+        trained = content["model"] if choice == "raw" or not averaged else averaged["weights"]
+        try:
+            return merge(read_weights(base), trained, record)
+        except (KeyError, RuntimeError) as error:
+            raise UserError(
+                f"{path}: its adapters do not fit its base {base} ({_first_line(error)}); use another "
+                "checkpoint"
+            ) from None
+    weights = published_names(content["model"])
+    if choice == "raw" or not averaged:
+        return weights
     for name, average in averaged["weights"].items():
         if name not in weights or weights[name].shape[1:] != average.shape[1:]:
             raise UserError(f"{path}: the average of {name} does not fit the model; use --weights raw")

@@ -17,6 +17,7 @@ pieces (rows - 1), never with rows.
 from collections.abc import Mapping
 from typing import Any
 
+from indextts.commands.base import flag_of
 from indextts.commands.terminal import continued
 from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
@@ -72,11 +73,15 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
     if checkpoint.meta is not None:
         _require_same_model(checkpoint.meta, run)
     _require_same_codebook(checkpoint, run)
+    adapter_change = _adapter_change(checkpoint, run)
     notes = [*base_notes(checkpoint, run), *tokenizer_notes(checkpoint, run), *text_notes(run)]
     if not _has_same_pieces(checkpoint, run):
         _require_known_pieces(checkpoint, run)
         row_of = _row_of(checkpoint, run)
-        return _start_over(checkpoint, run, row_of, notes, vocabulary_lines(checkpoint, run, row_of))
+        lines = vocabulary_lines(checkpoint, run, row_of)
+        return _start_over(checkpoint, run, row_of, notes, lines, adapter_change)
+    if adapter_change:
+        return _start_over(checkpoint, run, None, notes, [], adapter_change)
     misfit = _optimizer_misfit(checkpoint, run)
     if misfit is not None:
         return _start_over(checkpoint, run, None, [*notes, f"The optimizer state does not fit: {misfit}"], [])
@@ -136,6 +141,55 @@ def _require_same_codebook(checkpoint: CheckpointFacts, run: RunFacts) -> None:
     )
 
 
+def _adapter_change(checkpoint: CheckpointFacts, run: RunFacts) -> str:
+    """Return what becomes of the adapters in the checkpoint, as a sentence; empty if nothing changes.
+
+    Raises:
+        UserError: with status 3 if the run cannot hold what the checkpoint has learned.
+    """
+    command = _settings_of_run(checkpoint, run)
+    stored = {} if checkpoint.meta is None else checkpoint.meta.settings
+    rank, alpha, targets = (
+        stored.get(name, Train.model_fields[name].default)
+        for name in ("lora_rank", "lora_alpha", "lora_targets")
+    )
+    now = command.lora_rank, command.lora_alpha, command.lora_targets
+    if not rank and command.lora_rank:
+        raise UserError(
+            f"Resume failed: {checkpoint.name} holds all weights, and a LoRA run only adapters beside those "
+            "of its base checkpoint; resume without --lora-rank, or start a LoRA run in another --output-dir",
+            RESUME_REFUSED,
+        )
+    if not rank or now == (rank, alpha, targets):
+        return ""
+    if not command.lora_rank:
+        return (
+            f"--lora-rank 0: the adapters of rank {rank} are merged into the weights, and from here on all "
+            "weights are trained"
+        )
+    if command.lora_targets not in ("all", targets):
+        raise UserError(
+            f"Resume failed: {checkpoint.name} has adapters for --lora-targets {targets}, and "
+            f"--lora-targets {command.lora_targets} would lose them; resume with the same targets or all, or "
+            "with --lora-rank 0, which merges them",
+            RESUME_REFUSED,
+        )
+    changes = [
+        f"{flag_of(name)} {before:g} -> {after:g}"
+        for name, before, after in (("lora_rank", rank, now[0]), ("lora_alpha", alpha, now[1]))
+        if before != after
+    ]
+    if targets != now[2]:
+        changes.append(f"--lora-targets {targets} -> {now[2]}")
+    lost = now[0] < rank
+    kept = (
+        f"the nearest adapters of rank {now[0]} replace them"
+        if lost
+        else "they compute the same at the start"
+    )
+    return f"The adapters change ({', '.join(changes)}): {kept}"
+
+
 # ---- 2. the same pieces, and an optimizer that fits?
 
 
@@ -190,6 +244,7 @@ def _start_over(
     row_of: tuple[int, ...] | None,
     notes: list[str],
     lines: list[str],
+    adapter_change: str = "",
 ) -> RestorePlan:
     meta = checkpoint.meta
     # --rewarm raises the rate of a run that continues; here the schedule starts anyway
@@ -203,12 +258,15 @@ def _start_over(
         samples_done=0,
     )
     notes = [*notes, *rewarm_notes(run.command), *warmup_notes(schedule, step=0)]
+    if adapter_change and row_of is not None:  # else it is the summary of the plan
+        notes.append(adapter_change)
     has_same_order = _has_same_order(checkpoint, run, command)
     differences = () if meta is None else find_differences(meta, run, command, has_same_order)
     return RestorePlan(
         continues=False,
         keeps_position=False,
         takes_scaler=False,
+        adapter_change=adapter_change,
         row_of=row_of,
         command=command,
         schedule=schedule,
@@ -218,6 +276,7 @@ def _start_over(
         lines=(
             *lines,
             *(f"[Warn] {warning}" for warning in (*notes, *differences)),
+            *([f"[Warn] {adapter_change}"] if adapter_change and row_of is None else ()),
             "[Info] SKIPPING optimizer, scheduler, AND scaler restore",
             "[Info] AUTOMATIC FIX: Skipping incompatible optimizer state",
             "[Info] Using FRESH optimizer with initial LR and warmup",
@@ -246,6 +305,7 @@ def _continue(checkpoint: CheckpointFacts, run: RunFacts, notes: list[str]) -> R
         continues=True,
         keeps_position=keeps_position,
         takes_scaler=checkpoint.has_scaler and run.environment.get("arithmetic") == "float16",
+        adapter_change="",
         row_of=None,
         command=command,
         schedule=schedule,

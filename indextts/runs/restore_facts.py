@@ -197,6 +197,7 @@ class RestorePlan:
         continues: restore model, optimizer, schedule, step and epoch; if False, only the model.
         keeps_position: continue the epoch after the samples that are done; if False, restart the epoch.
         takes_scaler: restore the state of the gradient scaler too.
+        adapter_change: what happens to the checkpoint's LoRA adapters, as a sentence; empty if nothing does.
         row_of: the row of the checkpoint's text tables for each row of the new tables, -1 for a fresh row;
             None if the tables stay unchanged.
         command: with the values that the run uses.
@@ -210,6 +211,7 @@ class RestorePlan:
     continues: bool
     keeps_position: bool
     takes_scaler: bool
+    adapter_change: str
     row_of: tuple[int, ...] | None
     command: Train
     schedule: Schedule

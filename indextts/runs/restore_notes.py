@@ -24,6 +24,7 @@ from indextts.system.amounts import counted
 
 FROM_NEXT_STEP = "from the next step on"
 STEP_SIZE = "the samples per step, the steps per epoch and therefore the schedule"
+ADAPTERS = "the trained weights, with a fresh optimizer"
 # The consequence of a changed setting; a setting that is not listed acts FROM_NEXT_STEP.
 EFFECTS = {
     "learning_rate": "the peak of the schedule",
@@ -39,6 +40,9 @@ EFFECTS = {
     "text_loss_weight": "the gradient; logged losses stay comparable",
     "mel_loss_weight": "the gradient; logged losses stay comparable",
     "amp": f"the rounding, {FROM_NEXT_STEP}",
+    "lora_rank": ADAPTERS,
+    "lora_alpha": ADAPTERS,
+    "lora_targets": ADAPTERS,
     "optimizer_state": f"the rounding of the moments, {FROM_NEXT_STEP}",
     "ema_decay": "the averaged weights; the trained weights do not depend on them",
     "padding": "the effect of the batch on the loss of a sample; losses before and after are not comparable",
@@ -91,7 +95,7 @@ def describe(plan: RestorePlan, checkpoint: CheckpointFacts, run: RunFacts) -> s
         return f"{place}: model, optimizer and scheduler continue{position}"
     fresh = f"optimizer, scheduler and scaler fresh; step 0 (was at step {checkpoint.step:,})"
     if plan.row_of is None:
-        return f"the optimizer state does not fit: weights unchanged; {fresh}"
+        return f"{plan.adapter_change or 'the optimizer state does not fit: weights unchanged'}; {fresh}"
     sizes = f"{checkpoint.text_rows - 1:,} -> {counted(run.vocabulary.size, 'piece')}"
     return f"tokenizer changed, {sizes}: {moved_rows(checkpoint, run, plan.row_of)}; {fresh}"
 

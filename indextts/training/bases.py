@@ -5,11 +5,11 @@ import logging
 from torch import Tensor
 
 from indextts.text.special_tokens import language_row
+from indextts.training.optim import LANGUAGE_ROWS
 from indextts.training.run import Inputs
 
 logger = logging.getLogger(__name__)
 
-LANGUAGE_ROWS = "lang_embedding.weight"
 OWN = "own"  # the value of --language-row-init that keeps the published row
 
 

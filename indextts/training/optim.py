@@ -1,5 +1,7 @@
 """Optimizer: trained parameters, frozen base rows, AdamW with float32 or bfloat16 moments.
 
+A LoRA run trains the adapters, the new rows of the text tables and the language rows; nothing else.
+
 Rows of the text tables with V pieces, the first `base_size` of them from the base tokenizer:
 
     0 .. base_size-1    rows of the base: frozen, bit-identical after any run
@@ -31,11 +33,13 @@ from indextts.errors import LOSS_NOT_FINITE, UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import ENCODERS, map_in_threads
+from indextts.models.lora import IN, OUT
 
 logger = logging.getLogger(__name__)
 
 MAX_SKIPPED_IN_A_ROW = 10
 NUM_IDS_SHOWN = 8
+LANGUAGE_ROWS = "lang_embedding.weight"
 
 EMBEDDINGS = (
     "text_embedding.weight",
@@ -43,7 +47,7 @@ EMBEDDINGS = (
     "text_pos_embedding.emb.weight",
     "mel_pos_embedding.emb.weight",
     "speed_emb.weight",
-    "lang_embedding.weight",
+    LANGUAGE_ROWS,
 )
 
 
@@ -112,16 +116,22 @@ def weight_device(name: str, device: torch.device) -> torch.device:
 
 
 def select_trained(model: UnifiedVoice, base_size: int) -> TrainedParameters:
-    """Return the trained parameters of `model`; disables the gradients of the encoders.
+    """Return the trained parameters of `model`; disables the gradients of the others.
+
+    With adapters these are the adapters, the new rows and the language rows; else all but the encoders.
 
     Args:
         model: on its final device; moving it later would break the views.
         base_size: pieces of the base tokenizer. If the model has no more pieces, no row is frozen.
     """
     is_extended = model.config.number_text_tokens > base_size
+    has_adapters = any(name.endswith(IN) for name, _ in model.named_parameters())
     parameters, new_rows = {}, []
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not name.startswith(ENCODERS))
+        is_beside_adapters = (
+            name.endswith((IN, OUT)) or name == LANGUAGE_ROWS or (is_extended and name in TEXT_TABLES)
+        )
+        parameter.requires_grad_(is_beside_adapters if has_adapters else not name.startswith(ENCODERS))
         if not parameter.requires_grad:
             continue
         if is_extended and name in TEXT_TABLES:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from indextts.commands.terminal import to_argv
 from indextts.models.checkpoint import FORMAT_VERSION, TEXT_TABLES
+from indextts.models.lora import LoraRecord
 from indextts.runs.directory import CheckpointMeta
 from indextts.system.files import write_bytes, write_json
 from indextts.system.processes import git_commit
@@ -68,7 +69,7 @@ def checkpoint_content(run: Run, meta: CheckpointMeta) -> dict[str, Any]:
     train_set = run.inputs.train_set
     features = train_set.stores[train_set.pairs[0].features].info
     return {
-        "model": run.model.state_dict(),
+        **_weights(run, meta),
         "optimizer": run.optimizer.state_dict(),
         "scheduler": asdict(run.schedule),
         "scaler": run.scaler.state_dict() or None,
@@ -111,6 +112,24 @@ def checkpoint_content(run: Run, meta: CheckpointMeta) -> dict[str, Any]:
         },
         "meta": meta.model_dump(mode="json", exclude={"num_bytes", "digest"}),
         "format_version": FORMAT_VERSION,
+    }
+
+
+def _weights(run: Run, meta: CheckpointMeta) -> dict[str, Any]:
+    """Return the entry "model", and of a LoRA run "lora"; see `indextts.models.lora`."""
+    command, trained = run.inputs.command, run.trained
+    if not command.lora_rank:
+        return {"model": run.model.state_dict()}
+    record = LoraRecord(
+        rank=command.lora_rank,
+        alpha=command.lora_alpha,
+        targets=command.lora_targets,
+        first_rows={rows.name: rows.num_frozen for rows in trained.new_rows},
+        base=meta.base,
+    )
+    return {
+        "model": {name: parameter.detach() for name, parameter in trained.parameters.items()},
+        "lora": record.model_dump(mode="json"),
     }
 
 

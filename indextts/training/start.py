@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,10 @@ from indextts.models.checkpoint import (
     text_rows,
 )
 from indextts.models.gpt.config import config_with_text_tokens
+from indextts.models.gpt.lora import add_adapters, is_block_matrix
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import check_fit, empty_model, load_model
+from indextts.models.lora import IN
 from indextts.models.weight_names import published_names
 from indextts.runs.checkpoints import list_checkpoints
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify
@@ -53,6 +56,7 @@ from indextts.training.checkpoint_facts import (
 from indextts.training.distributed.ranks import Ranks
 from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.gradients import LIMITED_STEPS
+from indextts.training.lora import SavedAdapters, log_adapters, lora_settings, with_base
 from indextts.training.losses import LossSums
 from indextts.training.optim import (
     TrainedParameters,
@@ -61,6 +65,7 @@ from indextts.training.optim import (
     select_trained,
     weight_device,
 )
+from indextts.training.order import derive_seed
 from indextts.training.run import Inputs, Run, TrainState, load_inputs
 from indextts.training.settings import with_chosen_settings, with_held_settings
 
@@ -76,18 +81,27 @@ MEMORY_SETTINGS = (
     "compile",
     "ema_decay",
     "optimizer_state",
+    "lora_rank",
+    "lora_targets",
 )
 MEMORY_FACTS = ("device", "arithmetic", "attention", "processes")
 
 
 @dataclass(frozen=True)
 class OpenedCheckpoint:
-    """A checkpoint in memory, with the facts that the restore plan depends on."""
+    """A checkpoint in memory, with the facts that the restore plan depends on.
+
+    Args:
+        content: the model of a LoRA checkpoint is the base with the trained rows, and with the adapters
+            merged into it if the run has none.
+        adapters: of a LoRA run.
+    """
 
     facts: CheckpointFacts
     run: RunFacts
     content: dict[str, Any]
     layout: OptimizerLayout
+    adapters: SavedAdapters
 
 
 @dataclass(frozen=True)
@@ -102,6 +116,7 @@ class Origin:
         encoders: identity of the encoders, None to compute it.
         environment: of the checkpoint; empty for a new run.
         averaged: state of the weight average in the checkpoint, None without one.
+        adapters: of the checkpoint.
     """
 
     weights: Mapping[str, Tensor]
@@ -111,6 +126,7 @@ class Origin:
     encoders: str | None = None
     environment: dict[str, Any] = field(default_factory=dict)
     averaged: Mapping[str, Any] | None = None
+    adapters: SavedAdapters = field(default_factory=SavedAdapters)
 
 
 def start_from_base(inputs: Inputs) -> Run:
@@ -212,6 +228,7 @@ def resume(inputs: Inputs, path: Path) -> Run:
         encoders=opened.content["state"]["encoders"] if meta else None,
         environment=meta.environment if meta else {},
         averaged=opened.content.get("averaged") if plan.continues else None,
+        adapters=opened.adapters,
     )
     with _refusing():
         run = _assemble(inputs, origin, state, plan.schedule)
@@ -235,12 +252,24 @@ def resume(inputs: Inputs, path: Path) -> Run:
 def _assemble(inputs: Inputs, origin: Origin, state: TrainState, schedule: Schedule) -> Run:
     """Build model, optimizer, scaler and weight average of the run."""
     config = config_with_text_tokens(inputs.config, inputs.tokenizer.size)
-    model = load_model(config, origin.weights, origin.source, lambda name: weight_device(name, inputs.device))
+    lora = lora_settings(inputs.command)
+    model = load_model(
+        config,
+        origin.weights,
+        origin.source,
+        lambda name: weight_device(name, inputs.device),
+        lambda name: inputs.dtype if lora and is_block_matrix(name) else torch.float32,
+    )
+    if lora:
+        seed_of = partial(derive_seed, inputs.command.seed, "adapter")
+        add_adapters(model, lora, seed_of, origin.adapters.values, origin.adapters.scale)
     trained = select_trained(model, origin.base_size)
     optimizer = build_optimizer(
         trained, inputs.command.weight_decay, getattr(torch, inputs.command.optimizer_state)
     )
     _log_frozen_rows(model, trained, origin.base_size)
+    if lora:
+        log_adapters(inputs, trained)
     _log_attention(inputs)
     encoders = origin.encoders or encoders_identity(model)
     _require_same_encoders(inputs, encoders)
@@ -315,6 +344,9 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
     require_keys(frozenset(content))
     meta = embedded_meta(content, path)
     base, why_no_base = _identify_base(command, meta)
+    lora = lora_settings(command if meta is None else continued(command, meta.settings))
+    with _refusing():
+        content, adapters = with_base(content, path, command, base, merges=lora is None)
     if meta is not None:
         base_size = meta.base_size
         environment = replace(inputs, command=continued(command, meta.settings)).environment
@@ -325,6 +357,8 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         inputs = with_chosen_settings(inputs, base_size)
         command, environment = inputs.command, inputs.environment
     model = empty_model(config_with_text_tokens(inputs.config, inputs.tokenizer.size))
+    if lora:
+        add_adapters(model, lora, lambda _: 0, {}, saved_scale=1.0)
     trained = select_trained(model, base_size)
     shapes = {name: tuple(each.shape) for name, each in trained.parameters.items()}
     run = RunFacts(
@@ -354,7 +388,7 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
     if meta is None:
         old = find_old_tokenizer(command, content, path, base_pieces=run.vocabulary.pieces[:base_size])
         facts = replace(facts, old_tokenizer=old)
-    return OpenedCheckpoint(facts, run, content, layout)
+    return OpenedCheckpoint(facts, run, content, layout, adapters)
 
 
 @contextmanager
@@ -476,7 +510,9 @@ def _log_frozen_rows(model: UnifiedVoice, trained: TrainedParameters, base_size:
     size = model.config.number_text_tokens
     if not trained.new_rows:
         logger.warning(
-            "The tokenizer has no new pieces, so no text row is frozen; for a new language extend the "
+            "The tokenizer has no new pieces, so all text rows are frozen, as everything besides the adapters"
+            if any(name.endswith(IN) for name in trained.parameters)
+            else "The tokenizer has no new pieces, so no text row is frozen; for a new language extend the "
             "tokenizer first (tools/extend_bpe.py)"
         )
         return

@@ -162,16 +162,38 @@ class MLP(nn.Module):
 
 
 class InOutLinear(nn.Module):
-    """A linear layer whose weight is stored (in, out), transposed compared with `nn.Linear`."""
+    """A linear layer whose weight is stored (in, out), transposed compared with `nn.Linear`.
+
+    Attributes:
+        adapter: added to the output; None except in a LoRA run (`indextts.models.gpt.lora`).
+    """
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(in_dim, out_dim))
         self.bias = nn.Parameter(torch.empty(out_dim))
+        self.adapter: Adapter | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in) to (..., out)."""
-        return torch.addmm(self.bias, x.flatten(0, -2), self.weight).view(*x.shape[:-1], -1)
+        rows = x.flatten(0, -2)
+        result = torch.addmm(self.bias, rows, self.weight)
+        if self.adapter is not None:
+            result = self.adapter(rows, result)
+        return result.view(*x.shape[:-1], -1)
+
+
+class Adapter(nn.Module):
+    """A product of two low-rank matrices, a (in, r) and b (r, out), beside a frozen matrix."""
+
+    def __init__(self, a: Tensor, b: Tensor, scale: float) -> None:
+        super().__init__()
+        self.a, self.b = nn.Parameter(a), nn.Parameter(b)
+        self.scale = scale
+
+    def forward(self, rows: Tensor, result: Tensor) -> Tensor:
+        """Return `result` (N, out) + scale x rows (N, in) a b."""
+        return torch.addmm(result, rows @ self.a, self.b, alpha=self.scale)
 
 
 LEVELS = 65536  # of the 16 random bits per value

@@ -66,14 +66,16 @@ def load_model(
     weights: Mapping[str, Tensor],
     source: str,
     device_of: Callable[[str], torch.device] = lambda _: CPU,
+    dtype_of: Callable[[str], torch.dtype] = lambda _: torch.float32,
 ) -> UnifiedVoice:
-    """Return a float32 model with its own copy of `weights`; each is copied directly to its device.
+    """Return a model with its own copy of `weights`, in float32; each is copied directly to its device.
 
     Args:
         config: sizes that the weights must have.
         weights: by any names that `published_names` maps, of any floating-point type.
         source: the file of the weights, for messages.
         device_of: returns the device for the name of a weight.
+        dtype_of: returns another type than float32 for some names.
 
     Raises:
         UserError: a weight is missing, unexpected, not finite, or does not have the shape of `config`.
@@ -84,7 +86,7 @@ def load_model(
     _check_weights(expected, given, source)
 
     def copy(name: str) -> Tensor:
-        return given[name].to(device_of(name), expected[name].dtype, copy=True)
+        return given[name].to(device_of(name), dtype_of(name), copy=True)
 
     model.load_state_dict(_finite(expected, copy, source), assign=True)
     return model

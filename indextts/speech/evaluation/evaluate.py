@@ -185,7 +185,7 @@ def _judge(command: Evaluate, device: torch.device, language: str, notes: list[s
 
 
 def _load_tts(command: Evaluate, checkpoint: Path, device: torch.device) -> TextToSpeech:
-    trained = load_trained(checkpoint, device, command.weights)
+    trained = load_trained(checkpoint, device, command.weights, (command.models,))
     dtype = synthesis_dtype(command.precision, device)
     settings = SolverSettings(steps=command.solver_steps, dtype=dtype)
     renderer = load_renderer(trained, command.features, command.models, device, settings)

@@ -95,7 +95,7 @@ def export(command: ExportModel) -> Path:
     """
     target = command.output_dir
     _refuse_occupied(command)
-    source = read_source(command.checkpoint, command.average_last, command.weights)
+    source = read_source(command.checkpoint, command.average_last, command.weights, (command.config.parent,))
     base = base_of(source.weights)
     if not base.is_exportable:
         raise UserError(

@@ -16,7 +16,6 @@ from torch import Tensor
 from indextts.commands.speech import Weights
 from indextts.errors import UserError
 from indextts.models.checkpoint import codes_identity, embedded_meta, read_file, select_weights
-from indextts.models.weight_names import published_names
 from indextts.runs.directory import CheckpointMeta, checkpoints, verify_checkpoint
 from indextts.system.amounts import counted
 
@@ -44,13 +43,16 @@ class Source:
     ema_decay: float | None = None
 
 
-def read_source(path: Path, num_averaged: int, choice: Weights = "raw") -> Source:
+def read_source(
+    path: Path, num_averaged: int, choice: Weights = "raw", folders: Sequence[Path] = ()
+) -> Source:
     """Return the weights to export.
 
     Args:
         path: a checkpoint.
         num_averaged: the number of checkpoints to average: this one and those saved before it.
         choice: the trained weights, or their moving average, which excludes `num_averaged` above 1.
+        folders: where to look for the base of a LoRA checkpoint, besides where it was.
 
     Raises:
         UserError: a file is corrupt or has no model with its tokenizer, there are too few checkpoints of one
@@ -65,11 +67,12 @@ def read_source(path: Path, num_averaged: int, choice: Weights = "raw") -> Sourc
     meta = embedded_meta(content, path)
     tokenizer = content["tokenizer"]
     if choice == "averaged":
-        weights = published_names(select_weights(content, choice, path))
+        weights = select_weights(content, choice, path, folders)
         decay = content["averaged"]["decay"]
         return Source((path,), weights, tokenizer, meta, codes_identity(content), decay)
     if num_averaged == 1:
-        return Source((path,), published_names(content["model"]), tokenizer, meta, codes_identity(content))
+        weights = select_weights(content, "raw", path, folders)
+        return Source((path,), weights, tokenizer, meta, codes_identity(content))
     if meta is None:
         raise UserError(
             f"{path}: has no meta record, so the earlier checkpoints of its run are unknown; remove "
@@ -77,8 +80,8 @@ def read_source(path: Path, num_averaged: int, choice: Weights = "raw") -> Sourc
         )
     earlier = _saved_before(path, meta, num_averaged - 1)
     logger.info("Averaging %s", ", ".join(file.name for file in (path, *earlier)))
-    contents = [content, *(_read_verified(file) for file in earlier)]
-    weights = mean([published_names(content["model"]) for content in contents])
+    contents = {path: content, **{file: _read_verified(file) for file in earlier}}
+    weights = mean([select_weights(each, "raw", file, folders) for file, each in contents.items()])
     return Source((path, *earlier), weights, tokenizer, meta, codes_identity(content))
 
 

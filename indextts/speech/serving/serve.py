@@ -84,7 +84,7 @@ def load_engine(command: Serve, device: torch.device) -> Engine:
         UserError: the model cannot be loaded, or the device cannot compute with the precision.
     """
     dtype = synthesis_dtype(command.precision, device)
-    trained = load_trained(command.checkpoint, device, command.weights)
+    trained = load_trained(command.checkpoint, device, command.weights, (command.models,))
     settings = SolverSettings(steps=command.solver_steps, dtype=dtype)
     renderer = load_renderer(trained, command.features, command.models, device, settings)
     set_precision(trained.gpt, dtype)

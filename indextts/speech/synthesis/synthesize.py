@@ -61,7 +61,7 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     if command.output.suffix == ".wav" and len(texts) > 1:
         raise UserError(f"--output {command.output}: {len(texts)} texts need a folder; pass its path")
     device = synthesis_device(command.checkpoint, command.device)
-    trained = load_trained(command.checkpoint, device, command.weights)
+    trained = load_trained(command.checkpoint, device, command.weights, (command.models,))
     recording = find_voice(command, trained)
     dtype = synthesis_dtype(command.precision, device)
     settings = SolverSettings(

@@ -6,7 +6,7 @@ RUN/                                      a run directory: its best.pth, else it
 USER/NAME                                 a model of the hub (tools/publish.py), where no such folder exists
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,14 @@ class TrainedModel:
     codes: str | None = None
 
 
-def load_trained(path: Path, device: torch.device, choice: Weights = "raw") -> TrainedModel:
+def load_trained(
+    path: Path, device: torch.device, choice: Weights = "raw", folders: Sequence[Path] = ()
+) -> TrainedModel:
     """Return the model in a checkpoint of a run, in a model folder, or of the hub.
 
     Args:
         choice: the trained weights of a checkpoint, or their average.
+        folders: where to look for the base of a LoRA checkpoint, besides where it was.
 
     Raises:
         UserError: files are missing, cannot be read or do not fit each other, or there are no averaged
@@ -71,7 +74,7 @@ def load_trained(path: Path, device: torch.device, choice: Weights = "raw") -> T
     if path.is_dir() and not any((path / name).is_file() for name in WEIGHTS_NAMES):
         path = _find_checkpoint(path)
     if not path.is_dir():
-        return _load_checkpoint(path, device, choice)
+        return _load_checkpoint(path, device, choice, folders)
     if choice != "raw":
         raise UserError(
             f"{path}: a model folder has one set of weights; remove --weights {choice} here and pass it to "
@@ -87,7 +90,9 @@ def _find_checkpoint(run_dir: Path) -> Path:
     return found[0]
 
 
-def _load_checkpoint(path: Path, device: torch.device, choice: Weights) -> TrainedModel:
+def _load_checkpoint(
+    path: Path, device: torch.device, choice: Weights, folders: Sequence[Path]
+) -> TrainedModel:
     content = read_file(path)
     entry, meta, weights = content.get("tokenizer"), content.get("meta"), content.get("model")
     has_tokenizer = isinstance(entry, dict) and isinstance(entry.get("model"), bytes)
@@ -100,7 +105,7 @@ def _load_checkpoint(path: Path, device: torch.device, choice: Weights) -> Train
             f"{path}: the tokenizer in the file is not the tokenizer of the training run; use another "
             "checkpoint"
         )
-    weights = select_weights(content, choice, path)
+    weights = select_weights(content, choice, path, folders)
     gpt = _load_gpt(parse_config(meta.get("gpt_config"), path), weights, tokenizer, path, device)
     manifests = content.get("manifests") or {}
     pairs = tuple(Path(name) for name in manifests.get("train", ()))

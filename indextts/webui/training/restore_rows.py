@@ -40,7 +40,7 @@ SCHEDULE, STEP_SIZE = "restore.effect.schedule", "restore.effect.step_size"
 ROUNDING, LAST_BITS = "restore.effect.rounding", "restore.effect.last_bits"
 GRADIENT, NOT_COMPARABLE = "restore.effect.gradient", "restore.effect.not_comparable"
 ORDER, NO_EFFECT, AVERAGE = "restore.effect.order", "restore.effect.none", "restore.effect.average"
-NEXT_STEP = "restore.effect.next_step"
+NEXT_STEP, ADAPTERS = "restore.effect.next_step", "restore.effect.adapters"
 EFFECTS = {
     "learning_rate": SCHEDULE,
     "warmup_steps": SCHEDULE,
@@ -57,6 +57,9 @@ EFFECTS = {
     "mel_loss_weight": GRADIENT,
     "amp": ROUNDING,
     "optimizer_state": ROUNDING,
+    "lora_rank": ADAPTERS,
+    "lora_alpha": ADAPTERS,
+    "lora_targets": ADAPTERS,
     "arithmetic": ROUNDING,
     "ema_decay": AVERAGE,
     "padding": NOT_COMPARABLE,
@@ -69,6 +72,11 @@ EFFECTS = {
     "device": LAST_BITS,
     "threads": LAST_BITS,
     "attention": LAST_BITS,
+}
+ADAPTER_CHANGES = {
+    "merged": "restore.adapters_merged",
+    "reduced": "restore.adapters_reduced",
+    "kept": "restore.adapters_kept",
 }
 OF_MACHINE = {
     "torch": "restore.name.torch",
@@ -164,6 +172,10 @@ def _restarted(found: MetaPlan) -> Iterable[RestoreRow]:
     yield RestoreRow("continues", t("restore.weights"), t("restore.of_step", step=step))
     if plan.row_of is not None:
         yield _text_rows(found, plan.row_of)
+    if plan.adapter_change and facts.meta:
+        before, now = facts.meta.settings["lora_rank"], plan.command.lora_rank
+        happens = "merged" if not now else "reduced" if now < before else "kept"
+        yield RestoreRow("changed", t("restore.adapters"), t(ADAPTER_CHANGES[happens]))
     yield RestoreRow("restarts", t("restore.optimizer"), t("restore.fresh"))
     schedule = plan.schedule
     rate = t("restore.warms_up", steps=f"{schedule.warmup_steps:,}", peak=f"{schedule.peak:g}")

@@ -34,6 +34,7 @@ GROUPS = {
     "training.group.batch": ("step_pairs", "batch_size", "batch_tokens", "grad_accumulation"),
     "training.group.rate": ("learning_rate", "warmup_steps", "rewarm"),
     "training.group.memory": ("amp", "grad_checkpointing", "optimizer_state", "compile"),
+    "training.group.lora": ("lora_rank", "lora_alpha", "lora_targets"),
     "training.group.saving": ("save_interval", "keep_checkpoints", "val_interval", "sample_interval"),
 }
 PATHS = (

@@ -1,0 +1,76 @@
+"""Start of a LoRA run, and resume of a LoRA checkpoint: the adapters, and the base that holds the rest."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from indextts.commands.train import Train
+from indextts.models.checkpoint import read_weights
+from indextts.models.gpt.lora import LoraSettings
+from indextts.models.lora import IN, OUT, adapters_in, find_base, lora_record, merge, with_rows
+from indextts.runs.directory import FileIdentity
+from indextts.training.optim import TrainedParameters
+from indextts.training.run import Inputs
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SavedAdapters:
+    """The adapters of a checkpoint by name, and their scale, alpha / rank."""
+
+    values: Mapping[str, Tensor] = field(default_factory=dict)
+    scale: float = 1.0
+
+
+def lora_settings(command: Train) -> LoraSettings | None:
+    """Return the settings of the adapters; None for a run that trains all weights."""
+    if not command.lora_rank:
+        return None
+    return LoraSettings(command.lora_rank, command.lora_alpha, command.lora_targets)
+
+
+def with_base(
+    content: dict[str, Any], path: Path, command: Train, base: FileIdentity | None, *, merges: bool
+) -> tuple[dict[str, Any], SavedAdapters]:
+    """Return the content of a checkpoint with the model of an `OpenedCheckpoint`, and its adapters.
+
+    Args:
+        base: identity of --base-checkpoint, None if it is unreadable.
+        merges: the run has no adapters.
+
+    Raises:
+        UserError: the base of a LoRA checkpoint is missing, or does not fit it.
+    """
+    record = lora_record(content, path)
+    if record is None:
+        return content, SavedAdapters()
+    file = command.base_checkpoint
+    if base is None or base.digest != record.base.digest:
+        file = find_base(record.base, path, (file.parent,))
+        logger.info("The base of the LoRA checkpoint is %s", file)
+    trained = content["model"]
+    complete = (merge if merges else with_rows)(read_weights(file), trained, record)
+    return {**content, "model": complete}, SavedAdapters(adapters_in(trained), record.scale)
+
+
+def log_adapters(inputs: Inputs, trained: TrainedParameters) -> None:
+    command = inputs.command
+    values = sum(parameter.numel() for parameter in trained.parameters.values())
+    in_adapters = sum(p.numel() for name, p in trained.parameters.items() if name.endswith((IN, OUT)))
+    logger.info(
+        "LoRA of rank %d, alpha %g on %s: %s trained values, %s of them in adapters; the frozen "
+        "matrices of the blocks are in %s",
+        command.lora_rank,
+        command.lora_alpha,
+        "all matrices of the blocks"
+        if command.lora_targets == "all"
+        else f"the {command.lora_targets} matrices",
+        f"{values:,}",
+        f"{in_adapters:,}",
+        str(inputs.dtype).removeprefix("torch."),
+    )

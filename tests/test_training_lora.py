@@ -1,0 +1,278 @@
+"""Tests of LoRA: what is trained and saved, exact resume, changes of the adapters, and every reader."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.run_checks import metrics_lines, problems_at_end
+from indextts.commands.speech import ExportModel
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.errors import RESUME_REFUSED, UserError
+from indextts.models.checkpoint import read_file, read_weights, select_weights
+from indextts.models.gpt.lora import is_block_matrix
+from indextts.models.lora import LoraRecord, merge, resized
+from indextts.planning.plan_from_meta import describe_restore
+from indextts.speech.export import export
+from indextts.speech.synthesis.trained_model import load_trained
+from indextts.training import loop
+from indextts.training.run import Run
+from tests.tiny_gpt import tiny_batch
+from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run, write_tokenizer
+
+LORA: dict[str, object] = {"lora_rank": 4, "lora_alpha": 8, "max_steps": 6, "keep_checkpoints": 9}
+CPU = torch.device("cpu")
+TABLES = ("text_embedding.weight", "text_head.weight", "text_head.bias")
+
+
+@pytest.fixture(scope="module")
+def lora(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    run = make_tiny_run(tmp_path_factory.mktemp("lora") / "tiny")
+    assert run.train(**LORA) == 0
+    return run
+
+
+@pytest.fixture
+def copied(lora: TinyRun, tmp_path: Path) -> TinyRun:
+    """Return a run whose folder is a copy, with the inputs of the original."""
+    shutil.copytree(lora.output, tmp_path / "run")
+    return lora
+
+
+def test_a_checkpoint_holds_adapters_and_new_rows_and_the_rest_is_the_base_bit_for_bit(lora: TinyRun):
+    content = read_file(lora.output / "latest.pth")
+    adapters = {name for name in content["model"] if name.endswith((".adapter.a", ".adapter.b"))}
+    assert len(adapters) == 2 * 2 * 4  # a and b, of 4 matrices in each of 2 blocks
+    assert content["model"].keys() - adapters == set(TABLES)
+    assert content["lora"]["base"]["path"] == str((lora.folder / "base/gpt.pth").resolve())
+    names = [name for group in content["optimizer"]["param_groups"] for name in group["param_names"]]
+    assert set(names) == content["model"].keys()
+    base, merged = read_weights(lora.folder / "base/gpt.pth"), read_weights(lora.output / "latest.pth")
+    for name, tensor in base.items():
+        if name in TABLES:
+            assert torch.equal(merged[name][:BASE_SIZE], tensor[:BASE_SIZE])
+            assert not torch.equal(merged[name][BASE_SIZE:], merged[name][BASE_SIZE:] * 0)
+        else:
+            assert torch.equal(merged[name], tensor) != is_block_matrix(name), name
+
+
+def test_a_step_changes_no_frozen_weight_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run, seen = make_tiny_run(tmp_path / "tiny"), []
+    train_step = loop.train_step
+
+    def watched(this: Run, *given: object) -> object:
+        before = {name: tensor.clone() for name, tensor in this.model.state_dict().items()}
+        result = train_step(this, *given)  # type: ignore[arg-type]
+        seen.append(
+            {name for name, old in before.items() if not torch.equal(old, this.model.state_dict()[name])}
+        )
+        return result
+
+    monkeypatch.setattr(loop, "train_step", watched)
+    assert run.train(**LORA, lora_targets="mlp") == 0
+    assert len(seen) == 6
+    changed = set.union(*seen)
+    assert changed - set(TABLES) == {
+        f"gpt.h.{n}.mlp.{m}.adapter.{x}" for n in (0, 1) for m in ("c_fc", "c_proj") for x in "ab"
+    }
+    digests = {line["base_rows"] for line in metrics_lines(run.output) if "base_rows" in line}
+    assert len(digests) == 1
+
+
+def test_merged_weights_compute_what_base_and_adapters_compute(
+    lora: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    kept: list[Run] = []
+    finish = loop.finish_saving
+    monkeypatch.setattr(loop, "finish_saving", lambda run, *rest: (kept.append(run), finish(run, *rest)))
+    assert lora.train(**LORA, output_dir=tmp_path / "run") == 0
+    [run] = kept
+    merged = load_trained(tmp_path / "run/latest.pth", CPU).gpt
+    batch = tiny_batch()
+    with torch.no_grad():
+        ours, theirs = run.model.eval()(batch), merged(batch)
+    for name in ("text_logits", "mel_logits"):
+        one, other = getattr(ours, name), getattr(theirs, name)
+        assert float((one - other).norm() / one.norm()) < 1e-6
+    assert torch.equal(
+        read_file(lora.output / "latest.pth")["model"][TABLES[0]],
+        read_file(tmp_path / "run/latest.pth")["model"][TABLES[0]],
+    )
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"ema_decay": 0.9, "optimizer_state": "bfloat16"}], ids=["plain", "averaged"]
+)
+def test_a_stopped_run_ends_bit_identical(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, object]
+):
+    run = make_tiny_run(tmp_path / "tiny")
+    assert run.train(**LORA, **more) == 0
+    accumulate = loop.accumulate
+
+    def interrupted(this: Run, *given: object) -> object:
+        if this.state.step == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return accumulate(this, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loop, "accumulate", interrupted)
+    resumed = tmp_path / "resumed"
+    assert run.train(output_dir=resumed, **LORA, **more) == 143
+    monkeypatch.undo()
+    assert (
+        run.train(output_dir=resumed, resume="auto", max_steps=6, keep_checkpoints=9) == 0
+    )  # it knows its rank
+    assert problems_at_end(run.output, resumed, run.folder / "base/gpt.pth") == []
+
+
+# --- the base ---
+
+
+def test_the_base_is_found_where_it_was_or_beside_the_checkpoint_else_every_place_is_named(
+    lora: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    shutil.copytree(lora.folder / "base", tmp_path / "base")
+    moved = TinyRun(tmp_path)
+    checkpoint = tmp_path / "run/latest.pth"
+    assert lora.train(base_checkpoint=tmp_path / "base/gpt.pth", output_dir=tmp_path / "run", **LORA) == 0
+    expected = read_weights(checkpoint)
+    (tmp_path / "base/gpt.pth").rename(tmp_path / "elsewhere.pth")
+    (tmp_path / "models").mkdir()
+    config = shutil.copy(lora.folder / "base/config.yaml", tmp_path / "models")
+    (tmp_path / "models/gpt.pth").write_bytes(b"x" * (tmp_path / "elsewhere.pth").stat().st_size)
+    content = read_file(checkpoint)
+    with pytest.raises(UserError) as refusal:
+        select_weights(content, "raw", checkpoint, [tmp_path / "models"])
+    for place in ("base/gpt.pth", "run/gpt.pth", "models/gpt.pth"):
+        assert str(tmp_path / place) in str(refusal.value)
+    for read in (
+        lambda: load_trained(checkpoint, CPU),
+        lambda: export(export_command(lora, checkpoint, tmp_path, config=config)),
+    ):
+        with pytest.raises(UserError, match=r"run/gpt\.pth"):
+            read()
+    status = lora.train(
+        base_checkpoint=tmp_path / "base/gpt.pth", output_dir=moved.output, resume="auto", max_steps=8
+    )
+    assert status == RESUME_REFUSED
+    shutil.move(tmp_path / "elsewhere.pth", tmp_path / "run/gpt.pth")
+    found = read_weights(checkpoint)
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    status = lora.train(
+        base_checkpoint=tmp_path / "base/gpt.pth", output_dir=moved.output, resume="auto", max_steps=8
+    )
+    assert status == 0
+
+
+def export_command(run: TinyRun, checkpoint: Path, folder: Path, **changes: object) -> ExportModel:
+    fields = {"config": run.folder / "base/config.yaml", "output_dir": folder / "model", **changes}
+    return ExportModel(checkpoint=checkpoint, **fields)  # type: ignore[arg-type]
+
+
+def test_an_export_is_a_gpt_pth_with_the_merged_weights(lora: TinyRun, tmp_path: Path):
+    path = export(export_command(lora, lora.output / "latest.pth", tmp_path, average_last=2))
+    written = torch.load(path, weights_only=True)
+    older, newer = (read_weights(lora.output / f"model_step{step}.pth") for step in (4, 6))
+    expected = {name: (newer[name].double() + older[name].double()) / 2 for name in newer}
+    assert written.keys() == expected.keys()
+    for name, tensor in written.items():
+        assert torch.equal(tensor, expected[name].float()), name
+    assert load_trained(path.parent, CPU).gpt.config.number_text_tokens == 720
+
+
+# --- what a changed setting does ---
+
+
+def planned(run: TinyRun, **changes: object) -> str:
+    return describe_restore(parse(Train, run.flags(resume="auto", **changes))) or ""
+
+
+def weights_at_step_0(
+    run: TinyRun, output: Path, monkeypatch: pytest.MonkeyPatch, **changes: object
+) -> dict[str, Tensor]:
+    """Resume, and return what the restarted model computes with before its first step, as merged weights."""
+    found: list[dict[str, Tensor]] = []
+    train_steps = loop.train_steps
+
+    def watched(this: Run, *given: object) -> None:
+        state = {name: tensor.detach().clone() for name, tensor in this.model.state_dict().items()}
+        command = this.inputs.command
+        if command.lora_rank:
+            record = LoraRecord(
+                rank=command.lora_rank, alpha=command.lora_alpha, targets="all", first_rows={}, base=this.base
+            )
+            state = {name: t for name, t in merge(state, state, record).items() if ".adapter." not in name}
+        found.append(state)
+        train_steps(this, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loop, "train_steps", watched)
+    assert run.train(output_dir=output, resume="auto", **{**LORA, "max_steps": 2, **changes}) == 0
+    monkeypatch.undo()
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"lora_rank": 8}, "rank 4 -> 8"),
+        ({"lora_alpha": 16}, "alpha 8 -> 16"),
+        ({"lora_rank": 0}, "rank 4"),
+    ],
+    ids=["rank", "alpha", "full"],
+)
+def test_other_adapters_and_none_start_over_with_the_same_function(
+    copied: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], words: str
+):
+    output = tmp_path / "run"
+    before = read_weights(output / "latest.pth")
+    assert "step 0" in planned(copied, output_dir=output, **LORA | changes)
+    assert words in planned(copied, output_dir=output, **LORA | changes)
+    found = weights_at_step_0(copied, output, monkeypatch, **changes)
+    for name, tensor in before.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-6, msg=name)
+    meta = json.loads((output / "latest.json").read_text("utf-8"))
+    assert (meta["step"], meta["part"]) == (2, 2)
+    content = read_file(output / "latest.pth")
+    assert ("lora" in content) == bool({**LORA, **changes}["lora_rank"])
+
+
+def test_a_lower_rank_keeps_the_nearest_adapters():
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(16, 8, generator=generator), torch.randn(8, 24, generator=generator)
+    values = torch.linalg.svdvals(2 * a @ b)
+    kept_a, kept_b = resized(a, b, 3, factor=2.0)
+    assert (kept_a.shape, kept_b.shape) == ((16, 3), (3, 24))
+    error = torch.linalg.matrix_norm(2 * a @ b - kept_a @ kept_b)
+    torch.testing.assert_close(error, values[3:].norm(), rtol=1e-4, atol=0)  # no product of rank 3 is nearer
+
+
+def test_other_pieces_move_the_rows_and_keep_the_adapters(
+    copied: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    output, tokenizer = tmp_path / "run", tmp_path / "larger.model"
+    write_tokenizer(tokenizer, num_appended=330)
+    before = read_weights(output / "latest.pth")
+    found = weights_at_step_0(copied, output, monkeypatch, tokenizer=tokenizer)
+    assert torch.equal(found[TABLES[0]][: BASE_SIZE + 320], before[TABLES[0]][:-1])
+    assert len(found[TABLES[0]]) == len(before[TABLES[0]]) + 10
+    for name in filter(is_block_matrix, before):
+        assert torch.equal(found[name], before[name])
+
+
+def test_adapters_on_a_full_checkpoint_and_lost_targets_are_refused(copied: TinyRun, tmp_path: Path):
+    output = tmp_path / "run"
+    for changes in ({"lora_targets": "mlp"},):
+        with pytest.raises(UserError, match="--lora-targets") as refusal:
+            planned(copied, output_dir=output, **LORA | changes)
+        assert refusal.value.exit_status == RESUME_REFUSED
+        assert copied.train(output_dir=output, resume="auto", **LORA | changes) == RESUME_REFUSED
+    full = tmp_path / "full"
+    assert copied.train(output_dir=full, max_steps=2) == 0
+    with pytest.raises(UserError, match="--lora-rank"):
+        planned(copied, output_dir=full, lora_rank=4)
+    assert copied.train(output_dir=full, resume="auto", lora_rank=4, max_steps=4) == RESUME_REFUSED
