@@ -259,7 +259,7 @@ def plant_texts(planted: PlantedSet, demo: dict[str, Clip]) -> None:
         "three words": ("ሰላም ነው", "too_slow"),
         "slow": ("ዛሬ ወደ ገበያ ሄድኩ ቶሎም", "slow"),
         "English": ("good morning everybody", "foreign latin_left"),
-        "English digits": ("call 911 now", "foreign latin_left digits_left"),
+        "English digits": ("call me on 911", "foreign latin_left digits_left"),
         "Thai": ("สวัสดีตอนเช้าทุกคน", "foreign others_left"),
         "half English": ("ሰላም ለዓለም ዛሬ ነው hello world good", "foreign latin_left"),
         "Tigrinya": (TIGRINYA, "tigrinya"),

@@ -16,7 +16,8 @@ from indextts.text.leftovers import Leftover, find_leftovers
         ("እና/ወይም ኪሎ/ሁለት የኤፍ.ቢ.አይ ሰው", []),
         ("ነው.እሱ መጣ", []),
         ("5 km 3 ዶ/ር", []),
-        ("Room 12", [("digits", "12"), ("latin", "Room")]),
+        ("Room 12", [("latin", "Room")]),
+        ("the room 12", [("digits", "12"), ("latin", "the"), ("latin", "room")]),
     ],
 )
 def test_forms_that_no_rule_reads_are_found_once(text, expected):

@@ -7,7 +7,7 @@
 `NormalizerOptions()` is the default everywhere. `fingerprint` identifies the version and the options: texts
 with the same fingerprint were normalised in the same way. `record` lists both, as JSON:
 
-    {"version": 5, "homophones": "off", ..., "rules_off": ["dates"], "readings": [["BBC", "ቢቢሲ", "word"]]}
+    {"version": 6, "homophones": "off", ..., "rules_off": ["dates"], "readings": [["BBC", "ቢቢሲ", "word"]]}
 
 The tokenizer file contains the record (indextts/text/normalizer_record.py), which data, run and export share.
 For information, config.json of a run and the meta file of each checkpoint contain it too.
@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from indextts.system.amounts import counted
 from indextts.system.language_codes import standard_code
 
-NORMALIZER_VERSION = 5  # increases when the output of `normalize` changes
+NORMALIZER_VERSION = 6  # increases when the output of `normalize` changes
 NEWER_OPTIONS = ("language", "money_decimals", "rules_off", "readings")  # recorded unless at their default
 
 
@@ -153,7 +153,7 @@ class NormalizerOptions(NormalizerChoices):
 
     @property
     def fingerprint(self) -> str:
-        """The version and 16 hex digits over all options, such as `v5-0123456789abcdef`."""
+        """The version and 16 hex digits over all options, such as `v6-0123456789abcdef`."""
         digest = hashlib.sha256(self.model_dump_json(exclude=self._unrecorded).encode()).hexdigest()
         return f"v{NORMALIZER_VERSION}-{digest[:16]}"
 

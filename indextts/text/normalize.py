@@ -8,8 +8,8 @@ unchanged, and its sentence splitter knows only ASCII marks. So Amharic is norma
 
 Normalised Amharic contains only letters, spaces and . , ? ! … - '. Latin letters are upper case, as in the
 published front end. A text with letters of other scripts and no Ethiopic character is not Amharic: it keeps
-its digits and signs, and only its characters and marks are normalised; one quantity alone, such as 5 km, is
-read in Amharic all the same.
+its digits and signs, and only its characters and marks are normalised. Numbers among Latin names and units,
+such as BBC 24 or 5 km, are read in Amharic all the same, but not those of an English sentence.
 
 Other languages have the rules of `_rules_of`: characters, marks, and whole numbers in texts of their script.
 
@@ -218,18 +218,29 @@ def explain(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> list[Cha
 
 
 def is_amharic(text: str) -> bool:
-    """Return whether numbers are read in Amharic: Ethiopic characters, no letter at all, or one quantity."""
-    if _ETHIOPIC.search(text) is not None:
+    """Return whether a text is read in Amharic.
+
+    So are texts with Ethiopic characters, without letters, and with digits and Latin letters, unless a word
+    shows that they are English.
+    """
+    if _ETHIOPIC.search(text) is not None or not any(map(str.isalpha, text)):
         return True
-    num_letters = sum(map(str.isalpha, text))
-    if num_letters == 0 or num_letters > _MAX_LETTERS_OF_QUANTITY:
-        return num_letters == 0
     # The form that the text gets if it is not Amharic, so that normalising it again decides the same.
     shown = marks.published_marks(_upper(marks.ethiopic_marks_to_ascii(text)))
-    return quantities.QUANTITY.fullmatch(shown) is not None
+    return (
+        _DIGIT.search(shown) is not None
+        and all(char < _AFTER_LATIN for char in shown if char.isalpha())
+        and _ENGLISH_WORD.search(shown) is None
+    )
 
 
-_MAX_LETTERS_OF_QUANTITY = 6
+_AFTER_LATIN = "\u0250"
+# Words without which hardly an English sentence does; no names, no units.
+_ENGLISH_WORDS = (
+    "THE AND OF TO IN ON AT BY FOR FROM WITH IS ARE WAS WERE BE BEEN HAVE HAS HAD WILL WOULD CAN NOT BUT IT "
+    "THAT THIS THERE WHICH WHO YOU HE SHE WE THEY MY YOUR HIS HER OUR THEIR"
+)
+_ENGLISH_WORD = re.compile(rf"(?<![A-Z])(?:{'|'.join(_ENGLISH_WORDS.split())})(?![A-Z])")
 
 
 def _is_own(text: str, options: NormalizerOptions) -> bool:

@@ -128,13 +128,6 @@ _UNITS = {
 _UNIT = re.compile(
     rf"(?<=\d)\s?({'|'.join(sorted(_UNITS, key=len, reverse=True))})([²³])?(?![A-Za-z0-9²³/'])"
 )
-# A text of one quantity in Latin letters, which is Amharic all the same; case-insensitive, see `is_amharic`.
-QUANTITY = re.compile(
-    rf"(?:(?:{_SIGN})\s?)?{NUMBER}\s?"
-    rf"(?:(?:{'|'.join(sorted((unit for unit in _UNITS if len(unit) > 1), key=len, reverse=True))})[²³]?"
-    rf"|{_SIGN}|[°º]\s?[CF])?[.,!?…]*",  # not 5G, a kind of telephone
-    re.IGNORECASE,
-)
 _GLUED = re.compile(rf"(?<=\d)\s?([ሴሚ])ሜ(?![{L}])")  # elsewhere ሴሜን is a misspelling of ሰሜን
 _METRE = re.compile(rf"(?<=\d)\s?ሜ\.?(?:(?=²)|(?![{L}]))")
 _SQUARE = re.compile(r"((?:(?:ኪሎ|ሴንቲ|ሚሊ|ናኖ) )?ሜትር)([²³])")
