@@ -1,6 +1,7 @@
 """Readings in a browser: from a form that the check lists to a saved reading in the tokenizer."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from indextts.commands.normalizer_options import NormalizerOptions, Reading
 from indextts.data.manifest import Utterance
 from indextts.data.review import check_folder
 from indextts.data.text_report import report_texts, write_text_report
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.jobs.starting import CHECK_JOB
 from indextts.projects.project import Project, make_settings, write_project
 from indextts.text.extend import extend
+from indextts.text.readings import ReadingRow, write_rows
 from indextts.text.tokenizer import Tokenizer
 from tests.page_layout import problems_of_tabs
 from tests.tiny_run import BASE_TOKENIZER, SENTENCES
@@ -67,3 +71,21 @@ def test_a_form_of_the_check_gets_a_reading_that_the_tokenizer_has(server: Serve
     expect(row).to_have_count(0)
     assert Tokenizer.load(project.tokenizer).options.readings == ()
     expect(page.locator("#planted")).to_have_count(0)
+
+
+def test_a_start_of_a_stage_stores_a_table_that_somebody_edited(server: Server, browser: Browser):
+    project = Project(server.workspace / "edited")
+    write_voice(project)
+    pieces = Tokenizer.load(project.tokenizer).pieces
+    page = browser.new_page(viewport={"width": 1280, "height": 1400})
+    page.goto(f"{server.url}/?project=edited#data/data-tab-check")
+    expect(page.locator("#check-start")).to_be_enabled()
+    project.readings.write_text("BBC\n", encoding="utf-8")
+    page.locator("#check-start").click()
+    expect(page.get_by_text("readings.tsv:1: ").first).to_be_visible()
+    assert newest_job(project, CHECK_JOB) is None
+    write_rows(project.readings, [ReadingRow("BBC", "ቢቢሲ", "word")])
+    page.locator("#check-start").click()
+    expect(page.locator("#check-status").locator("textarea, input")).to_have_value(re.compile("."))
+    now = Tokenizer.load(project.tokenizer)
+    assert (now.options.readings, now.pieces) == ((Reading("BBC", "ቢቢሲ", "word"),), pieces)

@@ -1,7 +1,8 @@
 """Readings and normaliser options of a project, and the tokenizer that carries them.
 
-The page writes the table and the pipeline finds one that somebody edited; both end in `apply_readings`. The
-tokenizer keeps its pieces, so a run resumes, and only the changed texts are tokenized again.
+The page writes the table; the pipeline and the start of a stage on the page find one that somebody edited.
+All end in `apply_readings`. The tokenizer keeps its pieces, so a run resumes, and only the changed texts are
+tokenized again.
 """
 
 import logging
@@ -71,7 +72,7 @@ def apply_edited_readings(project: Project, settings: ProjectSettings) -> None:
         UserError: the table cannot be used, or the tokenizer cannot be written.
     """
     if project.tokenizer.is_file():
-        with tokenizer_stays_done(project, settings):
+        with _STORING, tokenizer_stays_done(project, settings):
             apply_readings(project, settings, read_readings(project))
 
 

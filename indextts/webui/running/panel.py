@@ -24,6 +24,7 @@ from indextts.projects.jobs.records import Job, last_lines, list_jobs, newest_jo
 from indextts.projects.jobs.starting import CHECK_JOB, DEMO_JOB, shell_line, start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job, stop_progress
 from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.readings import apply_edited_readings
 from indextts.system.amounts import shown_time
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
@@ -158,6 +159,8 @@ def stage_panel(page: Page, stage: Stage) -> None:
         if stage.allowed is not None:
             stage.allowed(settings, launched)
         job_before = find_active(page.workspace, after)
+        if stage.home is None and not _is_building_tokenizer(project):
+            apply_edited_readings(project, settings)
         losses = stage.look(project, settings, *values).loss_key
         if losses and losses != confirmed:
             again = gr.Button(t(CLICK_AGAIN), elem_classes="amber")
@@ -208,6 +211,11 @@ def stage_panel(page: Page, stage: Stage) -> None:
         [panel.after],
         [panel.after],
     )
+
+
+def _is_building_tokenizer(project: Project) -> bool:
+    job = newest_job(project, "tokenizer")  # it writes the tokenizer with the readings of its start
+    return job is not None and job.is_active
 
 
 def describe(job: Job | None) -> str:
