@@ -70,6 +70,20 @@ def test_speakers_that_are_not_understood_are_named_and_not_judged():
     assert any("dawit: 7" in fact for fact in fit.facts(5.0))
 
 
+def test_a_speaker_with_an_accent_is_compared_with_the_own_clips():
+    almaz, dawit = usual(300, mean=8), usual(60, mean=40)
+    fit = module.text_fit([("almaz", clip) for clip in almaz] + [("dawit", clip) for clip in dawit])
+    assert all(fit.measures("dawit", clip)["text_mismatch"] < 5 for clip in dawit)
+    assert fit.measures("almaz", dawit[0])["text_mismatch"] > 5
+    assert fit.measures("dawit", heard(90, -6.0))["text_mismatch"] > 5
+    assert any("dawit" in fact for fact in fit.facts(5.0))
+
+
+def test_a_speaker_with_few_clips_is_compared_with_the_set():
+    clips = [("almaz", clip) for clip in usual(300)] + [("hanna", heard(60))] * (module.MIN_CLIPS - 1)
+    assert module.text_fit(clips).measures("hanna", heard(60))["text_mismatch"] > 5
+
+
 @pytest.mark.parametrize("clips", [usual(count=19), usual(mean=90)], ids=["few clips", "bad recognizer"])
 def test_nothing_is_judged_without_a_reliable_median(clips: list[Heard]):
     fit = text_fit(clips)

@@ -1,8 +1,9 @@
-"""Clips whose text fits what a recognizer hears much worse than the other clips of the set.
+"""Clips whose text fits what a recognizer hears much worse than the other clips of the speaker.
 
-A recognizer makes errors of its own, some more than others, so that no fixed limit suits all. A measure is
-therefore compared with its median over the set, in robust standard deviations (1.4826 times the median
-absolute deviation), which up to half of the clips with wrong texts do not shift much:
+A recognizer makes errors of its own, with some voices more than others, so that no fixed limit suits all. A
+measure is therefore compared with its median over the speaker's clips, or over the set if the speaker has
+fewer than MIN_CLIPS, in robust standard deviations (1.4826 times the median absolute deviation), which up to
+half of the clips with wrong texts do not shift much:
 
     text_mismatch    the larger deviation of character error rate and alignment score
     text_unheard     of the letters of the text that were not heard at the start or end: a clip that was cut
@@ -65,12 +66,14 @@ class TextFit:
         error_percent: the median error.
         not_understood: speakers of which the recognizer understands too little, with their median errors.
         spreads: of the measures over the clips of the other speakers; empty if nothing can be compared.
+        spreads_of: likewise for each of them with enough clips.
     """
 
     num_clips: int
     error_percent: float
     not_understood: Mapping[str, float]
     spreads: Mapping[str, Spread]
+    spreads_of: Mapping[str, Mapping[str, Spread]]
 
     def measures(self, speaker: str, heard: Heard | None) -> Measures:
         """Return the measures of a clip; deviations are positive if the text fits worse than usual."""
@@ -79,7 +82,8 @@ class TextFit:
         found: Measures = {"error_percent": heard.error_percent, "alignment": heard.alignment}
         if not self.spreads or speaker in self.not_understood:
             return found
-        errors, alignment, unheard, beyond = (self._deviation(heard, name) for name in MIN_DEVIATION)
+        spreads = self.spreads_of.get(speaker, self.spreads)
+        errors, alignment, unheard, beyond = (_deviation(heard, name, spreads) for name in MIN_DEVIATION)
         mismatch = max(errors or 0.0, -(alignment or 0.0))
         return {**found, "text_mismatch": mismatch, "text_unheard": unheard, "text_beyond": beyond}
 
@@ -93,22 +97,14 @@ class TextFit:
         if not self.spreads:
             reason = "too few clips" if self.num_clips < MIN_CLIPS else "too many letters differ"
             return [*lines, f"texts are not compared with the speech: {reason}"]
-        limits = {
-            name: spread.median + (-1 if name == "alignment" else 1) * max_deviation * spread.deviation
-            for name, spread in self.spreads.items()
-        }
-        shown = [f"more than {limits['error_percent']:.0f} % of the letters"]
-        if "alignment" in limits:
-            shown.append(f"an alignment below {limits['alignment']:.2f} nats per letter")
-        unheard, beyond = (math.floor(limits[name]) + 1 for name in ("num_unheard", "num_beyond"))
-        shown.append(f"at least {unheard} letters unheard or {beyond} beyond the text")
         deviations = f"{max_deviation:g} robust standard deviations from the median"
-        return [*lines, f"limits of the text, {deviations}: {', '.join(shown)}"]
-
-    def _deviation(self, heard: Heard, name: str) -> float | None:
-        value = getattr(heard, name)
-        spread = self.spreads.get(name)
-        return None if value is None or spread is None else (value - spread.median) / spread.deviation
+        lines.append(f"limits of the text, {deviations}: {_limits(self.spreads, max_deviation)}")
+        if len(self.spreads_of) > 1:
+            by_error = sorted(self.spreads_of, key=lambda name: self.spreads_of[name]["error_percent"].median)
+            for which, name in (("best", by_error[0]), ("worst", by_error[-1])):
+                limits = _limits(self.spreads_of[name], max_deviation)
+                lines.append(f"  {name}, the {which} understood: {limits}")
+        return lines
 
 
 def text_fit(clips: Sequence[tuple[str, Heard]]) -> TextFit:
@@ -122,8 +118,33 @@ def text_fit(clips: Sequence[tuple[str, Heard]]) -> TextFit:
     error = statistics.median(heard.error_percent for _, heard in clips) if clips else 0.0
     enough = len(compared) >= MIN_CLIPS
     if not enough or statistics.median(h.error_percent for h in compared) > MAX_MEDIAN_ERROR_PERCENT:
-        return TextFit(len(clips), error, not_understood, {})
-    return TextFit(len(clips), error, not_understood, _spreads(compared))
+        return TextFit(len(clips), error, not_understood, {}, {})
+    clips_of: dict[str, list[Heard]] = defaultdict(list)
+    for speaker, heard in clips:
+        if speaker in medians and speaker not in not_understood:
+            clips_of[speaker].append(heard)
+    spreads_of = {speaker: _spreads(each) for speaker, each in clips_of.items()}
+    return TextFit(len(clips), error, not_understood, _spreads(compared), spreads_of)
+
+
+def _deviation(heard: Heard, name: str, spreads: Mapping[str, Spread]) -> float | None:
+    value = getattr(heard, name)
+    spread = spreads.get(name)
+    return None if value is None or spread is None else (value - spread.median) / spread.deviation
+
+
+def _limits(spreads: Mapping[str, Spread], max_deviation: float) -> str:
+    """Return the limits of the measures as a sentence."""
+    limits = {
+        name: spread.median + (-1 if name == "alignment" else 1) * max_deviation * spread.deviation
+        for name, spread in spreads.items()
+    }
+    shown = [f"more than {limits['error_percent']:.0f} % of the letters"]
+    if "alignment" in limits:
+        shown.append(f"an alignment below {limits['alignment']:.2f} nats per letter")
+    unheard, beyond = (math.floor(limits[name]) + 1 for name in ("num_unheard", "num_beyond"))
+    shown.append(f"at least {unheard} letters unheard or {beyond} beyond the text")
+    return ", ".join(shown)
 
 
 def _spreads(compared: Sequence[Heard]) -> dict[str, Spread]:
