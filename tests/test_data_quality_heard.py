@@ -104,6 +104,29 @@ def test_a_check_continues_with_what_was_transcribed(
     assert len(stored.read_bytes().splitlines()) == 1 + NUM_CLIPS
 
 
+def test_copies_with_other_texts_are_transcribed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    transcribed: list[int] = []
+    of_batch = CtcRecognizer._of_batch
+    monkeypatch.setattr(
+        CtcRecognizer,
+        "_of_batch",
+        lambda self, clips: transcribed.extend(map(len, clips)) or of_batch(self, clips),
+    )
+    samples = np.random.default_rng(0).standard_normal(24_000) * 0.1
+    soundfile.write(tmp_path / "noise.wav", samples, 24_000)
+    texts = {"first": "ላላ", "second": "ሰላም"}
+    write_utterances(
+        tmp_path / "manifest.jsonl",
+        [Utterance(name, tmp_path / "noise.wav", text, "almaz", 1.0) for name, text in texts.items()],
+    )
+    asr = write_recognizer(tmp_path / "asr", "ላ")
+    _, expected = run_check(tmp_path, tmp_path / "check", asr)
+    aligned = {name: record["measures"].get("alignment") is not None for name, record in expected.items()}
+    assert aligned == {"first": True, "second": False}
+    assert run_check(tmp_path, tmp_path / "check", asr)[1] == expected
+    assert len(transcribed) == 1
+
+
 def test_a_recognizer_that_hears_nothing_rejects_nothing(folder: Path, tmp_path: Path):
     facts, records = run_check(folder, tmp_path / "whisper", write_whisper(tmp_path / "asr"))
     assert reasons_of(records) == {}

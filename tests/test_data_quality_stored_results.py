@@ -19,6 +19,14 @@ def test_results_are_known_to_the_next_check(tmp_path):
     assert StoredResults(tmp_path, "scores", "model-1").known == {"a": {"score": 3.5}, "b": None}
 
 
+def test_what_is_kept_of_a_result_is_the_same_in_the_next_check(tmp_path):
+    with StoredResults(tmp_path, "scores", "model-1", kept=tuple) as results:
+        results.add("a", [1, 2])
+        assert results.known == {"a": (1, 2)}
+    assert StoredResults(tmp_path, "scores", "model-1", kept=tuple).known == {"a": (1, 2)}
+    assert StoredResults(tmp_path, "scores", "model-1").known == {"a": [1, 2]}
+
+
 def test_a_result_is_in_the_file_before_the_check_ends(tmp_path):
     with StoredResults(tmp_path, "scores", "model-1") as results:
         results.add("a", 1)

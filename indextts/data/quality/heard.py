@@ -4,12 +4,14 @@
 
 `heard` is the transcript, `alignment` the fit of the letters `text` to the sound by a CTC model
 (features/recognizers/alignment.py), null for other models. The recognizer is part of the file's version. The
-next check transcribes only new clips, and those whose text has changed and has to be aligned.
+next check transcribes only new clips, and those whose text has changed and has to be aligned. Of copies of a
+recording with different texts, one text is aligned.
 
 The comparison ignores spelling, spaces and punctuation (text/transcripts.py).
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -73,12 +75,15 @@ def hear_clips(
     options_of = [of_language(options, u.language or options.language) for u in utterances]
     texts = [scored(u.text, own) for u, own in zip(utterances, options_of, strict=True)]
     with StoredResults(report_dir, NAME, f"{VERSION} {recognizer.identity}") as stored:
-        chosen = {
-            digest: place
-            for place, clip in enumerate(clips)
-            if (digest := _digest(clip)) and not _is_known(stored.known.get(digest), texts[place])
-        }
-        todo = list(chosen.items())
+        places_of: dict[str, list[int]] = defaultdict(list)
+        for place, clip in enumerate(clips):
+            if digest := _digest(clip):
+                places_of[digest].append(place)
+        todo = [
+            (digest, places[0])
+            for digest, places in places_of.items()
+            if not _is_known(stored.known.get(digest), [texts[place] for place in places])
+        ]
         progress = Progress("Transcribing", len(todo))
         for first in range(0, len(todo), CLIPS_AT_ONCE):
             group = todo[first : first + CLIPS_AT_ONCE]
@@ -130,8 +135,8 @@ def _transcribe(
         yield {"text": text, "heard": recognizer.text_of(scores), "alignment": rounded}
 
 
-def _is_known(result: Mapping[str, Any] | None, text: str) -> bool:
-    return result is not None and (result["text"] == text or result["alignment"] is None)
+def _is_known(result: Mapping[str, Any] | None, texts: Sequence[str]) -> bool:
+    return result is not None and (result["text"] in texts or result["alignment"] is None)
 
 
 def _digest(clip: ClipResult) -> str | None:

@@ -10,7 +10,7 @@ A line that a kill cut off does not count.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -26,18 +26,28 @@ class StoredResults:
 
     Use as a context manager, which closes the file.
 
+    Args:
+        kept: returns what is kept of a result in memory; all by default.
+
     Raises:
         UserError: the folder cannot be read or written.
     """
 
-    def __init__(self, report_dir: Path | None, name: str, version: str) -> None:
+    def __init__(
+        self,
+        report_dir: Path | None,
+        name: str,
+        version: str,
+        kept: Callable[[Any], Any] = lambda result: result,
+    ) -> None:
         self._path = None if report_dir is None else report_dir / FOLDER_NAME / f"{name}.jsonl"
         self._version = version
+        self._kept = kept
         self._results: dict[str, Any] = {}
         self._file: IO[bytes] | None = None
         if self._path is not None:
             try:
-                self._results = _read(self._path, version)
+                self._results = _read(self._path, version, kept)
             except OSError as error:
                 raise UserError(f"{self._path}: cannot be read ({error.strerror})") from None
 
@@ -47,7 +57,7 @@ class StoredResults:
 
     def add(self, digest: str, result: object) -> None:
         """Store a result; it is on its way to the disk when this returns."""
-        self._results[digest] = result
+        self._results[digest] = self._kept(result)
         if self._path is None:
             return
         try:
@@ -92,7 +102,7 @@ def num_stored(report_dir: Path, name: str) -> int:
         return 0
 
 
-def _read(path: Path, version: str) -> dict[str, Any]:
+def _read(path: Path, version: str, kept: Callable[[Any], Any]) -> dict[str, Any]:
     """Return the stored results of the version; corrupt lines count as not measured."""
     if not path.is_file():
         return {}
@@ -103,7 +113,7 @@ def _read(path: Path, version: str) -> dict[str, Any]:
         for line in file:
             try:
                 record = json.loads(line)
-                results[record["audio"]] = record["result"]
+                results[record["audio"]] = kept(record["result"])
             except (ValueError, KeyError, TypeError):
                 continue
     return results
