@@ -14,6 +14,7 @@ from indextts.commands.data import Preprocess
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import read_utterances, write_utterances
+from indextts.data.review import DecisionLog, decide
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.features.audio import load_audio
@@ -75,6 +76,22 @@ def test_preprocessing_twice_changes_nothing(project):  # D12, D19
     result = run(project)
     assert (result.num_encoded, result.num_kept) == (0, 24)
     assert files_of(project / "out") == before
+
+
+def test_the_rules_are_those_of_the_review_when_preprocessing_began(project, monkeypatch):
+    manifest = project / "data/manifest.jsonl"
+    encode_all = ClipEncoder.encode_all
+
+    def reviewed_meanwhile(self, utterances):
+        decide(DecisionLog(manifest), utterances[1].id, {"verdict": "reject"})
+        yield from encode_all(self, utterances)
+
+    decide(DecisionLog(manifest), "a000", {"verdict": "keep"})
+    monkeypatch.setattr(ClipEncoder, "encode_all", reviewed_meanwhile)
+    run(project)
+    rules = json.loads((project / "out/filter_rules.json").read_bytes())
+    assert rules["after"]["utterances"] == 24
+    assert (rules["review"]["kept"], rules["review"]["rejected"]) == (1, 0)
 
 
 def test_features_do_not_depend_on_the_order_of_lines(project):

@@ -34,14 +34,14 @@ LIMITS_NAME = "limits.json"
 NORMALIZER_NAME = "normalizer.json"
 
 
-def write_rules(path: Path, manifest: Path, kept: Sequence[Utterance]) -> Mapping[str, Any]:
-    """Write and return the rules by which `kept` was read from a manifest.
+def rules_of(manifest: Path, kept: Sequence[Utterance]) -> Mapping[str, Any]:
+    """Return the rules by which `kept` was just read from a manifest.
 
     Raises:
-        UserError: a file of the check or the review is invalid, or the rules cannot be written.
+        UserError: a file of the check or the review is invalid.
     """
     _, rejected = overlay_files(manifest)
-    rules = {
+    return {
         "manifest": manifest.name,
         "sha256": _sha256(manifest),
         "before": _amounts(read_utterances(manifest)),
@@ -49,11 +49,18 @@ def write_rules(path: Path, manifest: Path, kept: Sequence[Utterance]) -> Mappin
         "check": _check(manifest) if rejected.is_file() else None,
         "review": _review(manifest) if review_file(manifest).is_file() else None,
     }
+
+
+def write_rules(path: Path, rules: Mapping[str, Any]) -> None:
+    """Write the rules of a manifest.
+
+    Raises:
+        UserError: they cannot be written.
+    """
     try:
         write_json(path, rules)
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror}); check the folder") from None
-    return rules
 
 
 def export_reviewed(manifest: Path, output: Path) -> Mapping[str, Any]:
@@ -66,8 +73,10 @@ def export_reviewed(manifest: Path, output: Path) -> Mapping[str, Any]:
         UserError: as `read_reviewed`, or the files cannot be written.
     """
     kept = [utterance for _, utterance in read_reviewed(manifest)]
+    rules = rules_of(manifest, kept)
     write_utterances(output, kept, keeps_links=True)
-    return write_rules(rules_file(output), manifest, kept)
+    write_rules(rules_file(output), rules)
+    return rules
 
 
 def rules_file(output: Path) -> Path:

@@ -30,7 +30,7 @@ from indextts.data.batch_sizing import choose_device, choose_throughput
 from indextts.data.encoding import MIN_CODES, Encoder, encoders_identity, reproducible_math
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter, locked, writing
-from indextts.data.filter_rules import RULES_NAME, write_rules
+from indextts.data.filter_rules import RULES_NAME, rules_of, write_rules
 from indextts.data.manifest import Utterance, write_utterances
 from indextts.data.networks import (
     BACKEND_NAME,
@@ -115,7 +115,9 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
     if networks.published is None:
         logger.warning("--backend builtin is for testing the software: its codes do not produce speech")
     numbered = read_reviewed(command.manifest)
-    reviewed = [utterance for _, utterance in numbered]
+    rules = rules_of(
+        command.manifest, [utterance for _, utterance in numbered]
+    )  # a review may go on meanwhile
     # Check recordings after everything that fails quickly: reading 200,000 headers takes minutes.
     utterances, rejected = _usable(command, config, numbered)
     split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
@@ -144,7 +146,7 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
         split = _only(split, encoded.keys())
         if not split.train:
             raise UserError(_nothing_usable(command, rejected), CHECK_FAILED)
-        write_rules(command.output_dir / RULES_NAME, command.manifest, reviewed)
+        write_rules(command.output_dir / RULES_NAME, rules)
         write_manifests(command.output_dir, split, store, encoded)
     return PreprocessResult(
         output_dir=command.output_dir,
