@@ -62,6 +62,8 @@ def test_the_checkpoints_speak_the_validation_sentences(project: Project):
     planned_with = planned(project, ["best.pth"], f"\n{asr}\nsomeone/asr\n")
     assert planned_with.asr == [str(asr), "someone/asr"]  # a model of the hub
     assert planned_with.asr_folder == read_project(project).base / "recognizers"
+    outside = planned(project, ["best.pth"], "indextts/text").asr  # a folder where the program runs
+    assert outside == [str(project.root.parent / "indextts/text")]
     (project.root.parent / "someone/asr").mkdir(parents=True)
     assert planned(project, ["best.pth"], "someone/asr").asr == [str(project.root.parent / "someone/asr")]
 
@@ -73,7 +75,12 @@ def test_missing_and_outside_choices_are_refused(project: Project):
         (["best.pth", "../../other/best.pth"], "", t(NO_CHECKPOINT)),
         (["best.pth"], "/etc", "'/etc'"),
         (["best.pth"], "../asr", "'../asr'"),
+        (["best.pth"], "a\0b", "a recognizer"),
+        (["best.pth"], "ሀ" * 300, "a recognizer"),
+        (["best.pth"], "linked/away", "'linked/away'"),
     ]
+    (project.root.parent / "linked").mkdir()
+    (project.root.parent / "linked/away").symlink_to("/etc")
     for chosen, asr, problem in cases:
         with pytest.raises(UserError, match=re.escape(problem)):
             planned(project, chosen, asr)

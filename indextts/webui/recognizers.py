@@ -1,6 +1,7 @@
 """Speech recognizers that a user types on the page: folders, or models of the hub."""
 
 from indextts.commands.base import REPOSITORY_NAME
+from indextts.projects.project import REPOSITORY
 from indextts.webui.language import t
 from indextts.webui.serving.security import Roots
 
@@ -16,5 +17,8 @@ def chosen_recognizers(roots: Roots, typed: str | None) -> list[str]:
 
 
 def _chosen(roots: Roots, line: str) -> str:
-    is_folder = not REPOSITORY_NAME.fullmatch(line) or (roots.workspace / line).is_dir()
+    # A job takes a name that is a folder of the program for that folder.
+    is_folder = not REPOSITORY_NAME.fullmatch(line) or any(
+        (folder / line).is_dir() for folder in (roots.workspace, REPOSITORY)
+    )
     return str(roots.inside(line, t("listen.a_recognizer"))) if is_folder else line
