@@ -149,6 +149,9 @@ def test_what_was_heard_is_counted_and_offered_as_a_correction(page: Any):
     assert "data-option" not in texts_html(project)
     write_text_report(folder, report_texts(found, options, ["በአስራ ዘጠኝ መቶ ሰማኒያ አምስት"]))
     assert 'data-option="years"' in texts_html(project)
+    noted = texts_html(project, {"years": "<done>"})
+    assert "&lt;done&gt;" in noted
+    assert "data-option" not in noted
     assert ": 0." in use_heard(project, "money_decimals")
     assert ": 1." in use_heard(project, "years")
     assert read_reviewed_texts(project.manifest) == ["በአሥራ ዘጠኝ መቶ ሰማንያ አምስት ዓመተ ምሕረት"]

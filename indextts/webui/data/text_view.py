@@ -5,6 +5,7 @@ editor of tab 3 with the form.
 """
 
 import html
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
@@ -60,15 +61,15 @@ def build(page: Page) -> None:
     """Build the text part of the check."""
     wanted = shared_choice(page, "reading")
     report = gr.HTML(elem_id="check-texts", js_on_load=SHARE_FORM)
-    note = gr.HTML(elem_id="check-texts-note")
 
     def choose(name: str, event: gr.SelectData) -> Any:
         form, option = (str(value)[:MAX_FORM_CHARS] for value in [*event.row_value, "", ""][:2])
         if form:
             return stamped(form), gr.skip()
-        return gr.skip(), use_heard(page.find_project(name), option)
+        project = page.find_project(name)
+        return gr.skip(), texts_html(project, {option: use_heard(project, option)})
 
-    on([report.select], choose, [page.project], [wanted, note], each=True)
+    on([report.select], choose, [page.project], [wanted, report], each=True)
     page.watch(texts_version, lambda name: texts_html(page.find_project(name)), [report])
 
 
@@ -77,7 +78,7 @@ def use_heard(project: Project, option: str) -> str:
     report = read_text_report(check_folder(project.manifest))
     found = [row for row in report.ambiguities if row.option == option] if report else []
     count = sum(use_heard_readings(project.manifest, row) for row in found)
-    return f"<p>{html.escape(t('texts.corrected', count=f'{count:,}'))}</p>"
+    return t("texts.corrected", count=f"{count:,}")
 
 
 def texts_version(project: Project) -> str:
@@ -85,10 +86,16 @@ def texts_version(project: Project) -> str:
     return files_version(check_folder(project.manifest) / TEXTS_NAME, project.readings)
 
 
-def texts_html(project: Project) -> str:
-    """Return the report on the texts; nothing without a check."""
+def texts_html(project: Project, notes: Mapping[str, str] | None = None) -> str:
+    """Return the report on the texts; nothing without a check.
+
+    Args:
+        notes: by option, shown in place of the button that corrects its texts.
+    """
     report = read_text_report(check_folder(project.manifest))
-    return "" if report is None else f"{_leftovers_html(project, report)}{_ambiguities_html(report)}"
+    if report is None:
+        return ""
+    return f"{_leftovers_html(project, report)}{_ambiguities_html(report, notes or {})}"
 
 
 def _leftovers_html(project: Project, report: TextReport) -> str:
@@ -124,17 +131,17 @@ def _form_row(row: LeftoverForm, *, has_reading: bool) -> str:
     )
 
 
-def _ambiguities_html(report: TextReport) -> str:
+def _ambiguities_html(report: TextReport, notes: Mapping[str, str]) -> str:
     title = f"<h2>{html.escape(t('texts.ambiguous'))}</h2>"
     if not report.ambiguities:
         return f"{title}<p>{html.escape(t('texts.no_ambiguous'))}</p>"
     return (
         f'{title}<p class="lead">{html.escape(t("texts.ambiguous_lead"))}</p>'
-        f"{''.join(map(_option_html, report.ambiguities))}"
+        f"{''.join(_option_html(found, notes.get(found.option, '')) for found in report.ambiguities)}"
     )
 
 
-def _option_html(found: AmbiguousOption) -> str:
+def _option_html(found: AmbiguousOption, note: str) -> str:
     other = next(value for value in OPTION_VALUES[found.option] if value != found.value)
     values: dict[str, Any] = {"count": f"{found.count:,}", "hours": shown_hours(3600 * found.hours)}
     summary = t("texts.option", value=found.value, **values)
@@ -146,7 +153,8 @@ def _option_html(found: AmbiguousOption) -> str:
             f'<button type="button" class="correct-texts" data-option="{html.escape(found.option)}">'
             f"{html.escape(t('texts.use_heard'))}</button>"
         )
-        heard = f"<p>{html.escape(text)} {button if found.num_heard[1] else ''}</p>"
+        action = html.escape(note) or (button if found.num_heard[1] else "")
+        heard = f"<p>{html.escape(text)} {action}</p>"
     rows = "".join(
         f"<tr><td>{html.escape(clip.text)}</td>"
         f"{''.join(f'<td>{html.escape(words)}</td>' for words in clip.words)}</tr>"

@@ -48,6 +48,7 @@ BEFORE = "tokenizer.before"
 AFTER = "tokenizer.after"
 NOT_EXTENDED = "tokenizer.not_extended"
 GROWS = "tokenizer.grows"
+GROWS_BY_HOURS = "tokenizer.grows_by_hours"
 NO_BASE = "tokenizer.no_base"
 NO_MANIFEST = "tokenizer.no_manifest"
 
@@ -114,7 +115,8 @@ def outlook(project: Project, _settings: ProjectSettings, size: float | None, *_
     facts = []
     if project.base_tokenizer.is_file():
         base = base_size(project.base_tokenizer, files_version(project.base_tokenizer))
-        facts.append((t("tokenizer.pieces"), t(GROWS, base=f"{base:,}", size=f"{int(size or 0):,}")))
+        grows = GROWS if size else GROWS_BY_HOURS
+        facts.append((t("tokenizer.pieces"), t(grows, base=f"{base:,}", size=f"{int(size or 0):,}")))
     if (count := num_lines(project.manifest)) is not None:
         facts.append((t("tokenizer.texts"), f"{count:,}"))
     blockers = missing(project.base_tokenizer, NO_BASE, "project")
