@@ -1,14 +1,17 @@
 """Faults that the check finds, and clean clips that it rejects: kinds of faults planted among clean clips.
 
-    python -m benchmarks.planted_faults [--recordings FOLDER] [--before COMMIT]
+    python -m benchmarks.planted_faults [--recordings FOLDER] [--before COMMIT] [--voices FILE] [--asr FOLDER]
 
 1. A set of 400 clean clips (planted_clips.py) and 8 clips of each kind of fault (fault_kinds.py) is written.
-2. The check of this tree, and with --before that of an earlier commit, reads the set; with --asr, that of
-   this tree also compares texts with the speech. tests/espeak_recognizer.py trains a recognizer for it.
+2. With --before, the check of an earlier commit reads the set. The check of this tree reads it once for each
+   layer, and keeps the results of the layers before: the signal, DNSMOS, with --voices the speakers' voices,
+   with --asr the texts. --voices is the encoder of tests/ge2e.py, in place of CAM++;
+   tests/espeak_recognizer.py trains a recognizer.
 3. benchmarks/results/planted_faults.md contains what each found: rejected, only a warning that describes the
-   fault, or missed; and the clean clips that were rejected.
+   fault, or missed; the clean clips that were rejected; and time and memory of each layer.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,6 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,11 +27,13 @@ import soundfile
 from pydantic import Field
 
 from benchmarks.fault_kinds import KINDS, Bench, Kind
-from benchmarks.frame import REPOSITORY, Benchmark, publish, table
+from benchmarks.frame import REPOSITORY, Benchmark, publish, table, timed
 from benchmarks.planted_clips import Clip, Studio, read_recordings
 from indextts.commands.terminal import parse, run
-from indextts.data.manifest import Utterance, write_utterances
-from indextts.data.quality.files import CLIPS_NAME
+from indextts.data.manifest import Utterance, read_utterances, write_utterances
+from indextts.data.quality.clips import measure_clips
+from indextts.data.quality.files import CLIPS_NAME, read_known
+from indextts.data.quality.voices import hear_voices
 from indextts.errors import UserError
 from indextts.system.json_lines import read_json_lines
 
@@ -42,13 +48,16 @@ class PlantedFaults(Benchmark):
     per_kind: int = Field(8, ge=1, description="Clips of each kind of fault.")
     seed: int = Field(13, description="Seed of all random choices.")
     recordings: Path | None = Field(
-        None, description="Folder with metadata.csv whose recordings are half of the clean clips."
+        None, description="Folder with metadata.csv whose recordings are up to half of the clean clips."
     )
     before: str = Field("", description="Earlier commit whose check is measured too.")
     kinds: list[str] = Field(
         [], description="Only the kinds whose names contain one of these; empty for all."
     )
-    asr: str = Field("", description="Recognizer of a further check, which compares texts with the speech.")
+    voices: Path | None = Field(
+        None, description="Weights of the voice encoder of tests/ge2e.py, which compares the voices."
+    )
+    asr: str = Field("", description="Recognizer that compares texts with the speech.")
     folder: Path | None = Field(None, description="Folder for the set, which is kept.")
 
 
@@ -65,22 +74,43 @@ class Found:
         return f"{self.num_rejected} + {self.num_warned}" if self.num_warned else str(self.num_rejected)
 
 
+@dataclass(frozen=True)
+class Check:
+    """Check of a tree or layer: what it found by the name of the kind, and what it cost.
+
+    Args:
+        cpu_s: processor time of the program, and of the encoder of the voices.
+        peak_bytes: largest resident memory of a process of the program.
+    """
+
+    found: Mapping[str, Found]
+    cpu_s: float
+    peak_bytes: int
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(PlantedFaults, argv)
     with tempfile.TemporaryDirectory() as name:
         folder = command.folder or Path(name)
         manifest = write_set(command, folder)
-        checks = {}
+        checks: dict[str, Check] = {}
         if command.before:
             with worktree(command.before, Path(name)) as tree:
                 checks[f"before ({command.before})"] = run_check(tree, manifest, folder / "check-before")
-        checks["now"] = run_check(REPOSITORY, manifest, folder / "check-after")
+        after = folder / "check-after"
+        flags: list[str] = []
+        checks["signal"] = run_check(REPOSITORY, manifest, after, ["--quality=fast"])
+        checks["+ DNSMOS"] = run_check(REPOSITORY, manifest, after, flags)
+        if (weights := command.voices) is not None:
+            _, took = timed(partial(store_voices, manifest, after, weights))
+            flags.append(f"--voice-encoder={weights.resolve()}")
+            check = run_check(REPOSITORY, manifest, after, flags)
+            checks["+ voices"] = replace(check, cpu_s=check.cpu_s + took.cpu_s)
         if command.asr:
-            flags = [f"--asr={Path(command.asr).resolve()}"]
-            # in the same folder, so that only the transcripts are new
-            found = run_check(REPOSITORY, manifest, folder / "check-after", flags)
-            checks["now, with a recognizer"] = found
-    publish(command, "Planted faults", report(command, checks))
+            flags.append(f"--asr={Path(command.asr).resolve()}")
+            checks["+ recognizer"] = run_check(REPOSITORY, manifest, after, flags)
+        hours = sum(utterance.duration_s for utterance in read_utterances(manifest)) / 3600
+    publish(command, "Planted faults", [*report(command, checks), *costs(checks, hours)])
     return 0
 
 
@@ -128,17 +158,29 @@ def worktree(commit: str, folder: Path) -> Iterator[Path]:
         subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def run_check(tree: Path, manifest: Path, report_dir: Path, flags: Sequence[str] = ()) -> dict[str, Found]:
-    """Return what the check of a tree finds, by the name of the kind."""
+def store_voices(manifest: Path, report_dir: Path, weights: Path) -> None:
+    """Store the vectors of another encoder where the check finds them, so that it does not load CAM++."""
+    from tests.ge2e import GE2E  # imported here because it imports torch
+
+    utterances = list(read_utterances(manifest))
+    clips = measure_clips(utterances, read_known(report_dir), num_workers=1)
+    hear_voices(utterances, clips, weights, report_dir, GE2E)
+
+
+def run_check(tree: Path, manifest: Path, report_dir: Path, flags: Sequence[str] = ()) -> Check:
+    """Return what the check of a tree finds, and what it costs."""
     program = [sys.executable, "check_amharic_data.py", "--train-manifest", str(manifest)]
-    ended = subprocess.run([*program, "--report-dir", str(report_dir), *flags], cwd=tree)
-    if ended.returncode not in (0, 1):  # 1: the set has problems, as intended
-        raise UserError(f"{tree}: the check ended with status {ended.returncode}")
+    process = subprocess.Popen([*program, "--report-dir", str(report_dir), *flags], cwd=tree)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in (0, 1):  # 1: the set has problems, as intended
+        raise UserError(f"{tree}: the check ended with status {process.returncode}")
     flags_of: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for _, record in read_json_lines(report_dir / CLIPS_NAME):
         flags_of[str(record["id"]).rpartition("/")[0]].append(record)
     found = {kind.name: found_of(flags_of[kind.name], kind.reasons) for kind in KINDS if flags_of[kind.name]}
-    return {CLEAN: found_of(flags_of[CLEAN], None), **found}
+    found = {CLEAN: found_of(flags_of[CLEAN], None), **found}
+    return Check(found, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
 def found_of(records: Sequence[Mapping[str, Any]], reasons: Sequence[str] | None) -> Found:
@@ -152,31 +194,45 @@ def found_of(records: Sequence[Mapping[str, Any]], reasons: Sequence[str] | None
     return Found(sum(rejected), sum(warned), Counter(name for found in names for name in found))
 
 
-def report(command: PlantedFaults, checks: Mapping[str, Mapping[str, Found]]) -> list[str]:
+def report(command: PlantedFaults, checks: Mapping[str, Check]) -> list[str]:
     """Return the tables: each kind with the result of each check, and the clean clips."""
     kinds = chosen(command)
     total = command.per_kind * len(kinds)
     lines = [
         f"{command.clean} clean clips, {total} clips with {len(kinds)} kinds of faults. A cell is the number "
         f"of {command.per_kind} clips that are rejected, + those that only have a warning that describes the "
-        "fault.",
+        "fault. Each layer of the check is added to those on its left; the reasons are those of the last.",
         "",
     ]
     rows = [
-        [kind.name, *(found[kind.name].text for found in checks.values()), common(kind, checks)]
+        [kind.name, *(check.found[kind.name].text for check in checks.values()), common(kind, checks)]
         for kind in kinds
     ]
-    sums = [sum(f[k.name].num_rejected + f[k.name].num_warned for k in kinds) for f in checks.values()]
+    all_found = [check.found for check in checks.values()]
+    sums = [sum(f[k.name].num_rejected + f[k.name].num_warned for k in kinds) for f in all_found]
     rows.append(["**found of all**", *(f"**{number} of {total}**" for number in sums), ""])
     for title, of in (("clean clips rejected", "num_rejected"), ("clean clips with warnings", "num_warned")):
-        counts = [getattr(found[CLEAN], of) for found in checks.values()]
+        counts = [getattr(found[CLEAN], of) for found in all_found]
         cells = [f"{count} of {command.clean} ({100 * count / command.clean:.1f} %)" for count in counts]
         rows.append([title, *cells, ""])
     return lines + table(["fault", *checks, "reasons"], rows)
 
 
-def common(kind: Kind, checks: Mapping[str, Mapping[str, Found]]) -> str:
-    reasons = list(checks.values())[-1][kind.name].reasons
+def costs(checks: Mapping[str, Check], hours: float) -> list[str]:
+    """Return the table of the time and memory of each check."""
+    rows = [
+        [name, f"{check.cpu_s:.0f}", f"{hours * 3600 / check.cpu_s:.0f}", f"{check.peak_bytes / 2**20:.0f}"]
+        for name, check in checks.items()
+    ]
+    header = ["check", "processor time (s)", "hours of audio per core hour", "peak memory of a process (MB)"]
+    about = (
+        f"Cost for {hours:.2f} hours of audio. The time of a layer is that of this layer and of the start."
+    )
+    return ["", about, "", *table(header, rows)]
+
+
+def common(kind: Kind, checks: Mapping[str, Check]) -> str:
+    reasons = list(checks.values())[-1].found[kind.name].reasons
     return ", ".join(f"{name} {count}" for name, count in reasons.most_common(4))
 
 
