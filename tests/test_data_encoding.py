@@ -27,7 +27,7 @@ RATE_HZ = 24_000
 @pytest.fixture
 def backend() -> BuiltinBackend:
     random = np.random.default_rng(0)
-    centroids = random.normal(size=(8, 1024)).astype(np.float32)
+    centroids = random.normal(size=(8, 48)).astype(np.float32)
     return BuiltinBackend(np.zeros(128, np.float32), np.ones(128, np.float32), centroids)
 
 

@@ -4,11 +4,20 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from scipy.fft import dct
 
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, audio_duration_s, load_audio
 from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ, SpeechBackend
-from indextts.features.builtin import BuiltinBackend, fit, load, log_mel, mel_filters, stack_frames
+from indextts.features.builtin import (
+    BuiltinBackend,
+    cepstra_of,
+    fit,
+    load,
+    log_mel,
+    mel_filters,
+    stack_frames,
+)
 
 
 def tone(frequency_hz: float, duration_s: float) -> np.ndarray:
@@ -104,8 +113,15 @@ def test_batching_does_not_change_a_clip(backend):
 
 def test_a_code_is_the_nearest_centroid(backend):
     features = backend.features(noise(1.0))
-    distances = torch.cdist(features.double(), torch.from_numpy(backend.centroids).double())
+    cepstra = cepstra_of(log_mel(noise(1.0)).reshape(-1, 2, 128))
+    distances = torch.cdist(cepstra.double(), torch.from_numpy(backend.centroids).double())
     torch.testing.assert_close(backend.codes(features), distances.argmin(dim=1))
+
+
+def test_cepstra_are_coefficients_of_the_orthonormal_cosine_transform():
+    frames = log_mel(noise(0.5)).reshape(-1, 2, 128)
+    expected = dct(frames.numpy(), norm="ortho")[..., :24].reshape(-1, 48)
+    torch.testing.assert_close(cepstra_of(frames), torch.from_numpy(expected), rtol=1e-4, atol=1e-4)
 
 
 def test_codes_distinguish_tones_and_turn_back_into_their_frames(backend):

@@ -1,10 +1,10 @@
 """Built-in speech backend: stacked log-mel bands and k-means, without any download.
 
-It runs the whole pipeline on any machine. Its codes describe sounds rather than speech, so use the backend of
-the published weights for a real voice.
+It runs the whole pipeline on any machine. Its codes are coarse spectra without pitch, so use the backend of the
+published weights for a real voice.
 
 Axes: S samples, N mel frames (100 per second), T feature vectors (50 per second), M mel bands, F = 8 M
-values of a feature vector, K codes.
+values of a feature vector, C cepstral coefficients of a frame, K codes.
 
     24 kHz samples (S,)
       T = S // 480, that is floor(seconds * 50); an incomplete last code is dropped
@@ -12,20 +12,24 @@ values of a feature vector, K codes.
       scaled per band to mean 0 and standard deviation 1 over the data set
       feature vector t (F = 1024) = frames 2t-3 ... 2t+4 concatenated; the first and the last frame are
       repeated beyond the ends
+      cepstra t (2 C) = the first C = 24 coefficients of the cosine transform of frames 2t and 2t+1, unscaled
       code t = the nearest of K centroids
 
-Frames 2t and 2t+1, the middle two of the eight, lie within the 20 ms of vector t. Concatenating the
-`centroid_frames` of a sequence of codes therefore turns it back into log-mel frames.
+Frames 2t and 2t+1, the middle two of the eight, lie within the 20 ms of vector t. Their cepstra keep the
+envelope of the spectrum, by which speech is understood, and drop the pitch and the noise between bands, which
+would take most of the codes. Concatenating the `centroid_frames` of a sequence of codes turns it back into
+smooth log-mel frames.
 
-    builtin.npz    format_version, identity, band_mean (M,), band_std (M,), centroids (K, F)
+    builtin.npz    format_version, identity, band_mean (M,), band_std (M,), centroids (K, 2 C) in float16
 """
 
 import hashlib
 import logging
+import math
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -44,13 +48,14 @@ from indextts.system.files import written_aside
 
 logger = logging.getLogger(__name__)
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SAMPLES_PER_CODE = SAMPLE_RATE_HZ // CODES_PER_SECOND
 FRAMES_PER_CODE = 2
 SAMPLES_PER_FRAME = SAMPLES_PER_CODE // FRAMES_PER_CODE
 NUM_BANDS = 128
 STACK = FEATURE_DIM // NUM_BANDS  # frames in a feature vector
 FRAMES_BEFORE = (STACK - FRAMES_PER_CODE) // 2
+NUM_COEFFICIENTS = 24
 WINDOW = 1024  # samples, 43 ms: each of the 128 Slaney bands has at least one bin of the spectrum
 MIN_POWER = 1e-8  # below the noise of 16-bit recordings; keeps the logarithm of digital silence finite
 MIN_STD = 1e-3  # avoids scaling up a constant band
@@ -68,7 +73,7 @@ class BuiltinBackend:
     Args:
         band_mean: (M,), float32, of the log-mel bands.
         band_std: (M,), float32.
-        centroids: (K, F), float32, scaled.
+        centroids: (K, 2 C), float32, with values that float16 has: cepstra of two frames.
     """
 
     band_mean: NDArray[np.float32]
@@ -97,8 +102,11 @@ class BuiltinBackend:
 
     def codes(self, features: Tensor) -> Tensor:
         """Return the nearest centroid of each feature vector (T, F), the first if several are: (T,)."""
+        stacks = features.reshape(-1, STACK, NUM_BANDS)  # (T, 8, M)
+        frames = stacks[:, FRAMES_BEFORE : FRAMES_BEFORE + FRAMES_PER_CODE]  # (T, 2, M)
+        cepstra = cepstra_of(frames * self._band_std + self._band_mean)  # (T, 2 C)
         # |x - c|^2 = |x|^2 + 2 (|c|^2 / 2 - x c), and |x| is the same for all centroids.
-        return (self._half_norms - features @ self._centroids.T).argmin(dim=1)
+        return (self._half_norms - cepstra @ self._centroids.T).argmin(dim=1)
 
     @property
     def prepare(self) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
@@ -111,10 +119,8 @@ class BuiltinBackend:
         return [self.codes(rows) for rows in features]
 
     def centroid_frames(self, codes: Tensor) -> Tensor:
-        """Return the unscaled log-mel frames of `codes` (T,): (2 T, M)."""
-        stacks = self._centroids[codes].reshape(-1, STACK, NUM_BANDS)  # (T, 8, M)
-        frames = stacks[:, FRAMES_BEFORE : FRAMES_BEFORE + FRAMES_PER_CODE].reshape(-1, NUM_BANDS)  # (2T, M)
-        return frames * self._band_std + self._band_mean
+        """Return the smooth unscaled log-mel frames of `codes` (T,): (2 T, M)."""
+        return self._centroids[codes].reshape(-1, NUM_COEFFICIENTS) @ _cosines()
 
     @cached_property
     def _band_mean(self) -> Tensor:
@@ -141,7 +147,7 @@ class BuiltinBackend:
                 identity=np.array(self.identity),
                 band_mean=self.band_mean,
                 band_std=self.band_std,
-                centroids=self.centroids,
+                centroids=self.centroids.astype(np.float16),
             )
 
 
@@ -153,10 +159,11 @@ def load(path: Path) -> BuiltinBackend:
     """
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            backend = BuiltinBackend(arrays["band_mean"], arrays["band_std"], arrays["centroids"])
-            stored = str(arrays["identity"])
             if arrays["format_version"] != FORMAT_VERSION:
                 raise ValueError(f"format {arrays['format_version']}, expected {FORMAT_VERSION}")
+            centroids = arrays["centroids"].astype(np.float32)
+            backend = BuiltinBackend(arrays["band_mean"], arrays["band_std"], centroids)
+            stored = str(arrays["identity"])
     except (OSError, ValueError, TypeError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as error:
         reason = " ".join(str(error).split())
         raise UserError(
@@ -194,8 +201,8 @@ def fit(paths: Sequence[Path], num_codes: int, seed: int) -> BuiltinBackend:
     )
     band_mean = frames.double().mean(dim=0).float()  # (M,)
     band_std = frames.double().std(dim=0).clamp_min(MIN_STD).float()  # (M,)
-    vectors = torch.cat([stack_frames((clip - band_mean) / band_std) for clip in clips])  # (T, F)
-    centroids = _fit_centroids(vectors.numpy(), num_codes, seed)
+    cepstra = cepstra_of(frames.reshape(-1, FRAMES_PER_CODE, NUM_BANDS))  # (T, 2 C)
+    centroids = _fit_centroids(cepstra.numpy(), num_codes, seed)
     return BuiltinBackend(band_mean.numpy(), band_std.numpy(), centroids)
 
 
@@ -217,6 +224,20 @@ def stack_frames(frames: Tensor) -> Tensor:
     starts = torch.arange(0, len(frames), FRAMES_PER_CODE)[:, None]  # (T, 1)
     neighbours = starts + torch.arange(-FRAMES_BEFORE, STACK - FRAMES_BEFORE)  # (T, 8)
     return frames[neighbours.clamp(0, max(len(frames) - 1, 0))].reshape(len(starts), FEATURE_DIM)
+
+
+def cepstra_of(frames: Tensor) -> Tensor:
+    """Return the cepstra of pairs of unscaled log-mel frames (T, 2, M): (T, 2 C)."""
+    return (frames @ _cosines().T).flatten(1)
+
+
+@cache
+def _cosines() -> Tensor:
+    """Return the first rows of the orthonormal cosine transform: (C, M)."""
+    phases = math.pi * (torch.arange(NUM_BANDS) + 0.5) / NUM_BANDS  # (M,)
+    cosines = (torch.arange(NUM_COEFFICIENTS)[:, None] * phases).cos() * math.sqrt(2 / NUM_BANDS)
+    cosines[0] /= math.sqrt(2)
+    return cosines
 
 
 def mel_filters() -> NDArray[np.float32]:
@@ -241,7 +262,7 @@ def _sample(paths: Sequence[Path], num_vectors: int, seed: int) -> Iterator[Tens
 
 
 def _fit_centroids(vectors: NDArray[np.float32], num_codes: int, seed: int) -> NDArray[np.float32]:
-    """Return the centroids (K, F) of vectors (T, F)."""
+    """Return the centroids (K, 2 C) of cepstra (T, 2 C)."""
     # Mini-batches: full k-means sums in the order in which its threads finish, so two runs differ. Random
     # initialisation: k-means++ takes hours for 8,192 codes.
     kmeans = MiniBatchKMeans(
@@ -255,4 +276,4 @@ def _fit_centroids(vectors: NDArray[np.float32], num_codes: int, seed: int) -> N
         compute_labels=False,
     )
     centroids: NDArray[np.float32] = kmeans.fit(vectors).cluster_centers_
-    return np.ascontiguousarray(centroids, dtype=np.float32)
+    return centroids.astype(np.float16).astype(np.float32)
