@@ -123,7 +123,7 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
     split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
     folder = command.output_dir / FEATURES_FOLDER_NAME
     with locked(folder), reproducible_math(), ExitStack() as stack:
-        backend = networks.published or _fit_or_load(folder, utterances, config, command.seed)
+        backend = networks.published or _fit_or_load(folder, utterances, config, command)
         encoder = stack.enter_context(_encoder(command, config, networks, backend))
         writer = FeatureStoreWriter(folder, _store_info(command, encoder, networks.model))
         keys = keys_of(utterances, folder)
@@ -277,15 +277,20 @@ def _only(split: Split, ids: Set[str]) -> Split:
 
 
 def _fit_or_load(
-    folder: Path, utterances: Sequence[Utterance], config: GPTConfig, seed: int
+    folder: Path, utterances: Sequence[Utterance], config: GPTConfig, command: Preprocess
 ) -> SpeechBackend:
-    """Return the builtin backend of the folder; the first run fits it to the utterances."""
-    path = folder / BACKEND_NAME
+    """Return the builtin backend of the folder; the first run takes that of the base, or fits it."""
+    path, of_base = folder / BACKEND_NAME, command.gpt_checkpoint.parent / BACKEND_NAME
     num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
     if path.exists():
         logger.info("Using the codebook in %s", path)
+    elif of_base.exists():  # a base that was trained on builtin codes knows only these
+        logger.info("Using the codebook of the base, %s", of_base)
+        backend = builtin.load(of_base)
+        with writing(path):
+            backend.save(path)
     else:
-        backend = builtin.fit([utterance.audio for utterance in utterances], num_codes, seed)
+        backend = builtin.fit([utterance.audio for utterance in utterances], num_codes, command.seed)
         with writing(path):
             backend.save(path)
     backend = builtin.load(path)
