@@ -201,6 +201,13 @@ def test_another_number_of_codes_is_refused(project):
 
 
 @pytest.mark.failure(10)
+def test_the_codes_of_a_base_that_has_them_are_used(project):
+    of_base = builtin.fit([project / "data/audio/6.wav"], 16, seed=1)
+    of_base.save(project / "model/builtin.npz")
+    run(project)
+    assert builtin.load(project / "out/features/builtin.npz").identity == of_base.identity
+
+
 def test_another_vocabulary_leaves_features_valid(project):
     run(project)
     before = files_of(project / "out")

@@ -1,7 +1,7 @@
 """Built-in speech backend: stacked log-mel bands and k-means, without any download.
 
-It runs the whole pipeline on any machine. Its codes are coarse spectra without pitch, so use the backend of the
-published weights for a real voice.
+It runs the whole pipeline on any machine. Its codes are coarse spectra without pitch, so use the backend of
+the published weights for a real voice.
 
 Axes: S samples, N mel frames (100 per second), T feature vectors (50 per second), M mel bands, F = 8 M
 values of a feature vector, C cepstral coefficients of a frame, K codes.

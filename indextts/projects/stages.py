@@ -74,7 +74,7 @@ def plan_stage(project: Project, settings: ProjectSettings, stage: Stage) -> Sta
 
 def _plan_data(project: Project, settings: ProjectSettings) -> StagePlan:
     base: list[Command] = []
-    if settings.is_demo:
+    if settings.is_demo and not (settings.base / project.base_checkpoint.name).is_file():
         base.append(MakeBaseCheckpoint(config=project.config, output=project.base_checkpoint))
     imports = plan_imports(project, settings)
     sources = [
