@@ -5,7 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from indextts.planning.memory import CPU_FACTORS, CPU_SOURCE, SOURCE, gpu_memory, host_memory, model_size
+from indextts.planning.memory import (
+    CPU_FACTORS,
+    CPU_SOURCE,
+    SOURCE,
+    gpu_memory,
+    host_memory,
+    model_size,
+    with_lora,
+)
 from tests.conftest import REPOSITORY
 from tests.test_models_gpt_weights import PUBLISHED
 
@@ -89,3 +97,29 @@ def test_moments_in_bfloat16_save_memory_and_an_average_costs_some():
     # as docs/speed.md counts them: 7.0, 5.1 and 9.0 GiB before the first position
     assert (default - half) / 2**30 == pytest.approx(1.96, abs=0.01)
     assert (averaged - default) / 2**30 == pytest.approx(1.96, abs=0.01)
+
+
+def test_the_memory_table_of_the_speed_page_follows_the_formula():
+    text = (REPOSITORY / "docs/speed.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "|" in line]
+    [assumed] = [[float(cell) for cell in row[1:]] for row in rows if row[0] == "assumed GiB"]
+    shown = {
+        row[0]: row[1:]
+        for row in rows
+        if re.match("default|`--(opt|ema|grad|lora)", row[0]) and len(row) == 7
+    }
+    assert len(shown) == 7
+    for name, cells in shown.items():
+        size = with_lora(SIZE, CONFIG, 32, "all") if "--lora-rank 32" in name else SIZE
+        moments, decay = "bfloat16" if "bfloat16" in name else "float32", 0.999 if "ema" in name else 0.0
+        need = gpu_memory(
+            CONFIG,
+            size,
+            positions=0,
+            state_bytes=size.state_bytes(moments, decay),
+            **packed(recomputes="--grad-checkpointing" in name),
+        )
+        fitting = [need.positions_within((gib - 1) * 2**30) // 100 * 100 for gib in assumed]
+        assert cells == [f"{each:,}" if each else "no" for each in fitting], name
+        if "GiB before" in name or re.search(r"\(([\d.]+) GiB\)", name):
+            assert f"{need.fixed / 2**30:.1f} GiB" in name

@@ -7,8 +7,9 @@ import pytest
 
 from indextts.models.checkpoint import read_file
 from indextts.models.gpt.config import GPTConfig, load_config
+from indextts.models.gpt.lora import LoraSettings, add_adapters, is_block_matrix
 from indextts.models.gpt.weights import ENCODERS, empty_model
-from indextts.planning.memory import model_size
+from indextts.planning.memory import CONTEXT_BYTES, gpu_memory, model_size
 from indextts.training.optim import select_trained
 from indextts.training.saving import num_bytes
 from tests.conftest import REPOSITORY
@@ -41,6 +42,31 @@ def test_the_model_size_counts_every_parameter(config: GPTConfig, base_size: int
     assert size.gpt == sum(each.numel() for each in parameters.values()) - encoders
     assert size.tables == sum(buffer.numel() for buffer in model.buffers())
     assert size.trained == sum(each.numel() for each in trained.parameters.values())
+    for targets in ("all", "attention", "mlp"):
+        model = empty_model(config)
+        add_adapters(model, LoraSettings(4, 8, targets), lambda _: 0, {}, saved_scale=1.0)
+        trained = select_trained(model, base_size)
+        size = model_size(config, base_size=base_size, lora_rank=4, lora_targets=targets)
+        assert size.trained == size.saved == sum(each.numel() for each in trained.parameters.values())
+        assert size.with_gradient == sum(p.numel() for p in model.parameters() if p.requires_grad)
+        assert size.in_half == sum(p.numel() for name, p in parameters.items() if is_block_matrix(name))
+
+
+def test_a_lora_checkpoint_of_rank_32_of_the_published_model_is_below_700_mb():
+    config = replace(PUBLISHED, number_text_tokens=24_000)
+    size = model_size(config, base_size=12_000, lora_rank=32)
+    assert size.checkpoint_bytes("float32", 0.0) == pytest.approx(558e6, rel=0.002)
+    need = gpu_memory(
+        config,
+        size,
+        positions=4000,
+        is_half=True,
+        recomputes=False,
+        is_padded=False,
+        accumulates=False,
+        state_bytes=size.state_bytes("float32", 0.0),
+    )
+    assert need.peak + CONTEXT_BYTES < 7.6 * 2**30
 
 
 def test_a_checkpoint_of_the_published_model_has_the_measured_size():
@@ -52,11 +78,13 @@ def test_a_checkpoint_of_the_published_model_has_the_measured_size():
     )
 
 
-def test_a_written_checkpoint_has_the_computed_bytes_of_tensors(tmp_path: Path):
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_written_checkpoint_has_the_computed_bytes_of_tensors(tmp_path: Path, rank: int):
     run = make_tiny_run(tmp_path)
-    assert run.train(max_steps=1) == 0
+    assert run.train(max_steps=1, lora_rank=rank) == 0
     content = read_file(run.output / "model_step1.pth")
-    counted = model_size(replace(CONFIG, number_text_tokens=BASE_SIZE + 320), base_size=BASE_SIZE)
+    config = replace(CONFIG, number_text_tokens=BASE_SIZE + 320)
+    counted = model_size(config, base_size=BASE_SIZE, lora_rank=rank)
     step_counters = 4 * len(content["optimizer"]["state"])
     written = num_bytes({name: content[name] for name in ("model", "optimizer")})
     assert written - step_counters == counted.checkpoint_bytes("float32", 0.0)

@@ -8,13 +8,14 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.planning import pace
 from indextts.planning.hardware import GpuFacts, MachineFacts
-from indextts.planning.memory import CONTEXT_BYTES, gpu_memory, model_size
+from indextts.planning.memory import CONTEXT_BYTES, gpu_memory, model_size, with_lora
 from indextts.planning.pairs_size import PairsSize
 from indextts.planning.proposal import (
     STEP_LARGE,
     STEP_SHARED,
     STEP_SPLIT,
     TOO_SMALL,
+    TOO_SMALL_BUT_FOR_LORA,
     Proposal,
     expected_longest,
     propose,
@@ -46,7 +47,9 @@ def proposed(gpu: str, *typed: str, cores: int = 16, num_processes: int = 1) -> 
 
 
 def proposed_for(machine: MachineFacts, *typed: str, num_processes: int = 1) -> Proposal:
-    return propose(parse(Train, [*REQUIRED, *typed]), machine, CONFIG, SIZE, SPEECH, num_processes)
+    command = parse(Train, [*REQUIRED, *typed])
+    size = with_lora(SIZE, CONFIG, command.lora_rank, "all") if command.lora_rank else SIZE
+    return propose(command, machine, CONFIG, size, SPEECH, num_processes)
 
 
 def pairs_of_step(proposal: Proposal, num_processes: int = 1) -> float:
@@ -153,10 +156,17 @@ def test_gradient_checkpointing_is_on_only_where_memory_requires_it():
     ]
 
 
-def test_a_gpu_that_is_too_small_is_reported():
+def test_a_gpu_that_is_too_small_is_reported_and_gets_the_offer_of_lora_where_it_fits():
     proposal = proposed("4060")
     assert not proposal.fits
-    assert proposal.reasons["batch_tokens"].id == TOO_SMALL
+    assert proposal.reasons["batch_tokens"].id == TOO_SMALL_BUT_FOR_LORA
+    assert "lora_rank" not in proposal.fields  # it changes the result: only the user may choose it
+    offered = proposed("4060", f"--lora-rank={proposal.reasons['batch_tokens'].values['rank']}")
+    assert offered.fits
+    assert pairs_of_step(offered) == pytest.approx(32, rel=0.05)
+    tiny = proposed_for(MachineFacts((GpuFacts("NVIDIA GTX 1050", 2 << 30, (6, 1)),), 16, 64 << 30))
+    assert not tiny.fits
+    assert tiny.reasons["batch_tokens"].id == TOO_SMALL
 
 
 def test_workers_leave_a_core_for_the_trainer():

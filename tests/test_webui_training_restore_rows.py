@@ -9,6 +9,7 @@ import pytest
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.planning.plan_from_meta import MetaPlan, plan_from_meta
+from indextts.runs.directory import CheckpointMeta
 from indextts.webui.language import t, use_language
 from indextts.webui.training.restore_rows import (
     RestoreRow,
@@ -70,6 +71,21 @@ def test_another_tokenizer_restarts_optimizer_and_step_and_says_what_is_lost(run
     assert "6" in row(rows, "restore.step").text
     assert row(rows, "restore.weights").kind == "continues"
     assert "400" in row(rows, "restore.text_rows").text  # rows of the base
+
+
+@pytest.mark.parametrize(
+    ("rank", "text"),
+    [(0, "restore.adapters_merged"), (2, "restore.adapters_reduced"), (8, "restore.adapters_kept")],
+)
+def test_changed_adapters_are_a_row_that_says_what_happens_to_them(run: TinyRun, rank: int, text: str):
+    meta = CheckpointMeta.read(run.output / "model_step6.json")
+    of_lora = meta.model_copy(update={"settings": {**meta.settings, "lora_rank": 4}})
+    of_lora.write(run.output / "model_step6.json")
+    rows = restore_rows(planned(run, lora_rank=rank))
+    assert row(rows, "restore.adapters") == RestoreRow("changed", t("restore.adapters"), t(text))
+    assert row(rows, "restore.optimizer").kind == "restarts"
+    unchanged = restore_rows(planned(run))
+    assert t("restore.adapters") not in [each.name for each in unchanged]
 
 
 def test_a_run_without_a_step_left_is_finished(run: TinyRun):

@@ -32,6 +32,11 @@ def _style(config: GPTConfig) -> SpeakerSize:
 SIZES = {"latents": _latents, "style": _style}
 
 
+def language_size(config: GPTConfig) -> int:
+    """Return the number of values in the language rows, 0 for a base without them."""
+    return config.num_language_rows * config.model_dim if config.of_base.condition == "style" else 0
+
+
 def conformer_size(module: ConditionModuleConfig, config: GPTConfig) -> int:
     q, hidden = module.output_size, module.linear_units
     front = 10 * q + q * ((config.feature_dim - 1) // 2) * q + q

@@ -97,10 +97,12 @@ def _is_same_kind(meta: CheckpointMeta, config: GPTConfig, command: Train) -> bo
     """Return whether a checkpoint has the size of future ones: same model, same optimizer state."""
     shape = (meta.gpt_config.get("layers"), meta.gpt_config.get("model_dim"), meta.tokenizer_size)
     had_average = bool(meta.settings.get("ema_decay", 0.0))
-    state = (meta.settings.get("optimizer_state", "float32"), had_average)
+    lora = (meta.settings.get("lora_rank", 0), meta.settings.get("lora_targets", "all"))
+    state = (meta.settings.get("optimizer_state", "float32"), had_average, lora)
     return shape == (config.layers, config.model_dim, config.number_text_tokens) and state == (
         command.optimizer_state,
         bool(command.ema_decay),
+        (command.lora_rank, command.lora_targets),
     )
 
 
@@ -182,7 +184,7 @@ def estimate(
     Raises:
         UserError: a file cannot be read, or a micro-batch is too small for the longest pair.
     """
-    config, size = sizes_of(command)
+    config, size = sizes_of(resumed.plan.command if resumed else command)
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
     automatic = None
     if resumed:
@@ -241,7 +243,8 @@ def sizes_of(command: Train) -> tuple[GPTConfig, ModelSize]:
     base_path = base_tokenizer(command.base_checkpoint)
     base_size = load_tokenizer(base_path).size if base_path.is_file() else config.number_text_tokens
     extended = config_with_text_tokens(config, tokenizer.size)
-    return extended, model_size(extended, base_size=base_size)
+    rank, targets = command.lora_rank, command.lora_targets
+    return extended, model_size(extended, base_size=base_size, lora_rank=rank, lora_targets=targets)
 
 
 def memory_of(

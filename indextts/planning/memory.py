@@ -3,6 +3,8 @@
     GPU    4 bytes per weight; 8 per trained weight for AdamW (4 with moments in bfloat16), and 4 for a moving
            average; 2 per weight for the copy that autocast keeps; at the peak, either the activations of a
            micro-batch (with accumulation: plus the gradients) or the gradients in the optimizer's step
+    LoRA   the matrices of the blocks in the type of the forward pass, without a copy; gradients and optimizer
+           state only of the adapters and the new rows (the gradients of the text tables are whole)
     CPU    the same, plus the encoders and the copy of weights and moments that a save is written from
 
 Activations grow with positions, layers and width:
@@ -20,7 +22,7 @@ Axes: D model width, V+1 rows of the text tables, C semantic codes, Q width of a
 from dataclasses import dataclass, replace
 
 from indextts.models.gpt.config import GPTConfig
-from indextts.planning.bases import conformer_size, perceiver_size, speaker_size
+from indextts.planning.bases import conformer_size, language_size, perceiver_size, speaker_size
 
 FLOAT32_BYTES, HALF_BYTES = 4, 2
 MOMENTS = 2  # AdamW stores two values for each trained parameter
@@ -34,17 +36,29 @@ class ModelSize:
         gpt: parameters on the GPU: blocks, tables and heads, including the frozen base rows.
         encoders: parameters of the speaker and emotion encoders, which stay in host memory.
         tables: values of the encoders' position tables, which are in a checkpoint but are not parameters.
-        frozen: parameters of `gpt` in the base tokenizer's rows; 0 if the tokenizer is not extended.
+        frozen: parameters of `gpt` that are not trained: the base tokenizer's rows, 0 if the tokenizer is not
+            extended; with LoRA, nearly all.
+        with_gradient: parameters of `gpt` with a gradient; the text tables count whole.
+        adapters: parameters of the LoRA adapters, which `gpt` does not include; 0 without LoRA.
+        in_half: parameters of `gpt` that LoRA keeps in the type of the forward pass.
     """
 
     gpt: int
     encoders: int
     tables: int
     frozen: int
+    with_gradient: int
+    adapters: int = 0
+    in_half: int = 0
 
     @property
     def trained(self) -> int:
-        return self.gpt - self.frozen
+        return self.gpt + self.adapters - self.frozen
+
+    @property
+    def saved(self) -> int:
+        """Parameters on the GPU that a checkpoint holds."""
+        return self.trained if self.adapters else self.gpt
 
     def state_bytes(self, optimizer_state: str, ema_decay: float) -> int:
         """Return the bytes of the optimizer state: both moments and the moving average.
@@ -56,17 +70,21 @@ class ModelSize:
         return self.trained * (MOMENTS * moment_bytes + (FLOAT32_BYTES if ema_decay else 0))
 
     def checkpoint_bytes(self, optimizer_state: str, ema_decay: float) -> int:
-        """Return the bytes of all weights and the optimizer state, without file headers."""
-        weights = FLOAT32_BYTES * (self.gpt + self.encoders + self.tables)
+        """Return the bytes of the weights in a checkpoint and the optimizer state, without file headers."""
+        beside = 0 if self.adapters else self.encoders + self.tables
+        weights = FLOAT32_BYTES * (self.saved + beside)
         return weights + self.state_bytes(optimizer_state, ema_decay)
 
 
-def model_size(config: GPTConfig, *, base_size: int) -> ModelSize:
+def model_size(
+    config: GPTConfig, *, base_size: int, lora_rank: int = 0, lora_targets: str = "all"
+) -> ModelSize:
     """Return the size of the model that `config` describes.
 
     Args:
         config: its `number_text_tokens` is the vocabulary size of the run's tokenizer.
         base_size: vocabulary size of the base tokenizer.
+        lora_rank, lora_targets: as in the Train command.
     """
     dim, rows, codes = config.model_dim, config.num_text_rows, config.number_mel_codes
     blocks = config.layers * (12 * dim * dim + 13 * dim)
@@ -82,11 +100,34 @@ def model_size(config: GPTConfig, *, base_size: int) -> ModelSize:
         + (dim * dim + dim)
         + (emotion_dim * dim + dim)
     )
-    return ModelSize(
-        gpt=blocks + tables + heads + norms + speaker.gpt,
+    gpt = blocks + tables + heads + norms + speaker.gpt
+    size = ModelSize(
+        gpt=gpt,
         encoders=encoders,
         tables=speaker.tables + config.pe_length * config.emo_condition_module.output_size,
         frozen=base_size * (2 * dim + 1) if is_extended else 0,
+        with_gradient=gpt,
+    )
+    return with_lora(size, config, lora_rank, lora_targets) if lora_rank else size
+
+
+# Sum of inputs and outputs of a block's matrices, in widths of the model.
+ADAPTER_WIDTHS = {"attention": (1 + 3) + (1 + 1), "mlp": (1 + 4) + (4 + 1)}
+
+
+def with_lora(size: ModelSize, config: GPTConfig, rank: int, targets: str) -> ModelSize:
+    """Return the size of the same model with adapters, from that without."""
+    dim, is_extended = config.model_dim, size.frozen > 0
+    widths = ADAPTER_WIDTHS.get(targets, sum(ADAPTER_WIDTHS.values()))
+    adapters = rank * config.layers * widths * dim
+    text_tables = config.num_text_rows * (2 * dim + 1) if is_extended else 0
+    language_rows = language_size(config)
+    return replace(
+        size,
+        frozen=size.gpt - (text_tables - size.frozen) - language_rows,
+        with_gradient=adapters + text_tables + language_rows,
+        adapters=adapters,
+        in_half=config.layers * 12 * dim * dim,
     )
 
 
@@ -183,11 +224,13 @@ def gpu_memory(
         state_bytes: `ModelSize.state_bytes`.
     """
     factor = FACTORS[is_half, recomputes, is_padded]
-    weights = size.gpt * (FLOAT32_BYTES + (HALF_BYTES if is_half else 0))
+    copied = size.gpt + size.adapters - size.in_half
+    weights = copied * (FLOAT32_BYTES + (HALF_BYTES if is_half else 0))
+    weights += size.in_half * (HALF_BYTES if is_half else FLOAT32_BYTES)
     return MemoryNeed(
         fixed=weights + state_bytes,
         per_position=factor.per_position(config),
-        gradients=FLOAT32_BYTES * size.gpt,
+        gradients=FLOAT32_BYTES * size.with_gradient,
         positions=positions,
         accumulates=accumulates,
         is_measured=factor.is_measured,
@@ -209,7 +252,7 @@ def host_memory(
         on_gpu: the need of the same training on a GPU.
     """
     factor = CPU_FACTORS[is_half, recomputes]
-    save_copy = FLOAT32_BYTES * size.gpt + state_bytes
+    save_copy = FLOAT32_BYTES * size.saved + state_bytes
     encoders = FLOAT32_BYTES * (size.encoders + size.tables)
     return replace(
         on_gpu,

@@ -123,6 +123,8 @@ def _rate_of_run(
         return None
     if any(settings.get(name) != getattr(command, name) for name in SAME_SETTINGS):
         return None
+    if settings.get("lora_rank", 0) != command.lora_rank:
+        return None
     try:
         other = load_config(Path(str(settings.get("config"))))
     except UserError:
@@ -201,7 +203,8 @@ def _benchmark(command: Train, config: GPTConfig, machine: MachineFacts, positio
 
 def _rows_for(command: Train, config: GPTConfig, machine: MachineFacts) -> list[Measured]:
     """Return the benchmarks of this GPU with the settings of `command`."""
-    if machine.gpu is None or (config.layers, config.model_dim) != PUBLISHED_SHAPE:
+    is_other = command.lora_rank or (config.layers, config.model_dim) != PUBLISHED_SHAPE
+    if machine.gpu is None or is_other:
         return []
     precision = precision_of(command, machine)
     return [

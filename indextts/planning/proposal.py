@@ -5,7 +5,8 @@
 Precision follows from the hardware. A micro-batch has as many positions as the memory holds, up to a full
 step; gradient checkpointing is on only where too few would fit. Accumulation fills the step up to
 --step-pairs, by default 32, the size of the published example and of the published settings for 200 hours. A
-GPU that spends over a tenth of such a step on its fixed cost gets 64, if an epoch keeps 1,000 steps.
+GPU that spends over a tenth of such a step on its fixed cost gets 64, if an epoch keeps 1,000 steps. Where
+training all weights does not fit, the reason offers LoRA; it is never chosen, since it changes the result.
 
 A typed setting is kept, and the others follow it:
 
@@ -23,7 +24,14 @@ from indextts.commands.base import flag_of
 from indextts.commands.train import Train
 from indextts.models.gpt.config import GPTConfig
 from indextts.planning.hardware import MachineFacts
-from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, gpu_memory, host_memory
+from indextts.planning.memory import (
+    CONTEXT_BYTES,
+    MemoryNeed,
+    ModelSize,
+    gpu_memory,
+    host_memory,
+    with_lora,
+)
 from indextts.planning.pace import compiled_is_faster, fixed_share, precision_of
 from indextts.planning.pairs_size import PairsSize
 from indextts.runs.restore import MIN_LONGEST_PER_BATCH
@@ -51,8 +59,10 @@ STEP_SHARED = "planning.step_shared"
 RECOMPUTED = "planning.recomputed"
 NOT_NEEDED = "planning.not_needed"
 TOO_SMALL = "planning.too_small"
+TOO_SMALL_BUT_FOR_LORA = "planning.too_small_but_for_lora"
 COMPILED = "planning.compiled"
 NOT_COMPILED = "planning.not_compiled"
+OFFERED_RANK = 32  # never chosen: LoRA gives another result
 WORKERS = "planning.workers"
 NO_WORKERS = "planning.no_workers"
 
@@ -115,6 +125,8 @@ def propose(
         fields["amp"], reasons["amp"] = _precision(machine)
     command = command.model_copy(update=fields)
     batch = _choose_batch(command, machine, config, size, pairs, num_processes)
+    if not batch.fits and not command.lora_rank:
+        batch = _with_offer(batch, command, machine, config, size, pairs, num_processes)
     fields |= batch.fields
     reasons = {**batch.reasons, **reasons}
     command = command.model_copy(update=fields)
@@ -200,6 +212,29 @@ def _choose_batch(
     if "grad_checkpointing" in fields:
         reasons["grad_checkpointing"] = Message(RECOMPUTED, values) if recomputes else Message(NOT_NEEDED)
     return Proposal(fields, reasons, fits=needed <= budget)
+
+
+def _with_offer(
+    batch: Proposal,
+    command: Train,
+    machine: MachineFacts,
+    config: GPTConfig,
+    size: ModelSize,
+    pairs: PairsSize,
+    num_processes: int,
+) -> Proposal:
+    """Return the proposal for a GPU that is too small, with the offer of LoRA if that fits."""
+    lora = command.model_copy(update={"lora_rank": OFFERED_RANK})
+    smaller = with_lora(size, config, OFFERED_RANK, command.lora_targets)
+    if not _choose_batch(lora, machine, config, smaller, pairs, num_processes).fits:
+        return batch
+    reasons = {
+        name: Message(TOO_SMALL_BUT_FOR_LORA, {**message.values, "rank": str(OFFERED_RANK)})
+        if message.id == TOO_SMALL
+        else message
+        for name, message in batch.reasons.items()
+    }
+    return replace(batch, reasons=reasons)
 
 
 def _fixed_share(

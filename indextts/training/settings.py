@@ -13,10 +13,10 @@ import torch.distributed as dist
 
 from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.models.gpt.config import config_with_text_tokens
+from indextts.models.gpt.config import GPTConfig, config_with_text_tokens
 from indextts.planning.hardware import GpuFacts, MachineFacts, find_host
 from indextts.planning.held_settings import gpu_too_small
-from indextts.planning.memory import model_size
+from indextts.planning.memory import ModelSize, model_size
 from indextts.planning.pairs_size import PairsSize
 from indextts.planning.proposal import Proposal, propose
 from indextts.runs.directory import CheckpointMeta
@@ -57,7 +57,7 @@ def with_held_settings(inputs: Inputs, meta: CheckpointMeta, base_size: int) -> 
         inputs.command,
         machine_of(inputs),
         config,
-        model_size(config, base_size=base_size),
+        _size(inputs, config, base_size),
         pairs_size(inputs),
         inputs.ranks.world_size,
         device_before=meta.environment.get("device"),
@@ -109,9 +109,16 @@ def _own_share(inputs: Inputs) -> MachineFacts:
 
 def _propose(inputs: Inputs, base_size: int) -> Proposal:
     config = config_with_text_tokens(inputs.config, inputs.tokenizer.size)
-    size = model_size(config, base_size=base_size)
+    size = _size(inputs, config, base_size)
     machine, pairs = machine_of(inputs), pairs_size(inputs)
     return propose(inputs.command, machine, config, size, pairs, inputs.ranks.world_size)
+
+
+def _size(inputs: Inputs, config: GPTConfig, base_size: int) -> ModelSize:
+    command = inputs.command
+    return model_size(
+        config, base_size=base_size, lora_rank=command.lora_rank, lora_targets=command.lora_targets
+    )
 
 
 def _log(proposal: Proposal, names: list[str]) -> None:
