@@ -114,7 +114,7 @@ def test_imported_data_are_shown_as_numbers(tmp_path: Path):
 def test_a_data_set_of_the_hub_is_imported_from_the_form_with_its_filters(tmp_path: Path):
     project, settings = make(tmp_path)
     page: Any = SimpleNamespace(roots=SimpleNamespace(workspace=tmp_path, others=[]))
-    options = ["google/fleurs", "am_et", "train\n dev \n", 2.5, "almaz\nsara", 0.15, -23.0]
+    options = ["google/fleurs", "am_et", "train\n dev \n", 2.5, "almaz\nsara", 0.15, -23.0, "", 1, 20]
     values = [NEW_SOURCES, *[""] * len(FIELDS), "", *options]
     command, *_ = import_commands(page, project, settings, *values)
     assert isinstance(command, ImportDataset)
@@ -133,7 +133,7 @@ def test_a_data_set_of_the_hub_is_imported_from_the_form_with_its_filters(tmp_pa
 def test_emptied_options_replace_those_of_the_project(tmp_path: Path):
     project, settings = make(tmp_path, data={"hub": "google/fleurs", "trim": 0.2})
     page: Any = SimpleNamespace(roots=SimpleNamespace(workspace=tmp_path, others=[]))
-    values = [NEW_SOURCES, *[""] * len(FIELDS), "", "", "", "", 0, "", 0, 0]
+    values = [NEW_SOURCES, *[""] * len(FIELDS), "", "", "", "", 0, "", 0, 0, "", 1, 20]
     with pytest.raises(UserError):
         import_commands(page, project, settings, *values)  # there is nothing to import
 
@@ -144,6 +144,20 @@ def test_clips_of_uploads_are_trimmed_too(tmp_path: Path):
     (project.uploads / "files/a.wav").touch()
     [command] = plan_imports(project, settings)
     assert (command.trim, command.loudness) == (0.2, -23)
+
+
+def test_long_uploads_are_cut_with_the_recognizer_of_the_form(tmp_path: Path):
+    project, settings = make(tmp_path)
+    (project.uploads / "files").mkdir(parents=True)
+    (project.uploads / "files/book.mp3").touch()
+    page: Any = SimpleNamespace(roots=SimpleNamespace(workspace=tmp_path, others=[]), workspace=tmp_path)
+    values = [NEW_SOURCES, *[""] * len(FIELDS), "", "", "", "", 0, "", 0, 0, "owner/asr", 2, 12]
+    command, *_ = import_commands(page, project, settings, *values)
+    assert isinstance(command, ImportDataset)
+    assert (command.asr, command.min_clip_s, command.max_clip_s) == ("owner/asr", 2, 12)
+    assert command.asr_folder == tmp_path / "recognizers"
+    outlook = import_outlook(project, with_options(settings, *values))
+    assert any(value == "owner/asr" for _, value in outlook.facts)
 
 
 def test_answers_for_new_uploads_do_not_replace_those_of_an_imported_data_set(tmp_path: Path):
@@ -172,8 +186,8 @@ def test_a_choice_of_columns_is_for_its_source_and_not_for_the_hub(tmp_path: Pat
 
 
 def test_the_options_of_a_started_import_are_those_of_the_project(tmp_path: Path):
-    project, settings = make(tmp_path, data={"trim": 0.5, "max_clip_s": 9})
+    project, settings = make(tmp_path, data={"trim": 0.5, "max_unpacked_gb": 9})
     write_project(project, settings)
     started = ImportDataset(hub="google/fleurs", loudness=-23, output_dir=project.dataset)
     store_settings(project, [started])
-    assert read_project(project).data == {"max_clip_s": 9, "hub": "google/fleurs", "loudness": -23}
+    assert read_project(project).data == {"max_unpacked_gb": 9, "hub": "google/fleurs", "loudness": -23}

@@ -43,7 +43,7 @@ class DownloadCheckpoints(Command):
     )
 
 
-class ImportDataset(Command):
+class ImportDataset(Command, RecognizerFolder):
     """Import recordings with their texts into a project; unusable recordings are listed and skipped."""
 
     program: ClassVar[str] = "tools/import_dataset.py"
@@ -124,6 +124,14 @@ class ImportDataset(Command):
         title="Maximum clip length (s)",
         description="Longest clip cut from a long recording, in seconds.",
     )
+    asr: str = Field(
+        "",
+        title="Recognizer for long recordings",
+        description="Folder of a CTC speech recognizer, or its name OWNER/NAME on the Hugging Face hub; a "
+        "recording longer than a clip is cut at the sentences of the text file of the same name, and speech "
+        "that does not fit the text goes to the review.",
+    )
+    device: Device = Field("auto", title="Device", description="Device that the recognizer runs on.")
     trim: float = Field(
         0.0,
         ge=0,

@@ -20,10 +20,12 @@ class Progress:
         what: the activity.
         total: the number of items.
         total_s: seconds of audio in all items; give it if the time per item depends on its duration.
+        noun: the items, in the plural.
     """
 
-    def __init__(self, what: str, total: int, total_s: float = 0.0) -> None:
+    def __init__(self, what: str, total: int, total_s: float = 0.0, noun: str = "clips") -> None:
         self.what = what
+        self.noun = noun
         self.total = total
         self.total_s = total_s
         self.count = 0
@@ -38,11 +40,12 @@ class Progress:
         if now - self._last_line < SECONDS_BETWEEN_LINES:
             return
         self._last_line = now
-        logger.info("%s: %d/%d clips, %s", self.what, self.count, self.total, self.pace(now - self._started))
+        pace = self.pace(now - self._started)
+        logger.info("%s: %d/%d %s, %s", self.what, self.count, self.total, self.noun, pace)
 
     def pace(self, elapsed_s: float) -> str:
         """Return speed and time left after `elapsed_s`."""
-        parts = [f"{self.count / elapsed_s:.1f} clips/s"]
+        parts = [f"{self.count / elapsed_s:.1f} {self.noun}/s"]
         share = self.count / self.total
         if self.audio_s:
             parts.append(f"{self.audio_s / elapsed_s:.1f} h of audio per hour")

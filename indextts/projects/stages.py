@@ -33,6 +33,8 @@ from indextts.runs.directory import read_metrics
 from indextts.system.amounts import counted
 from indextts.system.files import count_lines
 
+OPTIONS_OF_CLIPS = ("trim", "loudness", "asr", "device", "min_clip_s", "max_clip_s")  # of an import
+
 
 @dataclass(frozen=True)
 class StagePlan:
@@ -115,15 +117,17 @@ def plan_check(project: Project, settings: ProjectSettings) -> CheckData:
 def plan_imports(project: Project, settings: ProjectSettings) -> list[ImportDataset]:
     """Return the imports of a project: its configured sources, then each upload as a speaker of its own.
 
-    Uploads are trimmed and set to a loudness like the configured sources, and name recordings only within
-    themselves. A project with neither gets an import that fails with a message.
+    Uploads have the options of the configured sources for clips, and name recordings only within themselves.
+    A project with neither gets an import that fails with a message.
     """
     shared: dict[str, Any] = {
         "output_dir": project.dataset,
         "language": settings.language,
         "voice_encoder": settings.base / "campplus/campplus_cn_common.bin",
-        **{name: settings.data[name] for name in ("trim", "loudness") if name in settings.data},
+        **{name: settings.data[name] for name in OPTIONS_OF_CLIPS if name in settings.data},
     }
+    if settings.data.get("asr"):
+        shared["asr_folder"] = settings.base / RECOGNIZERS_NAME
     uploads = [ImportDataset(source=[path], audio_root=[path], **shared) for path in project.uploaded()]
     described_sources = [settings.data.get(name) for name in ("source", "url", "hub")]
     if uploads and settings.manifest is None and not any(described_sources):

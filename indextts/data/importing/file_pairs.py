@@ -1,6 +1,6 @@
 """Read folders of recordings with texts or subtitles of the same name.
 
-NAME.wav NAME.txt | NAME.lab           a clip and its text
+NAME.wav NAME.txt | NAME.lab           a clip and its text, or a long recording and its text (aligning.py)
 NAME.mp3 NAME.srt | NAME.am.vtt ...    a long recording and its subtitles
 NAME.info.json                         metadata of a video from yt-dlp, optional
 wav48/p225/NAME.wav txt/p225/NAME.txt  a clip and its text in parallel folders, as in VCTK
@@ -22,7 +22,7 @@ from indextts.data.importing.items import (
     SourceRecording,
 )
 from indextts.data.importing.subtitle_language import foreign_by_name, is_language_tag
-from indextts.data.importing.text_lines import BadText, read_text
+from indextts.data.importing.text_lines import TEXT_TOO_LONG, BadText, read_text
 from indextts.text.languages import Language
 
 _TIMES = re.compile(r"\d+(?:\.\d+)? \d+(?:\.\d+)? \S")  # a label file: start, end and name in each line
@@ -141,6 +141,8 @@ def _with_audio(
 
 def _with_text(audio: Path, text_file: Path, key: str, id: str) -> SourceRecording | Rejection:
     text = read_text(text_file)
+    if isinstance(text, BadText) and text.code == TEXT_TOO_LONG:
+        return SourceRecording(key, id, audio, Location(text_file), text_file=text_file)
     if isinstance(text, BadText):
         return Rejection(Location(text_file), text.code, text.reason)
     if _TIMES.match(text):
@@ -149,4 +151,4 @@ def _with_text(audio: Path, text_file: Path, key: str, id: str) -> SourceRecordi
         return Rejection(
             Location(text_file), "empty_text", "the text is empty; fill it in or remove the file"
         )
-    return SourceRecording(key, id, audio, Location(text_file), text=text)
+    return SourceRecording(key, id, audio, Location(text_file), text=text, text_file=text_file)

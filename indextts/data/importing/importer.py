@@ -42,7 +42,12 @@ from indextts.data.importing.items import Rejection, SourceRecording, source_nam
 from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Journal, read_journal
 from indextts.data.importing.layouts import read_source
 from indextts.data.importing.speakers import answered, read_answers, with_speakers, write_answers
-from indextts.data.importing.storing import ASIDE_PREFIX, ProjectStore, recording_stamp
+from indextts.data.importing.storing import (
+    ASIDE_PREFIX,
+    ProjectStore,
+    is_aligned,
+    recording_stamp,
+)
 from indextts.data.importing.transcoding import transcoded_items
 from indextts.data.importing.voice_vectors import (
     LoadEncoder,
@@ -360,17 +365,29 @@ def _import_source(source: _Source, command: ImportDataset, store: ProjectStore,
 
 
 def _log_outcomes(source: _Source, command: ImportDataset, store: ProjectStore) -> None:
-    """Log what --trim, --loudness and --link did with the clips of a source."""
+    """Log what --trim, --loudness and --link did with the clips of a source, and which are too long."""
     if store.outcomes:
         logger.info("%s: %s", source.path, summary(store.outcomes))
         store.outcomes.clear()
-    num_long = sum(found.subtitles is not None for found in source.found)
+    num_long = num_whole = 0
+    for found in source.found:
+        entry = store.journal.entries.get((source.name, found.key))
+        is_cut = found.subtitles is not None or (entry is not None and is_aligned(found, entry))
+        num_long += is_cut
+        is_too_long = store.duration_s(source.name, found.key) > command.max_clip_s
+        num_whole += found.text_file is not None and not is_cut and is_too_long
     if num_long and (Cleaning.of(command).is_wanted or command.link):
-        with_subtitles = counted(num_long, "recording")
         logger.warning(
-            "%s: %s with subtitles cut as usual, without --trim, --loudness and --link",
+            "%s: %s cut as usual, without --trim, --loudness and --link",
             source.path,
-            with_subtitles,
+            counted(num_long, "long recording"),
+        )
+    if num_whole:
+        logger.warning(
+            "%s: %s longer than %g s not cut; --asr cuts them at the sentences of their texts",
+            source.path,
+            counted(num_whole, "recording"),
+            command.max_clip_s,
         )
 
 

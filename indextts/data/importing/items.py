@@ -26,6 +26,7 @@ Each line of rejected.jsonl is a rejection:
     bad_time         a subtitle that ends before it starts, or is outside the recording
     music            sung text, marked with music symbols
     dialogue         two speakers in one subtitle
+    not_heard        a sentence, or the text of a file, that was not found in its recording
     no_pause         no silence at a boundary of the clip within the maximum length
     no_speech        no speech during the subtitle
     too_short, too_long   outside the requested lengths
@@ -80,7 +81,8 @@ class SourceRecording:
         key: the unique and stable name within the source.
         id: the preferred id in the project.
         audio: the recording, or the parquet file that contains it.
-        text: empty for a recording with subtitles.
+        text: empty for a recording with subtitles, and for a text that is too long for a clip.
+        text_file: the file with the text, which may have more than a clip.
         span: start and end of the clip in `audio`, in seconds; None for the entire recording.
         speaker: the speaker in the data; None if unknown.
         recording: the longer recording that the clip was cut from; None if unknown.
@@ -93,6 +95,7 @@ class SourceRecording:
     where: Location
     text: str = ""
     subtitles: Path | None = None
+    text_file: Path | None = None
     speaker: str | None = None
     language: str | None = None
     recording: str | None = None

@@ -30,6 +30,7 @@ from indextts.data.importing.subtitle_language import (
     foreign_by_script,
 )
 from indextts.data.importing.subtitles import Cue, clean_cues, read_subtitles, unroll_cues
+from indextts.data.manifest import Provenance
 from indextts.features.vad import (
     SAMPLE_RATE_HZ,
     WINDOW_SAMPLES,
@@ -61,6 +62,7 @@ class Cut:
     text: str
     line: int
     voice: str | None = None
+    provenance: Provenance | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def plan_cuts(
     """
     inside = [cue for cue in cues if cue.start_s < duration_s]
     outside = [cue for cue in cues if cue.start_s >= duration_s and cue.text]
-    silences = _silences(speech, duration_s)
+    silences = silences_of(speech, duration_s)
     near = NEAR_ROLLING_S if is_rolling else NEAR_S
     boundaries = _boundaries(inside, silences, near)
     plan: list[Cut | RejectedCue] = []
@@ -117,7 +119,7 @@ def plan_cuts(
     return plan + [RejectedCue(cue.line, "bad_time", reason) for cue in outside]
 
 
-def _silences(speech: Sequence[Span], duration_s: float) -> list[Span]:
+def silences_of(speech: Sequence[Span], duration_s: float) -> list[Span]:
     """Return the silences, including those at both ends of the recording even if they are empty."""
     ends = [0.0, *(span.end_s for span in speech)]
     starts = [*(span.start_s for span in speech), duration_s]
@@ -255,7 +257,7 @@ def find_speech_in_file(path: Path) -> tuple[list[Span], float]:
     probabilities: list[NDArray[np.float32]] = []
     num_samples = 0
     before = np.zeros(0, np.float32)
-    for chunk in _chunks(path):
+    for chunk in read_chunks(path, SAMPLE_RATE_HZ, _CHUNK_SAMPLES):
         heard = np.concatenate([before, chunk])
         probabilities.append(speech_probabilities(heard)[len(before) // WINDOW_SAMPLES :])
         before = chunk[-_WARM_UP_SAMPLES:] if len(chunk) == _CHUNK_SAMPLES else before[:0]
@@ -297,10 +299,10 @@ def write_cuts(path: Path, cuts: Sequence[Cut], target_of: Callable[[int], Path]
     return durations
 
 
-def _chunks(path: Path) -> Iterator[NDArray[np.float32]]:
-    """Yield a recording at the detector's rate, in chunks of complete windows except for the last."""
+def read_chunks(path: Path, sample_rate_hz: int, num_samples: int) -> Iterator[NDArray[np.float32]]:
+    """Yield a recording as mono at another rate, in chunks of `num_samples` except for the last."""
     with soundfile.SoundFile(path) as file:
-        resampler = soxr.ResampleStream(file.samplerate, SAMPLE_RATE_HZ, 1, dtype="float32")
+        resampler = soxr.ResampleStream(file.samplerate, sample_rate_hz, 1, dtype="float32")
         waiting: list[NDArray[np.float32]] = []
         num_waiting = 0
         is_last = False
@@ -310,10 +312,10 @@ def _chunks(path: Path) -> Iterator[NDArray[np.float32]]:
             resampled = resampler.resample_chunk(block, last=is_last)
             waiting.append(resampled)
             num_waiting += len(resampled)
-            while num_waiting >= _CHUNK_SAMPLES or (is_last and num_waiting):
+            while num_waiting >= num_samples or (is_last and num_waiting):
                 joined = np.concatenate(waiting)
-                yield joined[:_CHUNK_SAMPLES]
-                waiting = [joined[_CHUNK_SAMPLES:]]
+                yield joined[:num_samples]
+                waiting = [joined[num_samples:]]
                 num_waiting = len(waiting[0])
 
 

@@ -13,6 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from indextts.commands.data import ImportDataset
+from indextts.data.importing.aligning import ALIGNING_VERSION, Aligner
 from indextts.data.importing.audio_files import as_readable
 from indextts.data.importing.cleaning import CLEANING_VERSION, Cleaning
 from indextts.data.importing.items import (
@@ -52,7 +53,8 @@ def recording_stamp(found: SourceRecording, command: ImportDataset) -> tuple[obj
     Raises:
         OSError: a file does not exist.
     """
-    files = [found.audio] if found.subtitles is None else [found.audio, found.subtitles]
+    text_file = found.text_file if command.asr else None
+    files = [file for file in (found.audio, found.subtitles, text_file) if file is not None]
     stamps: list[object] = [(status.st_size, status.st_mtime_ns) for status in map(Path.stat, files)]
     if found.subtitles is not None:
         stamps.append(
@@ -60,6 +62,9 @@ def recording_stamp(found: SourceRecording, command: ImportDataset) -> tuple[obj
         )
     elif Cleaning.of(command).is_wanted:
         stamps.append(("clean", CLEANING_VERSION, command.trim, command.loudness))
+    if text_file is not None:
+        clips = command.min_clip_s, command.max_clip_s
+        stamps.append(("align", ALIGNING_VERSION, command.asr, *clips, found.language, found.speaker))
     if found.span is not None:
         stamps.append(found.span)
     if found.embedded is not None:
@@ -69,14 +74,18 @@ def recording_stamp(found: SourceRecording, command: ImportDataset) -> tuple[obj
     return tuple(stamps)
 
 
-def transcode(found: SourceRecording, command: ImportDataset, folder: Path, number: int) -> Transcoded:
+def transcode(
+    found: SourceRecording, command: ImportDataset, folder: Path, number: int, aligner: Aligner | None = None
+) -> Transcoded:
     """Write temporary files of a recording in `folder`, or link to it.
 
     Args:
         number: the index of the recording, for the file names.
+        aligner: cuts long recordings with a text.
 
     Raises:
         OSError: `folder` cannot be written.
+        UserError: the recognizer of the aligner cannot be used.
     """
     decoded = folder / f"{ASIDE_PREFIX}{number}-decoded.flac"
     try:
@@ -86,6 +95,15 @@ def transcode(found: SourceRecording, command: ImportDataset, folder: Path, numb
     readable = as_readable(found.audio, decoded)
     if isinstance(readable, tuple):
         return Transcoded(sha256, [], [Rejection(Location(found.audio), *readable)])
+    if found.text_file is not None and aligner is not None and aligner.is_long(readable):
+        try:
+            return _transcode_aligned(found, readable, sha256, aligner, folder / f"{ASIDE_PREFIX}{number}")
+        finally:
+            decoded.unlink(missing_ok=True)
+    if found.text_file is not None and not found.text:
+        decoded.unlink(missing_ok=True)
+        reason = "the text is too long for a clip; pass --asr to find when its sentences are spoken"
+        return Transcoded(sha256, [], [Rejection(found.where, "line_too_long", reason)])
     if found.subtitles is None:
         link, aside = link_target(found, command), folder / f"{ASIDE_PREFIX}{number}"
         if found.span is not None:
@@ -102,15 +120,33 @@ def transcode(found: SourceRecording, command: ImportDataset, folder: Path, numb
         if not cues:
             return Transcoded(sha256, [], refused)
         cuts, rejections = plan_clips(readable, found.subtitles, cues, limits, is_rolling=is_rolling)
-        target = f"{ASIDE_PREFIX}{number}-{{}}.flac"
-        durations = write_cuts(readable, cuts, lambda index: folder / target.format(index))
+        files = _write_files(readable, cuts, folder / f"{ASIDE_PREFIX}{number}")
     finally:
         decoded.unlink(missing_ok=True)
-    files = [
-        OutputFile(folder / target.format(index), ".flac", duration, cut)
+    return Transcoded(sha256, files, [*refused, *rejections])
+
+
+def _transcode_aligned(
+    found: SourceRecording, readable: Path, sha256: str, aligner: Aligner, aside: Path
+) -> Transcoded:
+    assert found.language is not None
+    assert found.text_file is not None
+    costs = aside.with_name(f"{aside.name}-costs")
+    cuts, rejections = aligner.plan(readable, found.text_file, found.language, costs)
+    return Transcoded(sha256, _write_files(readable, cuts, aside), rejections)
+
+
+def _write_files(readable: Path, cuts: Sequence[Cut], aside: Path) -> list[OutputFile]:
+    """Write the clips of a long recording; return their files."""
+
+    def target(index: int) -> Path:
+        return aside.with_name(f"{aside.name}-{index}.flac")
+
+    durations = write_cuts(readable, cuts, target)
+    return [
+        OutputFile(target(index), ".flac", duration, cut)
         for index, (cut, duration) in enumerate(zip(cuts, durations, strict=True))
     ]
-    return Transcoded(sha256, files, [*refused, *rejections])
 
 
 def _transcode_clip(
@@ -328,7 +364,8 @@ class ProjectStore:
 
     def _count_duplicate(self, found: SourceRecording, other: Entry) -> list[Rejection]:
         """Count a recording that another source contains too, or reject it if the texts differ."""
-        if found.subtitles is None and [clip.text for clip in other.clips] != [found.text]:
+        is_clip = found.subtitles is None and not is_aligned(found, other)
+        if is_clip and [clip.text for clip in other.clips] != [found.text]:
             origin = other.source or "an earlier import"
             reason = f"the project already has this recording with another text, from {origin}"
             return [Rejection(found.where, "other_text", reason)]
@@ -342,9 +379,10 @@ class ProjectStore:
         assert found.language is not None
         for file in transcoded.files:
             clip_id, text, speaker, recording = id, found.text, found.speaker or "", found.recording
+            provenance = found.provenance
             if file.cut is not None:
                 clip_id, text, recording = cut_id(id, file.cut.start_s), file.cut.text, id
-                speaker = file.cut.voice or speaker
+                speaker, provenance = file.cut.voice or speaker, file.cut.provenance
                 if self._owner_of.get(clip_id, (None, found.key))[1] != found.key:
                     clip_id = distinct(clip_id, transcoded.sha256)
             name = file_name(clip_id, file.suffix)
@@ -367,14 +405,14 @@ class ProjectStore:
                 recording,
                 original=original() if file.is_cleaned else None,
                 gain_db=file.gain_db,
-                provenance=found.provenance,
+                provenance=provenance,
             )
 
     def _update_texts(self, name: tuple[str, str], found: SourceRecording) -> None:
         """Update text and speaker of an unchanged recording's clip from its row."""
         entry = self.journal.entries[name]
         clips = entry.clips
-        if found.subtitles is None:
+        if found.subtitles is None and not is_aligned(found, entry):
             assert found.language is not None
             clips = tuple(
                 replace(
@@ -435,6 +473,13 @@ def _with_voices_of(before: Sequence[Clip], clips: Sequence[Clip]) -> tuple[Clip
         if not clip.speaker and (old := known.get((clip.id, clip.duration)))
         else clip
         for clip in clips
+    )
+
+
+def is_aligned(found: SourceRecording, entry: Entry) -> bool:
+    """Return whether the clips of an entry were cut from a long recording with its text."""
+    return found.text_file is not None and any(
+        clip.provenance is not None and clip.provenance.kind == "aligned" for clip in entry.clips
     )
 
 

@@ -16,6 +16,7 @@ from indextts.text.languages import scripts_of
 
 MAX_LINE_CHARS = 100_000
 MAX_TEXT_CHARS = 20_000  # of a clip: minutes of speech are some hundreds
+TEXT_TOO_LONG = "text_too_long"
 
 _SKIPPED_CHARS = 2**20  # of a long line, at a time
 _HEAD_BYTES = 8192
@@ -86,7 +87,7 @@ def read_text(path: Path) -> str | BadText:
         num_chars += len(line)
         if num_chars > MAX_TEXT_CHARS:
             reason = f"more than {MAX_TEXT_CHARS:,} characters, too many for the text of a clip; split it"
-            return BadText("line_too_long", reason)
+            return BadText(TEXT_TOO_LONG, reason)
         parts += line.split()
     return " ".join(parts)
 

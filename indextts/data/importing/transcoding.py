@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from indextts.commands.data import ImportDataset
+from indextts.data.importing.aligning import Aligner
 from indextts.data.importing.embedded import AudioReader, transcode_embedded, write_embedded
 from indextts.data.importing.items import Rejection, SourceRecording
 from indextts.data.importing.storing import Transcoded, transcode
@@ -26,6 +27,7 @@ def transcoded_items(
 
     If it is closed early, temporary files of the following recordings remain.
     """
+    aligner = Aligner(command) if command.asr else None
     num_workers = command.num_workers or os.cpu_count() or 1
     reader = AudioReader()
     waiting: deque[tuple[SourceRecording, _Result]] = deque()
@@ -35,7 +37,7 @@ def transcoded_items(
             if is_current(item):
                 return None
             if item.embedded is None:
-                return pool.submit(transcode, item, command, folder, number)
+                return pool.submit(transcode, item, command, folder, number, aligner)
             audio = reader.read(item)
             if isinstance(audio, Rejection):
                 return Transcoded("", [], [audio])

@@ -37,6 +37,19 @@ def merged_columns(
     return columns
 
 
+def letter_columns(columns: Mapping[str, Sequence[int]], text: str) -> list[int]:
+    """Return the columns of the letters of a text, without letters that the model does not have."""
+    number_of = {key: number for number, key in enumerate(columns)}
+    return [number_of[letter] for letter in text_key(text) if letter in number_of]
+
+
+def merged_scores(log_probabilities: Tensor, columns: Mapping[str, Sequence[int]]) -> Tensor:
+    """Return the log-probabilities (T, L) of columns from those of tokens (T, V)."""
+    probabilities = log_probabilities.exp()
+    merged = torch.stack([probabilities[:, list(ids)].sum(-1) for ids in columns.values()], dim=-1)
+    return merged.clamp(min=MIN_PROBABILITY).log()
+
+
 def alignment_score(
     log_probabilities: Tensor, columns: Mapping[str, Sequence[int]], text: str
 ) -> float | None:
@@ -47,13 +60,10 @@ def alignment_score(
         columns: from `merged_columns`.
         text: letters that the model does not have are left out.
     """
-    number_of = {key: number for number, key in enumerate(columns)}
-    targets = [number_of[letter] for letter in text_key(text) if letter in number_of]
+    targets = letter_columns(columns, text)
     if not targets or not len(log_probabilities):
         return None
-    probabilities = log_probabilities.exp()
-    merged = torch.stack([probabilities[:, list(ids)].sum(-1) for ids in columns.values()], dim=-1)
-    scores = merged.clamp(min=MIN_PROBABILITY).log()  # (T, L)
+    scores = merged_scores(log_probabilities, columns)  # (T, L)
     nats = F.ctc_loss(
         scores[:, None],
         torch.tensor([targets]),

@@ -16,7 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from indextts.features.recognizers.alignment import alignment_score, merged_columns
+from indextts.features.recognizers.alignment import (
+    alignment_score,
+    letter_columns,
+    merged_columns,
+    merged_scores,
+)
+from indextts.features.recognizers.forced_alignment import MAX_COST
 from indextts.features.recognizers.recognizer import MIN_DURATION_S, LoadedModel, Placement, batches
 
 MAX_PADDING_ERROR = 1e-3  # of log-probabilities in float32: rounding stays far below
@@ -64,7 +70,10 @@ class CtcRecognizer:
 
     def text_of(self, log_probabilities: Tensor) -> str:
         """Return the text of the best path through log-probabilities (T, V)."""
-        best = log_probabilities.argmax(-1)  # (T,)
+        return self.text_of_tokens(log_probabilities.argmax(-1))
+
+    def text_of_tokens(self, best: Tensor) -> str:
+        """Return the text of the best tokens (T,)."""
         # Collapse repeats here: the tokenizer would remove the blanks first and merge double letters.
         runs = torch.unique_consecutive(best).tolist()
         tokens = [token for token in runs if token not in self._ignored]
@@ -79,6 +88,17 @@ class CtcRecognizer:
             text: normalised; spelling variants, spaces and punctuation do not count.
         """
         return alignment_score(log_probabilities, self._columns, text)
+
+    def letter_columns(self, text: str) -> list[int]:
+        """Return the columns of `letter_costs` for the letters of a text that the model has."""
+        return letter_columns(self._columns, text)
+
+    def letter_costs(self, log_probabilities: Tensor) -> NDArray[np.float32]:
+        """Return what each letter costs at each position, for `forced_alignment`: (T, L) from (T, V)."""
+        scores = merged_scores(log_probabilities, self._columns)
+        costs = scores.max(dim=-1, keepdim=True).values - scores
+        found: NDArray[np.float32] = costs.clamp(max=MAX_COST).numpy()
+        return found
 
     @cached_property
     def tokens(self) -> list[str]:

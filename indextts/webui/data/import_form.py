@@ -38,13 +38,16 @@ from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import t
 from indextts.webui.layout import fields, fold
+from indextts.webui.listen.speech_outlook import is_training_anywhere
 from indextts.webui.page import Page
+from indextts.webui.recognizers import chosen_recognizers
 from indextts.webui.serving.received import MAX_AGE_S, size_of
 from indextts.webui.view_versions import files_version, once, periodic_version
 
 HUB_FIELDS = ("hub", "hub_subset", "hub_split", "max_hours", "speakers")
 CLIP_FIELDS = ("trim", "loudness")
-OPTIONS = (*HUB_FIELDS, *CLIP_FIELDS)  # of the project, not of a source
+LONG_FIELDS = ("asr", "min_clip_s", "max_clip_s")
+OPTIONS = (*HUB_FIELDS, *CLIP_FIELDS, *LONG_FIELDS)  # of the project, not of a source
 NEW_SOURCES = "what is new"
 CHOOSE = "data.choose_upload"
 NOTHING = "data.nothing_to_import"
@@ -87,6 +90,8 @@ def import_form(page: Page) -> ImportForm:
         options = form_for(ImportDataset, HUB_FIELDS)
     with fold(t("data.clips"), "import-clips"), fields():
         options |= form_for(ImportDataset, CLIP_FIELDS)
+    with fold(t("data.long"), "import-long"), fields():
+        options |= form_for(ImportDataset, LONG_FIELDS)
     filled_for = kept_form(page, "data", ImportDataset, OPTIONS, list(options.values()))
     removal = gr.Button(
         t("data.remove_this_upload"),
@@ -219,7 +224,7 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
         UserError: there is nothing to import.
     """
     chosen, answers, choices = values[0], values[1 : 1 + len(FIELDS)], values[1 + len(FIELDS)]
-    settings = with_options(settings, *values)
+    settings = with_recognizer(page, with_options(settings, *values))
     answered = fields_from(ImportDataset, FIELDS, answers)
     known = read_answers(project.dataset)
     commands: list[Command] = []
@@ -266,6 +271,19 @@ def with_options(settings: ProjectSettings, *values: Any) -> ProjectSettings:
         return settings
     defaults = {name: ImportDataset.model_fields[name].default for name in OPTIONS}
     return settings.with_fields("data", **defaults | fields_from(ImportDataset, OPTIONS, typed))
+
+
+def with_recognizer(page: Page, settings: ProjectSettings) -> ProjectSettings:
+    """Return the settings with the recognizer for long recordings as a path, and its device.
+
+    Raises:
+        UserError: the recognizer is outside the allowed folders.
+    """
+    chosen = chosen_recognizers(page.roots, settings.data.get("asr"))
+    if not chosen:
+        return settings
+    device = {"device": "cpu"} if is_training_anywhere(page.workspace) else {}
+    return settings.with_fields("data", asr=chosen[0], **device)
 
 
 def planned_sources(

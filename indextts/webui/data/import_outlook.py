@@ -73,6 +73,8 @@ def import_outlook(
     facts += [(t("data.facts.source"), shown_hub(command)) for command in imports if command.hub]
     if len(paths) > MAX_SOURCES:
         facts.append((t("data.facts.source"), t("data.facts.more_sources", count=len(paths) - MAX_SOURCES)))
+    recognizers = dict.fromkeys(command.asr for command in imports if command.asr)
+    facts += [(t("data.facts.recognizer"), name) for name in recognizers]
     if stored := shown_dataset(project):
         facts.append((t("data.facts.imported"), stored))
     facts.append((t("data.facts.target"), f"{project.root.name}/{project.dataset.name}/"))

@@ -1,0 +1,380 @@
+"""Cut a long recording with a text, but without times, into clips: a speech recognizer aligns the text.
+
+Axes: S samples, T positions of the recognizer, L columns of letters.
+
+    recording --windows--> letter costs (T, L) in a temporary file --text_placing--> places of the sentences
+              --aligned_cuts--> clips in pauses; what does not fit is doubtful, and left to the review
+
+A CTC model is required: others do not say when a letter is spoken. Memory does not grow with the length of
+the recording, except for a few numbers per position.
+"""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indextts.commands.data import ImportDataset
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, of_language
+from indextts.data.importing.aligned_cuts import Part, plan_aligned
+from indextts.data.importing.items import Location, Rejection
+from indextts.data.importing.long_recordings import (
+    Cut,
+    Limits,
+    find_speech_in_file,
+    read_chunks,
+    silences_of,
+)
+from indextts.data.importing.text_placing import Heard, Place, Placing, place_sentences
+from indextts.data.importing.text_sentences import Sentence, read_sentences, word_ends
+from indextts.data.progress import Progress
+from indextts.errors import UserError
+from indextts.features.audio import audio_duration_s
+from indextts.features.recognizers.forced_alignment import Costs
+from indextts.features.vad import Span
+from indextts.text.transcripts import edit_distance, scored
+
+if TYPE_CHECKING:  # it imports torch
+    from indextts.features.recognizers.ctc import CtcRecognizer
+
+logger = logging.getLogger(__name__)
+
+ALIGNING_VERSION = 1  # raise it when the rules change, to align imported recordings again
+WINDOW_S = 20.0
+CONTEXT_S = 2.0  # before and after a window: the edges of a clip are recognized worse
+WINDOWS_AT_ONCE = 8
+MIN_UNPLACED = 4  # heard letters without a text that make a part; fewer are errors of the recognizer
+NEAR_S = 0.1  # of a letter from speech: the detector misses soft consonants
+PART_PAUSE_S = 0.5  # that ends a part without a text
+MAX_PART_S = 12.0
+MAX_UNCUT_S = 10.0  # of a sentence without the times of its words: its clip cannot be cut
+MIN_PLACED_SHARE = 0.2  # of the letters of a text that belongs to the recording
+MAX_DISTANCE = 0.5  # share of letters by which a line differs from what was heard of it
+NEAREST = 10  # lines that are compared by letter with a part, those that share the most pairs of letters
+MAX_SHOWN_CHARS = 60
+
+
+@dataclass(frozen=True)
+class Listened:
+    """Output of the recognizer for a recording.
+
+    Args:
+        costs: (T, L), float16 in a temporary file.
+        tokens: (T,), the best of each position.
+        times: (T,), the middle of each position in seconds.
+        heard: the letters on the best path.
+    """
+
+    costs: Costs
+    tokens: NDArray[np.int32]
+    times: NDArray[np.floating]
+    heard: Heard
+
+    @property
+    def step_s(self) -> float:
+        return float(np.median(np.diff(self.times))) if len(self.times) > 1 else 1.0
+
+    def start_s(self, position: int) -> float:
+        return float(self.times[position]) - self.step_s / 2
+
+    def end_s(self, position: int) -> float:
+        return float(self.times[position]) + self.step_s / 2
+
+
+class Aligner:
+    """The recognizer of an import, loaded for the first recording that needs it. Threads take turns."""
+
+    def __init__(self, command: ImportDataset) -> None:
+        self._command = command
+        self._recognizer: CtcRecognizer | None = None
+        self._turn = threading.Lock()
+
+    def is_long(self, audio: Path) -> bool:
+        """Return whether a recording is too long to be a clip."""
+        return audio_duration_s(audio) > self._command.max_clip_s
+
+    def plan(
+        self, audio: Path, text_file: Path, language: str, aside: Path
+    ) -> tuple[list[Cut], list[Rejection]]:
+        """Return the clips of a recording, and what cannot be used of its text.
+
+        Args:
+            audio: a file that libsndfile reads.
+            language: ISO 639 code of the text.
+            aside: for a temporary file.
+
+        Raises:
+            UserError: the recognizer cannot be loaded or is no CTC model.
+        """
+        options = of_language(DEFAULT_OPTIONS, language)
+        sentences, rejections = read_sentences(text_file, options)
+        if not sentences:
+            return [], [*rejections, Rejection(Location(text_file), "empty_text", "no sentence with letters")]
+        with self._turn:
+            recognizer = self._loaded()
+            try:
+                listened = listen(recognizer, audio, aside)
+                columns = [np.array(recognizer.letter_columns(each.letters), np.int64) for each in sentences]
+                placing = place_sentences(columns, listened.costs, listened.heard, 1 / listened.step_s)
+            finally:
+                aside.unlink(missing_ok=True)
+        num_placed = sum(len(place.first) for place in (*placing.kept, *placing.moved))
+        share = num_placed / max(1, sum(map(len, columns)))
+        if share < MIN_PLACED_SHARE:
+            reason = (
+                f"{100 * share:.0f} % of the text was heard in {audio.name}; check that they belong "
+                f"together, and that {recognizer.name} knows the language"
+            )
+            return [], [*rejections, Rejection(Location(text_file), "not_heard", reason)]
+        speech, duration_s = find_speech_in_file(audio)
+        words = _Words(sentences, recognizer, language)
+        parts = parts_of(sentences, placing, listened, speech, words)
+        limits = Limits(self._command.min_clip_s, self._command.max_clip_s)
+        planned = plan_aligned(parts, silences_of(speech, duration_s), limits, recognizer.name)
+        cuts = [item for item in planned if isinstance(item, Cut)]
+        rejections += [
+            Rejection(Location(text_file, item.line), item.code, item.reason)
+            for item in planned
+            if not isinstance(item, Cut)
+        ]
+        in_review = {(part.line, part.text) for part in parts}
+        missing = [sentences[number] for number in placing.missing]
+        gone = [each for each in missing if (each.line, each.text) not in in_review]
+        rejections += [_not_heard(text_file, each) for each in gone]
+        logger.info(
+            "%s: %d of %d sentences aligned, %d out of order, %d not heard; %d clips, %d of them doubtful",
+            audio.name,
+            len(placing.kept),
+            len(sentences),
+            len(placing.moved),
+            len(gone),
+            len(cuts),
+            sum(cut.provenance is not None and cut.provenance.is_doubtful for cut in cuts),
+        )
+        return cuts, rejections
+
+    def _loaded(self) -> "CtcRecognizer":
+        # imported here because they import torch and transformers, which takes seconds
+        from indextts.data.batch_sizing import choose_device
+        from indextts.features.recognizers.ctc import CtcRecognizer
+        from indextts.features.recognizers.loading import load_recognizers
+
+        if self._recognizer is None:
+            command = self._command
+            device = choose_device(command.device)
+            [loaded] = load_recognizers([command.asr], device, command.language, command.asr_folder)
+            if not isinstance(loaded, CtcRecognizer):
+                raise UserError(
+                    f"--asr {command.asr}: generates texts without times; pass a CTC model, such as Wav2Vec2,"
+                    " MMS or Wav2Vec2-BERT"
+                )
+            self._recognizer = loaded
+        return self._recognizer
+
+
+@dataclass(frozen=True)
+class _Words:
+    """Times of the words of a sentence, for sentences that have to be cut."""
+
+    sentences: Sequence[Sentence]
+    recognizer: "CtcRecognizer"
+    language: str
+
+    def times(self, place: Place, listened: Listened) -> tuple[tuple[str, float, float], ...]:
+        """Return each word, or words that are read together, with the times of its letters in seconds."""
+        sentence = self.sentences[place.sentence]
+        found, pending, start = [], "", 0
+        for word, num_letters in word_ends(sentence, of_language(DEFAULT_OPTIONS, self.language)):
+            pending = f"{pending} {word}".strip()
+            if num_letters < 0:
+                continue
+            end = len(self.recognizer.letter_columns(sentence.letters[:num_letters]))
+            if end > start:
+                first, last = int(place.first[start]), int(place.last[end - 1])
+                found.append((pending, listened.start_s(first), listened.end_s(last)))
+                pending, start = "", end
+        if pending and found:
+            found[-1] = (f"{found[-1][0]} {pending}", *found[-1][1:])
+        return tuple(found)
+
+
+def listen(recognizer: "CtcRecognizer", audio: Path, aside: Path) -> Listened:
+    """Return what the recognizer hears in a recording, window by window.
+
+    Args:
+        aside: for the costs.
+    """
+    rate = recognizer.sample_rate_hz
+    num_columns = 0
+    tokens: list[NDArray[np.int32]] = []
+    times: list[NDArray[np.floating]] = []
+    num_windows = -int(-audio_duration_s(audio) // WINDOW_S)
+    progress = Progress(f"Aligning {audio.name}", num_windows, num_windows * WINDOW_S, noun="windows")
+    columns: list[NDArray[np.int64]] = []
+    with aside.open("wb") as file:
+        for group in _grouped(_windows(audio, rate), WINDOWS_AT_ONCE):
+            outputs = recognizer.log_probabilities([samples for _, samples, _ in group])
+            for (start_s, samples, (low_s, high_s)), scores in zip(group, outputs, strict=True):
+                step_s = len(samples) / rate / max(1, len(scores))
+                middles = start_s + (np.arange(len(scores)) + 0.5) * step_s  # (T,)
+                is_inside = (middles >= low_s) & (middles < high_s)
+                costs = recognizer.letter_costs(scores)[is_inside]
+                num_columns = costs.shape[1]
+                file.write(costs.astype(np.float16).tobytes())
+                columns.append(costs.argmin(axis=1))
+                tokens.append(scores.argmax(-1).numpy()[is_inside].astype(np.int32))
+                times.append(middles[is_inside])
+                progress.advance(WINDOW_S)
+    path = np.concatenate(columns)  # (T,)
+    costs_of_all = np.memmap(aside, np.float16, "r", shape=(len(path), num_columns))
+    changes = np.flatnonzero(np.diff(path, prepend=0) * (path != 0))
+    heard = Heard(path[changes], changes)
+    return Listened(costs_of_all, np.concatenate(tokens), np.concatenate(times), heard)
+
+
+def _windows(audio: Path, rate: int) -> Iterator[tuple[float, NDArray[np.float32], tuple[float, float]]]:
+    """Yield the start of each window with its context, its samples (S,), and the window itself in seconds."""
+    context = round(CONTEXT_S * rate)
+    before = np.zeros(0, np.float32)
+    start_s = 0.0
+    chunks = read_chunks(audio, rate, round(WINDOW_S * rate))
+    chunk = next(chunks, None)
+    while chunk is not None:
+        following = next(chunks, None)
+        after = chunk[:0] if following is None else following[:context]
+        end_s = start_s + len(chunk) / rate
+        yield start_s - len(before) / rate, np.concatenate([before, chunk, after]), (start_s, end_s)
+        before, start_s, chunk = chunk[-context:], end_s, following
+
+
+def _grouped(
+    windows: Iterator[tuple[float, NDArray[np.float32], tuple[float, float]]], size: int
+) -> Iterator[list[tuple[float, NDArray[np.float32], tuple[float, float]]]]:
+    group = []
+    for window in windows:
+        group.append(window)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def parts_of(
+    sentences: Sequence[Sentence],
+    placing: Placing,
+    listened: Listened,
+    speech: Sequence[Span],
+    words: _Words,
+) -> list[Part]:
+    """Return the parts of a recording in order: sentences, and speech without a text.
+
+    Args:
+        speech: spans with speech: letters outside are errors of the recognizer.
+    """
+    recognizer = words.recognizer
+    spoken = _spoken_positions(listened, speech)
+    is_moved = {place.sentence for place in placing.moved}
+    places = sorted([*placing.kept, *placing.moved], key=lambda place: place.start)
+    nearest = _NearestLines(sentences)
+    found: list[Part] = []
+    bounds = [0, *(bound for place in places for bound in (place.start, place.end)), len(listened.times)]
+    for index, (low, high) in enumerate(zip(bounds[::2], bounds[1::2], strict=True)):
+        for first, last in _unplaced(listened, spoken[(spoken >= low) & (spoken < high)]):
+            text = recognizer.text_of_tokens(_tensor(listened.tokens[first : last + 1])).strip()
+            if not text:
+                continue
+            number, distance = nearest.find(text, words.language)
+            near = sentences[number]
+            is_that_line = number in placing.missing and distance <= MAX_DISTANCE
+            shown, other = (near.text, text) if is_that_line else (text, near.text)
+            start_s, end_s = listened.start_s(first), listened.end_s(last)
+            found.append(Part(start_s, end_s, shown, near.line, None, other, is_doubtful=True))
+        if index < len(places):
+            found.append(_sentence_part(places[index], listened, words, is_moved))
+    return found
+
+
+def _sentence_part(place: Place, listened: Listened, words: _Words, is_moved: set[int]) -> Part:
+    sentence = words.sentences[place.sentence]
+    start_s, end_s = listened.start_s(place.start), listened.end_s(place.end - 1)
+    is_doubtful = place.sentence in is_moved
+    heard = listened.tokens[place.start : place.end] if is_doubtful else listened.tokens[:0]
+    return Part(
+        start_s,
+        end_s,
+        sentence.text,
+        sentence.line,
+        place.score,
+        words.recognizer.text_of_tokens(_tensor(heard)).strip() if is_doubtful else "",
+        is_doubtful=is_doubtful,
+        words=words.times(place, listened) if end_s - start_s > MAX_UNCUT_S else (),
+    )
+
+
+def _tensor(tokens: NDArray[np.int32]):  # type: ignore[no-untyped-def]  # torch is imported late
+    import torch
+
+    return torch.from_numpy(tokens.astype(np.int64))
+
+
+def _spoken_positions(listened: Listened, speech: Sequence[Span]) -> NDArray[np.int64]:
+    """Return the positions of heard letters in spans of speech."""
+    positions = listened.heard.positions
+    times = listened.times[positions]
+    if not speech:
+        return positions[:0]
+    number = np.searchsorted([span.start_s - NEAR_S for span in speech], times, side="right") - 1
+    ends = np.array([span.end_s + NEAR_S for span in speech])
+    return positions[(number >= 0) & (times <= ends[number])]
+
+
+def _unplaced(listened: Listened, positions: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield first and last position of each stretch of speech, from the positions of its letters."""
+    group: list[int] = []
+    for position in positions.tolist():
+        if group and (
+            listened.times[position] - listened.times[group[-1]] > PART_PAUSE_S
+            or listened.times[position] - listened.times[group[0]] > MAX_PART_S
+        ):
+            if len(group) >= MIN_UNPLACED:
+                yield group[0], group[-1]
+            group = []
+        group.append(position)
+    if len(group) >= MIN_UNPLACED:
+        yield group[0], group[-1]
+
+
+class _NearestLines:
+    """Search for the sentence that resembles what was heard."""
+
+    def __init__(self, sentences: Sequence[Sentence]) -> None:
+        self._sentences = sentences
+        self._pairs = [Counter(pairwise(each.letters)) for each in sentences]
+
+    def find(self, heard: str, language: str) -> tuple[int, float]:
+        """Return the index of the nearest sentence, and the share of letters that differ."""
+        letters = scored(heard, of_language(DEFAULT_OPTIONS, language))
+        pairs = Counter(pairwise(letters))
+        shared = [(pairs & own).total() / max(1, pairs.total(), own.total()) for own in self._pairs]
+        best = sorted(range(len(shared)), key=lambda number: -shared[number])[:NEAREST]
+
+        def distance(number: int) -> float:
+            other = self._sentences[number].letters
+            return edit_distance(letters, other) / max(len(letters), len(other), 1)
+
+        number = min(best, key=distance)
+        return number, distance(number)
+
+
+def _not_heard(text_file: Path, sentence: Sentence) -> Rejection:
+    text = sentence.text
+    shown = text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 3]}..."
+    return Rejection(Location(text_file, sentence.line), "not_heard", f"not found in the recording: {shown}")

@@ -1,0 +1,277 @@
+"""Places of the sentences of a text in a long recording, from the output of a CTC model. No torch here.
+
+Axes: T positions, L columns of the model, N letters of a sentence, H letters heard on the best path.
+
+    1. Runs of GRAM letters that occur once in the text and once in what was heard show where a sentence may
+       be.
+    2. Each sentence is aligned near these places (features/recognizers/forced_alignment.py).
+    3. The heaviest chain of places in the order of the text and of the recording is kept.
+    4. Sentences without such runs, mostly short ones, are aligned between their neighbours in the chain.
+
+A sentence that fits at a place outside the chain is out of order. The cost grows with the length of the
+recording, not with its square: no sentence is aligned to more than MAX_WINDOW_S.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indextts.features.recognizers.forced_alignment import MAX_COST, Costs, align_letters
+
+GRAM = 5
+CLUSTERS = 2  # places that are tried for a sentence
+MARGIN_S = 1.5  # around the place that the runs of letters give
+MAX_WINDOW_S = 90.0
+MIN_SCORE = -2.0  # nats per letter, of a text with too few sentences to compare
+WORST_SCORE = -4.0
+SPARE_COST = MAX_COST  # one misheard letter, which counts much in a short sentence
+MIN_SENTENCES = 20
+DEVIATIONS = 5.0  # robust standard deviations below the median
+DEVIATION_OF_MAD = 1.4826
+MIN_DEVIATION = 0.15
+OVERLAP_S = 0.1  # of neighbours, whose last and first letters may share a position
+
+Letters = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Letters on the best path.
+
+    Args:
+        columns: (H,).
+        positions: (H,), where each begins.
+    """
+
+    columns: Letters
+    positions: Letters
+
+
+@dataclass(frozen=True)
+class Place:
+    """A sentence in the recording.
+
+    Args:
+        sentence: its index.
+        start, end: positions; the end is exclusive.
+        score: in nats per letter, at most 0.
+        first, last: (N,), positions of each letter.
+    """
+
+    sentence: int
+    start: int
+    end: int
+    score: float
+    first: Letters
+    last: Letters
+
+    def margin(self, min_score: float) -> float:
+        """Return the nats by which the sentence fits; negative if it does not."""
+        limit = max(WORST_SCORE * len(self.first), min_score * len(self.first) - SPARE_COST)
+        return self.score * len(self.first) - limit
+
+
+@dataclass(frozen=True)
+class Placing:
+    """Places of the sentences of a text.
+
+    Args:
+        kept: in the order of text and recording.
+        moved: fit the sound, but elsewhere than the order of the text says; in the order of the recording.
+        missing: indices of the sentences that were not found.
+        min_score: in nats per letter, of a long sentence.
+    """
+
+    kept: list[Place]
+    moved: list[Place]
+    missing: list[int]
+    min_score: float
+
+
+def place_sentences(
+    sentences: Sequence[Letters], costs: Costs, heard: Heard, positions_per_s: float
+) -> Placing:
+    """Return where the sentences are spoken.
+
+    Args:
+        sentences: (N,) columns of each; sentences without letters of the model are missing.
+        costs: (T, L), in nats; may be a memory map.
+    """
+    finder = _Finder(sentences, costs, positions_per_s)
+    found = [
+        place
+        for sentence, spans in _likely_spans(sentences, heard).items()
+        for start, end in spans
+        if (place := finder.find(sentence, *_widened(start, end, heard, len(costs), positions_per_s)))
+    ]
+    min_score = _min_score(found)
+    fitting = [place for place in found if place.margin(min_score) >= 0]
+    overlap = round(OVERLAP_S * positions_per_s)
+    kept = _fill_gaps(_chain(fitting, min_score, overlap), finder, min_score, overlap)
+    is_kept = {place.sentence for place in kept}
+    moved: list[Place] = []
+    for place in sorted(fitting, key=lambda place: -place.score):
+        is_known = place.sentence in is_kept or any(other.sentence == place.sentence for other in moved)
+        if not is_known and not any(_overlap(place, other) > overlap for other in (*kept, *moved)):
+            moved.append(place)
+    placed = is_kept | {place.sentence for place in moved}
+    missing = [number for number in range(len(sentences)) if number not in placed]
+    return Placing(kept, sorted(moved, key=lambda place: place.start), missing, min_score)
+
+
+@dataclass(frozen=True)
+class _Finder:
+    """Alignment of single sentences with parts of the recording."""
+
+    sentences: Sequence[Letters]
+    costs: Costs
+    positions_per_s: float
+
+    def find(self, sentence: int, start: int, end: int) -> Place | None:
+        letters = self.sentences[sentence]
+        if not len(letters) or end <= start:
+            return None
+        found = align_letters(self.costs[start:end], letters)
+        if found is None:
+            return None
+        first, last = found.first + start, found.last + start
+        return Place(sentence, int(first[0]), int(last[-1]) + 1, found.score, first, last)
+
+    @property
+    def max_window(self) -> int:
+        return round(MAX_WINDOW_S * self.positions_per_s)
+
+
+def _likely_spans(sentences: Sequence[Letters], heard: Heard) -> dict[int, list[tuple[int, int]]]:
+    """Return for each sentence the spans of heard letters, first and last, where it may be spoken."""
+    grams, owners, offsets = [], [], []
+    for number, letters in enumerate(sentences):
+        codes = _grams(letters)
+        grams.append(codes)
+        owners.append(np.full(len(codes), number))
+        offsets.append(np.arange(len(codes)))
+    in_text, text_places = _unique(np.concatenate([np.zeros(0, np.int64), *grams]))
+    in_sound, sound_places = _unique(_grams(heard.columns))
+    _, of_text, of_sound = np.intersect1d(in_text, in_sound, assume_unique=True, return_indices=True)
+    places = text_places[of_text]
+    owner = np.concatenate([np.zeros(0, np.int64), *owners])[places]
+    starts = sound_places[of_sound] - np.concatenate([np.zeros(0, np.int64), *offsets])[places]
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for number in np.unique(owner).tolist():
+        length = len(sentences[number])
+        for start in _clusters(np.sort(starts[owner == number]), max(4, round(0.3 * length))):
+            spans.setdefault(number, []).append((start, start + length - 1))
+    return spans
+
+
+def _grams(letters: Letters) -> Letters:
+    """Return a number for each run of GRAM letters."""
+    if len(letters) < GRAM:
+        return np.zeros(0, np.int64)
+    runs = np.lib.stride_tricks.sliding_window_view(letters, GRAM).astype(np.int64)
+    return runs @ (4096 ** np.arange(GRAM, dtype=np.int64))  # a model has fewer columns
+
+
+def _unique(values: Letters) -> tuple[Letters, Letters]:
+    """Return the values that occur once, sorted, and their places."""
+    found, places, counts = np.unique(values, return_index=True, return_counts=True)
+    return found[counts == 1], places[counts == 1]
+
+
+def _clusters(starts: Letters, width: int) -> list[int]:
+    """Return the medians of the largest groups of sorted starts within `width` of each other."""
+    found: list[int] = []
+    while len(starts) and len(found) < CLUSTERS:
+        ends = np.searchsorted(starts, starts + width, side="right")
+        first = int(np.argmax(ends - np.arange(len(starts))))
+        group = starts[first : ends[first]]
+        found.append(int(np.median(group)))
+        starts = np.concatenate([starts[:first], starts[ends[first] :]])
+    return found
+
+
+def _widened(
+    start: int, end: int, heard: Heard, num_positions: int, positions_per_s: float
+) -> tuple[int, int]:
+    """Return the positions of a span of heard letters, with a margin for letters that were misheard."""
+    spare = 3 + round(0.2 * (end - start))
+    margin = round(MARGIN_S * positions_per_s)
+    last = len(heard.positions) - 1
+    low, high = (int(heard.positions[min(max(place, 0), last)]) for place in (start - spare, end + spare))
+    return max(0, low - margin), min(num_positions, high + margin)
+
+
+def _min_score(places: Sequence[Place]) -> float:
+    """Return the lowest score of a sentence that is spoken, from the scores of the set."""
+    best: dict[int, float] = {}
+    for place in places:
+        best[place.sentence] = max(place.score, best.get(place.sentence, WORST_SCORE))
+    if len(best) < MIN_SENTENCES:
+        return MIN_SCORE
+    median = statistics.median(best.values())
+    deviation = DEVIATION_OF_MAD * statistics.median(abs(score - median) for score in best.values())
+    return max(WORST_SCORE, median - DEVIATIONS * max(deviation, MIN_DEVIATION))
+
+
+def _chain(places: Sequence[Place], min_score: float, overlap: int) -> list[Place]:
+    """Return the places in the order of both text and recording with the largest sum of weights."""
+    if not places:
+        return []
+    ordered = sorted(places, key=lambda place: (place.sentence, place.start))
+    sentence = np.array([place.sentence for place in ordered])
+    start = np.array([place.start for place in ordered])
+    end = np.array([place.end for place in ordered])
+    weight = np.array([1e-3 + place.margin(min_score) for place in ordered])
+    total, before = weight.copy(), np.full(len(ordered), -1)
+    for number in range(1, len(ordered)):
+        is_before = (sentence[:number] < sentence[number]) & (end[:number] <= start[number] + overlap)
+        is_before &= start[:number] < start[number]
+        if is_before.any():
+            best = int(np.argmax(np.where(is_before, total[:number], -np.inf)))
+            total[number] += total[best]
+            before[number] = best
+    number, found = int(np.argmax(total)), []
+    while number >= 0:
+        found.append(ordered[number])
+        number = int(before[number])
+    return found[::-1]
+
+
+def _fill_gaps(kept: list[Place], finder: _Finder, min_score: float, overlap: int) -> list[Place]:
+    """Add the sentences between neighbours that fit between them, until no more is found."""
+    while True:
+        added: list[Place] = []
+        for before, after in zip([None, *kept], [*kept, None], strict=True):
+            first = before.sentence + 1 if before else 0
+            last = after.sentence if after else len(finder.sentences)
+            start = before.end if before else 0
+            end = after.start if after else len(finder.costs)
+            if first < last and start < end:
+                windows = _windows(finder, range(first, last), start, end)
+                fitting = [
+                    place
+                    for sentence, window in windows
+                    if (place := finder.find(sentence, *window)) and place.margin(min_score) >= 0
+                ]
+                added += _chain(fitting, min_score, overlap)
+        if not added:
+            return kept
+        kept = sorted([*kept, *added], key=lambda place: place.sentence)
+
+
+def _windows(finder: _Finder, gap: range, start: int, end: int) -> list[tuple[int, tuple[int, int]]]:
+    """Return where to look for each sentence of a gap: all of it, or a part if the gap is long."""
+    sizes = np.array([len(finder.sentences[sentence]) for sentence in gap])
+    middles = start + (end - start) * (np.cumsum(sizes) - sizes / 2) / max(1, sizes.sum())
+    half = finder.max_window // 2
+    return [
+        (sentence, (max(start, int(middle) - half), min(end, int(middle) + half)))
+        for sentence, middle in zip(gap, middles, strict=True)
+    ]
+
+
+def _overlap(one: Place, other: Place) -> int:
+    return min(one.end, other.end) - max(one.start, other.start)

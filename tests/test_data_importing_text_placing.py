@@ -1,0 +1,95 @@
+"""Tests of placing sentences in the output of a recognizer that hears what the test says, with errors."""
+
+import numpy as np
+import pytest
+
+from indextts.data.importing.text_placing import Heard, place_sentences
+
+NUM_COLUMNS = 60
+RATE = 25  # positions per second
+STEP = 4  # positions of a letter
+
+
+def texts(count: int, seed: int = 0, length: int = 25) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(1, NUM_COLUMNS, length) for _ in range(count)]
+
+
+def sound(spoken: list[np.ndarray], errors: float = 0.1, pause: int = 10):
+    """Return costs and heard letters for sentences with pauses between them, and their first positions."""
+    rng = np.random.default_rng(1)
+    path: list[int] = []
+    starts = []
+    for letters in spoken:
+        path += [0] * pause
+        starts.append(len(path))
+        for letter in letters.tolist():
+            heard = int(rng.integers(1, NUM_COLUMNS)) if rng.random() < errors else letter
+            path += [heard, *[0] * (STEP - 1)]
+    path += [0] * pause
+    costs = np.full((len(path), NUM_COLUMNS), 8, np.float16)
+    costs[np.arange(len(path)), path] = 0
+    columns = np.array(path)
+    positions = np.flatnonzero(columns)
+    return costs, Heard(columns[positions], positions), starts
+
+
+def place(sentences, spoken, **how):
+    costs, heard, starts = sound(spoken, **how)
+    return place_sentences(sentences, costs, heard, RATE), starts
+
+
+def test_each_sentence_is_where_it_is_spoken():
+    sentences = texts(40)
+    found, starts = place(sentences, sentences)
+    assert [each.sentence for each in found.kept] == list(range(40))
+    assert np.abs(np.array([each.start for each in found.kept]) - starts).max() <= STEP
+    assert (found.moved, found.missing) == ([], [])
+
+
+def test_sentences_out_of_order_are_not_kept_but_found():
+    spoken = texts(40)
+    order = [*range(10), 15, 10, 11, 12, 13, 14, *range(16, 30), 31, 30, *range(32, 40)]
+    found, starts = place([spoken[number] for number in order], spoken)
+    first, second = (order[each.sentence] for each in found.moved)
+    assert (first, second in (30, 31)) == (15, True)
+    assert len(found.kept) == 38
+    for each in (*found.kept, *found.moved):
+        assert abs(each.start - starts[order[each.sentence]]) <= STEP
+
+
+def test_lines_that_are_not_spoken_are_missing_and_take_no_place():
+    spoken = texts(30)
+    extra = texts(3, seed=9)
+    found, _ = place([*spoken[:10], *extra, *spoken[10:]], spoken)
+    assert found.missing == [10, 11, 12]
+    assert len(found.kept) == 30
+
+
+def test_speech_without_a_line_does_not_disturb_its_neighbours():
+    spoken = texts(30)
+    found, starts = place([*spoken[:10], *spoken[13:]], spoken)
+    assert [each.sentence for each in found.kept] == list(range(27))
+    assert abs(found.kept[10].start - starts[13]) <= STEP
+
+
+def test_a_refrain_is_found_each_time_between_its_neighbours():
+    verses, [refrain] = texts(20), texts(1, seed=5, length=10)
+    spoken = [each for verse in verses for each in (verse, refrain)]
+    found, starts = place(spoken, spoken)
+    assert [each.sentence for each in found.kept] == list(range(40))
+    assert np.abs(np.array([each.start for each in found.kept]) - starts).max() <= STEP
+
+
+@pytest.mark.parametrize("length", [25, 400])
+def test_a_line_with_another_text_is_not_kept(length):
+    spoken = texts(30)
+    other = [*spoken[:12], texts(1, seed=3, length=length)[0], *spoken[13:]]
+    found, _ = place(other, spoken)
+    assert 12 in found.missing
+
+
+def test_nothing_is_found_without_sound_or_letters():
+    costs, heard, _ = sound([])
+    found = place_sentences([*texts(2), np.zeros(0, np.int64)], costs, heard, RATE)
+    assert (found.kept, found.moved, found.missing) == ([], [], [0, 1, 2])
