@@ -207,10 +207,11 @@ def test_a_run_killed_at_any_moment_ends_bit_identical(
     ],
     ids=["in a validation", "in a save", "in a save, LoRA", "mid-epoch, LoRA"],
 )
-def test_averaged_weights_bfloat16_moments_and_adapters_are_bit_identical_after_a_kill(
+def test_averages_bfloat16_moments_adapters_and_rates_of_new_rows_are_bit_identical_after_a_kill(
     project: TinyRun, tmp_path: Path, moment: str, more: dict[str, object]
 ):
     more = {"ema_decay": 0.9, "optimizer_state": "bfloat16", **more}
+    more |= {"new_row_lr_scale": 10, "freeze_body_steps": 5}
     reference = tmp_path / "reference"
     assert resume_run(project, reference, workers=0, **more) == 0
     for attempt in range(TRIES):
@@ -224,6 +225,8 @@ def test_averaged_weights_bfloat16_moments_and_adapters_are_bit_identical_after_
     assert problems_at_end(reference, run_dir, project.folder / "base/gpt.pth") == []
     content = torch.load(run_dir / "latest.pth", weights_only=True)
     assert content["averaged"]["num_updates"] == 12
+    groups = content["optimizer"]["param_groups"]
+    assert {(group["is_new"], group["lr_scale"]) for group in groups} == {(True, 10), (False, 1)}
     assert {line["step"] for line in metrics_lines(run_dir) if "averaged_mel_loss" in line} == {3, 6, 9, 12}
 
 

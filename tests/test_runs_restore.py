@@ -323,6 +323,19 @@ def test_a_typed_setting_wins_and_its_effect_is_logged():
     assert any(line.startswith("[Warn] text_loss_weight: 0.2 -> 0.4;") for line in plan.lines)
 
 
+def test_other_rates_of_new_rows_are_notes_even_if_the_checkpoint_is_older_than_them():
+    older = {k: v for k, v in meta().settings.items() if k not in ("new_row_lr_scale", "freeze_body_steps")}
+    flags = (*FLAGS, "--new-row-lr-scale=10", "--freeze-body-steps=100")
+    plan = plan_restore(checkpoint(meta=meta(settings=older)), run(argv=flags))
+    assert plan.keeps_position
+    assert plan.schedule == STORED
+    assert named(plan) == {
+        "new_row_lr_scale": ("1", "10", "now"),
+        "freeze_body_steps": ("0", "100", "now"),
+    }
+    assert named(plan_restore(checkpoint(meta=meta(settings=older)), run(argv=tuple(FLAGS)))) == {}
+
+
 @pytest.mark.failure(13)
 def test_another_seed_restarts_the_epoch():
     plan = planned(*FLAGS, "--seed=8")

@@ -176,6 +176,11 @@ def test_the_same_tokenizer_restores_the_optimizer_despite_the_spare_row(
     assert float(optimizer["state"][0]["step"]) == 12
 
 
+def test_a_frozen_body_without_new_rows_is_refused(tiny: TinyRun):
+    assert tiny.train(tokenizer=tiny.folder / "base/bpe.model", freeze_body_steps=3) == 2
+    assert "--freeze-body-steps 3" in tiny.log
+
+
 @pytest.mark.parametrize("num_appended", [321, 319], ids=["one piece more", "one piece fewer"])
 @pytest.mark.failure(11)
 def test_another_tokenizer_keeps_common_rows_and_restarts_everything_else(

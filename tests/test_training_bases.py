@@ -151,6 +151,22 @@ def test_a_resumed_run_is_bit_identical(project: Project):
     assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
 
 
+def test_a_frozen_body_stays_while_new_rows_and_the_row_of_a_new_language_learn(project: Project):
+    frozen = project.folder / "frozen"
+    start = project.folder / "run/model_step2.pth"
+    rates = {"new_row_lr_scale": 10, "freeze_body_steps": 4}
+    assert project.train(output_dir=frozen, resume=start, **rates) == 0
+    before, found = weights(start), weights(frozen / "latest.pth")
+    changed = {name for name, tensor in found.items() if not torch.equal(tensor, before[name])}
+    new = {"text_embedding.weight", "text_head.weight", "text_head.bias", "lang_embedding.weight"}
+    assert changed == new
+    rows = (found["lang_embedding.weight"] != before["lang_embedding.weight"]).any(dim=1)
+    assert rows.nonzero().flatten().tolist() == [75]
+    log = (frozen / "train.log").read_text(encoding="utf-8")
+    assert re.search(r"new_row_lr_scale: 1 -> 10;", log)
+    assert re.search(r"freeze_body_steps: 0 -> 4;", log)
+
+
 def test_a_checkpoint_of_the_run_speaks(project: Project, tmp_path: Path):
     checkpoint = project.folder / "run/latest.pth"
     trained = load_trained(checkpoint, torch.device("cpu"))

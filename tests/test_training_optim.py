@@ -5,16 +5,25 @@ from dataclasses import replace
 import pytest
 import torch
 
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import random_model
 from indextts.training.loop import clip_and_step
 from indextts.training.losses import token_losses
-from indextts.training.optim import SkippedSteps, build_optimizer, load_optimizer, select_trained
+from indextts.training.optim import (
+    SkippedSteps,
+    build_optimizer,
+    load_optimizer,
+    scale_rates,
+    select_trained,
+)
 from tests.tiny_gpt import TINY, tiny_batch
 
 BASE_SIZE = 8
+FILES = ["--train-manifest=t", "--val-manifest=v", "--tokenizer=m"]
 
 
 def step(model: UnifiedVoice, trained, optimizer, learning_rate: float = 1e-2) -> float:
@@ -76,16 +85,31 @@ def test_the_encoders_are_not_trained(model: UnifiedVoice):
 
 def test_only_matrices_decay(model: UnifiedVoice):
     optimizer = build_optimizer(select_trained(model, BASE_SIZE), weight_decay=0.1)
-    decayed, others = optimizer.param_groups
-    assert decayed["weight_decay"] == 0.1
-    assert others["weight_decay"] == 0.0
-    assert {"text_head.weight", "mel_head.weight", "gpt.h.0.attn.c_attn.weight"} <= set(
-        decayed["param_names"]
-    )
-    assert {"text_embedding.weight", "mel_pos_embedding.emb.weight", "speed_emb.weight"} <= set(
-        others["param_names"]
-    )
-    assert all(name.endswith("weight") and "ln_" not in name for name in decayed["param_names"])
+    names: dict[float, set[str]] = {0.1: set(), 0.0: set()}
+    for group in optimizer.param_groups:
+        names[group["weight_decay"]] |= set(group["param_names"])
+    assert {"text_head.weight", "mel_head.weight", "gpt.h.0.attn.c_attn.weight"} <= names[0.1]
+    assert {"text_embedding.weight", "mel_pos_embedding.emb.weight", "speed_emb.weight"} <= names[0.0]
+    assert all(name.endswith("weight") and "ln_" not in name for name in names[0.1])
+
+
+def test_new_rows_train_at_their_own_rate_and_a_frozen_body_does_not_change(model: UnifiedVoice):
+    """AdamW's first step moves each value by the rate, whatever its gradient."""
+    trained = select_trained(model, BASE_SIZE)
+    command = parse(Train, [*FILES, "--new-row-lr-scale=10", "--freeze-body-steps=2"])
+    optimizer = build_optimizer(trained, weight_decay=0.5)
+    moved: list[dict[str, float]] = []
+    for number in (1, 2, 3):
+        before = {name: each.detach().clone() for name, each in trained.parameters.items()}
+        scale_rates(optimizer, command, number)
+        step(model, trained, optimizer, learning_rate=1e-5)
+        now = {name: each.detach() for name, each in trained.parameters.items()}
+        moved.append({name: float((each - before[name]).abs().max()) for name, each in now.items()})
+    body = trained.parameters.keys() - set(TEXT_TABLES)
+    assert moved[0]["text_head.bias"] == pytest.approx(1e-4, rel=0.01)
+    assert all(moves[name] > 0 for moves in moved for name in TEXT_TABLES)
+    assert all(moves[name] == 0 for moves in moved[:2] for name in body)
+    assert moved[2]["mel_head.bias"] == pytest.approx(1e-5, rel=0.5)
 
 
 def test_the_norm_is_that_of_the_trained_rows_only(model: UnifiedVoice):

@@ -124,6 +124,21 @@ class Train(Command):
         description="On a resume, warm up again over the warm-up steps from the current rate to this peak, "
         "then follow a cosine to 0; 0 is off, and the value of an earlier resume changes nothing.",
     )
+    new_row_lr_scale: float = Field(
+        1.0,
+        gt=0,
+        le=1000,
+        title="Rate of new rows",
+        description="Learning rate of the rows of new text pieces, and of the language row of a language "
+        "that the base was not trained on, as a multiple of the learning rate.",
+    )
+    freeze_body_steps: int = Field(
+        0,
+        ge=0,
+        title="Steps with a frozen body",
+        description="Number of steps at the start of the run that train these rows only; 0 trains all "
+        "weights from the first step.",
+    )
     weight_decay: float = Field(
         0.01, ge=0, le=1, title="Weight decay", description="AdamW weight decay of the weight matrices."
     )

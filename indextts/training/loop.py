@@ -44,7 +44,7 @@ from indextts.training.gradients import TokenCounts, all_reduce_gradients, in_pa
 from indextts.training.loading import StoppedWhileLoadingError, load_batches
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.metrics import MetricsLog, SpeedMeter, StartupTimes, TrainRates
-from indextts.training.optim import Bfloat16StateAdamW, SkippedSteps, TrainedParameters
+from indextts.training.optim import Bfloat16StateAdamW, SkippedSteps, TrainedParameters, scale_rates
 from indextts.training.order import BatchPlan, derive_seed
 from indextts.training.probe import Probe, compare
 from indextts.training.record import TextRowFacts, checkpoint_content, checkpoint_meta, write_run_files
@@ -264,6 +264,7 @@ def train_step(run: Run, group: Sequence[MicroBatch], tokens: TokenCounts) -> St
     learning_rate = run.schedule.learning_rate(step)
     if isinstance(run.optimizer, Bfloat16StateAdamW):
         run.optimizer.rounding_seed = derive_seed(run.inputs.command.seed, "moments", step)
+    scale_rates(run.optimizer, run.inputs.command, step)
     max_norm = run.inputs.command.grad_clip
     update = clip_and_step(run.trained, run.optimizer, learning_rate, max_norm, loss, run.scaler)
     if run.average is not None:
@@ -354,7 +355,7 @@ def clip_and_step(
     divisor = ((norm + CLIP_EPS) / max_norm).clamp(min=1.0)
     optimizer.grad_scale, optimizer.found_inf = divisor, is_skipped  # type: ignore[attr-defined]
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate
+        group["lr"] = learning_rate * group["lr_scale"]
     optimizer.step()
     if scaler is not None and scaler.is_enabled():
         scaler.update()

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from indextts.commands.train import Train
 from indextts.errors import LOSS_NOT_FINITE, UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.model import UnifiedVoice
@@ -63,10 +64,15 @@ class NewRows:
 
 @dataclass(frozen=True)
 class TrainedParameters:
-    """Trained parameters by name; a text table with frozen rows is represented by its view."""
+    """Trained parameters by name; a text table with frozen rows is represented by its view.
+
+    Args:
+        new_names: the parameters that the base lacks, which --new-row-lr-scale applies to.
+    """
 
     parameters: dict[str, nn.Parameter]
     new_rows: tuple[NewRows, ...]
+    new_names: frozenset[str]
 
     @property
     def num_frozen(self) -> int:
@@ -115,7 +121,9 @@ def weight_device(name: str, device: torch.device) -> torch.device:
     return torch.device("cpu") if name.startswith(ENCODERS) else device
 
 
-def select_trained(model: UnifiedVoice, base_size: int) -> TrainedParameters:
+def select_trained(
+    model: UnifiedVoice, base_size: int, *, has_new_language: bool = False
+) -> TrainedParameters:
     """Return the trained parameters of `model`; disables the gradients of the others.
 
     With adapters these are the adapters, the new rows and the language rows; else all but the encoders.
@@ -123,6 +131,8 @@ def select_trained(model: UnifiedVoice, base_size: int) -> TrainedParameters:
     Args:
         model: on its final device; moving it later would break the views.
         base_size: pieces of the base tokenizer. If the model has no more pieces, no row is frozen.
+        has_new_language: the base was not trained on the language of the run. The table of languages then
+            counts as new: a step changes only the row of this language.
     """
     is_extended = model.config.number_text_tokens > base_size
     has_adapters = any(name.endswith(IN) for name, _ in model.named_parameters())
@@ -139,7 +149,10 @@ def select_trained(model: UnifiedVoice, base_size: int) -> TrainedParameters:
             new_rows.append(rows)
             parameter = rows.view
         parameters[name] = parameter
-    return TrainedParameters(parameters, tuple(new_rows))
+    new_names = {rows.name for rows in new_rows}
+    if has_new_language and LANGUAGE_ROWS in parameters:
+        new_names.add(LANGUAGE_ROWS)
+    return TrainedParameters(parameters, tuple(new_rows), frozenset(new_names))
 
 
 def build_optimizer(
@@ -156,8 +169,10 @@ def build_optimizer(
     decayed = {name: p for name, p in trained.parameters.items() if p.dim() >= 2 and name not in EMBEDDINGS}
     others = {name: p for name, p in trained.parameters.items() if name not in decayed}
     groups = [
-        {"params": list(decayed.items()), "weight_decay": weight_decay},
-        {"params": list(others.items()), "weight_decay": 0.0},
+        {"params": params, "weight_decay": decay, "is_new": is_new, "lr_scale": 1.0}
+        for is_new in (False, True)
+        for members, decay in ((decayed, weight_decay), (others, 0.0))
+        if (params := [item for item in members.items() if (item[0] in trained.new_names) == is_new])
     ]
     kind = torch.optim.AdamW if state == torch.float32 else Bfloat16StateAdamW
     optimizer = kind(groups, lr=0.0, fused=True)
@@ -168,6 +183,16 @@ def build_optimizer(
             "exp_avg_sq": torch.zeros_like(parameter, dtype=state, requires_grad=False),
         }
     return optimizer
+
+
+def scale_rates(optimizer: torch.optim.AdamW, command: Train, step: int) -> None:
+    """Set `lr_scale` of each parameter group for `step`: a function of the settings and the step alone.
+
+    A frozen body has the scale 0: its moments go on, so that it starts with those of many steps.
+    """
+    is_frozen = step <= command.freeze_body_steps
+    for group in optimizer.param_groups:
+        group["lr_scale"] = command.new_row_lr_scale if group["is_new"] else float(not is_frozen)
 
 
 def load_optimizer(

@@ -46,7 +46,7 @@ from indextts.text.bases import base_tokenizer, load_tokenizer
 from indextts.text.verify import require_extension
 from indextts.text.vocabulary import Vocabulary, move_rows
 from indextts.training.averaging import start_average
-from indextts.training.bases import with_language_row
+from indextts.training.bases import has_new_language, with_language_row
 from indextts.training.checkpoint_facts import (
     OptimizerLayout,
     checkpoint_facts,
@@ -62,6 +62,7 @@ from indextts.training.optim import (
     TrainedParameters,
     build_optimizer,
     load_optimizer,
+    scale_rates,
     select_trained,
     weight_device,
 )
@@ -235,8 +236,9 @@ def resume(inputs: Inputs, path: Path) -> Run:
     if plan.continues:
         logger.info("Restoring optimizer state...")
         load_optimizer(run.optimizer, run.trained, named_moments(opened.content, opened.layout))
+        scale_rates(run.optimizer, run.inputs.command, state.step)
         for group in run.optimizer.param_groups:  # as in the checkpoint, even if no step follows
-            group["lr"] = run.schedule.learning_rate(state.step)
+            group["lr"] = run.schedule.learning_rate(state.step) * group["lr_scale"]
         if facts.meta is not None:
             logger.info("Restoring scheduler state...")
     if plan.takes_scaler:
@@ -263,7 +265,8 @@ def _assemble(inputs: Inputs, origin: Origin, state: TrainState, schedule: Sched
     if lora:
         seed_of = partial(derive_seed, inputs.command.seed, "adapter")
         add_adapters(model, lora, seed_of, origin.adapters.values, origin.adapters.scale)
-    trained = select_trained(model, origin.base_size)
+    trained = select_trained(model, origin.base_size, has_new_language=has_new_language(inputs))
+    _log_rates(inputs.command, trained, state.step)
     optimizer = build_optimizer(
         trained, inputs.command.weight_decay, getattr(torch, inputs.command.optimizer_state)
     )
@@ -495,6 +498,26 @@ def _restore_position_limit(
             state.position_limit,
             state.limited_at + LIMITED_STEPS,
         )
+
+
+def _log_rates(command: Train, trained: TrainedParameters, step: int) -> None:
+    """Log the rates of new rows where they differ from those of the other weights.
+
+    Raises:
+        UserError: the body is frozen and there are no new rows, so that nothing would be trained.
+    """
+    is_frozen = step < command.freeze_body_steps
+    if not trained.new_names:
+        if is_frozen:
+            raise UserError(
+                f"--freeze-body-steps {command.freeze_body_steps}: the run has no new rows, so these steps "
+                "would train nothing; extend the tokenizer (tools/extend_bpe.py), or set it to 0"
+            )
+        return
+    if command.new_row_lr_scale != 1:
+        logger.info("New rows train at %g times the learning rate", command.new_row_lr_scale)
+    if is_frozen:
+        logger.info("Up to step %d only the new rows are trained", command.freeze_body_steps)
 
 
 def _log_attention(inputs: Inputs) -> None:

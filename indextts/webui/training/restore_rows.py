@@ -41,6 +41,7 @@ ROUNDING, LAST_BITS = "restore.effect.rounding", "restore.effect.last_bits"
 GRADIENT, NOT_COMPARABLE = "restore.effect.gradient", "restore.effect.not_comparable"
 ORDER, NO_EFFECT, AVERAGE = "restore.effect.order", "restore.effect.none", "restore.effect.average"
 NEXT_STEP, ADAPTERS = "restore.effect.next_step", "restore.effect.adapters"
+NEW_ROWS = "restore.effect.new_rows"
 EFFECTS = {
     "learning_rate": SCHEDULE,
     "warmup_steps": SCHEDULE,
@@ -53,6 +54,8 @@ EFFECTS = {
     "processes": STEP_SIZE,
     "step_pairs": NO_EFFECT,
     "language_row_init": NO_EFFECT,
+    "new_row_lr_scale": NEW_ROWS,
+    "freeze_body_steps": NEW_ROWS,
     "text_loss_weight": GRADIENT,
     "mel_loss_weight": GRADIENT,
     "amp": ROUNDING,
