@@ -34,6 +34,7 @@ from benchmarks.trainer_process import (
     FolderEvents,
     TrainerProcess,
 )
+from indextts.data.manifest import read_pairs, write_pairs
 from indextts.data.pair_index import find_index, index_path
 from indextts.text.tokenizer import Tokenizer
 from tests.tiny_run import TinyRun
@@ -60,6 +61,7 @@ EVENTS: dict[str, Callable[[int, str], bool]] = {
     "metrics are written": lambda mask, name: mask == IN_MODIFY and name == "metrics.jsonl",
 }
 STATUS_AFTER = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
+NUM_NEW = 195  # of 230 pairs; with a share of 0.85, the other file contributes 34 to an epoch
 # Exit statuses of Python itself for a signal before the trainer's first line has run.
 STATUS_BEFORE_TRAINER = (-signal.SIGTERM, -signal.SIGINT, 1)
 
@@ -82,6 +84,7 @@ class KillResume(Benchmark):
         0, ge=0, description="The first so many kills are while the trainer indexes the pairs."
     )
     lora_rank: int = Field(0, ge=0, description="--lora-rank of the trainer.")
+    shares: bool = Field(False, description="Train on two files with shares, and validate in two languages.")
     folder: Path | None = Field(None, description="Working folder; a temporary folder by default.")
 
 
@@ -367,9 +370,28 @@ def _event_of(kill: Kill) -> Callable[[int, str], bool]:
     return EVENTS["metrics are written" if kill.trigger == WHILE_TRAINING else kill.trigger]
 
 
+def write_parts(project: TinyRun) -> None:
+    """Divide the pairs of the project into those of a new and an old language."""
+    for split, number in (("train", NUM_NEW), ("val", 4)):
+        pairs = read_pairs(project.folder / f"{split}_pairs.jsonl")
+        write_pairs(project.folder / f"new_{split}.jsonl", pairs[:number])
+        write_pairs(project.folder / f"old_{split}.jsonl", pairs[number:])
+
+
+def files_with_shares(project: TinyRun) -> dict[str, object]:
+    """Return the flags of a run on the files of `write_parts`."""
+    new, old = project.folder / "new", project.folder / "old"
+    return {
+        "train_manifest": [f"{new}_train.jsonl@0.85", f"{old}_train.jsonl@en@0.15"],
+        "val_manifest": [f"{new}_val.jsonl", f"{old}_val.jsonl@en"],
+    }
+
+
 def command_line(project: TinyRun, arguments: KillResume, run_dir: Path, workers: int) -> list[str]:
     """Return the trainer's arguments; only folder and workers differ between processes."""
+    shares = files_with_shares(project) if arguments.shares else {}
     return project.flags(
+        **shares,
         output_dir=run_dir,
         num_workers=workers,
         epochs=arguments.epochs,

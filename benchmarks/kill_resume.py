@@ -28,7 +28,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.frame import publish, table, timed
-from benchmarks.kill_chain import TIMEOUT_S, WORKERS, Chain, KillResume, Tally, command_line
+from benchmarks.kill_chain import TIMEOUT_S, WORKERS, Chain, KillResume, Tally, command_line, write_parts
 from benchmarks.run_checks import metrics_lines
 from benchmarks.trainer_process import TrainerProcess
 from indextts.commands.terminal import parse, run
@@ -55,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_chains(folder: Path, arguments: KillResume) -> Tally:
     """Run the reference and all chains; return the total of their tallies."""
     project = make_tiny_run(folder / "project", num_train=NUM_PAIRS)
+    if arguments.shares:
+        write_parts(project)
     durations_s = run_reference(project, arguments)
     print(f"uninterrupted run: {durations_s[0]:.1f} s, {durations_s[1]:.1f} s of it training", flush=True)
     shares = [

@@ -439,7 +439,7 @@ def remove_features(run: TinyRun, id: str) -> None:
 @pytest.mark.slow
 @pytest.mark.failure(17)
 def test_the_benchmark_finds_no_error_in_a_few_kills(tmp_path: Path):
-    argv = ["--kills=6", "--parallel=2", "--epochs=3", "--corruption=0.5", "--seed=1"]
+    argv = ["--kills=6", "--parallel=2", "--epochs=3", "--corruption=0.5", "--seed=1", "--shares"]
     output = tmp_path / "table.md"
     answer = subprocess.run(
         [sys.executable, "-m", "benchmarks.kill_resume", *argv, f"--output={output}"],

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.runs.health.losses import jump_at_resume, plateau, validation_rising
+from indextts.runs.health.losses import jump_at_resume, language_forgotten, plateau, validation_rising
 from indextts.runs.health.observed import read_observed
 from indextts.runs.schedule import Schedule
 from tests.written_run import WrittenRun
@@ -88,6 +88,21 @@ def test_validations_that_scatter_around_the_best_are_not_rising(tmp_path: Path)
     for number, loss in enumerate((4.9, 4.6, 4.62, 4.61, 4.63, 4.60, 4.62)):
         run.val(1_000 * number, loss)
     assert validation_rising(read_observed(run.write(tmp_path))) is None
+
+
+def test_a_language_whose_loss_rose_by_over_five_percent_since_the_start_is_named(tmp_path: Path):
+    run = WrittenRun()
+    run.start()
+    for step, (am, en) in enumerate([(5.9, 4.0), (5.0, 4.1), (4.5, 4.19)]):
+        run.val(1_000 * step, 5.0)
+        run.lines[-1] |= {"mel_loss_am": am, "mel_loss_en": en}
+    assert language_forgotten(read_observed(run.write(tmp_path))) is None
+    run.val(3_000, 5.0)
+    run.lines[-1] |= {"mel_loss_am": 4.4, "mel_loss_en": 4.24}
+    found = language_forgotten(read_observed(run.write(tmp_path)))
+    assert found is not None
+    assert (found.values["language"], found.values["step"]) == ("en", 3_000)
+    assert "4.000 at step 0 and is 4.240 at step 3,000, 6.0 %" in str(found)
 
 
 def resumed_run(after: float) -> WrittenRun:

@@ -1,6 +1,7 @@
 """Tests of training on several ranks, started with torchrun: 2 and 4 ranks on this machine, over gloo."""
 
 import re
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks.run_checks import metrics_lines
-from indextts.data.manifest import read_pairs
+from indextts.data.manifest import read_pairs, write_pairs
 from indextts.errors import PROCESS_LOST
 from indextts.runs.directory import CheckpointMeta, verify_checkpoint
 from tests.launched import Launched, ending
@@ -173,6 +174,29 @@ def test_adapters_resume_on_two_ranks_and_back_and_end_as_on_one(
     moved = max(float(each.abs().max()) for name, each in one["model"].items() if name.endswith(".b"))
     assert moved > 1e-3  # they start at zero
     torch.testing.assert_close(several["model"], one["model"], rtol=0, atol=1e-4)
+
+
+def test_a_run_with_shares_resumes_on_two_ranks_and_back_with_what_is_due_of_each_file(
+    marked: TinyRun, launch: Callable[..., Launched], tmp_path: Path
+):
+    run = copy_of(marked, tmp_path / "tiny")
+    shutil.rmtree(run.output)
+    pairs = read_pairs(run.folder / "train_pairs.jsonl")
+    new, old = pairs[:15], pairs[15:]  # an epoch has 15 + 3, in steps of 6
+    write_pairs(run.folder / "new.jsonl", new)
+    write_pairs(run.folder / "old.jsonl", old)
+    files = [f"{run.folder / 'new.jsonl'}@0.85", f"{run.folder / 'old.jsonl'}@0.15"]
+    settings = {**EVERY_STEP, "train_manifest": files, "epochs": 3, "resume": "auto"}
+    assert run.train(**settings, max_steps=4) == 0
+    training = launch(run, 2, **settings, max_steps=5, batch_size=1, grad_accumulation=3)
+    assert training.wait() == 0, training.screen.read_text()
+    assert "processes: 1 -> 2" in run.log
+    assert run.train(**settings, max_steps=0, batch_size=3, grad_accumulation=2) == 0
+    assert (newest(run)["step"], newest(run)["epoch"]) == (9, 3)
+    times = Counter(name for names in seen_by_step(run).values() for name in names)
+    assert {times[each.id] for each in new} == {3}
+    assert {times[each.id] for each in old} == {1, 2}
+    assert sum(times[each.id] for each in old) == 9
 
 
 # --- ends ---

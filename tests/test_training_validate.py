@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from indextts.commands.pairs_file import PairsFile
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.data.manifest import read_pairs, write_pairs
+from indextts.data.pair_columns import PairColumns
 from indextts.models.gpt.attention import BLOCKS
 from indextts.models.gpt.config import config_with_text_tokens
 from indextts.models.gpt.model import UnifiedVoice
@@ -113,6 +115,21 @@ def test_seen_and_unseen_speakers_have_separate_means(tiny: tuple[UnifiedVoice, 
 
     same = validation((model, mixed), trained_speakers={"known", "new"})
     assert same == Validation(whole, {})
+
+
+def test_languages_have_separate_means_beside_those_of_speakers(tiny: tuple[UnifiedVoice, PairDataset]):
+    model, dataset = tiny
+    parts = [dataset.pairs[:3], dataset.pairs[3:]]
+    files = [PairsFile(Path("own")), PairsFile(Path("other"), "en")]
+    mixed = PairDataset(PairColumns.joined(parts), dataset.stores, files)
+    found = validation((model, mixed))
+    assert found is not None
+    for code, pairs in zip(("", "en"), parts, strict=True):
+        expected = losses((model, PairDataset(pairs, dataset.stores)))
+        assert expected is not None
+        assert found.by_language[code].mel_loss == pytest.approx(expected.mel_loss, abs=1e-5)
+    assert found.by_speakers == {}
+    assert validation(tiny, trained_speakers=None).by_language == {}  # type: ignore[union-attr]
 
 
 def test_a_run_writes_the_losses_of_unseen_speakers(tmp_path: Path):

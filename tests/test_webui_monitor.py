@@ -1,7 +1,9 @@
 """Tests of the parts of tab 7: tiles, Stop, health cards, compared runs, checkpoint rows, shared choices."""
 
+import json
 import re
 import time
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,14 @@ from indextts.webui.language import t
 from indextts.webui.markup import UNKNOWN
 from indextts.webui.monitor import checkpoint_list, health_cards, status
 from indextts.webui.monitor.charts import MAX_COMPARED, DisplayOptions, comparable, compared, runs_version
-from indextts.webui.monitor.curves_view import PLOTS, VALIDATED, display_of, drawn, range_of
+from indextts.webui.monitor.curves_view import (
+    PLOTS,
+    VALIDATED,
+    display_of,
+    drawn,
+    languages_chart,
+    range_of,
+)
 from indextts.webui.monitor.machine import GpuState
 from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.monitor.progress import Progress
@@ -191,6 +200,18 @@ def test_each_chart_of_a_run_is_drawn_beside_another(unhealthy: Project, well: P
     assert len(charts) == len(PLOTS)
     assert ["validation, well" in text for text in charts] == [metric in VALIDATED for metric in PLOTS]
     assert all("training, well" in text for text in charts)
+
+
+def test_a_run_in_several_languages_has_a_chart_with_a_line_for_each():
+    lines = [start(0), point(0, 5.0, kind="val"), point(100, 4.0, kind="val")]
+    assert languages_chart(lines, DisplayOptions()) == ""
+    for line, losses in zip(lines[1:], [(5.5, 3.0), (4.5, 3.2)], strict=True):
+        line |= dict(zip(("mel_loss_am", "mel_loss_en"), losses, strict=True))
+    text = languages_chart(lines, DisplayOptions())
+    keys = re.findall(r'<span class="key [^"]*">(\w+)</span>', text)
+    assert keys == ["am", "en"]
+    drawn_values = json.loads(unescape(re.findall(r"data-points='([^']*)'", text)[0]))["series"]
+    assert [each["values"] for each in drawn_values] == [[5.5, 4.5], [3.0, 3.2]]
 
 
 def row_of(table: str, name: str) -> str:

@@ -239,3 +239,20 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     is_shown(page, "train-outlook", "the budget must be at least 3 times that")
     expect(page.locator('#train-outlook .bad a[href="#training/Train-batch_tokens"]')).to_be_visible()
     expect(page.locator("#train-start")).to_be_disabled()
+
+    # another project's pairs get a share of the epoch, and their language its own validation loss
+    page.locator("#Train-batch_tokens input").fill("0")
+    other = Project(workspace / "english")
+    other.pairs("train").parent.mkdir(parents=True)
+    write_project(other, ProjectSettings(name="english", base=Path("base"), language="en"))
+    for split in ("train", "val"):
+        shutil.copy2(Project(workspace / "voice").pairs(split), other.pairs(split))
+    choose(page, "train-other", "english")
+    page.locator("#train-add-other").click()
+    wait_for(
+        page,
+        "train-command",
+        r"--train-manifest=\S+/voice/\S+@0\.85 --train-manifest=\S+/english/\S+@en@0\.15 ",
+    )
+    wait_for(page, "train-command", r"--val-manifest=\S+/voice/\S+ --val-manifest=\S+/english/\S+@en ")
+    is_shown(page, "train-outlook", "26 pairs")

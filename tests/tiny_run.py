@@ -78,7 +78,12 @@ class TinyRun:
             "allow_cpu": "",  # also where the GPU is hidden from the tests
             **changes,
         }
-        return [flag(name, value) for name, value in flags.items() if value is not None]
+        return [
+            flag(name, value)
+            for name, values in flags.items()
+            for value in (values if isinstance(values, list) else [values])
+            if value is not None
+        ]
 
     def train(self, **changes: object) -> int:
         """Run the trainer in this process; return its exit status."""

@@ -5,9 +5,11 @@ from typing import ClassVar, Literal
 
 from pydantic import (
     Field,
+    field_validator,
 )
 
 from indextts.commands.base import Automatic, Command
+from indextts.commands.pairs_file import PairsFile, parse_files
 
 
 class Train(Command):
@@ -37,10 +39,16 @@ class Train(Command):
     # A new run chooses its `Automatic` fields for its machine and pairs (planning/proposal.py); a resume
     # keeps the values of its run, except those of the process.
     train_manifest: list[Path] = Field(
-        min_length=1, title="Training pairs", description="Files with the pairs to train on."
+        min_length=1,
+        title="Training pairs",
+        description="Files with the pairs to train on, with an optional language and share of an epoch: "
+        "PATH@0.85, PATH@en@0.15.",
     )
     val_manifest: list[Path] = Field(
-        min_length=1, title="Validation pairs", description="Files with the pairs to validate on."
+        min_length=1,
+        title="Validation pairs",
+        description="Files with the pairs to validate on, with an optional language, whose losses are then "
+        "reported: PATH@en.",
     )
     tokenizer: Path = Field(title="Tokenizer", description="Path of the extended tokenizer.")
     config: Path = Field(
@@ -270,6 +278,31 @@ class Train(Command):
         title="Allow CPU",
         description="Train on the CPU if the machine has a GPU but CUDA does not work.",
     )
+
+    @field_validator("train_manifest")
+    @classmethod
+    def _all_have_shares_or_none(cls, typed: list[Path]) -> list[Path]:
+        shares = [file.share for file in parse_files(typed)]
+        if None in shares and any(shares):
+            raise ValueError("either each file has a share, such as PATH@0.85, or none")
+        return typed
+
+    @field_validator("val_manifest")
+    @classmethod
+    def _none_has_a_share(cls, typed: list[Path]) -> list[Path]:
+        if any(file.share for file in parse_files(typed)):
+            raise ValueError("a validation uses all pairs; leave out the share")
+        return typed
+
+    @property
+    def train_files(self) -> tuple[PairsFile, ...]:
+        """The files of --train-manifest."""
+        return parse_files(self.train_manifest)
+
+    @property
+    def val_files(self) -> tuple[PairsFile, ...]:
+        """The files of --val-manifest."""
+        return parse_files(self.val_manifest)
 
     @property
     def validation_batch_size(self) -> int:

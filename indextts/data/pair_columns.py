@@ -96,6 +96,7 @@ class PairColumns(Sequence[Pair]):
         store: (U,), positions in `stores`.
         texts, tokens: T; the text and its token ids.
         stores: files of the feature stores.
+        part: (P,), positions of the pairs among the parts that were joined; None for a single one.
     """
 
     id: NDArray[np.int32]
@@ -114,6 +115,7 @@ class PairColumns(Sequence[Pair]):
     texts: Ragged
     tokens: Ragged
     stores: tuple[Path, ...]
+    part: NDArray[np.int32] | None = None
 
     @classmethod
     def of(cls, pairs: Sequence[Pair], text_ids: Sequence[Sequence[int] | NDArray[Any]]) -> "PairColumns":
@@ -153,6 +155,7 @@ class PairColumns(Sequence[Pair]):
             keys=values("keys"),
             store=rows("store", "stores"),
             stores=tuple(path for part in parts for path in part.stores),
+            part=np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts]),
             **{name: Ragged.joined([getattr(part, name) for part in parts]) for name in tables},
         )
 
@@ -191,7 +194,14 @@ class PairColumns(Sequence[Pair]):
         """Return the pairs at `indices`; the tables stay those of all pairs."""
         rows = np.asarray(indices, np.int64)
         names = ("id", "speaker", "prompt", "target", "text", "num_codes", "target_s", "prompt_s")
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+        part = None if self.part is None else self.part[rows]
+        return replace(self, part=part, **{name: getattr(self, name)[rows] for name in names})
+
+    def sizes_of_parts(self, num_parts: int) -> list[int]:
+        """Return the number of pairs of each part that was joined."""
+        part = np.zeros(len(self), np.int32) if self.part is None else self.part
+        sizes: list[int] = np.bincount(part, minlength=num_parts).tolist()
+        return sizes
 
     def id_of(self, index: int) -> str:
         return self.ids.text(int(self.id[index]))

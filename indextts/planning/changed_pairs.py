@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
+from indextts.data.epoch_mix import EpochMix, digest_of_mix
 from indextts.data.manifest import read_pairs, resolved_path
 from indextts.data.pair_columns import PairColumns, order_digest
 from indextts.data.pair_index import find_index, index_path, load_index
@@ -20,7 +22,7 @@ from indextts.planning.pairs_size import StampedPath, stamped
 from indextts.runs.schedule import EpochSize
 from indextts.system.files import count_lines
 from indextts.system.json_lines import read_json_lines
-from indextts.text.bases import load_tokenizer
+from indextts.text.bases import for_language, load_tokenizer
 from indextts.text.tokenizer import Tokenizer
 
 MAX_TOKENIZED_PAIRS = 2_000  # a second of work
@@ -47,41 +49,51 @@ def read_changed_pairs(command: Train) -> ChangedPairs:
     Raises:
         UserError: a pairs file is invalid.
     """
-    manifests = tuple(map(stamped, command.train_manifest))
-    indexes = tuple(stamped(index_path(path)) for path in command.train_manifest)
-    return _read(manifests, indexes, stamped(command.tokenizer), stamped(command.config), command.output_dir)
+    files = command.train_files
+    manifests = tuple(stamped(file.path) for file in files)
+    indexes = tuple(stamped(index_path(file.path)) for file in files)
+    tokenizer, config = stamped(command.tokenizer), stamped(command.config)
+    return _read(files, manifests, indexes, tokenizer, config, command.output_dir)
 
 
 @lru_cache(maxsize=8)  # called at each change of the form, for each checkpoint
 def _read(
-    manifests: tuple[StampedPath, ...],
-    indexes: tuple[StampedPath, ...],
+    files: tuple[PairsFile, ...],
+    _manifests: tuple[StampedPath, ...],
+    _indexes: tuple[StampedPath, ...],
     tokenizer: StampedPath,
     config: StampedPath,
     run_dir: Path,
 ) -> ChangedPairs:
-    paths, encoder = [path for path, _ in manifests], load_tokenizer(tokenizer[0])
+    encoder = load_tokenizer(tokenizer[0])
     sizes = load_config_of(config[0], encoder)
-    columns = _columns(paths, encoder, run_dir)
+    shares = [file.share for file in files]
+    columns = _columns(files, encoder, run_dir)
     if columns is None:
-        names = list(_names(paths, sizes))
-        return ChangedPairs(len(names), None, lambda seed: order_digest(names, seed))
+        parts = [list(_names([file.path], sizes)) for file in files]
+        names = [name for part in parts for name in part]
+        mix = EpochMix.of([len(part) for part in parts], shares)
+        number = len(names) if mix is None else mix.num_samples
+        return ChangedPairs(number, None, lambda seed: digest_of_mix(order_digest(names, seed), mix))
     num_text, num_codes = columns.num_text_ids, columns.num_codes
     fits = (num_text > 0) & (num_text <= sizes.max_text_tokens) & (num_codes <= sizes.max_mel_tokens)
     used = columns.take(np.flatnonzero(fits))
     # besides text and codes: the prefix, start and stop of the text, start of the codes
     lengths = sizes.prefix_length + 3 + used.num_text_ids + used.num_codes
+    mix = EpochMix.of(used.sizes_of_parts(len(files)), shares)
     size = EpochSize(len(used), int(lengths.sum()), int(lengths.max(initial=0)))
-    return ChangedPairs(len(used), size, used.order_digest)
+    size = size if mix is None else mix.size(lengths)
+    return ChangedPairs(size.num_samples, size, lambda seed: digest_of_mix(used.order_digest(seed), mix))
 
 
-def _columns(paths: Sequence[Path], tokenizer: Tokenizer, run_dir: Path) -> PairColumns | None:
+def _columns(files: Sequence[PairsFile], tokenizer: Tokenizer, run_dir: Path) -> PairColumns | None:
     """Return the pairs with tokenized texts, None if tokenizing them would take long."""
-    indexes = [find_index(path, tokenizer, run_dir) for path in paths]
-    if sum(map(count_lines, paths)) <= MAX_TOKENIZED_PAIRS:
-        indexes = [load_index(path, tokenizer, run_dir, may_write=False) for path in paths]
+    readers = [(file.path, for_language(tokenizer, file.language)) for file in files]
+    indexes = [find_index(path, reader, run_dir) for path, reader in readers]
+    if sum(count_lines(file.path) for file in files) <= MAX_TOKENIZED_PAIRS:
+        indexes = [load_index(path, reader, run_dir, may_write=False) for path, reader in readers]
     found = [index.pairs for index in indexes if index is not None]
-    return PairColumns.joined(found) if len(found) == len(paths) else None
+    return PairColumns.joined(found) if len(found) == len(files) else None
 
 
 def _names(paths: Sequence[Path], sizes: GPTConfig) -> Iterator[bytes]:

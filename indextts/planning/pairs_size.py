@@ -11,13 +11,16 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from indextts.commands.pairs_file import PairsFile, parse_files
+from indextts.data.epoch_mix import EpochMix
 from indextts.data.manifest import sample_pairs
 from indextts.data.pair_index import find_index, index_path
 from indextts.models.gpt.config import load_config_of
 from indextts.runs.schedule import EpochSize
 from indextts.system.files import FileStamp, file_stamp
-from indextts.text.bases import load_tokenizer
+from indextts.text.bases import for_language, load_tokenizer
 from indextts.text.tokenizer import TextMeasure, measure
 
 MAX_SAMPLED_PAIRS = 2_000  # of a file; the error of their mean length is at most 1 % for speech
@@ -57,6 +60,9 @@ class PairsSize:
 def measure_pairs(manifests: Sequence[Path], tokenizer: Path, config: Path) -> PairsSize:
     """Return the size of an epoch over these pair manifests with a tokenizer.
 
+    Args:
+        manifests: as in a command, with their languages and shares.
+
     Raises:
         UserError: a file cannot be read or is not a pair manifest.
     """
@@ -69,42 +75,82 @@ def measure_texts(manifests: Sequence[Path], tokenizer: Path, config: Path) -> T
 
 
 def _measured(manifests: Sequence[Path], tokenizer: Path, config: Path) -> tuple[PairsSize, TextMeasure]:
-    indexes = tuple(stamped(index_path(path)) for path in manifests)
-    return _measure(tuple(map(stamped, manifests)), indexes, stamped(tokenizer), stamped(config))
+    files = parse_files(list(manifests))
+    paths = [file.path for file in files]
+    indexes = tuple(stamped(index_path(path)) for path in paths)
+    return _measure(files, tuple(map(stamped, paths)), indexes, stamped(tokenizer), stamped(config))
 
 
 @lru_cache(maxsize=8)  # called at each change of the form
 def _measure(
-    manifests: tuple[StampedPath, ...],
+    files: tuple[PairsFile, ...],
+    _manifests: tuple[StampedPath, ...],
     _indexes: tuple[StampedPath, ...],
     tokenizer: StampedPath,
     config: StampedPath,
 ) -> tuple[PairsSize, TextMeasure]:
     encoder = load_tokenizer(tokenizer[0])
     sizes = load_config_of(config[0], encoder)
-    samples = [sample_pairs(path, MAX_SAMPLED_PAIRS) for path, _ in manifests]
-    pairs = [pair for _, some in samples for pair in some]
+    readers = [for_language(encoder, file.language) for file in files]
+    samples = [sample_pairs(file.path, MAX_SAMPLED_PAIRS) for file in files]
+    num_sampled = sum(len(some) for _, some in samples)
     total = sum(count for count, _ in samples)
-    indexes = [find_index(path, encoder) for path, _ in manifests] if len(pairs) < total else [None]
-    if all(indexes):
-        columns = [index.pairs for index in indexes if index is not None]
-        num_text = np.concatenate([each.num_text_ids for each in columns])
-        num_codes = np.concatenate([each.num_codes for each in columns]).astype(np.int64)
-    else:
-        num_text = np.array([len(encoder.encode(pair.target_text)) for pair in pairs], np.int64)
-        num_codes = np.array([pair.target_num_codes for pair in pairs], np.int64)
-    fits = (num_text > 0) & (num_text <= sizes.max_text_tokens) & (num_codes <= sizes.max_mel_tokens)
-    # the prefix, start and stop of the text, start of the codes, counted as the trainer does
-    lengths = (sizes.prefix_length + 3 + num_text + num_codes)[fits]
-    read = len(num_text)
-    seen = EpochSize(len(lengths), int(lengths.sum()), int(lengths.max(initial=0)))
+    indexes = [
+        find_index(file.path, reader) if num_sampled < total else None
+        for file, reader in zip(files, readers, strict=True)
+    ]
+    parts = []
+    for reader, (_, some), index in zip(readers, samples, indexes, strict=True):
+        if index is not None and all(indexes):
+            num_text, num_codes = index.pairs.num_text_ids, index.pairs.num_codes.astype(np.int64)
+        else:
+            num_text = np.array([len(reader.encode(pair.target_text)) for pair in some], np.int64)
+            num_codes = np.array([pair.target_num_codes for pair in some], np.int64)
+        fits = (num_text > 0) & (num_text <= sizes.max_text_tokens) & (num_codes <= sizes.max_mel_tokens)
+        # the prefix, start and stop of the text, start of the codes, counted as the trainer does
+        parts.append(((sizes.prefix_length + 3 + num_text + num_codes)[fits], len(num_text)))
+    lengths = np.concatenate([fitting for fitting, _ in parts])
+    read = sum(number for _, number in parts)
     size = PairsSize(
-        size=seen if read == total else seen.scaled(total * len(lengths) // read),
+        size=_epoch_size(files, [fitting for fitting, _ in parts], read, samples, total),
         spread=float(lengths.std()) if len(lengths) else 0.0,
         is_sampled=read < total,
         num_left_out=read - len(lengths),
     )
-    return size, measure(encoder, [pair.target_text for pair in pairs])
+    own = [pair for file, (_, some) in zip(files, samples, strict=True) if not file.language for pair in some]
+    return size, measure(encoder, [pair.target_text for pair in own])
+
+
+def _epoch_size(
+    files: Sequence[PairsFile],
+    lengths: Sequence[NDArray[np.int64]],
+    num_read: int,
+    samples: Sequence[tuple[int, Sequence[object]]],
+    total: int,
+) -> EpochSize:
+    """Return the size of an epoch, scaled to all pairs if they were sampled.
+
+    Args:
+        lengths: of the pairs of each file that were read and fit.
+        num_read: number of pairs that were read.
+        samples: of each file, the number of its pairs and those that were sampled.
+        total: number of pairs in all files.
+    """
+    joined = np.concatenate(lengths)
+    seen = EpochSize(len(joined), int(joined.sum()), int(joined.max(initial=0)))
+    if not seen.num_samples:
+        return seen
+    if num_read < total:
+        share_that_fits = seen.num_samples / num_read
+        sizes = [round(count * share_that_fits) for count, _ in samples]
+    else:
+        sizes = [len(each) for each in lengths]
+    mix = EpochMix.of(sizes, [file.share for file in files])
+    if mix is None:
+        return seen if num_read == total else seen.scaled(total * seen.num_samples // num_read)
+    means = [each.mean() if len(each) else joined.mean() for each in lengths]
+    positions = sum(count * mean for count, mean in zip(mix.counts, means, strict=True))
+    return EpochSize(mix.num_samples, round(positions), seen.longest)
 
 
 def stamped(path: Path) -> StampedPath:

@@ -31,6 +31,7 @@ from indextts.runs.restore_facts import (
     Codebook,
     RestorePlan,
     RunFacts,
+    recorded_files,
     recorded_manifests,
 )
 from indextts.runs.restore_notes import plan_text
@@ -99,7 +100,7 @@ def _has_its_size(path: Path, meta: CheckpointMeta) -> bool:
 
 def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunFacts:
     tokenizer = load_tokenizer(command.tokenizer)
-    paths = [*command.train_manifest, *command.val_manifest]
+    paths = [file.path for file in (*command.train_files, *command.val_files)]
     try:
         manifests = tuple(identify(path, meta.manifests) for path in paths)
     except OSError as error:
@@ -129,7 +130,8 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
 def _changed_texts(command: Train, tokenizer: Tokenizer, meta: CheckpointMeta) -> ChangedTexts | None:
     if not meta.normalizer or meta.normalizer == tokenizer.options.record:
         return None
-    stamps = tuple((stamped(path), stamped(index_path(path))) for path in command.train_manifest)
+    paths = [file.path for file in command.train_files if not file.language]
+    stamps = tuple((stamped(path), stamped(index_path(path))) for path in paths)
     return _count_changed(stamps, stamped(command.tokenizer), json.dumps(meta.normalizer), command.output_dir)
 
 
@@ -143,10 +145,12 @@ def _count_changed(
 
 def _has_same_tokens(meta: CheckpointMeta, run: RunFacts) -> bool:
     """Return whether the training pairs have the content and the tokens of the checkpoint's."""
-    num_train = len(run.command.train_manifest)
+    files = run.command.train_files
     return (
         [file.digest for file in recorded_manifests(meta)["train_manifest"]]
-        == [file.digest for file in run.manifests[:num_train]]
+        == [file.digest for file in run.manifests[: len(files)]]
+        and [(file.language, file.share) for file in recorded_files(meta)["train_manifest"]]
+        == [(file.language, file.share) for file in files]
         and meta.tokenizer_fingerprint == run.vocabulary.fingerprint
         and meta.normalizer in ({}, run.normalizer)  # files of older versions record none
     )

@@ -161,7 +161,7 @@ def unusable_pairs(command: Train) -> Message | None:
     Raises:
         UserError: a file cannot be read or is not a pair manifest.
     """
-    for path in (*command.train_manifest, *command.val_manifest):
+    for path in (file.path for file in (*command.train_files, *command.val_files)):
         if not path.exists():
             return Message(NO_PAIRS, {"path": str(path)})
         sample_pairs(path, NUM_PROBED_PAIRS)
@@ -170,7 +170,7 @@ def unusable_pairs(command: Train) -> Message | None:
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
     if pairs.size.num_samples:
         return None
-    return Message(NO_PAIR_FITS, {"paths": ", ".join(map(str, command.train_manifest))})
+    return Message(NO_PAIR_FITS, {"paths": ", ".join(str(file.path) for file in command.train_files)})
 
 
 def tokenizer_mismatch(command: Train) -> Message | None:
@@ -185,7 +185,7 @@ def tokenizer_mismatch(command: Train) -> Message | None:
     base_path = base_tokenizer(command.base_checkpoint)
     if base_path.is_file():
         require_extension(tokenizer, load_tokenizer(base_path))
-    if not all(path.is_file() for path in command.train_manifest):
+    if not all(file.path.is_file() for file in command.train_files):
         return None  # unusable_pairs reports it
     texts = measure_texts(command.train_manifest, command.tokenizer, command.config)
     found = unknown_pieces(texts, MAX_UNKNOWN_PERCENT, tokenizer.options.language)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from indextts.commands.pairs_file import PairsFile, parse_files
 from indextts.commands.train import Train
 from indextts.runs.directory import CheckpointMeta, FileIdentity
 from indextts.runs.schedule import EpochSize, Schedule
@@ -229,6 +230,11 @@ def world_size(environment: Mapping[str, Any]) -> int:
 def recorded_manifests(meta: CheckpointMeta) -> dict[str, list[FileIdentity]]:
     """Return the manifests of a checkpoint by the Train field that named them."""
     return split_manifests(meta.manifests, len(meta.settings["train_manifest"]))
+
+
+def recorded_files(meta: CheckpointMeta) -> dict[str, tuple[PairsFile, ...]]:
+    """Return the files of a checkpoint by the Train field that named them, as they were typed."""
+    return {name: parse_files(meta.settings[name]) for name in ("train_manifest", "val_manifest")}
 
 
 def split_manifests(manifests: Sequence[FileIdentity], num_train: int) -> dict[str, list[FileIdentity]]:

@@ -4,11 +4,11 @@
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from indextts.commands.bases import BASE_2_0
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NEWER_OPTIONS
+from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
 from indextts.runs.directory import CheckpointMeta, FileIdentity
 from indextts.runs.restore_facts import (
@@ -16,6 +16,7 @@ from indextts.runs.restore_facts import (
     Difference,
     RestorePlan,
     RunFacts,
+    recorded_files,
     recorded_manifests,
     split_manifests,
 )
@@ -323,9 +324,10 @@ def _setting_differences(stored: Mapping[str, Any], asked: Train, command: Train
 
 
 def _manifest_differences(meta: CheckpointMeta, run: RunFacts, has_same_order: bool) -> list[Difference]:
-    """Return the manifests whose content differs, whatever their paths."""
-    old = recorded_manifests(meta)
-    new = split_manifests(run.manifests, len(run.command.train_manifest))
+    """Return the manifests whose content, language or share differs, whatever their paths."""
+    old, new = recorded_manifests(meta), split_manifests(run.manifests, len(run.command.train_manifest))
+    typed = recorded_files(meta)
+    typed_now = {"train_manifest": run.command.train_files, "val_manifest": run.command.val_files}
     effects = {
         "train_manifest": "the same pairs in the same order, with other texts or features"
         if has_same_order
@@ -333,9 +335,17 @@ def _manifest_differences(meta: CheckpointMeta, run: RunFacts, has_same_order: b
         "val_manifest": "validation losses before and after are not comparable",
     }
     return [
-        Difference(name, _names(old[name]), _names(new[name]), "now", effect)
+        Difference(name, _names(typed[name]), _names(typed_now[name]), "now", effect)
         for name, effect in effects.items()
-        if [file.digest for file in old[name]] != [file.digest for file in new[name]]
+        if _contents(old[name], typed[name]) != _contents(new[name], typed_now[name])
+    ]
+
+
+def _contents(
+    identities: Sequence[FileIdentity], typed: Sequence[PairsFile]
+) -> list[tuple[str, str, float | None]]:
+    return [
+        (identity.digest, file.language, file.share) for identity, file in zip(identities, typed, strict=True)
     ]
 
 
@@ -382,8 +392,8 @@ def _environment_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> 
     ]
 
 
-def _names(files: Sequence[FileIdentity]) -> str:
-    return ", ".join(Path(file.path).name for file in files)
+def _names(files: Sequence[PairsFile]) -> str:
+    return ", ".join(file.name for file in files)
 
 
 def _shown(value: Any) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from indextts.commands.bases import BASE_2_0, BASES
-from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.commands.normalizer_options import NormalizerOptions, of_language
 from indextts.text.byte_level import ByteLevelTokenizer, is_rank_file, with_rank_record
 from indextts.text.normalizer_record import with_record
 from indextts.text.tokenizer import Tokenizer, read_model
@@ -19,6 +19,20 @@ def tokenizer_of(model: bytes, path: Path, options: NormalizerOptions | None = N
     """Return the tokenizer with the content of a file of either kind; errors as for `Tokenizer`."""
     kind = ByteLevelTokenizer if is_rank_file(model) else Tokenizer
     return kind(model, path, options)
+
+
+def for_language(tokenizer: Tokenizer, language: str) -> Tokenizer:
+    """Return a tokenizer with the same pieces that reads texts of `language`; "" is its own language.
+
+    Raises:
+        UserError: the base has language rows, but none for this language.
+    """
+    options = of_language(tokenizer.options, language) if language else tokenizer.options
+    if options == tokenizer.options:
+        return tokenizer
+    other = tokenizer_of(tokenizer.model_bytes, tokenizer.path, options)
+    _ = other.language_row  # raises
+    return other
 
 
 def stored_tokenizer(entry: dict[str, Any]) -> bytes:

@@ -17,6 +17,8 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from indextts.commands.bases import BASES
+from indextts.commands.pairs_file import PairsFile
+from indextts.data.epoch_mix import EpochMix, digest_of_mix
 from indextts.data.feature_store import FeatureStore
 from indextts.data.pair_columns import PairColumns
 from indextts.data.pair_index import PairIndex
@@ -26,6 +28,7 @@ from indextts.models.gpt.model import GPTBatch
 from indextts.models.gpt.packed import PackedBatch, pack
 from indextts.runs.schedule import EpochSize
 from indextts.system.amounts import counted
+from indextts.text.special_tokens import language_row
 from indextts.training.order import epoch_size
 
 logger = logging.getLogger(__name__)
@@ -38,13 +41,17 @@ Batch = GPTBatch | PackedBatch
 
 @dataclass(frozen=True)
 class Sample:
-    """Tensors of one pair: `text_ids` (N,), `codes` (M,), `condition` (K, W), `emo_vec` (D,)."""
+    """Tensors of one pair: `text_ids` (N,), `codes` (M,), `condition` (K, W), `emo_vec` (D,).
+
+    `language` is that of its text; "" for that of the run.
+    """
 
     id: str
     text_ids: Tensor
     codes: Tensor
     condition: Tensor
     emo_vec: Tensor
+    language: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,11 +86,16 @@ Collate = Callable[[list[Sample]], Batch]
 
 
 class PairDataset(Dataset[Sample | Unreadable]):
-    """Pairs with tokenized texts; a sample's features are read from the stores on access."""
+    """Pairs with tokenized texts; a sample's features are read from the stores on access.
 
-    def __init__(self, pairs: PairColumns, stores: dict[Path, FeatureStore]):
+    Args:
+        files: the files that the pairs were joined from, in order; empty if they have no language or share.
+    """
+
+    def __init__(self, pairs: PairColumns, stores: dict[Path, FeatureStore], files: Sequence[PairsFile] = ()):
         self.pairs = pairs
         self.stores = stores
+        self.files = tuple(files)
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -105,7 +117,14 @@ class PairDataset(Dataset[Sample | Unreadable]):
             codes=torch.from_numpy(codes),
             condition=torch.from_numpy(condition),
             emo_vec=torch.from_numpy(emo_vec),
+            language=self.language_of(index),
         )
+
+    def language_of(self, index: int) -> str:
+        """Return the language of a pair's text; "" for that of the run."""
+        if not self.files:
+            return ""
+        return self.files[0 if self.pairs.part is None else self.pairs.part[index]].language
 
     @cached_property
     def codes_of_utterances(self) -> NDArray[np.int64]:
@@ -132,18 +151,23 @@ class PairDataset(Dataset[Sample | Unreadable]):
         of_store = np.array(extra, np.int64)[self.pairs.store[self.pairs.target]]
         return of_store + self.pairs.num_text_ids + self.num_codes
 
-    @property
+    @cached_property
+    def mix(self) -> EpochMix | None:
+        """Shares of the files in an epoch; None for all samples."""
+        return EpochMix.of(self.pairs.sizes_of_parts(len(self.files)), [file.share for file in self.files])
+
+    @cached_property
     def size(self) -> EpochSize:
         """Size of an epoch."""
-        return epoch_size(self.lengths)
+        return epoch_size(self.lengths) if self.mix is None else self.mix.size(self.lengths)
 
     def digest(self, seed: int) -> str:
         """Return a digest of the samples in order and the seed: a position is valid for one digest only."""
-        return self.pairs.order_digest(seed)
+        return digest_of_mix(self.pairs.order_digest(seed), self.mix)
 
     def subset(self, indices: Sequence[int] | NDArray[np.int64]) -> "PairDataset":
         """Return a data set of the samples at `indices`."""
-        return PairDataset(self.pairs.take(indices), self.stores)
+        return PairDataset(self.pairs.take(indices), self.stores, self.files)
 
 
 def open_stores(indexes: Sequence[PairIndex], config: GPTConfig) -> dict[Path, FeatureStore]:
@@ -180,7 +204,10 @@ def open_stores(indexes: Sequence[PairIndex], config: GPTConfig) -> dict[Path, F
 
 
 def usable_pairs(
-    indexes: Sequence[PairIndex], stores: dict[Path, FeatureStore], config: GPTConfig
+    indexes: Sequence[PairIndex],
+    stores: dict[Path, FeatureStore],
+    config: GPTConfig,
+    files: Sequence[PairsFile] = (),
 ) -> PairDataset:
     """Return the pairs of `indexes`, without those too long for the position tables.
 
@@ -188,12 +215,13 @@ def usable_pairs(
 
     Args:
         stores: of these pairs, and perhaps others.
+        files: of `indexes`, with their languages and shares.
 
     Raises:
         UserError: too many pairs lack features, or no pair is left.
     """
     pairs = PairColumns.joined([index.pairs for index in indexes])
-    dataset = _with_features(PairDataset(pairs, {path: stores[path] for path in pairs.used_stores}))
+    dataset = _with_features(PairDataset(pairs, {path: stores[path] for path in pairs.used_stores}, files))
     num_text, num_codes = dataset.pairs.num_text_ids, dataset.num_codes
     fits = (num_text > 0) & (num_text <= config.max_text_tokens)
     fits &= (num_codes > 0) & (num_codes <= config.max_mel_tokens)
@@ -236,7 +264,7 @@ def collate_for(padding: str, config: GPTConfig, language: int | None = None) ->
     """Return the function that builds batches for the value of --padding.
 
     Args:
-        language: row of the texts' language; None for a base without language rows.
+        language: row of the run's language; None for a base without language rows.
     """
     if padding == "none":
         return partial(collate_packed, config=config, language=language)
@@ -256,7 +284,9 @@ def collate_packed(samples: list[Sample], config: GPTConfig, language: int | Non
 
 
 def _languages(samples: list[Sample], language: int | None) -> Tensor | None:
-    return None if language is None else torch.full((len(samples),), language)
+    if language is None:
+        return None
+    return torch.tensor([language_row(each.language) if each.language else language for each in samples])
 
 
 def collate_padded(samples: list[Sample], language: int | None = None) -> GPTBatch:

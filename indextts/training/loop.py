@@ -111,6 +111,7 @@ def train(
         epoch=state.epoch,
         total_steps=run.schedule.total_steps,
         tracker=start_tracker(command, state.part) if ranks.is_main else None,
+        language=inputs.tokenizer.options.language,
     )
     saver, groups = Saver(command.output_dir, command.keep_checkpoints), endless_groups(run, stop)
     with closing(metrics), closing(saver), closing(groups):
@@ -217,7 +218,7 @@ def train_steps(
         if num_unreadable or state.unreadable:
             note_unreadable(gather_unreadable(ranks, group) if num_unreadable else [], group, run)
         result = train_step(run, group, tokens)
-        state.advance(len(group), sum(len(part.ids) for part in group), len(inputs.train_set))
+        state.advance(len(group), sum(len(part.ids) for part in group), inputs.train_set.size.num_samples)
         if result is None:
             continue
         speed.mark_submitted()
@@ -397,6 +398,7 @@ def endless_groups(run: Run, stop: StopRequest) -> Generator[list[MicroBatch]]:
         inputs.ranks.world_size * command.batch_tokens,
         state.epoch,
         state.samples_done,
+        train_set.mix,
     )
     if not inputs.ranks.is_distributed:
         batches = load_batches(train_set, plan, command.num_workers, inputs.collate, should_stop)

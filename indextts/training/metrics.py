@@ -6,7 +6,8 @@ One line of metrics.jsonl:
      "new_text_loss": 5.3, "lr": 5e-05, "grad_norm": 0.9, "tokens_per_second": 1200.0, "data_wait": 0.004,
      "num_skipped": 0, "time": 1760000000.0}           with several ranks also "imbalance": 1.004
     {"kind": "val", ...}     without lr, grad_norm, tokens_per_second, data_wait, num_skipped; with
-                             --ema-decay also averaged_mel_loss and so on, those of the averaged weights
+                             --ema-decay also averaged_mel_loss and so on, those of the averaged weights;
+                             with several languages also mel_loss_am, mel_loss_en and so on
     {"kind": "start", "part": 1, "step": 0, "epoch": 0, "total_steps": 236, "time": ...}   a process started
     {"kind": "facts", "part": 1, "step": 100, "epoch": 0, "unknown_share": 0.001,
      "base_rows": "9f86d081884c7d65", "new_rows_moved": 0.0004, "new_rows_seen": 0.9, "time": ...}
@@ -94,13 +95,15 @@ class MetricsLog:
         epoch: int,
         total_steps: int,
         tracker: Tracker | None = None,
+        language: str = "",
     ) -> None:
         """Open the files and write the start line: after `step`, of `total_steps`.
 
         Args:
             run_dir: None on ranks that write nothing.
+            language: ISO 639 code of the run's language.
         """
-        self.part, self.tracker = part, tracker
+        self.part, self.tracker, self.language = part, tracker, language
         self.is_failing = False
         self.file: TextIO | None = None
         self.board: SummaryWriter | None = None
@@ -134,7 +137,8 @@ class MetricsLog:
     def validation(self, step: int, epoch: int, validation: Validation) -> None:
         """Write a [Val] line to the log, metrics.jsonl and TensorBoard.
 
-        The losses of unseen speakers and of averaged weights get a prefix, as in unseen_mel_loss.
+        The losses of unseen speakers and of averaged weights get a prefix, as in unseen_mel_loss; those of a
+        language get its code, as in mel_loss_en, and end the [Val] line.
         """
         groups = dict(validation.by_speakers)
         if validation.averaged is not None:
@@ -144,8 +148,15 @@ class MetricsLog:
             for group, means in groups.items()
             for name, value in asdict(means).items()
         }
+        languages = {code or self.language: means for code, means in sorted(validation.by_language.items())}
+        numbers |= {
+            f"{name}_{code}": value
+            for code, means in languages.items()
+            for name, value in asdict(means).items()
+        }
         self._write("val", step, epoch, validation.means, numbers)
-        logger.info("[Val] %s", _line(step, epoch, validation.means))
+        more = "".join(f" mel_loss_{code}={means.mel_loss:.4f}" for code, means in languages.items())
+        logger.info("[Val] %s%s", _line(step, epoch, validation.means), more)
         for group, means in validation.by_speakers.items():
             logger.info("      %s speakers: %s", group, _losses(means))
         if validation.averaged is not None:

@@ -7,6 +7,9 @@ still seen exactly once, and a resume does not read and discard any samples.
 With --batch-tokens the order of an epoch is divided into parts of equal length, so that the end of a batch
 depends on seed, epoch and --batch-tokens, but not on interruptions:
 
+With shares (indextts/data/epoch_mix.py) an epoch has the samples that are due of each file, again a function
+of seed and epoch.
+
     order       | s7 s3 s9 | s1 s4 | s8 s0 s2 | ...
     samples done             ^ 3: the next batch is s1 s4; 4: the next batch is s4
 """
@@ -20,6 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from indextts.data.epoch_mix import EpochMix
 from indextts.runs.schedule import EpochSize
 
 # Not the seed of the run, so that two runs can be compared.
@@ -36,6 +40,7 @@ class BatchPlan:
         batch_size: samples per batch.
         batch_tokens: maximum number of positions per batch; replaces `batch_size` unless 0.
         epoch, samples_done: current position.
+        mix: shares of several files in an epoch; None for all samples.
     """
 
     lengths: NDArray[np.int64]
@@ -44,11 +49,12 @@ class BatchPlan:
     batch_tokens: int
     epoch: int
     samples_done: int
+    mix: EpochMix | None = None
 
     @property
     def size(self) -> EpochSize:
         """Size of an epoch."""
-        return epoch_size(self.lengths)
+        return epoch_size(self.lengths) if self.mix is None else self.mix.size(self.lengths)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the samples of each micro-batch."""
@@ -61,11 +67,17 @@ class BatchPlan:
     def _walk(self) -> Iterator[tuple[list[int], bool]]:
         epoch, samples_done = self.epoch, self.samples_done
         while True:
-            order = epoch_permutation(len(self.lengths), self.seed, epoch)
+            order = self._order(epoch)
             ends = self._ends(order, samples_done)
             for start, end in pairwise([samples_done, *ends]):
                 yield order[start:end].tolist(), end == ends[-1]
             epoch, samples_done = epoch + 1, 0
+
+    def _order(self, epoch: int) -> NDArray[np.int64]:
+        """Return the samples of an epoch in training order."""
+        if self.mix is None:
+            return epoch_permutation(len(self.lengths), self.seed, epoch)
+        return mixed_order(self.mix, self.seed, epoch)
 
     def _ends(self, order: NDArray[np.int64], samples_done: int) -> list[int]:
         """Return the ends of the batches after a position, as positions in the order of the epoch."""
@@ -105,6 +117,20 @@ def epoch_permutation(num_samples: int, seed: int, epoch: int) -> NDArray[np.int
     """Return the samples of `epoch` in training order: (S,)."""
     generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))
     return torch.randperm(num_samples, generator=generator).numpy()
+
+
+def mixed_order(mix: EpochMix, seed: int, epoch: int) -> NDArray[np.int64]:
+    """Return the samples of `epoch` in training order, those that are due of each file: (E,)."""
+    first, taken = 0, []
+    for file, (size, count) in enumerate(zip(mix.sizes, mix.counts, strict=True)):
+        places = np.arange(epoch * count, (epoch + 1) * count)  # of all passes over the file, end to end
+        for number in range(int(places[0]) // size, int(places[-1]) // size + 1):
+            generator = torch.Generator().manual_seed(derive_seed(seed, "pass", file, number))
+            order = torch.randperm(size, generator=generator).numpy()
+            taken.append(first + order[places[places // size == number] % size])
+        first += size
+    samples = np.concatenate(taken)
+    return samples[epoch_permutation(len(samples), seed, epoch)]
 
 
 def validation_order(num_pairs: int, batch_size: int, max_batches: int) -> list[int]:

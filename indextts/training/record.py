@@ -88,8 +88,8 @@ def checkpoint_content(run: Run, meta: CheckpointMeta) -> dict[str, Any]:
         },
         "recent_checkpoints": list(state.recent),
         "manifests": {
-            "train": [str(path) for path in command.train_manifest],
-            "val": [str(path) for path in command.val_manifest],
+            "train": [str(file.path) for file in command.train_files],
+            "val": [str(file.path) for file in command.val_files],
         },
         "learning_rate": command.learning_rate,
         "text_loss_weight": command.text_loss_weight,

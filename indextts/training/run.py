@@ -5,9 +5,9 @@ command --load_inputs--> Inputs --start.py, from the base or a checkpoint--> Run
 
 import logging
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
 from indextts.data.codebook import common_codebook
+from indextts.data.epoch_mix import EpochMix
 from indextts.data.pair_index import PairIndex, load_index
 from indextts.data.tokenizing import BuildStoppedError
 from indextts.errors import UserError
@@ -27,7 +29,7 @@ from indextts.runs.directory import FileIdentity
 from indextts.runs.restore_facts import Codebook
 from indextts.runs.schedule import Schedule
 from indextts.system.amounts import counted
-from indextts.text.bases import load_tokenizer
+from indextts.text.bases import for_language, load_tokenizer
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.averaging import WeightAverage
 from indextts.training.batches import (
@@ -220,12 +222,19 @@ def load_inputs(
     config = load_config_of(command.config, tokenizer)
     if tokenizer.normalizer_warning:
         logger.warning(tokenizer.normalizer_warning)
+    own = tokenizer.options.language  # as "", so that losses of a language are of one kind
+    train_files, val_files = (
+        [replace(file, language="") if file.language == own else file for file in files]
+        for files in (command.train_files, command.val_files)
+    )
     indexes = _load_indexes(command, tokenizer, ranks, should_stop)
-    num_train = len(command.train_manifest)
+    num_train = len(train_files)
     stores = open_stores(indexes, config)
     codebook = common_codebook({path: store.info for path, store in stores.items()})
-    train_set = usable_pairs(indexes[:num_train], stores, config)
-    val_set = usable_pairs(indexes[num_train:], stores, config)
+    train_set = usable_pairs(indexes[:num_train], stores, config, train_files)
+    val_set = usable_pairs(indexes[num_train:], stores, config, val_files)
+    if train_set.mix is not None:
+        _log_mix(train_files, train_set.mix)
     check_disjoint(train_set, val_set)
     manifests = [index.manifest for index in indexes]
     return Inputs(command, config, tokenizer, train_set, val_set, manifests, device, ranks, codebook)
@@ -244,17 +253,24 @@ def _load_indexes(
             with suppress(BuildStoppedError):  # raised below, on all ranks
                 indexes = [
                     load_index(
-                        path,
-                        tokenizer,
+                        file.path,
+                        for_language(tokenizer, file.language),
                         command.output_dir,
                         may_write=not command.plan,
                         should_stop=should_stop,
                     )
-                    for path in (*command.train_manifest, *command.val_manifest)
+                    for file in (*command.train_files, *command.val_files)
                 ]
         if ranks.any_rank(should_stop()):
             raise BuildStoppedError
     return indexes
+
+
+def _log_mix(files: Sequence[PairsFile], mix: EpochMix) -> None:
+    for file, size, count in zip(files, mix.sizes, mix.counts, strict=True):
+        logger.info(
+            "%s: an epoch takes %s of %d, %.3g passes", file.name, counted(count, "pair"), size, count / size
+        )
 
 
 def choose_device(allow_cpu: bool, info: RankInfo = RankInfo()) -> torch.device:  # noqa: B008 - frozen

@@ -196,8 +196,13 @@ class _StoppedError(Exception):
 
 
 def choose_pairs(dataset: PairDataset) -> list[int]:
-    """Return the indices of NUM_SAMPLES pairs, always the same, of as many speakers as possible."""
-    order = epoch_order(len(dataset), VALIDATION_SEED, epoch=0)
+    """Return the indices of NUM_SAMPLES pairs, always the same, of as many speakers as possible.
+
+    Pairs of other languages are left out: the samples are read with the rules of the run's language.
+    """
+    order = [
+        index for index in epoch_order(len(dataset), VALIDATION_SEED, 0) if not dataset.language_of(index)
+    ]
     by_speaker: dict[str, list[int]] = {}
     for index in order:
         by_speaker.setdefault(dataset.pairs.speaker_of(index), []).append(int(index))

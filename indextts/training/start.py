@@ -377,7 +377,7 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         trained_shapes=shapes,
         normalizer=inputs.tokenizer.options.record,
         changed_texts=count_changed_texts(
-            command.train_manifest,
+            [file.path for file in command.train_files if not file.language],
             inputs.tokenizer,
             {} if meta is None else meta.normalizer,
             command.output_dir,

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -19,6 +19,7 @@ from indextts.training.order import in_batches, validation_order
 logger = logging.getLogger(__name__)
 
 SEEN, UNSEEN = "seen", "unseen"  # speakers
+Group = tuple[str, str]  # of the speakers, and the language: batches of their own
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,14 @@ class Validation:
 
     Args:
         by_speakers: keys SEEN and UNSEEN, where there are such pairs; empty if all speakers are seen.
+        by_language: by ISO 639 code, "" for the language of the run; empty if there is only one.
         averaged: mean losses of the averaged weights over all pairs; None where there are none.
     """
 
     means: LossMeans
     by_speakers: dict[str, LossMeans]
     averaged: LossMeans | None = None
+    by_language: dict[str, LossMeans] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,18 +79,18 @@ def validate(
     device = model.mel_head.weight.device  # the encoders may be on another device
     global_batch_size = settings.batch_size * ranks.world_size
     order = validation_order(len(dataset), global_batch_size, settings.max_batches)
-    orders: dict[str, list[int]] = {SEEN: [], UNSEEN: []}
+    orders: dict[Group, list[int]] = {}
     for index in order:
         is_seen = trained_speakers is None or dataset.pairs.speaker_of(index) in trained_speakers
-        orders[SEEN if is_seen else UNSEEN].append(index)
+        orders.setdefault((SEEN if is_seen else UNSEEN, dataset.language_of(index)), []).append(index)
     sharding = Sharding.of(dataset, model.config.model_dim, ranks) if ranks.is_distributed else None
-    totals: dict[str, LossSums] = {}
+    totals: dict[Group, LossSums] = {}
     unreadable: list[Unreadable] = []
     is_stopped = False
     was_training = model.training
     model.eval()
     try:
-        for group, indices in orders.items():
+        for group, indices in sorted(orders.items()):
             batches: Iterable[list[int]] = in_batches(indices, global_batch_size)
             if sharding is not None:
                 batches = sharding.own_shards(batches)
@@ -108,7 +111,7 @@ def validate(
         return None
     if ranks.is_distributed:
         unreadable = [each for part in ranks.all_gather(unreadable) for each in part]
-        reduced = {group: all_reduce_losses(totals.get(group), ranks, device) for group in orders}
+        reduced = {group: all_reduce_losses(totals.get(group), ranks, device) for group in sorted(orders)}
         totals = {group: sums for group, sums in reduced.items() if sums is not None}
     if unreadable and ranks.is_main:
         logger.warning(
@@ -123,10 +126,29 @@ def validate(
     return _means(totals)
 
 
-def _means(totals: dict[str, LossSums]) -> Validation:
-    means = {group: sums.means() for group, sums in totals.items()}
-    total = totals[SEEN] + totals[UNSEEN] if len(totals) == 2 else next(iter(totals.values()))
-    all_means = total.means()
+def _means(totals: dict[Group, LossSums]) -> Validation:
+    all_means = _total(totals.values()).means()
     assert all_means is not None  # a batch has at least one stop token
-    by_speakers = {group: mean for group, mean in means.items() if mean is not None and UNSEEN in means}
-    return Validation(all_means, by_speakers)
+    by_speakers, by_language = _parts(totals, 0), _parts(totals, 1)
+    return Validation(
+        all_means,
+        by_speakers if UNSEEN in by_speakers else {},
+        by_language=by_language if len(by_language) > 1 else {},
+    )
+
+
+def _parts(totals: dict[Group, LossSums], place: int) -> dict[str, LossMeans]:
+    """Return the means over the groups that have the same value at a place of their key."""
+    values = sorted({group[place] for group in totals})
+    sums = {
+        value: _total(part for group, part in totals.items() if group[place] == value) for value in values
+    }
+    means = {value: total.means() for value, total in sums.items()}
+    return {value: mean for value, mean in means.items() if mean is not None}
+
+
+def _total(parts: Iterable[LossSums]) -> LossSums:
+    first, *others = parts
+    for other in others:
+        first = first + other
+    return first

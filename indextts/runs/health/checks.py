@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from indextts.runs.health.losses import jump_at_resume, plateau, validation_rising
+from indextts.runs.health.losses import jump_at_resume, language_forgotten, plateau, validation_rising
 from indextts.runs.health.observed import Finding, Line, Observed, read_observed
 from indextts.runs.health.rows import base_rows_changed, new_rows_unchanged, unknown_pieces
 from indextts.runs.health.steps import gpu_waiting, gradients_exploding, rate_off_schedule, steps_skipped
@@ -50,6 +50,7 @@ CHECKS: tuple[Callable[[Observed], Finding | None], ...] = (
     jump_at_resume,
     plateau,
     validation_rising,
+    language_forgotten,
     unknown_pieces,
     gpu_waiting,
 )

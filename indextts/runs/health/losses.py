@@ -1,4 +1,4 @@
-"""Checks of the losses: a plateau, a rising validation loss, a jump at a resume."""
+"""Checks of the losses: a plateau, a rising validation loss, a forgotten language, a jump at a resume."""
 
 import math
 from collections.abc import Sequence
@@ -22,6 +22,9 @@ REAL_GAIN = 0.002  # of the best validation, which always has the same pairs and
 RISE = 0.01  # of the best validation
 NUM_RISEN = 3  # validations in a row
 
+FORGOTTEN = 0.05  # of the loss of a language at the start
+OF_LANGUAGE = "mel_loss_"
+
 JUMP = 0.05  # of the loss
 NUM_AROUND = 5  # lines before and after a resume
 
@@ -32,6 +35,9 @@ FLAT_ADVICE = "health.flat_advice"
 RISING = "health.rising"
 RISING_EVIDENCE = "health.rising_evidence"
 RISING_ADVICE = "health.rising_advice"
+FORGETTING = "health.forgetting"
+FORGETTING_EVIDENCE = "health.forgetting_evidence"
+FORGETTING_ADVICE = "health.forgetting_advice"
 JUMPED = "health.jumped"
 JUMPED_EVIDENCE = "health.jumped_evidence"
 JUMPED_ADVICE = "health.jumped_advice"
@@ -99,6 +105,38 @@ def validation_rising(run: Observed) -> Finding | None:
             "number": NUM_RISEN,
             "now": float(np.mean([value for _, value in last])),
             "step": last[-1][0],
+        },
+    )
+
+
+def language_forgotten(run: Observed) -> Finding | None:
+    """Return a finding for the language whose validation loss rose most over its value at the start.
+
+    The language that is learned falls far below its start, so the check needs not know which one it is.
+    """
+    lines = run.of_kind("val")
+    codes = {
+        name.removeprefix(OF_LANGUAGE) for line in lines for name in line if name.startswith(OF_LANGUAGE)
+    }
+    curves = {code: run.curve("val", OF_LANGUAGE + code) for code in sorted(codes)}
+    rises = {code: curve[-1][1] / curve[0][1] - 1 for code, curve in curves.items() if curve}
+    code = max(rises, key=lambda code: rises[code], default="")
+    if not code or rises[code] <= FORGOTTEN:
+        return None
+    (first_step, first), (step, now) = curves[code][0], curves[code][-1]
+    return Finding(
+        "language_forgotten",
+        "warning",
+        FORGETTING,
+        FORGETTING_EVIDENCE,
+        FORGETTING_ADVICE,
+        {
+            "language": code,
+            "before": first,
+            "first_step": first_step,
+            "now": now,
+            "step": step,
+            "percent": 100 * rises[code],
         },
     )
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from indextts.projects.project import Project, project_names
+from indextts.runs.health.losses import OF_LANGUAGE
 from indextts.webui.language import t
 from indextts.webui.monitor.chart_svg import Kind, Mark, Points, Series, number
 from indextts.webui.monitor.metrics_reader import RUNS, Line
@@ -107,6 +108,20 @@ def curves(runs: Sequence[DrawnRun], metric: str, display: DisplayOptions = DEFA
                 Series(name, decimate(in_range(each, first, last)), number_of_run, shown_as)
                 for shown_as, each in drawn
             ]
+    return found
+
+
+def language_curves(run: DrawnRun, display: DisplayOptions = DEFAULT_DISPLAY) -> list[Series]:
+    """Return a line for the validation loss of each language, named by its code."""
+    first, last = span_of([run], display)
+    names = {name for line in run.val for name in line if name.startswith(OF_LANGUAGE)}
+    found = []
+    for number_of_line, name in enumerate(sorted(names), 1):
+        points = points_of(run.val, name)
+        if display.is_log:
+            points = points[points[:, 1] > 0]
+        shown = decimate(in_range(points, first, last))
+        found.append(Series(name.removeprefix(OF_LANGUAGE), shown, number_of_line))
     return found
 
 

@@ -21,6 +21,7 @@ from indextts.webui.monitor.charts import (
     comparable,
     compared,
     curves,
+    language_curves,
     marks,
     newest_part,
     runs_version,
@@ -76,6 +77,7 @@ def build(page: Page) -> None:
     zoom = gr.Textbox(visible="hidden", container=False, show_label=False, elem_id="monitor-range")
     with gr.Row(elem_classes="charts"):
         plots = [gr.HTML(elem_id=plot_id(metric)) for metric in LARGE]
+    languages = gr.HTML(elem_id="plot-languages")
     with fold(t("monitor.more_charts"), "monitor-more"), gr.Row(elem_classes="charts"):
         plots += [gr.HTML(elem_id=plot_id(metric)) for metric in MORE]
     metrics = gr.HTML(elem_id="monitor-metrics", elem_classes="remark")
@@ -86,9 +88,14 @@ def build(page: Page) -> None:
         display = display_of(*controls[:3])
         charts = drawn(lines, display, compared(page.workspace, name, controls[3]))
         file = run_dir / "metrics.jsonl"
-        return [note(lines), *charts, download_link(file, f"{name}_{file.name}", t(DOWNLOAD))]
+        return [
+            note(lines),
+            *charts,
+            languages_chart(lines, display),
+            download_link(file, f"{name}_{file.name}", t(DOWNLOAD)),
+        ]
 
-    controls, outputs = [smoothing, is_log, zoom, beside], [notes, *plots, metrics]
+    controls, outputs = [smoothing, is_log, zoom, beside], [notes, *plots, languages, metrics]
     changes = [smoothing.release, is_log.change, zoom.change, beside.change]
     page.watch(version, draw, outputs, controls, also=changes)
     page.watch(part_version, lambda _name: "", [zoom])
@@ -160,6 +167,24 @@ def drawn(lines: Sequence[Line], display: DisplayOptions, others: Sequence[Drawn
         )
         for metric, (title, unit) in PLOTS.items()
     ]
+
+
+def languages_chart(lines: Sequence[Line], display: DisplayOptions) -> str:
+    """Return the chart of the validation loss of each language; "" for a run of a single one."""
+    run = newest_part(lines)
+    series = language_curves(run, display)
+    if not series:
+        return ""
+    chart = Chart(
+        title=t("monitor.plots.mel_loss_by_language"),
+        unit=t("monitor.units.mel_loss"),
+        series=series,
+        span=span_of([run], display),
+        marks=[mark for mark in marks(run, "mel_loss") if mark.kind == "resume"],
+        is_log=display.is_log,
+        is_zoomed=display.first is not None,
+    )
+    return chart_html(chart)
 
 
 def note(lines: Sequence[Line]) -> str:

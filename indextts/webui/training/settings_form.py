@@ -26,6 +26,7 @@ from indextts.webui.layout import fields, fold
 from indextts.webui.page import Page
 from indextts.webui.training.field_search import field_search
 from indextts.webui.training.launch_group import launch_group
+from indextts.webui.training.other_data import other_data_group
 from indextts.webui.training.training_form import (
     AUTOMATIC_FIELDS,
     AUTOMATIC_VALUES,
@@ -106,6 +107,7 @@ def settings_form(page: Page) -> Settings:
         gr.Markdown(t("training.paths"), elem_classes="group-name")
         with fields():
             form |= form_for(Train, PATHS)
+        other_data_group(page, form)
         launch, other_nodes = launch_group(page)
     return Settings(
         fields=form,

@@ -7,10 +7,12 @@ FIELDS, then the fields of the launch.
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from indextts.commands.launching import Launch, launch_of
+from indextts.commands.pairs_file import PairsFile, parse_files
 from indextts.commands.terminal import with_typed
 from indextts.commands.train import Train
 from indextts.errors import UserError
@@ -264,8 +266,16 @@ def _inside(roots: Roots, field: str, value: Any) -> Any:
     """Return typed paths, resolved inside the allowed folders."""
     what = field_title(Train, field)
     if isinstance(value, list):
-        return [roots.inside(path, what) for path in value]
+        files = _typed_files(what, value)
+        return [str(replace(file, path=roots.inside(file.path, what))) for file in files]
     return roots.inside(value, what)
+
+
+def _typed_files(what: str, typed: list[str]) -> tuple[PairsFile, ...]:
+    try:
+        return parse_files(typed)
+    except ValueError as error:
+        raise UserError(f"{what}: {error}") from None
 
 
 # The step is a matter of learning, not of the machine.

@@ -228,7 +228,7 @@ def _notes(command: Train, found: Preflight) -> Iterable[Notice]:
 def uses_builtin_backend(command: Train) -> bool:
     """Return whether the features are those of the built-in backend, which is for trying only."""
     try:
-        first = next(stream_pairs(command.train_manifest[0]), None)
+        first = next(stream_pairs(command.train_files[0].path), None)
         return first is not None and read_info(first[0].features).backend == "builtin"
     except (UserError, OSError):  # the preflight reports it
         return False
