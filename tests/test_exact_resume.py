@@ -210,7 +210,7 @@ def test_a_run_killed_at_any_moment_ends_bit_identical(
 def test_averages_bfloat16_moments_adapters_and_rates_of_new_rows_are_bit_identical_after_a_kill(
     project: TinyRun, tmp_path: Path, moment: str, more: dict[str, object]
 ):
-    more = {"ema_decay": 0.9, "optimizer_state": "bfloat16", **more}
+    more = {"ema_decay": 0.9, "optimizer_state": "bfloat16", "emotion_from": "mixed", **more}
     more |= {"new_row_lr_scale": 10, "freeze_body_steps": 5}
     reference = tmp_path / "reference"
     assert resume_run(project, reference, workers=0, **more) == 0

@@ -323,15 +323,17 @@ def test_a_typed_setting_wins_and_its_effect_is_logged():
     assert any(line.startswith("[Warn] text_loss_weight: 0.2 -> 0.4;") for line in plan.lines)
 
 
-def test_other_rates_of_new_rows_are_notes_even_if_the_checkpoint_is_older_than_them():
-    older = {k: v for k, v in meta().settings.items() if k not in ("new_row_lr_scale", "freeze_body_steps")}
-    flags = (*FLAGS, "--new-row-lr-scale=10", "--freeze-body-steps=100")
+def test_other_rates_and_emotions_are_notes_even_if_the_checkpoint_is_older_than_them():
+    names = ("new_row_lr_scale", "freeze_body_steps", "emotion_from", "emotion_target_share")
+    older = {name: value for name, value in meta().settings.items() if name not in names}
+    flags = (*FLAGS, "--new-row-lr-scale=10", "--freeze-body-steps=100", "--emotion-from=target")
     plan = plan_restore(checkpoint(meta=meta(settings=older)), run(argv=flags))
     assert plan.keeps_position
     assert plan.schedule == STORED
     assert named(plan) == {
         "new_row_lr_scale": ("1", "10", "now"),
         "freeze_body_steps": ("0", "100", "now"),
+        "emotion_from": ("prompt", "target", "now"),
     }
     assert named(plan_restore(checkpoint(meta=meta(settings=older)), run(argv=tuple(FLAGS)))) == {}
 

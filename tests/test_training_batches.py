@@ -1,16 +1,22 @@
 import pytest
 import torch
 
-from indextts.training.batches import Sample as TrainingSample
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.training.batches import (
+    EmotionSource,
+    PairDataset,
     Unreadable,
     collate_for,
     collate_padded,
     group_batches,
     is_too_many,
 )
+from indextts.training.batches import Sample as TrainingSample
 from indextts.training.loading import collate_readable
+from indextts.training.run import load_inputs
 from tests.tiny_gpt import TINY
+from tests.tiny_run import make_tiny_run
 
 
 def test_only_the_last_group_of_an_epoch_may_be_smaller():
@@ -63,6 +69,50 @@ def test_parts_of_a_padded_batch_keep_its_text_padding():
         (2, 6 + 3, 11 + 5),
         (1, 4, 7),
     ]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> PairDataset:
+    run = make_tiny_run(tmp_path_factory.mktemp("batches") / "tiny")
+    return load_inputs(parse(Train, run.flags())).train_set
+
+
+def with_emotion_from(dataset: PairDataset, *argv: str) -> PairDataset:
+    command = parse(Train, ["--train-manifest=t", "--val-manifest=v", "--tokenizer=m", *argv])
+    return dataset.with_emotion(EmotionSource.of(command))
+
+
+@pytest.mark.parametrize(("argv", "clip"), [([], "prompt"), (["--emotion-from=target"], "target")])
+def test_the_emotion_vector_is_that_of_the_chosen_clip_and_the_voice_that_of_the_prompt(
+    dataset: PairDataset, argv: list[str], clip: str
+):
+    chosen = with_emotion_from(dataset, *argv)
+    for index in range(len(chosen)):
+        pair, sample = chosen.pairs[index], chosen[index]
+        store = chosen.stores[pair.features]
+        assert isinstance(sample, TrainingSample)
+        keys = {"prompt": pair.prompt_key, "target": pair.target_key}
+        assert sample.emo_vec.tolist() == store.emo_vec(keys[clip]).tolist()
+        assert (
+            sample.emo_vec.tolist()
+            != store.emo_vec(keys["prompt" if clip == "target" else "target"]).tolist()
+        )
+        assert sample.condition.tolist() == store.condition(pair.prompt_key).tolist()
+        assert sample.codes.tolist() == store.codes(pair.target_key).tolist()
+
+
+def test_mixed_emotion_is_a_function_of_the_pair_with_its_share_of_targets(dataset: PairDataset):
+    mixed = with_emotion_from(dataset, "--emotion-from=mixed", "--emotion-target-share=0.3")
+    ids = [f"u{number}__u{number + 1}" for number in range(4000)]
+    of_target = {id for id in ids if mixed.emotion.is_target(id)}
+    assert 0.27 < len(of_target) / len(ids) < 0.33
+    other_seed = with_emotion_from(dataset, "--emotion-from=mixed", "--emotion-target-share=0.3", "--seed=1")
+    assert of_target != {id for id in ids if other_seed.emotion.is_target(id)}
+    for index in (3, 0, 3):  # in any order, again and again
+        pair, sample = mixed.pairs[index], mixed[index]
+        key = pair.target_key if mixed.emotion.is_target(pair.id) else pair.prompt_key
+        assert isinstance(sample, TrainingSample)
+        assert sample.emo_vec.tolist() == mixed.stores[pair.features].emo_vec(key).tolist()
 
 
 def test_the_limit_of_unusable_samples_depends_on_the_size_of_the_set():

@@ -160,6 +160,19 @@ class Train(Command):
         title="Mel loss weight",
         description="Weight of the loss of the speech codes in the total loss.",
     )
+    emotion_from: Literal["prompt", "target", "mixed"] = Field(
+        "prompt",
+        title="Emotion from",
+        description="Clip of a training pair that gives the emotion vector; the voice is always that of the "
+        "prompt; mixed takes the target's in a share of the pairs.",
+    )
+    emotion_target_share: float = Field(
+        0.75,
+        ge=0,
+        le=1,
+        title="Share of target emotion",
+        description="Share of the pairs that take the emotion vector of the target, if it is mixed.",
+    )
     log_interval: int = Field(
         100, ge=1, title="Log interval", description="Number of steps between [Train] lines in the log."
     )

@@ -4,6 +4,8 @@
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from indextts.commands.bases import BASE_2_0
@@ -26,6 +28,7 @@ from indextts.system.amounts import counted
 FROM_NEXT_STEP = "from the next step on"
 STEP_SIZE = "the samples per step, the steps per epoch and therefore the schedule"
 ADAPTERS = "the trained weights, with a fresh optimizer"
+EMOTION = f"the emotion vectors of the training pairs, {FROM_NEXT_STEP}; validation takes the prompt's"
 # The consequence of a changed setting; a setting that is not listed acts FROM_NEXT_STEP.
 EFFECTS = {
     "learning_rate": "the peak of the schedule",
@@ -40,6 +43,8 @@ EFFECTS = {
     "language_row_init": "nothing before a new run",
     "new_row_lr_scale": f"the learning rate of the new rows, {FROM_NEXT_STEP}",
     "freeze_body_steps": "the last step that trains the new rows only",
+    "emotion_from": EMOTION,
+    "emotion_target_share": EMOTION,
     "text_loss_weight": "the gradient; logged losses stay comparable",
     "mel_loss_weight": "the gradient; logged losses stay comparable",
     "amp": f"the rounding, {FROM_NEXT_STEP}",
@@ -68,7 +73,12 @@ LOW_SHARE = 0.1  # of the peak: a run whose rate stays below learns little
 # What a checkpoint means that does not record these: the model could not be another one.
 SIZES_OF_OLDER_CHECKPOINTS = {"base": BASE_2_0.name, "style_dim": 192, "num_language_rows": 107}
 # Settings of later versions, as older checkpoints were trained.
-SETTINGS_OF_OLDER_CHECKPOINTS = {"new_row_lr_scale": 1.0, "freeze_body_steps": 0}
+SETTINGS_OF_OLDER_CHECKPOINTS = {
+    "new_row_lr_scale": 1.0,
+    "freeze_body_steps": 0,
+    "emotion_from": "prompt",
+    "emotion_target_share": 0.75,
+}
 # Config keys that no weight shape depends on: these may change. Pieces are compared separately.
 NO_SIZES = ("dropout", "pe_length", "number_text_tokens")
 
@@ -335,7 +345,7 @@ def _manifest_differences(meta: CheckpointMeta, run: RunFacts, has_same_order: b
         "val_manifest": "validation losses before and after are not comparable",
     }
     return [
-        Difference(name, _names(typed[name]), _names(typed_now[name]), "now", effect)
+        Difference(name, _names(old[name], typed[name]), _names(new[name], typed_now[name]), "now", effect)
         for name, effect in effects.items()
         if _contents(old[name], typed[name]) != _contents(new[name], typed_now[name])
     ]
@@ -392,8 +402,10 @@ def _environment_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> 
     ]
 
 
-def _names(files: Sequence[PairsFile]) -> str:
-    return ", ".join(file.name for file in files)
+def _names(identities: Sequence[FileIdentity], typed: Sequence[PairsFile]) -> str:
+    return ", ".join(
+        replace(file, path=Path(identity.path)).name for identity, file in zip(identities, typed, strict=True)
+    )
 
 
 def _shown(value: Any) -> str:

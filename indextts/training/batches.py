@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch.utils.data import Dataset
 
 from indextts.commands.bases import BASES
 from indextts.commands.pairs_file import PairsFile
+from indextts.commands.train import Train
 from indextts.data.epoch_mix import EpochMix, digest_of_mix
 from indextts.data.feature_store import FeatureStore
 from indextts.data.pair_columns import PairColumns
@@ -29,7 +31,7 @@ from indextts.models.gpt.packed import PackedBatch, pack
 from indextts.runs.schedule import EpochSize
 from indextts.system.amounts import counted
 from indextts.text.special_tokens import language_row
-from indextts.training.order import epoch_size
+from indextts.training.order import SEED_BITS, derive_seed, epoch_size
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +84,32 @@ class MicroBatch:
         return self if self.batch is None else replace(self, batch=self.batch.pin_memory())
 
 
+@dataclass(frozen=True)
+class EmotionSource:
+    """Choice of the clip whose emotion vector a pair takes: a function of the seed and the id of the pair.
+
+    So it depends neither on the order of the pairs nor on interruptions, batches, workers or ranks.
+
+    Args:
+        target_share: share of the pairs that take the target's; the others take the prompt's.
+    """
+
+    target_share: float
+    seed: int
+
+    @classmethod
+    def of(cls, command: Train) -> Self:
+        """Return the choice of --emotion-from."""
+        shares = {"prompt": 0.0, "target": 1.0, "mixed": command.emotion_target_share}
+        return cls(shares[command.emotion_from], command.seed)
+
+    def is_target(self, id: str) -> bool:
+        """Return whether the pair with this id takes the emotion vector of its target."""
+        return bool(derive_seed(self.seed, "emotion", id) < self.target_share * 2**SEED_BITS)
+
+
+FROM_PROMPT = EmotionSource(target_share=0.0, seed=0)
+
 Collate = Callable[[list[Sample]], Batch]
 
 
@@ -90,12 +118,20 @@ class PairDataset(Dataset[Sample | Unreadable]):
 
     Args:
         files: the files that the pairs were joined from, in order; empty if they have no language or share.
+        emotion: the clip that gives the emotion vector.
     """
 
-    def __init__(self, pairs: PairColumns, stores: dict[Path, FeatureStore], files: Sequence[PairsFile] = ()):
+    def __init__(
+        self,
+        pairs: PairColumns,
+        stores: dict[Path, FeatureStore],
+        files: Sequence[PairsFile] = (),
+        emotion: EmotionSource = FROM_PROMPT,
+    ):
         self.pairs = pairs
         self.stores = stores
         self.files = tuple(files)
+        self.emotion = emotion
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -104,13 +140,16 @@ class PairDataset(Dataset[Sample | Unreadable]):
         """Return the sample, or its id and the reason if it is unreadable; never another sample."""
         pair = self.pairs[index]
         store = self.stores[pair.features]
+        is_target = self.emotion.is_target(pair.id)
+        emotion_key = pair.target_key if is_target else pair.prompt_key
         try:
             codes = store.codes(pair.target_key)
-            condition, emo_vec = store.condition(pair.prompt_key), store.emo_vec(pair.prompt_key)
+            condition, emo_vec = store.condition(pair.prompt_key), store.emo_vec(emotion_key)
         except (UserError, OSError, ValueError) as error:
             return Unreadable(pair.id, str(error))
         if not (np.isfinite(condition).all() and np.isfinite(emo_vec).all()):
-            return Unreadable(pair.id, f"{pair.features}: the features of {pair.prompt_id} are not finite")
+            clips = f"{pair.prompt_id} or {pair.target_id}" if is_target else pair.prompt_id
+            return Unreadable(pair.id, f"{pair.features}: the features of {clips} are not finite")
         return Sample(
             id=pair.id,
             text_ids=torch.from_numpy(self.pairs.text_ids(index).astype(np.int64)),
@@ -167,7 +206,11 @@ class PairDataset(Dataset[Sample | Unreadable]):
 
     def subset(self, indices: Sequence[int] | NDArray[np.int64]) -> "PairDataset":
         """Return a data set of the samples at `indices`."""
-        return PairDataset(self.pairs.take(indices), self.stores, self.files)
+        return PairDataset(self.pairs.take(indices), self.stores, self.files, self.emotion)
+
+    def with_emotion(self, emotion: EmotionSource) -> "PairDataset":
+        """Return the same pairs with emotion vectors of other clips."""
+        return PairDataset(self.pairs, self.stores, self.files, emotion)
 
 
 def open_stores(indexes: Sequence[PairIndex], config: GPTConfig) -> dict[Path, FeatureStore]:

@@ -28,7 +28,7 @@ from indextts.data.tokenizing import BuildStoppedError
 from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.system.signals import StopRequest
-from indextts.training.batches import Batch, MicroBatch, Unreadable, group_batches, is_too_many
+from indextts.training.batches import Batch, EmotionSource, MicroBatch, Unreadable, group_batches, is_too_many
 from indextts.training.compiling import compile_blocks
 from indextts.training.decision import Signals, decide, is_complete, is_done, is_out_of_patience
 from indextts.training.distributed.ranks import SINGLE_PROCESS, STOPPED_BEFORE_LOADING, Ranks
@@ -386,7 +386,8 @@ def endless_groups(run: Run, stop: StopRequest) -> Generator[list[MicroBatch]]:
     Raises as `load_batches`.
     """
     inputs, state = run.inputs, run.state
-    command, train_set = inputs.command, inputs.train_set
+    command = inputs.command
+    train_set = inputs.train_set.with_emotion(EmotionSource.of(command))
 
     def should_stop() -> bool:
         return stop.is_requested

@@ -28,6 +28,7 @@ from indextts.runs.schedule import EpochSize
 
 # Not the seed of the run, so that two runs can be compared.
 VALIDATION_SEED = 0
+SEED_BITS = 63
 
 
 @dataclass(frozen=True)
@@ -150,5 +151,6 @@ def in_batches(order: Sequence[int], size: int) -> list[list[int]]:
 
 
 def derive_seed(*parts: int | str) -> int:
-    """Return a 63-bit seed that depends on all `parts`."""
-    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1
+    """Return a seed of SEED_BITS bits that depends on all `parts`."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> (64 - SEED_BITS)

@@ -41,7 +41,7 @@ ROUNDING, LAST_BITS = "restore.effect.rounding", "restore.effect.last_bits"
 GRADIENT, NOT_COMPARABLE = "restore.effect.gradient", "restore.effect.not_comparable"
 ORDER, NO_EFFECT, AVERAGE = "restore.effect.order", "restore.effect.none", "restore.effect.average"
 NEXT_STEP, ADAPTERS = "restore.effect.next_step", "restore.effect.adapters"
-NEW_ROWS = "restore.effect.new_rows"
+NEW_ROWS, EMOTION = "restore.effect.new_rows", "restore.effect.emotion"
 EFFECTS = {
     "learning_rate": SCHEDULE,
     "warmup_steps": SCHEDULE,
@@ -56,6 +56,8 @@ EFFECTS = {
     "language_row_init": NO_EFFECT,
     "new_row_lr_scale": NEW_ROWS,
     "freeze_body_steps": NEW_ROWS,
+    "emotion_from": EMOTION,
+    "emotion_target_share": EMOTION,
     "text_loss_weight": GRADIENT,
     "mel_loss_weight": GRADIENT,
     "amp": ROUNDING,
