@@ -237,3 +237,8 @@ class Evaluate(Command, CheckpointSpeech, RecognizerFolder):
         title="Number of clips",
         description="Number of sentences to speak, taken from each speaker in turn; 0 speaks all.",
     )
+    minimal_pairs: Path | None = Field(
+        None,
+        title="Minimal pairs",
+        description="File with two texts in a line, a tab between them; both are spoken for blind listening.",
+    )

@@ -6,6 +6,7 @@ OUTPUT_DIR/
   clips.jsonl                  a `Clip` in each line, with the transcripts
   scores.png                   the rows as curves
   audio/CHECKPOINT/0001.wav    the synthesized audio
+  minimal_pairs/               of --minimal-pairs, see minimal_pairs.py
 
 Each sentence has a recording in the manifest and is synthesized in the voice of another clip of its speaker.
 The reports are written at the end, atomically.
@@ -37,6 +38,14 @@ from indextts.features.campplus import CAMPPlusConfig, load_campplus
 from indextts.features.recognizers.recognizer import Recognizer
 from indextts.models.gpt.generate import set_precision
 from indextts.speech.evaluation.judge import Judge, SpokenText, has_loop
+from indextts.speech.evaluation.minimal_pairs import (
+    FOLDER,
+    Answer,
+    read_minimal_pairs,
+    shuffled_files,
+    speak_pairs,
+    write_sheet,
+)
 from indextts.speech.evaluation.report import (
     RECORDINGS,
     Clip,
@@ -131,6 +140,10 @@ def evaluate(command: Evaluate) -> list[Row]:
     [(language, _)] = Counter(map(_language, held_out)).most_common(1)
     judge = _judge(command, device, language, notes)
     styles = [judge.style(*_recording(item.prompt.audio)) for item in held_out]
+    pairs = read_minimal_pairs(command.minimal_pairs) if command.minimal_pairs else []
+    answers: list[Answer] = []
+    listening = command.output_dir / FOLDER
+    files = shuffled_files(listening, 2 * len(pairs) * len(names), command.seed)
     rows: list[Row] = []
     lines: list[dict[str, object]] = []
     for name, path in zip(names, command.checkpoint, strict=True):
@@ -141,10 +154,18 @@ def evaluate(command: Evaluate) -> list[Row]:
             lines += [clip.record(RECORDINGS, None) for clip in recorded]
         sampling = resolve_sampling(command, tts.renderer.name)
         clips = _render(tts, held_out, styles, judge, sampling, command.output_dir / "audio" / name)
+        if pairs:
+            audios = list(dict.fromkeys(item.prompt.audio for item in held_out))[: len(pairs)]
+            voices = [tts.read_voice(audio) for audio in audios]
+            own, files = files[: 2 * len(pairs)], files[2 * len(pairs) :]
+            answers += speak_pairs(tts, name, pairs, voices, sampling, own)
         step = tts.trained.step
         rows.append(summarize(name, step, clips))
         lines += [clip.record(name, step) for clip in clips]
         notes.append(f"{name}: {tts.renderer.name} codes, {command.precision}, {_settings(sampling)}")
+    if pairs:
+        write_sheet(listening, answers)
+        notes.append(f"{FOLDER}/: {counted(len(answers), 'file')} for blind listening, see sheet.tsv")
     _write(command.output_dir, rows, lines, notes)
     return rows
 
