@@ -1,11 +1,13 @@
 """The text front end of the official IndexTTS-2, written from the description of its published rules.
 
     text -> normaliser, Chinese or English -> map of marks -> split around CJK characters -> upper case
+      -> pieces -> segments, cut after the end of a sentence, else a comma, else a dash, else anywhere
 
 Numbers are read digit by digit, which is enough to see which language reads them.
 """
 
 import re
+from itertools import pairwise
 
 import sentencepiece
 
@@ -20,6 +22,9 @@ ENGLISH_DIGITS = {digit: f" {word} " for digit, word in zip("0123456789", NUMBER
 MARKS = {mark: "," for mark in "：；;，、:"}
 MARKS |= {"。": ".", "！": "!", "？": "?", "\n": " ", **{dash: "-" for dash in "·—～~"}}
 MARKS |= {quote: "'" for quote in "\"'“”‘’«»《》【】「」『』()（）[]<>"}
+
+MAX_PIECES = 120  # of a segment
+CUTS = ({".", "!", "?", "▁.", "▁?", "▁..."}, {",", "▁,"}, {"-", "▁-"})
 
 
 def official_input(text: str) -> str:
@@ -40,3 +45,15 @@ def official_pieces(text: str, model: bytes) -> list[str]:
     """Return the pieces of a text; characters that the model does not know as they are."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     return list(processor.encode(official_input(text), out_type=str))
+
+
+def official_segments(pieces: list[str], cuts: tuple[set[str], ...] = CUTS) -> list[list[str]]:
+    """Return the pieces in segments of at most MAX_PIECES."""
+    if len(pieces) <= MAX_PIECES:
+        return [pieces]
+    if not cuts:
+        return [pieces[at : at + MAX_PIECES] for at in range(0, len(pieces), MAX_PIECES)]
+    ends = [at + 1 for at, piece in enumerate(pieces) if piece in cuts[0]]
+    bounds = [0, *ends] if ends and ends[-1] == len(pieces) else [0, *ends, len(pieces)]
+    parts = [pieces[start:end] for start, end in pairwise(bounds)]
+    return [segment for part in parts for segment in official_segments(part, cuts[1:])]

@@ -18,7 +18,14 @@ from indextts.text.official_marks import with_ethiopic_marks
 from indextts.text.tokenizer import Tokenizer
 from tests.conftest import REPOSITORY
 from tests.normalizer_cases import CLASSES
-from tests.official_front_end import CJK, IDEOGRAPH, official_input, official_pieces
+from tests.official_front_end import (
+    CJK,
+    IDEOGRAPH,
+    MAX_PIECES,
+    official_input,
+    official_pieces,
+    official_segments,
+)
 
 OPTIONS = NormalizerOptions(
     homophones="strict", readings=(Reading("ፐርሰንት", "ፐርሰንት", "word"), Reading("BBC", "ቢቢሲ", "word"))
@@ -96,6 +103,24 @@ def test_the_official_front_end_keeps_the_text_of_the_package(spoken: dict[str, 
         is_amharic = all(is_ethiopic(char) or char in " .,?!…-'" for char in spoken[text])
         assert set(pieces) <= known or not is_amharic, text
         assert not IDEOGRAPH.search(official_input(spoken[text])), text
+
+
+def test_the_official_front_end_cuts_a_long_text_at_ethiopic_marks():
+    base = REPOSITORY / "demo/checkpoints/bpe.model"
+    words = ["ሰላም", "ለዓለም", "ሁሉ", "ይሁን", "ብለው", "ተናገሩ", "መልካም", "ቀን"]
+    clause = " ".join(words * 5)
+    text = f"{clause}፣ {clause}፤ {clause}። {' '.join(words)}። {clause}፦ {clause}፧"
+    model = extend(
+        base, [" ".join(words[:4])], 100_000, {}
+    )  # of the other words it knows the letters at most
+
+    def segments(model: bytes) -> list[list[str]]:
+        return official_segments(official_pieces(text, model))
+
+    unchanged, exported = segments(model), segments(with_ethiopic_marks(model))
+    assert any(not segment[0].startswith("▁") for segment in unchanged)  # cut inside a word
+    assert [segment[-1] for segment in exported] == [",", ",", ".", ".", ",", "?"]
+    assert max(map(len, exported)) <= MAX_PIECES
 
 
 def test_the_official_front_end_alone_reads_numbers_in_chinese():

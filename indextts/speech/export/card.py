@@ -33,18 +33,14 @@ ORIGINS: dict[TextOrigin, str] = {
 EXAMPLE = (
     "Give the model texts as it was trained to read them: `spoken_text/` in this folder writes numbers, "
     "dates and abbreviations in words. It needs Python 3.11 or later and no PyTorch; "
-    "`pip install -r spoken_text/requirements.txt` installs its packages. In a checkout of IndexTTS-2:",
+    "`pip install -r spoken_text/requirements.txt` installs its packages. In this folder,",
     "",
-    "    import sys",
-    "    sys.path.append(MODEL := 'THIS_FOLDER')",
-    "    from indextts.infer_v2 import IndexTTS2",
+    "    python -m spoken_text 'በ2017 ዓ.ም። 50% ነው።'",
+    "",
+    "prints the text to paste into the page. A program with this folder in `sys.path` gets it from",
+    "",
     "    from spoken_text import spoken",
-    "",
-    "    tts = IndexTTS2(cfg_path=f'{MODEL}/config.yaml', model_dir=MODEL)",
     "    text = spoken('በ2017 ዓ.ም። 50% ነው።')",
-    "    tts.infer(spk_audio_prompt='voice.wav', text=text, output_path='speech.wav')",
-    "",
-    "For the page, `python -m spoken_text 'በ2017 ዓ.ም።'` in this folder prints the text to paste.",
     "",
 )
 
