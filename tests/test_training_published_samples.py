@@ -13,6 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from indextts.projects.project import Project
 from indextts.speech.synthesis.pending import pending_folders
+from indextts.speech.synthesis.renderer import PublishedRenderer
 from indextts.training import published_samples
 from indextts.training.published_samples import PublishedSamples, render_all_pending
 from indextts.webui.monitor.sample_players import sample_folders, samples_html
@@ -124,6 +125,14 @@ def test_an_unreadable_voice_is_skipped_and_named(
     content = torch.load(folder / "pending.pth", weights_only=True)
     content["texts"][1]["recording"] = str(tmp_path / "gone.wav")
     torch.save(content, folder / "pending.pth")
+    batches = []
+    render = PublishedRenderer.render
+
+    def counted(self: PublishedRenderer, utterances: Any) -> Any:
+        batches.append(len(utterances))
+        return render(self, utterances)
+
+    monkeypatch.setattr(PublishedRenderer, "render", counted)
     monkeypatch.setattr(published_samples, "configure_worker_signals", lambda: None)
     monkeypatch.setattr(published_samples.os, "nice", lambda _: 0)
     monkeypatch.setattr(published_samples, "log_to_stdout", lambda: None)
@@ -133,6 +142,7 @@ def test_an_unreadable_voice_is_skipped_and_named(
     finally:
         torch.set_num_threads(threads)
     assert "text 2" in caplog.text
+    assert batches == [sum(len(content["texts"][number]["segments"]) for number in (0, 2))]  # one, of all
     texts = [text["text"] for text in content["texts"]]
     assert [json.loads(line)["text"] for line in (folder / "spoken.jsonl").read_text().splitlines()] == [
         texts[0],

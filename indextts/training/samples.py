@@ -27,7 +27,7 @@ from indextts.models.out_of_memory import is_out_of_memory
 from indextts.speech.synthesis.renderer import BuiltinRenderer, PublishedRenderer, Reference
 from indextts.speech.synthesis.segments import Line, Segment, VoicePrompt, generate_segments
 from indextts.speech.synthesis.synthesize import model_record, speech_record, write_wav
-from indextts.speech.synthesis.text_to_speech import render_segments, split_for_model
+from indextts.speech.synthesis.text_to_speech import render_lines, split_for_model
 from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.system.amounts import counted
 from indextts.system.json_lines import write_json_lines
@@ -172,9 +172,9 @@ class BuiltinSamples:
         self, folder: Path, lines: Sequence[Spoken], made_by: Mapping[str, Any], metrics: MetricsLog
     ) -> None:
         no_reference = Reference(torch.zeros(0))
+        speeches = render_lines([(segments, no_reference) for _, segments in lines], self.sound)
         records = []
-        for number, (pair, segments) in enumerate(lines, 1):
-            spoken = render_segments(segments, self.sound, no_reference)
+        for number, ((pair, _), spoken) in enumerate(zip(lines, speeches, strict=True), 1):
             path = folder / f"{number:03}.wav"
             if spoken.num_codes:
                 write_wav(path, spoken)

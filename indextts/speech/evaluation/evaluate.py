@@ -55,7 +55,7 @@ from indextts.speech.evaluation.report import (
     summarize,
 )
 from indextts.speech.synthesis.acoustic_weights import campplus_file
-from indextts.speech.synthesis.renderer import load_renderer
+from indextts.speech.synthesis.renderer import Renderer, load_renderer
 from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.segments import VoicePrompt
 from indextts.speech.synthesis.synthesize import (
@@ -146,8 +146,10 @@ def evaluate(command: Evaluate) -> list[Row]:
     files = shuffled_files(listening, 2 * len(pairs) * len(names), command.seed)
     rows: list[Row] = []
     lines: list[dict[str, object]] = []
+    renderer: Renderer | None = None
     for name, path in zip(names, command.checkpoint, strict=True):
-        tts = _load_tts(command, path, device)
+        tts = _load_tts(command, path, device, renderer)
+        renderer = tts.renderer
         if not rows:  # the recordings are compared with the texts as the first checkpoint reads them
             recorded = list(_judge_recordings(judge, held_out, styles, tts.trained.tokenizer.options))
             rows.append(summarize(RECORDINGS, None, recorded))
@@ -205,11 +207,13 @@ def _judge(command: Evaluate, device: torch.device, language: str, notes: list[s
     return Judge(recognizers, campplus)
 
 
-def _load_tts(command: Evaluate, checkpoint: Path, device: torch.device) -> TextToSpeech:
+def _load_tts(
+    command: Evaluate, checkpoint: Path, device: torch.device, loaded: Renderer | None
+) -> TextToSpeech:
     trained = load_trained(checkpoint, device, command.weights, (command.models,))
     dtype = synthesis_dtype(command.precision, device)
     settings = SolverSettings(steps=command.solver_steps, dtype=dtype)
-    renderer = load_renderer(trained, command.features, command.models, device, settings)
+    renderer = load_renderer(trained, command.features, command.models, device, settings, loaded)
     set_precision(trained.gpt, dtype)
     return TextToSpeech(trained, renderer)
 

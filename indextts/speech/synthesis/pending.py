@@ -23,10 +23,10 @@ import torch
 
 from indextts.errors import UserError
 from indextts.models.checkpoint import read_file
-from indextts.speech.synthesis.renderer import Renderer
+from indextts.speech.synthesis.renderer import Reference, Renderer
 from indextts.speech.synthesis.segments import Segment
 from indextts.speech.synthesis.synthesize import speech_record, write_wav
-from indextts.speech.synthesis.text_to_speech import render_segments
+from indextts.speech.synthesis.text_to_speech import render_lines
 from indextts.system.files import write_bytes
 from indextts.system.json_lines import write_json_lines
 
@@ -90,14 +90,15 @@ def render_pending(folder: Path, renderer: Renderer) -> int:
         UserError: pending.pth cannot be read, or the audio cannot be written.
     """
     content = read_file(folder / PENDING_NAME)
-    records = []
+    spoken: list[tuple[int, PendingText, Reference]] = []
     for number, item in enumerate(_texts(content), 1):
         try:
-            reference = renderer.read_reference(item.recording)
+            spoken.append((number, item, renderer.read_reference(item.recording)))
         except UserError as error:
             logger.warning("Skipped text %d in %s: %s", number, folder, error)
-            continue
-        speech = render_segments(item.segments, renderer, reference)
+    speeches = render_lines([(item.segments, reference) for _, item, reference in spoken], renderer)
+    records = []
+    for (number, item, _), speech in zip(spoken, speeches, strict=True):
         path = folder / f"{number:03}.wav"
         if speech.num_codes:
             write_wav(path, speech)

@@ -163,6 +163,7 @@ def load_renderer(
     models: Path,
     device: torch.device,
     settings: SolverSettings,
+    loaded: Renderer | None = None,
 ) -> Renderer:
     """Return the renderer for the codes of a model.
 
@@ -173,6 +174,8 @@ def load_renderer(
         models: the folder with the published files.
         device: the device of the published acoustic model; the built-in backend runs on the CPU.
         settings: of the published acoustic model.
+        loaded: an earlier result for the same `models`, `device` and `settings`, which is returned if the
+            model has its codes.
 
     Raises:
         UserError: files are missing, cannot be read, or do not belong to the model's codes.
@@ -188,9 +191,10 @@ def load_renderer(
             )
         renderer, source = BuiltinRenderer(backend, device), fitted
     else:
-        acoustic = AcousticModel.load(models, device)
-        _require_base(acoustic.path.base, trained, models, settings)
-        renderer, source = PublishedRenderer(acoustic, settings), models
+        if not isinstance(loaded, PublishedRenderer):
+            loaded = PublishedRenderer(AcousticModel.load(models, device), settings)
+        _require_base(loaded.acoustic.path.base, trained, models, settings)
+        renderer, source = loaded, models
         width = load_config(models / "config.yaml").model_dim
         if width != trained.gpt.config.model_dim:
             raise UserError(

@@ -181,10 +181,17 @@ def split_for_model(trained: TrainedModel, text: str) -> list[str]:
     return split_text(text, trained.tokenizer, min(MAX_SEGMENT_TOKENS, trained.gpt.config.max_text_tokens))
 
 
-def render_segments(segments: Sequence[Segment], renderer: Renderer, reference: Reference) -> Speech:
-    """Render each segment and join the audio."""
-    audio = renderer.render([utterance_of(segment, reference) for segment in segments])
-    return _joined(dict(enumerate(zip(segments, audio, strict=True))), renderer.sample_rate_hz)
+def render_lines(lines: Sequence[tuple[Sequence[Segment], Reference]], renderer: Renderer) -> list[Speech]:
+    """Render the segments of all lines together, each line in its voice; return their speech."""
+    utterances = [utterance_of(segment, reference) for segments, reference in lines for segment in segments]
+    audio = iter(renderer.render(utterances))
+    return [
+        _joined(
+            {number: (segment, next(audio)) for number, segment in enumerate(segments)},
+            renderer.sample_rate_hz,
+        )
+        for segments, _ in lines
+    ]
 
 
 def utterance_of(segment: Segment, reference: Reference) -> Utterance:
