@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 import torch
 import yaml
@@ -171,6 +172,15 @@ def test_a_killed_upload_resumes_and_the_model_speaks_by_name(project: Project, 
     )
     assert status == 0, output
     assert json.loads((tmp_path / "scores/summary.jsonl").read_text().splitlines()[1])["step"] is None
+    voice = next((project.dataset / "audio").iterdir())
+    server = other.start("serve", *speak[:1], *speak[2:], f"--voices={voice}", "--port=0")
+    assert server.stdout is not None
+    address = next(line for line in server.stdout if "/v1" in line).split()[-1]
+    wanted = {"model": "indextts2", "voice": voice.stem, "input": "ሰላም", "response_format": "wav"}
+    answer = httpx2.post(f"{address}/audio/speech", json=wanted, timeout=PATIENCE_S)
+    assert (answer.status_code, answer.content[:4]) == (200, b"RIFF")
+    server.send_signal(signal.SIGTERM)
+    server.communicate(timeout=PATIENCE_S)
     assert [name for _, name, _, _ in hub.requests].count("gpt.safetensors") <= 2  # HEAD and GET, then cached
 
 

@@ -6,8 +6,10 @@ import io
 import json
 import random
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,16 +21,21 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+import uvicorn
 from fastapi import FastAPI
 
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.serving import Serve
 from indextts.errors import UserError
+from indextts.projects.project import Project
+from indextts.speech.serving import serve
 from indextts.speech.serving.app import RateLimit, Service, build_app
 from indextts.speech.serving.encoding import RATE_HZ, change_speed, encoder_of, wav_header
 from indextts.speech.serving.engine import Engine, Request
 from indextts.speech.serving.serve import listen, load_engine, read_keys
 from indextts.speech.synthesis.renderer import PublishedRenderer
+from indextts.speech.synthesis.segments import Line
+from indextts.speech.synthesis.streaming import SpeechStream
 from tests.acoustic_files import write_files_of_2_5
 from tests.conftest import REPOSITORY
 from tests.speaking_run import clips_of, make_speaking_project
@@ -64,9 +71,13 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("serve")
-    project = make_speaking_project(folder)
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return make_speaking_project(tmp_path_factory.mktemp("serve"))
+
+
+@pytest.fixture(scope="module")
+def server(project: Project) -> Iterator[Server]:
+    folder = project.root.parent
     voices = folder / "voices"
     voices.mkdir()
     for name, clip in (("first", clips_of(project)[0]), ("last", clips_of(project)[-1])):
@@ -267,14 +278,14 @@ def request_of(parts: Sequence[str], received: list[Any] | None = None) -> Reque
 def service_of(tmp_path: Path, **changes: Any) -> Service:
     (tmp_path / "v.wav").touch()
     fields = {"max_characters": 100, "max_waiting": 2, "rate": RateLimit(0), "key_digests": (), **changes}
-    return Service(idle_engine(), "m", tmp_path, **fields)
+    return Service(idle_engine(), "m", (tmp_path,), **fields)
 
 
 def test_a_full_queue_and_a_fast_client_are_told_when_to_return(tmp_path: Path):
     wanted = {"model": "m", "voice": "v", "input": "a b"}
     service = service_of(tmp_path)
     for _ in range(2):
-        service.engine.submit(request_of("ab"))
+        service.take_place()
     status, headers, body = call(build_app(service), wanted)
     assert (status, json.loads(body)["error"]["code"]) == (429, "queue_full")
     assert int(headers["retry-after"]) > 0
@@ -293,7 +304,7 @@ def test_a_burst_does_not_pass_the_limit(tmp_path: Path):
         nonlocal most
         while True:
             await asyncio.sleep(0)
-            most = max(most, engine.num_requests)
+            most = max(most, len(service.places))
             if engine._requests:
                 await asyncio.sleep(0.02)
                 request = engine._requests[0]
@@ -311,6 +322,67 @@ def test_a_burst_does_not_pass_the_limit(tmp_path: Path):
     assert set(statuses) == {200, 429}
     assert statuses.count(200) >= 4
     assert most == 4
+    assert not service.places
+
+
+def test_a_client_that_takes_nothing_keeps_its_place_until_its_connection_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(serve, "SEND_TIMEOUT_S", 1)
+    service = service_of(tmp_path)
+    sound = np.zeros(60 * RATE_HZ, np.float32)
+
+    def submit(request: Request) -> None:
+        for piece in (sound, sound, None):
+            request.deliver(piece)
+
+    monkeypatch.setattr(service.engine, "submit", submit)
+    listener = listen("127.0.0.1", 0)
+    running = uvicorn.Server(uvicorn.Config(build_app(service), log_level="critical", ws="none"))
+    thread = threading.Thread(target=running.run, args=([listener],))
+    thread.start()
+    try:
+        for is_stream in (True, False):
+            wanted = {"model": "m", "voice": "v", "input": "a", "response_format": "pcm", "stream": is_stream}
+            body = json.dumps(wanted).encode()
+            head = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+            wait_until(lambda: running.started)
+            with socket.create_connection(listener.getsockname()) as client:
+                client.sendall(b"POST /v1/audio/speech HTTP/1.1\r\n" + head.encode() + b"\r\n\r\n" + body)
+                wait_until(lambda: len(service.places) == 1)
+                wait_until(lambda: not service.places)
+    finally:
+        running.should_exit = True
+        thread.join()
+
+
+@pytest.mark.slow
+def test_a_streaming_request_that_is_alone_gets_its_sound_in_pieces(project: Project):
+    voice = clips_of(project)[0].audio
+    command = Serve(checkpoint=project.run_dir, voices=[voice], max_codes=150, device="cpu")
+    engine = load_engine(command, torch.device("cpu"))
+    gpt = engine.tts.trained.gpt
+    gpt.mel_head.bias.data[gpt.config.stop_mel_token] = -1e4  # it speaks to the limit of the codes
+    text = "ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 4
+    parts = engine.tts.split(text)
+    assert len(parts) > 1
+
+    def spoken(num_requests: int) -> list[list[Any]]:
+        received: list[list[Any]] = [[] for _ in range(num_requests)]
+        for one in received:
+            engine.submit(Request(tuple(parts), voice, one.append, is_stream=True))
+        while engine.num_requests:
+            engine._speak(engine._next_batch() or [])
+        return received
+
+    [alone] = spoken(1)
+    assert alone[-1] is None
+    assert len(alone) - 1 > len(parts)
+    lines = Line(tuple(parts), engine.tts.read_voice(voice), engine.sampling.seed)
+    stream = list(SpeechStream(engine.tts, lines, engine.sampling))
+    np.testing.assert_array_equal(np.concatenate(alone[:-1]), np.concatenate(stream))
+    for one in spoken(2):
+        assert len(one) - 1 == len(parts)
 
 
 def test_a_key_may_have_any_characters(tmp_path: Path):
@@ -323,7 +395,7 @@ def test_a_key_may_have_any_characters(tmp_path: Path):
 
 def test_the_engine_computes_in_the_precision_of_the_command(tmp_path: Path):
     folder = write_files_of_2_5(tmp_path / "published")
-    command = Serve(checkpoint=folder, models=folder, voices=tmp_path, precision="bfloat16")
+    command = Serve(checkpoint=folder, models=folder, voices=[tmp_path], precision="bfloat16")
     tts = load_engine(command, torch.device("cpu")).tts
     assert tts.trained.gpt.mel_head.weight.dtype == torch.bfloat16
     assert isinstance(tts.renderer, PublishedRenderer)
@@ -402,7 +474,7 @@ def test_a_stream_in_pieces_decodes_to_the_same_sound(name: Any):
 
 def test_other_machines_need_a_key(tmp_path: Path):
     def command(**fields: Any) -> Serve:
-        return Serve(checkpoint=tmp_path, voices=tmp_path, **fields)
+        return Serve(checkpoint=tmp_path, voices=[tmp_path], **fields)
 
     assert read_keys(command()) == read_keys(command(host="::1")) == ()
     with pytest.raises(UserError, match="--key-file"):
@@ -414,5 +486,8 @@ def test_other_machines_need_a_key(tmp_path: Path):
             read_keys(command(host="0.0.0.0", key_file=keys))
     keys.write_text(f"{KEY}\n\n{KEY}2\n")
     assert len(read_keys(command(host="0.0.0.0", key_file=keys))) == 2
+    digest = hashlib.sha256(KEY.encode())
+    keys.write_text(f"sha256:{digest.hexdigest()}\n")
+    assert read_keys(command(key_file=keys)) == (digest.digest(),)
     with pytest.raises(UserError, match="--port"):
         listen("192.0.2.1", 0)  # of no machine

@@ -50,9 +50,10 @@ def test_every_file_of_the_export_is_a_link_and_nothing_else(project: Project, t
     (tmp_path / "secret").write_text("mine")
     (folder / "link").symlink_to(tmp_path / "secret")
     shown = exported(page, "tiny")
-    files = [path for path in folder.iterdir() if path.is_file() and not path.is_symlink()]
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     assert {"gpt.pth", "gpt.safetensors", "builtin.npz", "export.json"} <= {path.name for path in files}
     assert shown.count("<a href=") == len(files)
+    assert ">spoken_text/text/normalize.py</a>" in shown
     assert all(f'download="{path.name}"' in shown for path in files)
     assert "secret" not in shown
     (folder / "link").unlink()

@@ -4,6 +4,7 @@ import io
 import re
 from pathlib import Path
 
+import httpx2
 import numpy as np
 import pytest
 import soundfile
@@ -14,6 +15,7 @@ from indextts.projects.project import Project
 from indextts.speech.synthesis.trained_model import load_trained
 from indextts.webui.listen.renders import votes
 from tests.speaking_run import clips_of, make_speaking_project
+from tests.waiting import PATIENCE_S
 from tests.walking import Server, open_tab, value, wait_for
 
 pytestmark = pytest.mark.slow
@@ -162,6 +164,46 @@ def test_a_user_scores_a_checkpoint_and_downloads_its_export(
     trained = load_trained(project.run_dir / "best.pth", torch.device("cpu"))
     torch.testing.assert_close(taken.gpt.mel_head.weight, trained.gpt.mel_head.weight, rtol=0, atol=0)
     assert taken.tokenizer.pieces == trained.tokenizer.pieces
+    page.close()
+
+
+def test_a_user_starts_the_speech_server_and_a_client_speaks(
+    server: Server, browser: Browser, tmp_path: Path
+):
+    project, page = open_listen(server, browser)
+    page.locator("#listen-serve-button").click()
+    page.locator("#Serve-port input").fill("0")
+    page.locator("#Serve-port input").press("Tab")
+    wait_for(page, "serve-command", r"^\[Error\]")
+    expect(page.locator("#serve-start")).to_be_disabled()  # there is no key yet
+    page.locator("#serve-new-key").click()
+    wait_for(page, "serve-key", r"^\S{32}$")
+    key = value(page, "serve-key")
+    wait_for(page, "serve-command", r"tools/serve\.py.*--port=0.*--key-file=\S+server_keys")
+    page.locator("#serve-start").click()
+    expect(page.locator("#serve-address")).to_contain_text(re.compile(r"http://127\.0\.0\.1:\d+/v1$"))
+    page.screenshot(path=tmp_path / "server.png", full_page=True)
+    url = page.locator("#serve-address").inner_text().rpartition(" ")[2]
+    headers = {"Authorization": f"Bearer {key}"}
+    listed = httpx2.get(f"{url}/audio/voices", headers=headers, timeout=PATIENCE_S).json()
+    wanted = {"model": "indextts2", "voice": listed["voices"][0], "input": "ሰላም", "response_format": "wav"}
+    assert httpx2.post(f"{url}/audio/speech", json=wanted, timeout=PATIENCE_S).status_code == 401
+    answer = httpx2.post(f"{url}/audio/speech", json=wanted, headers=headers, timeout=PATIENCE_S)
+    samples, _ = soundfile.read(io.BytesIO(answer.content))
+    assert samples.any()
+
+    page.reload()
+    open_tab(page, "8 Listen and export")
+    expect(page.locator("#serve-address")).to_contain_text(url)
+    assert value(page, "serve-key") == ""
+    page.locator("#serve-stop").click()
+    wait_for(page, "serve-status", r"^stopped after")
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(url, timeout=PATIENCE_S)
+    stored = [
+        path for path in project.root.rglob("*") if path.is_file() and key.encode() in path.read_bytes()
+    ]
+    assert stored == []
     page.close()
 
 

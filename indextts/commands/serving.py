@@ -20,8 +20,10 @@ class Serve(Command, CheckpointSpeech):
         title="Checkpoint",
         description="Checkpoint, run directory, exported model folder, or USER/NAME of a model on the hub.",
     )
-    voices: Path = Field(
-        title="Voices", description="Folder of recordings; the name of a file is the name of its voice."
+    voices: list[Path] = Field(
+        min_length=1,
+        title="Voices",
+        description="Recording or folder of recordings; the name of a file is the name of its voice.",
     )
     model_name: str = Field("indextts2", title="Model name", description="Name of the model in requests.")
     host: str = Field("127.0.0.1", title="Host", description="Address to listen on.")
@@ -31,8 +33,8 @@ class Serve(Command, CheckpointSpeech):
     key_file: Path | None = Field(
         None,
         title="Key file",
-        description="File with one key per line, one of which a request must carry; required for a host "
-        "other than this machine.",
+        description="File with one key per line, or sha256: and its digest; a request must carry one of "
+        "them. Required for a host other than this machine.",
     )
     max_characters: int = Field(
         4096, ge=1, le=20_000, title="Maximum characters", description="Maximum length of a text."

@@ -15,6 +15,7 @@
       scores/                             scores that the page computed (webui/listen/)
       pipeline/STAGE.json now.json        finished stages, the current one (indextts/projects/pipeline.py)
       drafts/FORM.json                    values of the page's forms (indextts/webui/drafts.py)
+      server_keys                         digest of the key of its speech server (webui/listen/serving.py)
       tensorboard.json                    address of its TensorBoard (indextts/projects/tensorboard.py)
       jobs/TIME_STAGE/                    background jobs (indextts/projects/jobs)
 
@@ -284,6 +285,10 @@ class Project:
     @property
     def tensorboard_address(self) -> Path:
         return self.root / "tensorboard.json"
+
+    @property
+    def server_keys(self) -> Path:
+        return self.root / "server_keys"
 
     @property
     def scores(self) -> Path:

@@ -3,11 +3,15 @@
     POST /v1/audio/speech   model, input, voice, response_format, speed, stream -> audio
     GET  /v1/models         the model
     GET  /v1/audio/voices   {"voices": [names]}
-    GET  /health            {"status": "ok", "requests": in work or waiting}, without a key
+    GET  /health            {"status": "ok", "requests": open ones}, without a key
 
 Errors are {"error": {"message", "type", "param", "code"}}: 400 a field is wrong, 401 no valid key, 404
 another model or path, 413 the body is too large, 415 it is no JSON, 429 too many requests, 500 an internal
 error.
+
+A request is open, and counts for the limit of waiting requests, until the client has taken the last byte. So
+the server never keeps more sound than that of `max_waiting` texts. The system closes the connection of a
+client that takes nothing (`serve.listen`).
 """
 
 import asyncio
@@ -29,6 +33,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 from indextts.data.importing.items import AUDIO_SUFFIXES
 from indextts.errors import UserError
@@ -42,6 +47,7 @@ MAX_BODY_BYTES = 256 * 1024
 BODY_TIMEOUT_S = 10.0
 MAX_KNOWN_CLIENTS = 10_000
 MINUTE_S = 60.0
+BLOCK_BYTES = 64 * 1024  # of a complete sound; the next block waits until the client has taken this one
 CLIENT_GONE = 499  # as in nginx; nobody reads it
 
 
@@ -97,20 +103,62 @@ class Service:
     """Engine and limits of the routes.
 
     Args:
+        voices: recordings, and folders of recordings.
         key_digests: SHA-256 of each key; empty if none is required.
+        places: the open requests.
     """
 
     engine: Engine
     model_name: str
-    voices: Path
+    voices: tuple[Path, ...]
     key_digests: tuple[bytes, ...]
     max_characters: int
     max_waiting: int
     rate: RateLimit
+    places: set[object] = field(default_factory=set)
 
     def voice_names(self) -> dict[str, Path]:
-        found = (path for path in sorted(self.voices.iterdir()) if path.suffix.lower() in AUDIO_SUFFIXES)
-        return {path.stem: path for path in found if path.is_file()}
+        """Return the recording of each voice; of two with the same name, the first."""
+        found: dict[str, Path] = {}
+        for place in self.voices:
+            for path in sorted(place.iterdir()) if place.is_dir() else [place]:
+                if path.suffix.lower() in AUDIO_SUFFIXES and path.is_file():
+                    found.setdefault(path.stem, path)
+        return found
+
+    def take_place(self) -> object:
+        """Count a request as open and return its place.
+
+        Raises:
+            RefusedError: too many are open.
+        """
+        if len(self.places) >= self.max_waiting:
+            raise RefusedError(429, "too many requests are waiting", code="queue_full", retry_s=5)
+        place = object()
+        self.places.add(place)
+        return place
+
+
+class SoundResponse(StreamingResponse):
+    """A sound that is sent as the client takes it; its request is open until then."""
+
+    def __init__(
+        self, service: Service, place: object, blocks: AsyncIterator[bytes], *, media_type: str, size: int = 0
+    ) -> None:
+        """Prepare the response.
+
+        Args:
+            size: in bytes; 0 if unknown.
+        """
+        headers = {"Content-Length": str(size)} if size else {}
+        super().__init__(blocks, media_type=media_type, headers=headers)
+        self._service, self._place = service, place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._service.places.discard(self._place)
 
 
 def build_app(service: Service) -> FastAPI:
@@ -130,7 +178,7 @@ def build_app(service: Service) -> FastAPI:
 
     @app.get("/health")
     async def health() -> dict[str, str | int]:
-        return {"status": "ok", "requests": service.engine.num_requests}
+        return {"status": "ok", "requests": len(service.places)}
 
     @app.get("/v1/models")
     async def models(request: Request) -> dict[str, Any]:
@@ -216,31 +264,41 @@ async def _speak(service: Service, request: Request, wanted: SpeechRequest) -> R
             f"input has {len(wanted.input):,} characters, the limit is {service.max_characters:,}",
             param="input",
         )
-    _require_place(service)
+    place = service.take_place()
+    try:
+        return await _answer(service, request, wanted, known[wanted.voice], place)
+    except BaseException:
+        service.places.discard(place)
+        raise
+
+
+async def _answer(
+    service: Service, request: Request, wanted: SpeechRequest, recording: Path, place: object
+) -> Response:
     try:
         parts = await asyncio.to_thread(service.engine.tts.split, wanted.input)
     except UserError as error:
         raise RefusedError(400, str(error), param="input") from None
-    chunks = _chunks(service, wanted, parts, known[wanted.voice])
+    chunks = _chunks(service, wanted, parts, recording)
     media_type = MEDIA_TYPES[wanted.response_format]
     if wanted.stream:
         first = await _or_gone(request, _next(chunks))
-        return StreamingResponse(_joined(first, chunks), media_type=media_type)
+        return SoundResponse(service, place, _joined(first, chunks), media_type=media_type)
     content = await _or_gone(request, _whole(chunks))
-    return Response(
-        with_length(content) if wanted.response_format == "wav" else content, media_type=media_type
-    )
-
-
-def _require_place(service: Service) -> None:
-    if service.engine.num_requests >= service.max_waiting:
-        raise RefusedError(429, "too many requests are waiting", code="queue_full", retry_s=5)
+    if wanted.response_format == "wav":
+        content = with_length(content)
+    return SoundResponse(service, place, _blocks(content), media_type=media_type, size=len(content))
 
 
 async def _joined(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
     async for block in others:
         yield block
+
+
+async def _blocks(content: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), BLOCK_BYTES):
+        yield content[start : start + BLOCK_BYTES]
 
 
 async def _next(chunks: AsyncIterator[bytes]) -> bytes:
@@ -276,8 +334,7 @@ async def _chunks(
     """Yield the encoded sound piece by piece; the end of the iteration cancels the rest.
 
     Raises:
-        RefusedError: the queue is full, the voice cannot be used, the model generated nothing, or the engine
-            failed.
+        RefusedError: the voice cannot be used, the model generated nothing, or the engine failed.
     """
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[NDArray[np.float32] | Exception | None] = asyncio.Queue()
@@ -285,10 +342,9 @@ async def _chunks(
     def deliver(piece: NDArray[np.float32] | Exception | None) -> None:
         loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
-    spoken = speaking.Request(tuple(parts), recording, deliver)
+    spoken = speaking.Request(tuple(parts), recording, deliver, is_stream=wanted.stream)
     encoder, has_sound = encoder_of(wanted.response_format), False
     rate_hz = service.engine.tts.renderer.sample_rate_hz
-    _require_place(service)  # again: others may have come while `_speak` waited
     service.engine.submit(spoken)
     try:
         while (piece := await pieces.get()) is not None:

@@ -3,6 +3,9 @@
     request -> segments of its text --round by round, the next ones of each request--> GPT -> renderer
       -> its pieces of sound, in order
 
+A streaming request that is alone is spoken segment by segment, each piece of sound delivered when it is ready
+(`SpeechStream`). With others it shares their batches, which is faster for all, and gets its segments whole.
+
 A request that is cancelled loses its place at once; a batch without any request left is abandoned between two
 codes.
 """
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 from indextts.commands.sampling_options import Sampling
 from indextts.errors import UserError
 from indextts.speech.synthesis.segments import Line, VoicePrompt, generate_batches
+from indextts.speech.synthesis.streaming import SpeechStream
 from indextts.speech.synthesis.text_to_speech import SILENCE_S, TextToSpeech, utterance_of
 
 logger = logging.getLogger(__name__)
@@ -39,12 +43,14 @@ class Request:
         parts: the segments of the text.
         deliver: called in the engine's thread with each piece of sound (S,), then with None at the end or
             with the error.
+        is_stream: whether the client wants the sound as early as possible.
         num_taken: segments that were generated or are in the current batch.
     """
 
     parts: tuple[str, ...]
     recording: Path
     deliver: Callable[[NDArray[np.float32] | Exception | None], None]
+    is_stream: bool = False
     num_taken: int = 0
     is_cancelled: bool = False
 
@@ -111,7 +117,8 @@ class Engine:
                 self._changed.wait()
             batch: list[tuple[Request, int]] = []
             waiting = deque(self._requests)
-            while waiting and len(batch) < self.max_batch:
+            size = 1 if len(waiting) == 1 and waiting[0].is_stream else self.max_batch
+            while waiting and len(batch) < size:
                 request = waiting.popleft()
                 batch.append((request, request.num_taken))
                 request.num_taken += 1
@@ -130,6 +137,9 @@ class Engine:
                 continue
             lines.append(Line((request.parts[part],), voice, (self.sampling.seed + part) % 2**63))
             spoken.append((request, part))
+        if len(batch) == 1 and batch[0][0].is_stream and lines:
+            self._stream(*batch[0], lines[0])
+            return
         renderer = self.tts.renderer
         sounds: dict[int, NDArray[np.float32]] = {}
         for group in generate_batches(
@@ -146,10 +156,24 @@ class Engine:
             if request.is_cancelled:
                 continue
             if len(sounds[number]):
-                silence = np.zeros(int(renderer.sample_rate_hz * SILENCE_S) if part else 0, np.float32)
-                request.deliver(np.concatenate([silence, sounds[number]]))
+                request.deliver(self._after_silence(sounds[number], part))
             if part == len(request.parts) - 1:
                 self._finish(request, None)
+
+    def _stream(self, request: Request, part: int, line: Line) -> None:
+        """Speak a segment, and deliver each piece of its sound when it is ready."""
+        stream = SpeechStream(
+            self.tts, line, self.sampling, lambda _: self._require_clients([(request, part)])
+        )
+        for number, piece in enumerate(stream):
+            request.deliver(piece if number else self._after_silence(piece, part))
+        if part == len(request.parts) - 1:
+            self._finish(request, None)
+
+    def _after_silence(self, sound: NDArray[np.float32], part: int) -> NDArray[np.float32]:
+        """Return a sound with the silence between two segments before it."""
+        silence = np.zeros(int(self.tts.renderer.sample_rate_hz * SILENCE_S) if part else 0, np.float32)
+        return np.concatenate([silence, sound])
 
     def _require_clients(self, batch: list[tuple[Request, int]]) -> None:
         if all(request.is_cancelled for request, _ in batch):

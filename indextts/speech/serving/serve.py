@@ -3,6 +3,7 @@
 import hashlib
 import ipaddress
 import logging
+import re
 import socket
 from pathlib import Path
 
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 256
 MIN_KEY_CHARACTERS = 16
+SEND_TIMEOUT_S = 60  # until the connection of a client that takes nothing is closed
+DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 
 
 def serve(command: Serve) -> None:
@@ -36,8 +39,9 @@ def serve(command: Serve) -> None:
     """
     logging.getLogger(batch_sizing.__name__).setLevel(logging.WARNING)  # it logs a line for each batch
     keys = read_keys(command)
-    if not command.voices.is_dir():
-        raise UserError(f"--voices {command.voices}: no such folder; put recordings of the voices there")
+    for path in command.voices:
+        if not path.exists():
+            raise UserError(f"--voices {path}: not found; pass recordings, or a folder of recordings")
     listener = listen(command.host, command.port)
     device = synthesis_device(command.checkpoint, command.device)
     engine = load_engine(command, device)
@@ -45,7 +49,7 @@ def serve(command: Serve) -> None:
     service = Service(
         engine,
         command.model_name,
-        command.voices,
+        tuple(command.voices),
         keys,
         command.max_characters,
         command.max_waiting,
@@ -93,7 +97,7 @@ def load_engine(command: Serve, device: torch.device) -> Engine:
 
 
 def read_keys(command: Serve) -> tuple[bytes, ...]:
-    """Return the SHA-256 of each key in the key file.
+    """Return the SHA-256 of each key in the key file, which has keys or their digests.
 
     Raises:
         UserError: other machines can reach the server but there is no key, or a key is short.
@@ -111,7 +115,12 @@ def read_keys(command: Serve) -> tuple[bytes, ...]:
             f"--key-file {command.key_file}: needs keys of at least {MIN_KEY_CHARACTERS} characters, one per "
             "line"
         )
-    return tuple(hashlib.sha256(key.encode()).digest() for key in keys)
+    return tuple(
+        bytes.fromhex(digest[1])
+        if (digest := DIGEST.fullmatch(key))
+        else hashlib.sha256(key.encode()).digest()
+        for key in keys
+    )
 
 
 def _lines_of(path: Path) -> list[str]:
@@ -130,7 +139,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound to the address.
+    """Return a socket that is bound to the address; its connections end if a client stops reading.
 
     Raises:
         UserError: the address cannot be used.
@@ -138,6 +147,7 @@ def listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SEND_TIMEOUT_S)
         listener.bind((host, port))
     except OSError as error:
         listener.close()

@@ -33,6 +33,7 @@ from indextts.webui.view_versions import files_version, job_version
 STAGE = "export"
 FIELDS = ("dtype", "format", "average_last", "self_contained")
 RECORD = "export.json"
+PACKAGE = "spoken_text"  # indextts/speech/export/text_package.py
 NOTHING = "listen.nothing_exported"
 EXPORTED = "listen.exported"
 EXPORTED_SOMETIME = "listen.exported_sometime"
@@ -128,8 +129,9 @@ def exported(page: Page, name: str) -> Any:
     job = newest_job(project, STAGE)
     if job is not None and job.is_active:
         return gr.skip()
-    found = sorted(project.export.iterdir()) if project.export.is_dir() else []
-    links = [(path, link) for path in found if (link := download_link(path, path.name))]
+    found = [*sorted(project.export.glob("*")), *sorted((project.export / PACKAGE).rglob("*[!c]"))]  # no .pyc
+    names = [(path, str(path.relative_to(project.export))) for path in found]
+    links = [(path, link) for path, name in names if (link := download_link(path, path.name, name))]
     if not links:
         return empty_html(t(NOTHING))
     head = f'<th>{escape(t(HEADERS[0]))}</th><th class="number">{escape(t(HEADERS[1]))}</th>'

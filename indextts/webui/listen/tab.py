@@ -1,9 +1,9 @@
-"""Tab 8: listen to checkpoints, compare them, score them, export the model and publish it."""
+"""Tab 8: listen to checkpoints, compare them, score them, export the model, publish it and serve speech."""
 
 import gradio as gr
 
 from indextts.webui.language import t
-from indextts.webui.listen import comparing, exporting, publishing, scoring, speaking
+from indextts.webui.listen import comparing, exporting, publishing, scoring, serving, speaking
 from indextts.webui.listen.saved_models import models
 from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
@@ -23,6 +23,8 @@ def build(page: Page) -> None:
             exporting.build(page)
         with gr.Tab(t("listen.tabs.publish"), elem_id="listen-publish", render_children=True):
             publishing.build(page)
+        with gr.Tab(t("listen.tabs.server"), elem_id="listen-serve", render_children=True):
+            serving.build(page)
     page.watch(stages_version, lambda name: empty_state(page, name), [empty])
 
 

@@ -36,6 +36,7 @@ TAB_OF_STAGE = {stage.name: stage.tab for stage in STAGES} | {
     "evaluate": "listen/listen-score",
     "export": "listen/listen-export",
     "publish": "listen/listen-publish",
+    "serve": "listen/listen-serve",
     CHECK_JOB: "data/data-tab-check",
     TENSORBOARD_JOB: "monitor/tensorboard",
     DEMO_JOB: "project",

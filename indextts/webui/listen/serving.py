@@ -1,0 +1,191 @@
+"""Sub-tab Server of tab 8: the speech server (tools/serve.py) with chosen voices, behind a key.
+
+    NAME/server_keys    sha256: and the digest of the key; the page shows the key once, when it creates it
+
+The server listens on this machine only: who can reach this page must not be able to open a port of the
+machine to others.
+"""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from indextts.commands.base import Command
+from indextts.commands.serving import Serve
+from indextts.errors import UserError
+from indextts.projects.jobs.records import Job, newest_job
+from indextts.projects.project import Project, ProjectSettings
+from indextts.system.files import write_bytes
+from indextts.webui.events import on
+from indextts.webui.forms import fields_from, form_for
+from indextts.webui.language import t
+from indextts.webui.layout import columns, fields
+from indextts.webui.listen.saved_models import (
+    choices,
+    find_recording,
+    kept_choice,
+    model_or_best,
+    voice_choices,
+)
+from indextts.webui.listen.speaking import choices_version, voices_version, watch_checkpoints
+from indextts.webui.listen.speech_outlook import device_shown, is_training_anywhere
+from indextts.webui.page import Page, follow_shared_choice
+from indextts.webui.running.outlook import LinkedError, Notice, Outlook
+from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.view_versions import files_version
+
+STAGE = "serve"
+FIELDS = ("port", "model_name", "requests_per_minute", "max_characters")
+KEY_BYTES = 24
+NO_KEY = "listen.no_key"
+SAME_VOICE_NAME = "listen.same_voice_name"
+ONLY_HERE = "listen.only_here"
+ADDRESS = re.compile(rb"\bhttp://\S+/v1$", re.MULTILINE)  # in the first lines of the server's log
+HEAD_BYTES = 64 * 1024
+
+
+def build(page: Page) -> None:
+    """Build the form, the key and the run panel."""
+    with columns() as (main, side):
+        with main:
+            checkpoint = gr.Dropdown([], label=t("listen.checkpoint"), elem_id="serve-checkpoint")
+            voices = gr.Dropdown(
+                [],
+                multiselect=True,
+                label=t("listen.voices"),
+                info=t("listen.voices_help"),
+                elem_id="serve-voices",
+            )
+            with fields():
+                form = list(form_for(Serve, FIELDS).values())
+            key = gr.Textbox(
+                label=t("listen.key"),
+                info=t("listen.key_help"),
+                interactive=False,
+                buttons=["copy"],
+                elem_id="serve-key",
+            )
+            new_key = gr.Button(t("listen.new_key"), size="sm", elem_id="serve-new-key")
+        with side:
+            stage_panel(page, _stage(page, [checkpoint, voices, *form]))
+    on([new_key.click], lambda name: create_key(page.find_project(name)), [page.project], [key])
+    on([page.project.change], lambda _name: "", [page.project], [key])
+    follow_shared_choice(page, "listen", choices, kept_choice, checkpoint)
+    watch_checkpoints(page, checkpoint)
+    page.watch(
+        voices_version, lambda name, now: known_voices(page.find_project(name), now), [voices], [voices]
+    )
+
+
+def _stage(page: Page, inputs: list[Any]) -> Stage:
+    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+        return [serve_command(page, project, settings, *values)]
+
+    def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+        command = serve_command(page, project, settings, *values)
+        facts = [
+            (t("listen.checkpoint"), model_or_best(project, values[0]).title),
+            (t("listen.voices"), ", ".join(path.stem for path in command.voices)),
+            (t("listen.device"), device_shown(page.workspace, command.device)),
+        ]
+        return Outlook(facts, notes=[Notice(t(ONLY_HERE))])
+
+    return Stage(
+        STAGE,
+        "listen.start_server",
+        commands,
+        inputs,
+        outlook=outlook,
+        outlook_version=lambda project: f"{choices_version(project)} {files_version(project.server_keys)}",
+        progress=lambda project: address_html(newest_job(project, STAGE)),
+    )
+
+
+def serve_command(
+    page: Page,
+    project: Project,
+    settings: ProjectSettings,
+    checkpoint: str | None,
+    voices: Sequence[str],
+    *values: Any,
+) -> Serve:
+    """Return the command that serves a checkpoint with the chosen voices.
+
+    Args:
+        values: of FIELDS.
+
+    Raises:
+        UserError: there is no such checkpoint or voice, two voices have one name, a field is invalid, or
+            there is no key.
+    """
+    model = model_or_best(project, checkpoint)
+    recordings = [find_recording(project, choice, page.roots) for choice in voices or [""]]
+    names = [path.stem for path in recordings]
+    for name in names:
+        if names.count(name) > 1:
+            raise LinkedError(t(SAME_VOICE_NAME, name=name), "#listen/serve-voices")
+    given: dict[str, Any] = fields_from(Serve, FIELDS, values)
+    if is_training_anywhere(page.workspace):
+        given["device"] = "cpu"  # the program itself only knows the run of its checkpoint
+    command = Serve(
+        checkpoint=project.run_dir / model.name,
+        voices=recordings,
+        key_file=project.server_keys,
+        features=project.preprocessed / "features",
+        models=settings.base,
+        **given,
+    )
+    if not project.server_keys.is_file():
+        raise LinkedError(t(NO_KEY), "#listen/serve-new-key")
+    return command
+
+
+def known_voices(project: Project, now: Sequence[str]) -> Any:
+    """Return the available voices; the selection stays, the first one is the default."""
+    found = voice_choices(project)
+    values = [value for _, value in found]
+    kept = [choice for choice in now if choice in values]
+    if kept and kept == list(now):
+        return gr.Dropdown(choices=found, multiselect=True)  # the value may have changed meanwhile
+    return gr.Dropdown(choices=found, value=kept or values[:1], multiselect=True)
+
+
+def create_key(project: Project) -> str:
+    """Return a new key and record its digest in place of the one before.
+
+    Raises:
+        UserError: the folder of the project cannot be written.
+    """
+    key = secrets.token_urlsafe(KEY_BYTES)
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    try:
+        write_bytes(project.server_keys, f"sha256:{digest}\n".encode())
+    except OSError as error:
+        raise UserError(f"{project.server_keys}: cannot be written ({error.strerror})") from None
+    return key
+
+
+def address_html(job: Job | None) -> str:
+    """Return the address of a running server as HTML; "" while it is loading its model."""
+    address = address_in(job.log) if job else ""
+    return (
+        f'<p class="lead" id="serve-address">{escape(t("listen.address", address=address))}</p>'
+        if address
+        else ""
+    )
+
+
+def address_in(log: Path) -> str:
+    """Return the address that a server has logged, "" if there is none."""
+    try:
+        with log.open("rb") as file:
+            found = ADDRESS.search(file.read(HEAD_BYTES))
+    except OSError:
+        return ""
+    return found[0].decode(errors="replace") if found else ""
