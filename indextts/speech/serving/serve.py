@@ -55,6 +55,7 @@ def serve(command: Serve) -> None:
         command.max_waiting,
         RateLimit(command.requests_per_minute),
     )
+    listener.listen()  # a client that reads the line below can connect
     logger.info(
         "%s on %s, %s: http://%s:%d/v1",
         trained.source,
