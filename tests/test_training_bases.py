@@ -17,6 +17,7 @@ from indextts.data.preprocess import preprocess
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.features.bases import HalvingCodec
 from indextts.models.gpt.bases import StyleVoice
+from indextts.models.gpt.lora import is_block_matrix
 from indextts.speech.synthesis.acoustic import AcousticModel
 from indextts.speech.synthesis.synthesize import synthesize
 from indextts.speech.synthesis.trained_model import load_trained
@@ -29,6 +30,7 @@ from tests.tiny_run import TYPED, flag, make_tiny_run
 from tools import build_gpt_prompt_pairs
 from trainers.train_gpt_v2 import main
 
+CPU = torch.device("cpu")
 NUM_CLIPS = 12
 VOICE = min(path for path in (REPOSITORY / "demo/audio").rglob("*") if path.is_file())
 
@@ -165,6 +167,24 @@ def test_a_frozen_body_stays_while_new_rows_and_the_row_of_a_new_language_learn(
     log = (frozen / "train.log").read_text(encoding="utf-8")
     assert re.search(r"new_row_lr_scale: 1 -> 10;", log)
     assert re.search(r"freeze_body_steps: 0 -> 4;", log)
+
+
+def test_a_lora_run_trains_the_language_rows_and_merges_into_the_base(project: Project):
+    output = project.folder / "lora"
+    assert project.train(output_dir=output, lora_rank=2, max_steps=2) == 0
+    base, merged = (
+        weights(project.published / "gpt.pth"),
+        load_trained(output / "latest.pth", CPU).gpt.state_dict(),
+    )
+    trained = {"text_embedding.weight", "text_head.weight", "text_head.bias", "lang_embedding.weight"}
+    for name, tensor in base.items():
+        if name not in trained:
+            assert torch.equal(merged[name], tensor) != is_block_matrix(name), name
+    others = [row for row in range(len(base["lang_embedding.weight"])) if row != 75]
+    rows, before = merged["lang_embedding.weight"], base["lang_embedding.weight"]
+    assert torch.equal(rows[others], before[others])
+    distance = (rows[75] - before[13]).norm()  # two steps from the row of Arabic
+    assert 0 < distance < 0.05 * len(rows[75])
 
 
 def test_a_checkpoint_of_the_run_speaks(project: Project, tmp_path: Path):
