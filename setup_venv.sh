@@ -7,8 +7,8 @@ say() { printf '%s\n' "$*" >&2; }
 
 find_python() {
     local candidate
-    for candidate in python3.12 python3.11 python3 python; do
-        if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; then
+    for candidate in python3.12 python3.11 python3.13 python3 python; do
+        if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
             printf '%s' "$candidate"
             return 0
         fi
@@ -20,7 +20,7 @@ find_python() {
 has_locked_wheels() {
     .venv/bin/python -c 'import platform, sys
 here = sys.platform, platform.machine(), platform.libc_ver()[0], sys.version_info[:2]
-sys.exit(here not in [("linux", "x86_64", "glibc", version) for version in ((3, 11), (3, 12))])'
+sys.exit(here not in [("linux", "x86_64", "glibc", version) for version in ((3, 11), (3, 12), (3, 13))])'
 }
 
 setup_venv() {
@@ -31,7 +31,7 @@ setup_venv() {
         return 0
     fi
     if ! python=$(find_python); then
-        say "No Python 3.11 or 3.12 was found: install one (Debian, Ubuntu: apt install python3 python3-venv)."
+        say "No Python 3.11, 3.12 or 3.13 was found: install one (Debian, Ubuntu: apt install python3 python3-venv)."
         return 2
     fi
     if [ ! -x .venv/bin/pip ]; then
@@ -51,7 +51,7 @@ setup_venv() {
             return 2
         fi
     else
-        say "requirements.lock has no wheels for this machine (it is for Python 3.11 and 3.12 on Linux x86-64): the packages are installed without a check of their hashes."
+        say "requirements.lock has no wheels for this machine (it is for Python 3.11 to 3.13 on Linux x86-64): the packages are installed without a check of their hashes."
     fi
     if ! "${pip[@]}" "${arguments[@]}"; then
         say "The packages of $* could not be installed; pip's message is above. Is the network there? Run the same command again to go on."

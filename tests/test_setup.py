@@ -40,7 +40,7 @@ def test_without_a_suitable_python_the_message_names_the_version_to_install(tmp_
     too_old = 'exec "$REAL" -c "import sys; sys.exit(1)"'  # answers the question for its version with no
     answer = run_in(tmp_path, {"python3": too_old.replace("$REAL", "/bin/false")})
     assert answer.returncode == 2
-    assert answer.stderr.startswith("No Python 3.11 or 3.12 was found: install one")
+    assert answer.stderr.startswith("No Python 3.11, 3.12 or 3.13 was found: install one")
 
 
 def test_without_the_venv_module_the_message_names_the_package(tmp_path: Path):

@@ -417,6 +417,8 @@ class _HashingFile(io.RawIOBase):
         return len(data)
 
     def flush(self) -> None:
+        if self.file.closed:  # the interpreter flushes once more when it drops the object
+            return
         try:
             self.file.flush()
         except OSError as error:
