@@ -188,7 +188,9 @@ def test_a_doubtful_transcript_is_used_only_if_a_person_keeps_it(tmp_path):
     path = tmp_path / "manifest.jsonl"
     write_utterances(path, utterances)
     assert list(kept(path)) == ["a", "c"]
-    change(path, "b", verdict="keep", text="ሌላ")
+    change(path, "b", text="ሌላ")
+    assert list(kept(path)) == ["a", "c"]
+    change(path, "b", verdict="keep")
     change(path, "a", verdict="keep")
     found = {utterance.id: utterance for _, utterance in read_reviewed(path)}
     assert {id: utterance.text_origin for id, utterance in found.items()} == {

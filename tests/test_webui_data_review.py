@@ -10,7 +10,7 @@ import pytest
 import soundfile
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from indextts.data.manifest import read_utterances, write_utterances
+from indextts.data.manifest import Provenance, read_utterances, write_utterances
 from indextts.data.review import read_reviewed
 from indextts.projects.project import Project
 from indextts.webui.data.review_list import playable
@@ -37,6 +37,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         soundfile.write(spoilt, (gain * samples).clip(-1, 1), rate_hz)
         utterances[number] = replace(utterances[number], audio=spoilt)
     utterances[7] = replace(utterances[7], text=EVIL)
+    doubt = Provenance(kind="heard", by=("one", "two"), disagreement=0.1, other="ሰላም ለሁሉም", is_doubtful=True)
+    utterances[20] = replace(utterances[20], provenance=doubt)
     write_utterances(folder / "manifest.jsonl", utterances)
     yield server
     server.kill()
@@ -71,6 +73,15 @@ def test_a_user_checks_and_reviews_by_keyboard(served: Server, browser: Browser,
     overview.locator('[data-filter="clipped"]').click()  # opens the review with this filter
     expect(page.locator("#review-count")).to_have_text("1 to 1 of 1")
     expect(row(page, "demo_0004")).to_have_class(re.compile("chosen"))
+
+    choose(page, "Doubtful transcript")
+    doubtful = row(page, "demo_0021")
+    expect(doubtful).to_contain_text("two heard: ሰላም ለሁሉም")
+    doubtful.press("o")  # the other reading is right
+    expect(doubtful.locator(".clip-text")).to_have_text("ሰላም ለሁሉም")
+    expect(doubtful).to_contain_text("Kept by hand")
+    doubtful.press("u")
+    expect(doubtful).not_to_contain_text("by hand")
 
     choose(page, "Most doubtful first")
     expect(row(page, "demo_0004")).to_have_class(re.compile("chosen"))  # three findings

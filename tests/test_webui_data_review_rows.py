@@ -1,13 +1,14 @@
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from indextts.data.manifest import Utterance, read_utterances, write_utterances
-from indextts.data.review import check_folder, read_decisions
+from indextts.data.manifest import Provenance, Utterance, read_utterances, write_utterances
+from indextts.data.review import check_folder, read_decisions, read_reviewed
 from indextts.data.review_table import ALL, DECIDED, DOUBTFUL, SHUFFLED, Filter
 from indextts.errors import UserError
 from indextts.projects.project import Project
@@ -168,6 +169,24 @@ def test_another_browser_gets_the_rows_of_its_page_that_changed(project):
     assert json.loads(again)["rows"] == {}
     elsewhere, _ = follow(OneProject(project), "p", "", page.replace('"p"', '"q"'), "")
     assert json.loads(elsewhere)["rows"] == {}
+
+
+def test_a_doubtful_transcript_shows_both_readings_and_takes_either(project):
+    doubt = Provenance(kind="heard", by=("one", "two"), disagreement=0.25, other="ሰላም ነሽ", is_doubtful=True)
+    utterances = read_utterances(project.manifest)
+    utterances[3] = replace(utterances[3], text="ሰላም ነህ", provenance=doubt)
+    write_utterances(project.manifest, utterances)
+    review = read_review(project)  # the check did not see the doubt
+    row = row_html(project, row_of(review, review.table.place_of["c003"]))
+    for shown_text in ("ሰላም ነ<mark>ህ</mark>", "ሰላም ነ<mark>ሽ</mark>", "two", "data-swap", "25 %"):
+        assert shown_text in row
+    assert shown_ids(shown(project, 1, "doubtful_text")[3]) == ["c003"]
+    assert t("data.verdicts.rejected") in row
+    decide(project, "swap", "c003")
+    [found] = [u for _, u in read_reviewed(project.manifest) if u.id == "c003"]
+    assert (found.text, found.text_origin) == ("ሰላም ነሽ", "reviewed")
+    with pytest.raises(UserError, match=t("data.no_other_reading")):
+        decide(project, "swap", "c004")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "x", '{"project": "p", "ids": 3, "revision": 1e999}'])

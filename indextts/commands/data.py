@@ -177,6 +177,58 @@ class ImportDataset(Command, RecognizerFolder):
     )
 
 
+class Transcribe(Command, RecognizerFolder):
+    """Cut recordings without texts into clips and transcribe them; keep what two recognizers agree on.
+
+    An interrupted run resumes. Later stages skip the other clips until a person keeps them in the review.
+    """
+
+    program: ClassVar[str] = "tools/transcribe.py"
+    source: list[Path] = Field(
+        min_length=1, title="Recordings", description="Recordings without texts, or folders with them."
+    )
+    asr: list[str] = Field(
+        min_length=1,
+        max_length=2,
+        title="Recognizers",
+        description="One or two speech recognizers, each a folder or a name OWNER/NAME on the Hugging Face "
+        "hub; the texts are those of the first.",
+    )
+    output_dir: Path = Field(title="Output folder", description="Folder for manifest.jsonl and audio/.")
+    max_disagreement: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        title="Maximum disagreement",
+        description="Largest share of the letters, such as 0.02, in which two recognizers may differ on a "
+        "clip that is kept; by default it is chosen from the clips.",
+    )
+    speaker: str = Field(
+        "", title="Speaker", description="Speaker of all recordings; empty uses --speaker-from."
+    )
+    speaker_from: Literal["file", "folder"] = Field(
+        "file",
+        title="Speaker names from",
+        description="Source of the speaker names: one speaker per recording, or the folder name.",
+    )
+    language: str = Field(
+        "am", title="Language", description="ISO 639 code of the language of the recordings."
+    )
+    min_clip_s: float = Field(
+        2.0, gt=0, title="Minimum clip length (s)", description="Shortest clip, in seconds."
+    )
+    max_clip_s: float = Field(
+        15.0, gt=0, title="Maximum clip length (s)", description="Longest clip, in seconds."
+    )
+    device: Device = Field("auto", title="Device", description="Device that the recognizers run on.")
+    num_workers: int = Field(
+        0,
+        ge=0,
+        title="Workers",
+        description="Number of recordings cut in parallel; 0 uses one worker for each core.",
+    )
+
+
 class CheckData(Command, QualityLimits, NormalizerFlags, RecognizerFolder):
     """Report on a manifest or on pairs; exit with status 1 if they are unfit for training.
 

@@ -18,6 +18,7 @@ from indextts.commands.data import (
     ImportFeatures,
     NormalizeText,
     Preprocess,
+    Transcribe,
     VerifyTraining,
 )
 from indextts.commands.serving import Serve
@@ -27,6 +28,7 @@ from indextts.commands.train import Train
 COMMANDS: tuple[type[Command], ...] = (
     DownloadCheckpoints,
     ImportDataset,
+    Transcribe,
     CheckData,
     NormalizeText,
     ExtendTokenizer,

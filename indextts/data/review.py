@@ -223,13 +223,17 @@ def is_kept(id: str, decisions: Mapping[str, Decision], rejected: Iterable[str])
 
 
 def edited(utterance: Utterance, decisions: Mapping[str, Decision]) -> Utterance:
-    """Return the utterance with its corrected text, if any, and whether a person confirmed the text."""
+    """Return the utterance with its corrected text, if any, and whether a person confirmed the text.
+
+    A correction confirms a text, but not a doubtful one: its clip is used only if a person keeps it.
+    """
     decision = decisions.get(utterance.id)
     if decision is None or (decision.text is None and decision.verdict != "keep"):
         return utterance
     found = utterance.provenance or Provenance(kind="given")
-    reviewed = found.model_copy(update={"is_reviewed": True})
-    return replace(utterance, text=decision.text or utterance.text, provenance=reviewed)
+    if decision.verdict == "keep" or not found.is_doubtful:
+        found = found.model_copy(update={"is_reviewed": True})
+    return replace(utterance, text=decision.text or utterance.text, provenance=found)
 
 
 def read_rejected(manifest: Path) -> dict[str, Sequence[str]]:

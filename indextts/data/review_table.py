@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from indextts.data.manifest import Utterance
 from indextts.data.quality.reasons import REASON_OF, REASONS, Flag
+from indextts.data.quality.verdicts import DOUBTFUL_TEXT, doubtful_text
 from indextts.data.review import Decision, DecisionLog, Made, check_folder, decide, is_kept, undo
 from indextts.errors import UserError
 from indextts.system.json_lines import read_json_lines
@@ -83,6 +84,11 @@ class ClipTable:
         path = check_folder(manifest) / CLIPS_NAME
         if path.is_file() and path.stat().st_size:
             self._read_report(path)
+        for place, utterance in enumerate(utterances):  # also before a check
+            if utterance.is_doubtful and all(
+                flag.reason != DOUBTFUL_TEXT for flag in self.flags.get(place, ())
+            ):
+                self.flags[place] = (*self.flags.get(place, ()), *doubtful_text(utterance))
         self.is_rejected = np.zeros(len(utterances), bool)  # by the check
         self.is_rejected[[p for p, found in self.flags.items() if any(f.is_hard for f in found)]] = True
         self.is_flagged = np.zeros(len(utterances), bool)

@@ -144,6 +144,7 @@ REASONS = (
         "{:.1f} deviations",
         harder="wrong_text",
     ),
+    Reason("doubtful_text", True, "doubtful transcript"),
     Reason("same_audio", True, "the same audio as another clip"),
     Reason("same_text", True, "the same text as another clip of the speaker"),
     Reason(

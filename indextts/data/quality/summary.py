@@ -139,19 +139,21 @@ def add_problems(
     limits: QualityLimits,
     findings: Findings,
 ) -> None:
-    """Add problems that make the set unsuitable for training."""
+    """Add problems that make the set unsuitable for training.
+
+    Doubtful transcripts are none: they wait for a person.
+    """
     if language_percent(clips) < limits.min_language_percent:
         for utterance, clip in zip(utterances, clips, strict=True):
             if not clip.text.is_mostly_own:
                 findings.add(OTHER_SCRIPT, " ".join(utterance.text.split())[:40])
-    rejected = [u.id for u, verdict in zip(utterances, verdicts, strict=True) if verdict.is_rejected]
+    judged = list(zip(utterances, verdicts, strict=True))
+    rejected = [u.id for u, verdict in judged if verdict.is_rejected and not u.is_doubtful]
     if 100 * len(rejected) > limits.max_rejected_percent * len(utterances):
         for id in rejected:
             kind = f"{TOO_MANY_REJECTED}{counted(len(utterances), 'utterance')}"
             findings.add(kind, id)
-    num_of = Counter(
-        u.speaker for u, verdict in zip(utterances, verdicts, strict=True) if not verdict.is_rejected
-    )
+    num_of = Counter(u.speaker for u, verdict in judged if not verdict.is_rejected or u.is_doubtful)
     if max(num_of.values(), default=0) < MIN_CLIPS_OF_A_VOICE:
         for speaker in sorted({utterance.speaker for utterance in utterances}):
             findings.add(NO_VOICE, speaker)

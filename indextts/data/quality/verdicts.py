@@ -14,6 +14,7 @@ from indextts.data.quality.measures import Measures
 from indextts.data.quality.reasons import REASON_OF, REASONS, Flag
 from indextts.data.quality.text_fit import TextFit, details, text_fit
 
+DOUBTFUL_TEXT = "doubtful_text"
 MIN_CLIPS_FOR_RATES = 20  # of a speaker: quartiles of fewer are unreliable
 
 
@@ -56,7 +57,11 @@ def judge(
     for utterance, clip, measures in zip(utterances, clips, measured, strict=True):
         measures.update(fit.measures(utterance.speaker, clip.heard))
     flags = [
-        [*_unreadable(clip), *_beyond_limits(measures, limits, details(utterance.text, clip.heard))]
+        [
+            *_unreadable(clip),
+            *_beyond_limits(measures, limits, details(utterance.text, clip.heard)),
+            *doubtful_text(utterance),
+        ]
         for utterance, clip, measures in zip(utterances, clips, measured, strict=True)
     ]
     sounds = groups_of_copies(
@@ -129,6 +134,23 @@ def _add_speakers_of_text(
 def _unreadable(clip: ClipResult) -> Iterable[Flag]:
     if clip.audio.measures is None:
         yield Flag("unreadable", 0.0, clip.audio.error)
+
+
+def doubtful_text(utterance: Utterance) -> Iterable[Flag]:
+    """Yield the flag of a text that a program found and doubts; its severity grows with the doubt."""
+    found = utterance.provenance
+    if found is None or not utterance.is_doubtful:
+        return
+    what, names = REASON_OF[DOUBTFUL_TEXT].what, ", ".join(found.by)
+    if found.disagreement is not None:
+        said = f"{names} differ in {100 * found.disagreement:.0f} % of the letters"
+        yield Flag(DOUBTFUL_TEXT, found.disagreement, f"{what}: {said}")
+    elif found.score is not None:
+        kind = "aligned" if found.kind == "aligned" else "heard"
+        said = f"{kind} by {names}, {found.score:.2f} nats per letter"
+        yield Flag(DOUBTFUL_TEXT, max(0.0, -found.score), f"{what}: {said}")
+    else:
+        yield Flag(DOUBTFUL_TEXT, 0.0, f"{what}: {found.kind} by {names}")
 
 
 def _beyond_limits(measures: Measures, limits: QualityLimits, described: Mapping[str, str]) -> list[Flag]:

@@ -47,6 +47,7 @@ REASONS = {
     "wrong_text": "data.reasons.wrong_text",
     "unheard_words": "data.reasons.unheard_words",
     "extra_words": "data.reasons.extra_words",
+    "doubtful_text": "data.reasons.doubtful_text",
     "same_audio": "data.reasons.same_audio",
     "same_text": "data.reasons.same_text",
     "short": "data.reasons.short",

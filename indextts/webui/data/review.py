@@ -28,6 +28,7 @@ from indextts.webui.data.review_rows import (
     find_place,
     list_choices,
     measure_choices,
+    other_reading,
     page_of,
     page_to_decide,
     read_review,
@@ -209,7 +210,11 @@ def act(page: Page, name: str, measure: str, serial: int, values: Sequence[str])
     else:
         place = find_place(review, id)
         assert review is not None
-        made = review.decide(place, _changed(action, value, review.table.utterances[place].text))
+        if action == "swap":
+            changed: dict[str, str | None] = {"verdict": "keep", "text": other_reading(review, place)}
+        else:
+            changed = _changed(action, value, review.table.utterances[place].text)
+        made = review.decide(place, changed)
     assert review is not None
     row = row_of(review, place, measure)
     key = made.key if made and action != "undo" else ""

@@ -26,10 +26,12 @@ from indextts.webui.serving.security import file_address
 
 PLAYER = '<audio id="review-audio" controls preload="none"></audio>'
 
+TEXT_BY = {"heard": "data.text_heard_by", "aligned": "data.text_aligned_by"}
 MAX_MARKED_CHARS = 500  # the comparison of longer texts takes too long for a page of rows
 ACTIONS = (  # what the browser sends, its text, its key
     ("keep", "data.keep", "K"),
     ("reject", "data.reject", "R"),
+    ("swap", "data.use_other", "O"),
     ("edit", "data.edit_text", "E"),
     ("undo", "data.undo", "U"),
     ("reset", "data.reset_verdict", "C"),
@@ -39,6 +41,7 @@ KEYS = (
     ("Space", "data.keys.play"),
     ("K", "data.keep"),
     ("R", "data.reject"),
+    ("O", "data.use_other"),
     ("E", "data.edit_text"),
     ("N", "data.keys.next"),
     ("P", "data.keys.previous"),
@@ -91,11 +94,13 @@ def row_html(project: Project, row: Row) -> str:
         chips += f"<span>{escape(measure_name(name))}: {value:.4g}</span>"
     text, heard = marked_pair(utterance.text, row.heard) if row.heard else (escape(utterance.text), "")
     if heard:
-        heard = f'<div class="clip-heard">{escape(t("data.heard"))}: <span dir="auto">{heard}</span></div>'
+        label = t("data.heard_by", name=row.heard_by) if row.heard_by else t("data.heard")
+        heard = f'<div class="clip-heard">{escape(label)}: <span dir="auto">{heard}</span></div>'
     css = ("" if row.is_kept else "bad", "by-hand" if row.is_by_hand else "")
     return (
         f'<tr data-clip="{escape(utterance.id)}" data-key="{escape(row.made.key if row.made else "")}" '
-        f'class="{"decided" if row.is_decided else ""}" tabindex="-1" aria-selected="false">'
+        f'class="{"decided" if row.is_decided else ""}" {"data-swap " if row.can_swap else ""}'
+        'tabindex="-1" aria-selected="false">'
         f'<td class="clip-play">{_play_button(project, row)}</td><td class="clip-cell">'
         f'<span class="clip-text" dir="auto">{text}</span>{edited}{heard}'
         f'<div class="clip-facts">{_facts(row)}</div></td>'
@@ -172,6 +177,10 @@ def _facts(row: Row) -> str:
         (t("data.headers.duration"), f"{utterance.duration_s:.2f} s"),
     ]
     facts = [(t("data.headers.clip"), utterance.id)]
+    if utterance.provenance is not None and utterance.provenance.by:
+        facts.append(
+            (t("data.text_by"), t(TEXT_BY[utterance.provenance.kind], name=utterance.provenance.by[0]))
+        )
     if row.flags:
         facts.append((t("data.reasons_of_clip"), "; ".join(map(flag_text, row.flags))))
     if utterance.text != row.original_text:

@@ -54,6 +54,7 @@ VERDICTS = {  # (is kept, decided by hand)
 CHOOSE = "data.choose_clip"
 EMPTY = "data.text_empty"
 TOO_LONG = "data.text_too_long"
+NO_OTHER = "data.no_other_reading"
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _LOADING = threading.Lock()  # two browsers that open the review at once read the files once
@@ -66,7 +67,9 @@ class Row:
     Args:
         made: the decision that counts, if there is one.
         score: the value of the measure that the list is filtered by.
-        heard: the transcript of a recognizer; "" without one.
+        heard: another reading: what a second recognizer heard, or the text nearby; "" without one.
+        heard_by: the recognizer of `heard`; "" if it is that of the check.
+        can_swap: the other reading can replace the text.
     """
 
     utterance: Utterance
@@ -76,6 +79,8 @@ class Row:
     is_kept: bool
     score: tuple[str, float] | None = None
     heard: str = ""
+    heard_by: str = ""
+    can_swap: bool = False
 
     @property
     def verdict(self) -> str:
@@ -148,6 +153,8 @@ def row_of(review: Review, place: int, measure: str = "") -> Row:
     made = review.log.last_on(utterance.id)
     decisions = {utterance.id: made.decision} if made else {}
     values = table.measures.get(measure)
+    found = utterance.provenance
+    other = found.other if found is not None else ""
     return Row(
         utterance=edited(utterance, decisions),
         original_text=utterance.text,
@@ -155,8 +162,22 @@ def row_of(review: Review, place: int, measure: str = "") -> Row:
         made=made,
         is_kept=bool(review.is_kept[place]),
         score=None if values is None else (measure, float(values[place])),
-        heard=table.heard.get(place, ""),
+        heard=other or table.heard.get(place, ""),
+        heard_by=found.by[-1] if found is not None and other and found.by else "",
+        can_swap=bool(other),
     )
+
+
+def other_reading(review: Review, place: int) -> str:
+    """Return the other reading of a clip.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = review.table.utterances[place].provenance
+    if found is None or not found.other:
+        raise UserError(t(NO_OTHER))
+    return checked_text(found.other)
 
 
 def page_of(review: Review, places: Places, number: int, measure: str = "") -> PageOfRows:

@@ -2,7 +2,7 @@
 // are sent one after the other, each with a serial number, and the next row is chosen without waiting for the answer.
 (() => {
   const ANSWER_MS = 15000;
-  const KEYS = { " ": "play", k: "keep", r: "reject", e: "edit", c: "reset", u: "undo", n: "next", p: "previous",
+  const KEYS = { " ": "play", k: "keep", r: "reject", o: "swap", e: "edit", c: "reset", u: "undo", n: "next", p: "previous",
     ArrowDown: "next", ArrowUp: "previous", PageDown: "next page", PageUp: "previous page" };
   const undone = []; // keys of this browser's decisions, to undo the last one first
   const queue = []; // of what is to be sent
@@ -46,6 +46,7 @@
     chosen = row.dataset.clip;
     if (!row.querySelector(".clip-acts")) {
       row.querySelector(".clip-cell").append(buttons(0));
+      row.querySelector('[data-act="swap"]').hidden = !("swap" in row.dataset);
       row.querySelector('[data-act="undo"]').hidden = !row.dataset.key;
       row.querySelector('[data-act="reset"]').hidden = !row.dataset.key;
     }
@@ -153,8 +154,9 @@
     if (action === "previous page") return turn(-1, "first");
     if (action === "edit") return edit(row);
     if (action === "save" || action === "cancel") return finishEditing(action === "save");
+    if (action === "swap" && !("swap" in row.dataset)) return;
     add(action === "undo" ? null : row, action);
-    if (action === "keep" || action === "reject") leave(row);
+    if (["keep", "reject", "swap"].includes(action)) leave(row);
     next();
   };
 

@@ -1,0 +1,295 @@
+"""Cut recordings without texts into clips at their pauses.
+
+    OUTPUT_DIR/
+      cuts.jsonl                    a line for each recording, so that a killed run cuts none twice:
+                                    {"recording": "talk_07", "source": "/data/talk_07.mp3", "stamp": [...],
+                                     "clips": [{"id": "talk_07_000012340", "audio": "talk_07_000012340.flac",
+                                                "duration": 6.2, "sha256": "..."}, ...],
+                                     "lost": {"no_pause": [1, 17.4]}}     number and seconds by reason
+      audio/talk_07_000012340.flac  a clip, named after its recording and its start in milliseconds
+
+    speech    ==== ===  ======     == =====     ========       ==
+    clips    [                ]   [        ]   [        ]     (too short)
+
+A pause between sentences always separates clips. A longer part is divided at its longest pause until its
+parts fit; a part that is too short joins its neighbour. Speech without a pause for longer than a clip may
+last is left out.
+"""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import soundfile
+
+from indextts.data.importing.audio_files import as_readable
+from indextts.data.importing.items import AUDIO_SUFFIXES, cut_id, distinct, file_name
+from indextts.data.importing.long_recordings import (
+    PADDING_S,
+    Cut,
+    Limits,
+    find_speech_in_file,
+    write_cuts,
+)
+from indextts.data.progress import Progress
+from indextts.errors import UserError
+from indextts.features.vad import Span
+from indextts.system.json_lines import append_json_line
+
+CUTS_NAME = "cuts.jsonl"
+AUDIO_NAME = "audio"
+VERSION = 1  # raise it when the rules change, to cut again
+SENTENCE_PAUSE_S = 0.4
+MAX_JOINED_PAUSE_S = 1.5  # within a clip that was joined from parts that are too short
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording to cut, and its unique name."""
+
+    id: str
+    path: Path
+    speaker: str
+
+
+@dataclass(frozen=True, slots=True)
+class CutClip:
+    """A clip of a recording; `audio` is the name of its file in audio/."""
+
+    id: str
+    audio: str
+    duration: float
+    sha256: str
+
+
+@dataclass(frozen=True)
+class CutRecording:
+    """Clips of a recording, and number and seconds of the speech that is in none, by reason.
+
+    Reasons: `no_pause`, `too_short`, and `unreadable` (without seconds).
+    """
+
+    recording: str
+    source: str
+    stamp: list[Any]
+    clips: list[CutClip]
+    lost: dict[str, list[float]] = field(default_factory=dict)
+
+
+def find_recordings(sources: Sequence[Path], speaker: str, speaker_from: str) -> list[Recording]:
+    """Return the recordings of files and folders, sorted within each, with unique names.
+
+    Args:
+        speaker: of all recordings; "" for one by `speaker_from`: the folder, or the recording itself.
+
+    Raises:
+        UserError: a source does not exist, or there are no recordings.
+    """
+    found: list[Recording] = []
+    taken: set[str] = set()
+    for source in sources:
+        if not source.exists():
+            raise UserError(f"--source {source}: no such file or folder; check the path")
+        root = source if source.is_dir() else source.parent
+        for path in sorted(_recordings_in(source)):
+            relative = path.relative_to(root)
+            id = "_".join([*relative.parts[:-1], relative.stem])
+            if id in taken:
+                id = distinct(id, hashlib.sha256(str(path.resolve()).encode()).hexdigest())
+            taken.add(id)
+            folder = path.resolve().parent.name
+            found.append(Recording(id, path, speaker or (folder if speaker_from == "folder" else id)))
+    if not found:
+        shown = ", ".join(map(str, sources))
+        raise UserError(f"--source {shown}: no recordings; pass recordings or folders with them")
+    return found
+
+
+def _recordings_in(source: Path) -> Iterator[Path]:
+    if source.is_file():
+        yield source
+        return
+    for path in source.rglob("*"):
+        is_hidden = any(part.startswith(".") for part in path.relative_to(source).parts)
+        if path.suffix.lower() in AUDIO_SUFFIXES and not is_hidden and path.is_file():
+            yield path
+
+
+def plan_clips(
+    speech: Sequence[Span], duration_s: float, limits: Limits
+) -> tuple[list[Cut], list[tuple[str, float]]]:
+    """Return the clips of a recording in order, and reason and seconds of each part that is in none.
+
+    Args:
+        speech: the spans with speech, in order.
+    """
+    parts = [part for group in _sentences(speech) for part in _divided(group, limits.max_s)]
+    cuts, lost = [], []
+    edges = list(
+        pairwise([0.0, *(time for span in speech for time in (span.start_s, span.end_s)), duration_s])
+    )
+    before = {start: (end + start) / 2 for end, start in edges[::2]}  # the middle of the silence
+    after = {end: (end + start) / 2 for end, start in edges[::2]}
+    for part in _joined(parts, limits):
+        start = max(part[0].start_s - PADDING_S, before[part[0].start_s])
+        end = min(part[-1].end_s + PADDING_S, after[part[-1].end_s])
+        if end - start > limits.max_s:
+            lost.append(("no_pause", end - start))
+        elif end - start < limits.min_s:
+            lost.append(("too_short", end - start))
+        else:
+            cuts.append(Cut(start, end, "", 0))
+    return cuts, lost
+
+
+_Part = Sequence[Span]
+
+
+def _sentences(speech: Sequence[Span]) -> Iterator[_Part]:
+    part: list[Span] = []
+    for span in speech:
+        if part and span.start_s - part[-1].end_s >= SENTENCE_PAUSE_S:
+            yield part
+            part = []
+        part.append(span)
+    if part:
+        yield part
+
+
+def _divided(part: _Part, max_s: float) -> list[_Part]:
+    """Return a part in parts that fit with their padding, or that have no pause."""
+    if len(part) == 1 or part[-1].end_s - part[0].start_s + 2 * PADDING_S <= max_s:
+        return [part]
+    pauses = [after.start_s - before.end_s for before, after in pairwise(part)]
+    place = 1 + pauses.index(max(pauses))
+    return [*_divided(part[:place], max_s), *_divided(part[place:], max_s)]
+
+
+def _joined(parts: Sequence[_Part], limits: Limits) -> list[_Part]:
+    """Return the parts in order, with those that are too short joined to a neighbour where both fit."""
+    joined: list[list[Span]] = []
+    for part in parts:
+        before = joined[-1] if joined else None
+        if before is not None:
+            shortest = min(part[-1].end_s - part[0].start_s, before[-1].end_s - before[0].start_s)
+            fits = part[-1].end_s - before[0].start_s + 2 * PADDING_S <= limits.max_s
+            is_near = part[0].start_s - before[-1].end_s <= MAX_JOINED_PAUSE_S
+            if shortest + 2 * PADDING_S < limits.min_s and fits and is_near:
+                before.extend(part)
+                continue
+        joined.append(list(part))
+    return list(joined)
+
+
+def cut_recordings(
+    recordings: Sequence[Recording], folder: Path, limits: Limits, num_workers: int
+) -> list[CutRecording]:
+    """Return the recordings with their clips, in order; those that were cut before are not cut again.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    known = _read(folder)
+    stamps = [_stamp(recording, limits) for recording in recordings]
+    todo = [
+        (recording, stamp)
+        for recording, stamp in zip(recordings, stamps, strict=True)
+        if not _is_current(known.get(recording.id), recording, stamp, folder)
+    ]
+    progress = Progress("Cutting", len(todo), noun="recordings")
+    with ThreadPoolExecutor(num_workers or os.cpu_count() or 1) as pool:
+        results = [pool.submit(_cut, recording, stamp, folder, limits) for recording, stamp in todo]
+        try:
+            for result in results:
+                cut = result.result()
+                append_json_line(folder / CUTS_NAME, asdict(cut))
+                known[cut.recording] = cut
+                progress.advance()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [known[recording.id] for recording in recordings]
+
+
+def lost_amounts(cut: Sequence[CutRecording]) -> dict[str, tuple[int, float]]:
+    """Return number and seconds of what is in no clip, by reason."""
+    counts: Counter[str] = Counter()
+    seconds: dict[str, float] = {}
+    for recording in cut:
+        for reason, (count, lost_s) in recording.lost.items():
+            counts[reason] += int(count)
+            seconds[reason] = seconds.get(reason, 0.0) + lost_s
+    return {reason: (counts[reason], seconds[reason]) for reason in counts}
+
+
+def _stamp(recording: Recording, limits: Limits) -> list[Any]:
+    """Return what the clips of a recording depend on."""
+    status = recording.path.stat()
+    return [VERSION, status.st_size, status.st_mtime_ns, limits.min_s, limits.max_s]
+
+
+def _is_current(known: CutRecording | None, recording: Recording, stamp: list[Any], folder: Path) -> bool:
+    return (
+        known is not None
+        and known.stamp == stamp
+        and known.source == str(recording.path.resolve())
+        and all((folder / AUDIO_NAME / clip.audio).is_file() for clip in known.clips)
+    )
+
+
+def _cut(recording: Recording, stamp: list[Any], folder: Path, limits: Limits) -> CutRecording:
+    """Write the clips of a recording, in place of those that a killed run left."""
+    source = str(recording.path.resolve())
+    decoded = folder / f".decoded-{file_name(recording.id, '.flac')}"
+    readable = as_readable(recording.path, decoded)
+    if isinstance(readable, tuple):
+        return CutRecording(recording.id, source, stamp, [], {f"unreadable: {readable[1]}": [1, 0.0]})
+    try:
+        speech, duration_s = find_speech_in_file(readable)
+        cuts, lost = plan_clips(speech, duration_s, limits)
+        ids = [cut_id(recording.id, cut.start_s) for cut in cuts]
+        names = [file_name(id, ".flac") for id in ids]
+        durations = write_cuts(readable, cuts, lambda number: folder / AUDIO_NAME / names[number])
+    except (soundfile.LibsndfileError, OSError) as error:
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            raise UserError(f"{folder}: {error.strerror}; check the folder and the disk") from None
+        return CutRecording(recording.id, source, stamp, [], {f"unreadable: {error}": [1, 0.0]})
+    finally:
+        decoded.unlink(missing_ok=True)
+    digests = [_sha256(folder / AUDIO_NAME / name) for name in names]
+    clips = [CutClip(*each) for each in zip(ids, names, durations, digests, strict=True)]
+    return CutRecording(recording.id, source, stamp, clips, _summed(lost))
+
+
+def _summed(lost: Sequence[tuple[str, float]]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for reason, seconds in lost:
+        count, total_s = found.get(reason, [0, 0.0])
+        found[reason] = [count + 1, round(total_s + seconds, 3)]
+    return found
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(folder: Path) -> dict[str, CutRecording]:
+    """Return the recordings that were cut, by id; a line that a kill cut off does not count."""
+    path = folder / CUTS_NAME
+    known: dict[str, CutRecording] = {}
+    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+        try:
+            record = json.loads(line)
+            clips = [CutClip(**clip) for clip in record.pop("clips")]
+            known[record["recording"]] = CutRecording(clips=clips, **record)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return known
