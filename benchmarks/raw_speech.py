@@ -7,7 +7,7 @@ Axes: S samples.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from indextts.text.ethiopic import letters_of
+from indextts.text.ethiopic import letters_of, text_key
 from indextts.text.normalize import normalize
 from tests.spoken_languages import spoken
 
@@ -51,14 +51,20 @@ class RawRecording:
     said: Sequence[Said]
 
 
-def usable_sentences(texts: Path, seed: int) -> list[str]:
-    """Return the sentences of a file in random order, normalised, without punctuation, each once."""
+def usable_sentences(texts: Path, seed: int, letters: Container[str]) -> list[str]:
+    """Return the sentences of a file in random order, normalised, without punctuation, each once.
+
+    Args:
+        letters: those that the recognizers can write, homophones merged; others are in no sentence.
+    """
     found: dict[str, None] = {}
     for line in texts.read_text("utf-8").splitlines():
         for sentence in line.replace("?", "።").replace("!", "።").split("።"):
             if not any(char.isascii() and char.isalnum() for char in sentence):
                 words = " ".join(filter(None, map(letters_of, normalize(sentence).split())))
-                if MIN_LETTERS <= len(words.replace(" ", "")) <= MAX_LETTERS:
+                spoken_letters = text_key(words)
+                is_writable = all(letter in letters for letter in spoken_letters)
+                if is_writable and MIN_LETTERS <= len(spoken_letters) <= MAX_LETTERS:
                     found[words] = None
     sentences = sorted(found)
     random.Random(seed).shuffle(sentences)

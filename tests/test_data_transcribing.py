@@ -82,11 +82,11 @@ def test_disagreement_ignores_spelling_and_the_limit_is_where_few_letters_differ
     assert compare("ሀሎ ዓለም።", "ሐሎዐለም", 1, DEFAULT_OPTIONS).edits == 0
     assert compare("ሰላም", "ሰላምታ", 1, DEFAULT_OPTIONS).disagreement == 0.25
     assert compare("", "", 1, DEFAULT_OPTIONS).disagreement == 1
-    compared = [*[Comparison(0, 40, 36.0)] * 9, Comparison(1, 50, 36.0), Comparison(20, 40, 36.0)]
+    compared = [*[Comparison(0, 60, 36.0)] * 9, Comparison(1, 50, 36.0), Comparison(20, 40, 36.0)]
     curve = yield_curve(compared)
     assert [point.num_clips for point in curve] == [9, 10, 11]
     assert [point.hours for point in curve] == pytest.approx([0.09, 0.1, 0.11])
-    assert [point.differing for point in curve] == pytest.approx([0, 1 / 410, 21 / 450])
+    assert [point.differing for point in curve] == pytest.approx([0, 1 / 590, 21 / 630])
     assert choose_limit(curve) == 0.02
     assert choose_limit(curve[-1:]) == 0
 

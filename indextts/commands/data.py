@@ -204,7 +204,7 @@ class Transcribe(Command, RecognizerFolder):
         "clip that is kept; by default it is chosen from the clips.",
     )
     speaker: str = Field(
-        "", title="Speaker", description="Speaker of all recordings; empty uses --speaker-from."
+        "", title="Speaker", description="Name of the speaker, if all recordings are of one person."
     )
     speaker_from: Literal["file", "folder"] = Field(
         "file",

@@ -5,6 +5,8 @@
       readings.tsv                        spoken forms of written ones (indextts/text/readings.py)
       checkpoints/                        config.yaml gpt.pth bpe.model: the base model
       dataset/                            manifest.jsonl audio/ check/ review.jsonl
+      recordings/                         recordings without texts from a browser
+      transcribed/                        their clips and texts: indextts/data/transcribing/
       uploads/                            NAME.zip and files/ from a browser, sources of the import
       tokenizers/amharic_extended_bpe.model
       preprocessed_amharic/               features/ train_manifest.jsonl val_manifest.jsonl
@@ -244,6 +246,14 @@ class Project:
     @property
     def uploads(self) -> Path:
         return self.root / "uploads"
+
+    @property
+    def recordings(self) -> Path:
+        return self.root / "recordings"
+
+    @property
+    def transcribed(self) -> Path:
+        return self.root / "transcribed"
 
     def uploaded(self) -> list[Path]:
         """Return the uploads: archives, parquet files, and the folder of single files."""

@@ -25,7 +25,7 @@ from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.commands.recognizer_options import RECOGNIZERS_NAME
 from indextts.commands.speech import ExportModel
 from indextts.commands.train import Train
-from indextts.data.importing.journal import JOURNAL_NAME
+from indextts.data.importing.journal import JOURNAL_NAME, MANIFEST_NAME
 from indextts.data.review import check_folder, overlay_files, read_rejected
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
@@ -115,25 +115,46 @@ def plan_check(project: Project, settings: ProjectSettings) -> CheckData:
 
 
 def plan_imports(project: Project, settings: ProjectSettings) -> list[ImportDataset]:
-    """Return the imports of a project: its configured sources, then each upload as a speaker of its own.
+    """Return the imports of a project: its sources, each upload as a speaker of its own, and transcriptions.
 
     Uploads have the options of the configured sources for clips, and name recordings only within themselves.
     A project with neither gets an import that fails with a message.
     """
-    shared: dict[str, Any] = {
+    shared = _import_options(project, settings)
+    own = [ImportDataset(source=[path], audio_root=[path], **shared) for path in project.uploaded()]
+    if (project.transcribed / MANIFEST_NAME).is_file():
+        own.append(plan_transcribed(project, settings))
+    described_sources = [settings.data.get(name) for name in ("source", "url", "hub")]
+    if own and settings.manifest is None and not any(described_sources):
+        return own
+    described = ImportDataset(**{"manifest": settings.manifest, **shared, **settings.data})
+    return [described, *own]
+
+
+def plan_transcribed(
+    project: Project, settings: ProjectSettings, speaker: str = "", speaker_from: str = "data"
+) -> ImportDataset:
+    """Return the import of what a transcription wrote, in place of an earlier transcription."""
+    return ImportDataset(
+        manifest=project.transcribed / MANIFEST_NAME,
+        audio_root=[project.transcribed],
+        speaker=speaker,
+        speaker_from=speaker_from,
+        prune=True,
+        **_import_options(project, settings),
+    )
+
+
+def _import_options(project: Project, settings: ProjectSettings) -> dict[str, Any]:
+    options = {
         "output_dir": project.dataset,
         "language": settings.language,
         "voice_encoder": settings.base / "campplus/campplus_cn_common.bin",
         **{name: settings.data[name] for name in OPTIONS_OF_CLIPS if name in settings.data},
     }
     if settings.data.get("asr"):
-        shared["asr_folder"] = settings.base / RECOGNIZERS_NAME
-    uploads = [ImportDataset(source=[path], audio_root=[path], **shared) for path in project.uploaded()]
-    described_sources = [settings.data.get(name) for name in ("source", "url", "hub")]
-    if uploads and settings.manifest is None and not any(described_sources):
-        return uploads
-    described = ImportDataset(**{"manifest": settings.manifest, **shared, **settings.data})
-    return [described, *uploads]
+        options["asr_folder"] = settings.base / RECOGNIZERS_NAME
+    return options
 
 
 def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:

@@ -25,7 +25,7 @@ from indextts.text.transcripts import edit_distance, scored
 
 REPORT_NAME = "agreement.json"
 MAX_POINTS = 12  # of the printed curve
-TARGET = 0.005  # share of the letters in the kept clips
+TARGET = 0.002  # share of the letters in the kept clips
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from indextts.system.processes import git_commit, shell_text
 # jobs that are no stage of a project
 DEMO_JOB = "demo"  # runs all stages of the demo project
 CHECK_JOB = "check"
+TRANSCRIBE_JOB = "transcribe"  # ends with an import and a check
 TENSORBOARD_JOB = "tensorboard"
 RUNNER = Path(__file__).resolve().with_name("runner.py")
 
@@ -135,9 +136,9 @@ def _conflicting(stage: str) -> tuple[str, ...]:
     """Return the stages whose jobs cannot run beside one of `stage`; a message names the first active one."""
     stages = get_args(Stage)
     if stage == DEMO_JOB:
-        return (DEMO_JOB, *stages, CHECK_JOB)
-    if stage in ("data", CHECK_JOB):  # the import ends with a check
-        return ("data", CHECK_JOB, DEMO_JOB)
+        return (DEMO_JOB, *stages, CHECK_JOB, TRANSCRIBE_JOB)
+    if stage in ("data", CHECK_JOB, TRANSCRIBE_JOB):  # the import ends with a check
+        return ("data", CHECK_JOB, TRANSCRIBE_JOB, DEMO_JOB)
     return (stage, DEMO_JOB) if stage in stages else (stage,)
 
 

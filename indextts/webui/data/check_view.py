@@ -26,7 +26,7 @@ from indextts.data.quality.reasons import REASON_OF
 from indextts.data.quality.stored_results import num_stored
 from indextts.data.review import check_folder
 from indextts.projects.jobs.records import newest_job
-from indextts.projects.jobs.starting import CHECK_JOB
+from indextts.projects.jobs.starting import CHECK_JOB, TRANSCRIBE_JOB
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check
 from indextts.system.amounts import shown_duration, shown_time
@@ -113,7 +113,9 @@ def build(page: Page) -> None:
 
     on([overview.select], choose, [], [wanted], each=True)
     page.watch(
-        lambda project: f"{job_version(project, 'data')} {checked_version(project)}",
+        lambda project: " ".join(
+            [*(job_version(project, stage) for stage in ("data", TRANSCRIBE_JOB)), checked_version(project)]
+        ),
         lambda name: show_report(page.find_project(name)),
         [overview, report],
     )
@@ -192,7 +194,7 @@ def checked_version(project: Project) -> str:
 
 def show_report(project: Project) -> tuple[Any, Any]:
     """Return the overview and the report of the newest check; no change while one runs."""
-    jobs = [newest_job(project, stage) for stage in ("data", "check")]
+    jobs = [newest_job(project, stage) for stage in ("data", CHECK_JOB, TRANSCRIBE_JOB)]
     if any(job is not None and job.is_active for job in jobs):
         return gr.skip(), gr.skip()
     folder = check_folder(project.manifest)

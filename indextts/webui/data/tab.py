@@ -1,4 +1,4 @@
-"""Tab 2: import recordings, check them, and review them, each in a tab of its own."""
+"""Tab 2: import recordings, transcribe those without texts, check and review them, each in its own tab."""
 
 from functools import partial
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import gradio as gr
 
 from indextts.projects.project import Project, ProjectSettings
-from indextts.webui.data import check_view, review, voices
+from indextts.webui.data import check_view, review, transcribe_view, voices
 from indextts.webui.data.import_form import (
     import_commands,
     import_form,
@@ -33,6 +33,10 @@ def build(page: Page) -> None:
     with gr.Tabs(elem_classes="sub-tabs", elem_id="data-tabs"):
         with gr.Tab(t("data.tab_import"), id="import", elem_id="data-tab-import", render_children=True):
             build_import(page)
+        with gr.Tab(
+            t("data.tab_transcribe"), id="transcribe", elem_id="data-tab-transcribe", render_children=True
+        ):
+            transcribe_view.build(page)
         with gr.Tab(t("data.tab_check"), id="check", elem_id="data-tab-check", render_children=True):
             check_view.build(page)
         with gr.Tab(t("data.tab_review"), id="review", elem_id="data-tab-review", render_children=True):

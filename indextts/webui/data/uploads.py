@@ -4,6 +4,7 @@
       talks.zip        an archive or a parquet file, a source of its own; the import checks and unpacks it
       files/           single recordings and texts in one folder, so that texts match earlier recordings
 
+    NAME/recordings/     recordings without texts, for the transcription
     NAME/listen/voices/  voice recordings
 
 An upload replaces an existing one of the same name.
@@ -41,6 +42,7 @@ UNWRITABLE = "data.unwritable"
 NOT_UPLOADED = "data.not_uploaded"
 BAD_NAME = "data.bad_name"
 BAD_KIND = "data.bad_kind"
+BAD_RECORDING = "data.bad_recording"
 ZIP_CORRUPT = "data.zip_corrupt"
 ZIP_EMPTY = "data.zip_empty"
 AUDIO_EMPTY = "data.audio_empty"
@@ -73,6 +75,30 @@ def store_uploads(project: Project, received: Sequence[str], received_in: Path) 
         raise UserError("; ".join(shown))
     _move(moves)
     return sorted({project.uploads / target.relative_to(project.uploads).parts[0] for _, target in moves})
+
+
+def store_recordings(project: Project, received: Sequence[str], received_in: Path) -> list[str]:
+    """Move uploaded recordings without texts into the project and return their names.
+
+    Args:
+        received_in: as for `store_uploads`.
+
+    Raises:
+        UserError: as for `store_uploads`; also for a file that is no recording.
+    """
+    paths = [Path(path) for path in received]
+    for path in paths:
+        _require_upload(path, received_in)
+    problems = [
+        t(BAD_RECORDING, name=path.name) if path.suffix.lower() not in AUDIO_SUFFIXES else problem_of(path)
+        for path in paths
+    ]
+    if any(problems):
+        for path in paths:
+            path.unlink(missing_ok=True)
+        raise UserError("; ".join(list(filter(None, problems))[:_MAX_PROBLEMS]))
+    _move([(path, project.recordings / path.name) for path in paths])
+    return [path.name for path in paths]
 
 
 def problem_of(path: Path) -> str:

@@ -1,0 +1,302 @@
+"""Transcription section of tab 2: recordings without texts become clips with texts of one or two recognizers.
+
+One job transcribes, imports the result and checks it. What the recognizers disagree on waits in the review.
+"""
+
+import re
+import shutil
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from gradio.utils import get_upload_folder
+
+from indextts.commands.base import Command
+from indextts.commands.data import ImportDataset, Transcribe
+from indextts.commands.recognizer_options import RECOGNIZERS_NAME
+from indextts.data.importing.items import AUDIO_SUFFIXES
+from indextts.data.transcribing.agreement import REPORT_NAME, AgreementReport
+from indextts.errors import UserError
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.jobs.starting import TRANSCRIBE_JOB
+from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.stages import plan_check, plan_transcribed
+from indextts.system.amounts import shown_size
+from indextts.webui.data.uploads import store_recordings
+from indextts.webui.events import on
+from indextts.webui.forms import component_for, fields_from, form_for
+from indextts.webui.language import shown_hours, t
+from indextts.webui.layout import columns, fields, fold, heading
+from indextts.webui.listen.speech_outlook import device_shown, is_training_anywhere
+from indextts.webui.markup import Tile, meter_html, tiles_html
+from indextts.webui.page import Page
+from indextts.webui.recognizers import chosen_recognizers
+from indextts.webui.running.outlook import Notice, Outlook
+from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.view_versions import files_version, job_version, once
+
+FIELDS = ("min_clip_s", "max_clip_s", "max_disagreement")
+FILE, VOICES = "file", "voices"
+UPLOAD = "#data/raw-upload"
+REVIEW = "#data/data-tab-review"
+ONWARD = {"finished": (REVIEW, "data.open_doubtful"), "failed": (REVIEW, "data.open_review")}
+DOING = {"Cutting": "data.doing.cutting", "Transcribing": "data.doing.transcribing"}
+PROGRESS = re.compile(r"(Cutting|Transcribing): (\d+)/(\d+) \w+, (.*)")  # lines of data/progress.py
+MAX_LISTED = 20  # recordings in the table
+WIDTH, HEIGHT = 100, 100  # of the curve, which is stretched
+SHOWN_LIMIT = 0.5  # of the curve's axis, at most
+
+
+def build(page: Page) -> None:
+    """Build the upload, the form and the result, and connect their events."""
+    with columns() as (main, side):
+        with main:
+            heading("data.transcribe_heading", "data.transcribe_lead")
+            result = gr.HTML(elem_id="agreement")
+            files = gr.File(
+                label=t("data.raw_recordings"), file_count="multiple", height=120, elem_id="raw-upload"
+            )
+            message = gr.HTML(elem_id="raw-message")
+            listed = gr.HTML(elem_id="raw-recordings")
+            removal = gr.Button(
+                t("data.remove_recordings"),
+                size="sm",
+                elem_id="raw-remove",
+                elem_classes="quiet asks",
+                visible=False,
+            )
+            asr = gr.Textbox(
+                label=t("data.two_recognizers"),
+                info=t("data.two_recognizers_help"),
+                lines=2,
+                elem_id="transcribe-asr",
+            )
+            with fields():
+                speakers = gr.Dropdown(
+                    [(t("data.speaker_of_recording"), FILE), (t("data.speaker_by_voice"), VOICES)],
+                    value=FILE,
+                    label=t("data.speakers"),
+                    elem_id="transcribe-speakers",
+                )
+                speaker = component_for(Transcribe, "speaker")
+                folder = gr.Textbox(
+                    label=t("data.raw_folder"), info=t("data.raw_folder_help"), elem_id="transcribe-folder"
+                )
+            with fold(t("data.clips_and_agreement"), "transcribe-more"), fields():
+                more = form_for(Transcribe, FIELDS)
+            stored = gr.Textbox(visible="hidden", container=False, show_label=False)
+        with side:
+            stage = Stage(
+                TRANSCRIBE_JOB,
+                "data.transcribe",
+                lambda *values: commands(page, *values),
+                [folder, asr, speakers, speaker, *more.values()],
+                outlook=lambda project, settings, *values: outlook(page, project, settings, *values),
+                invalid=lambda project, _settings, error, *_: Outlook(_facts(project), [Notice(str(error))]),
+                outlook_version=lambda project: files_version(project.recordings, project.manifest),
+                progress=show_bar,
+                onward=ONWARD,
+                also_changes=[stored],
+            )
+            stage_panel(page, stage)
+
+    def received(name: str, paths: list[str] | None) -> tuple[Any, ...]:
+        project = page.find_project(name)
+        return None, upload_message(project, paths or []), *_recordings(project)
+
+    def removed(name: str) -> tuple[Any, ...]:
+        project = page.find_project(name)
+        shutil.rmtree(project.recordings, ignore_errors=True)
+        return "", *_recordings(project)
+
+    outputs = [listed, removal, stored]
+    on([files.upload], received, [page.project, files], [files, message, *outputs], each=True)
+    on([removal.click], removed, [page.project], [message, *outputs])
+    page.project.change(None, None, [message], js="() => ''", api_visibility="private")
+    page.watch(once, lambda name: _recordings(page.find_project(name)), outputs)
+    page.watch(
+        lambda project: (
+            f"{job_version(project, TRANSCRIBE_JOB)} {files_version(project.transcribed / REPORT_NAME)}"
+        ),
+        lambda name: agreement_html(AgreementReport.read(page.find_project(name).transcribed)),
+        [result],
+    )
+
+
+def commands(
+    page: Page,
+    project: Project,
+    settings: ProjectSettings,
+    folder: str | None,
+    asr: str | None,
+    speakers: str,
+    speaker: str | None,
+    *more: Any,
+) -> Sequence[Command]:
+    """Return the commands: transcribe, import the result, check.
+
+    Raises:
+        UserError: there is no recognizer or more than two, or a path is outside the allowed folders.
+    """
+    recognizers = chosen_recognizers(page.roots, asr)
+    if not 1 <= len(recognizers) <= 2:
+        raise UserError(t("data.name_recognizers"))
+    typed, name = (folder or "").strip(), (speaker or "").strip()
+    source = Path(page.roots.inside(typed, t("data.raw_folder"))) if typed else project.recordings
+    chosen = fields_from(Transcribe, FIELDS, more)
+    transcribe = Transcribe(
+        source=[source],
+        asr=recognizers,
+        asr_folder=settings.base / RECOGNIZERS_NAME,
+        output_dir=project.transcribed,
+        speaker=name,
+        language=settings.language,
+        device="cpu" if is_training_anywhere(page.workspace) else "auto",
+        **chosen,
+    )
+    speaker_from = VOICES if speakers == VOICES else "data" if name else FILE
+    imported = plan_transcribed(project, settings, speaker=name, speaker_from=speaker_from)
+    return [transcribe, imported, plan_check(project, settings)]
+
+
+def outlook(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+    """Return what is transcribed with which recognizers, and what prevents it."""
+    transcribe, imported, _ = commands(page, project, settings, *values)
+    assert isinstance(transcribe, Transcribe)
+    assert isinstance(imported, ImportDataset)
+    facts = [
+        *_facts(project, transcribe.source[0]),
+        (t("data.facts.recognizers"), ", ".join(Path(name).name for name in transcribe.asr)),
+        (t("listen.device"), device_shown(page.workspace, transcribe.device)),
+        (t("data.facts.free"), shown_size(shutil.disk_usage(project.root).free)),
+    ]
+    blockers = []
+    if not _files_in(transcribe.source[0]):
+        blockers.append(Notice(t("data.no_recordings"), UPLOAD, t("data.upload_recordings"), kind="missing"))
+    if imported.speaker_from == VOICES and not imported.voice_encoder.is_file():
+        blockers.append(Notice(t("data.no_voice_encoder", path=imported.voice_encoder), kind="missing"))
+    notes = [Notice(t("data.one_recognizer"))] if len(transcribe.asr) == 1 else []
+    return Outlook(facts, blockers=blockers, notes=notes)
+
+
+def upload_message(project: Project, paths: Sequence[str]) -> str:
+    """Store uploaded recordings; return the result, or the problem with the name of the file."""
+    if not paths:
+        return ""
+    try:
+        names = store_recordings(project, paths, Path(get_upload_folder()))
+    except UserError as error:
+        text = f"{t('data.nothing_stored')} {error}"
+        return f'<ul class="notices" role="alert"><li class="bad">{escape(text)}</li></ul>'
+    return f'<p class="is-ready" role="status">{escape(t("data.stored", names=", ".join(names)))}</p>'
+
+
+def recordings_html(project: Project) -> str:
+    """Return the uploaded recordings as a table; "" without any."""
+    found = _files_in(project.recordings)
+    if not found:
+        return ""
+    rows = "".join(
+        f'<tr><td>{escape(path.name)}</td><td class="number">{shown_size(path.stat().st_size)}</td></tr>'
+        for path in found[:MAX_LISTED]
+    )
+    more = len(found) - MAX_LISTED
+    remark = f'<p class="remark">{escape(t("data.more_recordings", count=more))}</p>' if more > 0 else ""
+    heads = f'<th>{escape(t("data.recording"))}</th><th class="number">{escape(t("data.size"))}</th>'
+    return f'<table class="list"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{remark}'
+
+
+def agreement_html(report: AgreementReport | None) -> str:
+    """Return how much of the speech is kept, and what other limits would keep; "" before a transcription."""
+    if report is None:
+        return ""
+    num_doubtful = report.num_clips - report.num_kept
+    hours, kept = 3600 * report.hours, 3600 * report.hours_kept
+    tiles = [
+        Tile(t("data.tiles.transcribed"), shown_hours(hours), t("data.clips_count", count=report.num_clips)),
+        Tile(t("data.tiles.to_review"), f"{num_doubtful:,}", t("data.tiles.not_used"), link=REVIEW),
+    ]
+    if report.limit is None:
+        return f'{tiles_html(tiles)}<p class="remark">{escape(t("data.one_recognizer"))}</p>'
+    share = t("data.tiles.of_speech", percent=f"{100 * report.hours_kept / report.hours:.0f}")
+    tiles.insert(1, Tile(t("data.tiles.agreed"), shown_hours(kept), share))
+    return f"{tiles_html(tiles)}{_curve_html(report)}"
+
+
+def _curve_html(report: AgreementReport) -> str:
+    """Return the curve of yield with the limit, and a few of its points as a table."""
+    heads = ("data.yield.limit", "data.yield.hours", "data.yield.clips", "data.yield.differing")
+    head = "".join(f'<th class="number">{escape(t(id))}</th>' for id in heads)
+    rows = "".join(
+        f'<tr class="{"chosen" if point.limit == report.kept_point else ""}">'
+        f'<td class="number">{100 * point.limit:.1f} %</td><td class="number">{point.hours:.2f}</td>'
+        f'<td class="number">{point.num_clips:,}</td>'
+        f'<td class="number">{100 * point.differing:.2f} %</td></tr>'
+        for point in report.shown_curve()
+    )
+    limit = t(
+        "data.yield.chosen" if report.is_chosen else "data.yield.given",
+        percent=f"{100 * (report.limit or 0):.1f}",
+    )
+    remark = t("data.yield.remark", first=report.recognizers[0], second=report.recognizers[-1])
+    return (
+        f"<h3>{escape(t('data.yield.heading'))}</h3>"
+        f'<p class="lead">{escape(limit)} {escape(remark)}</p><div class="yield-curve">{_svg(report)}'
+        f'<table class="list"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    )
+
+
+def _svg(report: AgreementReport) -> str:
+    shown = [point for point in report.curve if point.limit <= SHOWN_LIMIT]
+    if not shown:
+        return ""
+    right, top = max(point.limit for point in shown) or 0.01, report.hours or 1.0
+    path, before = [], 0.0
+    for point in shown:
+        x, y = WIDTH * point.limit / right, HEIGHT * (1 - point.hours / top)
+        path += [f"{x:.1f},{HEIGHT * (1 - before / top):.1f}", f"{x:.1f},{y:.1f}"]
+        before = point.hours
+    limit = WIDTH * min(report.limit or 0.0, right) / right
+    title = escape(t("data.yield.title"))
+    return (
+        f'<figure><b>{title}</b><svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{title}"><line x1="{limit:.1f}" x2="{limit:.1f}" y1="0" y2="{HEIGHT}"/>'
+        f'<polyline points="{" ".join(path)}"/></svg><div class="plot-axis"><span>0 %</span>'
+        f"<span>{escape(t('data.yield.axis'))}</span><span>{100 * right:.0f} %</span></div></figure>"
+    )
+
+
+def show_bar(project: Project) -> str:
+    """Return a progress bar from the last progress line of the log; "" without one."""
+    job = newest_job(project, TRANSCRIBE_JOB)
+    found = list(PROGRESS.finditer(tail(job.log))) if job is not None and job.is_active else []
+    if not found:
+        return ""
+    doing, done, total, pace = found[-1].groups()
+    return meter_html(int(done) / max(1, int(total)), t(DOING[doing], done=done, total=total, pace=pace))
+
+
+def _facts(project: Project, source: Path | None = None) -> list[tuple[str, str]]:
+    found = _files_in(source or project.recordings)
+    size = shown_size(sum(path.stat().st_size for path in found))
+    text = (
+        f"{found[0].name}, {size}" if len(found) == 1 else t("data.facts.size", count=len(found), size=size)
+    )
+    return [(t("data.facts.recordings"), text)]
+
+
+def _recordings(project: Project) -> tuple[Any, ...]:
+    """Return the table of the recordings, the button to remove them, and a version."""
+    html = recordings_html(project)
+    return html, gr.Button(visible=bool(html)), files_version(project.recordings)
+
+
+def _files_in(source: Path) -> list[Path]:
+    if source.is_file():
+        return [source]
+    return sorted(
+        path for path in source.rglob("*") if path.suffix.lower() in AUDIO_SUFFIXES and path.is_file()
+    )
