@@ -25,7 +25,8 @@ MIN_CLIPS = 20  # a median of fewer is unreliable
 MAX_MEDIAN_ERROR_PERCENT = 50.0  # a recognizer that hears less says nothing about single clips
 DEVIATION_OF_MAD = 1.4826  # of a normal distribution, as the next
 DEVIATIONS_OF_90_PERCENT = 1.2816
-MIN_DEVIATION = {"error_percent": 3.0, "alignment": 0.1, "num_unheard": 0.35, "num_beyond": 0.5}
+MIN_DEVIATION = {"error_percent": 3.0, "alignment": 0.1, "num_unheard": 0.5, "num_beyond": 0.5}
+OWN_DEVIATION = 0.5  # of a speaker's own deviation, if it is larger than that of the speakers together
 COUNTS = ("num_unheard", "num_beyond")
 MAX_CHARS = 150  # of a text in a description
 
@@ -123,8 +124,7 @@ def text_fit(clips: Sequence[tuple[str, Heard]]) -> TextFit:
     for speaker, heard in clips:
         if speaker in medians and speaker not in not_understood:
             clips_of[speaker].append(heard)
-    spreads_of = {speaker: _spreads(each) for speaker, each in clips_of.items()}
-    return TextFit(len(clips), error, not_understood, _spreads(compared), spreads_of)
+    return TextFit(len(clips), error, not_understood, _spreads(compared), _spreads_of(clips_of))
 
 
 def _deviation(heard: Heard, name: str, spreads: Mapping[str, Spread]) -> float | None:
@@ -148,17 +148,47 @@ def _limits(spreads: Mapping[str, Spread], max_deviation: float) -> str:
 
 
 def _spreads(compared: Sequence[Heard]) -> dict[str, Spread]:
+    """Return the spreads over clips of any speakers."""
     spreads = {}
     for name, least in MIN_DEVIATION.items():
-        values = sorted(value for heard in compared if (value := getattr(heard, name)) is not None)
-        if not values:
-            continue
-        median = statistics.median(values)
-        deviation = DEVIATION_OF_MAD * statistics.median(abs(value - median) for value in values)
-        if name in COUNTS:  # mostly 0, so that their median deviation says nothing
-            deviation = max(deviation, (values[int(0.9 * len(values))] - median) / DEVIATIONS_OF_90_PERCENT)
-        spreads[name] = Spread(median, max(deviation, least))
+        if values := _values(compared, name):
+            median = statistics.median(values)
+            deviation = _robust_deviation([value - median for value in values], name)
+            spreads[name] = Spread(median, max(deviation, least))
     return spreads
+
+
+def _spreads_of(clips_of: Mapping[str, Sequence[Heard]]) -> dict[str, dict[str, Spread]]:
+    """Return the spreads of each speaker: the own medians, and the deviation of all speakers from theirs.
+
+    The deviation of few clips is unreliable, but some speakers are understood less evenly than others.
+    """
+    spreads_of: dict[str, dict[str, Spread]] = {speaker: {} for speaker in clips_of}
+    for name, least in MIN_DEVIATION.items():
+        medians, distances = {}, {}
+        for speaker, clips in clips_of.items():
+            if values := _values(clips, name):
+                medians[speaker] = statistics.median(values)
+                distances[speaker] = [value - medians[speaker] for value in values]
+        together = _robust_deviation([value for each in distances.values() for value in each], name)
+        for speaker, median in medians.items():
+            own = OWN_DEVIATION * _robust_deviation(distances[speaker], name)
+            spreads_of[speaker][name] = Spread(median, max(together, own, least))
+    return spreads_of
+
+
+def _values(clips: Sequence[Heard], name: str) -> list[float]:
+    return [value for heard in clips if (value := getattr(heard, name)) is not None]
+
+
+def _robust_deviation(distances: Sequence[float], name: str) -> float:
+    """Return the robust standard deviation of distances from a median; 0 without any."""
+    if not distances:
+        return 0.0
+    deviation = DEVIATION_OF_MAD * statistics.median(map(abs, distances))
+    if name in COUNTS:  # mostly 0, so that their median deviation says nothing
+        deviation = max(deviation, sorted(distances)[int(0.9 * len(distances))] / DEVIATIONS_OF_90_PERCENT)
+    return deviation
 
 
 def details(text: str, heard: Heard | None) -> Mapping[str, str]:
