@@ -316,7 +316,7 @@ def is_half_removed(path: Path) -> bool:
 def checkpoint_files(run_dir: Path) -> list[Path]:
     """Return every checkpoint file of the folder, including uncommitted and corrupt ones."""
     names = ("model_step*.pth", f"{QUARANTINED}model_step*.pth", *LINKS)
-    return sorted(path for name in names for path in run_dir.glob(name))
+    return sorted(path for name in names for path in run_dir.glob(name) if path.exists())
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -127,7 +127,8 @@ def _origins(meta: CheckpointMeta) -> list[str]:
     return [
         f"* trained on: [{source.name}]({source.url})"
         + (f", subset {source.subset}" if source.subset else "")
-        + f", revision {source.revision[:12]}; licence: {source.shown_licence}"
+        + (f", revision {source.revision[:12]}" if source.revision else "")
+        + f"; licence: {source.shown_licence}"
         for source in sources.values()
     ]
 
