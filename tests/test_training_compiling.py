@@ -19,6 +19,7 @@ from indextts.commands.train import Train
 from indextts.models.gpt import attention
 from indextts.models.gpt.attention import BLOCKS, VARLEN, AttentionBackend, Segments
 from indextts.models.gpt.gpt2 import GPT2
+from indextts.models.gpt.lora import LoraSettings, add_adapters
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch, pack
 from indextts.models.gpt.weights import random_model
@@ -96,10 +97,18 @@ def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance
         assert (found[name] - wanted).norm() <= tolerance * wanted.norm().clamp(min=1e-3), name
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-def test_one_padded_graph_computes_all_batches_as_without_it(recompute: bool):
+@pytest.mark.parametrize(
+    ("recompute", "rank"), [(False, 0), (True, 0), (True, 4)], ids=["plain", "recomputed", "LoRA"]
+)
+def test_one_padded_graph_computes_all_batches_as_without_it(recompute: bool, rank: int):
     model = model_of(dropout=0.0)
     model.gpt.recompute = recompute
+    if rank:
+        add_adapters(model, LoraSettings(rank, 2 * rank, "all"), lambda _: 0, {}, saved_scale=1.0)
+        for name, parameter in model.named_parameters():
+            if name.endswith(".adapter.b"):
+                torch.nn.init.constant_(parameter, 0.1)
+            parameter.requires_grad_(".adapter." in name or name.startswith("text_"))
     expected = [losses_and_gradients(model, batch) for batch in batches()]
     model.gpt.compile_blocks(LENGTH, "aot_eager")
     for batch, wanted in zip(batches(), expected, strict=True):

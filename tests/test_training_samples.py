@@ -14,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from indextts.models.gpt.gpt2 import GPT2
 from indextts.projects.project import Project
 from indextts.speech.synthesis.segments import Segment, generate_segments
+from indextts.training import run as run_module
 from indextts.training import samples
 from indextts.webui.monitor.sample_players import sample_folders, samples_html
 from tests.speaking_run import make_speaking_project, trainer_flags
@@ -44,6 +45,23 @@ def test_a_run_with_compiled_blocks_speaks(project: Project, monkeypatch: pytest
     assert main([flag for flag in flags if flag != "--no-compile"] + ["--compile"]) == 0
     assert "Compiled the blocks" in (output / "train.log").read_text("utf-8")
     assert [folder.name for folder in sample_folders(output)] == ["part1_step0", "part1_step2"]
+
+
+def test_a_lora_run_in_float16_speaks_in_float32_and_keeps_its_frozen_matrices(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(run_module, "autocast_dtype", lambda *_: torch.float16)
+    finals = []
+    for name, interval in (("half", 2), ("silent_half", 0)):
+        output = project.root / name
+        changes = {"sample_interval": interval, "max_steps": 4, "val_interval": 2, "lora_rank": 4}
+        assert main(trainer_flags(project, output_dir=output, **changes)) == 0
+        finals.append(torch.load(output / "latest.pth", weights_only=True)["model"])
+    assert [folder.name for folder in sample_folders(project.root / "half")][:2] == [
+        "part1_step0",
+        "part1_step2",
+    ]
+    assert digests(finals[0]) == digests(finals[1])
 
 
 def lines(folder: Path) -> list[dict]:

@@ -1,16 +1,19 @@
 """Start of a LoRA run, and resume of a LoRA checkpoint: the adapters, and the base that holds the rest."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from indextts.commands.train import Train
 from indextts.models.checkpoint import read_weights
-from indextts.models.gpt.lora import LoraSettings
+from indextts.models.gpt.lora import LoraSettings, is_block_matrix
+from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.lora import IN, OUT, adapters_in, find_base, lora_record, merge, with_rows
 from indextts.runs.directory import FileIdentity
 from indextts.training.optim import TrainedParameters
@@ -56,6 +59,26 @@ def with_base(
     trained = content["model"]
     complete = (merge if merges else with_rows)(read_weights(file), trained, record)
     return {**content, "model": complete}, SavedAdapters(adapters_in(trained), record.scale)
+
+
+@contextmanager
+def blocks_in_float32(model: UnifiedVoice) -> Iterator[None]:
+    """Compute with all weights in float32, as synthesis does; afterwards, restore the frozen matrices.
+
+    A copy in float32 of the frozen matrices takes 4 bytes per value meanwhile.
+    """
+    halves = [
+        (each, each.data)
+        for name, each in model.named_parameters()
+        if is_block_matrix(name) and each.dtype != torch.float32
+    ]
+    try:
+        for parameter, values in halves:
+            parameter.data = values.float()
+        yield
+    finally:
+        for parameter, values in halves:
+            parameter.data = values
 
 
 def log_adapters(inputs: Inputs, trained: TrainedParameters) -> None:

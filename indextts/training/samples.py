@@ -33,6 +33,7 @@ from indextts.system.amounts import counted
 from indextts.system.json_lines import write_json_lines
 from indextts.system.signals import StopRequest
 from indextts.training.batches import PairDataset, Unreadable
+from indextts.training.lora import blocks_in_float32
 from indextts.training.metrics import MetricsLog
 from indextts.training.order import VALIDATION_SEED, epoch_order
 from indextts.training.published_samples import PublishedSamples
@@ -136,7 +137,8 @@ class SampleSynthesizer:
             pairs.append(inputs.val_set.pairs[index])
             parts = split_for_model(trained, pairs[-1].target_text)
             lines.append(Line(tuple(parts), voice, sampling.seed))
-        segments = generate_segments(trained, lines, sampling, writer.num_codes, raise_if_stopped)
+        with blocks_in_float32(run.model):
+            segments = generate_segments(trained, lines, sampling, writer.num_codes, raise_if_stopped)
         spoken = list(zip(pairs, segments, strict=True))
         writer.write(folder, spoken, model_record(trained, writer.name, sampling), metrics)
 
