@@ -97,7 +97,6 @@ def test_all_stages_run_in_order_and_each_command_is_shown(demo: tuple[Path, str
     assert list(table(output)) == STAGES
     shown = re.findall(r"^\[Info\] (\w+): python (\S+)", output, flags=re.MULTILINE)
     assert shown == [
-        ("data", "demo/make_base_checkpoint.py"),
         ("data", "tools/import_dataset.py"),
         ("data", "check_amharic_data.py"),
         ("tokenizer", "tools/extend_bpe.py"),
@@ -117,6 +116,7 @@ def test_the_project_folder_has_the_files_that_users_know(demo: tuple[Path, str]
         "checkpoints/config.yaml",
         "checkpoints/gpt.pth",
         "checkpoints/bpe.model",
+        "checkpoints/builtin.npz",
         "dataset/manifest.jsonl",
         "dataset/audio",
         "tokenizers/amharic_extended_bpe.model",

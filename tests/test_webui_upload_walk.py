@@ -35,7 +35,9 @@ def write_upload(folder: Path) -> Path:
 def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
     server: Server, browser: Browser, tmp_path: Path
 ):
-    (server.workspace / "demo/checkpoints/gpt.pth").write_bytes(b"of no use here")
+    weights = server.workspace / "demo/checkpoints/gpt.pth"
+    weights.unlink(missing_ok=True)  # a link to the file in the repository
+    weights.write_bytes(b"of no use here")
     page = browser.new_page(viewport={"width": 1280, "height": 1500})
     page.goto(server.url)
     page.locator("#new-title input, #new-title textarea").fill("የእኔ ድምፅ")  # at a first visit, it is open

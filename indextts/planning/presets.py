@@ -81,7 +81,7 @@ PRESETS = (
             "num_workers": 0,
             "grad_checkpointing": False,
             "compile": False,
-            "learning_rate": 1e-3,
+            "learning_rate": 1.5e-3,
             "warmup_steps": 30,
             "log_interval": 10,
             "val_interval": 20,
