@@ -34,6 +34,7 @@ from benchmarks.trainer_process import (
     FolderEvents,
     TrainerProcess,
 )
+from indextts.commands.bases import BaseName
 from indextts.data.manifest import read_pairs, write_pairs
 from indextts.data.pair_index import find_index, index_path
 from indextts.text.tokenizer import Tokenizer
@@ -85,6 +86,7 @@ class KillResume(Benchmark):
     )
     lora_rank: int = Field(0, ge=0, description="--lora-rank of the trainer.")
     shares: bool = Field(False, description="Train on two files with shares, and validate in two languages.")
+    base: BaseName = Field("2.0", description="Published model that the tiny model imitates.")
     folder: Path | None = Field(None, description="Working folder; a temporary folder by default.")
 
 

@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_chains(folder: Path, arguments: KillResume) -> Tally:
     """Run the reference and all chains; return the total of their tallies."""
-    project = make_tiny_run(folder / "project", num_train=NUM_PAIRS)
+    project = make_tiny_run(folder / "project", num_train=NUM_PAIRS, model=arguments.base)
     if arguments.shares:
         write_parts(project)
     durations_s = run_reference(project, arguments)

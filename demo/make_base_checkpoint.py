@@ -1,6 +1,7 @@
 """Write the demo's base checkpoint: full structure, seeded random weights; it knows no language."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -13,7 +14,7 @@ from indextts.models.gpt.weights import random_model
 
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(MakeBaseCheckpoint, argv)
-    model = random_model(load_config(command.config), command.seed)
+    model = random_model(replace(load_config(command.config), base=command.base), command.seed)
     aside = command.output.with_name(f".tmp-{command.output.name}")
     try:
         torch.save(model.state_dict(), aside)

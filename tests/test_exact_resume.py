@@ -438,8 +438,10 @@ def remove_features(run: TinyRun, id: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.failure(17)
-def test_the_benchmark_finds_no_error_in_a_few_kills(tmp_path: Path):
-    argv = ["--kills=6", "--parallel=2", "--epochs=3", "--corruption=0.5", "--seed=1", "--shares"]
+@pytest.mark.parametrize(("base", "kills"), [("2.0", 6), ("2.5", 3)])
+def test_the_benchmark_finds_no_error_in_a_few_kills(tmp_path: Path, base: str, kills: int):
+    argv = [f"--kills={kills}", "--parallel=2", "--epochs=3", "--corruption=0.5", "--seed=1", "--shares"]
+    argv += [f"--base={base}"]
     output = tmp_path / "table.md"
     answer = subprocess.run(
         [sys.executable, "-m", "benchmarks.kill_resume", *argv, f"--output={output}"],
@@ -449,4 +451,4 @@ def test_the_benchmark_finds_no_error_in_a_few_kills(tmp_path: Path):
         check=False,
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert "| kills | 6 |" in output.read_text()
+    assert f"| kills | {kills} |" in output.read_text()

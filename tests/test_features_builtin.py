@@ -17,6 +17,7 @@ from indextts.features.builtin import (
     log_mel,
     mel_filters,
     stack_frames,
+    style_vector,
 )
 
 
@@ -61,6 +62,34 @@ def test_the_backend_is_a_speech_backend(backend):
     assert speech.num_codes == 16
     assert 0 <= int(codes.min()) <= int(codes.max()) < 16
     assert len(speech.identity) == 64
+
+
+def test_at_half_the_rate_a_code_stands_for_two_feature_vectors(paths, backend):
+    half = fit(paths, num_codes=16, seed=3, features_per_code=2)
+    assert half.identity != backend.identity
+    audio = noise(1.01)  # 50 feature vectors
+    features = half.features(audio)
+    cepstra = cepstra_of(log_mel(audio).reshape(25, 4, 128))
+    distances = torch.cdist(cepstra.double(), torch.from_numpy(half.centroids).double())
+    assert torch.equal(half.codes(features), distances.argmin(dim=1))
+    assert len(half.codes(features[:49])) == len(half.codes(features)) == 25
+    frames = half.centroid_frames(half.codes(features))
+    assert frames.shape == (100, 128)  # as many as those of the audio
+    assert (frames - log_mel(audio)).abs().mean() < 2
+
+
+def test_a_saved_backend_keeps_its_rate(paths, backend, tmp_path):
+    assert backend.features_per_code == 1
+    fit(paths, num_codes=16, seed=3, features_per_code=2).save(tmp_path / "half.npz")
+    assert load(tmp_path / "half.npz").features_per_code == 2
+
+
+def test_the_style_is_the_spectrum_without_its_level():
+    plain, louder = style_vector(noise(1.0), 12), style_vector(2 * noise(1.0), 12)
+    assert plain.shape == (12,)
+    torch.testing.assert_close(louder, plain, atol=1e-3, rtol=0)
+    assert int(style_vector(tone(440, 1.0), 12).argmax()) < 3
+    assert int(style_vector(tone(5000, 1.0), 12).argmax()) > 6
 
 
 def test_every_filter_has_a_bin_and_a_tone_is_in_its_band():

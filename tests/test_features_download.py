@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from indextts.commands.bases import BASES
 from indextts.commands.data import DownloadCheckpoints
-from indextts.features.published_files import FILES, files_for, missing_bytes, read_record, table
+from indextts.features.published_files import files_for, files_of, missing_bytes, read_record, table
 from tests.conftest import REPOSITORY
 from tests.hub_server import Hub, HubFile, serve
 from tests.waiting import PATIENCE_S, wait_until
 
+BASE, NEWER = BASES["2.0"], BASES["2.5"]
+FILES = files_of(BASE)
 MIB = 1 << 20
 LARGE = (".pth", ".safetensors", ".bin", ".pt")
 GPT = ("IndexTeam/IndexTTS-2", "gpt.pth")
@@ -29,7 +32,7 @@ def hub() -> Iterator[Hub]:
         (file.repository, file.name): HubFile(
             chance.randbytes(300 + number), is_large=file.name.endswith(LARGE)
         )
-        for number, file in enumerate(FILES)
+        for number, file in enumerate([*FILES, *files_of(NEWER)])
     }
     files[GPT] = HubFile(chance.randbytes(3 * MIB + 1000), is_large=True)
     with serve(files) as running:
@@ -70,7 +73,7 @@ class Machine:
     def is_complete(self, hub: Hub, what: str = "training") -> bool:
         return all(
             (self.output / file.place).read_bytes() == hub.files[file.repository, file.name].content
-            for file in files_for(what)
+            for file in files_for(what, BASE)
         ) and not list(self.output.rglob(".tmp-*"))
 
 
@@ -86,7 +89,7 @@ def test_all_files_are_downloaded_to_their_places_once(machine: Machine, hub: Hu
     assert [row.split()[-1] for row in answer.stdout.splitlines()[-len(FILES) :]] == ["downloaded"] * len(
         FILES
     )
-    assert {row[3] for row in table(machine.output)} == {"checked"}
+    assert {row[3] for row in table(machine.output, BASE)} == {"checked"}
     hub.requests.clear()
     answer = machine.run("--what=all")
     assert answer.returncode == 0
@@ -131,7 +134,7 @@ def test_a_killed_download_resumes_where_it_was(machine: Machine, hub: Hub):
     assert hub.files[GPT].held.wait(PATIENCE_S)
     parts = ".tmp-gpt.pth.*"
     wait_until(lambda: any(part.stat().st_size >= 2 * MIB for part in machine.output.glob(parts)))
-    [gpt] = [row for row in table(machine.output) if row[1] == "gpt.pth"]
+    [gpt] = [row for row in table(machine.output, BASE) if row[1] == "gpt.pth"]
     assert gpt[:3] == ["base model", "gpt.pth", "3.15 MB"]
     assert gpt[3] in {f"{percent} %" for percent in range(66, 72)}
     process.send_signal(signal.SIGKILL)
@@ -240,7 +243,7 @@ def official_installation(machine: Machine, hub: Hub) -> list[str]:
 def test_in_an_official_installation_nothing_is_downloaded(machine: Machine, hub: Hub, endpoint: str):
     places = official_installation(machine, hub)
     assert len(places) == len(FILES)
-    assert missing_bytes(machine.output) == 0
+    assert missing_bytes(machine.output, BASE) == 0
     offline = {} if endpoint == "the hub" else {"HF_HUB_OFFLINE": "1"}
     answer = machine.run("--what=all", **offline)
     assert answer.returncode == 0, answer.stderr
@@ -258,6 +261,34 @@ def test_an_incomplete_file_of_an_official_installation_is_downloaded(machine: M
     assert answer.returncode == 0, answer.stderr
     assert machine.is_complete(hub, "all")
     assert not list(machine.output.rglob("*.old1"))
+
+
+def test_a_base_beside_another_downloads_only_its_own_files(machine: Machine, hub: Hub):
+    assert machine.run("--what=all").returncode == 0
+    line = machine.error_line("--what=all", "--base=2.5")
+    assert str(machine.output) in line
+    assert "IndexTTS-2.0" in line
+    hub.requests.clear()
+    beside = machine.output.with_name("checkpoints_2.5")
+    answer = machine.run("--what=all", "--base=2.5", f"--output-dir={beside}")
+    assert answer.returncode == 0, answer.stderr
+    fetched = {name for method, name, *_ in hub.requests if method == "GET"}
+    assert fetched == {file.place for file in NEWER.own_files}
+    encoder = "w2v-bert-2.0/model.safetensors"
+    assert (beside / encoder).samefile(machine.output / encoder)  # no second copy
+    # the contents are random, so none has the digest of the published file
+    assert answer.stdout.count("not the revision that this program knows") == len(NEWER.own_files)
+
+
+def test_without_the_hub_a_file_is_verified_by_its_known_digest(machine: Machine, hub: Hub, shared: Path):
+    assert machine.run("--base=2.5").returncode == 0
+    path = machine.output / NEWER.tokenizer_file
+    path.write_bytes((shared / "data/indextts25_tokenizer" / path.name).read_bytes())
+    answer = machine.run("--base=2.5", HF_HUB_OFFLINE="1")
+    assert answer.returncode == 0, answer.stderr
+    rows = {row.split()[0]: row for row in answer.stdout.splitlines() if row.startswith("  ")}
+    assert rows[path.name].endswith("present, verified")
+    assert rows["gpt.pth"].endswith("present, not verified")
 
 
 @pytest.mark.parametrize("env", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:1"}], ids=str)
@@ -339,4 +370,4 @@ def test_a_folder_in_place_of_the_record_is_one_line(machine: Machine):
 def test_a_corrupt_record_counts_as_absent(tmp_path: Path):
     (tmp_path / ".downloads.json").write_text("{no json")
     assert read_record(tmp_path) == {}
-    assert {row[3] for row in table(tmp_path)} == {"absent"}
+    assert {row[3] for row in table(tmp_path, BASE)} == {"absent"}

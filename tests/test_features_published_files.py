@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
+from indextts.commands.bases import BASES
 from indextts.features.published_files import (
-    FILES,
     PublishedFile,
     Remote,
+    files_of,
     missing_bytes,
     partial_path,
     write_record,
 )
 
+BASE = BASES["2.0"]
+FILES = files_of(BASE)
 [GPT] = [file for file in FILES if file.place == "gpt.pth"]
 [BPE] = [file for file in FILES if file.place == "bpe.model"]
 TOTAL = sum(file.num_bytes for file in FILES)
@@ -23,26 +26,35 @@ def remote(file: PublishedFile, num_bytes: int) -> Remote:
 
 
 def test_an_empty_folder_lacks_all_files(tmp_path: Path):
-    assert missing_bytes(tmp_path) == missing_bytes(tmp_path / "absent") == TOTAL > 7e9
+    assert missing_bytes(tmp_path, BASE) == missing_bytes(tmp_path / "absent", BASE) == TOTAL > 7e9
 
 
 def test_only_complete_files_reduce_what_is_missing(tmp_path: Path):
     gpt = tmp_path / GPT.place
     partial_path(gpt, "e" * 64).write_bytes(b"x" * 1000)
-    assert missing_bytes(tmp_path) == TOTAL
+    assert missing_bytes(tmp_path, BASE) == TOTAL
     gpt.write_bytes(b"x")
-    assert missing_bytes(tmp_path) == TOTAL - GPT.num_bytes
+    assert missing_bytes(tmp_path, BASE) == TOTAL - GPT.num_bytes
 
 
 def test_the_sizes_on_the_hub_replace_the_approximate_ones(tmp_path: Path):
     write_record(tmp_path, {GPT.place: remote(GPT, 1_000), BPE.place: remote(BPE, 70)})
-    assert missing_bytes(tmp_path) == TOTAL - GPT.num_bytes + 1_070
+    assert missing_bytes(tmp_path, BASE) == TOTAL - GPT.num_bytes + 1_070
     (tmp_path / GPT.place).write_bytes(b"x")
-    assert missing_bytes(tmp_path) == TOTAL - GPT.num_bytes + 70
+    assert missing_bytes(tmp_path, BASE) == TOTAL - GPT.num_bytes + 70
 
 
 def test_all_files_lack_nothing(tmp_path: Path):
     for file in FILES:
         (tmp_path / file.place).parent.mkdir(exist_ok=True)
         (tmp_path / file.place).touch()
-    assert missing_bytes(tmp_path) == 0
+    assert missing_bytes(tmp_path, BASE) == 0
+
+
+def test_2_5_shares_the_files_that_are_not_its_own_and_needs_no_bpe_model():
+    names = {(file.repository, file.name) for file in FILES}
+    newer = files_of(BASES["2.5"])
+    own = {file.place for file in newer if (file.repository, file.name) not in names}
+    assert own == {file.place for file in BASES["2.5"].own_files}
+    assert all(len(file.sha256) == 64 for file in newer if file.place in own)
+    assert "bpe.model" not in {file.place for file in newer}

@@ -10,18 +10,22 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from indextts.commands.data import Preprocess
+from indextts.commands.terminal import to_argv
 from indextts.data.manifest import read_utterances
 from indextts.data.review import DecisionLog, decide
 from indextts.errors import UserError
 from indextts.projects.pipeline import CURRENT, copy_base_files, current_stage
-from indextts.projects.project import Project, make_settings
+from indextts.projects.project import Project, make_settings, read_project
 from indextts.projects.stages import plan_stage
 from indextts.runs.directory import read_metrics, verify_checkpoint
+from indextts.speech.synthesis.trained_model import load_trained
 from tests.conftest import REPOSITORY
 from tests.import_sources import run_import, write_tone
 from tests.waiting import PATIENCE_S, wait_until
+from tools import extend_bpe
 
 PIPELINE = [sys.executable, str(REPOSITORY / "tools/run_pipeline.py")]
 STAGES = ["data", "tokenizer", "preprocess", "pairs", "train", "export"]
@@ -73,6 +77,34 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     answer = run(workspace, "--demo", "--max-steps=2", cwd=workspace.parent)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     return workspace, answer.stdout
+
+
+@pytest.mark.slow
+def test_the_demo_of_2_5_runs_all_stages_and_a_larger_vocabulary_begins_a_new_part(tmp_path: Path):
+    flags = ["--demo", "--base=2.5", "--max-steps=2"]
+    answer = run(tmp_path, *flags)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert list(table(answer.stdout)) == STAGES
+    folder = tmp_path / "demo_2.5"
+    project = Project(folder)
+    assert project.base.name == "2.5"
+    first = load_trained(project.run_dir / "latest.pth", torch.device("cpu"))
+    exported = load_trained(project.export, torch.device("cpu"))
+    assert first.tokenizer.size == exported.tokenizer.size == 2673
+    assert first.tokenizer.language_row == exported.tokenizer.language_row == 75
+    size = first.tokenizer.size + 20
+    argv = [f"--base-model={project.base_tokenizer}", f"--manifests={project.manifest}"]
+    assert extend_bpe.main([*argv, f"--output-model={project.tokenizer}", f"--target-size={size}"]) == 0
+    (train,) = plan_stage(project, read_project(project).with_fields("train", max_steps=2), "train").commands
+    argv = [sys.executable, str(REPOSITORY / train.program), *to_argv(train)]
+    again = subprocess.run(argv, capture_output=True, text=True)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "Vocab size mismatch!" in again.stdout
+    second = load_trained(project.run_dir / "latest.pth", torch.device("cpu"))
+    assert (second.part, second.step, second.tokenizer.size) == (2, 2, size)
+    old, new = (each.gpt.state_dict()["text_embedding.weight"] for each in (first, second))
+    assert torch.equal(new[:2073], old[:2073])  # the rows of the base
+    assert run(tmp_path, "--config=x.yaml", "--base=2.5").returncode == 2
 
 
 def test_preprocessing_runs_again_when_a_linked_recording_changed(tmp_path: Path):

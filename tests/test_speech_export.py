@@ -96,16 +96,6 @@ def test_a_run_resumed_with_other_options_logs_them_and_the_export_uses_those_of
     assert second.normalize("ፀሐይ") == "ጸሀይ"
 
 
-def test_the_export_of_2_5_is_refused_and_its_name_is_given(trained: TinyRun, tmp_path: Path):
-    content = torch.load(trained.output / "latest.pth", weights_only=True)
-    del content["model"]["speed_emb.weight"]
-    content["model"]["lang_embedding.weight"] = torch.zeros(107, 8)
-    torch.save(content, tmp_path / "checkpoint.pth")
-    with pytest.raises(UserError, match=r"checkpoint\.pth.*IndexTTS-2\.5"):
-        export(command(trained, tmp_path / "model", checkpoint=tmp_path / "checkpoint.pth"))
-    assert not (tmp_path / "model").exists()
-
-
 def without_record(path: Path) -> bytes:
     proto = Tokenizer.load(path).proto
     proto.DiscardUnknownFields()

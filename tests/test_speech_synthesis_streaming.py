@@ -17,7 +17,7 @@ from indextts.speech.synthesis.streaming import SpeechStream
 from indextts.speech.synthesis.synthesize import synthesize
 from indextts.speech.synthesis.text_to_speech import TextToSpeech
 from indextts.speech.synthesis.trained_model import load_trained
-from tests.acoustic_files import write_acoustic_files
+from tests.acoustic_files import write_acoustic_files, write_files_of_2_5
 from tests.speaking_run import clips_of, make_speaking_project
 from tests.tiny_run import BASE_TOKENIZER
 
@@ -60,7 +60,20 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(log_spectrum(a) - log_spectrum(b)).mean())
 
 
-@pytest.mark.parametrize(("name", "sampling"), [("builtin", BUILTIN), ("published", BEAMS)])
+@pytest.fixture(scope="module")
+def published_2_5(tmp_path_factory: pytest.TempPathFactory) -> TextToSpeech:
+    folder = write_files_of_2_5(tmp_path_factory.mktemp("published_2_5"))
+    return load(folder, folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "sampling"),
+    [
+        ("builtin", BUILTIN),
+        ("published", BEAMS),
+        ("published_2_5", BEAMS.model_copy(update={"max_codes": 75})),
+    ],
+)
 def test_a_stream_is_the_complete_speech_within_the_difference_of_its_windows(
     name: str, sampling: Sampling, run: Project, request: pytest.FixtureRequest
 ):

@@ -13,8 +13,10 @@ from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
 from indextts.text.bases import load_tokenizer, tokenizer_of
 from indextts.text.byte_level import ByteLevelTokenizer, rank_lines
-from indextts.text.extend import describe, extend_file, store_options
+from indextts.text.extend import describe, extend_file, reserve_file, store_options
 from indextts.text.languages import SAMPLES_OF_AMHARIC
+from indextts.text.official_front_end import prepare
+from indextts.text.reserved import token_writer
 from indextts.text.size_summary import summarize
 from indextts.text.special_tokens import SPECIAL_TOKENS
 from indextts.text.tokenizer import first_difference, measure
@@ -104,6 +106,43 @@ def test_20000_lines_without_ethiopic_letters_keep_their_ids(shared: Path, corpu
     base = load_tokenizer(shared / PUBLISHED)
     for line in lines_of_other_scripts(20_000):
         assert tokenizer.encoding.encode_ordinary(line) == base.encoding.encode_ordinary(line), line
+
+
+@pytest.mark.slow
+def test_1549_reserved_pieces_give_held_out_amharic_at_most_2_8_tokens_per_word(
+    shared: Path, corpus, tmp_path
+):
+    _, held_out = corpus
+    lines = (shared / "data/amharic/corpus.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    learned = [line.split("\t")[2] for number, line in enumerate(lines) if number % 10]
+    tokenizer = reserve_file(shared / PUBLISHED, learned, tmp_path / "r.tiktoken").extended
+    assert (tokenizer.size, len(tokenizer.reserved)) == (60_509, 1549)
+    assert tokenizer.appended_ids(60_509) == range(58_960, 60_509)
+    found = measure(tokenizer, held_out)
+    assert found.tokens_per_word <= 2.8
+    assert found.changed == ()
+    # the published tokenizer reads the same ids in the text with tokens
+    published = load_tokenizer(shared / PUBLISHED)
+    write = token_writer(tokenizer.reserved)
+    for text in held_out:
+        spelled = published.tag + prepare(write(tokenizer.normalize(text)), "am")
+        assert published.encoding.encode(spelled, allowed_special="all") == tokenizer.encode(text), text
+
+
+def test_reserved_pieces_are_the_letters_and_frequent_parts_and_reach_every_file(tmp_path: Path):
+    base = write_ranks(tmp_path)
+    tokenizer = reserve_file(base, TEXTS, tmp_path / "r.tiktoken", {"homophones": "strict"}).extended
+    letters = [piece for piece in tokenizer.reserved if len(piece) == 1]
+    assert list(tokenizer.reserved[: len(letters)]) == sorted(letters)
+    assert all(re.fullmatch(" ?[\u1200-\u137f]+", piece) for piece in tokenizer.reserved)
+    assert tokenizer.size == load_tokenizer(base).size
+    assert measure(tokenizer, TEXTS).changed == ()
+    kept = tokenizer.recording(NormalizerOptions())
+    again = tokenizer_of(kept, tmp_path / "again.tiktoken")
+    assert (again.reserved, again.vocabulary) == (tokenizer.reserved, tokenizer.vocabulary)
+    assert load_tokenizer(base).vocabulary != tokenizer.vocabulary
+    with pytest.raises(UserError, match="extended"):
+        reserve_file(extended(tmp_path, 20).path, TEXTS, tmp_path / "x.tiktoken")
 
 
 def test_a_new_piece_is_ethiopic_text_or_the_step_to_it(tmp_path: Path):

@@ -13,6 +13,7 @@ from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
 from indextts.text.bases import load_tokenizer, tokenizer_of
 from indextts.text.byte_level import ByteLevelTokenizer, rank_lines, with_rank_record, without_rank_record
+from indextts.text.extend import extend_file
 from indextts.text.official_front_end import cut_into_segments, prepare
 from indextts.text.special_tokens import COMMON_ROW, LANGUAGES, SPECIAL_TOKENS, language_row, language_tag
 from indextts.text.tokenizer import measure
@@ -152,9 +153,19 @@ def test_a_corrupt_rank_file_is_named_with_its_line(tmp_path: Path, change, wher
     assert where in str(refusal.value)
 
 
-def test_a_language_without_a_row_is_refused():
-    with pytest.raises(UserError, match="ti"):
+def test_a_language_without_a_row_is_refused_unless_the_common_row_is_chosen(tmp_path: Path):
+    with pytest.raises(UserError, match="--language-row common"):
         language_row("ti")
+    path = write_ranks(tmp_path)
+    options = {"language": "ti", "language_row": "common"}
+    extend_file(path, ["ሰላም ሰላም ሰላም"] * 3, tmp_path / "ti.tiktoken", 1945, None, options)
+    tokenizer = load_tokenizer(tmp_path / "ti.tiktoken")
+    assert tokenizer.language_row == COMMON_ROW == 105
+    assert tokenizer.decode(tokenizer.encode("ሰላም")).startswith("<|ti|> ")  # the tag is ordinary text
+    with pytest.raises(UserError, match="--language ti"):
+        extend_file(path, ["ሰላም"] * 3, tmp_path / "x.tiktoken", 1945, None, {"language": "ti"})
+    assert NormalizerOptions().record == NormalizerOptions(language_row="own").record
+    assert "language_row" not in NormalizerOptions().record  # as in files without the option
 
 
 def test_importing_the_tokenizer_opens_no_connection_and_loads_no_http_client():

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,20 +12,29 @@ import pytest
 import soundfile
 import torch
 
+from indextts.commands.bases import BASES
 from indextts.commands.data import Preprocess
-from indextts.commands.speech import Synthesize
+from indextts.commands.speech import ExportModel, Synthesize
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.data.bases import require_rate_of
 from indextts.data.feature_store import FeatureStore
 from indextts.data.preprocess import preprocess
 from indextts.errors import RESUME_REFUSED, UserError
+from indextts.features import builtin
 from indextts.features.bases import HalvingCodec
+from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.bases import StyleVoice
 from indextts.models.gpt.lora import is_block_matrix
+from indextts.planning.plan_from_meta import describe_restore
+from indextts.speech.export import export
 from indextts.speech.synthesis.acoustic import AcousticModel
 from indextts.speech.synthesis.synthesize import synthesize
 from indextts.speech.synthesis.trained_model import load_trained
 from indextts.system.log_lines import log_to_stdout
-from indextts.text.bases import load_tokenizer
-from indextts.text.extend import extend_file
+from indextts.text.bases import load_tokenizer, tokenizer_in
+from indextts.text.extend import extend_file, reserve_file
+from indextts.text.special_tokens import SPECIAL_TOKENS
 from tests.acoustic_files import STYLE_DIM, write_files_of_2_5
 from tests.conftest import REPOSITORY
 from tests.tiny_run import TYPED, flag, make_tiny_run
@@ -91,6 +102,24 @@ class Project:
     def train(self, **changes: object) -> int:
         log_to_stdout()
         return main(self.flags(**changes))
+
+    def speak(self, model: Path, output: Path) -> bytes:
+        """Speak with a checkpoint or a model folder and return the samples."""
+        command = Synthesize(
+            checkpoint=model,
+            models=self.published,
+            voice=str(VOICE),
+            text=["ሰላም"],
+            output=output,
+            device="cpu",
+            solver_steps=2,
+            num_beams=1,
+            max_codes=20,
+            top_k=0,
+            top_p=1,
+        )
+        list(synthesize(command))
+        return soundfile.read(output)[0].tobytes()
 
 
 @pytest.fixture(scope="module")
@@ -192,21 +221,7 @@ def test_a_checkpoint_of_the_run_speaks(project: Project, tmp_path: Path):
     trained = load_trained(checkpoint, torch.device("cpu"))
     assert isinstance(trained.gpt, StyleVoice)
     assert trained.tokenizer.vocabulary == load_tokenizer(project.tokenizer).vocabulary
-    command = Synthesize(
-        checkpoint=checkpoint,
-        models=project.published,
-        voice=str(VOICE),
-        text=["ሰላም"],
-        output=tmp_path / "a.wav",
-        device="cpu",
-        solver_steps=2,
-        num_beams=1,
-        max_codes=20,
-        top_k=0,
-        top_p=1,
-    )
-    list(synthesize(command))
-    assert soundfile.info(tmp_path / "a.wav").frames > 0
+    assert project.speak(checkpoint, tmp_path / "a.wav")
 
 
 def test_features_checkpoints_and_weights_of_the_other_base_are_refused_with_status_3(
@@ -223,10 +238,76 @@ def test_features_checkpoints_and_weights_of_the_other_base_are_refused_with_sta
     assert other.train(base_checkpoint=project.published / "gpt.pth") == RESUME_REFUSED
     assert other.train(max_steps=2) == 0
     assert project.train(output_dir=other.output, resume="auto") == RESUME_REFUSED
+    mixed = [
+        ("2.0", "2.5", project.flags(output_dir=other.output, resume="auto")),
+        ("2.5", "2.0", other.flags(output_dir=project.folder / "run", resume="auto")),
+    ]
+    for before, now, argv in mixed:  # the plan refuses before a start
+        with pytest.raises(UserError, match=f"base is {before} in the checkpoint and {now}") as refusal:
+            describe_restore(parse(Train, argv))
+        assert refusal.value.exit_status == RESUME_REFUSED
     assert not (tmp_path / "a/latest.pth").exists()
 
 
-def test_preprocessing_refuses_the_codec_of_2_0_and_features_without_the_published_networks(
+def test_an_export_has_the_official_order_of_tokens_and_speaks_as_the_checkpoint(
+    project: Project, tmp_path: Path
+):
+    checkpoint = project.folder / "run/latest.pth"
+    command = ExportModel(
+        checkpoint=checkpoint, config=project.published / "config.yaml", output_dir=tmp_path / "model"
+    )
+    folder = export(command).parent
+    official = tokenizer_in(folder, BASES["2.5"])
+    own = load_tokenizer(project.tokenizer)
+    assert official.pieces[-len(SPECIAL_TOKENS) :] == SPECIAL_TOKENS
+    assert official.options == own.options
+    trained, found = weights(checkpoint), read_weights(folder / "gpt.pth")
+    assert trained.keys() == found.keys()
+    assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+    for sentence in project.sentences[:20]:
+        rows = (own.encode(sentence), official.encode(sentence))
+        for table in ("text_embedding.weight", "text_head.weight", "text_head.bias"):
+            assert torch.equal(trained[table][rows[0]], found[table][rows[1]])
+    assert project.speak(checkpoint, tmp_path / "a.wav") == project.speak(folder, tmp_path / "b.wav")
+    program = [sys.executable, REPOSITORY / "tools/export_gpt.py", f"--check={folder}"]
+    check = subprocess.run(program, capture_output=True, text=True)
+    assert check.stdout.count("qwen0.6bemo4-merge") == 1  # the only one that the published files lack
+    assert "codec.pth" not in check.stdout
+    (folder / "codec.pth").unlink()
+    assert "codec.pth" in subprocess.run(program, capture_output=True, text=True).stdout
+
+
+def test_reserved_pieces_train_and_export_without_another_shape(project: Project, tmp_path: Path):
+    tokenizer = tmp_path / "r.tiktoken"
+    own = reserve_file(project.base_tokenizer, project.sentences[:60], tokenizer).extended
+    output = tmp_path / "run"
+    assert project.train(tokenizer=tokenizer, output_dir=output, max_steps=2) == 0
+    base, trained = weights(project.published / "gpt.pth"), weights(output / "latest.pth")
+    first = own.appended_ids(own.size).start
+    for table in ("text_embedding.weight", "text_head.weight", "text_head.bias"):
+        assert trained[table].shape == base[table].shape
+        assert torch.equal(trained[table][:first], base[table][:first]), table
+        assert not torch.equal(trained[table][first:-1], base[table][first:-1]), table
+    command = ExportModel(
+        checkpoint=output / "latest.pth",
+        config=project.published / "config.yaml",
+        output_dir=tmp_path / "model",
+    )
+    folder = export(command).parent
+    published = project.base_tokenizer.read_bytes()
+    assert (folder / project.base_tokenizer.name).read_bytes() == published
+    assert read_weights(folder / "gpt.pth").keys() == base.keys()
+    program = "from spoken_text import spoken; print(spoken('ሰላም ለዓለም'))"
+    spoken = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True)
+    base_tokenizer = load_tokenizer(project.base_tokenizer)
+    ids = base_tokenizer.encoding.encode(base_tokenizer.tag + spoken.stdout.strip(), allowed_special="all")
+    assert ids == own.encode("ሰላም ለዓለም")
+    assert project.speak(folder, tmp_path / "a.wav") == project.speak(
+        output / "latest.pth", tmp_path / "b.wav"
+    )
+
+
+def test_preprocessing_refuses_the_codec_of_2_0_and_built_in_features_of_2_0(
     project: Project, tmp_path: Path
 ):
     from tests.acoustic_files import write_acoustic_files
@@ -235,8 +316,11 @@ def test_preprocessing_refuses_the_codec_of_2_0_and_features_without_the_publish
     with pytest.raises(UserError, match=r"model\.safetensors: not the codec of IndexTTS-2\.5") as refusal:
         preprocess(project.preprocess_command(output_dir=tmp_path / "a", semantic_codec=codec))
     assert refusal.value.exit_status == RESUME_REFUSED
-    with pytest.raises(UserError, match=r"--backend builtin: .*IndexTTS-2\.5"):
-        preprocess(project.preprocess_command(output_dir=tmp_path / "a", backend="builtin"))
+    clips = [VOICE.with_name(f"demo_{number:04}.opus") for number in range(1, 4)]
+    path = tmp_path / "builtin.npz"
+    with pytest.raises(UserError, match=r"builtin\.npz: .*IndexTTS-2\.5") as refusal:
+        require_rate_of(BASES["2.5"], builtin.fit(clips, 16, seed=0), path)
+    assert refusal.value.exit_status == RESUME_REFUSED
 
 
 def test_a_clip_shorter_than_a_second_is_rejected(project: Project, tmp_path: Path):

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from indextts.features.published_files import FILES
-from tests.hub_server import Hub
-from tests.test_features_download import GPT, MIB, hub  # noqa: F401 - a fixture
+from indextts.commands.bases import BASES
+from indextts.features.published_files import files_of
+from tests.hub_server import Hub, HubFile
+from tests.test_features_download import MIB, hub  # noqa: F401 - a fixture
 from tests.walking import Server, wait_for
 
 pytestmark = pytest.mark.slow
+BASE = BASES["2.5"]
+GPT = (BASE.repository, "gpt.pth")
 
 
 @pytest.fixture
@@ -31,7 +34,8 @@ def server(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 def row(page: Page, place: str) -> Locator:
     """Return a file's row; the table holds another body, hidden, that only sizes its columns."""
-    return page.locator("#published-files").get_by_role("row", name=place)
+    rows = page.locator("#published-files").get_by_role("row")
+    return rows.filter(has_text=BASE.title).filter(has_text=place)
 
 
 def test_the_page_downloads_the_published_files_and_resumes_after_a_stop(
@@ -40,25 +44,26 @@ def test_the_page_downloads_the_published_files_and_resumes_after_a_stop(
     hub: Hub,  # noqa: F811
     tmp_path: Path,
 ):
+    hub.files[GPT] = HubFile(bytes(3 * MIB + 1000), is_large=True)
     hub.files[GPT].hold_after = 2 * MIB + 70_000
     page.goto(server.url)
     page.locator("#published-button").click()
     expect(row(page, "gpt.pth")).to_contain_text("missing")
     wait_for(
-        page, "download-command", r"^python tools/download_checkpoints\.py --output-dir=\S+/checkpoints$"
+        page, "download-command", r"download_checkpoints\.py --output-dir=\S+/checkpoints_2\.5 --base=2\.5$"
     )
     page.locator("#download-start").click()
     expect(row(page, "gpt.pth")).to_contain_text(re.compile(r"\b(6[6-9]|7[01]) %"))
     page.locator("#download-stop").click()
     wait_for(page, "download-status", r"^stopped after")
-    assert not (server.workspace / "checkpoints/gpt.pth").exists()
+    assert not (server.workspace / "checkpoints_2.5/gpt.pth").exists()
 
     hub.files[GPT].hold_after = 0
     page.locator("#download-start").click()
     wait_for(page, "download-status", r"^finished after")
     wait_for(page, "download-log", r"gpt\.pth: \D*2\.\d\d MB")
-    for file in FILES:
+    for file in files_of(BASE):
         expected = "verified" if file.purpose != "sound" else "missing"
         expect(row(page, file.place).last).to_contain_text(expected)
-    assert (server.workspace / "checkpoints/gpt.pth").read_bytes() == hub.files[GPT].content
+    assert (server.workspace / "checkpoints_2.5/gpt.pth").read_bytes() == hub.files[GPT].content
     page.screenshot(path=tmp_path / "page.png")

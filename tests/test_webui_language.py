@@ -71,7 +71,7 @@ def shown_texts(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         [sys.executable, "-c", LAID_OUT, str(workspace)], cwd=REPOSITORY, capture_output=True, text=True
     )
     assert answer.returncode == 0, answer.stderr
-    folder = str((workspace / "checkpoints").resolve())
+    folder = str(workspace.resolve())
     return {text.replace(folder, "{folder}") for text in json.loads(answer.stdout.splitlines()[-1])}
 
 

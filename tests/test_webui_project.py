@@ -12,17 +12,21 @@ from typing import Any
 
 import pytest
 
+from indextts.commands.bases import PROPOSED
+from indextts.commands.data import Preprocess
+from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.projects.jobs import starting
 from indextts.projects.jobs.records import list_jobs
 from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import DEMO, PUBLISHED, Project, read_project, read_settings
+from indextts.projects.stages import PLANNERS, plan_stage
 from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.project import demo
 from indextts.webui.project.base_model import summary_html
-from indextts.webui.project.creating import NewProject, create
+from indextts.webui.project.creating import NewProject, base_choices, create
 from indextts.webui.project.runs import run_rows, runs_html, sparkline
 from indextts.webui.project.stage_facts import stage_fact
 from indextts.webui.project.tab import next_html, way_html
@@ -117,6 +121,37 @@ def test_a_wrong_value_creates_nothing(page: Page, tmp_path: Path, changes: dict
         create(page, form(**changes))
     assert sorted(path.name for path in page.workspace.iterdir()) == before
     assert not any((tmp_path / "outside").iterdir())
+
+
+def test_2_5_is_proposed_and_its_project_has_its_tokenizer(page: Page):
+    assert [folder for _, folder in base_choices()] == [PROPOSED.folder, PUBLISHED]
+    shutil.copytree(DEMO.parent / "checkpoints_2.5", page.workspace / PROPOSED.folder)
+    with pytest.raises(UserError, match=PROPOSED.title):
+        create(page, form(base=PROPOSED.folder))  # without weights
+    (page.workspace / PROPOSED.folder / "gpt.pth").write_bytes(b"weights")
+    create(page, form(base=PROPOSED.folder, backend="indextts2"))
+    project = Project(page.workspace / "my-voice")
+    assert project.base == PROPOSED
+    assert project.base_tokenizer.name == PROPOSED.tokenizer_file
+    commands = [
+        command
+        for stage in PLANNERS
+        for command in plan_stage(project, read_project(project), stage).commands
+    ]
+    [preprocess] = [command for command in commands if isinstance(command, Preprocess)]
+    assert preprocess.semantic_codec == page.workspace / PROPOSED.folder / PROPOSED.codec_file
+    assert preprocess.campplus.parent.parent == page.workspace / PROPOSED.folder
+    [train] = [command for command in commands if isinstance(command, Train)]
+    assert train.tokenizer == project.tokenizer == project.root / "tokenizers/amharic_extended.tiktoken"
+
+
+def test_another_base_replaces_the_tokenizer_in_the_project(page: Page, project: Project):
+    settings = read_project(project)
+    assert project.base.name == "2.0"
+    copy_base_files(project, settings.model_copy(update={"base": DEMO.parent / "checkpoints_2.5"}))
+    assert project.base.name == "2.5"
+    copy_base_files(project, settings)
+    assert project.base.name == "2.0"
 
 
 def test_a_project_without_the_base_model_is_refused(page: Page):

@@ -9,6 +9,7 @@ import torch
 import yaml
 from torch import Tensor
 
+from indextts.commands.bases import BASE_2_0, BASES
 from indextts.data.encoding import encoders_identity
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
@@ -18,12 +19,14 @@ from indextts.data.pair_index import load_index
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.weights import random_model
 from indextts.system.log_lines import log_to_stdout
-from indextts.text.extend import extend
+from indextts.text.bases import load_tokenizer
+from indextts.text.extend import extend, extend_file
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.batches import MicroBatch, PairDataset, open_stores, usable_pairs
 from indextts.training.loop import accumulate, count_tokens
 from indextts.training.losses import LossSums
 from indextts.training.run import Run
+from tests.byte_ranks import write_ranks
 from tests.tiny_gpt import TINY
 from trainers.train_gpt_v2 import main
 
@@ -105,19 +108,29 @@ def make_tiny_run(
     num_codes: int | None = None,
     text: str | None = None,
     dropout: float = 0.1,
+    model: str = BASE_2_0.name,
 ) -> TinyRun:
     """Write base, tokenizer, features and pairs; 22 pairs make 8 micro-batches of 3, the last of 1.
 
     Args:
         num_codes, text: of every utterance; None for different values.
+        model: name of the published model that the base imitates.
     """
     base = folder / "base"
     base.mkdir(parents=True)
-    (base / "config.yaml").write_text(yaml.safe_dump({"gpt": asdict(replace(CONFIG, dropout=dropout))}))
-    (base / "bpe.model").write_bytes(BASE_TOKENIZER.read_bytes())
-    torch.save(random_model(CONFIG, seed=0).state_dict(), base / "gpt.pth")
-    write_tokenizer(folder / "tokenizer.model", num_appended=320)
-    write_features(folder / "features", num_train + 8, num_codes)
+    config = CONFIG
+    if BASES[model].condition == "style":
+        tokenizer = load_tokenizer(write_ranks(base).rename(base / BASES[model].tokenizer_file))
+        config = replace(
+            CONFIG, base=model, number_text_tokens=tokenizer.size, max_text_tokens=200, style_dim=12
+        )
+        extend_file(tokenizer.path, SENTENCES, folder / "tokenizer.model", tokenizer.size + 320)
+    else:
+        (base / "bpe.model").write_bytes(BASE_TOKENIZER.read_bytes())
+        write_tokenizer(folder / "tokenizer.model", num_appended=320)
+    (base / "config.yaml").write_text(yaml.safe_dump({"gpt": asdict(replace(config, dropout=dropout))}))
+    torch.save(random_model(config, seed=0).state_dict(), base / "gpt.pth")
+    write_features(folder / "features", num_train + 8, num_codes, config=config)
     write_pairs(
         folder / "train_pairs.jsonl", [pair(folder, i, (i + 1) % num_train, text) for i in range(num_train)]
     )
@@ -148,7 +161,12 @@ def write_tokenizer(path: Path, num_appended: int) -> None:
 
 
 def write_features(
-    folder: Path, count: int, num_codes: int | None = None, *, backend: tuple[str, str] = ("test", "backend")
+    folder: Path,
+    count: int,
+    num_codes: int | None = None,
+    *,
+    backend: tuple[str, str] = ("test", "backend"),
+    config: GPTConfig = CONFIG,
 ) -> Path:
     """Write a feature store and return its path.
 
@@ -158,9 +176,11 @@ def write_features(
     random = np.random.default_rng(0)
     info = StoreInfo(
         *backend,
-        encoders_identity(random_model(CONFIG, seed=0)),
-        CONFIG.model_dim,
-        CONFIG.num_latents,
+        encoders_identity(random_model(config, seed=0)),
+        config.model_dim,
+        config.condition_shape[0],
+        base=config.base,
+        condition_dim=config.condition_shape[1] if config.of_base.condition == "style" else 0,
     )
     writer = FeatureStoreWriter(folder, info)
     for number in range(count):
@@ -169,8 +189,8 @@ def write_features(
                 id=f"u{number}",
                 key=key(number),
                 codes=np.repeat(random.integers(0, 8, 8), 3)[: num_codes or random.integers(10, 24)],
-                condition=random.standard_normal((CONFIG.num_latents, CONFIG.model_dim), dtype=np.float32),
-                emo_vec=random.standard_normal(CONFIG.model_dim, dtype=np.float32),
+                condition=random.standard_normal(config.condition_shape, dtype=np.float32),
+                emo_vec=random.standard_normal(config.model_dim, dtype=np.float32),
             )
         )
     writer.flush()

@@ -1,11 +1,12 @@
-"""Write a model folder (gpt.pth, bpe.model, config.yaml, model card) from a checkpoint.
+"""Write a model folder (gpt.pth, tokenizer, config.yaml, model card) from a checkpoint.
 
-With --check FOLDER it says instead what the official page of IndexTTS-2 would download into such a folder.
+With --check FOLDER it says instead which files the official program would miss in such a folder.
 """
 
 import sys
 from collections.abc import Sequence
 
+from indextts.commands.bases import base_in
 from indextts.commands.speech import CheckModelFolder, ExportModel
 from indextts.commands.terminal import parse, run
 from indextts.speech.export import describe_missing, export, missing_files
@@ -24,8 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check(command: CheckModelFolder) -> int:
-    lines = describe_missing(missing_files(command.check))
-    for line in lines or ["The official page finds all its files and downloads nothing."]:
+    base = base_in(command.check)
+    lines = describe_missing(base, missing_files(base, command.check))
+    for line in lines or ["The official program finds all its files and downloads nothing."]:
         print(f"{command.check}: {line}")
     return 1 if lines else 0
 

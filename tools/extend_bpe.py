@@ -8,7 +8,7 @@ from indextts.commands.terminal import parse, run
 from indextts.data.manifest import read_hours
 from indextts.data.review import read_reviewed_texts
 from indextts.errors import UserError
-from indextts.text.extend import describe, describe_options, extend_file, store_options
+from indextts.text.extend import describe, describe_options, extend_file, reserve_file, store_options
 from indextts.text.readings import typed_options
 from indextts.text.size_summary import summarize, write_summary
 from indextts.text.vocabulary import advise_size
@@ -23,15 +23,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.keep_pieces:
         print(describe_options(store_options(args.output_model, options), texts))
         return 0
-    extension = extend_file(
-        args.base_model,
-        texts,
-        args.output_model,
-        args.target_size,
-        advise_size(hours_of(args.manifests)),
-        options,
-    )
-    summary = summarize(extension.extended, extension.base.size, texts)
+    if args.pieces == "reserved":
+        extension = reserve_file(args.base_model, texts, args.output_model, options)
+    else:
+        advice = advise_size(hours_of(args.manifests))
+        extension = extend_file(args.base_model, texts, args.output_model, args.target_size, advice, options)
+    extended = extension.extended
+    summary = summarize(extended, extended.appended_ids(extension.base.size).start, texts)
     write_summary(args.output_model, summary)
     print(describe(extension, texts))
     return 0

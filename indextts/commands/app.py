@@ -8,6 +8,7 @@ from pydantic import (
 )
 
 from indextts.commands.base import Command
+from indextts.commands.bases import BaseName
 
 Stage = Literal["data", "tokenizer", "preprocess", "pairs", "train", "export"]
 
@@ -24,6 +25,7 @@ class RunPipeline(Command):
         title="Demo",
         description="Run the embedded demo, which takes a few minutes on a CPU and downloads nothing.",
     )
+    base: BaseName = Field("2.0", title="Base model", description="Published model that the demo imitates.")
     config: Path | None = Field(None, title="Project file", description="Project as a YAML file.")
     until: Stage = Field("export", title="Last stage", description="Last stage to run.")
     max_steps: int = Field(
@@ -82,4 +84,7 @@ class MakeBaseCheckpoint(Command):
     program: ClassVar[str] = "demo/make_base_checkpoint.py"
     config: Path = Field(title="Model config", description="Path of the model's config.yaml.")
     output: Path = Field(title="Output file", description="Path for the checkpoint.")
+    base: BaseName = Field(
+        "2.0", title="Base model", description="Published model whose structure the checkpoint has."
+    )
     seed: int = Field(0, ge=0, le=2**63 - 1, title="Seed", description="Random seed of the weights.")

@@ -6,14 +6,39 @@
 
 A base is recognised by its weights (`base_of`), never by the `version` of a config.yaml: published files of
 2.5 say 2.0. All other code asks a `Base`; code that computes differently lies in one module per package:
-`bases.py` in `text/`, `models/gpt/`, `features/`, `data/`, `planning/`, `speech/synthesis/` and `training/`.
+`bases.py` in `text/`, `models/gpt/`, `features/`, `data/`, `planning/`, `speech/synthesis/`, `speech/export/`
+and `training/`.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 FEATURES_PER_SECOND = 50
+OFFICIAL_CACHE = "hf_cache"  # folder of an official installation
+
+Purpose = Literal["base model", "speech features", "sound"]
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A published file that only one base has, or has in its own form.
+
+    Args:
+        place: its path in the folder of published files, with `/`.
+        num_bytes: its size, or about that; 0 for a small file.
+        sha256: of the known revision, in hexadecimal; "" if it is not known.
+        repository: on the hub, if it is not that of the base.
+        official: its path in an official installation, if that differs.
+    """
+
+    purpose: Purpose
+    place: str
+    num_bytes: int = 0
+    sha256: str = ""
+    repository: str = ""
+    official: str = ""
 
 
 @dataclass(frozen=True)
@@ -27,10 +52,16 @@ class Base:
         codes_per_second: semantic codes of a second of speech; speech features are 50.
         trained_languages: codes of the languages that the published model speaks, where it has language rows.
         tokenizer_file: published name of the tokenizer.
+        extended_file: name of an extended tokenizer in a project.
         codec_file: path of the semantic codec in a model folder.
+        repository: name on the hub.
+        folder: name of the folder of its published files in a workspace.
+        own_files: its published files; `features/published_files.py` has those of all bases.
         reads_states: whether the acoustic model reads the GPT's states besides the codes.
         has_duration_factor: whether speech can be made slower or faster.
-        is_exportable: whether tools/export_gpt.py can write a model folder of it.
+        demo: the demo project with a tiny model of this kind, in this repository.
+        official_page: command of the official page, which replaces an incomplete model folder by the
+            published one; "" if no such page is known.
         weight_names: weights that only the GPT of this base has.
     """
 
@@ -40,10 +71,15 @@ class Base:
     codes_per_second: int
     trained_languages: tuple[str, ...]
     tokenizer_file: str
+    extended_file: str
     codec_file: str
+    repository: str
+    folder: str
+    own_files: tuple[OwnFile, ...]
     reads_states: bool
     has_duration_factor: bool
-    is_exportable: bool
+    demo: str
+    official_page: str
     weight_names: frozenset[str]
 
     @property
@@ -58,10 +94,30 @@ BASE_2_0 = Base(
     codes_per_second=50,
     trained_languages=(),
     tokenizer_file="bpe.model",
+    extended_file="amharic_extended_bpe.model",
     codec_file="semantic_codec/model.safetensors",
+    repository="IndexTeam/IndexTTS-2",
+    folder="checkpoints",
+    own_files=(
+        OwnFile("base model", "config.yaml"),
+        OwnFile("base model", "bpe.model"),
+        OwnFile("base model", "gpt.pth", 3_480_000_000),
+        OwnFile("speech features", "wav2vec2bert_stats.pt"),
+        OwnFile(
+            "speech features",
+            "semantic_codec/model.safetensors",
+            177_000_000,
+            repository="amphion/MaskGCT",
+            official=f"{OFFICIAL_CACHE}/semantic_codec_model.safetensors",
+        ),
+        OwnFile("sound", "feat1.pt"),
+        OwnFile("sound", "feat2.pt"),
+        OwnFile("sound", "s2mel.pth", 1_200_000_000),
+    ),
     reads_states=True,
     has_duration_factor=False,
-    is_exportable=True,
+    demo="demo/project.yaml",
+    official_page="python webui.py --version 2 --model_dir",
     weight_names=frozenset({"speed_emb.weight"}),
 )
 BASE_2_5 = Base(
@@ -71,12 +127,62 @@ BASE_2_5 = Base(
     codes_per_second=25,
     trained_languages=("en", "zh", "ja", "es", "ar"),
     tokenizer_file="multilingual_zh_ja_yue_char_del.tiktoken",
+    extended_file="amharic_extended.tiktoken",
     codec_file="codec.pth",
+    repository="IndexTeam/IndexTTS-2.5",
+    folder="checkpoints_2.5",
+    own_files=(
+        OwnFile(
+            "base model",
+            "config.yaml",
+            2_860,
+            "18adf417be3e8f5e2e48e30f7420c719170a6870619436250f360d626877870e",
+        ),
+        OwnFile(
+            "base model",
+            "multilingual_zh_ja_yue_char_del.tiktoken",
+            907_395,
+            "747979631e813193436aabcff7c1c235d37de8097b71c563ec8b63b7a515c718",
+        ),
+        OwnFile(
+            "base model",
+            "gpt.pth",
+            3_259_599_833,
+            "43a8f4c30eccdf201958d3b9713511482c19d56dc20b0b1c4ee1e6b080b19d85",
+        ),
+        OwnFile(
+            "speech features",
+            "wav2vec2bert_stats.pt",
+            9_343,
+            "c9c176c2b8850ab2e3ba828bbfa969deaf4566ce55db5f2687b8430b87526ad2",
+        ),
+        OwnFile(
+            "speech features",
+            "codec.pth",
+            607_290_935,
+            "d15cbed16a40f478438c961fb043f68dfa6353bf56c966761315db3433e9722c",
+        ),
+        OwnFile(
+            "sound", "feat1.pt", 57_170, "f219cb447d80216ba615666da2ff8d63ac544eee26657f3a7b278692bf7a67c4"
+        ),
+        OwnFile(
+            "sound", "feat2.pt", 374_866, "9c4292e96dee535aea9a6206e9a0c856dd578dde9212acdb16dd3ada4d12bf80"
+        ),
+        OwnFile(
+            "sound",
+            "s2mel.pth",
+            414_908_601,
+            "9b1b0003fc189c94cc349758d7ebc25f903b7eb2de4602879959cc64ce816456",
+        ),
+    ),
     reads_states=False,
     has_duration_factor=True,
-    is_exportable=False,
+    demo="demo/project_2.5.yaml",
+    official_page="",
     weight_names=frozenset({"lang_embedding.weight", "spk_emb_proj.weight"}),
 )
+PROPOSED = BASE_2_5  # for a new project
+BaseName = Literal["2.0", "2.5"]
 BASES = {base.name: base for base in (BASE_2_0, BASE_2_5)}
 
 
@@ -84,3 +190,9 @@ def base_of(weight_names: Iterable[str]) -> Base:
     """Return the base that has the most of its own weights among `weight_names`; 2.0 if none has any."""
     found = set(weight_names)
     return max(BASES.values(), key=lambda base: len(base.weight_names & found))
+
+
+def base_in(folder: Path) -> Base:
+    """Return the base whose tokenizer is in a model folder, the first if there are several or none."""
+    found = (base for base in BASES.values() if (folder / base.tokenizer_file).is_file())
+    return next(found, BASE_2_0)

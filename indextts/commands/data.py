@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from indextts.commands.base import Command, Device
+from indextts.commands.bases import BaseName
 from indextts.commands.normalizer_options import NormalizerFlags
 from indextts.commands.quality_limits import QualityLimits
 from indextts.commands.recognizer_options import RecognizerFolder
@@ -34,6 +35,9 @@ class DownloadCheckpoints(Command):
     program: ClassVar[str] = "tools/download_checkpoints.py"
     output_dir: Path = Field(
         Path("checkpoints"), title="Download folder", description="Folder for the published files."
+    )
+    base: BaseName = Field(
+        "2.0", title="Base model", description="Published model whose files are downloaded."
     )
     what: PublishedSet = Field(
         "training",
@@ -305,6 +309,12 @@ class ExtendTokenizer(Command, NormalizerFlags):
         ge=0,
         title="Target size",
         description="Number of pieces in the extended tokenizer; 0 chooses it from the hours of speech.",
+    )
+    pieces: Literal["appended", "reserved"] = Field(
+        "appended",
+        title="Place of the pieces",
+        description="appended adds rows to the model; reserved uses the 1,549 rows that IndexTTS-2.5 "
+        "reserves, so that every shape stays as published.",
     )
     keep_pieces: bool = Field(
         False,

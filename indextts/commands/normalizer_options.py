@@ -23,7 +23,8 @@ from indextts.system.amounts import counted
 from indextts.system.language_codes import standard_code
 
 NORMALIZER_VERSION = 6  # increases when the output of `normalize` changes
-NEWER_OPTIONS = ("language", "money_decimals", "rules_off", "readings")  # recorded unless at their default
+# Recorded unless at their default.
+NEWER_OPTIONS = ("language", "language_row", "money_decimals", "rules_off", "readings")
 
 
 # The rules that can be switched off; the others only clean characters and marks.
@@ -70,7 +71,12 @@ class NormalizerChoices(BaseModel):
         title="Language",
         description="ISO 639 code of the language of the texts, such as am, ko or sw.",
     )
-
+    language_row: Literal["own", "common"] = Field(
+        "own",
+        title="Language row",
+        description="Row that IndexTTS-2.5 adds to each text: own refuses a language outside its table; "
+        "common is the row of all such languages.",
+    )
     homophones: Literal["off", "strict", "loose"] = Field(
         "off",
         title="Homophones",

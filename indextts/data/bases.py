@@ -1,19 +1,25 @@
-"""Differences of the published models in preprocessing: the codec's file, and the style vector.
+"""Differences of the published models in preprocessing: the codec's file, its rate, and the style vector.
 
 IndexTTS-2.5 has the style vector of CAM++ as its speaker condition. It is computed from the first 15 s of a
-recording at the published rates, while IndexTTS-2.0 encodes the features that the codes come from.
+recording at the published rates, while IndexTTS-2.0 encodes the features that the codes come from. The
+built-in backend has a style vector of its own.
 """
 
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from indextts.commands.bases import Base
+from indextts.commands.bases import FEATURES_PER_SECOND, Base
 from indextts.commands.data import Preprocess
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.features.audio import load_audio
+from indextts.features.backend import SAMPLE_RATE_HZ as BUILTIN_RATE_HZ
+from indextts.features.builtin import BuiltinBackend
+from indextts.features.builtin import style_vector as builtin_style
 from indextts.features.campplus import load_campplus, style_vector
 from indextts.features.mel_spectrogram import KALDI_RATE_HZ, SAMPLE_RATE_HZ, resample
 from indextts.features.semantic_codec import SemanticCodec
@@ -45,17 +51,24 @@ def require_codec_of(base: Base, codec: SemanticCodec, path: Path) -> None:
         )
 
 
+def require_rate_of(base: Base, backend: BuiltinBackend, path: Path) -> None:
+    """Raise a UserError unless the built-in codes have the rate of the base."""
+    if backend.features_per_code != base.features_per_code:
+        raise UserError(
+            f"{path}: has {FEATURES_PER_SECOND // backend.features_per_code} codes per second, but the GPT "
+            f"of {base.title} needs {base.codes_per_second}; keep the features of each base in a folder of "
+            "their own",
+            RESUME_REFUSED,
+        )
+
+
 def require_possible(command: Preprocess, config: GPTConfig) -> None:
     """Raise a UserError if the command cannot encode for the base of its checkpoint."""
     base = config.of_base
     if base.condition != "style":
         return
-    for flag, value, needed in (
-        ("backend", command.backend, "indextts2"),
-        ("engine", command.engine, "local"),
-    ):
-        if value != needed:
-            raise UserError(f"--{flag} {value}: features for {base.title} need --{flag} {needed}")
+    if command.engine != "local":
+        raise UserError(f"--engine {command.engine}: features for {base.title} need --engine local")
 
 
 def load_style_encoder(command: Preprocess, config: GPTConfig, device: torch.device) -> StyleOf | None:
@@ -66,11 +79,17 @@ def load_style_encoder(command: Preprocess, config: GPTConfig, device: torch.dev
     """
     if config.of_base.condition != "style":
         return None
+    if command.backend == "builtin":
+        return lambda path: builtin_style(_first_seconds(path, BUILTIN_RATE_HZ), config.style_dim)
     network = load_campplus(command.campplus, config.style_dim, device)
 
     def style_of(path: Path) -> Tensor | None:
-        samples = torch.from_numpy(load_audio(path, SAMPLE_RATE_HZ)[: MAX_STYLE_S * SAMPLE_RATE_HZ])
+        samples = torch.from_numpy(_first_seconds(path, SAMPLE_RATE_HZ))
         at_16_khz = resample(samples[None], SAMPLE_RATE_HZ, KALDI_RATE_HZ)[0]
         return style_vector(network, at_16_khz.numpy())
 
     return style_of
+
+
+def _first_seconds(path: Path, rate_hz: int) -> NDArray[np.float32]:
+    return load_audio(path, rate_hz)[: MAX_STYLE_S * rate_hz]

@@ -26,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 from indextts.commands.data import Preprocess
+from indextts.data.bases import require_rate_of
 from indextts.data.batch_sizing import choose_device, choose_throughput
 from indextts.data.encoding import MIN_CODES, Encoder, encoders_identity, reproducible_math
 from indextts.data.feature_store import FeatureStore, StoreInfo
@@ -290,7 +291,9 @@ def _fit_or_load(
         with writing(path):
             backend.save(path)
     else:
-        backend = builtin.fit([utterance.audio for utterance in utterances], num_codes, command.seed)
+        rate = config.of_base.features_per_code
+        paths = [utterance.audio for utterance in utterances]
+        backend = builtin.fit(paths, num_codes, command.seed, rate)
         with writing(path):
             backend.save(path)
     backend = builtin.load(path)
@@ -299,6 +302,7 @@ def _fit_or_load(
             f"{folder}: the features have {backend.num_codes} different codes, the config requires "
             f"{num_codes}; choose another --output-dir or delete this folder"
         )
+    require_rate_of(config.of_base, backend, path)
     return backend
 
 

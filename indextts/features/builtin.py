@@ -4,7 +4,8 @@ It runs the whole pipeline on any machine. Its codes are coarse spectra without 
 the published weights for a real voice.
 
 Axes: S samples, N mel frames (100 per second), T feature vectors (50 per second), M mel bands, F = 8 M
-values of a feature vector, C cepstral coefficients of a frame, K codes.
+values of a feature vector, C cepstral coefficients of a frame, K centroids, R feature vectors of a code (1 or
+2), Z values of a style vector.
 
     24 kHz samples (S,)
       T = S // 480, that is floor(seconds * 50); an incomplete last code is dropped
@@ -12,15 +13,16 @@ values of a feature vector, C cepstral coefficients of a frame, K codes.
       scaled per band to mean 0 and standard deviation 1 over the data set
       feature vector t (F = 1024) = frames 2t-3 ... 2t+4 concatenated; the first and the last frame are
       repeated beyond the ends
-      cepstra t (2 C) = the first C = 24 coefficients of the cosine transform of frames 2t and 2t+1, unscaled
-      code t = the nearest of K centroids
+      cepstra t (2 R C) = the first C = 24 coefficients of the cosine transform of frames 2t ... 2t + 2R - 1,
+      unscaled
+      code t = the nearest of K centroids; for R = 2 only every other vector has a code
 
-Frames 2t and 2t+1, the middle two of the eight, lie within the 20 ms of vector t. Their cepstra keep the
-envelope of the spectrum, by which speech is understood, and drop the pitch and the noise between bands, which
-would take most of the codes. Concatenating the `centroid_frames` of a sequence of codes turns it back into
-smooth log-mel frames.
+The frames of a code are the middle ones of the eight, and lie within its 20 ms, or 40 ms for R = 2. Their
+cepstra keep the envelope of the spectrum, by which speech is understood, and drop the pitch and the noise
+between bands, which would take most of the codes. Concatenating the `centroid_frames` of a sequence of codes
+turns it back into smooth log-mel frames.
 
-    builtin.npz    format_version, identity, band_mean (M,), band_std (M,), centroids (K, 2 C) in float16
+    builtin.npz    format_version, identity, band_mean (M,), band_std (M,), centroids (K, 2 R C) in float16
 """
 
 import hashlib
@@ -39,9 +41,10 @@ from numpy.typing import NDArray
 from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
+from indextts.commands.bases import FEATURES_PER_SECOND
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, load_audio, unprepared
-from indextts.features.backend import CODES_PER_SECOND, FEATURE_DIM, SAMPLE_RATE_HZ
+from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ
 from indextts.features.log_mel import slaney_filters
 from indextts.system.amounts import counted
 from indextts.system.files import written_aside
@@ -49,12 +52,12 @@ from indextts.system.files import written_aside
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 2
-SAMPLES_PER_CODE = SAMPLE_RATE_HZ // CODES_PER_SECOND
-FRAMES_PER_CODE = 2
-SAMPLES_PER_FRAME = SAMPLES_PER_CODE // FRAMES_PER_CODE
+SAMPLES_PER_FEATURE = SAMPLE_RATE_HZ // FEATURES_PER_SECOND
+FRAMES_PER_FEATURE = 2
+SAMPLES_PER_FRAME = SAMPLES_PER_FEATURE // FRAMES_PER_FEATURE
 NUM_BANDS = 128
 STACK = FEATURE_DIM // NUM_BANDS  # frames in a feature vector
-FRAMES_BEFORE = (STACK - FRAMES_PER_CODE) // 2
+FRAMES_BEFORE = (STACK - FRAMES_PER_FEATURE) // 2
 NUM_COEFFICIENTS = 24
 WINDOW = 1024  # samples, 43 ms: each of the 128 Slaney bands has at least one bin of the spectrum
 MIN_POWER = 1e-8  # below the noise of 16-bit recordings; keeps the logarithm of digital silence finite
@@ -73,12 +76,17 @@ class BuiltinBackend:
     Args:
         band_mean: (M,), float32, of the log-mel bands.
         band_std: (M,), float32.
-        centroids: (K, 2 C), float32, with values that float16 has: cepstra of two frames.
+        centroids: (K, 2 R C), float32, with values that float16 has: cepstra of the frames of a code.
     """
 
     band_mean: NDArray[np.float32]
     band_std: NDArray[np.float32]
     centroids: NDArray[np.float32]
+
+    @property
+    def features_per_code(self) -> int:
+        """Return R."""
+        return int(self.centroids.shape[1]) // (FRAMES_PER_FEATURE * NUM_COEFFICIENTS)
 
     @cached_property
     def identity(self) -> str:
@@ -101,10 +109,13 @@ class BuiltinBackend:
         return stack_frames((log_mel(audio) - self._band_mean) / self._band_std)
 
     def codes(self, features: Tensor) -> Tensor:
-        """Return the nearest centroid of each feature vector (T, F), the first if several are: (T,)."""
-        stacks = features.reshape(-1, STACK, NUM_BANDS)  # (T, 8, M)
-        frames = stacks[:, FRAMES_BEFORE : FRAMES_BEFORE + FRAMES_PER_CODE]  # (T, 2, M)
-        cepstra = cepstra_of(frames * self._band_std + self._band_mean)  # (T, 2 C)
+        """Return the nearest centroid of each, or every other, feature vector (T, F): (T,) or (T / 2,).
+
+        The first if several are equally near; an odd T is rounded up.
+        """
+        stacks = features[:: self.features_per_code].reshape(-1, STACK, NUM_BANDS)  # (T, 8, M)
+        end = FRAMES_BEFORE + FRAMES_PER_FEATURE * self.features_per_code
+        cepstra = cepstra_of(stacks[:, FRAMES_BEFORE:end] * self._band_std + self._band_mean)  # (T, 2 R C)
         # |x - c|^2 = |x|^2 + 2 (|c|^2 / 2 - x c), and |x| is the same for all centroids.
         return (self._half_norms - cepstra @ self._centroids.T).argmin(dim=1)
 
@@ -119,7 +130,7 @@ class BuiltinBackend:
         return [self.codes(rows) for rows in features]
 
     def centroid_frames(self, codes: Tensor) -> Tensor:
-        """Return the smooth unscaled log-mel frames of `codes` (T,): (2 T, M)."""
+        """Return the smooth unscaled log-mel frames of `codes` (T,): (2 R T, M)."""
         return self._centroids[codes].reshape(-1, NUM_COEFFICIENTS) @ _cosines()
 
     @cached_property
@@ -174,7 +185,7 @@ def load(path: Path) -> BuiltinBackend:
     return backend
 
 
-def fit(paths: Sequence[Path], num_codes: int, seed: int) -> BuiltinBackend:
+def fit(paths: Sequence[Path], num_codes: int, seed: int, features_per_code: int = 1) -> BuiltinBackend:
     """Fit scaling and codebook to recordings.
 
     The result depends on the recordings, their order and the seed. It is identical bit for bit on the same
@@ -186,10 +197,10 @@ def fit(paths: Sequence[Path], num_codes: int, seed: int) -> BuiltinBackend:
     num_wanted = min(max(VECTORS_PER_CODE * num_codes, MIN_FIT_VECTORS), MAX_FIT_VECTORS)
     clips = list(_sample(paths, num_wanted, seed))
     frames = torch.cat([torch.zeros(0, NUM_BANDS), *clips])  # (N, M)
-    num_vectors = len(frames) // FRAMES_PER_CODE
+    num_vectors = len(frames) // FRAMES_PER_FEATURE
     if num_vectors < num_codes:
         raise UserError(
-            f"too few feature vectors: {num_vectors} ({num_vectors / CODES_PER_SECOND:.1f} s) from "
+            f"too few feature vectors: {num_vectors} ({num_vectors / FEATURES_PER_SECOND:.1f} s) from "
             f"{counted(len(paths), 'recording')}, but number_mel_codes of the config requires {num_codes}; "
             "add recordings, or use a smaller config"
         )
@@ -201,14 +212,15 @@ def fit(paths: Sequence[Path], num_codes: int, seed: int) -> BuiltinBackend:
     )
     band_mean = frames.double().mean(dim=0).float()  # (M,)
     band_std = frames.double().std(dim=0).clamp_min(MIN_STD).float()  # (M,)
-    cepstra = cepstra_of(frames.reshape(-1, FRAMES_PER_CODE, NUM_BANDS))  # (T, 2 C)
-    centroids = _fit_centroids(cepstra.numpy(), num_codes, seed)
+    num_frames = FRAMES_PER_FEATURE * features_per_code
+    groups = frames[: len(frames) // num_frames * num_frames].reshape(-1, num_frames, NUM_BANDS)
+    centroids = _fit_centroids(cepstra_of(groups).numpy(), num_codes, seed)
     return BuiltinBackend(band_mean.numpy(), band_std.numpy(), centroids)
 
 
 def log_mel(audio: NDArray[np.float32]) -> Tensor:
     """Return the log-mel frames of samples (S,) at 24 kHz: (N, M), N = 2 * (S // 480)."""
-    num_frames = len(audio) // SAMPLES_PER_CODE * FRAMES_PER_CODE
+    num_frames = len(audio) // SAMPLES_PER_FEATURE * FRAMES_PER_FEATURE
     # Frame n is centred on the middle of its 10 ms, so the first window starts before the clip.
     before = (WINDOW - SAMPLES_PER_FRAME) // 2
     padded = F.pad(torch.from_numpy(audio), (before, WINDOW))
@@ -221,13 +233,13 @@ def log_mel(audio: NDArray[np.float32]) -> Tensor:
 
 def stack_frames(frames: Tensor) -> Tensor:
     """Return the feature vectors of mel frames (N, M): (N / 2, F)."""
-    starts = torch.arange(0, len(frames), FRAMES_PER_CODE)[:, None]  # (T, 1)
+    starts = torch.arange(0, len(frames), FRAMES_PER_FEATURE)[:, None]  # (T, 1)
     neighbours = starts + torch.arange(-FRAMES_BEFORE, STACK - FRAMES_BEFORE)  # (T, 8)
     return frames[neighbours.clamp(0, max(len(frames) - 1, 0))].reshape(len(starts), FEATURE_DIM)
 
 
 def cepstra_of(frames: Tensor) -> Tensor:
-    """Return the cepstra of pairs of unscaled log-mel frames (T, 2, M): (T, 2 C)."""
+    """Return the cepstra of groups of unscaled log-mel frames (T, 2 R, M): (T, 2 R C)."""
     return (frames @ _cosines().T).flatten(1)
 
 
@@ -238,6 +250,15 @@ def _cosines() -> Tensor:
     cosines = (torch.arange(NUM_COEFFICIENTS)[:, None] * phases).cos() * math.sqrt(2 / NUM_BANDS)
     cosines[0] /= math.sqrt(2)
     return cosines
+
+
+def style_vector(audio: NDArray[np.float32], size: int) -> Tensor:
+    """Return a style vector of samples (S,) at 24 kHz, in place of that of CAM++: (Z,), Z = `size`.
+
+    It is the mean spectrum in Z bands, relative to its mean over the bands; it needs no weights.
+    """
+    bands = log_mel(audio).mean(dim=0)  # (M,)
+    return F.adaptive_avg_pool1d((bands - bands.mean())[None], size)[0]
 
 
 def mel_filters() -> NDArray[np.float32]:
@@ -256,8 +277,8 @@ def _sample(paths: Sequence[Path], num_vectors: int, seed: int) -> Iterator[Tens
         except RecordingError as error:
             logger.warning("%s; the codes are fitted without it", error)
             continue
-        frames = log_mel(audio)[: num_left * FRAMES_PER_CODE]
-        num_left -= len(frames) // FRAMES_PER_CODE
+        frames = log_mel(audio)[: num_left * FRAMES_PER_FEATURE]
+        num_left -= len(frames) // FRAMES_PER_FEATURE
         yield frames
 
 

@@ -2,10 +2,12 @@
 
     metadata of every file from the hub -> skip files that are valid -> check the disk space -> download
 
-In the folder of an official installation, files of its hf_cache/ are linked to their places. Without the hub,
-missing files are linked from there or copied from the Hugging Face cache.
+In the folder of an official installation, files of its hf_cache/ are linked to their places. Files that
+several base models need are linked from the folder of another base beside it. Without the hub, missing files
+are linked from there or copied from the Hugging Face cache.
 """
 
+import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 
+from indextts.commands.bases import BASES, base_in
 from indextts.commands.data import DownloadCheckpoints
 from indextts.errors import UserError
 from indextts.features.hub_files import (
@@ -31,6 +34,7 @@ from indextts.features.published_files import (
     PublishedFile,
     Remote,
     files_for,
+    files_of,
     read_record,
     stamp,
     write_record,
@@ -64,7 +68,14 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
             full (status 4); another download writes to the folder (status 5).
     """
     quiet_libraries()
-    folder, files = command.output_dir, files_for(command.what)
+    base = BASES[command.base]
+    folder, files = command.output_dir, files_for(command.what, base)
+    found = base_in(folder)
+    if found != base and (folder / found.tokenizer_file).is_file():
+        raise UserError(
+            f"--output-dir {folder}: has files of {found.title}, some of which have the names of those of "
+            f"{base.title}; choose another folder, or pass --base {found.name}"
+        )
     in_use = f"--output-dir {folder}: another download writes to this folder; wait for it or stop it"
     with locked_folder(folder / ".downloads.lock", in_use=in_use), disk_errors(folder):
         try:
@@ -84,6 +95,10 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
         require_disk_space(folder, to_fetch)
         origins = dict(download_files(folder, to_fetch))
         states |= {file: origins[file.place] for file in files if file.place in origins}
+        for file, remote in remotes.items():
+            is_large = len(remote.etag) == len(file.sha256)  # the hub has other digests of small files
+            if file.sha256 and file.sha256 != (remote.etag if is_large else _sha256(folder / file.place)):
+                logger.warning("%s: not the revision that this program knows", folder / file.place)
     return _result(folder, states)
 
 
@@ -112,21 +127,35 @@ def _metadata(file: PublishedFile) -> Remote:
 
 
 def _is_linked(folder: Path, file: PublishedFile, remote: Remote | None = None) -> bool:
-    """Link a missing file from an official installation in the folder; return whether it was there.
+    """Link a missing file from an official installation, or from another base; return whether it was there.
 
     Args:
         remote: the hub's file, which it must equal; None without the hub.
     """
-    path, official = folder / file.place, folder / file.official
-    if path.exists() or not file.official or not official.is_file():
+    path = folder / file.place
+    if path.exists():
         return False
-    if remote is not None and not is_valid(official, remote, None):
-        logger.warning("%s: not the file that is published now; downloading %s", official, file.place)
-        return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    link_or_copy(official, path)
-    logger.info("%s: linked from %s", file.place, file.official)
-    return True
+    for source in _copies(folder, file):
+        if remote is not None and not is_valid(source, remote, None):
+            logger.warning("%s: not the file that is published now; downloading %s", source, file.place)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(source, path)
+        logger.info("%s: linked from %s", file.place, source)
+        return True
+    return False
+
+
+def _copies(folder: Path, file: PublishedFile) -> list[Path]:
+    """Return the other places where a file exists."""
+    places = [folder / file.official] if file.official else []
+    for base in BASES.values():
+        other = folder.parent / base.folder
+        if other != folder and any(
+            (same.repository, same.name) == (file.repository, file.name) for same in files_of(base)
+        ):
+            places.append(other / file.place)
+    return [path for path in places if path.is_file()]
 
 
 def _without_hub(folder: Path, files: Sequence[PublishedFile], reason: str) -> DownloadResult:
@@ -136,6 +165,8 @@ def _without_hub(folder: Path, files: Sequence[PublishedFile], reason: str) -> D
         path = folder / file.place
         states[file] = "present, not verified"
         if path.is_file() or _is_linked(folder, file):
+            if file.sha256 and file.sha256 == _sha256(path):
+                states[file] = "present, verified"
             continue
         cached = try_to_load_from_cache(file.repository, file.name)
         if isinstance(cached, str):
@@ -150,6 +181,11 @@ def _without_hub(folder: Path, files: Sequence[PublishedFile], reason: str) -> D
             "connection"
         )
     return _result(folder, states)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _result(folder: Path, states: dict[PublishedFile, str]) -> DownloadResult:

@@ -20,12 +20,16 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
 from indextts.commands.base import REPOSITORY_NAME
+from indextts.commands.bases import BASES
 from indextts.errors import UserError
 from indextts.features.hub_files import NO_CONNECTION, hub_errors, quiet_libraries, reason_of
 
 logger = logging.getLogger(__name__)
 
-WEIGHTS, TOKENIZER, CONFIG, BACKEND = "gpt.safetensors", "bpe.model", "config.yaml", "builtin.npz"
+WEIGHTS, CONFIG, BACKEND = "gpt.safetensors", "config.yaml", "builtin.npz"
+TOKENIZERS = tuple(base.tokenizer_file for base in BASES.values())
+OPTIONS = "spoken_text/*.json"  # for a tokenizer that cannot contain them
+DOWNLOADED = (WEIGHTS, *TOKENIZERS, OPTIONS, CONFIG, BACKEND)
 UNAUTHORIZED, FORBIDDEN = 401, 403
 
 
@@ -45,7 +49,7 @@ def local_model(path: Path) -> Path:
     logger.info("%s is no file or folder here: looking for this model at %s", name, constants.ENDPOINT)
     try:
         with hub_errors(name, "model"):
-            found = Path(snapshot_download(name, allow_patterns=[WEIGHTS, TOKENIZER, CONFIG, BACKEND]))
+            found = Path(snapshot_download(name, allow_patterns=list(DOWNLOADED)))
     except LocalEntryNotFoundError:
         raise UserError(
             f"{name}: no such file or folder here, and {constants.ENDPOINT} does not answer; check the path "

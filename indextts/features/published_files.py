@@ -1,7 +1,8 @@
 """Published files: their Hugging Face repositories, local paths and download record. No torch, no network.
 
-FOLDER/                       `checkpoints/`, or the folder `checkpoints` of a workspace
-  config.yaml gpt.pth bpe.model wav2vec2bert_stats.pt s2mel.pth feat1.pt feat2.pt
+FOLDER/                       `checkpoints/`, or the folder of a base in a workspace (`Base.folder`)
+  config.yaml gpt.pth bpe.model wav2vec2bert_stats.pt s2mel.pth feat1.pt feat2.pt, and others of the base
+                              (`Base.own_files`), of which a .tiktoken file replaces bpe.model
   w2v-bert-2.0/               config.json preprocessor_config.json model.safetensors
   semantic_codec/             model.safetensors
   campplus/                   campplus_cn_common.bin
@@ -13,30 +14,30 @@ FOLDER/                       `checkpoints/`, or the folder `checkpoints` of a w
                               other names (`official`), which a download links instead of fetching them
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from indextts.commands.bases import OFFICIAL_CACHE, Base, Purpose
 from indextts.commands.data import PublishedSet
 from indextts.system.amounts import shown_size
 from indextts.system.files import write_bytes
 
 RepoType = Literal["model", "dataset"]
-Purpose = Literal["base model", "speech features", "sound"]
 PURPOSES: dict[PublishedSet, tuple[Purpose, ...]] = {
     "training": ("base model", "speech features"),
     "speech": ("sound",),
     "all": get_args(Purpose),
 }
 
-INDEXTTS2 = "IndexTeam/IndexTTS-2"
 W2V_BERT = "facebook/w2v-bert-2.0"
+W2V_BERT_FILES = {"config.json": 0, "preprocessor_config.json": 0, "model.safetensors": 2_320_000_000}
 BIGVGAN = "nvidia/bigvgan_v2_22khz_80band_256x"
+BIGVGAN_FILES = {"config.json": 0, "bigvgan_generator.pt": 450_000_000}
 RECORD_NAME = ".downloads.json"
-OFFICIAL_CACHE = "hf_cache"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class PublishedFile:
         place: the path in the local folder, with `/`.
         num_bytes: about its size, before the hub was asked; 0 for the small files.
         official: its path in an official installation, if that differs.
+        sha256: of the revision that this program knows, in hexadecimal; "" if it knows none.
     """
 
     purpose: Purpose
@@ -56,63 +58,51 @@ class PublishedFile:
     place: str
     num_bytes: int = 0
     official: str = ""
+    sha256: str = ""
 
     def is_in(self, folder: Path) -> bool:
         """Return whether a folder has the file, also as an official installation."""
         return (folder / self.place).is_file() or bool(self.official and (folder / self.official).is_file())
 
 
-FILES = (
-    PublishedFile("base model", INDEXTTS2, "config.yaml", "config.yaml"),
-    PublishedFile("base model", INDEXTTS2, "bpe.model", "bpe.model"),
-    PublishedFile("base model", INDEXTTS2, "gpt.pth", "gpt.pth", 3_480_000_000),
-    PublishedFile("speech features", INDEXTTS2, "wav2vec2bert_stats.pt", "wav2vec2bert_stats.pt"),
-    *(
+def files_of(base: Base) -> list[PublishedFile]:
+    """Return the published files that a base needs, in the order of download."""
+    own = [
         PublishedFile(
-            "speech features",
-            W2V_BERT,
-            name,
-            f"w2v-bert-2.0/{name}",
-            num_bytes,
-            official=f"{OFFICIAL_CACHE}/w2v-bert-2.0/{name}",
+            file.purpose,
+            file.repository or base.repository,
+            file.place,
+            file.place,
+            file.num_bytes,
+            file.official,
+            file.sha256,
         )
-        for name, num_bytes in (
-            ("config.json", 0),
-            ("preprocessor_config.json", 0),
-            ("model.safetensors", 2_320_000_000),
-        )
-    ),
-    PublishedFile(
-        "speech features",
-        "amphion/MaskGCT",
-        "semantic_codec/model.safetensors",
-        "semantic_codec/model.safetensors",
-        177_000_000,
-        official=f"{OFFICIAL_CACHE}/semantic_codec_model.safetensors",
-    ),
-    PublishedFile("sound", INDEXTTS2, "feat1.pt", "feat1.pt"),
-    PublishedFile("sound", INDEXTTS2, "feat2.pt", "feat2.pt"),
-    PublishedFile("sound", INDEXTTS2, "s2mel.pth", "s2mel.pth", 1_200_000_000),
-    PublishedFile(
-        "sound",
-        "funasr/campplus",
-        "campplus_cn_common.bin",
-        "campplus/campplus_cn_common.bin",
-        28_000_000,
-        official=f"{OFFICIAL_CACHE}/campplus_cn_common.bin",
-    ),
-    *(
+        for file in base.own_files
+    ]
+    style: Purpose = "speech features" if base.condition == "style" else "sound"
+    files = [
+        *own,
+        *_of_model("speech features", W2V_BERT, "w2v-bert-2.0", W2V_BERT_FILES),
         PublishedFile(
-            "sound",
-            BIGVGAN,
-            name,
-            f"bigvgan/{name}",
-            num_bytes,
-            official=f"{OFFICIAL_CACHE}/bigvgan/{name}",
-        )
-        for name, num_bytes in (("config.json", 0), ("bigvgan_generator.pt", 450_000_000))
-    ),
-)
+            style,
+            "funasr/campplus",
+            "campplus_cn_common.bin",
+            "campplus/campplus_cn_common.bin",
+            28_000_000,
+            official=f"{OFFICIAL_CACHE}/campplus_cn_common.bin",
+        ),
+        *_of_model("sound", BIGVGAN, "bigvgan", BIGVGAN_FILES),
+    ]
+    return sorted(files, key=lambda file: get_args(Purpose).index(file.purpose))
+
+
+def _of_model(
+    purpose: Purpose, repository: str, folder: str, files: Mapping[str, int]
+) -> Iterator[PublishedFile]:
+    """Yield the files of another model, by their sizes; official installations have them in a folder too."""
+    for name, num_bytes in files.items():
+        official = f"{OFFICIAL_CACHE}/{folder}/{name}"
+        yield PublishedFile(purpose, repository, name, f"{folder}/{name}", num_bytes, official)
 
 
 class Remote(BaseModel, frozen=True):
@@ -136,9 +126,9 @@ Record = Mapping[str, Remote]
 _RECORD = TypeAdapter(dict[str, Remote])
 
 
-def files_for(what: PublishedSet) -> list[PublishedFile]:
+def files_for(what: PublishedSet, base: Base) -> list[PublishedFile]:
     """Return the files of `--what`, in the order of download."""
-    return [file for file in FILES if file.purpose in PURPOSES[what]]
+    return [file for file in files_of(base) if file.purpose in PURPOSES[what]]
 
 
 def read_record(folder: Path) -> dict[str, Remote]:
@@ -165,16 +155,16 @@ def partial_path(path: Path, etag: str) -> Path:
     return path.with_name(f".tmp-{path.name}.{etag[:16]}")
 
 
-def table(folder: Path) -> list[list[str]]:
-    """Return a row for each file: purpose, place, size and state."""
+def table(folder: Path, base: Base) -> list[list[str]]:
+    """Return a row for each file of a base: purpose, place, size and state."""
     record = read_record(folder)
-    return [_row(folder, file, record.get(file.place)) for file in FILES]
+    return [_row(folder, file, record.get(file.place)) for file in files_of(base)]
 
 
-def missing_bytes(folder: Path) -> int:
+def missing_bytes(folder: Path, base: Base) -> int:
     """Return about how many bytes are still to be downloaded; partial downloads count as absent."""
     record = read_record(folder)
-    absent = [file for file in FILES if not file.is_in(folder)]
+    absent = [file for file in files_of(base) if not file.is_in(folder)]
     return sum(record[file.place].num_bytes if file.place in record else file.num_bytes for file in absent)
 
 

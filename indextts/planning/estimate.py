@@ -241,7 +241,8 @@ def sizes_of(command: Train) -> tuple[GPTConfig, ModelSize]:
     tokenizer = load_tokenizer(command.tokenizer)
     config = load_config_of(command.config, tokenizer)
     base_path = base_tokenizer(command.base_checkpoint)
-    base_size = load_tokenizer(base_path).size if base_path.is_file() else config.number_text_tokens
+    num_base = load_tokenizer(base_path).size if base_path.is_file() else config.number_text_tokens
+    base_size = tokenizer.appended_ids(num_base).start
     extended = config_with_text_tokens(config, tokenizer.size)
     rank, targets = command.lora_rank, command.lora_targets
     return extended, model_size(extended, base_size=base_size, lora_rank=rank, lora_targets=targets)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from indextts.errors import UserError
 from indextts.projects.project import (
-    PUBLISHED,
+    PUBLISHED_FOLDERS,
     Project,
     is_title,
     project_names,
@@ -49,7 +49,7 @@ def folder_name(title: str, workspace: Path) -> str:
     slug = slug[:MAX_FOLDER_CHARS].strip("-") or UNNAMED
     taken = {path.name.lower() for path in workspace.iterdir()} if workspace.is_dir() else set()
     numbered = (f"{slug}-{number}" for number in range(2, len(taken) + 4))
-    return next(name for name in (slug, *numbered) if name not in taken and name != PUBLISHED)
+    return next(name for name in (slug, *numbered) if name not in taken and name not in PUBLISHED_FOLDERS)
 
 
 def _latin(letter: str) -> str:

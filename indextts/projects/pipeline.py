@@ -22,11 +22,11 @@ from pathlib import Path
 from types import FrameType
 
 from indextts.commands.app import RunPipeline, Stage
+from indextts.commands.bases import BASES, base_in
 from indextts.commands.launching import ALONE, Launch
 from indextts.commands.terminal import to_argv
 from indextts.errors import UserError
 from indextts.projects.project import (
-    DEMO,
     REPOSITORY,
     Project,
     ProjectSettings,
@@ -63,7 +63,9 @@ def run_pipeline(command: RunPipeline) -> list[StageResult]:
     """
     if command.demo == (command.config is not None):
         raise UserError("pass either --demo, or --config FILE with the settings of a project")
-    settings = read_settings(command.config or DEMO)
+    if command.config is not None and "base" in command.model_fields_set:
+        raise UserError("--base: belongs to --demo; a project file names the folder of its base with base:")
+    settings = read_settings(command.config or REPOSITORY / BASES[command.base].demo)
     project = Project((command.workspace / settings.name).resolve())
     copy_base_files(project, settings)
     for stage in PLANNERS:  # report a wrong flag now, not after hours of earlier stages
@@ -106,7 +108,10 @@ def copy_base_files(project: Project, settings: ProjectSettings) -> None:
     Raises:
         UserError: a base file is missing, or the folder cannot be written.
     """
-    for target in (project.config, project.base_tokenizer, project.base_checkpoint):
+    folder = project.config.parent
+    tokenizer = folder / base_in(settings.base).tokenizer_file
+    targets = (project.config, tokenizer, project.base_checkpoint)
+    for target in targets:
         source = settings.base / target.name
         if not source.is_file() and (target != project.base_checkpoint or not settings.is_demo):
             raise UserError(
@@ -114,8 +119,11 @@ def copy_base_files(project: Project, settings: ProjectSettings) -> None:
                 f"tools/download_checkpoints.py --output-dir={settings.base}"
             )
     try:
-        project.config.parent.mkdir(parents=True, exist_ok=True)
-        for target in (project.config, project.base_tokenizer, project.base_checkpoint):
+        folder.mkdir(parents=True, exist_ok=True)
+        for base in BASES.values():  # the tokenizer tells the base
+            if folder / base.tokenizer_file != tokenizer:
+                (folder / base.tokenizer_file).unlink(missing_ok=True)
+        for target in targets:
             source = settings.base / target.name
             if source.is_file() and stamp(target) != stamp(source):
                 _copy_base_file(source, target)

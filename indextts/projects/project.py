@@ -3,12 +3,13 @@
     WORKSPACE/NAME/
       project.json                        the settings of the project
       readings.tsv                        spoken forms of written ones (indextts/text/readings.py)
-      checkpoints/                        config.yaml gpt.pth bpe.model: the base model
+      checkpoints/                        config.yaml gpt.pth bpe.model: the base model; that of
+                                          IndexTTS-2.5 has a .tiktoken file in place of bpe.model
       dataset/                            manifest.jsonl audio/ check/ review.jsonl
       recordings/                         recordings without texts from a browser
       transcribed/                        their clips and texts: indextts/data/transcribing/
       uploads/                            NAME.zip and files/ from a browser, sources of the import
-      tokenizers/amharic_extended_bpe.model
+      tokenizers/amharic_extended_bpe.model    amharic_extended.tiktoken with IndexTTS-2.5
       preprocessed_amharic/               features/ train_manifest.jsonl val_manifest.jsonl
                                           train_pairs.jsonl val_pairs.jsonl
       training_output/                    the run directory
@@ -28,7 +29,7 @@ A YAML file describes a project; its relative paths start at its own folder:
     language: am                          ISO 639 code
     manifest: recordings/manifest.jsonl   JSON lines with audio, text, speaker; or instead:
     data: {source: [talks, cv-am.zip]}    flags of tools/import_dataset.py
-    base: IndexTTS-2                      folder with config.yaml, gpt.pth, bpe.model
+    base: IndexTTS-2                      folder with config.yaml, gpt.pth and the tokenizer
     normalizer: {thousand: ሺ}             options of the normaliser
     tokenizer: {target_size: 14000}       flags of the stage's command, as field names
     check: {min_snr_db: 12}
@@ -48,6 +49,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
+from indextts.commands.bases import BASE_2_0, BASES, Base, base_in
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
 from indextts.system.files import write_json
@@ -56,9 +58,11 @@ from indextts.system.yaml_files import parse_yaml
 from indextts.text.languages import AMHARIC, find_language
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-DEMO = REPOSITORY / "demo/project.yaml"
+DEMO = REPOSITORY / BASE_2_0.demo
 _WRITING = threading.Lock()  # two browsers write project.json one after the other
-PUBLISHED = "checkpoints"  # folder of the published files in a workspace; not allowed as a project name
+PUBLISHED = BASE_2_0.folder  # with the downloads of a workspace
+# Folders of the published files in a workspace; not allowed as project names.
+PUBLISHED_FOLDERS = tuple(base.folder for base in BASES.values())
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 NAME_RULE = "project.name_rule"
@@ -127,8 +131,8 @@ class ProjectSettings(BaseModel):
 
     @property
     def is_demo(self) -> bool:
-        """The project is the demo, which trains a base model of its own."""
-        return self.base == DEMO.parent / "checkpoints"
+        """The project is a demo, which trains a base model of its own."""
+        return self.base.parent == DEMO.parent
 
     def with_fields(self, stage: str, **fields: Any) -> "ProjectSettings":
         """Return the settings with changed flags of a stage."""
@@ -236,8 +240,13 @@ class Project:
         return self.root / "checkpoints/gpt.pth"
 
     @property
+    def base(self) -> Base:
+        """The published model that the project starts from."""
+        return base_in(self.root / "checkpoints")
+
+    @property
     def base_tokenizer(self) -> Path:
-        return self.root / "checkpoints/bpe.model"
+        return self.root / "checkpoints" / self.base.tokenizer_file
 
     @property
     def dataset(self) -> Path:
@@ -270,7 +279,7 @@ class Project:
 
     @property
     def tokenizer(self) -> Path:
-        return self.root / "tokenizers/amharic_extended_bpe.model"
+        return self.root / "tokenizers" / self.base.extended_file
 
     @property
     def preprocessed(self) -> Path:

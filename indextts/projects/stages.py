@@ -12,6 +12,7 @@ from typing import Any
 
 from indextts.commands.app import MakeBaseCheckpoint, Stage
 from indextts.commands.base import Command
+from indextts.commands.bases import Base
 from indextts.commands.data import (
     BuildPairs,
     CheckData,
@@ -77,7 +78,9 @@ def plan_stage(project: Project, settings: ProjectSettings, stage: Stage) -> Sta
 def _plan_data(project: Project, settings: ProjectSettings) -> StagePlan:
     base: list[Command] = []
     if settings.is_demo and not (settings.base / project.base_checkpoint.name).is_file():
-        base.append(MakeBaseCheckpoint(config=project.config, output=project.base_checkpoint))
+        base.append(
+            MakeBaseCheckpoint(config=project.config, output=project.base_checkpoint, base=project.base.name)
+        )
     imports = plan_imports(project, settings)
     sources = [
         path for command in imports for path in (command.manifest, *command.source) if path is not None
@@ -203,7 +206,7 @@ def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:
             "output_dir": project.preprocessed,
             "config": project.config,
             "gpt_checkpoint": project.base_checkpoint,
-            **_speech_files(settings),
+            **_speech_files(project.base, settings),
             **settings.preprocess,
         }
     )
@@ -225,15 +228,15 @@ def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:
     )
 
 
-def _speech_files(settings: ProjectSettings) -> dict[str, Path]:
+def _speech_files(base: Base, settings: ProjectSettings) -> dict[str, Path]:
     """Return the flags of the indextts2 backend: its files, in the base folder under their default names.
 
     Without a speech encoder there, the flag keeps its default, which finds the cache of the Hugging Face Hub.
     """
     if settings.preprocess.get("backend") != "indextts2":
         return {}
-    files = {}
-    for flag in ("speech_encoder", "semantic_codec", "stats"):
+    files = {"semantic_codec": settings.base / base.codec_file}
+    for flag in ("speech_encoder", "stats", *(["campplus"] if base.condition == "style" else [])):
         default: Path = Preprocess.model_fields[flag].default
         files[flag] = settings.base / default.relative_to("checkpoints")
     if not files["speech_encoder"].is_dir():

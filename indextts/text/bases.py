@@ -1,13 +1,17 @@
 """The tokenizers of the published models: SentencePiece for 2.0, a rank file for 2.5; the content tells."""
 
+import json
 from pathlib import Path
 from typing import Any
 
-from indextts.commands.bases import BASE_2_0, BASES
+from indextts.commands.bases import Base, base_in
 from indextts.commands.normalizer_options import NormalizerOptions, of_language
-from indextts.text.byte_level import ByteLevelTokenizer, is_rank_file, with_rank_record
-from indextts.text.normalizer_record import with_record
+from indextts.text.byte_level import ByteLevelTokenizer, is_rank_file, reserved_line, with_rank_record
+from indextts.text.normalizer_record import parse_record, with_record
 from indextts.text.tokenizer import Tokenizer, read_model
+
+# Of speech/export/text_package.py.
+NAMES_IN_FOLDER = ("spoken_text/options.json", "spoken_text/reserved.json")
 
 
 def load_tokenizer(path: Path, options: NormalizerOptions | None = None) -> Tokenizer:
@@ -44,7 +48,21 @@ def stored_tokenizer(entry: dict[str, Any]) -> bytes:
     return with_rank_record(model, record) if is_rank_file(model) else with_record(model, record)
 
 
+def tokenizer_in(folder: Path, base: Base) -> Tokenizer:
+    """Return the tokenizer of a model folder; errors as for `load_tokenizer`.
+
+    The rank file of an export contains nothing else, because the official program reads nothing but ranks;
+    options of the normaliser and pieces of reserved tokens are in `spoken_text/` beside it.
+    """
+    path, record, reserved = (folder / name for name in (base.tokenizer_file, *NAMES_IN_FOLDER))
+    model, options = read_model(path), None
+    if record.is_file():
+        options = parse_record(record.read_bytes(), record)[1]
+    if reserved.is_file():
+        model += reserved_line(json.loads(reserved.read_bytes())["pieces"])
+    return tokenizer_of(model, path, options)
+
+
 def base_tokenizer(base_checkpoint: Path) -> Path:
     """Return the path of the tokenizer of a base checkpoint, which lies next to it."""
-    paths = {name: base_checkpoint.with_name(base.tokenizer_file) for name, base in BASES.items()}
-    return next((path for path in paths.values() if path.is_file()), paths[BASE_2_0.name])
+    return base_checkpoint.with_name(base_in(base_checkpoint.parent).tokenizer_file)

@@ -24,9 +24,17 @@ import regex
 
 from indextts.errors import UserError
 from indextts.system.amounts import counted
-from indextts.text.byte_level import PATTERN, ByteLevelTokenizer, rank_lines, with_rank_record
+from indextts.text.byte_level import (
+    PATTERN,
+    ByteLevelTokenizer,
+    rank_lines,
+    reserved_line,
+    with_rank_record,
+)
 from indextts.text.languages import find_language
 from indextts.text.official_front_end import prepare
+from indextts.text.reserved import RESERVED
+from indextts.text.special_tokens import SPECIAL_TOKENS, language_row
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +52,73 @@ def extended_ranks(base: ByteLevelTokenizer, texts: Iterable[str], target_size: 
     Raises:
         UserError: the language is not in Ethiopic script, or the texts contain none of its letters.
     """
+    words = _words(base, texts)
+    wanted = target_size - base.size
+    cut = [base.encoding.decode_tokens_bytes(base.encoding.encode_ordinary(word)) for word in words]
+    pieces = list(_learned(cut, list(words.values()), set(base.ranked), wanted))
+    if len(pieces) < wanted:
+        logger.warning(
+            "The tokenizer has only %d of %d pieces; the %s of the texts provide no more",
+            base.size + len(pieces),
+            target_size,
+            counted(len(words), "different word"),
+        )
+    return with_rank_record(rank_lines((*base.ranked, *pieces), base.num_published), base.options.record)
+
+
+def reserved_ranks(base: ByteLevelTokenizer, texts: Iterable[str]) -> bytes:
+    """Return the rank file of the base with pieces of `texts` in place of its reserved special tokens.
+
+    First come the letters, then the most frequent pairs of neighbours; a text is later written with the
+    longest piece at each place, so a pair that only led to a longer piece gives up its place to the next.
+
+    Raises:
+        UserError: as for `extended_ranks`, or the base is extended.
+    """
+    if base.size != base.num_published + len(SPECIAL_TOKENS):
+        raise UserError(f"{base.path}: is extended; --pieces reserved needs the published tokenizer")
+    words = _words(base, texts)
+    counts: Counter[str] = Counter()
+    for word, times in words.items():
+        for letter in filter(_ETHIOPIC.match, word):
+            counts[letter] += times
+    letters = sorted(letter for letter, count in counts.items() if count >= _MIN_COUNT)[: len(RESERVED)]
+    cut = [[letter.encode() for letter in word] for word in words]
+    limit = 2 * len(RESERVED)
+    merges = [piece.decode() for piece in _learned(cut, list(words.values()), set(), limit)]
+    pieces = [*letters, *merges]
+    while len(pieces) > len(RESERVED):
+        used = _uses(pieces, words)
+        unused = sorted(pieces[len(letters) :], key=lambda piece: used[piece])
+        surplus = len(pieces) - len(RESERVED)
+        dropped = set(unused[: max(1, surplus // 4)])
+        pieces = [piece for piece in pieces if piece not in dropped]
+    lines = rank_lines(base.ranked, base.num_published) + reserved_line(pieces)
+    return with_rank_record(lines, base.options.record)
+
+
+def _uses(pieces: Sequence[str], words: Counter[str]) -> Counter[str]:
+    """Return how often each piece is written, the longest at each place."""
+    found: Counter[str] = Counter()
+    known, longest = set(pieces), max(map(len, pieces))
+    for word, times in words.items():
+        start = 0
+        while start < len(word):
+            ends = range(min(len(word), start + longest), start, -1)
+            end = next((end for end in ends if word[start:end] in known), start + 1)
+            found[word[start:end]] += times
+            start = end
+    return found
+
+
+def _words(base: ByteLevelTokenizer, texts: Iterable[str]) -> Counter[str]:
+    """Return the parts of texts with Ethiopic letters, each with a blank that is before it.
+
+    Raises:
+        UserError: the language is not in Ethiopic script, or the texts contain none of its letters.
+    """
     language = find_language(base.options.language)
+    language_row(base.options.language, base.options.language_row)  # refuses a language without a row
     if "Ethi" not in language.scripts:
         raise UserError(
             f"--language {base.options.language}: a tokenizer of IndexTTS-2.5 can be extended only for a "
@@ -60,23 +134,17 @@ def extended_ranks(base: ByteLevelTokenizer, texts: Iterable[str], target_size: 
         raise UserError(
             f"no letter of {language.name} in the texts of the manifests; use recordings in that language"
         )
-    wanted = target_size - base.size
-    pieces = list(_learned(base, words, wanted))
-    if len(pieces) < wanted:
-        logger.warning(
-            "The tokenizer has only %d of %d pieces; the %s of the texts provide no more",
-            base.size + len(pieces),
-            target_size,
-            counted(len(words), "different word"),
-        )
-    return with_rank_record(rank_lines((*base.ranked, *pieces), base.num_published), base.options.record)
+    return words
 
 
-def _learned(base: ByteLevelTokenizer, words: Counter[str], limit: int) -> Iterator[bytes]:
-    """Yield up to `limit` pieces in the order in which they are learned: the most frequent pair first."""
-    known = set(base.ranked)
-    cut = [base.encoding.decode_tokens_bytes(base.encoding.encode_ordinary(word)) for word in words]
-    times = list(words.values())
+def _learned(cut: list[list[bytes]], times: Sequence[int], known: set[bytes], limit: int) -> Iterator[bytes]:
+    """Yield up to `limit` pieces in the order in which they are learned: the most frequent pair first.
+
+    Args:
+        cut: the parts of each word; changed.
+        times: how often each word occurs.
+        known: pieces that are not learned again; changed.
+    """
     counts: Counter[bytes] = Counter()
     places: defaultdict[bytes, set[int]] = defaultdict(set)  # words in which a pair is or was
     for number, parts in enumerate(cut):

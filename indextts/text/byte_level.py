@@ -1,7 +1,8 @@
 """Byte-level tokenizer of IndexTTS-2.5: a rank file, special tokens, and the tag of the text's language.
 
     file    one line for each piece in the order of its rank: base64 of its bytes, a blank, the rank
-            `# {...}`: the record of the normaliser, in files of this program
+            `@ [...]`: pieces in place of the reserved special tokens (reserved.py), in files of this program
+            `# {...}`: the record of the normaliser, likewise
     ids     the pieces by rank; the special tokens (special_tokens.py) follow those of the published file
 
 Appended pieces have the ranks behind the special tokens, so that no id and no row of the model ever moves:
@@ -22,7 +23,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,13 @@ from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOpti
 from indextts.errors import UserError
 from indextts.text.normalizer_record import parse_record
 from indextts.text.official_front_end import cut_into_segments, prepare
+from indextts.text.reserved import NUM_OTHER, token_writer
 from indextts.text.special_tokens import SPECIAL_TOKENS, language_row, language_tag
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.vocabulary import Vocabulary
 
 PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # of GPT-2
-RECORD = b"# "
+PIECES, RECORD = b"@ ", b"# "
 ADVICE = "use multilingual_zh_ja_yue_char_del.tiktoken of IndexTTS-2.5, or a file that extends it"
 
 _NORMAL, _CONTROL = 1, 3  # types of pieces, as in SentencePiece
@@ -55,14 +57,19 @@ class ByteLevelTokenizer(Tokenizer):
         """
         self.path, self.model_bytes = path, model
         lines, record = _split_record(model, path)
+        ranks, _, reserved = lines.partition(PIECES)
+        self._reserved: tuple[str, ...] = tuple(json.loads(reserved)) if reserved else ()
         self.recorded_version = None if record is None else record[0]
         self.options = options or (DEFAULT_OPTIONS if record is None else record[1])
-        self.ranked, self.num_published = _parse_ranks(lines, path)
+        self.ranked, self.num_published = _parse_ranks(ranks, path)
         names = [piece_name(piece) for piece in self.ranked]
         num_published, num_appended = self.num_published, len(names) - self.num_published
-        self.pieces = (*names[:num_published], *SPECIAL_TOKENS, *names[num_published:])
-        self.types = (_NORMAL,) * num_published + (_CONTROL,) * len(SPECIAL_TOKENS)
-        self.types += (_NORMAL,) * num_appended
+        first, end = NUM_OTHER, NUM_OTHER + len(self.reserved)
+        special = (*SPECIAL_TOKENS[:first], *self.reserved, *SPECIAL_TOKENS[end:])
+        self.pieces = (*names[:num_published], *special, *names[num_published:])
+        self.types = (_NORMAL,) * num_published + (_CONTROL,) * first + (_NORMAL,) * (end - first)
+        self.types += (_CONTROL,) * (len(special) - end) + (_NORMAL,) * num_appended
+        self.write = token_writer(self.reserved)
         self.unknown_id = -1
         self.vocabulary = Vocabulary(self.pieces, _fingerprint(lines))
         self.tag = language_tag(self.options.language)
@@ -83,7 +90,16 @@ class ByteLevelTokenizer(Tokenizer):
     @property
     def language_row(self) -> int:
         """The row of the texts' language in the language embedding; a UserError if it has none."""
-        return language_row(self.options.language)
+        return language_row(self.options.language, self.options.language_row)
+
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        return self._reserved
+
+    def appended_ids(self, base_size: int) -> range:
+        if not self.reserved:
+            return super().appended_ids(base_size)
+        return range(self.num_published + NUM_OTHER, self.size)
 
     @property
     def official_order(self) -> tuple[int, ...]:
@@ -97,6 +113,10 @@ class ByteLevelTokenizer(Tokenizer):
         return rank_lines(self.ranked, len(self.ranked))
 
     def shortened(self, size: int) -> "ByteLevelTokenizer":
+        if self.reserved:
+            reserved = self.reserved[: size - self.num_published - NUM_OTHER]
+            lines = rank_lines(self.ranked, self.num_published) + reserved_line(reserved)
+            return ByteLevelTokenizer(lines, self.path, self.options)
         ranked = self.ranked[: size - len(SPECIAL_TOKENS)]
         return ByteLevelTokenizer(rank_lines(ranked, self.num_published), self.path, self.options)
 
@@ -131,13 +151,19 @@ class ByteLevelTokenizer(Tokenizer):
     def decode(self, ids: list[int]) -> str:
         """Return the text of `ids` without special tokens."""
         special = range(self.num_published, self.num_published + len(SPECIAL_TOKENS))
-        return self.encoding.decode([token for token in ids if token not in special])
+        parts = [
+            (self.pieces[token].encode() if self.types[token] == _NORMAL else b"")
+            if token in special
+            else self.encoding.decode_single_token_bytes(token)
+            for token in ids
+        ]
+        return b"".join(parts).decode(errors="replace")
 
     def _ids(self, prepared: str) -> list[int]:
-        return self.encoding.encode(self.tag + prepared, allowed_special="all")
+        return self.encoding.encode(self.tag + self.write(prepared), allowed_special="all")
 
     def _count(self, text: str) -> int:
-        return len(self.encoding.encode(text, allowed_special="all"))
+        return len(self.encoding.encode(self.write(text), allowed_special="all"))
 
 
 def is_rank_file(model: bytes) -> bool:
@@ -159,13 +185,18 @@ def rank_lines(ranked: tuple[bytes, ...], num_published: int) -> bytes:
     return b"".join(b"%s %d\n" % line for line in zip(encoded, ids, strict=True))
 
 
+def reserved_line(pieces: Sequence[str]) -> bytes:
+    """Return the line of pieces in place of the reserved special tokens, in the order of their ids."""
+    return PIECES + json.dumps(list(pieces), ensure_ascii=False).encode() + b"\n"
+
+
 def with_rank_record(model: bytes, record: dict[str, Any]) -> bytes:
     """Return a rank file with `record` as its last line, in place of an older one."""
     return without_rank_record(model) + RECORD + json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
 
 def without_rank_record(model: bytes) -> bytes:
-    """Return a rank file as the official program reads it."""
+    """Return a rank file without the record of the normaliser."""
     return model.partition(RECORD)[0]
 
 

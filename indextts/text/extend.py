@@ -33,7 +33,7 @@ from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.files import written_aside
 from indextts.text.bases import load_tokenizer, tokenizer_of
-from indextts.text.byte_extend import extended_ranks
+from indextts.text.byte_extend import extended_ranks, reserved_ranks
 from indextts.text.byte_level import ByteLevelTokenizer
 from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, main_block_letters
 from indextts.text.languages import Language, find_language, own_letters, scripts_of
@@ -92,6 +92,24 @@ def extend_file(
     elif objection := advice.objection(target_size - base.size):
         logger.warning("--target-size %d: %s", target_size, objection)
     model = extend(base_model, texts, target_size, options)
+    _write(output_model, model)
+    return Extension(base, tokenizer_of(model, output_model))
+
+
+def reserve_file(
+    base_model: Path, texts: Sequence[str], output_model: Path, options: Mapping[str, Any] = NO_OPTIONS
+) -> Extension:
+    """Write the base tokenizer with pieces of `texts` in place of its reserved special tokens.
+
+    Raises:
+        UserError: the base is not the published tokenizer of IndexTTS-2.5, the texts cannot be used, or the
+            file cannot be written.
+    """
+    _refuse_overwriting(base_model, output_model)
+    base = _load(base_model, options)
+    if not isinstance(base, ByteLevelTokenizer):
+        raise UserError(f"{base_model}: --pieces reserved needs the .tiktoken file of IndexTTS-2.5")
+    model = reserved_ranks(base, texts)
     _write(output_model, model)
     return Extension(base, tokenizer_of(model, output_model))
 
@@ -181,14 +199,14 @@ def describe(extension: Extension, texts: Sequence[str]) -> str:
     """Return statistics of `texts` before and after the extension, as lines."""
     base, extended = extension.base, extension.extended
     before, after = measure(base, texts), measure(extended, texts)
-    num_appended = extended.size - base.size
-    num_used = sum(token in extended.appended_ids(base.size) for token in after.tokens)
+    appended = extended.appended_ids(base.size)
+    num_used = sum(token in appended for token in after.tokens)
     sample = next(text for text in texts if text.strip())
     lines = [
         f"tokenizer:       {extended.path}",
         f"base pieces:     {base.size}",
         f"pieces now:      {extended.size}",
-        f"appended:        {num_appended}, of which the texts use {num_used}",
+        f"appended:        {len(appended)}, of which the texts use {num_used}",
         f"unknown before:  {before.unknown_percent:.3f} % of {before.num_tokens} tokens",
         f"unknown now:     {after.unknown_percent:.3f} % of {after.num_tokens} tokens",
         f"tokens per word: {after.tokens_per_word:.2f} over {after.num_words} words",

@@ -43,15 +43,20 @@ def language_tag(code: str) -> str:
     return f"<|{code.lower()}|> "
 
 
-def language_row(code: str) -> int:
+def language_row(code: str, choice: str = "own") -> int:
     """Return the row of a language in the language embedding.
+
+    Args:
+        choice: "common" for the row of texts in languages outside the table, "own" for that of the language.
 
     Raises:
         UserError: the language is not in the table.
     """
+    if choice == "common":
+        return COMMON_ROW
     if code.lower() not in LANGUAGES:
         raise UserError(
-            f"--language {code}: IndexTTS-2.5 has no row for this language; it has rows for "
-            f"{', '.join(LANGUAGES[:NUM_TAGGED])}"
+            f"--language {code}: IndexTTS-2.5 has no row for this language; pass --language-row common for "
+            f"the row of all such languages; it has rows for {', '.join(LANGUAGES[:NUM_TAGGED])}"
         )
     return LANGUAGES.index(code.lower())

@@ -119,6 +119,11 @@ class Tokenizer:
         """The row of the texts' language in the model; None for a base without language rows."""
         return None
 
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        """Pieces in place of reserved tokens of the base, where it has such tokens."""
+        return ()
+
     def appended_ids(self, base_size: int) -> range:
         """Return the ids of the pieces that the base, of `base_size` pieces, lacks, in learned order."""
         return range(base_size, self.size)

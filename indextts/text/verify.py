@@ -210,7 +210,7 @@ def _uses_appended(found: TextMeasure, tokenizer: Tokenizer, base_size: int) -> 
     if percent > 0:
         subject = f"Uses extended vocabulary (ID >= {appended.start})"
         return [Finding(subject, f"{percent:.1f} % of the tokens")]
-    if tokenizer.size == base_size and not found.num_unknown:
+    if not appended and not found.num_unknown:
         return []
     return [
         Finding(

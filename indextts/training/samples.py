@@ -147,7 +147,8 @@ class SampleSynthesizer:
         path = inputs.val_set.pairs[0].features
         backend = read_info(path).backend
         if backend == BuiltinRenderer.name:
-            return BuiltinSamples(BuiltinRenderer(builtin.load(path.parent / BACKEND_NAME), inputs.device))
+            fitted = builtin.load(path.parent / BACKEND_NAME)
+            return BuiltinSamples(BuiltinRenderer(fitted, inputs.device, inputs.config.style_dim))
         if backend not in (PublishedRenderer.name, IMPORTED):
             logger.warning("--sample-interval is ignored: cannot synthesize codes of the backend %s", backend)
             return None

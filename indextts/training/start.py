@@ -136,14 +136,15 @@ def start_from_base(inputs: Inputs) -> Run:
     weights = read_weights(path)
     check_fit(inputs.config, weights, str(path))
     weights = with_language_row(weights, inputs)
-    base_size = table_rows(weights, str(path)) - 1
+    num_rows = table_rows(weights, str(path)) - 1
+    base_size = inputs.tokenizer.appended_ids(num_rows).start
     notes = rewarm_notes(inputs.command)
     inputs = with_chosen_settings(inputs, base_size)
     inputs = replace(inputs, command=inputs.command.model_copy(update={"rewarm": 0.0}))
     schedule = first_schedule(inputs)
     for note in [*notes, *warmup_notes(schedule, step=0)]:
         logger.warning("%s", note)
-    base = _base_vocabulary(inputs, base_size)
+    base = _base_vocabulary(inputs, num_rows)
     state = TrainState()
     weights = move_text_rows(
         weights,
@@ -176,8 +177,7 @@ def plan_from_weights(command: Train, num_processes: int = 1) -> str:
     path = find_checkpoint(command, may_change=False)
     inputs = replace(load_inputs(command), ranks=Ranks(RankInfo(world_size=num_processes)))
     if path is None:
-        base_size = text_rows(command.base_checkpoint) - 1
-        _base_vocabulary(inputs, base_size)
+        base_size = _base_size(inputs)
         schedule = first_schedule(with_chosen_settings(inputs, base_size))
         lines = [
             f"step 0: a new run from the base checkpoint {command.base_checkpoint}",
@@ -310,6 +310,13 @@ def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
             )
 
 
+def _base_size(inputs: Inputs) -> int:
+    """Return how many pieces of the base the tokenizer keeps; errors as for `_base_vocabulary`."""
+    num_rows = text_rows(inputs.command.base_checkpoint) - 1
+    _base_vocabulary(inputs, num_rows)
+    return inputs.tokenizer.appended_ids(num_rows).start
+
+
 def _base_vocabulary(inputs: Inputs, base_size: int) -> Vocabulary:
     """Return the base tokenizer's vocabulary after checking that the run's tokenizer extends it.
 
@@ -354,8 +361,7 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         base_size = meta.base_size
         environment = replace(inputs, command=continued(command, meta.settings)).environment
     else:
-        base_size = text_rows(command.base_checkpoint) - 1
-        _base_vocabulary(inputs, base_size)
+        base_size = _base_size(inputs)
         # another trainer wrote it, without settings: for this one it is a new run
         inputs = with_chosen_settings(inputs, base_size)
         command, environment = inputs.command, inputs.environment

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from indextts.commands.bases import Base
 from indextts.data.manifest import Pair, TextOrigin, read_pairs
 from indextts.data.sources import read_sources
 from indextts.errors import UserError
 from indextts.runs.directory import CheckpointMeta, FileIdentity, identify
-from indextts.speech.export.official_files import COMMAND, FILES
+from indextts.speech.export.official_files import files_of
 from indextts.speech.export.source import Source
 from indextts.text.languages import AMHARIC
 
@@ -30,7 +31,7 @@ ORIGINS: dict[TextOrigin, str] = {
 }
 
 # The official front end reads digits of a text without Latin letters in Chinese, and knows no Ethiopic mark.
-EXAMPLE = (
+SPOKEN = (
     "Give the model texts as it was trained to read them: `spoken_text/` in this folder writes numbers, "
     "dates and abbreviations in words. It needs Python 3.11 or later and no PyTorch; "
     "`pip install -r spoken_text/requirements.txt` installs its packages. In this folder,",
@@ -43,8 +44,6 @@ EXAMPLE = (
     "    text = spoken('በ2017 ዓ.ም። 50% ነው።')",
     "",
 )
-
-NEEDED = tuple(file.place for file in FILES if file.replaces_model)
 
 
 @dataclass(frozen=True)
@@ -64,16 +63,16 @@ class FileCheck:
     allowed: float
 
 
-def model_card(source: Source, checks: list[FileCheck]) -> str:
+def model_card(base: Base, source: Source, checks: list[FileCheck]) -> str:
     """Return the card as Markdown, with file names but without paths of this machine."""
-    sections = [_head(source, checks)]
+    sections = [_head(base, source, checks)]
     if source.meta is not None:
         sections += [_data(source.meta), _training(source.meta), _settings(source.meta)]
     sections.append(_identity(source))
     return "\n\n".join(sections) + "\n"
 
 
-def _head(source: Source, checks: list[FileCheck]) -> str:
+def _head(base: Base, source: Source, checks: list[FileCheck]) -> str:
     names = ", ".join(path.name for path in source.paths)
     what = names if len(source.paths) == 1 else f"the mean of {names}"
     if source.ema_decay is not None:
@@ -85,14 +84,12 @@ def _head(source: Source, checks: list[FileCheck]) -> str:
         "pipeline_tag: text-to-speech",
         "---",
         "",
-        "# A voice for IndexTTS-2",
+        f"# A voice for {base.title}",
         "",
-        f"The GPT of IndexTTS-2 with more text pieces, from {what}.",
+        f"The GPT of {base.title} with more text pieces, from {what}.",
         "",
-        *EXAMPLE,
-        f"In a checkout of IndexTTS-2, `{COMMAND} THIS_FOLDER` starts its page with this model. If one of "
-        f"{', '.join(NEEDED)} is missing, that page downloads the published model over this one; "
-        "`tools/export_gpt.py --check THIS_FOLDER` lists what is missing. IndexTTS-2 loads gpt.pth; a "
+        *_usage(base),
+        f"`tools/export_gpt.py --check THIS_FOLDER` lists what is missing. {base.title} loads gpt.pth; a "
         "gpt.safetensors contains the same weights for other programs. For the terms of use see "
         "LICENSE-NOTE.txt.",
         "",
@@ -103,6 +100,26 @@ def _head(source: Source, checks: list[FileCheck]) -> str:
         for file in checks
     ]
     return "\n".join(lines)
+
+
+def _usage(base: Base) -> list[str]:
+    """Return how the official program speaks with this folder."""
+    if not base.official_page:
+        return [
+            *SPOKEN,
+            f"In the official program of {base.title}, this folder takes the place of its model folder. "
+            "Choose the language that the model was trained for: it decides the tag before the text. "
+            "Programs that expect the published number of text tokens, such as vLLM-Omni, cannot load a "
+            "model with more pieces.",
+            "",
+        ]
+    needed = ", ".join(file.place for file in files_of(base) if file.replaces_model)
+    return [
+        *SPOKEN,
+        f"In a checkout of IndexTTS-2, `{base.official_page} THIS_FOLDER` starts its page with this model. "
+        f"If one of {needed} is missing, that page downloads the published model over this one.",
+        "",
+    ]
 
 
 def _data(meta: CheckpointMeta) -> str:
@@ -196,7 +213,7 @@ def _table(rows: dict[str, Any]) -> str:
 
 def _shown(value: Any) -> Any:
     if isinstance(value, list) and value and isinstance(value[0], list):
-        return f"{len(value)} rows, in bpe.model"
+        return f"{len(value)} rows, in spoken_text/"
     return "none" if value in (None, "", []) else value
 
 

@@ -3,7 +3,7 @@
 Axes: T feature vectors, F their width, N text tokens, M codes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -26,21 +26,26 @@ TOLERANCES = {torch.float32: 1e-6, torch.float16: 0.01, torch.bfloat16: 0.08}
 
 
 @torch.no_grad()
-def logits_on_fixed_inputs(config: GPTConfig, weights: Mapping[str, Tensor], source: str) -> Tensor:
+def logits_on_fixed_inputs(
+    config: GPTConfig, weights: Mapping[str, Tensor], source: str, order: Sequence[int] = ()
+) -> Tensor:
     """Return all logits for fixed features, text and codes: (n,).
 
     Args:
         config: must fit `weights`.
         weights: by published name, of any floating-point type; the arithmetic is float32.
         source: the file of the weights, for messages.
+        order: the token in `weights` that each token of the text and of the text logits is; empty if the
+            weights have the order of the export.
 
     Raises:
         UserError: the weights do not fit the config, or are not finite.
     """
     model = load_model(config, weights, source).eval()
     features = torch.randn(1, NUM_FEATURES, config.feature_dim, generator=torch.Generator().manual_seed(0))
-    outputs = model(_fixed_batch(model, features))
-    return torch.cat([outputs.text_logits.flatten(), outputs.mel_logits.flatten()])
+    rows = torch.tensor([*(order or range(config.number_text_tokens)), config.number_text_tokens])
+    outputs = model(_fixed_batch(model, features, rows))
+    return torch.cat([outputs.text_logits[..., rows].flatten(), outputs.mel_logits.flatten()])
 
 
 def compare(
@@ -84,18 +89,19 @@ def compare(
     return difference
 
 
-def _fixed_batch(model: UnifiedVoice, features: Tensor) -> GPTBatch:
+def _fixed_batch(model: UnifiedVoice, features: Tensor, rows: Tensor) -> GPTBatch:
     """Return a batch with tokens and codes spread over the tables, so that old and new rows are covered."""
     config = model.config
     num_tokens = min(NUM_TOKENS, config.max_text_tokens)
     num_codes = min(NUM_CODES, config.max_mel_tokens)
-    tokens = torch.linspace(2, config.number_text_tokens - 1, num_tokens).long()
+    tokens = rows[torch.linspace(2, config.number_text_tokens - 1, num_tokens).long()]
     codes = torch.linspace(0, config.number_mel_codes - 3, num_codes).long()
     return GPTBatch(
-        condition=model.conditioning(features),
+        condition=model.conditioning(features, style=torch.linspace(-1, 1, config.style_dim)[None]),
         emo_vec=model.emotion(features),
         text_ids=tokens[None],
         text_lengths=torch.tensor([num_tokens]),
         codes=codes[None],
         code_lengths=torch.tensor([num_codes]),
+        languages=torch.tensor([config.num_language_rows - 1]),
     )

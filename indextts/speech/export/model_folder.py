@@ -3,7 +3,8 @@
 OUTPUT_DIR/
   gpt.pth, gpt.safetensors   name -> tensor, every weight of the GPT, as published; one of them or both
   bpe.model                  the tokenizer of the training run, with its normaliser's options; also replaces
-                             Ethiopic marks in raw texts (text/official_marks.py)
+                             Ethiopic marks in raw texts (text/official_marks.py); for IndexTTS-2.5 its rank
+                             file (bases.py)
   config.yaml                the base's, with the tokenizer's number of text tokens
   builtin.npz                the built-in speech backend; only for a model with built-in codes
   spoken_text/               the normaliser as a package, see text_package.py
@@ -21,6 +22,7 @@ import logging
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +32,15 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from indextts.commands.bases import base_of
+from indextts.commands.bases import BASES, base_of
 from indextts.commands.speech import ExportModel
 from indextts.data.feature_store import read_info
 from indextts.data.networks import BACKEND_NAME
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, USER_MISTAKE, UserError
 from indextts.features import builtin
 from indextts.models.checkpoint import table_rows, write_and_sync
-from indextts.models.gpt.config import GPTConfig, config_with_text_tokens, load_config
+from indextts.models.gpt.config import GPTConfig, config_for, config_with_text_tokens, load_config
+from indextts.speech.export.bases import in_official_order, official_file, official_order
 from indextts.speech.export.card import LICENCE_NOTE, FileCheck, model_card
 from indextts.speech.export.comparison import TOLERANCES, compare, logits_on_fixed_inputs
 from indextts.speech.export.official_files import (
@@ -56,9 +59,7 @@ from indextts.system.digest import file_digest
 from indextts.system.files import sync, write_bytes, write_json
 from indextts.system.json_lines import read_json_lines
 from indextts.system.yaml_files import parse_yaml
-from indextts.text.bases import stored_tokenizer
-from indextts.text.official_marks import with_ethiopic_marks
-from indextts.text.tokenizer import Tokenizer
+from indextts.text.bases import stored_tokenizer, tokenizer_of
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ WEIGHT_FILES = {
 }
 FILES = (
     *WEIGHT_FILES["both"],
-    "bpe.model",
+    *(base.tokenizer_file for base in BASES.values()),
     "config.yaml",
     BACKEND_NAME,
     "README.md",
@@ -97,36 +98,34 @@ def export(command: ExportModel) -> Path:
     _refuse_occupied(command)
     source = read_source(command.checkpoint, command.average_last, command.weights, (command.config.parent,))
     base = base_of(source.weights)
-    if not base.is_exportable:
-        raise UserError(
-            f"{command.checkpoint}: a GPT of {base.title}; the export of {base.title} checkpoints is not "
-            "supported yet; use the checkpoint itself for synthesis"
-        )
     num_tokens = table_rows(source.weights, str(command.checkpoint)) - 1
     config_text = config_with_tokens(command.config, num_tokens)
-    config = config_with_text_tokens(load_config(command.config), num_tokens)
-    logits = logits_on_fixed_inputs(config, source.weights, str(command.checkpoint))
+    config = config_for(config_with_text_tokens(load_config(command.config), num_tokens), source.weights)
+    tokenizer_path = target / base.tokenizer_file
+    tokenizer = tokenizer_of(stored_tokenizer(dict(source.tokenizer)), tokenizer_path)
+    order = official_order(tokenizer)
+    logits = logits_on_fixed_inputs(config, source.weights, str(command.checkpoint), order)
+    source = replace(source, weights=in_official_order(source.weights, order))
     dtype: torch.dtype = getattr(torch, command.dtype)
     names = WEIGHT_FILES[command.format]
     fitted = find_builtin_backend_file(source)
     published = command.published or command.config.parent
     try:
         with staged_folder(target) as aside:
-            num_copied = published_bytes(published) if command.self_contained and fitted is None else 0
+            num_copied = published_bytes(base, published) if command.self_contained and fitted is None else 0
             _require_space(aside, source.weights, dtype, len(names), num_copied)
             checks = _write_weights(aside, names, source, config, dtype, logits)
-            tokenizer = with_ethiopic_marks(stored_tokenizer(dict(source.tokenizer)))
-            write_bytes(aside / "bpe.model", tokenizer)
-            write_text_package(aside, Tokenizer(tokenizer, target / "bpe.model").options)
+            write_bytes(aside / base.tokenizer_file, official_file(tokenizer))
+            write_text_package(aside, tokenizer.options, tokenizer.reserved)
             write_bytes(aside / "config.yaml", config_text.encode())
             if fitted is not None:
                 shutil.copyfile(fitted, aside / BACKEND_NAME)
                 sync(aside / BACKEND_NAME)
             else:
-                add_published(aside, published, copy=command.self_contained)
-                for line in describe_missing(missing_files(aside)):
+                add_published(base, aside, published, copy=command.self_contained)
+                for line in describe_missing(base, missing_files(base, aside)):
                     logger.warning("%s", line)
-            write_bytes(aside / "README.md", model_card(source, checks).encode())
+            write_bytes(aside / "README.md", model_card(base, source, checks).encode())
             write_bytes(aside / "LICENSE-NOTE.txt", LICENCE_NOTE.encode())
             write_json(aside / RECORD, _record(aside, source, command, checks))
     except OSError as error:

@@ -1,8 +1,10 @@
-"""Published files in a model folder, so that the official page of IndexTTS-2 finds all and fetches nothing.
+"""Published files in a model folder, so that the official program finds all and fetches nothing.
 
-The official page downloads the entire published repository into its model folder, over gpt.pth, bpe.model and
-config.yaml, if one of the files that it looks for is missing there. It fetches auxiliary models that are
-missing in hf_cache/, and a missing config.yaml, one by one. Facts: the page of 2026-08-18, version 2.
+The official page of IndexTTS-2.0 downloads the entire published repository into its model folder, over
+gpt.pth, bpe.model and config.yaml, if one of the files that it looks for is missing there. It fetches
+auxiliary models that are missing in hf_cache/, and a missing config.yaml, one by one. Facts: the page of
+2026-08-18, version 2.
+IndexTTS-2.5 looks for its own files in the same way; what it does without them is unknown.
 
     OUTPUT_DIR/
       s2mel.pth wav2vec2bert_stats.pt feat1.pt feat2.pt    links to the published files, or copies
@@ -14,11 +16,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from indextts.commands.bases import BASES, OFFICIAL_CACHE, Base
 from indextts.errors import UserError
 from indextts.features import published_files
-
-COMMAND = "python webui.py --version 2 --model_dir"
-CACHE = published_files.OFFICIAL_CACHE
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,30 @@ class OfficialFile:
     replaces_model: bool = False
 
 
-FILES = (
-    OfficialFile("gpt.pth", replaces_model=True),
-    OfficialFile("bpe.model", replaces_model=True),
-    OfficialFile("config.yaml"),
-    OfficialFile("s2mel.pth", "s2mel.pth", replaces_model=True),
-    OfficialFile("wav2vec2bert_stats.pt", "wav2vec2bert_stats.pt", replaces_model=True),
-    OfficialFile("feat1.pt", "feat1.pt"),
-    OfficialFile("feat2.pt", "feat2.pt"),
-    OfficialFile("qwen0.6bemo4-merge", "qwen0.6bemo4-merge"),
-    *(OfficialFile(file.official, file.place) for file in published_files.FILES if file.official),
+def files_of(base: Base) -> list[OfficialFile]:
+    """Return what the official program of a base looks for in a model folder."""
+    exported = ("gpt.pth", base.tokenizer_file, "config.yaml")
+    reloads = bool(base.official_page)
+    published = [file for file in published_files.files_of(base) if file.place not in exported]
+    names = ("s2mel.pth", "wav2vec2bert_stats.pt")
+    return [
+        OfficialFile("gpt.pth", replaces_model=reloads),
+        OfficialFile(base.tokenizer_file, replaces_model=reloads),
+        OfficialFile("config.yaml"),
+        *(
+            OfficialFile(file.official or file.place, file.place, reloads and file.place in names)
+            for file in published
+        ),
+        OfficialFile("qwen0.6bemo4-merge", "qwen0.6bemo4-merge"),
+    ]
+
+
+PUBLISHED_NAMES = frozenset(
+    file.place.partition("/")[0] for base in BASES.values() for file in files_of(base) if file.published
 )
-PUBLISHED_NAMES = frozenset(file.place.partition("/")[0] for file in FILES if file.published)
 
 
-def add_published(folder: Path, published: Path, copy: bool) -> None:
+def add_published(base: Base, folder: Path, published: Path, copy: bool) -> None:
     """Link or copy those published files that exist into a model folder.
 
     Args:
@@ -61,8 +70,8 @@ def add_published(folder: Path, published: Path, copy: bool) -> None:
         UserError: the file system has no symbolic links.
         OSError: a file cannot be copied.
     """
-    for file in _available(published):
-        source, target = (published / file.published).resolve(), folder / file.place
+    for file, found in _available(base, published):
+        source, target = found.resolve(), folder / file.place
         target.parent.mkdir(exist_ok=True, parents=True)
         if not copy:
             try:
@@ -78,21 +87,23 @@ def add_published(folder: Path, published: Path, copy: bool) -> None:
             shutil.copyfile(source, target)
 
 
-def published_bytes(published: Path) -> int:
+def published_bytes(base: Base, published: Path) -> int:
     """Return the size of the files that `add_published` would copy."""
-    paths = [published / file.published for file in _available(published)]
+    paths = [path for _, path in _available(base, published)]
     return sum(part.stat().st_size for path in paths for part in (path, *path.rglob("*")) if part.is_file())
 
 
-def missing_files(folder: Path) -> list[OfficialFile]:
+def missing_files(base: Base, folder: Path) -> list[OfficialFile]:
     """Return the files that the official page would not find in a model folder; a broken link is missing."""
-    return [file for file in FILES if not (folder / file.place).exists()]
+    return [file for file in files_of(base) if not (folder / file.place).exists()]
 
 
-def describe_missing(missing: list[OfficialFile]) -> list[str]:
+def describe_missing(base: Base, missing: list[OfficialFile]) -> list[str]:
     """Return a line for each consequence of missing files; empty if all are there."""
     fatal = [file.place for file in missing if file.replaces_model]
-    single = [file.place for file in missing if not file.replaces_model and file.place.startswith(CACHE)]
+    single = [
+        file.place for file in missing if not file.replaces_model and file.place.startswith(OFFICIAL_CACHE)
+    ]
     absent = [file.place for file in missing if not file.replaces_model and file.place not in single]
     lines = []
     if fatal:
@@ -101,11 +112,18 @@ def describe_missing(missing: list[OfficialFile]) -> list[str]:
             "gpt.pth, bpe.model and config.yaml"
         )
     if absent:
-        lines.append(f"{', '.join(absent)}: missing; copy them from the published IndexTTS-2")
+        lines.append(f"{', '.join(absent)}: missing; copy them from the published {base.title}")
     if single:
         lines.append(f"{', '.join(single)}: missing; the official page downloads each of them")
     return lines
 
 
-def _available(published: Path) -> list[OfficialFile]:
-    return [file for file in FILES if file.published and (published / file.published).exists()]
+def _available(base: Base, published: Path) -> list[tuple[OfficialFile, Path]]:
+    """Return the files that exist, with their paths; in an official installation they have other names."""
+    found = []
+    for file in files_of(base):
+        paths = (published / file.published, published / file.place)
+        path = next((path for path in paths if path.exists()), None)
+        if file.published and path is not None:
+            found.append((file, path))
+    return found

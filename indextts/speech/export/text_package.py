@@ -5,6 +5,7 @@
         __init__.py         spoken(text): the text as the model was trained to read it
         __main__.py         python -m spoken_text TEXT
         options.json        version, options and readings of the normaliser, as in the tokenizer
+        reserved.json       pieces in place of reserved tokens (text/reserved.py), if the model has such
         requirements.txt    the packages that it needs, at the versions of this program; no torch
         text/ commands/ ... copies of the modules of this program that the normaliser imports
 
@@ -13,7 +14,7 @@ The official code has a package named indextts too, so the copies have another n
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from indextts.system.files import write_bytes, write_json
 
 NAME = "spoken_text"
 ROOT = Path(indextts.__file__).parent
-ENTRY = "text/normalize.py"
+ENTRY, RESERVED_ENTRY = "text/normalize.py", "text/reserved.py"
+RESERVED_NAME = "reserved.json"
 DISTRIBUTIONS = ("fonttools", "gflanguages", "langcodes", "num2words", "pydantic")  # that the copies import
 OWN_IMPORT = re.compile(r"^(\s*(?:from|import) )indextts\b", re.MULTILINE)
 
@@ -47,6 +49,32 @@ def spoken(text: str) -> str:
     """Return a text in spoken form, the input of the model."""
     return normalize(text, OPTIONS)
 '''
+INIT_RESERVED = '''"""Texts as this model was trained to read them, with tokens for frequent pieces.
+
+    from spoken_text import spoken
+    spoken("ሰላም")     # "<|0.44|><|2.90|>"
+
+The official program cuts a text of more than 120 tokens, perhaps inside such a token: give it one sentence,
+or a few short ones, at a time.
+"""
+
+import json
+from pathlib import Path
+
+from spoken_text.commands.normalizer_options import NormalizerOptions
+from spoken_text.text.normalize import normalize
+from spoken_text.text.reserved import token_writer
+
+_FOLDER = Path(__file__).parent
+_RECORD = json.loads((_FOLDER / "options.json").read_text(encoding="utf-8"))
+OPTIONS = NormalizerOptions.model_validate({k: v for k, v in _RECORD.items() if k != "version"})
+WRITE = token_writer(json.loads((_FOLDER / "reserved.json").read_text(encoding="utf-8"))["pieces"])
+
+
+def spoken(text: str) -> str:
+    """Return a text in spoken form with its pieces as tokens, the input of the model."""
+    return WRITE(normalize(text, OPTIONS))
+'''
 MAIN = '''"""Print the spoken form of the arguments, or of each line of standard input."""
 
 import sys
@@ -58,28 +86,33 @@ for line in [" ".join(sys.argv[1:])] if sys.argv[1:] else sys.stdin:
 '''
 
 
-def write_text_package(folder: Path, options: NormalizerOptions) -> None:
+def write_text_package(folder: Path, options: NormalizerOptions, reserved: Sequence[str] = ()) -> None:
     """Write the package into a model folder.
+
+    Args:
+        reserved: pieces in place of the reserved tokens of IndexTTS-2.5.
 
     Raises:
         OSError: a file cannot be read or written.
     """
     package = folder / NAME
-    for module in sorted(needed_modules()):
+    for module in sorted(needed_modules(*([ENTRY, RESERVED_ENTRY] if reserved else [ENTRY]))):
         source = (ROOT / module).read_text(encoding="utf-8")
         (package / module).parent.mkdir(parents=True, exist_ok=True)
         write_bytes(package / module, OWN_IMPORT.sub(rf"\g<1>{NAME}", source).encode())
-    write_bytes(package / "__init__.py", INIT.encode())
+    write_bytes(package / "__init__.py", (INIT_RESERVED if reserved else INIT).encode())
+    if reserved:
+        write_json(package / RESERVED_NAME, {"pieces": list(reserved)})
     write_bytes(package / "__main__.py", MAIN.encode())
     write_json(package / "options.json", options.record)
     lines = [f"{name}=={metadata.version(name)}\n" for name in DISTRIBUTIONS]
     write_bytes(package / "requirements.txt", "".join(lines).encode())
 
 
-def needed_modules() -> set[str]:
-    """Return the files of this program that the normaliser imports, relative to its package."""
+def needed_modules(*entries: str) -> set[str]:
+    """Return the files of this program that `entries` import, relative to its package."""
     found: set[str] = set()
-    pending = [ENTRY]
+    pending = list(entries or [ENTRY])
     while pending:
         module = pending.pop()
         if module not in found:

@@ -1,6 +1,7 @@
 """Implementation of tools/publish.py: an exported model folder becomes a repository on the hub.
 
-    gpt.safetensors bpe.model config.yaml      the model; gpt.safetensors is written from gpt.pth if missing
+    gpt.safetensors bpe.model config.yaml      the model; gpt.safetensors is written from gpt.pth if missing;
+                                               IndexTTS-2.5 has a .tiktoken file in place of bpe.model
     builtin.npz                                the built-in speech backend, if the model has it
     spoken_text/                               the normaliser as a package (export/text_package.py)
     README.md LICENSE-NOTE.txt LICENSE.txt     the card (card.py), the note, and the licence of the base
@@ -18,9 +19,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from indextts.commands.base import REPOSITORY_NAME
+from indextts.commands.bases import base_in
 from indextts.commands.speech import PublishModel
 from indextts.errors import UserError
-from indextts.features.hub_models import BACKEND, CONFIG, TOKENIZER, WEIGHTS, upload_model
+from indextts.features.hub_models import BACKEND, CONFIG, WEIGHTS, upload_model
 from indextts.models.checkpoint import read_weights
 from indextts.speech.export.text_package import NAME as TEXT_PACKAGE
 from indextts.speech.publishing.card import (
@@ -88,10 +90,9 @@ def prepare(command: PublishModel) -> Publication:
     weights = _weights_of(folder)
     record = read_object(folder / RECORD)
     files: dict[str, Path | bytes] = {WEIGHTS: weights}
-    files |= {name: folder / name for name in (TOKENIZER, CONFIG, NOTE)}
-    missing = [
-        name for name in (TOKENIZER, CONFIG, NOTE, "README.md", RECORD) if not (folder / name).is_file()
-    ]
+    needed = (base_in(folder).tokenizer_file, CONFIG, NOTE)
+    files |= {name: folder / name for name in needed}
+    missing = [name for name in (*needed, "README.md", RECORD) if not (folder / name).is_file()]
     if missing:
         raise UserError(f"{folder}: {', '.join(missing)} missing; export the model again")
     package = sorted((folder / TEXT_PACKAGE).rglob("*"))

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from indextts.commands.bases import Base
+from indextts.data.bases import require_rate_of
 from indextts.data.feature_store import read_info
 from indextts.data.networks import BACKEND_NAME, NUM_SPECIAL_CODES
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.features import builtin
 from indextts.features import mel_spectrogram as front_end
-from indextts.features.backend import CODES_PER_SECOND
 from indextts.features.backend import SAMPLE_RATE_HZ as BUILTIN_RATE_HZ
 from indextts.models.gpt.config import load_config
 from indextts.speech.synthesis.acoustic import AcousticModel, Encoded, Voice
@@ -43,10 +43,12 @@ class Reference:
     Args:
         features: (T, F), for `UnifiedVoice.conditioning` and `emotion`.
         voice: the inputs of the published acoustic model; None with the built-in backend.
+        style: (1, Z), for `UnifiedVoice.conditioning`.
     """
 
     features: Tensor
     voice: Voice | None = None
+    style: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -102,15 +104,17 @@ class BuiltinRenderer:
     name = "builtin"
     sample_rate_hz = BUILTIN_RATE_HZ
 
-    def __init__(self, backend: builtin.BuiltinBackend, device: torch.device) -> None:
-        self.backend, self.device = backend, device
+    def __init__(self, backend: builtin.BuiltinBackend, device: torch.device, style_dim: int) -> None:
+        self.backend, self.device, self.style_dim = backend, device, style_dim
 
     @property
     def num_codes(self) -> int:
         return self.backend.num_codes
 
     def read_reference(self, recording: Path) -> Reference:
-        return Reference(self.emotion_features(recording))
+        samples = load_speech(recording, BUILTIN_RATE_HZ)
+        style = builtin.style_vector(samples, self.style_dim)[None]
+        return Reference(self.backend.features(samples).to(self.device), style=style.to(self.device))
 
     def emotion_features(self, recording: Path) -> Tensor:
         return self.backend.features(load_speech(recording, BUILTIN_RATE_HZ)).to(self.device)
@@ -121,7 +125,7 @@ class BuiltinRenderer:
         ]
 
     def num_samples(self, num_codes: int) -> int:
-        return BUILTIN_RATE_HZ // CODES_PER_SECOND * num_codes
+        return builtin.SAMPLES_PER_FEATURE * self.backend.features_per_code * num_codes
 
 
 class PublishedRenderer:
@@ -140,7 +144,7 @@ class PublishedRenderer:
 
     def read_reference(self, recording: Path) -> Reference:
         voice = self.acoustic.voice_of(load_speech(recording, front_end.SAMPLE_RATE_HZ))
-        return Reference(voice.features, voice)
+        return Reference(voice.features, voice, voice.style)
 
     def emotion_features(self, recording: Path) -> Tensor:
         return self.acoustic.features_of(load_speech(recording, front_end.KALDI_RATE_HZ))
@@ -189,7 +193,9 @@ def load_renderer(
                 f"{fitted}: was regenerated after {trained.source} was trained, so its codes differ; use "
                 "the features that the model was trained on with --features, or train again"
             )
-        renderer, source = BuiltinRenderer(backend, device), fitted
+        require_rate_of(trained.gpt.config.of_base, backend, fitted)
+        renderer = BuiltinRenderer(backend, device, trained.gpt.config.style_dim)
+        source = fitted
     else:
         if not isinstance(loaded, PublishedRenderer):
             loaded = PublishedRenderer(AcousticModel.load(models, device), settings)

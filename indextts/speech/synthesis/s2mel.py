@@ -248,7 +248,7 @@ def _padded(rows: Sequence[Tensor]) -> Tensor:
     return pad_sequence([row.T for row in rows], batch_first=True).transpose(1, 2)
 
 
-CODES_PER_BLOCK = 25  # a whole number of mel frames, 43
+CODES_PER_BLOCK = 25  # a whole number of mel frames: 43, or 86 at half the rate of codes
 
 
 def target_frames(num_codes: int) -> int:

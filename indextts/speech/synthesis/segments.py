@@ -150,10 +150,7 @@ def segments_of(
 ) -> list[Segment]:
     """Return the segments of generated codes, with the states that the renderer needs."""
     codes = [drop_invalid_codes(each.codes, num_codes) for each in generated]
-    if gpt.config.of_base.reads_states:
-        latents = code_states(gpt, prompts, codes)
-    else:
-        latents = [prompts[0].emo_vec.new_zeros(len(row), 0) for row in codes]
+    latents = states_of(gpt, prompts, codes)
     for text, each, row in zip(texts, generated, codes, strict=True):
         if not each.has_stopped:
             logger.warning("%r was cut off at the limit of %s", text, counted(len(each.codes), "code"))
@@ -163,6 +160,13 @@ def segments_of(
         Segment(text, row, states, each.has_stopped, prompt.seed)
         for text, row, states, each, prompt in zip(texts, codes, latents, generated, prompts, strict=True)
     ]
+
+
+def states_of(gpt: UnifiedVoice, prompts: Sequence[Prompt], codes: Sequence[Tensor]) -> list[Tensor]:
+    """Return the states (M, D) of codes (M,) that the renderer needs: (M, 0) for a base without them."""
+    if gpt.config.of_base.reads_states:
+        return code_states(gpt, prompts, codes)
+    return [prompts[0].emo_vec.new_zeros(len(row), 0) for row in codes]
 
 
 def drop_invalid_codes(codes: Tensor, num_codes: int) -> Tensor:

@@ -4,7 +4,7 @@ Axes: S samples, M codes.
 
 Codes that no further step can change are rendered in windows:
 
-    codes      0 ........ 25 ... 40 ................. 90 ...
+    codes      0 ........ 25 ... 40 ................. 90 ...    (of IndexTTS-2.0; 2.5 has half as many)
     window 1   [ played        fade|tail)
     window 2   [ context      |fade   played           fade|tail)
 
@@ -25,18 +25,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from indextts.commands.sampling_options import Sampling
-from indextts.models.gpt.generate import OnStep, code_states, generate_stream
+from indextts.models.gpt.generate import OnStep, generate_stream
 from indextts.models.gpt.search import Generated
 from indextts.speech.synthesis.renderer import Utterance
 from indextts.speech.synthesis.s2mel import CODES_PER_BLOCK
-from indextts.speech.synthesis.segments import Line, Segment, prompt_of, segments_of
+from indextts.speech.synthesis.segments import Line, Segment, prompt_of, segments_of, states_of
 from indextts.speech.synthesis.text_to_speech import SILENCE_S, Speech, TextToSpeech
 
-FIRST_CODES = 40  # of the first window, 0.8 s
-MOST_CODES = 400  # added by a later window
-CONTEXT_CODES = 25
-FADE_CODES = 5
-TAIL_CODES = 10
+# Lengths in seconds; the number of codes depends on the base.
+FIRST_S = 0.8  # of the first window
+MOST_S = 8.0  # added by a later window
+CONTEXT_S = 0.5
+FADE_S = 0.1
+TAIL_S = 0.2
 
 
 class SpeechStream:
@@ -98,8 +99,8 @@ class _Windows:
 
     def __init__(self, tts: TextToSpeech, line: Line, part: int) -> None:
         self.prompt = prompt_of(tts.trained.tokenizer, line, part)
-        self.next_end = FIRST_CODES
         self._tts, self._reference = tts, line.voice.reference
+        self.next_end = self._codes(FIRST_S)
         self._played = 0  # codes, up to the crossfade
         self._fading = np.zeros(0, np.float32)
 
@@ -110,8 +111,9 @@ class _Windows:
             codes: (M,), all that are known.
             is_end: whether there are no more.
         """
-        start = max(0, self._played - CONTEXT_CODES) // CODES_PER_BLOCK * CODES_PER_BLOCK
-        end = len(codes) if is_end else len(codes) - TAIL_CODES - FADE_CODES
+        fade_codes = self._codes(FADE_S)
+        start = max(0, self._played - self._codes(CONTEXT_S)) // CODES_PER_BLOCK * CODES_PER_BLOCK
+        end = len(codes) if is_end else len(codes) - self._codes(TAIL_S) - fade_codes
         if end <= self._played:
             return np.zeros(0, np.float32)
         samples = self._rendered(codes, start)
@@ -122,14 +124,17 @@ class _Windows:
         rising = np.linspace(0, 1, fade, dtype=np.float32)
         piece[:fade] = rising * piece[:fade] + (1 - rising) * self._fading[:fade]
         if not is_end:
-            self._fading = samples[until : count(end + FADE_CODES - start)]
+            self._fading = samples[until : count(end + fade_codes - start)]
         self._played = end
-        self.next_end = len(codes) + min(MOST_CODES, len(codes))
+        self.next_end = len(codes) + min(self._codes(MOST_S), len(codes))
         return piece
+
+    def _codes(self, duration_s: float) -> int:
+        return round(duration_s * self._tts.trained.gpt.config.of_base.codes_per_second)
 
     def _rendered(self, codes: Tensor, start: int) -> NDArray[np.float32]:
         """Return the samples of the codes from `start` on."""
-        [latents] = code_states(self._tts.trained.gpt, [self.prompt], [codes])
+        [latents] = states_of(self._tts.trained.gpt, [self.prompt], [codes])
         window = Utterance(codes[start:], latents[start:], self._reference, self.prompt.seed, start)
         [samples] = self._tts.renderer.render([window])
         return samples

@@ -123,8 +123,7 @@ class TextToSpeech:
                 )
             table = load_emotions(emotion.models)
             emo_vec = table.blend(emotion.weights, reference.voice.style, emo_vec, emotion.alpha)
-        style = None if reference.voice is None else reference.voice.style
-        condition = gpt.conditioning(reference.features[None], style=style)
+        condition = gpt.conditioning(reference.features[None], style=reference.style)
         return VoicePrompt(reference, condition[0], emo_vec[0])
 
     def synthesize(

@@ -28,7 +28,7 @@ from indextts.models.gpt.config import (
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import load_model
 from indextts.runs.directory import LINKS
-from indextts.text.bases import load_tokenizer, stored_tokenizer, tokenizer_of
+from indextts.text.bases import stored_tokenizer, tokenizer_in, tokenizer_of
 from indextts.text.tokenizer import Tokenizer
 
 ADVICE = "use a model_step*.pth, latest.pth or best.pth of a run, or a folder that tools/export_gpt.py wrote"
@@ -118,7 +118,7 @@ def _load_folder(folder: Path, device: torch.device) -> TrainedModel:
     path = next(folder / name for name in WEIGHTS_NAMES if (folder / name).is_file())
     weights = read_weights(path)
     config = config_for(load_config(folder / "config.yaml"), weights)
-    tokenizer = load_tokenizer(folder / config.of_base.tokenizer_file)
+    tokenizer = tokenizer_in(folder, config.of_base)
     gpt = _load_gpt(config, weights, tokenizer, path, device)
     return TrainedModel(gpt, tokenizer, path)
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from indextts.commands.base import Command
+from indextts.commands.bases import BASES, PROPOSED, Base
 from indextts.commands.data import DownloadCheckpoints
-from indextts.features.published_files import FILES, missing_bytes, table
+from indextts.features.published_files import missing_bytes, table
 from indextts.projects.project import PUBLISHED, Project, ProjectSettings
 from indextts.system.amounts import shown_size
-from indextts.webui.forms import fields_from, form_for
+from indextts.webui.forms import component_for, fields_from
 from indextts.webui.language import t
 from indextts.webui.layout import fold
 from indextts.webui.page import Page
@@ -38,13 +38,22 @@ def build(page: Page) -> None:
     """Build the line, and the fold with the download and both tables."""
     line = gr.HTML(elem_id="base-model")
     with fold(t("project.published_files"), "published"):
-        form = form_for(DownloadCheckpoints, ("what",))
-        home = Project(published_folder(page))
+        form = {
+            "base": component_for(DownloadCheckpoints, "base", PROPOSED.name),
+            "what": component_for(DownloadCheckpoints, "what"),
+        }
+        home = Project(page.workspace / PUBLISHED)
         inputs = list(form.values())
         stage_panel(page, Stage("download", "project.download", download_commands, inputs, home=home))
         published = gr.Dataframe(
-            headers=[t("project.purpose"), t("project.file"), t("project.size"), t("project.state")],
-            label=t(PUBLISHED_IN, folder=published_folder(page)),
+            headers=[
+                t("project.base_model"),
+                t("project.state"),
+                t("project.file"),
+                t("project.size"),
+                t("project.purpose"),
+            ],
+            label=t(PUBLISHED_IN, folder=page.workspace),
             interactive=False,
             elem_id="published-files",
             max_height=420,
@@ -55,7 +64,7 @@ def build(page: Page) -> None:
             interactive=False,
             elem_id="base-files",
         )
-    page.watch(once, lambda _name: gr.Dataframe(label=t(PUBLISHED_IN, folder=home.root)), [published])
+    page.watch(once, lambda _name: gr.Dataframe(label=t(PUBLISHED_IN, folder=page.workspace)), [published])
     page.watch(lambda _project: summary_html(page), lambda _name: summary_html(page), [line])
     watch_rows(page, base_rows, files)
     watch_rows(page, lambda _project: published_rows(page), published)
@@ -66,35 +75,40 @@ def watch_rows(page: Page, rows: Callable[[Project], list[list[str]]], shown: gr
     page.watch(lambda project: str(rows(project)), lambda name: rows(page.find_project(name)), [shown])
 
 
-def published_folder(page: Page) -> Path:
-    """Return the folder of the published files of a workspace."""
-    return page.workspace / PUBLISHED
+def bases() -> list[Base]:
+    """Return the published models, the proposed one first."""
+    return sorted(BASES.values(), key=lambda base: base != PROPOSED)
 
 
 def summary_html(page: Page) -> str:
-    """Return the number of published files that are present, and the size of the others."""
-    rows = table(published_folder(page))
-    present = sum(state in PRESENT for *_, state in rows)
-    if present == len(FILES):
-        text = t("project.all_files", count=present)
-    else:
-        size = shown_size(missing_bytes(published_folder(page)))
-        text = t("project.some_files", present=present, total=len(FILES), size=size)
-    return f'<h3>{escape(t("project.base_model"))}</h3><p class="lead">{escape(text)}</p>'
+    """Return the number of published files of each base that are present, and the size of the others."""
+    lines = []
+    for base in bases():
+        folder = page.workspace / base.folder
+        rows = table(folder, base)
+        present = sum(state in PRESENT for *_, state in rows)
+        if present == len(rows):
+            text = t("project.all_files", name=base.title, count=present)
+        else:
+            size = shown_size(missing_bytes(folder, base))
+            text = t("project.some_files", name=base.title, present=present, total=len(rows), size=size)
+        lines.append(f'<p class="lead">{escape(text)}</p>')
+    return f"<h3>{escape(t('project.base_model'))}</h3>{''.join(lines)}"
 
 
 def published_rows(page: Page) -> list[list[str]]:
-    """Return purpose, place, size and state of each published file."""
-    rows = table(published_folder(page))
+    """Return base, state, place, size and purpose of each published file."""
     return [
-        [t(PURPOSES[purpose]), place, size, t(STATES[state]) if state in STATES else state]
-        for purpose, place, size, state in rows
+        [base.title, t(STATES[state]) if state in STATES else state, place, size, t(PURPOSES[purpose])]
+        for base in bases()
+        for purpose, place, size, state in table(page.workspace / base.folder, base)
     ]
 
 
 def download_commands(home: Project, _settings: ProjectSettings, *values: Any) -> Sequence[Command]:
-    fields = fields_from(DownloadCheckpoints, ("what",), values)
-    return [DownloadCheckpoints(output_dir=home.root, **fields)]
+    fields = fields_from(DownloadCheckpoints, ("base", "what"), values)
+    folder = home.root.parent / BASES[fields["base"]].folder
+    return [DownloadCheckpoints(output_dir=folder, **fields)]
 
 
 def base_rows(project: Project) -> list[list[str]]:

@@ -5,13 +5,14 @@ from typing import Any
 
 import gradio as gr
 
+from indextts.commands.bases import BASES, PROPOSED
 from indextts.errors import UserError
 from indextts.projects.names import folder_name, titled_projects
 from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import (
     MAX_TITLE_CHARS,
     NAME_RULE,
-    PUBLISHED,
+    PUBLISHED_FOLDERS,
     TITLE_RULE,
     Project,
     is_folder_name,
@@ -31,7 +32,6 @@ NAME_TAKEN = "project.name_taken"
 NO_FILE = "project.no_file"
 NO_BACKEND = "project.no_backend"
 NO_BASE = "project.no_base"
-BASE_FILES = ("config.yaml", "bpe.model", "gpt.pth")
 MANIFEST_ENDINGS = (".jsonl", ".json")
 OPEN_DATA = "() => { location.hash = 'data'; }"
 
@@ -43,7 +43,8 @@ class NewProject:
     Args:
         recordings: a manifest, a folder or a zip archive; "" to upload them later.
         folder: "" derives it from the title.
-        other_base: a folder that replaces the published model of `base`.
+        base: the folder of a published model in the workspace.
+        other_base: a folder that replaces it.
     """
 
     title: str
@@ -71,7 +72,7 @@ def build(page: Page) -> None:
             )
             base = gr.Dropdown(
                 base_choices(),
-                value=PUBLISHED,
+                value=PROPOSED.folder,
                 label=t("project.base_model"),
                 elem_id="new-base",
             )
@@ -97,7 +98,9 @@ def build(page: Page) -> None:
 
 
 def base_choices() -> list[tuple[str, str]]:
-    return [(t("project.published_model"), PUBLISHED)]
+    """Return the published models, the proposed one first."""
+    known = sorted(BASES.values(), key=lambda base: base != PROPOSED)
+    return [(t("project.published_model", name=base.title), base.folder) for base in known]
 
 
 def language_choices() -> list[tuple[str, str]]:
@@ -136,8 +139,11 @@ def create(page: Page, form: NewProject) -> gr.Dropdown:
     _check_name(page, title, name)
     base = page.roots.inside(form.other_base.strip() or form.base, t("project.base_model"))
     root = page.roots.inside(name, t("project.folder"))  # refuses a symlink that leads outside
-    if base == page.workspace / PUBLISHED and not all((base / file).is_file() for file in BASE_FILES):
-        raise UserError(t(NO_BASE))
+    for published in BASES.values():
+        files = ("config.yaml", published.tokenizer_file, "gpt.pth")
+        is_chosen = base == page.workspace / published.folder
+        if is_chosen and not all((base / file).is_file() for file in files):
+            raise UserError(t(NO_BASE, name=published.title))
     settings = make_settings(
         name=name,
         title=title,
@@ -153,8 +159,8 @@ def create(page: Page, form: NewProject) -> gr.Dropdown:
 def _check_name(page: Page, title: str, name: str) -> None:
     if not is_folder_name(name):
         raise UserError(t(NAME_RULE, name=repr(name)))
-    if name == PUBLISHED:
-        raise UserError(t(RESERVED, folder=PUBLISHED))
+    if name in PUBLISHED_FOLDERS:
+        raise UserError(t(RESERVED, folder=name))
     if name in project_names(page.workspace):
         raise UserError(t(NAME_TAKEN, name=name))
     if title in [shown for shown, _ in titled_projects(page.workspace)]:

@@ -24,6 +24,7 @@ from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.readings import store_normalizer
 from indextts.projects.stages import plan_stage
+from indextts.text.bases import load_tokenizer, tokenizer_of
 from indextts.text.size_summary import read_summary, summary_path
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.events import on
@@ -41,7 +42,9 @@ from indextts.webui.view_versions import files_version, num_lines
 NO_SIZE = "tokenizer.no_size"
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
 # the project has the language and the table of readings
-OPTIONS = tuple(name for name in NormalizerFlags.model_fields if name not in ("language", "readings"))
+OPTIONS = tuple(
+    name for name in NormalizerFlags.model_fields if name not in ("language", "language_row", "readings")
+)
 
 SPOKEN_FORM = "tokenizer.spoken_form"
 BEFORE = "tokenizer.before"
@@ -126,7 +129,7 @@ def outlook(project: Project, _settings: ProjectSettings, size: float | None, *_
 @lru_cache(maxsize=8)
 def base_size(path: Path, _version: str) -> int:
     """Return the number of pieces of a tokenizer."""
-    return Tokenizer.load(path).size
+    return load_tokenizer(path).size
 
 
 def curve_html(project: Project) -> str:
@@ -175,15 +178,15 @@ def keep_pieces(project: Project, *values: Any) -> str:
 def tokenize(page: Page, name: str, sentence: str) -> str:
     """Return the spoken form of a sentence, and its pieces by the base and the extended tokenizer."""
     project = page.find_project(name)
-    base = Tokenizer.load(project.base_tokenizer)
+    base = load_tokenizer(project.base_tokenizer)
     if not project.tokenizer.is_file():
         parts = [
             pieces_html(t(BEFORE), base, sentence, base.size),
             f"<p>{escape(t(NOT_EXTENDED))}</p>",
         ]
         return "".join([legend_html(), _spoken_form(base, sentence), *parts])
-    extended = Tokenizer.load(project.tokenizer)
-    base_with_options = Tokenizer(base.model_bytes, base.path, extended.options)
+    extended = load_tokenizer(project.tokenizer)
+    base_with_options = tokenizer_of(base.model_bytes, base.path, extended.options)
     return "".join(
         [
             legend_html(),
@@ -217,8 +220,9 @@ def pieces_html(title: str, tokenizer: Tokenizer, sentence: str, base_size: int)
     spoken = tokenizer.normalize(sentence)
     ids, pieces = tokenizer.encode_normalized(spoken), tokenizer.normalized_pieces(spoken)
     num_unknown = ids.count(tokenizer.unknown_id)
+    appended = tokenizer.appended_ids(base_size)
     kinds = [
-        "unknown" if token == tokenizer.unknown_id else "appended" if token >= base_size else "base"
+        "unknown" if token == tokenizer.unknown_id else "appended" if token in appended else "base"
         for token in ids
     ]
     shown = list(zip(kinds, pieces, ids, strict=True))[:_MAX_SHOWN]
