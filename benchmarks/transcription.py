@@ -42,6 +42,7 @@ from indextts.text.ethiopic import text_key
 from indextts.text.transcripts import edit_distance, letters_kept, scored
 
 TIMEOUT_S = 3600.0
+LATEST_S = 45.0  # moment of a kill: a transcription of an hour takes some starts
 MAX_STARTS = 200  # of a transcription that is killed again and again
 COMPARED = ("manifest.jsonl", "agreement.json")
 
@@ -229,6 +230,7 @@ def _precision(chosen: Sequence[Judged], total_s: float) -> list[str]:
 def kill_runs(command: Transcription, folder: Path, whole: Path, took_s: float) -> tuple[int, int, list[str]]:
     """Return the number of kills and of transcriptions, and what is wrong with those."""
     chance, kills, runs = Random(command.seed), 0, 0
+    latest_s = min(took_s, LATEST_S)
     problems: list[str] = []
     while kills < command.kills and not problems:
         runs += 1
@@ -236,7 +238,7 @@ def kill_runs(command: Transcription, folder: Path, whole: Path, took_s: float) 
         for _ in range(MAX_STARTS):
             process = start(command, folder, output)
             try:
-                status = process.wait(chance.uniform(0, took_s) if kills < command.kills else TIMEOUT_S)
+                status = process.wait(chance.uniform(0, latest_s) if kills < command.kills else TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
