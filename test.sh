@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")"
 . ./setup_venv.sh
 setup_venv requirements.txt requirements-dev.txt requirements-download.txt requirements-distributed.txt \
-    requirements-trackers.txt || exit $?
+    requirements-trackers.txt requirements-clean.txt || exit $?
 # Weights of a speaker encoder. Only the file is used: the packages that the wheel requires need a compiler.
 if [ ! -f .venv/test-weights/resemblyzer/pretrained.pt ]; then
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \

@@ -283,6 +283,25 @@ class CheckData(Command, QualityLimits, NormalizerFlags, RecognizerFolder):
     ray_address: str = Field("", title="Ray address", description=RAY_ADDRESS)
 
 
+class CleanAudio(Command):
+    """Remove noise and music from the clips that the check flagged; the inputs stay."""
+
+    program: ClassVar[str] = "tools/clean_audio.py"
+    manifest: Path = Field(title="Manifest", description="Manifest of an import that was checked.")
+    model: str = Field(
+        "htdemucs",
+        title="Separation model",
+        description="Model of Demucs against music, from the Hugging Face hub (NAME or USER/NAME) or a "
+        ".safetensors file.",
+    )
+    device: Device = Field("auto", title="Device", description="Device that the separation runs on.")
+    restore: list[str] = Field(
+        [],
+        title="Restore",
+        description="Ids of cleaned clips whose inputs are used again; nothing is cleaned then.",
+    )
+
+
 class NormalizeText(Command, NormalizerFlags):
     """Print the lines of standard input in spoken form, as the tokenizer reads them."""
 

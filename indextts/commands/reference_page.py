@@ -12,6 +12,7 @@ from indextts.commands.base import Command, flag_of
 from indextts.commands.data import (
     BuildPairs,
     CheckData,
+    CleanAudio,
     DownloadCheckpoints,
     ExtendTokenizer,
     ImportDataset,
@@ -30,6 +31,7 @@ COMMANDS: tuple[type[Command], ...] = (
     ImportDataset,
     Transcribe,
     CheckData,
+    CleanAudio,
     NormalizeText,
     ExtendTokenizer,
     VerifyTraining,

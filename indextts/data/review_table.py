@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indextts.data.cleaned import read_cleaned
 from indextts.data.manifest import Utterance
 from indextts.data.quality.reasons import REASON_OF, REASONS, Flag
 from indextts.data.quality.verdicts import DOUBTFUL_TEXT, doubtful_text
@@ -81,6 +82,7 @@ class ClipTable:
         self.flags: dict[int, tuple[Flag, ...]] = {}
         self.heard: dict[int, str] = {}  # by a recognizer
         self.measures: dict[str, NDArray[np.float32]] = {}
+        self.cleaned = read_cleaned(manifest)  # by id
         path = check_folder(manifest) / CLIPS_NAME
         if path.is_file() and path.stat().st_size:
             self._read_report(path)

@@ -11,9 +11,11 @@ from typing import Any
 import gradio as gr
 
 from indextts.commands.base import Command
-from indextts.commands.data import CheckData
+from indextts.commands.data import CheckData, CleanAudio
+from indextts.commands.launching import ALONE
 from indextts.commands.quality_limits import QualityLimits
 from indextts.commands.recognizer_options import RECOGNIZERS_NAME
+from indextts.data.cleaned import INSTALL, METHOD_OF, missing_packages
 from indextts.data.quality import ratings
 from indextts.data.quality.overview import (
     OVERVIEW_NAME,
@@ -26,7 +28,7 @@ from indextts.data.quality.reasons import REASON_OF
 from indextts.data.quality.stored_results import num_stored
 from indextts.data.review import check_folder
 from indextts.projects.jobs.records import newest_job
-from indextts.projects.jobs.starting import CHECK_JOB, TRANSCRIBE_JOB
+from indextts.projects.jobs.starting import CHECK_JOB, TRANSCRIBE_JOB, shell_line
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check
 from indextts.system.amounts import shown_duration, shown_time
@@ -213,6 +215,7 @@ def overview_html(project: Project, folder: Path) -> str:
     stale = empty_html(t("data.stale_check"), CHECK, t("data.start_check")) if is_stale else ""
     return (
         f"{stale}{tiles_html(_tiles(overview))}{_findings_html(overview)}{reasons_html(overview)}"
+        f"{cleaning_html(project, overview)}"
         f"{histograms_html(overview.histograms)}"
     )
 
@@ -246,6 +249,20 @@ def reasons_html(overview: Overview) -> str:
     rows = "".join(map(_reason_row, overview.reasons))
     remark = f'<p class="remark">{html.escape(t("data.several_reasons"))}</p>'
     return f'{heading}{remark}<table class="list reasons"><tbody>{rows}</tbody></table>'
+
+
+def cleaning_html(project: Project, overview: Overview) -> str:
+    """Return how to clean the clips with noise or music, or to install what that needs; "" without any."""
+    count = sum(reason.count for reason in overview.reasons if reason.name in METHOD_OF)
+    if not count:
+        return ""
+    lead = t("data.clean_lead", count=count)
+    if missing_packages():
+        lead, command = f"{lead} {t('data.clean_install')}", INSTALL
+    else:
+        command = shell_line(CleanAudio(manifest=project.manifest), ALONE)
+    heading = f"<h2>{html.escape(t('data.clean_heading'))}</h2>"
+    return f'{heading}<p class="lead">{html.escape(lead)}</p><p><code>{html.escape(command)}</code></p>'
 
 
 def _reason_row(found: ReasonCount) -> str:

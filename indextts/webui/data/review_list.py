@@ -95,6 +95,8 @@ def row_html(project: Project, row: Row) -> str:
     text, heard = marked_pair(utterance.text, row.heard) if row.heard else (escape(utterance.text), "")
     if heard:
         label = t("data.heard_by", name=row.heard_by) if row.heard_by else t("data.heard")
+        if utterance.provenance is not None and utterance.provenance.kind == "aligned":
+            label = t("data.heard_or_near")
         heard = f'<div class="clip-heard">{escape(label)}: <span dir="auto">{heard}</span></div>'
     css = ("" if row.is_kept else "bad", "by-hand" if row.is_by_hand else "")
     return (
@@ -183,6 +185,8 @@ def _facts(row: Row) -> str:
         )
     if row.flags:
         facts.append((t("data.reasons_of_clip"), "; ".join(map(flag_text, row.flags))))
+    if row.cleaned:
+        facts.append((t("data.cleaned"), row.cleaned))
     if utterance.text != row.original_text:
         facts.append((t("data.manifest_text"), row.original_text))
     return f'<div class="narrow-only">{facts_html(narrow)}</div>{facts_html(facts)}'

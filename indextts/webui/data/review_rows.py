@@ -6,11 +6,13 @@ read as they come (indextts/data/review_table.py).
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+from indextts.data.cleaned import CLEANED_NAME, shown_scores
 from indextts.data.manifest import Utterance
 from indextts.data.quality.reasons import Flag
 from indextts.data.review import Made, check_folder, edited
@@ -51,6 +53,8 @@ VERDICTS = {  # (is kept, decided by hand)
     (False, True): "data.verdicts.rejected_by_hand",
 }
 
+CLEAN_METHODS = {"noise": "data.clean_methods.noise", "music": "data.clean_methods.music"}
+
 CHOOSE = "data.choose_clip"
 EMPTY = "data.text_empty"
 TOO_LONG = "data.text_too_long"
@@ -70,6 +74,7 @@ class Row:
         heard: another reading: what a second recognizer heard, or the text nearby; "" without one.
         heard_by: the recognizer of `heard`; "" if it is that of the check.
         can_swap: the other reading can replace the text.
+        cleaned: what a cleaning of the sound did; "" without one.
     """
 
     utterance: Utterance
@@ -81,6 +86,7 @@ class Row:
     heard: str = ""
     heard_by: str = ""
     can_swap: bool = False
+    cleaned: str = ""
 
     @property
     def verdict(self) -> str:
@@ -124,7 +130,8 @@ def read_review(project: Project) -> Review | None:
         return None
     report = check_folder(project.manifest) / CLIPS_NAME
     with _LOADING:
-        review = _read(project.manifest, files_version(project.manifest, report))
+        cleaned = project.dataset / CLEANED_NAME
+        review = _read(project.manifest, files_version(project.manifest, report, cleaned))
     review.refresh()
     return review
 
@@ -165,6 +172,7 @@ def row_of(review: Review, place: int, measure: str = "") -> Row:
         heard=other or table.heard.get(place, ""),
         heard_by=found.by[-1] if found is not None and other and found.by else "",
         can_swap=bool(other),
+        cleaned=cleaned_text(table.cleaned.get(utterance.id)),
     )
 
 
@@ -178,6 +186,14 @@ def other_reading(review: Review, place: int) -> str:
     if found is None or not found.other:
         raise UserError(t(NO_OTHER))
     return checked_text(found.other)
+
+
+def cleaned_text(record: Mapping[str, Any] | None) -> str:
+    """Return the method and the scores of a cleaning, and whether its result is used."""
+    if record is None:
+        return ""
+    text = "data.cleaned_used" if record["is_used"] else "data.cleaned_unused"
+    return t(text, method=t(CLEAN_METHODS[record["method"]]), scores=shown_scores(record))
 
 
 def page_of(review: Review, places: Places, number: int, measure: str = "") -> PageOfRows:

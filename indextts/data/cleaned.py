@@ -1,0 +1,51 @@
+"""Record of the clips that were cleaned of noise or music (sound_cleaning.py). No torch here.
+
+DATASET/
+audio/NAME.wav           the input stays
+audio/NAME-clean.flac    the cleaned clip, mono at the rate of the input; in the manifest if it is better
+cleaned.jsonl            {"id", "method": "noise" | "music", "input": name in audio/ or absolute path,
+"input_sha256", "original", "before": {"sig", "bak", "ovrl", "snr_db"},
+"after": {...}, "is_used"}
+a line for each clip that was tried; the newest of a clip counts
+"""
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from indextts.system.json_lines import read_json_lines
+
+CLEANED_NAME = "cleaned.jsonl"
+PACKAGES = ("pyrnnoise", "demucs")
+INSTALL = "pip install -r requirements-clean.txt"
+METHOD_OF = {  # the reasons of the check that cleaning may remove
+    "background": "music",
+    "some_background": "music",
+    "noisy": "noise",
+    "some_noise": "noise",
+}
+
+
+def missing_packages() -> list[str]:
+    """Return the packages of requirements-clean.txt that are not installed."""
+    return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+
+
+def read_cleaned(manifest: Path) -> dict[str, dict[str, Any]]:
+    """Return the newest record of each clip that was tried; empty before."""
+    path = manifest.parent / CLEANED_NAME
+    if not path.is_file() or not path.stat().st_size:
+        return {}
+    return {str(record.get("id")): record for _, record in read_json_lines(path)}
+
+
+def shown_scores(record: Mapping[str, Any]) -> str:
+    """Return the scores of a record before and after as text: OVRL 2.1 → 3.0, SIG ..."""
+    before, after = record["before"], record["after"]
+    names = (("ovrl", "OVRL", ".1f"), ("sig", "SIG", ".1f"), ("bak", "BAK", ".1f"), ("snr_db", "SNR", ".0f"))
+    return ", ".join(
+        f"{shown} {before[name]:{form}} → {after[name]:{form}}{' dB' if name == 'snr_db' else ''}"
+        for name, shown, form in names
+        if before[name] is not None and after[name] is not None
+    )

@@ -1,0 +1,85 @@
+"""Tests of cleaning the flagged clips of a data set."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from indextts.commands.data import CleanAudio
+from indextts.data.cleaned import missing_packages, read_cleaned
+from indextts.data.manifest import read_utterances
+from indextts.data.review import check_folder
+from indextts.data.sound_cleaning import clean_audio
+from indextts.errors import UserError
+from tests.import_sources import run_import
+from tests.spoken_languages import spoken
+
+needs_packages = pytest.mark.skipif(
+    bool(missing_packages()),
+    reason="needs requirements-clean.txt",
+)
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    """A project with noisy speech, noisy speech that is not flagged, and pure noise."""
+    source = tmp_path / "source"
+    source.mkdir()
+    rng = np.random.default_rng(0)
+    clean, rate_hz = spoken("እንደምን አደሩ፣ ዛሬ ፀሐይ በጣም ሞቃታማ ናት።", "am+f2")
+    clean = 0.3 * clean / np.abs(clean).max()
+    noise = rng.standard_normal(len(clean)).astype(np.float32) * clean.std()
+    clips = {"noisy": clean + 0.3 * noise, "other": clean + 0.2 * noise, "hiss": 0.1 * noise}
+    for name, samples in clips.items():
+        soundfile.write(source / f"{name}.wav", samples, rate_hz)
+        (source / f"{name}.txt").write_text(f"እንደምን አደሩ {name}", encoding="utf-8")
+    dataset = tmp_path / "project/dataset"
+    run_import(source, dataset, speaker="almaz")
+    check = check_folder(dataset / "manifest.jsonl")
+    check.mkdir()
+    flags = [{"reason": "noisy", "severity": 1, "said": ""}]
+    lines = [{"id": name, "flags": [] if name == "other" else flags} for name in clips]
+    (check / "clips.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
+    return dataset / "manifest.jsonl"
+
+
+@needs_packages
+def test_a_flagged_clip_is_replaced_if_it_sounds_better_and_can_be_restored(manifest):
+    before = {utterance.id: utterance for utterance in read_utterances(manifest)}
+    content = before["noisy"].audio.read_bytes()
+    report = clean_audio(CleanAudio(manifest=manifest))
+    assert (report.num_flagged, report.num_used + report.num_kept) == (2, 2)
+    after = {utterance.id: utterance for utterance in read_utterances(manifest)}
+    assert after["other"] == before["other"]
+    cleaned, record = after["noisy"], read_cleaned(manifest)["noisy"]
+    assert record["is_used"]
+    assert (cleaned.audio.name, cleaned.original) == ("noisy-clean.flac", "dataset/audio/noisy.wav")
+    assert record["after"]["bak"] > record["before"]["bak"] + 0.5
+    assert before["noisy"].audio.read_bytes() == content
+    assert soundfile.info(cleaned.audio).frames == soundfile.info(before["noisy"].audio).frames
+
+    again = clean_audio(CleanAudio(manifest=manifest))
+    assert (again.num_known, again.num_used, again.num_kept) == (2, 0, 0)
+    unchanged = run_import(manifest.parents[2] / "source", manifest.parent, speaker="almaz")
+    assert (unchanged.num_added, unchanged.num_changed) == (0, 0)
+    assert {utterance.id: utterance for utterance in read_utterances(manifest)} == after
+
+    restored = clean_audio(CleanAudio(manifest=manifest, restore=["noisy", "hiss"]))
+    assert restored.num_restored == report.num_used
+    assert {utterance.id: utterance for utterance in read_utterances(manifest)} == before
+    assert clean_audio(CleanAudio(manifest=manifest)).num_known == 2
+
+
+@needs_packages
+def test_a_set_that_was_not_checked_is_refused(manifest):
+    (check_folder(manifest) / "clips.jsonl").unlink()
+    with pytest.raises(UserError):
+        clean_audio(CleanAudio(manifest=manifest))
+
+
+def test_missing_packages_are_named_with_their_installation(manifest, monkeypatch):
+    monkeypatch.setattr("indextts.data.sound_cleaning.missing_packages", lambda: ["demucs"])
+    with pytest.raises(UserError, match=r"demucs.*requirements-clean\.txt"):
+        clean_audio(CleanAudio(manifest=manifest))
