@@ -98,16 +98,16 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
 
     # a tokenizer that lost a piece: the plan says so, the run starts over and learns
     open_tab(page, "3 Tokenizer")
-    page.locator("#ExtendTokenizer-target_size input").fill("999")
+    page.locator("#ExtendTokenizer-target_size input").fill("699")
     page.locator("#ExtendTokenizer-target_size input").press("Tab")
-    wait_for(page, "tokenizer-command", "--target-size=999")
+    wait_for(page, "tokenizer-command", "--target-size=699")
     run_stage(page, "3 Tokenizer", "tokenizer")
-    wait_for(page, "tokenizer-log", r"\b999\b")  # no longer what the run before left
+    wait_for(page, "tokenizer-log", r"\b699\b")  # no longer what the run before left
     wait_for(page, "tokenizer-status", r"^finished after")
     open_tab(page, "6 Training")
     # what restarts is amber, says what is lost and asks for a second click
     expect(plan_row(page, "restarts", "Step")).to_be_visible()
-    expect(page.locator("#train-outlook .warn")).to_contain_text("1,000 → 999")
+    expect(page.locator("#train-outlook .warn")).to_contain_text("700 → 699")
     expect(page.locator("#train-start")).to_have_class(re.compile(r"\bamber\b"))
     page.locator("#train-start").click()
     expect(page.locator("#train-start")).to_have_text("Click again to confirm")
