@@ -37,7 +37,7 @@ from benchmarks.trainer_process import (
 from indextts.commands.bases import BaseName
 from indextts.data.manifest import read_pairs, write_pairs
 from indextts.data.pair_index import find_index, index_path
-from indextts.text.tokenizer import Tokenizer
+from indextts.text.bases import load_tokenizer
 from tests.tiny_run import TinyRun
 
 WORKERS = [0, 2]
@@ -288,7 +288,7 @@ class Chain:
         replayed = problems_in_replayed_lines(self.project.output, self.run_dir)
         if replayed:
             self._report(f"{replayed[0]}, before {kill}")
-        tokenizer = Tokenizer.load(self.project.folder / "tokenizer.model")
+        tokenizer = load_tokenizer(self.project.folder / "tokenizer.model")
         for path in self._manifests:  # another chain may remove it meanwhile
             if index_path(path).exists() and not find_index(path, tokenizer) and index_path(path).exists():
                 self._report(f"{index_path(path)} is not valid, after {kill}")
