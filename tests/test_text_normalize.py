@@ -436,7 +436,12 @@ def test_the_fingerprint_names_the_version_and_every_option():
     default = NormalizerOptions()
     assert default.fingerprint == NormalizerOptions().fingerprint
     assert default.fingerprint.startswith(f"v{NORMALIZER_VERSION}-")
-    newer = {"language": "ko", "rules_off": ("dates",), "readings": (Reading("BBC", "ቢቢሲ", "word"),)}
+    newer = {
+        "language": "ko",
+        "language_row": "common",
+        "rules_off": ("dates",),
+        "readings": (Reading("BBC", "ቢቢሲ", "word"),),
+    }
     others = OTHER_OPTIONS.model_copy(update=newer)
     changed = [default.model_copy(update={n: getattr(others, n)}) for n in NormalizerOptions.model_fields]
     assert len({options.fingerprint for options in [default, *changed]}) == 1 + len(changed)
