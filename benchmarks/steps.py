@@ -118,8 +118,16 @@ class Stepper:
             self.trained = select_trained(model, self.num_base)
             named = self.trained.parameters
             groups_of_parameters = [
-                {"params": [p for p in named.values() if p.dim() >= 2], "weight_decay": DECAY},
-                {"params": [p for p in named.values() if p.dim() < 2], "weight_decay": NO_DECAY},
+                {
+                    "params": [p for p in named.values() if p.dim() >= 2],
+                    "weight_decay": DECAY,
+                    "lr_scale": 1.0,
+                },
+                {
+                    "params": [p for p in named.values() if p.dim() < 2],
+                    "weight_decay": NO_DECAY,
+                    "lr_scale": 1.0,
+                },
             ]
             self.optimizer = torch.optim.AdamW(
                 groups_of_parameters, lr=0.0, fused=True if variant.fused else None

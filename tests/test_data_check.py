@@ -124,7 +124,7 @@ def test_texts_are_checked_as_the_options_read_them_and_the_options_are_stored(t
 def test_unread_digits_in_pairs_are_a_notice(tmp_path):
     features = write_store(tmp_path / "features", ["a", "b", "c"])
     pairs = [pair("a", "b", features), pair("b", "c", features), pair("c", "a", features)]
-    texts = ["በ2017 ዓ.ም ፲ ሰው መጣ", "room 101", TEXT]
+    texts = ["በ2017 ዓ.ም ፲ ሰው መጣ", "the room is 101", TEXT]
     write_pairs(
         tmp_path / "pairs.jsonl",
         [replace(one, target_text=text) for one, text in zip(pairs, texts, strict=True)],
