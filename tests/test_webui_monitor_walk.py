@@ -74,7 +74,7 @@ def test_a_user_reads_the_health_compares_runs_and_manages_checkpoints(
     wait_for(page, "project", "^unhealthy$")
     open_tab(page, "7 Monitor")
     cards = page.locator("#monitor-health .health")
-    expect(cards).to_have_count(len(CHECKS))
+    expect(cards).to_have_count(len(CHECKS) - 1)  # a run of one language cannot forget another
     checks = {card.get_attribute("data-check") for card in cards.all()}
     assert checks == {
         *("disk", "base_rows", "new_rows", "learning_rate", "skipped", "gradients", "resume_jump"),

@@ -80,7 +80,12 @@ def build(page: Page) -> None:
     typed = [page.project, chosen, written, spoken, match, language]
 
     page.watch(readings_version, lambda name, row: shown_table(page, name, row), [table], [chosen])
-    page.watch(once, lambda _name: [gr.Dropdown(choices=_match_choices()), *empty_editor()], [match, *editor])
+    # Another project has no such row. The texts stay: at a slow start, they may have been typed before this.
+    page.watch(
+        once,
+        lambda _name: [gr.Dropdown(choices=_match_choices()), NO_ROW, gr.Button(interactive=False)],
+        [match, chosen, remove],
+    )
 
     def select(name: str, event: gr.SelectData) -> list[Any]:
         return show_row(page, name, str(event.row_value[0]))
