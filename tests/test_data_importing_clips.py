@@ -185,7 +185,7 @@ def test_clips_cut_by_subtitles_are_not_changed(tmp_path, caplog):
     assert snapshot(tmp_path / "out/audio").keys() == snapshot(tmp_path / "out2/audio").keys()
     [first], [second] = clips(tmp_path / "out").values(), clips(tmp_path / "out2").values()
     assert first.read_bytes() == second.read_bytes()
-    assert "1 recording with subtitles" in caplog.text
+    assert "1 long recording cut as usual" in caplog.text
 
 
 def test_a_recording_that_is_corrupt_inside_is_rejected(tmp_path):
