@@ -86,7 +86,7 @@ def extend_file(
     if target_size == 0:
         logger.info("Chose the tokenizer size: %d base pieces and %s", base.size, advice)
         has_every_letter = base.unknown_id < 0
-        letters = [] if has_every_letter else _missing_letters(base, [base.words(text) for text in texts])
+        letters = [] if has_every_letter else _missing_letters(base, texts, list(map(base.words, texts)))
         num_merges = round(_MIN_MERGES_SHARE * advice.num_pieces)
         target_size = base.size + max(advice.num_pieces, len(letters) + num_merges)
     elif objection := advice.objection(target_size - base.size):
@@ -131,8 +131,9 @@ def extend(
         return extended_ranks(base, texts, target_size)
     if base.proto.trainer_spec.model_type != _BPE:
         raise UserError(f"{base_model}: not a BPE model; only BPE models such as bpe.model can be extended")
+    texts = list(texts)
     words = [base.words(text) for text in texts]
-    letters = _missing_letters(base, words)
+    letters = _missing_letters(base, texts, words)
     language = find_language(base.options.language)
     characters = _appendable_characters(base, language, words)
     if not characters:
@@ -223,24 +224,25 @@ def _load(base_model: Path, options: Mapping[str, Any]) -> Tokenizer:
     return tokenizer_of(base.model_bytes, base_model, base.options.model_copy(update=dict(options)))
 
 
-def _missing_letters(base: Tokenizer, texts: Sequence[str]) -> list[str]:
-    """Return the single characters of the language and of `texts` that the base lacks, by code point.
+def _missing_letters(base: Tokenizer, texts: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Return the single characters of the language and of the texts that the base lacks, by code point.
 
     Args:
-        texts: normalised.
+        texts: as written; the spoken form of numbers has letters in any text.
+        words: the normalised texts.
 
     Raises:
         UserError: no text has a letter of the language.
     """
     language = find_language(base.options.language)
-    in_texts = own_letters(language, texts)
-    if not in_texts:
+    if not own_letters(language, texts):
         raise UserError(
             f"no letter of {language.name} in {counted(len(texts), 'text')} of the manifests; use recordings "
             "in that language, or set the ISO 639 code of theirs with --language"
         )
+    in_texts = own_letters(language, words)
     if "Ethi" in language.scripts:
-        in_texts |= set(ETHIOPIC_CHARACTERS) & set().union(*texts)
+        in_texts |= set(ETHIOPIC_CHARACTERS) & set().union(*words)
     return sorted(in_texts.union(language.letters) - set(base.pieces))
 
 
