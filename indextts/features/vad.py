@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from indextts.errors import UserError
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 SAMPLE_RATE_HZ = 16_000
 WINDOW_SAMPLES = 512
@@ -100,7 +103,9 @@ def speech_spans(probabilities: Sequence[float] | NDArray[np.float32], duration_
 
 
 @cache  # once per process: loading the model takes longer than a clip
-def _session() -> onnxruntime.InferenceSession:
+def _session() -> "onnxruntime.InferenceSession":
+    import onnxruntime  # sends usage data when it is imported, which the page must not
+
     options = onnxruntime.SessionOptions()
     options.inter_op_num_threads = options.intra_op_num_threads = 1  # many processes share the cores
     return onnxruntime.InferenceSession(
