@@ -17,7 +17,7 @@ def test_a_run_with_all_problems_trips_every_check_problems_first(tmp_path: Path
     names = {"disk", "base_rows", "new_rows", "learning_rate", "skipped", "gradients", "resume_jump"}
     names |= {"plateau", "validation_rising", "unknown", "data_wait"}
     assert {finding.check for finding in found} == names
-    assert len(found) == len(CHECKS)
+    assert len(found) == len(CHECKS) - 1  # a run of one language cannot forget another
     levels = [finding.level for finding in found]
     assert levels == sorted(levels)
     for finding in found:
