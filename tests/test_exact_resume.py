@@ -35,9 +35,16 @@ from indextts.data.feature_store import FeatureStore
 from indextts.data.feature_store_writer import FeatureStoreWriter
 from indextts.data.manifest import read_pairs, write_pairs
 from indextts.text.tokenizer import Tokenizer
-from indextts.training import loop
-from indextts.training.run import Run
-from tests.tiny_run import BASE_SIZE, TinyRun, array_file, features_of, make_tiny_run, pair, stored_utterances
+from tests.tiny_run import (
+    BASE_SIZE,
+    TinyRun,
+    array_file,
+    features_of,
+    make_tiny_run,
+    pair,
+    signalled_in_step,
+    stored_utterances,
+)
 
 NUM_PAIRS, NUM_VAL_PAIRS = 40, 60
 TRIES = 8  # to hit a moment that lasts milliseconds
@@ -248,25 +255,15 @@ def test_a_run_stopped_at_any_moment_loses_no_step_and_ends_bit_identical(
 
 @pytest.mark.parametrize("step", [4, 5])
 @pytest.mark.failure(19)
-def test_the_last_line_of_a_run_is_that_of_an_uninterrupted_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-):
+def test_the_last_line_of_a_run_is_that_of_an_uninterrupted_one(tmp_path: Path, step: int):
     run = make_tiny_run(tmp_path / "tiny")
     settings = {"max_steps": 5, "log_interval": 3, "val_interval": 100}
     assert run.train(**settings) == 0
     steps = [line["step"] for line in metrics_lines(run.output) if line["kind"] == "train"]
     assert steps == [3, 5]
-    accumulate = loop.accumulate
-
-    def interrupted(this: Run, *given: object) -> object:
-        if this.state.step == step - 1:
-            signal.raise_signal(signal.SIGTERM)
-        return accumulate(this, *given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(loop, "accumulate", interrupted)
     resumed = tmp_path / "resumed"
-    assert run.train(output_dir=resumed, **settings) == 143
-    monkeypatch.undo()
+    with signalled_in_step(step):
+        assert run.train(output_dir=resumed, **settings) == 143
     assert run.train(output_dir=resumed, resume="auto", **settings) == 0
     assert problems_at_end(run.output, resumed, run.folder / "base/gpt.pth") == []
     assert run.train(output_dir=resumed, resume="auto", **settings) == 0  # there is nothing left to do

@@ -1,6 +1,5 @@
 """Tests of compiled blocks: one graph for all steps, the same losses and gradients, an exact resume."""
 
-import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partialmethod
@@ -24,11 +23,10 @@ from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch, pack
 from indextts.models.gpt.weights import random_model
 from indextts.runs.schedule import EpochSize
-from indextts.training import compiling, loop
+from indextts.training import compiling
 from indextts.training.losses import packed_sums
-from indextts.training.run import Run
 from tests.tiny_gpt import TINY
-from tests.tiny_run import TinyRun, make_tiny_run
+from tests.tiny_run import TinyRun, make_tiny_run, signalled_in_step
 
 # torch's compiler imports parts that torch deprecates, and reads the gradient of every tensor
 pytestmark = [
@@ -240,26 +238,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyRun:
     return make_tiny_run(tmp_path / "tiny", dropout=0.1)
 
 
-def resumed_after(run: TinyRun, step: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def resumed_after(run: TinyRun, step: int) -> list[str]:
     """Return the differences between an uninterrupted run and one that was stopped after `step`."""
     other = run.folder / "resumed"
     assert run.train(**COMPILED) == 0
-    accumulate_step = loop.accumulate
-
-    def interrupted(this: Run, *given: object) -> object:
-        if this.state.step == step - 1:
-            signal.raise_signal(signal.SIGTERM)
-        return accumulate_step(this, *given)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as context:
-        context.setattr(loop, "accumulate", interrupted)
+    with signalled_in_step(step):
         assert run.train(**COMPILED | {"output_dir": other}) == 143
     assert run.train(**COMPILED | {"output_dir": other}, resume="auto") == 0
     return problems_at_end(run.output, other, run.folder / "base/gpt.pth")
 
 
 def test_a_resumed_run_with_compiled_blocks_is_bit_identical(run: TinyRun, monkeypatch: pytest.MonkeyPatch):
-    assert resumed_after(run, 2, monkeypatch) == []
+    assert resumed_after(run, 2) == []
     assert "Compiled the blocks in" in run.log
     assert "--compile is off" not in run.log
 
@@ -268,7 +258,7 @@ def test_a_resumed_run_with_compiled_blocks_is_bit_identical(run: TinyRun, monke
 def test_a_resumed_run_with_generated_code_is_bit_identical(run: TinyRun, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.undo()
     monkeypatch.setenv(compiling.CACHE_VARIABLE, str(run.folder / "cache"))
-    assert resumed_after(run, 2, monkeypatch) == []
+    assert resumed_after(run, 2) == []
     assert "Compiled the blocks in" in run.log
     assert any((run.folder / "cache").iterdir())
 

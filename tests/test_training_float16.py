@@ -1,6 +1,5 @@
 """Tests of float16 with a gradient scaler, as on a GPU without bfloat16; here on the CPU's float16."""
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from indextts.models.checkpoint import read_file, read_weights
 from indextts.training import loop
 from indextts.training import run as run_module
 from indextts.training.run import Run
-from tests.tiny_run import make_tiny_run
+from tests.tiny_run import make_tiny_run, signalled_in_step
 
 SETTINGS: dict[str, object] = {"amp": True, "max_steps": 6, "keep_checkpoints": 9, "log_interval": 1}
 KINDS = [{}, {"lora_rank": 4}]
@@ -24,9 +23,7 @@ def float16(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["full", "LoRA"])
-def test_float16_learns_and_a_stopped_run_ends_bit_identical(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: dict[str, object]
-):
+def test_float16_learns_and_a_stopped_run_ends_bit_identical(tmp_path: Path, kind: dict[str, object]):
     run = make_tiny_run(tmp_path / "tiny", dropout=0.0)
     plain = tmp_path / "float32"
     assert run.train(**SETTINGS | kind | {"amp": False, "output_dir": plain}) == 0
@@ -43,17 +40,9 @@ def test_float16_learns_and_a_stopped_run_ends_bit_identical(
     weights = read_weights(run.output / "latest.pth")
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
 
-    accumulate = loop.accumulate
-
-    def interrupted(this: Run, *given: object) -> object:
-        if this.state.step == 3:
-            signal.raise_signal(signal.SIGTERM)
-        return accumulate(this, *given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(loop, "accumulate", interrupted)
     resumed = tmp_path / "resumed"
-    assert run.train(output_dir=resumed, **SETTINGS, **kind) == 143
-    monkeypatch.setattr(loop, "accumulate", accumulate)
+    with signalled_in_step(4):
+        assert run.train(output_dir=resumed, **SETTINGS, **kind) == 143
     assert run.train(output_dir=resumed, resume="auto", **SETTINGS) == 0
     assert "Restoring gradient scaler state..." in (resumed / "train.log").read_text()
     assert problems_at_end(run.output, resumed, run.folder / "base/gpt.pth") == []

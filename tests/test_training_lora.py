@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from indextts.speech.synthesis.trained_model import load_trained
 from indextts.training import loop
 from indextts.training.run import Run
 from tests.tiny_gpt import tiny_batch
-from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run, write_tokenizer
+from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run, signalled_in_step, write_tokenizer
 
 LORA: dict[str, object] = {"lora_rank": 4, "lora_alpha": 8, "max_steps": 6, "keep_checkpoints": 9}
 CPU = torch.device("cpu")
@@ -108,22 +107,12 @@ def test_merged_weights_compute_what_base_and_adapters_compute(
 @pytest.mark.parametrize(
     "more", [{}, {"ema_decay": 0.9, "optimizer_state": "bfloat16"}], ids=["plain", "averaged"]
 )
-def test_a_stopped_run_ends_bit_identical(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, object]
-):
+def test_a_stopped_run_ends_bit_identical(tmp_path: Path, more: dict[str, object]):
     run = make_tiny_run(tmp_path / "tiny")
     assert run.train(**LORA, **more) == 0
-    accumulate = loop.accumulate
-
-    def interrupted(this: Run, *given: object) -> object:
-        if this.state.step == 3:
-            signal.raise_signal(signal.SIGTERM)
-        return accumulate(this, *given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(loop, "accumulate", interrupted)
     resumed = tmp_path / "resumed"
-    assert run.train(output_dir=resumed, **LORA, **more) == 143
-    monkeypatch.undo()
+    with signalled_in_step(4):
+        assert run.train(output_dir=resumed, **LORA, **more) == 143
     assert (
         run.train(output_dir=resumed, resume="auto", max_steps=6, keep_checkpoints=9) == 0
     )  # it knows its rank

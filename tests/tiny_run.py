@@ -1,10 +1,14 @@
 """Tiny training set for tests: random codes, real texts, the demo's base tokenizer."""
 
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import yaml
 from torch import Tensor
@@ -22,6 +26,7 @@ from indextts.system.log_lines import log_to_stdout
 from indextts.text.bases import load_tokenizer
 from indextts.text.extend import extend, extend_file
 from indextts.text.tokenizer import Tokenizer
+from indextts.training import loop
 from indextts.training.batches import MicroBatch, PairDataset, open_stores, usable_pairs
 from indextts.training.loop import accumulate, count_tokens
 from indextts.training.losses import LossSums
@@ -246,3 +251,17 @@ def accumulate_group(this: Run, group: Sequence[MicroBatch]) -> tuple[LossSums, 
     counts = count_tokens(group, this.inputs.ranks)
     assert counts is not None
     return accumulate(this, group, counts[0])
+
+
+@contextmanager
+def signalled_in_step(step: int, number: signal.Signals = signal.SIGTERM) -> Iterator[None]:
+    """Send a signal to this process whenever a training computes `step`."""
+
+    def signalled(this: Run, *given: Any) -> object:
+        if this.state.step == step - 1:
+            signal.raise_signal(number)
+        return accumulate(this, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "accumulate", signalled)
+        yield
