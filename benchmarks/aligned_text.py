@@ -78,7 +78,7 @@ class Planted:
 
 @dataclass(frozen=True)
 class Result:
-    """What the import made of the recording.
+    """Result of the import, compared with the recording.
 
     Args:
         errors_s: of the borders of kept clips.

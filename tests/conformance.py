@@ -316,7 +316,7 @@ def latents(model: UnifiedVoice, batch: GPTBatch) -> Tensor:
 
 
 def no_language_results(vectors: Vectors, model: StyleVoice) -> Iterator[tuple[str, Any]]:
-    """What the official forward() of 2.5 computes: it adds no language row."""
+    """Yield the results of the official forward() of 2.5, which adds no language row."""
     rows = model.lang_embedding.weight
     trained = rows.clone()
     rows.zero_()

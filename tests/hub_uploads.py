@@ -26,7 +26,7 @@ SMALL = (".md", ".txt", ".yaml", ".json", ".py")
 
 @dataclass
 class Uploads:
-    """What clients sent.
+    """Record of what clients sent.
 
     Args:
         repositories: facts by name, as {"private": True}.

@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def spoken(folder: Path) -> dict[str, str]:
-    """What the package in the folder makes of each text."""
+    """Return each text as the package in the folder writes it."""
     answer = run(folder, "-c", READ, given=json.dumps(TEXTS))
     lines, modules = json.loads(answer)
     assert not {"torch", "indextts", "numpy", "sentencepiece"} & set(modules)

@@ -236,7 +236,7 @@ def test_what_was_heard_is_shown_with_marks_on_the_letters_that_differ(project):
 
 
 class Tags(HTMLParser):
-    """What a browser would make of HTML."""
+    """Tags of HTML, as a browser parses them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -67,7 +67,7 @@ TEXT_ORIGINS: tuple[TextOrigin, ...] = get_args(TextOrigin)
 
 
 class Provenance(BaseModel, frozen=True, extra="forbid"):
-    """Where the text of an utterance comes from.
+    """Origin of the text of an utterance.
 
     Args:
         kind: given: with the recording; heard: a recognizer wrote it; aligned: it was given without times.

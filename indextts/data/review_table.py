@@ -139,7 +139,7 @@ class ClipTable:
 
     @cached_property
     def doubt(self) -> NDArray[np.float64]:
-        """How unusual the flags of each clip are in this set, in bits; 0 without flags.
+        """Surprise at the flags of each clip in this set, in bits; 0 without flags.
 
         For each flag, the share of clips that the same reason flags as severely or more; the sum of the
         negative logarithms. A reason that flags half of the set says little about a clip, and severities of

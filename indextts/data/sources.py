@@ -1,4 +1,4 @@
-"""Where the recordings of a project come from, with their licences.
+"""Sources of the recordings of a project, with their licences.
 
     sources.json    beside manifest.jsonl: {source: {"name", "url", "subset", "splits", "revision", "licence",
                     "licence_name", "licence_link", "citation"}}; the source is named as in imported.jsonl

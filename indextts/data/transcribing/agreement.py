@@ -44,7 +44,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Point:
-    """What is kept with a limit of the disagreement.
+    """Yield of one limit of the disagreement.
 
     Args:
         differing: share of the letters of the kept clips that differ.

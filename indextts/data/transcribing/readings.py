@@ -1,4 +1,4 @@
-"""What recognizers hear in the clips, stored as it comes, so that a killed run resumes at any clip.
+"""Transcripts of the clips by recognizers, stored one by one: a killed run resumes at any clip.
 
     OUTPUT_DIR/measured/heard-NAME.jsonl    {"audio": sha256, "result": {"heard": "...", "score": -0.21}}
 
@@ -32,7 +32,7 @@ Samples = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a recognizer heard in a clip, and how sure it is in nats per letter, if it says so."""
+    """Transcript of a clip by a recognizer, and its confidence in nats per letter if it has one."""
 
     text: str
     score: float | None

@@ -49,7 +49,7 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where and how a recognizer computes.
+    """Device, precision and batch of a recognizer.
 
     Args:
         dtype: of weights and activations.

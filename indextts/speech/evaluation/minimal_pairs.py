@@ -38,7 +38,7 @@ class MinimalPair:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a sound file says.
+    """Content of a sound file.
 
     Args:
         spoken: 0 or 1, the text of the pair.

@@ -1,4 +1,4 @@
-"""How many segments of speech are generated at once, from the free memory."""
+"""Number of segments of speech in a batch, chosen by the free memory."""
 
 import logging
 
