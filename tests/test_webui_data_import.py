@@ -19,13 +19,13 @@ from indextts.webui.data.import_form import (
     NEW_SOURCES,
     import_commands,
     store_settings,
-    upload_message,
     uploads_html,
     with_options,
 )
 from indextts.webui.data.import_outlook import import_outlook, invalid_import, shown_source
 from indextts.webui.data.import_sources import source_key, with_chosen_columns
 from indextts.webui.data.tab import numbers_html
+from indextts.webui.data.uploads import store_uploads, upload_message
 
 
 def make(folder: Path, **settings: object) -> tuple[Project, ProjectSettings]:
@@ -95,7 +95,7 @@ def test_an_unreadable_source_has_no_size(tmp_path: Path, content: bytes):
 
 def test_a_refused_upload_is_a_message_with_its_escaped_name(tmp_path: Path):
     project, _ = make(tmp_path)
-    message = upload_message(project, [str(tmp_path / "<img src=x>.wav")])
+    message = upload_message(project, [str(tmp_path / "<img src=x>.wav")], store_uploads)
     assert 'class="bad"' in message
     assert "&lt;img src=x&gt;.wav" in message
     assert uploads_html(project) == ""

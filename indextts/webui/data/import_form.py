@@ -33,7 +33,7 @@ from indextts.webui.data.import_sources import (
     with_choice,
     with_chosen_columns,
 )
-from indextts.webui.data.uploads import described, remove, store_uploads
+from indextts.webui.data.uploads import described, remove, store_uploads, upload_message
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import t
@@ -104,7 +104,7 @@ def import_form(page: Page) -> ImportForm:
 
     def received(name: str, paths: list[str] | None) -> tuple[Any, ...]:
         project = page.find_project(name)
-        return None, upload_message(project, paths or []), *uploaded(project)
+        return None, upload_message(project, paths or [], store_uploads), *uploaded(project)
 
     def removed(name: str, upload: str) -> tuple[Any, ...]:
         project = page.find_project(name)
@@ -168,19 +168,6 @@ def tables_version(project: Project) -> str:
     """Return a version that changes with the uploads, the settings, and the answers of past imports."""
     stored = (project.root / "project.json", project.dataset / ANSWERS_NAME)
     return files_version(project.uploads, *project.uploaded(), *stored)
-
-
-def upload_message(project: Project, paths: Sequence[str]) -> str:
-    """Store uploaded files; return the result, or the problem with the name of the file."""
-    if not paths:
-        return ""
-    try:
-        sources = store_uploads(project, paths, Path(get_upload_folder()))
-    except UserError as error:
-        text = f"{t('data.nothing_stored')} {error}"
-        return f'<ul class="notices" role="alert"><li class="bad">{html.escape(text)}</li></ul>'
-    names = ", ".join(source.name for source in sources)
-    return f'<p class="is-ready" role="status">{html.escape(t("data.stored", names=names))}</p>'
 
 
 def uploads_html(project: Project) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from gradio.utils import get_upload_folder
 
 from indextts.commands.base import Command
 from indextts.commands.data import ImportDataset, Transcribe
@@ -25,7 +24,7 @@ from indextts.projects.jobs.starting import TRANSCRIBE_JOB
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check, plan_transcribed
 from indextts.system.amounts import shown_size
-from indextts.webui.data.uploads import store_recordings
+from indextts.webui.data.uploads import store_recordings, upload_message
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, fields_from, form_for
 from indextts.webui.language import shown_hours, t
@@ -105,7 +104,7 @@ def build(page: Page) -> None:
 
     def received(name: str, paths: list[str] | None) -> tuple[Any, ...]:
         project = page.find_project(name)
-        return None, upload_message(project, paths or []), *_recordings(project)
+        return None, upload_message(project, paths or [], store_recordings), *_recordings(project)
 
     def removed(name: str) -> tuple[Any, ...]:
         project = page.find_project(name)
@@ -180,18 +179,6 @@ def outlook(page: Page, project: Project, settings: ProjectSettings, *values: An
         blockers.append(Notice(t("data.no_voice_encoder", path=imported.voice_encoder), kind="missing"))
     notes = [Notice(t("data.one_recognizer"))] if len(transcribe.asr) == 1 else []
     return Outlook(facts, blockers=blockers, notes=notes)
-
-
-def upload_message(project: Project, paths: Sequence[str]) -> str:
-    """Store uploaded recordings; return the result, or the problem with the name of the file."""
-    if not paths:
-        return ""
-    try:
-        names = store_recordings(project, paths, Path(get_upload_folder()))
-    except UserError as error:
-        text = f"{t('data.nothing_stored')} {error}"
-        return f'<ul class="notices" role="alert"><li class="bad">{escape(text)}</li></ul>'
-    return f'<p class="is-ready" role="status">{escape(t("data.stored", names=", ".join(names)))}</p>'
 
 
 def recordings_html(project: Project) -> str:

@@ -10,13 +10,15 @@
 An upload replaces an existing one of the same name.
 """
 
+import html
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import soundfile
+from gradio.utils import get_upload_folder
 
 from indextts.data.importing.archive import ARCHIVE_SUFFIXES
 from indextts.data.importing.audio_files import as_readable, readable_by_libsndfile
@@ -99,6 +101,27 @@ def store_recordings(project: Project, received: Sequence[str], received_in: Pat
         raise UserError("; ".join(list(filter(None, problems))[:_MAX_PROBLEMS]))
     _move([(path, project.recordings / path.name) for path in paths])
     return [path.name for path in paths]
+
+
+def upload_message(
+    project: Project,
+    received: Sequence[str],
+    store: Callable[[Project, Sequence[str], Path], Sequence[Path] | list[str]],
+) -> str:
+    """Store uploaded files; return the result as HTML, or the problem with the name of the file.
+
+    Args:
+        store: `store_uploads` or `store_recordings`.
+    """
+    if not received:
+        return ""
+    try:
+        stored = store(project, received, Path(get_upload_folder()))
+    except UserError as error:
+        text = f"{t('data.nothing_stored')} {error}"
+        return f'<ul class="notices" role="alert"><li class="bad">{html.escape(text)}</li></ul>'
+    names = ", ".join(Path(path).name for path in stored)
+    return f'<p class="is-ready" role="status">{html.escape(t("data.stored", names=names))}</p>'
 
 
 def problem_of(path: Path) -> str:
