@@ -7,7 +7,7 @@
 2. The tokenizer is extended for Amharic, and the base is fine-tuned on Amharic phrases with its old text rows
    frozen. The phrases have words of the demo's sentences and invented words; the last 40 sentences are held
    out with all their recordings.
-3. tools/synthesize.py speaks the held-out sentences in the voices of held-out recordings.
+3. tools/evaluate.py speaks the held-out sentences in the voices of held-out recordings.
 4. A recognizer that was trained on other recordings (tests/espeak_recognizer.py) gives the character error
    rate of the recordings, of the recordings through the codes (the ceiling), and of what was spoken.
 
@@ -16,6 +16,7 @@ the project with its own folder in DIR. A step that has finished is not repeated
 the same command continues after a kill.
 """
 
+import json
 import random
 import re
 import shutil
@@ -23,6 +24,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -31,6 +33,7 @@ import soundfile
 import soxr
 import torch
 import yaml
+from matplotlib.figure import Figure
 from pydantic import Field
 
 from benchmarks.frame import REPOSITORY, Benchmark, publish, table
@@ -38,7 +41,7 @@ from demo.make_demo import VOICES, Voice, at_constant_rms, trimmed
 from indextts.commands.app import MakeBaseCheckpoint
 from indextts.commands.base import Command
 from indextts.commands.data import BuildPairs, ExtendTokenizer, Preprocess
-from indextts.commands.speech import ExportModel, Synthesize
+from indextts.commands.speech import Evaluate, ExportModel
 from indextts.commands.terminal import parse, run, to_argv
 from indextts.commands.train import Train
 from indextts.data.manifest import (
@@ -51,11 +54,12 @@ from indextts.data.manifest import (
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.features.audio import load_audio
-from indextts.features.recognizers.ctc import CtcRecognizer
 from indextts.features.recognizers.loading import load_recognizer
+from indextts.features.recognizers.recognizer import Recognizer
 from indextts.runs.directory import read_metrics
+from indextts.speech.evaluation.judge import Judge, SpokenText
 from indextts.speech.synthesis.griffin_lim import render_codes
-from indextts.text.transcripts import Errors, count_errors, error_rate
+from indextts.text.transcripts import error_rate
 from tests.espeak_recognizer import TrainRecognizer
 from tests.spoken_languages import sentences, spoken
 
@@ -68,6 +72,7 @@ NUM_HELD_OUT = 40
 NUM_PIECES = 720  # of the extended tokenizer: 400, 291 letters of the script, and a few merges
 MAX_BASE_S = 2.6  # short clips teach where the sound is in the text sooner
 CHECKPOINTS = 6  # of a curve
+MAX_CODES = 400  # of a sentence: 8 s
 
 Case = Literal["trained", "random base", "shuffled texts", "optimizer lost"]
 CASES: tuple[Case, ...] = ("trained", "random base", "shuffled texts", "optimizer lost")
@@ -88,7 +93,7 @@ class Size:
 
 SIZES = {
     "test": Size(60, 6, 24, 6, 4, {"num_phrases": 40, "steps": 24, "hidden_size": 32, "layers": 1}, {}),
-    "cpu": Size(6000, 5500, 1500, 3000, 16, {"num_phrases": 12_000, "steps": 4000}, {}),
+    "cpu": Size(16_000, 16_000, 1500, 1500, 16, {"num_phrases": 12_000, "steps": 4000}, {}),
     "gpu": Size(
         40_000,
         30_000,
@@ -121,7 +126,7 @@ class Studio:
 
     @property
     def base(self) -> Path:
-        """The exported base: gpt.pth in half precision, config.yaml, bpe.model, builtin.npz."""
+        """The exported base: gpt.pth, config.yaml, bpe.model, builtin.npz."""
         return self.folder / "base"
 
     def run(self, command: Command, made: Path) -> None:
@@ -144,8 +149,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command.until == "base":
         print(studio.base)
         return 0
-    recognizer = trained_recognizer(studio)
-    held_out = held_out_recordings(studio)
+    recognizer_folder = trained_recognizer(studio)
+    recognizer = load_recognizer(recognizer_folder, torch.device("cpu"), "am")
+    manifest = make_speech(studio.folder / "held_out", [("am", text) for text in held_out_texts()])
+    held_out = read_utterances(manifest)
     backend = builtin.load(studio.base / "builtin.npz")
     clips = [load_audio(utterance.audio, SAMPLE_RATE_HZ) for utterance in held_out]
     through = [render_codes(backend, backend.codes(backend.features(clip))) for clip in clips]
@@ -154,30 +161,65 @@ def main(argv: Sequence[str] | None = None) -> int:
         ["recordings", "", "", f"{recorded:.3f}", ""],
         ["through the codes", "", "", f"{ceiling:.3f}", "1"],
     ]
+    curves = {}
     for seed in command.seeds:
         for case in command.cases:
-            for step, mel_loss, found in curve(studio, case, seed, recognizer, held_out):
-                name = f"{case}, seed {seed}"
+            name = f"{case}, seed {seed}"
+            run_dir = fine_tuned(studio, case, seed)
+            curves[name] = curve(studio, run_dir, recognizer_folder, manifest, only_last=case != "trained")
+            for step, mel_loss, found in curves[name]:
                 rows.append([name, str(step), f"{mel_loss:.3f}", f"{found:.3f}", f"{found / ceiling:.2f}"])
     header = ["what is heard", "step", "validation mel loss", "character error rate", "of the ceiling"]
+    draw(curves, ceiling, studio.folder / "learns_to_speak.png")
     publish(command, "Speech of a new language, as a recognizer hears it", table(header, rows))
     return 0
+
+
+def draw(curves: Mapping[str, Sequence[tuple[int, float, float]]], ceiling: float, path: Path) -> None:
+    """Draw error rate and validation mel loss over the steps of each fine-tuning with several checkpoints."""
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    heard, losses = figure.subplots(1, 2)
+    for name, points in curves.items():
+        if len(points) > 1:
+            steps = [step for step, _, _ in points]
+            heard.plot(steps, [100 * found for _, _, found in points], marker=".", label=name)
+            losses.plot(steps, [mel_loss for _, mel_loss, _ in points], marker=".", label=name)
+    heard.axhline(100 * ceiling, color="grey", linestyle="--", label="recordings through the codes")
+    heard.set(xlabel="step", ylabel="character error rate, %", ylim=(0, None))
+    losses.set(xlabel="step", ylabel="validation mel loss")
+    heard.legend()
+    figure.savefig(path, dpi=100)
 
 
 # --- speech -------------------------------------------------------------------------------------------
 
 
-def make_speech(folder: Path, texts: Sequence[tuple[str, str]]) -> Path:
-    """Speak (language, text) in the four voices in turn; return the manifest."""
+@dataclass(frozen=True)
+class Style:
+    """A way of speaking: changes of a voice's pitch (0 to 99 in espeak-ng) and speed."""
+
+    name: str
+    pitch: int = 0
+    speed: float = 1.0
+
+
+PLAIN = Style("")
+
+
+def make_speech(folder: Path, texts: Sequence[tuple[str, str]], styles: Sequence[Style] = (PLAIN,)) -> Path:
+    """Speak (language, text) in the four voices in turn, in each style; return the manifest."""
     manifest = folder / "manifest.jsonl"
     if manifest.exists():
         return manifest
     folder.mkdir(parents=True, exist_ok=True)
     found = []
-    for number, (language, text) in enumerate(texts):
+    for (number, (language, text)), style in product(enumerate(texts), styles):
         voice: Voice = VOICES[number // 2 % len(VOICES)]
-        name = f"{VOICES.index(voice)}_{number:05d}"
-        samples, rate_hz = spoken(text, f"{language}+{voice.variant}", voice.pitch, voice.words_per_minute)
+        name = f"{VOICES.index(voice)}_{number:05d}{style.name}"
+        words_per_minute = round(voice.words_per_minute * style.speed)
+        samples, rate_hz = spoken(
+            text, f"{language}+{voice.variant}", voice.pitch + style.pitch, words_per_minute
+        )
         clip = soxr.resample(samples.astype(np.float64), rate_hz, SAMPLE_RATE_HZ)
         clip = at_constant_rms(trimmed(clip))
         path = folder / f"{name}.flac"
@@ -227,9 +269,8 @@ def amharic_phrases(count: int) -> list[tuple[str, str]]:
     return [*(("am", text) for text in texts[:count]), *more]
 
 
-def held_out_recordings(studio: Studio) -> list[Utterance]:
-    texts = TEXTS.read_text("utf-8").splitlines()[-NUM_HELD_OUT:]
-    return read_utterances(make_speech(studio.folder / "held_out", [("am", text) for text in texts]))
+def held_out_texts() -> list[str]:
+    return TEXTS.read_text("utf-8").splitlines()[-NUM_HELD_OUT:]
 
 
 # --- training -----------------------------------------------------------------------------------------
@@ -256,7 +297,7 @@ def make_base(studio: Studio) -> None:
     short = folder / "short.jsonl"
     write_utterances(short, [each for each in read_utterances(foreign) if each.duration_s <= MAX_BASE_S])
     pairs = preprocessed(studio, short, folder, folder / "features")
-    train(studio, pairs, folder, BASE_TOKENIZER, folder / "run", size.base_steps, 1.5e-3, seed=0)
+    train(studio, pairs, folder, BASE_TOKENIZER, folder / "run", size.base_steps, seed=0)
     export(studio, folder / "run/latest.pth", folder, studio.base)
 
 
@@ -285,10 +326,14 @@ def train(
     tokenizer: Path,
     run_dir: Path,
     steps: int,
-    learning_rate: float,
     seed: int,
+    **changed: object,
 ) -> None:
-    """Train until `steps`; a run that was killed resumes."""
+    """Train until `steps`; a run that was killed resumes.
+
+    Args:
+        changed: other settings than those below.
+    """
     settings: dict[str, Any] = {
         "train_manifest": [pairs / "train_pairs.jsonl"],
         "val_manifest": [pairs / "val_pairs.jsonl"],
@@ -300,7 +345,7 @@ def train(
         "epochs": 100_000,
         "max_steps": steps,
         "batch_size": studio.size.batch,
-        "learning_rate": learning_rate,
+        "learning_rate": 1.5e-3,
         "warmup_steps": min(200, steps // 4),
         "text_loss_weight": 0.05,
         "mel_loss_weight": 0.95,
@@ -310,32 +355,14 @@ def train(
         "seed": seed,
         "allow_cpu": True,
     }
-    studio.run(Train(**settings), run_dir / f"model_step{steps}.json")
+    studio.run(Train(**settings | changed), run_dir / f"model_step{steps}.json")
 
 
 def export(studio: Studio, checkpoint: Path, base: Path, folder: Path) -> None:
     command = ExportModel(
-        checkpoint=checkpoint, config=base / "config.yaml", output_dir=folder, dtype="float16"
+        checkpoint=checkpoint, config=base / "config.yaml", output_dir=folder, dtype="float32"
     )
     studio.run(command, folder / "export.json")
-
-
-def curve(
-    studio: Studio, case: Case, seed: int, recognizer: CtcRecognizer, held_out: Sequence[Utterance]
-) -> list[tuple[int, float, float]]:
-    """Fine-tune a case; return step, validation mel loss and error rate of each checkpoint."""
-    run_dir = fine_tuned(studio, case, seed)
-    losses = {
-        line["step"]: line["mel_loss"]
-        for line in read_metrics(run_dir / "metrics.jsonl")
-        if line.get("kind") == "val"
-    }
-    found = []
-    for checkpoint in sorted(run_dir.glob("model_step*.pth"), key=lambda path: int(path.stem[10:])):
-        step = int(checkpoint.stem[10:])
-        clips = spoken_by(studio, checkpoint, held_out)
-        found.append((step, losses.get(step, float("nan")), error(recognizer, held_out, clips)))
-    return found
 
 
 def fine_tuned(studio: Studio, case: Case, seed: int) -> Path:
@@ -343,27 +370,29 @@ def fine_tuned(studio: Studio, case: Case, seed: int) -> Path:
     folder, steps = studio.folder / case.replace(" ", "_"), studio.size.steps
     folder.mkdir(exist_ok=True)
     base = studio.base if case != "random base" else studio.folder / "base_training"
-    manifest = make_speech(studio.folder / "amharic", amharic_phrases(studio.size.phrases))
-    tokenizer = studio.folder / "amharic_bpe.model"
-    studio.run(
-        ExtendTokenizer(
-            base_model=BASE_TOKENIZER, manifests=[manifest], output_model=tokenizer, target_size=NUM_PIECES
-        ),
-        tokenizer,
-    )
-    pairs = preprocessed(studio, manifest, base, folder / "features")
+    pairs, tokenizer = amharic_pairs(studio)
     if case == "shuffled texts":
         pairs = shuffled(pairs, folder / "shuffled", seed)
     run_dir = folder / f"run_{seed}"
     if case == "optimizer lost":
         half = folder / f"half_{seed}"
-        train(studio, pairs, base, tokenizer, half, steps // 2, 1.5e-3, seed)
+        train(studio, pairs, base, tokenizer, half, steps // 2, seed)
         base = folder / f"half_model_{seed}"
         export(studio, half / "latest.pth", studio.base, base)
-    train(
-        studio, pairs, base, tokenizer, run_dir, steps // (2 if case == "optimizer lost" else 1), 1.5e-3, seed
-    )
+        steps //= 2
+    train(studio, pairs, base, tokenizer, run_dir, steps, seed)
     return run_dir
+
+
+def amharic_pairs(studio: Studio) -> tuple[Path, Path]:
+    """Return the folder of Amharic pairs to train on, and the extended tokenizer."""
+    manifest = make_speech(studio.folder / "amharic", amharic_phrases(studio.size.phrases))
+    tokenizer = studio.folder / "amharic_bpe.model"
+    command = ExtendTokenizer(
+        base_model=BASE_TOKENIZER, manifests=[manifest], output_model=tokenizer, target_size=NUM_PIECES
+    )
+    studio.run(command, tokenizer)
+    return preprocessed(studio, manifest, studio.base, studio.folder / "amharic_features"), tokenizer
 
 
 def shuffled(pairs: Path, folder: Path, seed: int) -> Path:
@@ -382,56 +411,46 @@ def shuffled(pairs: Path, folder: Path, seed: int) -> Path:
 # --- listening ----------------------------------------------------------------------------------------
 
 
-def trained_recognizer(studio: Studio) -> CtcRecognizer:
+def trained_recognizer(studio: Studio) -> Path:
     folder = studio.folder / "recognizer"
     if not (folder / "vocab.json").exists():
         settings = {"output_dir": folder, "num_held_out": NUM_HELD_OUT, **studio.size.recognizer}
         argv = to_argv(TrainRecognizer(**settings))
         subprocess.run([sys.executable, "-m", "tests.espeak_recognizer", *argv], cwd=REPOSITORY, check=True)
-    recognizer = load_recognizer(folder, torch.device("cpu"), "am")
-    assert isinstance(recognizer, CtcRecognizer)
-    return recognizer
+    return folder
 
 
-def spoken_by(studio: Studio, checkpoint: Path, held_out: Sequence[Utterance]) -> list[np.ndarray]:
-    """Speak each held-out text in the voice of another held-out recording of the same speaker."""
-    output = checkpoint.parent / f"spoken_{checkpoint.stem}"
-    output.mkdir(exist_ok=True)
-    paths = {}
-    for speaker in sorted({utterance.speaker for utterance in held_out}):
-        own = [utterance for utterance in held_out if utterance.speaker == speaker]
-        for part, voice in ((own[1:], own[0]), (own[:1], own[1])):
-            place = output / voice.id
-            place.mkdir(exist_ok=True)
-            (place / "texts.txt").write_text("".join(f"{each.text}\n" for each in part), encoding="utf-8")
-            command = Synthesize(
-                checkpoint=checkpoint,
-                text_file=place / "texts.txt",
-                voice=str(voice.audio),
-                output=place / "speech",
-                device="cpu",
-                max_codes=400,
-            )
-            studio.run(command, place / "speech/spoken.jsonl")
-            for number, each in enumerate(part, start=1):
-                paths[each.id] = place / f"speech/{number:03d}.wav"
-    return [load_audio(paths[utterance.id], SAMPLE_RATE_HZ) for utterance in held_out]
+def curve(
+    studio: Studio, run_dir: Path, recognizer: Path, held_out: Path, only_last: bool = False
+) -> list[tuple[int, float, float]]:
+    """Let the checkpoints of a run speak; return step, validation mel loss and error rate of each."""
+    losses = {
+        line["step"]: line["mel_loss"]
+        for line in read_metrics(run_dir / "metrics.jsonl")
+        if line.get("kind") == "val"
+    }
+    checkpoints = sorted(run_dir.glob("model_step*.pth"), key=lambda path: int(path.stem[10:]))
+    evaluation = run_dir / "evaluation"
+    command = Evaluate(
+        checkpoint=checkpoints[-1:] if only_last else checkpoints,
+        manifest=held_out,
+        output_dir=evaluation,
+        asr=[str(recognizer)],
+        device="cpu",
+        max_codes=MAX_CODES,
+        do_sample=False,  # one answer, whatever the seed
+    )
+    studio.run(command, evaluation / "report.md")
+    rows = [json.loads(line) for line in (evaluation / "summary.jsonl").read_text("utf-8").splitlines()]
+    return [(row["step"], losses[row["step"]], *row["cer"].values()) for row in rows if row["step"]]
 
 
-def error(recognizer: CtcRecognizer, meant: Sequence[Utterance], clips: Sequence[np.ndarray]) -> float:
-    """Return the character error rate of clips at SAMPLE_RATE_HZ."""
-    return error_rate(errors(recognizer, meant, clips))
-
-
-def errors(
-    recognizer: CtcRecognizer, meant: Sequence[Utterance], clips: Sequence[np.ndarray]
-) -> list[Errors]:
-    found = []
-    for utterance, clip in zip(meant, clips, strict=True):
-        heard = soxr.resample(clip, SAMPLE_RATE_HZ, recognizer.sample_rate_hz)
-        [scores] = recognizer.log_probabilities([heard])
-        found.append(count_errors(utterance.text, recognizer.text_of(scores)))
-    return found
+def error(recognizer: Recognizer, meant: Sequence[Utterance], clips: Sequence[np.ndarray]) -> float:
+    """Return the character error rate of clips at SAMPLE_RATE_HZ, counted as tools/evaluate.py counts it."""
+    judged = Judge([recognizer], None).judge(
+        [SpokenText(clip, SAMPLE_RATE_HZ, each.text, None) for each, clip in zip(meant, clips, strict=True)]
+    )
+    return error_rate([found for each in judged for found in each.errors.values()])
 
 
 if __name__ == "__main__":

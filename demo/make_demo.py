@@ -132,9 +132,9 @@ def trimmed(samples: Samples) -> Samples:
 
 
 def at_constant_rms(samples: Samples) -> Samples:
-    """The samples scaled to the RMS that all files have."""
-    scaled: Samples = samples * (RMS / np.sqrt(np.mean(samples**2)))
-    assert np.abs(scaled).max() < 1, "clipped: RMS is too high for this voice"
+    """The samples scaled to the RMS that all files have, or to a peak of 0.99 where they would clip."""
+    scale = min(RMS / np.sqrt(np.mean(samples**2)), 0.99 / np.abs(samples).max())
+    scaled: Samples = samples * scale
     return scaled
 
 

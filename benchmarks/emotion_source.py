@@ -1,0 +1,169 @@
+"""Which clip should give the emotion vector in training: the prompt, the target, or the target in a share?
+
+    python -m benchmarks.emotion_source --folder DIR [--steps 600] [--seeds 0 --seeds 1 ...]
+
+DIR is a folder of benchmarks/learns_to_speak.py with a base; what is missing is made. Four voices speak
+Amharic phrases in two styles: slow with a low pitch, and fast with a high one. A pair's prompt is any clip of
+the target's voice, so half of the prompts have the other style. After training, held-out sentences are spoken
+with a slow prompt and with a fast one, each with a slow and with a fast recording for the emotion, of the
+same voice or of another.
+
+Three things are measured. The tempo: how much shorter is the speech if only the emotion recording is fast,
+beside the recordings of the same sentences? The voice: is the spectrum nearest to that of the prompt's voice?
+And the character error rate. The built-in codes keep no pitch, so pitch is not measured.
+"""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from benchmarks.frame import Benchmark, publish, table
+from benchmarks.learns_to_speak import (
+    MAX_CODES,
+    SAMPLE_RATE_HZ,
+    SIZES,
+    Studio,
+    Style,
+    amharic_pairs,
+    amharic_phrases,
+    curve,
+    held_out_texts,
+    make_base,
+    make_speech,
+    preprocessed,
+    train,
+    trained_recognizer,
+)
+from indextts.commands.sampling_options import Sampling
+from indextts.commands.terminal import parse, run
+from indextts.data.manifest import Utterance, read_utterances
+from indextts.features import builtin
+from indextts.features.audio import load_audio
+from indextts.speech.synthesis.renderer import load_renderer
+from indextts.speech.synthesis.s2mel import SolverSettings
+from indextts.speech.synthesis.text_to_speech import Emotion, Speech, TextToSpeech
+from indextts.speech.synthesis.trained_model import load_trained
+
+STYLES = (Style("slow", pitch=-15, speed=0.8), Style("fast", pitch=15, speed=1.35))
+SHARES = {"prompt": 0.0, "mixed, 0.5": 0.5, "mixed, 0.75": 0.75, "target": 1.0}
+NUM_SENTENCES = 16
+CPU = torch.device("cpu")
+
+
+class EmotionSource(Benchmark):
+    """Compare the sources of the emotion vector in training."""
+
+    program: ClassVar[str] = "benchmarks.emotion_source"
+    folder: Path = Field(description="Folder of benchmarks/learns_to_speak.py; the same folder resumes.")
+    size: Literal["test", "cpu", "gpu"] = Field("cpu", description="Amount of speech and model.")
+    steps: int = Field(600, ge=4, description="Steps of each fine-tuning.")
+    seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of each setting.")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    command = parse(EmotionSource, argv)
+    studio = Studio(command.folder.resolve(), SIZES[command.size])
+    make_base(studio)
+    recognizer = trained_recognizer(studio)
+    _, tokenizer = amharic_pairs(studio)
+    spoken = make_speech(studio.folder / "styles", amharic_phrases(studio.size.phrases // 2), STYLES)
+    pairs = preprocessed(studio, spoken, studio.base, studio.folder / "styles_features")
+    texts = [("am", text) for text in held_out_texts()]
+    held_out = read_utterances(make_speech(studio.folder / "styles_held_out", texts, STYLES))
+    plain = make_speech(studio.folder / "held_out", texts)
+    of_style = [[each for each in held_out if each.id.endswith(style.name)] for style in STYLES]
+    rows = [
+        ["recordings", f"{ratio(*[[each.duration_s for each in of] for of in of_style]):.2f}", "", "", ""]
+    ]
+    for name, share in SHARES.items():
+        heard = []
+        for seed in command.seeds:
+            run_dir = studio.folder / "emotion_source" / f"share_{share}_{command.steps}_{seed}"
+            run_dir.parent.mkdir(exist_ok=True)
+            changed: dict[str, object] = {"emotion_from": "mixed", "emotion_target_share": share}
+            train(studio, pairs, studio.base, tokenizer, run_dir, command.steps, seed, **changed)
+            [(_, _, errors)] = curve(studio, run_dir, recognizer, plain, only_last=True)
+            heard.append((*listen(run_dir / "latest.pth", of_style), errors))
+        rows.append([name, *(spread(values) for values in zip(*heard, strict=True))])
+    header = [
+        "emotion from",
+        "slow / fast by the emotion recording",
+        "slow / fast by the prompt",
+        "voice of the prompt, emotion recording of the same voice",
+        "of another voice",
+        "character error rate",
+    ]
+    text = (
+        f"{command.steps} steps each; mean over the seeds (smallest to largest). Columns 2 and 3: median "
+        "ratio of the durations of a sentence with only that recording exchanged; 1 is no effect. Columns 4 "
+        "and 5: share of the sentences whose mean spectrum is nearest to the prompt's voice; 0.25 is chance. "
+        "Column 6: of the held-out sentences in the plain style, without an emotion recording."
+    )
+    publish(command, "Source of the emotion vector", [text, "", *table(header, rows)])
+    return 0
+
+
+def listen(checkpoint: Path, of_style: Sequence[Sequence[Utterance]]) -> tuple[float, float, float, float]:
+    """Return the effect of the emotion recording and of the prompt on the tempo, and the shares of voices."""
+    trained = load_trained(checkpoint, CPU)
+    tts = TextToSpeech(trained, load_renderer(trained, None, Path("absent"), CPU, SolverSettings()))
+    spectra = mean_spectra([*of_style[0], *of_style[1]])
+    sampling = Sampling.of_backend("builtin", {"max_codes": MAX_CODES})
+    durations: dict[tuple[int, int], list[float]] = {}
+    own_voice: dict[bool, list[bool]] = {True: [], False: []}
+    for prompt_style in (0, 1):
+        for emotion_style in (0, 1):
+            for is_own in (True, False):
+                lines = []
+                for number, utterance in enumerate(of_style[0][:NUM_SENTENCES]):
+                    of_voice = [each for each in of_style[prompt_style] if each.speaker == utterance.speaker]
+                    prompt = next(each for each in of_voice if each.text != utterance.text)
+                    source = next(
+                        each
+                        for each in of_style[emotion_style][number + 2 :]
+                        if (each.speaker == utterance.speaker) == is_own and each.text != utterance.text
+                    )
+                    voice = tts.read_voice(prompt.audio, Emotion(recording=source.audio))
+                    lines.append(tts.line(utterance.text, voice, seed=number))
+                for number, speech in sorted(tts.speak(lines, sampling), key=lambda item: item[0]):
+                    if is_own:
+                        durations.setdefault((prompt_style, emotion_style), []).append(speech.duration_s)
+                    own_voice[is_own].append(nearest(speech, spectra) == of_style[0][number].speaker)
+    by_emotion = ratio(durations[0, 0] + durations[1, 0], durations[0, 1] + durations[1, 1])
+    by_prompt = ratio(durations[0, 0] + durations[0, 1], durations[1, 0] + durations[1, 1])
+    return by_emotion, by_prompt, statistics.fmean(own_voice[True]), statistics.fmean(own_voice[False])
+
+
+def ratio(slow: Sequence[float], fast: Sequence[float]) -> float:
+    """Return the median ratio of the durations of each sentence."""
+    return statistics.median(a / b for a, b in zip(slow, fast, strict=True))
+
+
+def mean_spectra(recordings: Sequence[Utterance]) -> dict[str, np.ndarray]:
+    """Return the mean log-mel spectrum of each voice (M,), relative to its mean over the bands."""
+    found: dict[str, list[np.ndarray]] = {}
+    for each in recordings:
+        found.setdefault(each.speaker, []).append(spectrum(load_audio(each.audio, SAMPLE_RATE_HZ)))
+    return {speaker: np.mean(each, axis=0) for speaker, each in found.items()}
+
+
+def spectrum(samples: np.ndarray) -> np.ndarray:
+    return builtin.style_vector(samples, builtin.NUM_BANDS).numpy()
+
+
+def nearest(speech: Speech, spectra: dict[str, np.ndarray]) -> str:
+    own = spectrum(speech.samples)
+    return min(spectra, key=lambda speaker: float(np.linalg.norm(own - spectra[speaker])))
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{statistics.fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+if __name__ == "__main__":
+    run(main)
