@@ -1,15 +1,28 @@
-"""The text front end of the official IndexTTS-2, written from the description of its published rules.
+"""The text front ends of the official programs, written from the description of their published rules.
+
+IndexTTS-2.0:
 
     text -> normaliser, Chinese or English -> map of marks -> split around CJK characters -> upper case
       -> pieces -> segments, cut after the end of a sentence, else a comma, else a dash, else anywhere
 
 Numbers are read digit by digit, which is enough to see which language reads them.
+
+IndexTTS-2.5, for Amharic; tests/test_text_byte_level.py proves its first two steps on vectors:
+
+    text -> map of marks -> segments, cut after marks, else anywhere -> the language's tag before each
+      -> pieces of a rank file, whose special tokens follow its pieces -> id 1 at the end
 """
 
+import base64
 import re
 from itertools import pairwise
 
 import sentencepiece
+import tiktoken
+
+from indextts.text.byte_level import PATTERN
+from indextts.text.official_front_end import cut_into_segments, prepare
+from indextts.text.special_tokens import SPECIAL_TOKENS
 
 IDEOGRAPH = re.compile("[\u4e00-\u9fff]")
 CJK = re.compile(
@@ -57,3 +70,21 @@ def official_segments(pieces: list[str], cuts: tuple[set[str], ...] = CUTS) -> l
     bounds = [0, *ends] if ends and ends[-1] == len(pieces) else [0, *ends, len(pieces)]
     parts = [pieces[start:end] for start, end in pairwise(bounds)]
     return [segment for part in parts for segment in official_segments(part, cuts[1:])]
+
+
+def official_ids_of_2_5(text: str, rank_file: bytes) -> list[list[int]]:
+    """Return the ids of the segments of an Amharic text."""
+    ranks = {}
+    for line in rank_file.splitlines():
+        piece, rank = line.split()
+        ranks[b"" if piece == b"=" else base64.b64decode(piece)] = int(rank)
+    special = {name: len(ranks) + number for number, name in enumerate(SPECIAL_TOKENS)}
+    encoding = tiktoken.Encoding("ranks", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=special)
+
+    def encode(part: str) -> list[int]:
+        return encoding.encode(part, allowed_special="all")
+
+    tag = "<|am|> "
+    limit = MAX_PIECES - len(encode(tag))
+    segments = cut_into_segments(prepare(text, "am"), limit, lambda part: len(encode(part)))
+    return [[*encode(tag + segment), 1] for segment in segments]

@@ -11,17 +11,21 @@ import pytest
 
 from indextts.commands.normalizer_options import NormalizerOptions, Reading
 from indextts.speech.export.text_package import write_text_package
+from indextts.text.bases import load_tokenizer
+from indextts.text.byte_level import ByteLevelTokenizer
 from indextts.text.ethiopic import is_ethiopic
-from indextts.text.extend import extend
+from indextts.text.extend import extend, extend_file
 from indextts.text.normalize import normalize
 from indextts.text.official_marks import with_ethiopic_marks
 from indextts.text.tokenizer import Tokenizer
+from tests.byte_ranks import write_ranks
 from tests.conftest import REPOSITORY
 from tests.normalizer_cases import CLASSES
 from tests.official_front_end import (
     CJK,
     IDEOGRAPH,
     MAX_PIECES,
+    official_ids_of_2_5,
     official_input,
     official_pieces,
     official_segments,
@@ -121,6 +125,36 @@ def test_the_official_front_end_cuts_a_long_text_at_ethiopic_marks():
     assert any(not segment[0].startswith("▁") for segment in unchanged)  # cut inside a word
     assert [segment[-1] for segment in exported] == [",", ",", ".", ".", ",", "?"]
     assert max(map(len, exported)) <= MAX_PIECES
+
+
+def test_the_official_front_end_of_2_5_gives_the_text_of_the_package_the_tokens_of_the_training(
+    tmp_path: Path,
+):
+    base = write_ranks(tmp_path)
+    long = " ".join(text for text in TEXTS if text.endswith("።")) + " የGoogle ስልክ፤ " * 40
+    texts = [*(text for text in TEXTS if any(map(is_ethiopic, text))), "የGoogle ስልክ", long]
+    size = load_tokenizer(base).size + 300
+    options = {"homophones": "strict", "readings": OPTIONS.readings}
+    tokenizer = extend_file(base, texts, tmp_path / "am.tiktoken", size, None, options).extended
+    assert isinstance(tokenizer, ByteLevelTokenizer)
+    write_text_package(tmp_path, tokenizer.options)
+    lines, modules = json.loads(run(tmp_path, "-c", READ, given=json.dumps(texts)))
+    assert not {"torch", "indextts", "numpy", "sentencepiece", "tiktoken"} & set(modules)
+    assert len(texts) > 150
+    for text, spoken in zip(texts, lines, strict=True):
+        official = official_ids_of_2_5(spoken, tokenizer.official_ranks)
+        own = [[tokenizer.official_order[token] for token in ids[:-1]] for ids in official]
+        assert own == tokenizer.segments(tokenizer.normalize(text), MAX_PIECES), text
+        assert {ids[-1] for ids in official} == {1}
+        if len(own) == 1:
+            assert own[0] == tokenizer.encode(text), text
+    assert len(own) > 3  # of the long text
+    decoded = [tokenizer.decode(ids).rstrip() for ids in own]
+    assert all(segment.endswith((",", ".", "?", "!")) for segment in decoded)
+    assert "Google" in decoded[-1]
+    raw = official_ids_of_2_5(long, tokenizer.official_ranks)  # cut anywhere, for want of a known mark
+    cut = [tokenizer.decode([tokenizer.official_order[token] for token in ids[:-1]]) for ids in raw]
+    assert not all(segment.rstrip().endswith(("።", "፤", ".", "?")) for segment in cut)
 
 
 def test_the_official_front_end_alone_reads_numbers_in_chinese():

@@ -11,7 +11,7 @@ import pytest
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
-from indextts.text.bases import load_tokenizer, tokenizer_of
+from indextts.text.bases import for_language, load_tokenizer, tokenizer_of
 from indextts.text.byte_level import ByteLevelTokenizer, rank_lines, with_rank_record, without_rank_record
 from indextts.text.extend import extend_file
 from indextts.text.official_front_end import cut_into_segments, prepare
@@ -88,6 +88,17 @@ def test_a_text_has_the_tag_of_its_language_and_ascii_marks(tmp_path: Path):
     assert tokenizer.decode(ids).strip() == "ሰላም, ዓለም."
     korean = load_tokenizer(tokenizer.path, NormalizerOptions(language="ko"))
     assert korean.pieces[korean.encode("x")[0]] == "<|ko|>"
+
+
+def test_latin_letters_keep_their_case_unless_the_record_is_older(tmp_path: Path):
+    tokenizer = load_tokenizer(write_ranks(tmp_path))
+    assert tokenizer.decode(tokenizer.encode("የGoogle ስልክ።")).strip() == "የGoogle ስልክ."
+    extended = extend_file(tokenizer.path, ["ሰላም ሰላም"] * 3, tmp_path / "am.tiktoken", 1945).extended
+    assert extended.options.record["letter_case"] == "keep"
+    in_korean = for_language(extended, "ko")
+    assert in_korean.decode(in_korean.encode("Hello")).strip() == "Hello"
+    older = with_rank_record(tokenizer.model_bytes, NormalizerOptions(homophones="strict").record)
+    assert tokenizer_of(older, tokenizer.path).normalize("የGoogle ስልክ።") == "የGOOGLE ስልክ."
 
 
 def test_an_empty_text_has_no_tokens_and_a_tag_in_a_text_is_no_special_token(tmp_path: Path):

@@ -306,6 +306,7 @@ CASES = [
 OTHER_OPTIONS = NormalizerOptions(
     homophones="loose",
     labialised="merge",
+    letter_case="keep",
     acronyms="letters",
     years="hundreds",
     phone_numbers="pairs",
@@ -411,6 +412,7 @@ def test_a_text_without_spoken_characters_becomes_empty(text):
         ({"homophones": "strict"}, "5 ዓ.ም ፀሐይ ኸኻ", "አምስት አመተ ምህረት ጸሀይ ኸኻ"),
         ({"homophones": "loose"}, "3 ኻያ", "ሶስት ሀያ"),
         ({"labialised": "merge"}, "ጐንደር", "ጎንደር"),
+        ({"letter_case": "keep"}, "የgoogle Mañana straße BBC 5%", "የgoogle Mañana straße BBC አምስት በመቶ"),
         ({"acronyms": "letters"}, "የBBC ዜና UK Google", "የቢ ቢ ሲ ዜና ዩ ኬ GOOGLE"),
         (
             {"years": "hundreds"},

@@ -11,6 +11,7 @@ from indextts.text.normalize import RULES, explain, normalize, reads_alike
 from indextts.text.readings import (
     ReadingRow,
     options_of,
+    parse_row,
     read_rows,
     readings_for,
     used_readings,
@@ -34,6 +35,12 @@ def reading(text: str, *rows: tuple[str, str, str]) -> str:
 )
 def test_a_latin_word_counts_behind_a_prefix_and_before_an_ending(text, expected):
     assert reading(text, ("BBC", "ቢቢሲ", "word")) == expected
+
+
+def test_a_form_counts_in_texts_that_keep_their_case():
+    row = parse_row(["Citroën", "ሲትሮን", "word"])
+    options = NormalizerOptions(letter_case="keep", readings=[row.reading])
+    assert normalize("የCitroën መኪና, citroën", options) == "የሲትሮን መኪና, citroën"
 
 
 def test_a_plain_word_counts_only_as_a_whole_word():

@@ -19,6 +19,7 @@ FEATURES_PER_SECOND = 50
 OFFICIAL_CACHE = "hf_cache"  # folder of an official installation
 
 Purpose = Literal["base model", "speech features", "sound"]
+LetterCase = Literal["upper", "keep"]
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,13 @@ class Base:
         repository: name on the hub.
         folder: name of the folder of its published files in a workspace.
         own_files: its published files; `features/published_files.py` has those of all bases.
+        letter_case: the case in which the official program reads Latin letters in Amharic; "keep" is the
+            case of the text.
         reads_states: whether the acoustic model reads the GPT's states besides the codes.
         has_duration_factor: whether speech can be made slower or faster.
         demo: the demo project with a tiny model of this kind, in this repository.
         official_page: command of the official page, which replaces an incomplete model folder by the
-            published one; "" if no such page is known.
+            published one.
         weight_names: weights that only the GPT of this base has.
     """
 
@@ -76,6 +79,7 @@ class Base:
     repository: str
     folder: str
     own_files: tuple[OwnFile, ...]
+    letter_case: LetterCase
     reads_states: bool
     has_duration_factor: bool
     demo: str
@@ -114,6 +118,7 @@ BASE_2_0 = Base(
         OwnFile("sound", "feat2.pt"),
         OwnFile("sound", "s2mel.pth", 1_200_000_000),
     ),
+    letter_case="upper",
     reads_states=True,
     has_duration_factor=False,
     demo="demo/project.yaml",
@@ -175,10 +180,11 @@ BASE_2_5 = Base(
             "9b1b0003fc189c94cc349758d7ebc25f903b7eb2de4602879959cc64ce816456",
         ),
     ),
+    letter_case="keep",
     reads_states=False,
     has_duration_factor=True,
     demo="demo/project_2.5.yaml",
-    official_page="",
+    official_page="python webui.py --version 2.5 --model_dir",
     weight_names=frozenset({"lang_embedding.weight", "spk_emb_proj.weight"}),
 )
 PROPOSED = BASE_2_5  # for a new project

@@ -19,12 +19,13 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from indextts.commands.bases import LetterCase
 from indextts.system.amounts import counted
 from indextts.system.language_codes import standard_code
 
 NORMALIZER_VERSION = 6  # increases when the output of `normalize` changes
 # Recorded unless at their default.
-NEWER_OPTIONS = ("language", "language_row", "money_decimals", "rules_off", "readings")
+NEWER_OPTIONS = ("language", "language_row", "letter_case", "money_decimals", "rules_off", "readings")
 
 
 # The rules that can be switched off; the others only clean characters and marks.
@@ -145,10 +146,13 @@ class NormalizerOptions(NormalizerChoices):
     """The options that `normalize` takes.
 
     Args:
+        letter_case: of the letters that have one. No flag: it follows the base (`Base.letter_case`), and a
+            tokenizer that records none was built for upper case.
         rules_off: names of rules that are not applied.
         readings: in a fixed order, so that the order in their file does not matter.
     """
 
+    letter_case: LetterCase = "upper"
     rules_off: tuple[RuleName, ...] = ()
     readings: tuple[Reading, ...] = ()
 
@@ -192,6 +196,6 @@ DEFAULT_OPTIONS = NormalizerOptions()
 
 
 def of_language(options: NormalizerOptions, language: str) -> NormalizerOptions:
-    """Return `options` if they are for `language`, else the default options of that language."""
-    others = NormalizerOptions(language=language)
+    """Return `options` if they are for `language`, else the default options of that language and base."""
+    others = NormalizerOptions(language=language, letter_case=options.letter_case)
     return options if options.language == others.language else others

@@ -30,7 +30,7 @@ from typing import Any
 import tiktoken
 
 from indextts.commands.bases import BASE_2_5, Base
-from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
 from indextts.text.normalizer_record import parse_record
 from indextts.text.official_front_end import cut_into_segments, prepare
@@ -43,6 +43,7 @@ PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\
 PIECES, RECORD = b"@ ", b"# "
 ADVICE = "use multilingual_zh_ja_yue_char_del.tiktoken of IndexTTS-2.5, or a file that extends it"
 
+OPTIONS = NormalizerOptions(letter_case=BASE_2_5.letter_case)  # of a file without a record
 _NORMAL, _CONTROL = 1, 3  # types of pieces, as in SentencePiece
 
 
@@ -60,7 +61,7 @@ class ByteLevelTokenizer(Tokenizer):
         ranks, _, reserved = lines.partition(PIECES)
         self._reserved: tuple[str, ...] = tuple(json.loads(reserved)) if reserved else ()
         self.recorded_version = None if record is None else record[0]
-        self.options = options or (DEFAULT_OPTIONS if record is None else record[1])
+        self.options = options or (OPTIONS if record is None else record[1])
         self.ranked, self.num_published = _parse_ranks(ranks, path)
         names = [piece_name(piece) for piece in self.ranked]
         num_published, num_appended = self.num_published, len(names) - self.num_published

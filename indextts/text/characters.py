@@ -7,7 +7,7 @@ The steps in order:
     emoji and dingbats           a space
     full-width, circled, Roman   the ordinary form; fractions such as ½ and superscripts stay
     digits of other scripts      0 to 9
-    NFC                          letters composed; upper case outside ASCII
+    NFC                          letters composed; upper case outside ASCII, unless the case is kept
 """
 
 import html
@@ -42,7 +42,7 @@ _TO_ORDINARY = str.maketrans(
 _SPECIAL = re.compile(f"[^ -~{ETHIOPIC_LETTERS}\u1361-\u137c]")
 
 
-def clean_characters(text: str) -> str:
+def clean_characters(text: str, *, keep_case: bool = False) -> str:
     """Return `text` with ordinary characters instead of special ones, and without inaudible ones."""
     if "&" in text:
         text = _ENTITY.sub(lambda match: html.unescape(match[0].lower()), text)
@@ -51,6 +51,8 @@ def clean_characters(text: str) -> str:
     text = _INVISIBLE.sub("", text)
     text = _BETWEEN_WORDS.sub(" ", text).translate(_TO_ORDINARY)
     text = _SPECIAL_NUMBER.sub(_ordinary_number, text)
+    if keep_case:
+        return unicodedata.normalize("NFC", text)
     # Compose again after upper-casing, which can decompose letters.
     return unicodedata.normalize("NFC", _upper_outside_ascii(unicodedata.normalize("NFC", text)))
 

@@ -7,9 +7,10 @@ unchanged, and its sentence splitter knows only ASCII marks. So Amharic is norma
     በ2017 ዓ.ም፣ 50% ት/ቤቶች ተዘጉ።   በሁለት ሺህ አሥራ ሰባት ዓመተ ምሕረት, ሃምሳ በመቶ ትምህርት ቤቶች ተዘጉ.
 
 Normalised Amharic contains only letters, spaces and . , ? ! … - '. Latin letters are upper case, as in the
-published front end. A text with letters of other scripts and no Ethiopic character is not Amharic: it keeps
-its digits and signs, and only its characters and marks are normalised. Numbers among Latin names and units,
-such as BBC 24 or 5 km, are read in Amharic all the same, but not those of an English sentence.
+published front end of IndexTTS-2.0; that of 2.5 leaves them in Amharic as they are (`letter_case`). A text
+with letters of other scripts and no Ethiopic character is not Amharic: it keeps its digits and signs, and
+only its characters and marks are normalised. Numbers among Latin names and units, such as BBC 24 or 5 km, are
+read in Amharic all the same, but not those of an English sentence.
 
 Other languages have the rules of `_rules_of`: characters, marks, and whole numbers in texts of their script.
 
@@ -94,6 +95,14 @@ def _upper(text: str) -> str:
     return unicodedata.normalize("NFC", text.upper())
 
 
+def _characters(text: str, options: NormalizerOptions) -> str:
+    return characters.clean_characters(text, keep_case=options.letter_case == "keep")
+
+
+def _upper_case(text: str, options: NormalizerOptions) -> str:
+    return _upper(text) if options.letter_case == "upper" else text
+
+
 def _homophones(text: str, options: NormalizerOptions) -> str:
     return merge_homophones(text, options.homophones)
 
@@ -115,7 +124,7 @@ def _any_script_rule(name: str, function: Callable[[str], str]) -> Rule:
 
 
 RULES = (
-    _any_script_rule("characters", characters.clean_characters),
+    Rule("characters", _characters, only_own=False),
     Rule("font damage", marks.font_damage),
     _amharic_rule("Ethiopic numerals", ethiopic_numerals_to_digits),
     _any_script_rule("Ethiopic marks", marks.ethiopic_marks_to_ascii),
@@ -143,7 +152,7 @@ RULES = (
     Rule("Latin words", latin.latin_words),
     Rule("Greek letters", latin.greek_letters),
     Rule("symbols", marks.symbols),
-    _any_script_rule("upper case", _upper),
+    Rule("upper case", _upper_case, only_own=False),
     _any_script_rule("marks", marks.published_marks),
     _amharic_rule("space after marks", marks.space_after_marks),
     Rule("homophones", _homophones),
@@ -168,11 +177,11 @@ def _rules_of(code: str) -> tuple[Rule, ...]:
     if language.code == AMHARIC:
         return RULES
     return (
-        _any_script_rule("characters", characters.clean_characters),
+        Rule("characters", _characters, only_own=False),
         _any_script_rule("Ethiopic marks", marks.ethiopic_marks_to_ascii),
         _any_script_rule("marks of scripts", general_rules.world_marks_to_ascii),
         Rule("numbers", lambda text, _: general_rules.read_numbers(text, language), only_digits=True),
-        _any_script_rule("upper case", _upper),
+        Rule("upper case", _upper_case, only_own=False),
         _any_script_rule("marks", marks.published_marks),
         _any_script_rule("signs", general_rules.signs_to_spaces),
         _any_script_rule("spaces", marks.tidy),

@@ -257,9 +257,9 @@ def _rule(reading: Reading) -> _Rule:
 def _pattern(reading: Reading) -> str:
     written, last = reading.written, reading.written[-1]
     body = r"\s+".join(
-        re.escape(part).replace(re.escape(NUMBER_SIGN), _NUMBER)
+        _in_both_cases(re.escape(part)).replace(re.escape(NUMBER_SIGN), _NUMBER)
         if reading.match == "number"
-        else re.escape(part)
+        else _in_both_cases(re.escape(part))
         for part in written.split()
     )
     if reading.match == "prefix":
@@ -272,6 +272,13 @@ def _pattern(reading: Reading) -> str:
     if is_abbreviation and last.isalnum():
         return f"{body}{_ENDING}{_CONTINUES}"
     return rf"{body}(?!\w)"
+
+
+def _in_both_cases(pattern: str) -> str:
+    """Return a pattern of a written form, upper case outside ASCII, for texts that keep their case too."""
+    return "".join(
+        char if char.isascii() or char == char.lower() else f"(?:{char}|{char.lower()})" for char in pattern
+    )
 
 
 def _rule_of(match: re.Match[str], rules: tuple[_Rule, ...]) -> _Rule:

@@ -30,7 +30,8 @@ ORIGINS: dict[TextOrigin, str] = {
     "heard": "were heard by one speech recognizer",
 }
 
-# The official front end reads digits of a text without Latin letters in Chinese, and knows no Ethiopic mark.
+# The official front ends know no Ethiopic mark; that of 2.0 reads digits of a text without Latin letters in
+# Chinese, and that of 2.5 leaves them as digits.
 SPOKEN = (
     "Give the model texts as it was trained to read them: `spoken_text/` in this folder writes numbers, "
     "dates and abbreviations in words. It needs Python 3.11 or later and no PyTorch; "
@@ -104,21 +105,19 @@ def _head(base: Base, source: Source, checks: list[FileCheck]) -> str:
 
 def _usage(base: Base) -> list[str]:
     """Return how the official program speaks with this folder."""
-    if not base.official_page:
-        return [
-            *SPOKEN,
-            f"In the official program of {base.title}, this folder takes the place of its model folder. "
-            "Choose the language that the model was trained for: it decides the tag before the text. "
-            "Programs that expect the published number of text tokens, such as vLLM-Omni, cannot load a "
-            "model with more pieces.",
-            "",
-        ]
+    choose_language = [
+        "Choose the language that the model was trained for: it decides the tag before the text and a row of "
+        "the model. Programs that expect the published number of text tokens, such as vLLM-Omni, cannot "
+        "load a model with more pieces.",
+        "",
+    ]
     needed = ", ".join(file.place for file in files_of(base) if file.replaces_model)
     return [
         *SPOKEN,
         f"In a checkout of IndexTTS-2, `{base.official_page} THIS_FOLDER` starts its page with this model. "
         f"If one of {needed} is missing, that page downloads the published model over this one.",
         "",
+        *(choose_language if base.trained_languages else ()),
     ]
 
 

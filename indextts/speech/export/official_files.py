@@ -1,13 +1,13 @@
 """Published files in a model folder, so that the official program finds all and fetches nothing.
 
-The official page of IndexTTS-2.0 downloads the entire published repository into its model folder, over
-gpt.pth, bpe.model and config.yaml, if one of the files that it looks for is missing there. It fetches
+The official page downloads the entire published repository of its version into its model folder, over
+gpt.pth, the tokenizer and config.yaml, if one of the files that it looks for is missing there. It fetches
 auxiliary models that are missing in hf_cache/, and a missing config.yaml, one by one. Facts: the page of
-2026-08-18, version 2.
-IndexTTS-2.5 looks for its own files in the same way; what it does without them is unknown.
+2026-08-18.
 
     OUTPUT_DIR/
-      s2mel.pth wav2vec2bert_stats.pt feat1.pt feat2.pt    links to the published files, or copies
+      s2mel.pth wav2vec2bert_stats.pt feat1.pt feat2.pt    links to the published files, or copies; also
+                                                           codec.pth of IndexTTS-2.5
       qwen0.6bemo4-merge/                                  if it is among them: emotions from a text need it
       hf_cache/                                            auxiliary models under their names there
 """
@@ -39,17 +39,13 @@ class OfficialFile:
 def files_of(base: Base) -> list[OfficialFile]:
     """Return what the official program of a base looks for in a model folder."""
     exported = ("gpt.pth", base.tokenizer_file, "config.yaml")
-    reloads = bool(base.official_page)
     published = [file for file in published_files.files_of(base) if file.place not in exported]
-    names = ("s2mel.pth", "wav2vec2bert_stats.pt")
+    names = ("s2mel.pth", "codec.pth", "wav2vec2bert_stats.pt")
     return [
-        OfficialFile("gpt.pth", replaces_model=reloads),
-        OfficialFile(base.tokenizer_file, replaces_model=reloads),
+        OfficialFile("gpt.pth", replaces_model=True),
+        OfficialFile(base.tokenizer_file, replaces_model=True),
         OfficialFile("config.yaml"),
-        *(
-            OfficialFile(file.official or file.place, file.place, reloads and file.place in names)
-            for file in published
-        ),
+        *(OfficialFile(file.official or file.place, file.place, file.place in names) for file in published),
         OfficialFile("qwen0.6bemo4-merge", "qwen0.6bemo4-merge"),
     ]
 
@@ -109,7 +105,7 @@ def describe_missing(base: Base, missing: list[OfficialFile]) -> list[str]:
     if fatal:
         lines.append(
             f"{', '.join(fatal)}: missing, so the official page would download the published model over "
-            "gpt.pth, bpe.model and config.yaml"
+            f"gpt.pth, {base.tokenizer_file} and config.yaml"
         )
     if absent:
         lines.append(f"{', '.join(absent)}: missing; copy them from the published {base.title}")

@@ -13,11 +13,11 @@ from typing import Any
 import yaml
 from matplotlib.figure import Figure
 
+from indextts.commands.bases import Base
 from indextts.errors import UserError
 from indextts.runs.directory import read_metrics
 from indextts.system.json_lines import read_json_lines
 
-BASE_MODEL = "IndexTeam/IndexTTS-2"
 BASE_LICENCE = "bilibili-model-use-license"
 LICENCE_NAME, CURVE_NAME = "LICENSE.txt", "losses.png"
 MAX_SAMPLES = 10
@@ -40,6 +40,7 @@ class Sample:
 
 
 def hub_card(
+    base: Base,
     exported: str,
     repository: str,
     *,
@@ -66,13 +67,14 @@ def hub_card(
             "license": "other",
             "license_name": BASE_LICENCE,
             "license_link": LICENCE_NAME,
-            "base_model": BASE_MODEL,
+            "base_model": base.repository,
         }
-    sections = [body.strip(), _use(repository)]
+    sections = [body.strip(), _use(base, repository)]
     if statement:
         sections.append(
-            f"## Base model and licence\n\nTrained from the weights of {BASE_MODEL}, whose licence applies "
-            f"to this model: [{LICENCE_NAME}]({LICENCE_NAME}). LICENSE-NOTE.txt summarises its terms.\n\n"
+            f"## Base model and licence\n\nTrained from the weights of {base.repository}, whose licence "
+            f"applies to this model: [{LICENCE_NAME}]({LICENCE_NAME}). LICENSE-NOTE.txt summarises its "
+            "terms.\n\n"
             f"> {statement}"
         )
     if has_curve:
@@ -86,11 +88,11 @@ def hub_card(
     return f"---\n{front}---\n\n" + "\n\n".join(sections) + "\n"
 
 
-def _use(repository: str) -> str:
+def _use(base: Base, repository: str) -> str:
     return (
         "## Use\n\nIn a checkout of the program that made this model:\n\n"
         f"    python tools/synthesize.py --checkpoint={repository} --voice=VOICE.wav --text=TEXT\n\n"
-        "The official page of IndexTTS-2 loads gpt.pth, which is the same weights:\n\n"
+        f"The official page of {base.title} loads gpt.pth, which is the same weights:\n\n"
         "    python -c \"import torch, safetensors.torch as s; torch.save(s.load_file('gpt.safetensors'), "
         "'gpt.pth')\""
     )

@@ -90,7 +90,8 @@ def prepare(command: PublishModel) -> Publication:
     weights = _weights_of(folder)
     record = read_object(folder / RECORD)
     files: dict[str, Path | bytes] = {WEIGHTS: weights}
-    needed = (base_in(folder).tokenizer_file, CONFIG, NOTE)
+    base = base_in(folder)
+    needed = (base.tokenizer_file, CONFIG, NOTE)
     files |= {name: folder / name for name in needed}
     missing = [name for name in (*needed, "README.md", RECORD) if not (folder / name).is_file()]
     if missing:
@@ -107,6 +108,7 @@ def prepare(command: PublishModel) -> Publication:
         files[CURVE_NAME] = draw_losses(command.run_dir, record.get("part"), record.get("step"))
     files |= {f"samples/{sample.path.name}": sample.path for sample in samples}
     card = hub_card(
+        base,
         (folder / "README.md").read_text(encoding="utf-8"),
         command.repository,
         statement="" if BACKEND in files else command.statement,
