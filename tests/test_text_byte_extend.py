@@ -204,7 +204,9 @@ def test_the_options_are_recorded_and_reported(tmp_path: Path):
     size = load_tokenizer(base).size + 60
     options = {"homophones": "strict"}
     extension = extend_file(base, TEXTS, tmp_path / "am.tiktoken", size, None, options)
-    assert load_tokenizer(tmp_path / "am.tiktoken").options == NormalizerOptions(homophones="strict")
+    assert load_tokenizer(tmp_path / "am.tiktoken").options == NormalizerOptions(
+        homophones="strict", letter_case="keep"
+    )
     report = describe(extension, TEXTS)
     assert re.search(r"appended: +60, of which the texts use [1-9]", report)
     summary = summarize(extension.extended, extension.base.size, TEXTS)
