@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -19,15 +20,21 @@ from huggingface_hub.utils import validate_repo_id
 from safetensors.torch import load_file
 
 from indextts.commands.base import REPOSITORY_NAME
+from indextts.commands.bases import BASE_2_5
 from indextts.commands.speech import ExportModel, PublishModel
 from indextts.data.sources import DataSource, write_source
 from indextts.errors import UserError
 from indextts.features.hub_files import hub_errors
 from indextts.features.hub_models import local_model, upload_model
+from indextts.models.gpt.config import load_config
+from indextts.models.gpt.weights import random_model
 from indextts.projects.project import Project
 from indextts.speech.export import export
 from indextts.speech.publishing.publish import publish
 from indextts.system.json_lines import write_json_lines
+from indextts.text.bases import load_tokenizer
+from indextts.text.extend import extend_file
+from tests.acoustic_files import write_files_of_2_5
 from tests.conftest import REPOSITORY
 from tests.hub_server import TOKEN, Hub, serve
 from tests.speaking_run import make_speaking_project
@@ -173,15 +180,70 @@ def test_a_killed_upload_resumes_and_the_model_speaks_by_name(project: Project, 
     assert status == 0, output
     assert json.loads((tmp_path / "scores/summary.jsonl").read_text().splitlines()[1])["step"] is None
     voice = next((project.dataset / "audio").iterdir())
-    server = other.start("serve", *speak[:1], *speak[2:], f"--voices={voice}", "--port=0")
+    assert served(other, voice, *speak[:1], *speak[2:])[:4] == b"RIFF"
+    assert [name for _, name, _, _ in hub.requests].count("gpt.safetensors") <= 2  # HEAD and GET, then cached
+
+
+def served(machine: Machine, voice: Path, *flags: str) -> bytes:
+    """Return what a server with these flags says with a voice."""
+    server = machine.start("serve", *flags, f"--voices={voice}", "--port=0")
     assert server.stdout is not None
     address = next(line for line in server.stdout if "/v1" in line).split()[-1]
     wanted = {"model": "indextts2", "voice": voice.stem, "input": "ሰላም", "response_format": "wav"}
     answer = httpx2.post(f"{address}/audio/speech", json=wanted, timeout=PATIENCE_S)
-    assert (answer.status_code, answer.content[:4]) == (200, b"RIFF")
     server.send_signal(signal.SIGTERM)
     server.communicate(timeout=PATIENCE_S)
-    assert [name for _, name, _, _ in hub.requests].count("gpt.safetensors") <= 2  # HEAD and GET, then cached
+    assert answer.status_code == 200, answer.text
+    return answer.content
+
+
+@pytest.mark.slow
+def test_a_model_of_2_5_goes_to_the_hub_and_speaks_by_name_as_from_its_folder(hub: Hub, tmp_path: Path):
+    files = write_files_of_2_5(tmp_path / "published")
+    ranks = files / BASE_2_5.tokenizer_file
+    texts = ["ሰላም ለዓለም ሁሉ ይሁን።"] * 4
+    tokenizer = extend_file(ranks, texts, tmp_path / "am.tiktoken", load_tokenizer(ranks).size + 20).extended
+    config = replace(load_config(files / "config.yaml"), base="2.5", number_text_tokens=tokenizer.size)
+    entry = {
+        "fingerprint": tokenizer.vocabulary.fingerprint,
+        "pieces": list(tokenizer.pieces),
+        "model": tokenizer.model_bytes,
+        "normalizer": tokenizer.options.record,
+    }
+    weights = random_model(config, seed=0).state_dict()
+    torch.save({"model": weights, "tokenizer": entry}, tmp_path / "model.pth")
+    model = tmp_path / "model"
+    checkpoint = tmp_path / "model.pth"
+    export(ExportModel(checkpoint=checkpoint, config=files / "config.yaml", output_dir=model))
+
+    machine = Machine(tmp_path, hub)
+    (tmp_path / "terms").write_text("terms")
+    terms = [f"--base-licence={tmp_path / 'terms'}", f"--statement={STATEMENT}"]
+    status, output = machine.run("publish", f"--model-folder={model}", f"--repository={NAME}", *terms)
+    assert status == 0, output
+    published = repository_of(hub)
+    package = {name for name in published if name.startswith("spoken_text/")}
+    others = {"gpt.safetensors", BASE_2_5.tokenizer_file, "config.yaml", "README.md"}
+    assert published.keys() - package == others | {"LICENSE-NOTE.txt", "LICENSE.txt"}
+    assert json.loads(published["spoken_text/options.json"])["letter_case"] == "keep"
+    card = published["README.md"].decode()
+    assert yaml.safe_load(card.split("---\n")[1])["base_model"] == BASE_2_5.repository
+    assert f"`{BASE_2_5.official_page} THIS_FOLDER`" in card
+    assert card.index("python -m spoken_text") < card.index(BASE_2_5.official_page)
+
+    other = Machine(tmp_path / "other", hub)
+    [voice] = sorted((REPOSITORY / "demo/audio").rglob("*.opus"))[:1]
+    speak = ["--max-codes=20", "--num-beams=1", "--solver-steps=2", f"--models={files}", "--device=cpu"]
+    sounds = []
+    for user, source in ((other, NAME), (machine, str(model))):
+        said = tmp_path / f"said{len(sounds)}.wav"
+        by = [f"--checkpoint={source}", f"--voice={voice}", "--text=ሰላም Google", f"--output={said}"]
+        status, output = user.run("synthesize", *by, *speak)
+        assert status == 0, output
+        assert "read as: ሰላም Google" in output
+        sounds.append(said.read_bytes())
+    assert sounds[0] == sounds[1]
+    assert served(other, voice, f"--checkpoint={NAME}", *speak)[:4] == b"RIFF"
 
 
 def test_a_dry_run_shows_the_whole_card_and_sends_nothing(project: Project, hub: Hub, tmp_path: Path):

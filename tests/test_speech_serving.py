@@ -4,8 +4,6 @@ import asyncio
 import hashlib
 import io
 import json
-import random
-import signal
 import socket
 import subprocess
 import sys
@@ -37,37 +35,11 @@ from indextts.speech.synthesis.renderer import PublishedRenderer
 from indextts.speech.synthesis.segments import Line
 from indextts.speech.synthesis.streaming import SpeechStream
 from tests.acoustic_files import write_files_of_2_5
-from tests.conftest import REPOSITORY
 from tests.speaking_run import clips_of, make_speaking_project
+from tests.speech_server import KEY, REFUSALS, TEXT, Server, attack, speech_server
 from tests.waiting import PATIENCE_S, wait_until
 
-KEY = "a key of enough characters"
-TEXT = "ሰላም ለዓለም። እንዴት ነህ?"
 LONG_TEXT = " ".join([TEXT] * 150)
-MIB = 1 << 20
-
-
-class Server:
-    """The running program, with a client."""
-
-    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
-        self.process, self.url = process, f"http://127.0.0.1:{port}"
-
-    def client(self, key: str = KEY) -> Any:
-        openai = pytest.importorskip("openai", reason="needs requirements-dev.txt")
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=PATIENCE_S)
-
-    def say(self, text: str = TEXT, **fields: Any) -> bytes:
-        given = {"model": "indextts2", "voice": "first", "response_format": "pcm", **fields}
-        content: bytes = self.client().audio.speech.create(input=text, **given).content
-        return content
-
-    def num_requests(self) -> int:
-        return int(httpx2.get(f"{self.url}/health", timeout=PATIENCE_S).json()["requests"])
-
-    def memory_mib(self) -> float:
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * 4096 / MIB
 
 
 @pytest.fixture(scope="module")
@@ -93,20 +65,8 @@ def server(project: Project) -> Iterator[Server]:
         "max-codes": 40,
         "device": "cpu",
     }
-    process = subprocess.Popen(
-        [sys.executable, "tools/serve.py", *(f"--{name}={value}" for name, value in flags.items())],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    line = next(line for line in process.stdout if "/v1" in line)
-    yield Server(process, int(line.rsplit(":", 1)[1].split("/")[0]))
-    process.send_signal(signal.SIGTERM)
-    rest, _ = process.communicate(timeout=PATIENCE_S)
-    assert "internal error" not in rest, rest
-    assert process.returncode in (0, -signal.SIGTERM)
+    with speech_server(flags) as running:
+        yield running
 
 
 @pytest.mark.slow
@@ -164,51 +124,12 @@ def test_a_client_that_disappears_frees_its_place(server: Server):
 
 @pytest.mark.slow
 def test_hostile_requests_are_refused_and_memory_stays_flat(server: Server):
-    chance = random.Random(0)
-    valid = {"model": "indextts2", "voice": "first", "input": TEXT}
-    wrong: list[dict[str, Any]] = [
-        {"input": ""},
-        {"input": "ሀ" * 4097},
-        {"input": "።!?"},
-        {"input": ["a"]},
-        {"input": "\ud800"},
-        {"voice": "../keys"},
-        {"voice": "notes"},
-        {"voice": {"id": "/etc/passwd"}},
-        {"voice": None},
-        {"model": "x" * 1000},
-        {"model": 7},
-        {"response_format": "flac"},
-        {"speed": 0},
-        {"speed": "NaN"},
-        {"speed": 1e300},
-        {"stream": "perhaps"},
-    ]
-    url, headers = f"{server.url}/v1/audio/speech", {"Authorization": f"Bearer {KEY}"}
-    bodies = [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"input": ' * 9999, bytes(MIB), b"\xff\xfe"]
-
-    def attack(number: int) -> int:
-        kind, typed = number % 5, {**headers, "Content-Type": "application/json"}
-        if kind == 0:
-            answer = client.post(url, headers={"Authorization": f"Bearer {chance.random()}"}, json=valid)
-        elif kind == 1:
-            answer = client.post(url, headers=typed, content=bodies[number // 5 % len(bodies)])
-        elif kind == 2:
-            form = {**headers, "Content-Type": "text/plain"}
-            answer = client.post(url, headers=form, content=json.dumps(valid))
-        else:
-            changed = json.dumps({**valid, **wrong[number % len(wrong)]})
-            answer = client.post(url, headers=typed, content=changed)
-        assert answer.json()["error"]["message"]
-        assert KEY not in answer.text
-        return answer.status_code
-
-    with httpx2.Client(timeout=PATIENCE_S) as client, ThreadPoolExecutor(4) as pool:
-        statuses = set(pool.map(attack, range(100)))
-        before = server.memory_mib()
-        statuses |= set(pool.map(attack, range(100, 500)))
-    assert statuses <= {400, 401, 404, 413, 415}
+    statuses = attack(server, range(100))
+    before = server.memory_mib()
+    statuses |= attack(server, range(100, 500))
+    assert statuses <= REFUSALS
     assert server.memory_mib() - before < 50
+    headers = {"Authorization": f"Bearer {KEY}"}
     for path in ("/", "/docs", "/openapi.json", "/v1/audio/speech/../../etc/passwd", "/v1/models/x"):
         assert httpx2.get(f"{server.url}{path}", headers=headers, timeout=PATIENCE_S).status_code in (
             404,
