@@ -43,8 +43,8 @@ def test_the_wheel_carries_what_the_page_starts(wheel: zipfile.ZipFile):
     ]
     demo = [
         *REPOSITORY.glob("demo/audio/*"),
-        *REPOSITORY.glob("demo/checkpoints/*"),
-        REPOSITORY / "demo/project.yaml",
+        *REPOSITORY.glob("demo/checkpoints*/*"),
+        *REPOSITORY.glob("demo/*.yaml"),
     ]
     wanted = {str(path.relative_to(REPOSITORY)) for path in [*programs, *page, *demo]}
     assert wanted - names == set()
