@@ -122,7 +122,7 @@ def _measure_stats(encoder: SpeechEncoder) -> None:
 def builtin_backend(num_codes: int) -> BuiltinBackend:
     """Return the built-in backend with random centroids."""
     random = np.random.default_rng(0)
-    centroids = random.standard_normal((num_codes, 48), dtype=np.float32)
+    centroids = random.standard_normal((num_codes, 48)).astype(np.float16).astype(np.float32)
     return BuiltinBackend(np.full(128, -8, np.float32), np.full(128, 3, np.float32), centroids)
 
 

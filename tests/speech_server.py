@@ -78,7 +78,10 @@ def speech_server(flags: Mapping[str, Any]) -> Iterator[Server]:
         text=True,
     )
     assert process.stdout is not None
-    line = next(line for line in process.stdout if "/v1" in line)
+    printed: list[str] = []
+    while not (line := process.stdout.readline()) or "/v1" not in line:
+        assert line, "".join(printed)  # the program has ended
+        printed.append(line)
     yield Server(process, int(line.rsplit(":", 1)[1].split("/")[0]))
     process.send_signal(signal.SIGTERM)
     rest, _ = process.communicate(timeout=PATIENCE_S)
