@@ -7,6 +7,7 @@ cannot stop, so every segment has the same number of codes, and built-in codes. 
 machine with it.
 """
 
+import logging
 import shutil
 import statistics
 import tempfile
@@ -43,6 +44,7 @@ class SpeechServer(Benchmark):
 
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(SpeechServer, argv)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
     with tempfile.TemporaryDirectory(prefix="speech_server_") as temporary:
         folder = Path(temporary)
         flags = {
