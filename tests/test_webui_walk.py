@@ -58,10 +58,10 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
 
     open_tab(page, "6 Training")
     page.locator("#Train-epochs input").fill("20")  # enough steps that it still runs when the test stops it
-    expect(page.locator("#train-outlook")).to_contain_text("1,180")
+    expect(page.locator("#train-outlook")).to_contain_text("2,360")
     start_training(page)
     wait_for(page, "train-log", r"step=20 ")
-    expect(page.locator("#train-bar")).to_contain_text(re.compile(r"step \d+ of 1,180"))
+    expect(page.locator("#train-bar")).to_contain_text(re.compile(r"step \d+ of 2,360"))
     expect(page.locator("#train-onward a")).to_have_attribute("href", "#monitor")
     open_tab(page, "7 Monitor")
     expect(page.locator("#plot-mel-loss svg path.training").first).to_be_visible()
@@ -85,7 +85,7 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
 
     # the checkbox is ticked since there is a checkpoint, and the plan is there without a click
     expect(page.locator("#train-resume input")).to_be_checked()
-    expect(plan_row(page, "continues", "Step")).to_contain_text(f"{stopped_at + 1:,} to 1,180")
+    expect(plan_row(page, "continues", "Step")).to_contain_text(f"{stopped_at + 1:,} to 2,360")
     expect(page.locator("#train-start")).to_have_text(f"Resume at step {stopped_at:,}")
     wait_for(page, "train-command", "--resume=auto")
     assert problems_of_tabs(page, "6 ") == {}
