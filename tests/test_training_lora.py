@@ -117,6 +117,28 @@ def test_a_stopped_run_ends_bit_identical(tmp_path: Path, more: dict[str, object
         run.train(output_dir=resumed, resume="auto", max_steps=6, keep_checkpoints=9) == 0
     )  # it knows its rank
     assert problems_at_end(run.output, resumed, run.folder / "base/gpt.pth") == []
+    if "ema_decay" in more:
+        assert_export_is_merged_average(run, tmp_path)
+
+
+def assert_export_is_merged_average(run: TinyRun, folder: Path) -> None:
+    """Assert that an export of the averaged weights is the base with the averaged adapters and rows."""
+    checkpoint = run.output / "latest.pth"
+    content, base = read_file(checkpoint), read_weights(run.folder / "base/gpt.pth")
+    averaged, trained = content["averaged"]["weights"], content["model"]
+    found = torch.load(export(export_command(run, checkpoint, folder, weights="averaged")), weights_only=True)
+    assert averaged.keys() == trained.keys()
+    for name, tensor in found.items():
+        matrix = name.removesuffix(".weight")
+        a, b = averaged.get(f"{matrix}.adapter.a"), averaged.get(f"{matrix}.adapter.b")
+        if name in TABLES:
+            expected = torch.cat([base[name][:BASE_SIZE], averaged[name]])
+        elif a is not None and b is not None:
+            expected = base[name] + 8 / 4 * (a @ b)
+            assert not torch.equal(a, trained[f"{matrix}.adapter.a"])
+        else:
+            expected = base[name]
+        torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-7, msg=name)
 
 
 # --- the base ---
@@ -145,17 +167,18 @@ def test_the_base_is_found_where_it_was_or_beside_the_checkpoint_else_every_plac
     ):
         with pytest.raises(UserError, match=r"run/gpt\.pth"):
             read()
-    status = lora.train(
-        base_checkpoint=tmp_path / "base/gpt.pth", output_dir=moved.output, resume="auto", max_steps=8
-    )
-    assert status == RESUME_REFUSED
+    changes = {"base_checkpoint": tmp_path / "base/gpt.pth", "output_dir": moved.output, "max_steps": 8}
+    assert lora.train(resume="auto", **changes) == RESUME_REFUSED
+    # the plan says so before the start, on the page and with --plan
+    with pytest.raises(UserError) as planned_refusal:
+        planned(lora, **changes)
+    assert str(tmp_path / "run/gpt.pth") in str(planned_refusal.value)
+    assert planned_refusal.value.exit_status == RESUME_REFUSED
     shutil.move(tmp_path / "elsewhere.pth", tmp_path / "run/gpt.pth")
     found = read_weights(checkpoint)
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
-    status = lora.train(
-        base_checkpoint=tmp_path / "base/gpt.pth", output_dir=moved.output, resume="auto", max_steps=8
-    )
-    assert status == 0
+    assert "step 6" in planned(lora, **changes)
+    assert lora.train(resume="auto", **changes) == 0
 
 
 def export_command(run: TinyRun, checkpoint: Path, folder: Path, **changes: object) -> ExportModel:

@@ -45,9 +45,10 @@ from torch import Tensor
 
 from indextts.commands.speech import Weights
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.models.lora import find_base, lora_record, merge
+from indextts.models.lora import lora_record, merge
 from indextts.models.weight_names import published_names, shown_names
 from indextts.runs.directory import CheckpointMeta, checkpoint_path
+from indextts.runs.lora_base import find_base
 from indextts.runs.owner import commit, publish
 from indextts.system.amounts import counted
 from indextts.system.digest import DigestWriter

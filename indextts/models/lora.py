@@ -1,4 +1,4 @@
-"""LoRA checkpoints: the search for their base, and the merge of both into a complete model.
+"""LoRA checkpoints: the merge with their base into a complete model.
 
 A LoRA run trains adapters beside the matrices of the blocks and the rows of the new pieces; all other weights
 are those of its base checkpoint, which it does not copy. Axes: I inputs and O outputs of a matrix, r rank.
@@ -10,11 +10,10 @@ lora     {"rank", "alpha", "targets", "first_rows": table -> its first row in th
 
     merged matrix = base matrix + alpha / rank x a b      in float32
 
-Every reader of such a file goes through `find_base` and `merge`.
+Every reader of such a file goes through `find_base` (runs/lora_base.py) and `merge`.
 """
 
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,9 @@ from pydantic import BaseModel, Field, ValidationError
 from torch import Tensor
 
 from indextts.errors import UserError
-from indextts.runs.directory import FileIdentity, identify
-
-logger = logging.getLogger(__name__)
+from indextts.runs.directory import FileIdentity
 
 IN, OUT = ".adapter.a", ".adapter.b"
-PUBLISHED_FOLDER = Path("checkpoints")  # where the download puts the published files
 
 
 class LoraRecord(BaseModel, frozen=True):
@@ -65,35 +61,6 @@ def lora_record(content: Mapping[str, Any], path: Path) -> LoraRecord | None:
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
         raise UserError(f"{path}: its LoRA record is invalid ({problem}); use another checkpoint") from None
-
-
-def find_base(base: FileIdentity, path: Path, folders: Sequence[Path] = ()) -> Path:
-    """Return the base checkpoint of the LoRA checkpoint at `path`, known by its size and digest.
-
-    It is searched where the run had it, beside the checkpoint, in `folders`, and in `checkpoints/`; in a
-    folder under its name and as `gpt.pth`.
-
-    Args:
-        base: as the checkpoint records it.
-        folders: that this reader knows, such as the folder of the published files.
-
-    Raises:
-        UserError: the base is in none of these places; the message names each.
-    """
-    recorded = Path(base.path)
-    names = (recorded.name, "gpt.pth")
-    inside = [folder / name for folder in (path.parent, *folders, PUBLISHED_FOLDER) for name in names]
-    looked_at = []
-    for file in dict.fromkeys([recorded, *inside]):
-        problem = _why_not(file, base)
-        if not problem:
-            return file
-        looked_at.append(f"{file} ({problem})")
-    raise UserError(
-        f"{path}: a LoRA checkpoint, and its base ({recorded.name}, {base.num_bytes:,} bytes, digest "
-        f"{base.digest[:16]}) is at none of these places: {'; '.join(looked_at)}; copy it to one of them, "
-        "for example beside the checkpoint"
-    )
 
 
 def merge(base: Mapping[str, Tensor], trained: Mapping[str, Tensor], record: LoraRecord) -> dict[str, Tensor]:
@@ -145,17 +112,3 @@ def resized(a: Tensor, b: Tensor, rank: int, factor: float) -> tuple[Tensor, Ten
     kept = min(rank, len(values))
     new_a, new_b = columns @ left[:, :kept], factor * values[:kept, None] * right[:kept]
     return new_a.float(), new_b.float()
-
-
-def _why_not(file: Path, base: FileIdentity) -> str:
-    """Return why `file` is not the base; empty if it is."""
-    if not file.is_file():
-        return "missing"
-    num_bytes = file.stat().st_size
-    if num_bytes != base.num_bytes:
-        return f"another file, of {num_bytes:,} bytes"
-    try:
-        is_same = identify(file, known=[base]).digest == base.digest
-    except OSError as error:
-        return error.strerror or str(error)
-    return "" if is_same else "another file of this size"

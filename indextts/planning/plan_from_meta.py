@@ -19,11 +19,12 @@ from indextts.data.codebook import common_codebook
 from indextts.data.feature_store import read_info
 from indextts.data.manifest import stream_pairs
 from indextts.data.pair_index import index_path
-from indextts.errors import UserError
+from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import load_config_of
 from indextts.planning.changed_pairs import read_changed_pairs
 from indextts.planning.pairs_size import StampedPath, stamped
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify, read_meta
+from indextts.runs.lora_base import find_base
 from indextts.runs.restore import plan_restore
 from indextts.runs.restore_facts import (
     ChangedTexts,
@@ -73,9 +74,21 @@ def plan_from_meta(command: Train, num_processes: int = 1) -> MetaPlan | None:
     if found is None:
         return None
     path, meta = found
+    _require_lora_base(command, path, meta)
     facts = CheckpointFacts.of_meta(path.name, meta)
     run = _run_facts(command, meta, num_processes)
     return MetaPlan(plan_restore(facts, run), facts, run)
+
+
+def _require_lora_base(command: Train, path: Path, meta: CheckpointMeta) -> None:
+    """Raise a UserError if the base of a LoRA checkpoint is missing; the trainer compares its content too."""
+    given = command.base_checkpoint
+    if not meta.settings.get("lora_rank") or _has_size(given, meta.base.num_bytes):
+        return
+    try:
+        find_base(meta.base, path, (given.parent,), reads_content=False)
+    except UserError as error:
+        raise UserError(str(error), RESUME_REFUSED) from None
 
 
 def _find(command: Train) -> tuple[Path, CheckpointMeta] | None:
@@ -95,7 +108,11 @@ def _find(command: Train) -> tuple[Path, CheckpointMeta] | None:
 
 
 def _has_its_size(path: Path, meta: CheckpointMeta) -> bool:
-    return path.is_file() and path.stat().st_size == meta.num_bytes
+    return _has_size(path, meta.num_bytes)
+
+
+def _has_size(path: Path, num_bytes: int) -> bool:
+    return path.is_file() and path.stat().st_size == num_bytes
 
 
 def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunFacts:

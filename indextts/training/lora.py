@@ -14,8 +14,9 @@ from indextts.commands.train import Train
 from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.lora import LoraSettings, is_block_matrix
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.models.lora import IN, OUT, adapters_in, find_base, lora_record, merge, with_rows
+from indextts.models.lora import IN, OUT, adapters_in, lora_record, merge, with_rows
 from indextts.runs.directory import FileIdentity
+from indextts.runs.lora_base import find_base
 from indextts.training.optim import TrainedParameters
 from indextts.training.run import Inputs
 
