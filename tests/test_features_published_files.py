@@ -7,6 +7,7 @@ from indextts.features.published_files import (
     PublishedFile,
     Remote,
     files_of,
+    find_published,
     missing_bytes,
     partial_path,
     write_record,
@@ -42,6 +43,21 @@ def test_the_sizes_on_the_hub_replace_the_approximate_ones(tmp_path: Path):
     assert missing_bytes(tmp_path, BASE) == TOTAL - GPT.num_bytes + 1_070
     (tmp_path / GPT.place).write_bytes(b"x")
     assert missing_bytes(tmp_path, BASE) == TOTAL - GPT.num_bytes + 70
+
+
+def test_a_file_is_found_in_the_cache_of_an_official_installation(tmp_path: Path):
+    in_cache = [file for file in FILES if file.official]
+    assert len(in_cache) == 7
+    for file in in_cache:
+        path, official = tmp_path / file.place, tmp_path / file.official
+        assert find_published(path) == path
+        official.parent.mkdir(parents=True, exist_ok=True)
+        official.touch()
+        assert find_published(path) == official
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        assert find_published(path) == path
+    assert find_published(Path("gpt.pth")) == Path("gpt.pth")
 
 
 def test_all_files_lack_nothing(tmp_path: Path):

@@ -55,10 +55,12 @@ def test_the_published_speech_encoder_is_read_from_the_base_folder(tmp_path: Pat
     assert command.stats == base / "wav2vec2bert_stats.pt"
     assert command.speech_encoder == Preprocess.model_fields["speech_encoder"].default  # the hub's cache
     assert {command.semantic_codec, command.stats, command.speech_encoder} < set(plan.reads)
-    (base / "w2v-bert-2.0").mkdir(parents=True)
-    (command,) = plan_stage(project, settings, "preprocess").commands
-    assert isinstance(command, Preprocess)
-    assert command.speech_encoder == base / "w2v-bert-2.0"
+    for folder in ("hf_cache/w2v-bert-2.0", "w2v-bert-2.0"):  # that of an official installation comes second
+        (base / folder).mkdir(parents=True)
+        (base / folder / "config.json").touch()
+        (command,) = plan_stage(project, settings, "preprocess").commands
+        assert isinstance(command, Preprocess)
+        assert command.speech_encoder == base / folder
     (builtin,) = plan_stage(
         project, settings.with_fields("preprocess", backend="builtin"), "preprocess"
     ).commands

@@ -72,10 +72,10 @@ class Project:
         files = {
             "config": self.published / "config.yaml",
             "gpt_checkpoint": self.published / "gpt.pth",
-            "speech_encoder": self.published / "hf_cache/w2v-bert-2.0",
+            "speech_encoder": self.published / "w2v-bert-2.0",  # is in hf_cache/
             "semantic_codec": self.published / "codec.pth",
             "stats": self.published / "wav2vec2bert_stats.pt",
-            "campplus": self.published / "hf_cache/campplus_cn_common.bin",
+            "campplus": self.published / "campplus/campplus_cn_common.bin",  # likewise
         }
         fields = {"manifest": self.manifest, "output_dir": self.features, "backend": "indextts2"}
         fields |= {"device": "cpu", "val_ratio": 0.3, "val_speakers": 0, "latents": "float32"}

@@ -7,7 +7,8 @@
 A base is recognised by its weights (`base_of`), never by the `version` of a config.yaml: published files of
 2.5 say 2.0. All other code asks a `Base`; code that computes differently lies in one module per package:
 `bases.py` in `text/`, `models/gpt/`, `features/`, `data/`, `planning/`, `speech/synthesis/`, `speech/export/`
-and `training/`.
+and `training/`. So a third base is a `Base` here and a case in each `bases.py`; its sizes are fields of
+`GPTConfig`.
 """
 
 from collections.abc import Iterable
@@ -89,6 +90,11 @@ class Base:
     @property
     def features_per_code(self) -> int:
         return FEATURES_PER_SECOND // self.codes_per_second
+
+    @property
+    def reads_style(self) -> bool:
+        """Whether features contain the style vector of CAM++."""
+        return self.condition == "style"
 
 
 BASE_2_0 = Base(

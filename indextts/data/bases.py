@@ -22,6 +22,7 @@ from indextts.features.builtin import BuiltinBackend
 from indextts.features.builtin import style_vector as builtin_style
 from indextts.features.campplus import load_campplus, style_vector
 from indextts.features.mel_spectrogram import KALDI_RATE_HZ, SAMPLE_RATE_HZ, resample
+from indextts.features.published_files import find_published
 from indextts.features.semantic_codec import SemanticCodec
 from indextts.models.gpt.config import GPTConfig
 
@@ -33,11 +34,9 @@ StyleOf = Callable[[Path], Tensor | None]
 
 def codec_path(command: Preprocess, base: Base) -> Path:
     """Return the file of the codec: the typed one, or that of the base beside the default."""
-    default = Preprocess.model_fields["semantic_codec"].default
-    if command.semantic_codec != default:
-        return command.semantic_codec
-    folder: Path = default.parents[1]
-    return folder / base.codec_file
+    path: Path = Preprocess.model_fields["semantic_codec"].default
+    is_typed = command.semantic_codec != path
+    return find_published(command.semantic_codec if is_typed else path.parents[1] / base.codec_file)
 
 
 def require_codec_of(base: Base, codec: SemanticCodec, path: Path) -> None:
@@ -65,7 +64,7 @@ def require_rate_of(base: Base, backend: BuiltinBackend, path: Path) -> None:
 def require_possible(command: Preprocess, config: GPTConfig) -> None:
     """Raise a UserError if the command cannot encode for the base of its checkpoint."""
     base = config.of_base
-    if base.condition != "style":
+    if not base.reads_style:
         return
     if command.engine != "local":
         raise UserError(f"--engine {command.engine}: features for {base.title} need --engine local")
@@ -77,11 +76,11 @@ def load_style_encoder(command: Preprocess, config: GPTConfig, device: torch.dev
     Raises:
         UserError: the file of CAM++ cannot be read or has other tensors.
     """
-    if config.of_base.condition != "style":
+    if not config.of_base.reads_style:
         return None
     if command.backend == "builtin":
         return lambda path: builtin_style(_first_seconds(path, BUILTIN_RATE_HZ), config.style_dim)
-    network = load_campplus(command.campplus, config.style_dim, device)
+    network = load_campplus(find_published(command.campplus), config.style_dim, device)
 
     def style_of(path: Path) -> Tensor | None:
         samples = torch.from_numpy(_first_seconds(path, SAMPLE_RATE_HZ))

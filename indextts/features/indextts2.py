@@ -26,6 +26,7 @@ from indextts.errors import UserError
 from indextts.features import log_mel, speech_encoder
 from indextts.features.backend import to_device
 from indextts.features.bases import load_codec
+from indextts.features.published_files import find_published
 from indextts.features.semantic_codec import SemanticCodec, load_codec_config
 from indextts.features.speech_encoder import SpeechEncoder, cached_folder, load_speech_encoder
 from indextts.features.split_products import split_linear_layers
@@ -160,7 +161,7 @@ def find_files(folder: Path, codec: Path, stats: Path, *, look_in_cache: bool) -
     """Return the folder of the speech encoder, after checking that every file exists.
 
     Args:
-        folder: the expected folder of the speech encoder.
+        folder: the expected folder of the speech encoder; hf_cache/ beside it is searched too.
         codec: the file of the semantic codec.
         stats: the file with the statistics.
         look_in_cache: whether to fall back to the Hugging Face cache if `folder` does not exist.
@@ -169,6 +170,8 @@ def find_files(folder: Path, codec: Path, stats: Path, *, look_in_cache: bool) -
         UserError: files are missing; the message lists them all, with their sources and destinations.
     """
     missing = []
+    if not folder.exists():
+        folder = find_published(folder / speech_encoder.FILES[0]).parent
     if not folder.exists() and look_in_cache:
         found = cached_folder()
         if found:

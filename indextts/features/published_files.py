@@ -11,17 +11,19 @@ FOLDER/                       `checkpoints/`, or the folder of a base in a works
                               "num_bytes", "etag", "checked": [size, time] or null}}
   .tmp-NAME.ETAG              a partial download; the next download resumes it
   hf_cache/                   of an official installation in the same folder: some of these files under
-                              other names (`official`), which a download links instead of fetching them
+                              other names (`official`), which programs read there (`find_published`) and a
+                              download links instead of fetching them
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from indextts.commands.bases import OFFICIAL_CACHE, Base, Purpose
+from indextts.commands.bases import BASES, OFFICIAL_CACHE, Base, Purpose
 from indextts.commands.data import PublishedSet
 from indextts.system.amounts import shown_size
 from indextts.system.files import write_bytes
@@ -62,7 +64,7 @@ class PublishedFile:
 
     def is_in(self, folder: Path) -> bool:
         """Return whether a folder has the file, also as an official installation."""
-        return (folder / self.place).is_file() or bool(self.official and (folder / self.official).is_file())
+        return find_published(folder / self.place).is_file()
 
 
 def files_of(base: Base) -> list[PublishedFile]:
@@ -79,7 +81,7 @@ def files_of(base: Base) -> list[PublishedFile]:
         )
         for file in base.own_files
     ]
-    style: Purpose = "speech features" if base.condition == "style" else "sound"
+    style: Purpose = "speech features" if base.reads_style else "sound"
     files = [
         *own,
         *_of_model("speech features", W2V_BERT, "w2v-bert-2.0", W2V_BERT_FILES),
@@ -94,6 +96,25 @@ def files_of(base: Base) -> list[PublishedFile]:
         *_of_model("sound", BIGVGAN, "bigvgan", BIGVGAN_FILES),
     ]
     return sorted(files, key=lambda file: get_args(Purpose).index(file.purpose))
+
+
+def find_published(path: Path) -> Path:
+    """Return the path of a published file, in hf_cache/ of its model folder if only that has it.
+
+    Args:
+        path: in the model folder, such as FOLDER/campplus/campplus_cn_common.bin; it need not exist.
+    """
+    official = _official_places().get("/".join(path.parts[-2:]))
+    if path.is_file() or not official:
+        return path
+    found = path.parents[1] / official
+    return found if found.is_file() else path
+
+
+@cache
+def _official_places() -> dict[str, str]:
+    """Return the places of published files here, each with that in an official installation."""
+    return {file.place: file.official for base in BASES.values() for file in files_of(base)}
 
 
 def _of_model(
@@ -169,7 +190,7 @@ def missing_bytes(folder: Path, base: Base) -> int:
 
 
 def _row(folder: Path, file: PublishedFile, remote: Remote | None) -> list[str]:
-    path = folder / file.place
+    path = find_published(folder / file.place)
     if path.is_file():
         is_checked = remote is not None and remote.checked == stamp(path)
         return [

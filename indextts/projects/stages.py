@@ -29,6 +29,7 @@ from indextts.commands.train import Train
 from indextts.data.importing.journal import JOURNAL_NAME, MANIFEST_NAME
 from indextts.data.review import check_folder, overlay_files, read_rejected
 from indextts.errors import UserError
+from indextts.features.published_files import find_published
 from indextts.projects.project import Project, ProjectSettings
 from indextts.runs.directory import read_metrics
 from indextts.system.amounts import counted
@@ -210,7 +211,8 @@ def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:
             **settings.preprocess,
         }
     )
-    speech_files = (command.speech_encoder, command.semantic_codec, command.stats)
+    style_files = (command.campplus,) if project.base.reads_style else ()
+    speech_files = (command.speech_encoder, command.semantic_codec, command.stats, *style_files)
     return StagePlan(
         "preprocess",
         (command,),
@@ -235,13 +237,16 @@ def _speech_files(base: Base, settings: ProjectSettings) -> dict[str, Path]:
     """
     if settings.preprocess.get("backend") != "indextts2":
         return {}
-    files = {"semantic_codec": settings.base / base.codec_file}
-    for flag in ("speech_encoder", "stats", *(["campplus"] if base.condition == "style" else [])):
-        default: Path = Preprocess.model_fields[flag].default
-        files[flag] = settings.base / default.relative_to("checkpoints")
-    if not files["speech_encoder"].is_dir():
-        del files["speech_encoder"]
-    return files
+    files = {"semantic_codec": find_published(settings.base / base.codec_file)}
+    for flag in ("stats", *(["campplus"] if base.reads_style else [])):
+        files[flag] = find_published(settings.base / _place_of(flag))
+    encoder = find_published(settings.base / _place_of("speech_encoder") / "config.json").parent
+    return files | ({"speech_encoder": encoder} if encoder.is_dir() else {})
+
+
+def _place_of(flag: str) -> Path:
+    default: Path = Preprocess.model_fields[flag].default
+    return default.relative_to("checkpoints")
 
 
 def _plan_pairs(project: Project, settings: ProjectSettings) -> StagePlan:

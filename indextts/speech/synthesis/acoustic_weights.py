@@ -7,8 +7,9 @@
       bigvgan/config.json                   of nvidia/bigvgan_v2_22khz_80band_256x
       bigvgan/bigvgan_generator.pt
 
-Files missing in `campplus` and `bigvgan` are taken from the Hugging Face cache; nothing is downloaded. Files
-are read as plain tensors, memory-mapped, and never run code.
+Files of other models may also be in hf_cache/ of an official installation in this folder. Files missing in
+`campplus` and `bigvgan` are taken from the Hugging Face cache; nothing is downloaded. Files are read as plain
+tensors, memory-mapped, and never run code.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from torch import Tensor
 from indextts.commands.bases import BASES
 from indextts.errors import UserError
 from indextts.features.mel_spectrogram import MEL_HOP, NUM_MELS
+from indextts.features.published_files import find_published
 from indextts.features.weights import fill_weights
 from indextts.models.checkpoint import read_file
 from indextts.speech.synthesis.bigvgan import BigVGAN
@@ -35,7 +37,6 @@ if TYPE_CHECKING:  # it imports transformers, which takes seconds
 HUB_OF_FOLDER = {"campplus": "funasr/campplus", "bigvgan": "nvidia/bigvgan_v2_22khz_80band_256x"}
 S2MEL_ADVICE = "use s2mel.pth and the config.yaml of IndexTeam/IndexTTS-2"
 BIGVGAN_ADVICE = f"use config.json and bigvgan_generator.pt of {HUB_OF_FOLDER['bigvgan']}"
-OFFICIAL_CACHE = "hf_cache"
 S2MEL_PARTS = ("cfm", "length_regulator", "gpt_layer")
 
 
@@ -79,16 +80,10 @@ def campplus_file(folder: Path) -> Path:
 
 
 def _here_or_cached(path: Path) -> Path:
-    """Return `path`, or the path of the file in a cache if only that exists.
-
-    The official program has a cache in the model folder: hf_cache/campplus_cn_common.bin, hf_cache/bigvgan/.
-    """
-    if path.is_file():
-        return path
-    official = path.parent.parent / OFFICIAL_CACHE
-    for found in (official / path.parent.name / path.name, official / path.name):
-        if found.is_file():
-            return found
+    """Return `path`, or the path of the file in a cache if only that exists."""
+    found = find_published(path)
+    if found.is_file():
+        return found
     cached = huggingface_hub.try_to_load_from_cache(HUB_OF_FOLDER[path.parent.name], path.name)
     return Path(cached) if isinstance(cached, str) else path
 
@@ -142,12 +137,10 @@ def find_backend(folder: Path) -> tuple[Path, Path, Path]:
     """Return the paths of speech encoder, codec and statistics; errors as for `indextts2.find_files`."""
     from indextts.features import indextts2
 
-    codecs = [folder / base.codec_file for base in BASES.values()]
+    codecs = [find_published(folder / base.codec_file) for base in BASES.values()]
     codec = next((path for path in codecs if path.is_file()), codecs[0])
-    encoders = (folder / "w2v-bert-2.0", folder / OFFICIAL_CACHE / "w2v-bert-2.0")
-    encoder = next((path for path in encoders if path.is_dir()), encoders[0])
     stats = folder / "wav2vec2bert_stats.pt"
-    return indextts2.find_files(encoder, codec, stats, look_in_cache=True), codec, stats
+    return indextts2.find_files(folder / "w2v-bert-2.0", codec, stats, look_in_cache=True), codec, stats
 
 
 def _tensors(values: Mapping[str, Any]) -> dict[str, Tensor]:
