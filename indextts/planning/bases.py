@@ -16,7 +16,7 @@ class SpeakerSize:
 
 def speaker_size(config: GPTConfig) -> SpeakerSize:
     """Return the size of what only the base has: the way of the speaker condition, and its tables."""
-    return SIZES[config.of_base.condition](config)
+    return _style(config) if config.of_base.reads_style else _latents(config)
 
 
 def _latents(config: GPTConfig) -> SpeakerSize:
@@ -29,12 +29,9 @@ def _style(config: GPTConfig) -> SpeakerSize:
     return SpeakerSize((config.style_dim + 1 + config.num_language_rows) * config.model_dim, 0, 0)
 
 
-SIZES = {"latents": _latents, "style": _style}
-
-
 def language_size(config: GPTConfig) -> int:
     """Return the number of values in the language rows, 0 for a base without them."""
-    return config.num_language_rows * config.model_dim if config.of_base.condition == "style" else 0
+    return config.num_language_rows * config.model_dim if config.of_base.reads_style else 0
 
 
 def conformer_size(module: ConditionModuleConfig, config: GPTConfig) -> int:

@@ -1,13 +1,17 @@
 """The tokenizers of the published models: SentencePiece for 2.0, a rank file for 2.5; the content tells."""
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from indextts.commands.bases import Base, base_in
 from indextts.commands.normalizer_options import NormalizerOptions, of_language
+from indextts.errors import UserError
+from indextts.text.byte_extend import extended_ranks, reserved_ranks
 from indextts.text.byte_level import ByteLevelTokenizer, is_rank_file, reserved_line, with_rank_record
 from indextts.text.normalizer_record import parse_record, with_record
+from indextts.text.piece_extend import extended_pieces
 from indextts.text.tokenizer import Tokenizer, read_model
 
 # Of speech/export/text_package.py.
@@ -23,6 +27,29 @@ def tokenizer_of(model: bytes, path: Path, options: NormalizerOptions | None = N
     """Return the tokenizer with the content of a file of either kind; errors as for `Tokenizer`."""
     kind = ByteLevelTokenizer if is_rank_file(model) else Tokenizer
     return kind(model, path, options)
+
+
+def extended(base: Tokenizer, texts: Iterable[str], target_size: int) -> bytes:
+    """Return the content of a tokenizer file with pieces of `texts` appended to those of the base.
+
+    Raises:
+        UserError: the base cannot be extended, the texts contain no letter of the language, or the target
+            size is too small for the letters.
+    """
+    if isinstance(base, ByteLevelTokenizer):
+        return extended_ranks(base, texts, target_size)
+    return extended_pieces(base, texts, target_size)
+
+
+def reserved(base: Tokenizer, texts: Sequence[str]) -> bytes:
+    """Return the content of a tokenizer file with pieces of `texts` in place of reserved special tokens.
+
+    Raises:
+        UserError: the base has no such tokens or is not the published one, or the texts cannot be used.
+    """
+    if not isinstance(base, ByteLevelTokenizer):
+        raise UserError(f"{base.path}: --pieces reserved needs the .tiktoken file of IndexTTS-2.5")
+    return reserved_ranks(base, texts)
 
 
 def for_language(tokenizer: Tokenizer, language: str) -> Tokenizer:

@@ -93,4 +93,6 @@ class StyleVoice(UnifiedVoice):
         return embedded + language
 
 
-MODELS: dict[str, type[UnifiedVoice]] = {"latents": LatentVoice, "style": StyleVoice}
+def model_class(config: GPTConfig) -> type[UnifiedVoice]:
+    """Return the class of the model that a config describes."""
+    return StyleVoice if config.of_base.reads_style else LatentVoice

@@ -84,8 +84,7 @@ class GPTConfig:
     @property
     def condition_shape(self) -> tuple[int, int]:
         """Shape of a speaker condition."""
-        shapes = {"latents": (self.num_latents, self.model_dim), "style": (1, self.style_dim)}
-        return shapes[self.of_base.condition]
+        return (1, self.style_dim) if self.of_base.reads_style else (self.num_latents, self.model_dim)
 
     @property
     def num_text_rows(self) -> int:
