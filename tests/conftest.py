@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests import leftovers
+from tests import chosen_base, leftovers
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
@@ -36,6 +36,7 @@ TEST_NUMBERS = count(1)
 
 def pytest_configure(config: pytest.Config) -> None:
     """Mark the session, or the worker of a session; see tests/leftovers.py."""
+    chosen_base.name = config.getoption("--base")
     above = os.environ.get(leftovers.MARK)
     name = os.environ["PYTEST_XDIST_WORKER"] if hasattr(config, "workerinput") else uuid.uuid4().hex
     mark = f"{above}/{name}" if above else name
@@ -156,6 +157,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=80,
         help="hostile requests to each handler of the page; 300 take several minutes",
+    )
+    parser.addoption(
+        "--base",
+        choices=["2.0", "2.5"],
+        default=chosen_base.name,
+        help="published model of the tiny runs, for `-m failure`",
     )
 
 

@@ -34,9 +34,7 @@ from benchmarks.trainer_process import (
 from indextts.data.feature_store import FeatureStore
 from indextts.data.feature_store_writer import FeatureStoreWriter
 from indextts.data.manifest import read_pairs, write_pairs
-from indextts.text.tokenizer import Tokenizer
 from tests.tiny_run import (
-    BASE_SIZE,
     TinyRun,
     array_file,
     features_of,
@@ -302,7 +300,7 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     """Return a run stopped after 12 of the 22 samples of its second epoch; it kept every checkpoint."""
     run = make_tiny_run(tmp_path_factory.mktemp("marked") / "tiny")
     for name in ("train_pairs.jsonl", "val_pairs.jsonl"):
-        words = words_with_own_tokens(Tokenizer.load(run.folder / "tokenizer.model"))
+        words = words_with_own_tokens(run)
         pairs = [replace(p, target_text=words.pop()) for p in read_pairs(run.folder / name)]
         write_pairs(run.folder / name, pairs)
     one_utterance_a_file(run.folder / "features")
@@ -310,14 +308,13 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     return run
 
 
-def words_with_own_tokens(tokenizer: Tokenizer) -> list[str]:
-    """Return appended pieces that are encoded as themselves."""
-    words = [
-        piece[1:] for piece in tokenizer.pieces[BASE_SIZE:] if piece.startswith("\N{LOWER ONE EIGHTH BLOCK}")
-    ]
-    return [
-        word for word in words if len(tokenizer.encode(word)) == 1 and tokenizer.encode(word)[0] >= BASE_SIZE
-    ]
+def words_with_own_tokens(run: TinyRun) -> list[str]:
+    """Return appended pieces that are encoded as themselves, perhaps behind the tag of the language."""
+    tokenizer, first = run.tokenizer, run.base_size
+    pieces = {token: tokenizer.pieces[token] for token in range(first, tokenizer.size)}
+    words = {token: piece[1:] for token, piece in pieces.items() if piece[0] in " \N{LOWER ONE EIGHTH BLOCK}"}
+    tag = [] if tokenizer.language_row is None else tokenizer.encode("a")[:1]
+    return [word for token, word in words.items() if tokenizer.encode(word) == [*tag, token]]
 
 
 def one_utterance_a_file(folder: Path) -> None:
@@ -341,9 +338,9 @@ def copy_of(run: TinyRun, folder: Path) -> TinyRun:
 
 def seen_by_step(run: TinyRun) -> dict[int, set[str]]:
     """Return the ids of the pairs that each step saw."""
-    tokenizer = Tokenizer.load(run.folder / "tokenizer.model")
+    tokenizer, base_size = run.tokenizer, run.base_size
     row_of = {
-        each.id: tokenizer.encode(each.target_text)[0] - BASE_SIZE
+        each.id: tokenizer.encode(each.target_text)[-1] - base_size
         for each in read_pairs(run.folder / "train_pairs.jsonl")
     }
     seen = {}

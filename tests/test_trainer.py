@@ -19,7 +19,7 @@ from indextts.runs.directory import CheckpointMeta, checkpoints, read_metrics, v
 from indextts.training import run as device
 from indextts.training.optim import TrainedParameters
 from tests.conftest import REPOSITORY
-from tests.tiny_run import BASE_SIZE, SENTENCES, TinyRun, make_tiny_run, write_tokenizer
+from tests.tiny_run import SENTENCES, TinyRun, make_tiny_run
 from tests.waiting import PATIENCE_S, wait_until
 
 TRAINER = REPOSITORY / "trainers/train_gpt_v2.py"
@@ -139,8 +139,9 @@ def test_the_base_rows_stay_bit_identical_and_the_new_rows_change(complete_run: 
     )
     first = load(complete_run.output / "model_step1.pth")["model"]
     for name in TEXT_TABLES:
-        assert torch.equal(trained[name][:BASE_SIZE], base[name][:BASE_SIZE])
-        assert not torch.equal(trained[name][BASE_SIZE:], first[name][BASE_SIZE:])
+        size = complete_run.base_size
+        assert torch.equal(trained[name][:size], base[name][:size])
+        assert not torch.equal(trained[name][size:], first[name][size:])
     for name in base:
         if name.startswith(("conditioning_encoder.", "emo_")):
             assert torch.equal(trained[name], base[name])
@@ -181,18 +182,18 @@ def test_a_frozen_body_without_new_rows_is_refused(tiny: TinyRun):
     assert "--freeze-body-steps 3" in tiny.log
 
 
-@pytest.mark.parametrize("num_appended", [321, 319], ids=["one piece more", "one piece fewer"])
+@pytest.mark.parametrize("change", [+1, -1], ids=["one piece more", "one piece fewer"])
 @pytest.mark.failure(11)
 def test_another_tokenizer_keeps_common_rows_and_restarts_everything_else(
-    complete_run: TinyRun, tiny: TinyRun, num_appended: int
+    complete_run: TinyRun, tiny: TinyRun, change: int
 ):
     copy_checkpoint(complete_run, 12, tiny)
-    write_tokenizer(tiny.folder / "tokenizer.model", num_appended)
+    size = tiny.resize_tokenizer(by=change)
     assert tiny.train(resume="auto", warmup_steps=4) == 0
     for line in (
         "WARNING: Vocab size mismatch!",
-        "Checkpoint vocab: 720",
-        f"Current tokenizer: {400 + num_appended}",
+        f"Checkpoint vocab: {size - change}",
+        f"Current tokenizer: {size}",
         "[Info] SKIPPING optimizer, scheduler, AND scaler restore",
         "[Info] Training will RESTART from step 0 (was at step 12)",
         "[Info]    Epoch: 0, Step: 0, Batch: 0",
@@ -209,13 +210,13 @@ def test_another_tokenizer_keeps_common_rows_and_restarts_everything_else(
     newest = load(tiny.output / "latest.pth")
     assert newest["step"] == 12
     assert float(newest["optimizer"]["state"][0]["step"]) == 12
-    assert len(newest["model"]["text_embedding.weight"]) == 401 + num_appended
+    assert len(newest["model"]["text_embedding.weight"]) == size + 1
 
 
 @pytest.mark.failure(63)
 def test_another_tokenizer_keeps_the_settings_that_are_not_typed(complete_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(complete_run, 12, tiny)
-    write_tokenizer(tiny.folder / "tokenizer.model", 321)
+    tiny.resize_tokenizer(by=1)
     before = CheckpointMeta.read(tiny.output / "model_step12.json").settings
     of_run = sorted(set(Train.model_fields) - Train.of_process)
     untyped = {name: None for name in of_run if name != "learning_rate"}
@@ -229,10 +230,10 @@ def test_another_tokenizer_keeps_the_settings_that_are_not_typed(complete_run: T
 
 def test_the_checkpoints_of_an_older_part_survive_a_restart_at_step_0(complete_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(complete_run, 12, tiny)
-    write_tokenizer(tiny.folder / "tokenizer.model", 321)
+    size = tiny.resize_tokenizer(by=1)
     assert tiny.train(resume="auto") == 0
-    assert verify_checkpoint(tiny.output / "model_step12.part1.pth").tokenizer_size == 720
-    assert verify_checkpoint(tiny.output / "model_step12.pth").tokenizer_size == 721
+    assert verify_checkpoint(tiny.output / "model_step12.part1.pth").tokenizer_size == size - 1
+    assert verify_checkpoint(tiny.output / "model_step12.pth").tokenizer_size == size
     assert CheckpointMeta.read(tiny.output / "latest.json").serial > 12
 
 
@@ -582,9 +583,9 @@ def test_a_plan_shows_what_a_resume_restores_and_changes_nothing(
     assert (
         "model_step8.pth: step 8, epoch 2: model, optimizer and scheduler continue" in capsys.readouterr().out
     )
-    write_tokenizer(tiny.folder / "tokenizer.model", 319)
+    size = tiny.resize_tokenizer(by=-1)
     assert tiny.train(plan="", resume="auto") == 0
-    assert "tokenizer changed, 720 -> 719 pieces" in capsys.readouterr().out
+    assert f"tokenizer changed, {size + 1} -> {size} pieces" in capsys.readouterr().out
     with pytest.raises(UserError, match="Resume checkpoint not found"):
         tiny.train(plan="", resume=tiny.output / "absent.pth")
     assert sorted(tiny.output.iterdir()) == before

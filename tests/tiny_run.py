@@ -13,24 +13,25 @@ import torch
 import yaml
 from torch import Tensor
 
-from indextts.commands.bases import BASE_2_0, BASES
+from indextts.commands.bases import BASES
 from indextts.data.encoding import encoders_identity
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Pair, write_pairs
 from indextts.data.pair_columns import PairColumns
 from indextts.data.pair_index import load_index
-from indextts.models.gpt.config import GPTConfig
+from indextts.models.gpt.config import GPTConfig, config_for, load_config
 from indextts.models.gpt.weights import random_model
 from indextts.system.log_lines import log_to_stdout
-from indextts.text.bases import load_tokenizer
-from indextts.text.extend import extend, extend_file
+from indextts.text.bases import base_tokenizer, load_tokenizer
+from indextts.text.extend import extend
 from indextts.text.tokenizer import Tokenizer
 from indextts.training import loop
 from indextts.training.batches import MicroBatch, PairDataset, open_stores, usable_pairs
 from indextts.training.loop import accumulate, count_tokens
 from indextts.training.losses import LossSums
 from indextts.training.run import Run
+from tests import chosen_base
 from tests.byte_ranks import write_ranks
 from tests.tiny_gpt import TINY
 from trainers.train_gpt_v2 import main
@@ -58,6 +59,32 @@ class TinyRun:
     """Files of a tiny run; `flags` are the flags of a trainer that uses them."""
 
     folder: Path
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return load_tokenizer(self.folder / "tokenizer.model")
+
+    @property
+    def base_size(self) -> int:
+        """The number of tokens of the base."""
+        return load_tokenizer(base_tokenizer(self.folder / "base/gpt.pth")).size
+
+    def resize_tokenizer(self, by: int) -> int:
+        """Write the tokenizer again with `by` more or fewer pieces, and return its size."""
+        num_appended = self.tokenizer.size - self.base_size + by
+        base = base_tokenizer(self.folder / "base/gpt.pth")
+        write_tokenizer(self.folder / "tokenizer.model", num_appended, base)
+        return self.tokenizer.size
+
+    @property
+    def config(self) -> GPTConfig:
+        """The config of the base."""
+        return config_for(load_config(self.folder / "base/config.yaml"), self.base_weights)
+
+    @property
+    def base_weights(self) -> dict[str, Tensor]:
+        weights: dict[str, Tensor] = torch.load(self.folder / "base/gpt.pth", weights_only=True)
+        return weights
 
     @property
     def output(self) -> Path:
@@ -113,23 +140,24 @@ def make_tiny_run(
     num_codes: int | None = None,
     text: str | None = None,
     dropout: float = 0.1,
-    model: str = BASE_2_0.name,
+    model: str | None = None,
 ) -> TinyRun:
     """Write base, tokenizer, features and pairs; 22 pairs make 8 micro-batches of 3, the last of 1.
 
     Args:
         num_codes, text: of every utterance; None for different values.
-        model: name of the published model that the base imitates.
+        model: name of the published model that the base imitates; None for that of `pytest --base`.
     """
+    model = model or chosen_base.name
     base = folder / "base"
     base.mkdir(parents=True)
     config = CONFIG
-    if BASES[model].condition == "style":
+    if BASES[model].reads_style:
         tokenizer = load_tokenizer(write_ranks(base).rename(base / BASES[model].tokenizer_file))
         config = replace(
             CONFIG, base=model, number_text_tokens=tokenizer.size, max_text_tokens=200, style_dim=12
         )
-        extend_file(tokenizer.path, SENTENCES, folder / "tokenizer.model", tokenizer.size + 320)
+        write_tokenizer(folder / "tokenizer.model", num_appended=200, base=tokenizer.path)
     else:
         (base / "bpe.model").write_bytes(BASE_TOKENIZER.read_bytes())
         write_tokenizer(folder / "tokenizer.model", num_appended=320)
@@ -161,8 +189,9 @@ def text_ids_of(dataset: PairDataset) -> list[np.ndarray]:
     return [dataset.pairs.text_ids(index) for index in range(len(dataset))]
 
 
-def write_tokenizer(path: Path, num_appended: int) -> None:
-    path.write_bytes(extend(BASE_TOKENIZER, SENTENCES, BASE_SIZE + num_appended))
+def write_tokenizer(path: Path, num_appended: int, base: Path = BASE_TOKENIZER) -> None:
+    """Write a tokenizer with `num_appended` pieces more than the base."""
+    path.write_bytes(extend(base, SENTENCES, load_tokenizer(base).size + num_appended))
 
 
 def write_features(
@@ -185,7 +214,7 @@ def write_features(
         config.model_dim,
         config.condition_shape[0],
         base=config.base,
-        condition_dim=config.condition_shape[1] if config.of_base.condition == "style" else 0,
+        condition_dim=config.condition_shape[1] if config.of_base.reads_style else 0,
     )
     writer = FeatureStoreWriter(folder, info)
     for number in range(count):
