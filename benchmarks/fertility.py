@@ -1,19 +1,20 @@
 """Tokens per word and rare pieces of a tokenizer with 1,000 to 12,000 appended pieces.
 
     python -m benchmarks.fertility --corpus=corpus.tsv        # from the repository root
+    python -m benchmarks.fertility --corpus=corpus.tsv --base-model=multilingual_zh_ja_yue_char_del.tiktoken
 
 1. Every tenth text is held out.
-2. For each size, the demo's base tokenizer is extended on the other texts and verified on the held-out texts.
-3. benchmarks/results/fertility.md contains the table.
+2. For each size, the base tokenizer is extended on the other texts and verified on the held-out texts.
+3. A base with reserved tokens is also measured with pieces in their place.
 
 The demo's base has a few hundred English pieces; its size does not affect Amharic, which gets its own pieces.
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -22,8 +23,10 @@ from demo.make_demo import DEMO
 from indextts.commands.terminal import parse, run
 from indextts.errors import UserError
 from indextts.system.amounts import counted
+from indextts.text.bases import load_tokenizer
+from indextts.text.byte_level import ByteLevelTokenizer
 from indextts.text.ethiopic import is_ethiopic
-from indextts.text.extend import extend_file
+from indextts.text.extend import extend_file, reserve_file
 from indextts.text.tokenizer import Tokenizer, measure
 from indextts.text.verify import MIN_COUNT, verify
 
@@ -42,12 +45,22 @@ class Fertility(Benchmark):
     program: ClassVar[str] = "benchmarks.fertility"
     corpus: Path = Field(description="Text file with one text per line, or a table with a column text.")
     sizes: list[int] = Field([], description="Appended pieces; 1,000 to 12,000 by default.")
+    base_model: Path = Field(BASE, description="Base tokenizer; that of the demo by default.")
+
+    @property
+    def name(self) -> str:
+        return (
+            "fertility"
+            if self.base_model == BASE
+            else f"fertility_{load_tokenizer(self.base_model).base.name}"
+        )
 
 
 @dataclass(frozen=True)
 class Row:
-    """Measurements of one size."""
+    """Measurements of one size; `kind` is that of the pieces, as in the flag --pieces."""
 
+    kind: str
     num_appended: int
     tokens_per_word: float
     merged_tokens_per_word: float
@@ -59,7 +72,7 @@ class Row:
 
     def cells(self) -> list[str]:
         return [
-            f"{self.num_appended:,}",
+            f"{self.num_appended:,}" + ("" if self.kind == "appended" else f" {self.kind}"),
             f"{self.tokens_per_word:.2f}",
             f"{self.merged_tokens_per_word:.2f}",
             f"{self.num_rare:,} ({100 * self.num_rare / self.num_appended:.0f} %)",
@@ -76,10 +89,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     learned = [text for number, text in enumerate(texts) if number % HELD_OUT_EVERY]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "extended.model"
         for size in command.sizes or SIZES:
-            rows.append(measure_size(size, learned, held_out, Path(folder) / "extended.model"))
+            rows.append(measure_size(command.base_model, size, learned, held_out, path))
             print(rows[-1], flush=True)
-    publish(command, "Tokens per word and rare pieces by size", describe(learned, held_out, rows))
+        if isinstance(load_tokenizer(command.base_model), ByteLevelTokenizer):
+            rows.append(measure_reserved(command.base_model, learned, held_out, path))
+    lines = describe(load_tokenizer(command.base_model), learned, held_out, rows)
+    publish(command, "Tokens per word and rare pieces by size", lines)
     return 0
 
 
@@ -102,21 +119,49 @@ def read_corpus(path: Path) -> list[str]:
     return texts
 
 
-def measure_size(num_pieces: int, learned: Sequence[str], held_out: Sequence[str], path: Path) -> Row:
+def measure_size(
+    base_model: Path, num_pieces: int, learned: Sequence[str], held_out: Sequence[str], path: Path
+) -> Row:
     """Extend the base by `num_pieces` and measure the result."""
-    base = Tokenizer.load(BASE)
-    size = base.size + num_pieces
-    extended, extending = timed(lambda: extend_file(BASE, learned, path, size).extended)
+    size = load_tokenizer(base_model).size + num_pieces
+
+    def extended(options: Mapping[str, Any]) -> Tokenizer:
+        return extend_file(base_model, learned, path, size, None, options).extended
+
+    return measure_pieces("appended", extended, base_model, learned, held_out)
+
+
+def measure_reserved(base_model: Path, learned: Sequence[str], held_out: Sequence[str], path: Path) -> Row:
+    """Put pieces in place of the reserved tokens and measure the result."""
+
+    def extended(options: Mapping[str, Any]) -> Tokenizer:
+        return reserve_file(base_model, learned, path, options).extended
+
+    return measure_pieces("reserved", extended, base_model, learned, held_out)
+
+
+def measure_pieces(
+    kind: str,
+    make: Callable[[Mapping[str, Any]], Tokenizer],
+    base_model: Path,
+    learned: Sequence[str],
+    held_out: Sequence[str],
+) -> Row:
+    """Measure the tokenizer that `make` returns for the given normaliser options."""
+    base = load_tokenizer(base_model)
+    extended, extending = timed(lambda: make({}))
+    appended = extended.appended_ids(base.size)
     report, verifying = timed(
         lambda: verify(extended, base, base.size + 1, base.size, held_out, max_unknown_percent=100)
     )
-    merged = extend_file(BASE, learned, path, size, None, {"homophones": "strict"}).extended
     on_learned, on_held_out = measure(extended, learned), measure(extended, held_out)
+    merged = make({"homophones": "strict"})
     return Row(
-        num_appended=extended.size - base.size,
+        kind=kind,
+        num_appended=len(appended),
         tokens_per_word=on_held_out.tokens_per_word,
         merged_tokens_per_word=measure(merged, held_out).tokens_per_word,
-        num_rare=sum(on_learned.tokens[token] < MIN_COUNT for token in range(base.size, extended.size)),
+        num_rare=sum(on_learned.tokens[token] < MIN_COUNT for token in appended),
         num_unknown_ethiopic=sum(n for char, n in on_held_out.unknown_characters if is_ethiopic(char)),
         num_problems=len(report.problems),
         extending=extending,
@@ -124,16 +169,19 @@ def measure_size(num_pieces: int, learned: Sequence[str], held_out: Sequence[str
     )
 
 
-def describe(learned: Sequence[str], held_out: Sequence[str], rows: Sequence[Row]) -> list[str]:
+def describe(
+    base: Tokenizer, learned: Sequence[str], held_out: Sequence[str], rows: Sequence[Row]
+) -> list[str]:
     """Return the legend and the table."""
-    base = Tokenizer.load(BASE)
     on_learned, on_held_out = measure(base, learned), measure(base, held_out)
+    has_every_letter = base.unknown_id < 0
+    without = f"; without new pieces {on_held_out.tokens_per_word:.2f}" if has_every_letter else ""
     return [
         f"* Learned from {len(learned):,} texts with {on_learned.num_words:,} words, about "
         f"{on_learned.num_words / WORDS_PER_HOUR:.0f} hours of speech; held out: {len(held_out):,} texts "
         f"with {on_held_out.num_words:,} words",
-        "* Tokens per word: on the held-out texts, with punctuation and Latin letters among the tokens; "
-        "merged: with `--homophones strict`",
+        "* Tokens per word: on the held-out texts, with punctuation and Latin letters among the tokens"
+        f"{without}; merged: with `--homophones strict`",
         f"* Rare: appended pieces with fewer than {MIN_COUNT} occurrences in the training texts; training "
         "hardly changes their rows",
         "* Unknown: Ethiopic characters of the held-out texts that the tokenizer does not know",
