@@ -243,7 +243,8 @@ def _text_to_speech(case: Case) -> TextToSpeech:
     gpt.mel_head.bias.data[[config.start_mel_token, config.stop_mel_token]] = -1e4  # it never stops
     renderer: Any
     if case.size == "demo":
-        renderer = BuiltinRenderer(builtin_backend(config.number_mel_codes - 2), CPU, config.style_dim)
+        style: Any = {"style_dim": config.style_dim} if hasattr(config, "style_dim") else {}  # newer
+        renderer = BuiltinRenderer(builtin_backend(config.number_mel_codes - 2), CPU, **style)
     else:
         settings = SolverSettings()
         if case.precision != "float32":
