@@ -16,6 +16,7 @@ of its log-mel spectrum to that of the complete speech; beside it the difference
 different noise.
 """
 
+import inspect
 import json
 import os
 import statistics
@@ -243,8 +244,10 @@ def _text_to_speech(case: Case) -> TextToSpeech:
     gpt.mel_head.bias.data[[config.start_mel_token, config.stop_mel_token]] = -1e4  # it never stops
     renderer: Any
     if case.size == "demo":
-        style: Any = {"style_dim": config.style_dim} if hasattr(config, "style_dim") else {}  # newer
-        renderer = BuiltinRenderer(builtin_backend(config.number_mel_codes - 2), CPU, **style)
+        more: Any = {"style_dim": config.style_dim}
+        if "style_dim" not in inspect.signature(BuiltinRenderer).parameters:  # the other commit
+            more = {}
+        renderer = BuiltinRenderer(builtin_backend(config.number_mel_codes - 2), CPU, **more)
     else:
         settings = SolverSettings()
         if case.precision != "float32":
