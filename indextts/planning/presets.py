@@ -35,6 +35,7 @@ class Preset:
 _AUTOMATIC = {**dict.fromkeys(sorted(Train.automatic)), "step_pairs": 32}
 _SET_C = {
     "learning_rate": 2e-5,
+    "new_row_lr_scale": 1.0,
     "text_loss_weight": 0.2,
     "mel_loss_weight": 0.8,
     "weight_decay": 0.01,
