@@ -4,9 +4,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from indextts.commands.base import Command
 from indextts.commands.data import BuildPairs, Preprocess
@@ -163,6 +164,18 @@ def test_the_prefix_no_applies_only_to_switches():
         "manifest",
         "output_dir",
     }
+
+
+def test_a_typed_list_replaces_the_default_list():
+    class Listing(Command):
+        """List numbers."""
+
+        program: ClassVar[str] = "tools/listing.py"
+        numbers: list[int] = Field([1, 2], description="Numbers.")
+
+    assert parse(Listing, []).numbers == [1, 2]
+    assert parse(Listing, ["--numbers=3"]).numbers == [3]
+    assert parse(Listing, ["--numbers", "1", "--numbers=2", "--numbers=1"]).numbers == [1, 2, 1]
 
 
 def test_without_arguments_those_of_the_process_are_parsed(monkeypatch):

@@ -39,7 +39,12 @@ def parse(command: type[CommandT], argv: Sequence[str] | None = None) -> Command
         args=argv,
         config=(tyro.conf.UseAppendAction, tyro.conf.OmitArgPrefixes),
     )
-    return with_typed(parsed, typed_fields(command, argv))
+    typed = typed_fields(command, argv)
+    for name in typed:  # tyro appends to a default list, but a typed list replaces it
+        default = command.model_fields[name].default
+        if isinstance(default, list):
+            parsed = parsed.model_copy(update={name: getattr(parsed, name)[len(default) :]})
+    return with_typed(parsed, typed)
 
 
 def typed_fields(command: type[Command], argv: Sequence[str]) -> frozenset[str]:
