@@ -20,7 +20,7 @@ from indextts.projects.jobs import starting
 from indextts.projects.jobs.records import list_jobs
 from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.pipeline import copy_base_files
-from indextts.projects.project import DEMO, PUBLISHED, Project, read_project, read_settings
+from indextts.projects.project import DEMO, PUBLISHED, Project, read_project, read_settings, write_project
 from indextts.projects.stages import PLANNERS, plan_stage
 from indextts.webui.language import t
 from indextts.webui.page import Page
@@ -170,6 +170,24 @@ def test_a_workspace_in_which_nothing_has_run_is_a_first_visit(page: Page, proje
     create(page, form(title="other"))
     assert demo.offer(page, project) == "demo"
     assert demo.offer(page, Project(page.workspace / "other")) == ""
+
+
+def test_the_demo_of_the_other_base_is_a_project_beside_it(page: Page, project: Project):
+    chosen = demo.choose(page, "2.5")
+    other = Project(page.workspace / str(chosen.value))
+    assert other != project
+    assert other.base.name == "2.5"
+    assert {name for _, name in chosen.choices} == {project.root.name, other.root.name}
+    assert (demo.demo_of(page, project), demo.demo_of(page, other)) == (project, other)
+    assert demo.offer(page, project) == demo.offer(page, other) == "first"
+    assert way_html(page, other).count('<li class="later">') == len(STAGES) - 1
+    begin_demo(project, "data", "stopped")
+    assert demo.offer(page, other) == "demo"
+    settings = read_project(other)
+    write_project(other, settings.with_fields("train", epochs=1))
+    assert demo.choose(page, "2.5").value == other.root.name
+    assert read_project(other).train["epochs"] == 1  # an existing demo is only selected
+    assert demo.choose(page, "2.0").value == project.root.name
 
 
 def test_the_demo_ends_with_a_link_to_its_sound(page: Page, project: Project):

@@ -44,6 +44,7 @@ import re
 import threading
 import unicodedata
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -218,11 +219,18 @@ def write_project(project: "Project", settings: ProjectSettings) -> None:
 
 
 def project_names(workspace: Path) -> list[str]:
-    """Return the project names of the workspace, the demo last, without links that lead out of it."""
+    """Return the project names of the workspace, the demos last, without links that lead out of it."""
     folders = [path.parent for path in workspace.glob("*/project.json")]
     inside = workspace.resolve()
     names = [folder.name for folder in folders if folder.resolve().is_relative_to(inside)]
-    return sorted(names, key=lambda name: (name == "demo", name))
+    demos = demo_names().values()
+    return sorted(names, key=lambda name: (name in demos, name))
+
+
+@cache
+def demo_names() -> dict[str, str]:
+    """Return the name of the demo project of each base."""
+    return {base.name: read_settings(REPOSITORY / base.demo).name for base in BASES.values()}
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,16 @@ def build(page: Page) -> None:
             "base": component_for(DownloadCheckpoints, "base", PROPOSED.name),
             "what": component_for(DownloadCheckpoints, "what"),
         }
-        home = Project(page.workspace / PUBLISHED)
-        inputs = list(form.values())
-        stage_panel(page, Stage("download", "project.download", download_commands, inputs, home=home))
+        stage_panel(
+            page,
+            Stage(
+                "download",
+                "project.download",
+                download_commands,
+                list(form.values()),
+                home_of=lambda _chosen: Project(page.workspace / PUBLISHED),
+            ),
+        )
         published = gr.Dataframe(
             headers=[
                 t("project.base_model"),

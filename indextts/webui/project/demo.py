@@ -1,22 +1,33 @@
-"""The demo in tab 1: all its stages as one job, and when it is offered."""
+"""The demo in tab 1: all its stages as one job, and when it is offered.
+
+Each base has a demo project of its own. That of IndexTTS-2.0 is in every workspace; choosing another base
+creates its demo and selects it.
+"""
 
 import time
 from collections.abc import Sequence
 from typing import Literal
 
+import gradio as gr
+
 from indextts.commands.app import RunPipeline
 from indextts.commands.base import Command
+from indextts.commands.bases import BASES
 from indextts.projects.jobs.records import list_jobs, newest_job
 from indextts.projects.jobs.starting import DEMO_JOB
-from indextts.projects.pipeline import current_stage
+from indextts.projects.names import titled_projects
+from indextts.projects.pipeline import copy_base_files, current_stage
 from indextts.projects.project import (
     DEMO,
+    REPOSITORY,
     Project,
     ProjectSettings,
+    demo_names,
     project_names,
     read_project,
     read_settings,
 )
+from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.markup import meter_html
 from indextts.webui.monitor.progress import duration
@@ -32,11 +43,22 @@ NUM_GB = 0.3  # of the finished demo, measured
 
 
 def build(page: Page) -> None:
-    """Build the run panel of the demo."""
-    home = demo_project(page)
+    """Build the choice of the base and the run panel of the demo."""
+    base = gr.Radio(
+        [(base.title, base.name) for base in BASES.values()],
+        label=t("demo.base"),
+        info=t("demo.base_help"),
+        elem_id="demo-base",
+    )
+    on([base.input], lambda name: choose(page, name), [base], [page.project])
+    page.watch(
+        lambda project: project.root.name,
+        lambda name: demo_of(page, page.find_project(name)).base.name,
+        [base],
+    )
 
-    def commands(_project: Project, _settings: ProjectSettings) -> Sequence[Command]:
-        return [RunPipeline(workspace=page.workspace, demo=True)]
+    def commands(demo: Project, _settings: ProjectSettings) -> Sequence[Command]:
+        return [RunPipeline(workspace=page.workspace, demo=True, base=demo.base.name)]
 
     stage_panel(
         page,
@@ -45,30 +67,56 @@ def build(page: Page) -> None:
             "demo.start",
             commands,
             outlook=lambda project, _settings: outlook(project),
-            outlook_version=lambda _project: f"{stages_version(home)} {history.version(home)}",
+            outlook_version=lambda project: outlook_version(demo_of(page, project)),
             progress=progress_html,
             onward={"finished": ("#listen", "demo.listen")},
-            home=home,
+            home_of=lambda chosen: demo_of(page, chosen),
         ),
     )
 
 
 def demo_project(page: Page) -> Project:
+    """Return the demo that every workspace has."""
     return Project(page.workspace / read_settings(DEMO).name)
 
 
+def demo_of(page: Page, chosen: Project) -> Project:
+    """Return the chosen project if it is a demo, else the demo that every workspace has."""
+    return chosen if chosen.root.name in demo_names().values() else demo_project(page)
+
+
+def choose(page: Page, base_name: str) -> gr.Dropdown:
+    """Select the demo of a base; create it if the workspace lacks it.
+
+    Raises:
+        UserError: the project cannot be written.
+    """
+    settings = read_settings(REPOSITORY / BASES[base_name].demo)
+    if settings.name not in project_names(page.workspace):
+        copy_base_files(Project(page.workspace / settings.name), settings)
+    return gr.Dropdown(choices=titled_projects(page.workspace), value=settings.name)
+
+
+def outlook_version(demo: Project) -> str:
+    return f"{stages_version(demo)} {history.version(demo)}"
+
+
 def offer(page: Page, project: Project) -> Offer:
-    """Return the offer of the demo: "first" if it is the only project, "" if it is not offered.
+    """Return the offer of a demo: "first" if nothing else is in the workspace, "" if it is not offered.
 
     A demo whose stages were started one by one is shown like any other project.
     """
-    if project != demo_project(page) or not read_project(project).is_demo:
+    if project != demo_of(page, project) or not read_project(project).is_demo:
         return ""
     jobs = list_jobs(project)
     states = {each.state for each in stage_states(project)}
     if any(job.stage != DEMO_JOB for job in jobs) or states == {"done"} or (not jobs and "done" in states):
         return ""
-    return "first" if project_names(page.workspace) == [project.root.name] else "demo"
+    others = [name for name in project_names(page.workspace) if name != project.root.name]
+    is_new = all(
+        name in demo_names().values() and not list_jobs(Project(page.workspace / name)) for name in others
+    )
+    return "first" if is_new else "demo"
 
 
 def outlook(demo: Project) -> Outlook:

@@ -104,7 +104,7 @@ class Stage:
         store_settings: stores the chosen values at every start.
         filled_for: holds the name of the project whose values are in the form.
         also_changes: components that may change the commands without being an input.
-        home: replaces the chosen project for a stage of the whole workspace; its folder has the jobs.
+        home_of: returns the project whose folder has the jobs, for a stage that is not of the chosen project.
     """
 
     name: str
@@ -124,13 +124,16 @@ class Stage:
     store_settings: Callable[[Project, Sequence[Command]], None] | None = None
     filled_for: Component | None = None
     also_changes: Sequence[Component] = ()
-    home: Project | None = None
+    home_of: Callable[[Project], Project] | None = None
 
     def plan(
         self, project: Project, settings: ProjectSettings, *values: Any
     ) -> tuple[Sequence[Command], Launch]:
         """Return the commands to run and how they are launched."""
         return self.commands(project, settings, *values), self.launch(project, settings, *values)
+
+    def home(self, chosen: Project) -> Project:
+        return self.home_of(chosen) if self.home_of is not None else chosen
 
     def look(self, project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
         """Return the outlook; an invalid form is a blocker."""
@@ -146,7 +149,7 @@ def stage_panel(page: Page, stage: Stage) -> None:
     panel = _components(stage)
 
     def find_project(name: str) -> Project:
-        return stage.home or page.find_project(name)
+        return stage.home(page.find_project(name))
 
     _show_outlook(page, panel, stage, find_project)
 
@@ -159,7 +162,7 @@ def stage_panel(page: Page, stage: Stage) -> None:
         if stage.allowed is not None:
             stage.allowed(settings, launched)
         job_before = find_active(page.workspace, after)
-        if stage.home is None and not _is_building_tokenizer(project):
+        if stage.home_of is None and not _is_building_tokenizer(project):
             apply_edited_readings(project, settings)
         losses = stage.look(project, settings, *values).loss_key
         if losses and losses != confirmed:
@@ -198,7 +201,7 @@ def stage_panel(page: Page, stage: Stage) -> None:
         return show_job(find_project(name), stage, wanted)
 
     def version(chosen: Project) -> str:
-        home = stage.home or chosen
+        home = stage.home(chosen)
         versions = (running_version(home, stage.name), history.version(home), _state_version(chosen, stage))
         return " ".join(versions)
 
@@ -342,7 +345,7 @@ def _show_outlook(page: Page, panel: Panel, stage: Stage, find_project: Callable
         return [html, button, "", preview, *details]
 
     def version(chosen: Project) -> str:
-        now = job_version(stage.home or chosen, stage.name)
+        now = job_version(stage.home(chosen), stage.name)
         return f"{stage.outlook_version(chosen)} {now} {_state_version(chosen, stage)}"
 
     inputs = [stage.filled_for or page.project, panel.after, *stage.inputs]
@@ -353,7 +356,7 @@ def _show_outlook(page: Page, panel: Panel, stage: Stage, find_project: Callable
 
 def _states(project: Project, stage: Stage) -> list[StageState]:
     """Return the states of all stages of the project."""
-    return stage_states(project) if stage.home is None else []
+    return stage_states(project) if stage.home_of is None else []
 
 
 def _is_done(states: Sequence[StageState], stage: Stage) -> bool:
@@ -361,7 +364,7 @@ def _is_done(states: Sequence[StageState], stage: Stage) -> bool:
 
 
 def _state_version(project: Project, stage: Stage) -> str:
-    return stages_version(project) if stage.home is None else ""
+    return stages_version(project) if stage.home_of is None else ""
 
 
 def _command_lines(stage: Stage, project: Project, settings: ProjectSettings, *values: Any) -> str:
