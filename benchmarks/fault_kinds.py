@@ -2,7 +2,7 @@
 
 Axes: S samples.
 
-    KINDS = (Kind("music at 20 dB", partial(with_music, ratio_db=20), ("background", ...)), ...)
+    KINDS = (Kind("song at 20 dB", partial(with_music, ratio_db=20, music=song), ("background", ...)), ...)
 
 A function gets a clean clip that is not in the set, and the `Bench`: random numbers, further clips, and a
 clip of the set to copy. `reasons` are the names in indextts/data/quality/reasons.py that describe the fault:
@@ -33,6 +33,7 @@ from benchmarks.planted_clips import (
 CHORDS = ((0, 4, 7), (9, 12, 16), (5, 9, 12), (7, 11, 14))  # semitones above A2: A, F#m, D, E
 LOWEST_NOTE_HZ = 110.0
 BEAT_S, BEATS_OF_CHORD = 0.3, 4
+REST_SHARE = 0.15  # of the notes of a flute
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,15 @@ class Kind:
 # --- sounds under the speech ---------------------------------------------------------------------------
 
 
-def with_music(clip: Clip, bench: Bench, ratio_db: float) -> Clip:
+Music = Callable[[int, int, np.random.Generator], NDArray[np.float64]]
+
+
+def with_music(clip: Clip, bench: Bench, ratio_db: float, music: Music) -> Clip:
+    """Return the clip with music, given as samples, rate and random numbers -> (S,)."""
     return changed(clip, mixed(clip.samples, music(len(clip.samples), clip.rate_hz, bench.rng), ratio_db))
 
 
-def music(num_samples: int, rate_hz: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def song(num_samples: int, rate_hz: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Return chords and a melody with vibrato, and drums: (S,).
 
     The notes decay and change with the beat: no frequency is present all the time, as in a song.
@@ -112,6 +117,41 @@ def _note(since_s: NDArray[np.float64], note_hz: float, rng: np.random.Generator
     harmonics = np.sum([np.sin(k * phase) / k for k in range(1, 9)], axis=0)
     decayed: NDArray[np.float64] = harmonics * np.minimum(1, since_s / 0.01) * np.exp(-since_s / 0.12)
     return decayed
+
+
+def strings(num_samples: int, rate_hz: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return sustained chords of 12 harmonics with a vibrato: (S,)."""
+    sound = np.zeros(num_samples)
+    transposed = 2 * LOWEST_NOTE_HZ * 2 ** (rng.integers(0, 12) / 12)
+    duration_s = BEAT_S * BEATS_OF_CHORD
+    for number in range(int(num_samples / rate_hz / duration_s) + 1):
+        first = round(number * duration_s * rate_hz)
+        since_s = np.arange(min(num_samples - first, round(1.3 * duration_s * rate_hz))) / rate_hz
+        envelope = np.minimum(1, since_s / 0.15) * np.minimum(1, (1.3 * duration_s - since_s) / 0.2)
+        for note in CHORDS[number % len(CHORDS)]:
+            vibrato = 1 + 0.008 * np.sin(2 * np.pi * 5.5 * since_s + rng.uniform(0, 6))
+            phase = 2 * np.pi * transposed * 2 ** (note / 12) * np.cumsum(vibrato) / rate_hz
+            harmonics = [np.sin(k * phase + rng.uniform(0, 6)) / k for k in range(1, 13)]
+            sound[first : first + len(since_s)] += envelope * np.sum(harmonics, axis=0)
+    return sound
+
+
+def flute(num_samples: int, rate_hz: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return a melody of 3 harmonics with a vibrato, breath and rests: (S,)."""
+    sound, first = np.zeros(num_samples), 0
+    transposed = 2 * LOWEST_NOTE_HZ * 2 ** (rng.integers(0, 12) / 12)
+    while first < num_samples:
+        duration_s = float(rng.choice([0.2, 0.4, 0.6]))
+        since_s = np.arange(min(num_samples - first, round(duration_s * rate_hz))) / rate_hz
+        if rng.random() > REST_SHARE:
+            note_hz = transposed * 2 ** (rng.choice([0, 2, 4, 7, 9, 12, 14, 16]) / 12)
+            phase = 2 * np.pi * note_hz * np.cumsum(1 + 0.01 * np.sin(2 * np.pi * 5 * since_s)) / rate_hz
+            tone = np.sin(phase) + 0.4 * np.sin(2 * phase) + 0.2 * np.sin(3 * phase)
+            breath = 0.03 * rng.standard_normal(len(since_s))
+            envelope = np.minimum(1, since_s / 0.03) * np.minimum(1, (duration_s - since_s) / 0.05)
+            sound[first : first + len(since_s)] += envelope * (tone + breath)
+        first += len(since_s)
+    return sound
 
 
 def with_noise(clip: Clip, bench: Bench, ratio_db: float) -> Clip:
@@ -270,13 +310,17 @@ def with_more_words(clip: Clip, bench: Bench) -> Clip:
     return replace(clip, text=f"{clip.text} {' '.join(bench.clip_of_set().text.split()[:2])}")
 
 
-BACKGROUND = ("noisy", "some_noise", "some_background", "some_distortion")
+BACKGROUND = ("noisy", "some_noise", "some_background", "some_distortion", "some_music")
 CLICKS = ("some_clicks",)
 VOICE = ("some_background", "some_distortion", "other_voice", "voice_change")
 TEXT = ("too_slow", "too_fast", "slow", "fast", "odd_rate", "wrong_text", "unheard_words", "extra_words")
 
 KINDS = (
-    *(Kind(f"music at {db} dB", partial(with_music, ratio_db=db), BACKGROUND) for db in (20, 10, 5, 0)),
+    *(
+        Kind(f"{music.__name__} at {db} dB", partial(with_music, ratio_db=db, music=music), BACKGROUND)
+        for music, levels in ((song, (20, 10, 5, 0)), (strings, (20, 10)), (flute, (20, 10)))
+        for db in levels
+    ),
     *(Kind(f"white noise at {db} dB", partial(with_noise, ratio_db=db), BACKGROUND) for db in (15, 5)),
     Kind("mains hum at 10 dB", partial(with_hum, ratio_db=10), BACKGROUND),
     *(Kind(f"second voice at {db} dB", partial(with_second_voice, ratio_db=db), VOICE) for db in (10, 0)),

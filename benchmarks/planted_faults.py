@@ -11,15 +11,17 @@
    fault, or missed; the clean clips that were rejected; and time and memory of each layer.
 """
 
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,7 +29,7 @@ import soundfile
 from pydantic import Field
 
 from benchmarks.fault_kinds import KINDS, Bench, Kind
-from benchmarks.frame import REPOSITORY, Benchmark, publish, table, timed
+from benchmarks.frame import REPOSITORY, Benchmark, peak_bytes, publish, table
 from benchmarks.planted_clips import Clip, Studio, read_recordings
 from indextts.commands.terminal import parse, run
 from indextts.data.manifest import Utterance, read_utterances, write_utterances
@@ -102,15 +104,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         checks["signal"] = run_check(REPOSITORY, manifest, after, ["--quality=fast"])
         checks["+ DNSMOS"] = run_check(REPOSITORY, manifest, after, flags)
         if (weights := command.voices) is not None:
-            _, took = timed(partial(store_voices, manifest, after, weights))
+            cpu_s, peak = store_voices_apart(manifest, after, weights)
             flags.append(f"--voice-encoder={weights.resolve()}")
             check = run_check(REPOSITORY, manifest, after, flags)
-            checks["+ voices"] = replace(check, cpu_s=check.cpu_s + took.cpu_s)
+            checks["+ voices"] = replace(
+                check, cpu_s=check.cpu_s + cpu_s, peak_bytes=max(check.peak_bytes, peak)
+            )
         if command.asr:
             flags.append(f"--asr={Path(command.asr).resolve()}")
             checks["+ recognizer"] = run_check(REPOSITORY, manifest, after, flags)
-        hours = sum(utterance.duration_s for utterance in read_utterances(manifest)) / 3600
-    publish(command, "Planted faults", [*report(command, checks), *costs(checks, hours)])
+        durations = [utterance.duration_s for utterance in read_utterances(manifest)]
+    publish(command, "Planted faults", [*report(command, checks), *costs(checks, durations)])
     return 0
 
 
@@ -158,13 +162,24 @@ def worktree(commit: str, folder: Path) -> Iterator[Path]:
         subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def store_voices(manifest: Path, report_dir: Path, weights: Path) -> None:
-    """Store the vectors of another encoder where the check finds them, so that it does not load CAM++."""
+def store_voices_apart(manifest: Path, report_dir: Path, weights: Path) -> tuple[float, int]:
+    """Run `store_voices` in a new process; return its processor time in s and its peak memory in bytes."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(store_voices, manifest, report_dir, weights).result()
+
+
+def store_voices(manifest: Path, report_dir: Path, weights: Path) -> tuple[float, int]:
+    """Store the vectors of another encoder where the check finds them, so that it does not load CAM++.
+
+    Returns:
+        Processor time of this process in s, and its peak memory in bytes.
+    """
     from tests.ge2e import GE2E  # imported here because it imports torch
 
     utterances = list(read_utterances(manifest))
     clips = measure_clips(utterances, read_known(report_dir), num_workers=1)
     hear_voices(utterances, clips, weights, report_dir, GE2E)
+    return time.process_time(), peak_bytes()
 
 
 def run_check(tree: Path, manifest: Path, report_dir: Path, flags: Sequence[str] = ()) -> Check:
@@ -201,38 +216,48 @@ def report(command: PlantedFaults, checks: Mapping[str, Check]) -> list[str]:
     lines = [
         f"{command.clean} clean clips, {total} clips with {len(kinds)} kinds of faults. A cell is the number "
         f"of {command.per_kind} clips that are rejected, + those that only have a warning that describes the "
-        "fault. Each layer of the check is added to those on its left; the reasons are those of the last.",
+        "fault and sorts them into the review. Each layer of the check is added to those on its left; the "
+        "last columns are those of the complete check.",
         "",
     ]
+    *_, complete = checks.values()
     rows = [
-        [kind.name, *(check.found[kind.name].text for check in checks.values()), common(kind, checks)]
+        [
+            kind.name,
+            *(check.found[kind.name].text for check in checks.values()),
+            str(complete.found[kind.name].num_rejected),
+            str(complete.found[kind.name].num_warned),
+            common(complete.found[kind.name].reasons),
+        ]
         for kind in kinds
     ]
     all_found = [check.found for check in checks.values()]
     sums = [sum(f[k.name].num_rejected + f[k.name].num_warned for k in kinds) for f in all_found]
-    rows.append(["**found of all**", *(f"**{number} of {total}**" for number in sums), ""])
+    rows.append(["**found of all**", *(f"**{number} of {total}**" for number in sums), "", "", ""])
     for title, of in (("clean clips rejected", "num_rejected"), ("clean clips with warnings", "num_warned")):
         counts = [getattr(found[CLEAN], of) for found in all_found]
         cells = [f"{count} of {command.clean} ({100 * count / command.clean:.1f} %)" for count in counts]
-        rows.append([title, *cells, ""])
-    return lines + table(["fault", *checks, "reasons"], rows)
+        rows.append([title, *cells, "", "", ""])
+    return lines + table(["fault", *checks, "rejected", "only warned", "reasons"], rows)
 
 
-def costs(checks: Mapping[str, Check], hours: float) -> list[str]:
-    """Return the table of the time and memory of each check."""
+def costs(checks: Mapping[str, Check], durations: Sequence[float]) -> list[str]:
+    """Return the table of the time and memory of each check, for clips of these durations in s."""
+    layers = [check for name, check in checks.items() if not name.startswith("before")]
+    together = Check({}, sum(c.cpu_s for c in layers), max(c.peak_bytes for c in layers))
     rows = [
-        [name, f"{check.cpu_s:.0f}", f"{hours * 3600 / check.cpu_s:.0f}", f"{check.peak_bytes / 2**20:.0f}"]
-        for name, check in checks.items()
+        [name, f"{c.cpu_s:.0f}", f"{sum(durations) / c.cpu_s:.0f}", f"{c.peak_bytes / 2**20:.0f}"]
+        for name, c in {**checks, "all layers": together}.items()
     ]
     header = ["check", "processor time (s)", "hours of audio per core hour", "peak memory of a process (MB)"]
     about = (
-        f"Cost for {hours:.2f} hours of audio. The time of a layer is that of this layer and of the start."
+        f"Cost for {len(durations):,} clips ({sum(durations) / 3600:.2f} hours of audio), without stored "
+        "results of the layer. The time of a layer is that of this layer and of the start."
     )
     return ["", about, "", *table(header, rows)]
 
 
-def common(kind: Kind, checks: Mapping[str, Check]) -> str:
-    reasons = list(checks.values())[-1].found[kind.name].reasons
+def common(reasons: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in reasons.most_common(4))
 
 

@@ -56,6 +56,9 @@ class TrainRecognizer(Command):
 
     program: ClassVar[str] = "tests/espeak_recognizer.py"
     output_dir: Path = Field(title="Output folder", description="Folder for the model.")
+    start: Path | None = Field(
+        None, title="Start", description="Folder of a model to train further, on words that it can write."
+    )
     texts: Path = Field(
         REPOSITORY / "demo/sentences.txt",
         title="Texts",
@@ -120,6 +123,10 @@ def train(command: TrainRecognizer) -> None:
     words = words_of(sentences_of(command)[0])
     letters = sorted({letter for word in words for letter in word})
     number_of = {token: number for number, token in enumerate([*SPECIAL, *letters])}
+    if command.start is not None:
+        number_of = json.loads((command.start / "vocab.json").read_text("utf-8"))
+        letters = [letter for letter in letters if letter in number_of]
+        words = [word for word in words if all(letter in number_of for letter in word)]
     extractor: Any = SeamlessM4TFeatureExtractor(stride=STRIDE, pad_to_multiple_of=STRIDE)  # type: ignore[no-untyped-call]
     phrases = [
         phrase_of(command, random_words(command, words, letters, chance), extractor, number_of, chance)
@@ -127,7 +134,11 @@ def train(command: TrainRecognizer) -> None:
     ]
     phrases.sort(key=lambda phrase: len(phrase.features))
     torch.manual_seed(command.seed)
-    model = small_model(command, len(number_of))
+    model = (
+        small_model(command, len(number_of))
+        if command.start is None
+        else Wav2Vec2BertForCTC.from_pretrained(command.start).train()
+    )
     optimize(model, phrases, command, chance)
     command.output_dir.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(command.output_dir)
@@ -229,7 +240,7 @@ def optimize(
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, command.learning_rate, total_steps=command.steps, pct_start=0.05
     )
-    equal_steps = command.steps // 12
+    equal_steps = command.steps // 12 if command.start is None else 0
     for step in range(command.steps):
         first = chance.randrange(max(1, len(phrases) - command.batch_size + 1))
         batch = phrases[first : first + command.batch_size]

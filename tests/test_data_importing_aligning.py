@@ -8,10 +8,16 @@ import pytest
 import soundfile
 
 from benchmarks.aligned_text import RATE_HZ, AlignedText, Spoken, judge, plant_faults, record
+from indextts.commands.data import ImportDataset
+from indextts.data.importing.aligning import reading_options
+from indextts.data.importing.items import Location, SourceRecording
+from indextts.data.importing.storing import recording_stamp
+from indextts.data.importing.text_sentences import read_sentences
 from indextts.data.manifest import read_utterances
 from indextts.data.review import read_reviewed
 from indextts.errors import UserError
-from tests.import_sources import manifest_lines, rejected, run_import, snapshot
+from indextts.text.readings import ReadingRow, write_rows
+from tests.import_sources import manifest_lines, rejected, run_import, snapshot, write_tone
 from tests.recognizers import write_whisper
 
 
@@ -70,6 +76,23 @@ def test_the_text_of_another_recording_is_rejected(source, tmp_path, recognizer_
     with pytest.raises(UserError, match="book"):
         run_import(source, tmp_path / "dataset", asr=str(recognizer_folder), speaker="reader")
     assert rejected(tmp_path / "dataset") == [("book.txt", None, "not_heard")]
+
+
+def test_readings_of_the_text_decide_what_is_aligned_and_when_again(tmp_path):
+    text, table, audio = tmp_path / "a.txt", tmp_path / "readings.tsv", write_tone(tmp_path / "a.wav")
+    text.write_text("ዶ/ር አበበ UN ሄዱ።", encoding="utf-8")
+    found = SourceRecording("a", "a", audio, Location(audio), text_file=text, language="am")
+
+    def import_with(*rows: tuple[str, str]) -> ImportDataset:
+        write_rows(table, [ReadingRow(written, spoken, "word", "") for written, spoken in rows])
+        return ImportDataset(output_dir=tmp_path, asr="no/such-recognizer", readings=table)
+
+    before = recording_stamp(found, import_with())
+    assert recording_stamp(found, import_with(("BBC", "ቢቢሲ"))) == before  # not in the text
+    command = import_with(("UN", "ተመድ"))
+    assert recording_stamp(found, command) != before
+    [sentence], _ = read_sentences(text, reading_options(command, "am"))
+    assert "ተመድ" in sentence.letters
 
 
 def test_short_clips_are_imported_as_without_a_recognizer(source, tmp_path):

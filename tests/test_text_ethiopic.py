@@ -20,6 +20,11 @@ def test_spellings_of_one_sentence_have_one_key(other):
     assert text_key(other) == text_key("ሰላም ነው።")
 
 
+def test_keys_merge_two_spellings_that_the_normaliser_keeps():
+    assert text_key("ዉስጥ") == text_key("ውስጥ")
+    assert text_key("ወስጥ") != text_key("ውስጥ")
+
+
 @pytest.mark.parametrize("other", ["ሰላም ነች", "ሰላም", "ሸላም ነው", "2 ሰላም ነው"])
 def test_different_sentences_have_different_keys(other):
     assert text_key(other) != text_key("ሰላም ነው።")

@@ -185,6 +185,8 @@ def test_a_doubtful_transcript_shows_both_readings_and_takes_either(project):
     decide(project, "swap", "c003")
     [found] = [u for _, u in read_reviewed(project.manifest) if u.id == "c003"]
     assert (found.text, found.text_origin) == ("ሰላም ነሽ", "reviewed")
+    review = read_review(project)
+    assert not row_of(review, review.table.place_of["c003"]).can_swap  # both readings are equal now
     with pytest.raises(UserError, match=t("data.no_other_reading")):
         decide(project, "swap", "c004")
 

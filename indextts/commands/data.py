@@ -135,6 +135,12 @@ class ImportDataset(Command, RecognizerFolder):
         "recording longer than a clip is cut at the sentences of the text file of the same name, and speech "
         "that does not fit the text goes to the review.",
     )
+    readings: Path | None = Field(
+        None,
+        title="Readings",
+        description="Table of written and spoken forms (readings.tsv) that is applied to the text of a long "
+        "recording before it is aligned.",
+    )
     device: Device = Field("auto", title="Device", description="Device that the recognizer runs on.")
     trim: float = Field(
         0.0,

@@ -125,6 +125,17 @@ class QualityLimits(BaseModel):
         description="Clips whose DNSMOS signal score is more deviations below the median of their "
         "speaker get a warning.",
     )
+    max_music_db: float = Field(
+        -35.0,
+        title="Maximum tones in the pauses (dB)",
+        description="Clips with louder tones in the pauses, relative to the speech, are rejected: music or "
+        "hum.",
+    )
+    warn_max_music_db: float = Field(
+        -45.0,
+        title="Warning: maximum tones in the pauses (dB)",
+        description="Clips with louder tones in the pauses, relative to the speech, get a warning.",
+    )
     warn_max_voice_deviation: float = Field(
         5.0,
         gt=0,

@@ -22,6 +22,8 @@ INSTALL = "pip install -r requirements-clean.txt"
 METHOD_OF = {  # the reasons of the check that cleaning may remove
     "background": "music",
     "some_background": "music",
+    "music": "music",
+    "some_music": "music",
     "noisy": "noise",
     "some_noise": "noise",
 }
@@ -38,6 +40,11 @@ def read_cleaned(manifest: Path) -> dict[str, dict[str, Any]]:
     if not path.is_file() or not path.stat().st_size:
         return {}
     return {str(record.get("id")): record for _, record in read_json_lines(path)}
+
+
+def audio_before(manifest: Path, record: Mapping[str, Any] | None) -> Path | None:
+    """Return the input of a cleaned clip that is in use; None for other clips."""
+    return manifest.parent / "audio" / record["input"] if record and record["is_used"] else None
 
 
 def shown_scores(record: Mapping[str, Any]) -> str:

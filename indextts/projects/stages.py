@@ -158,6 +158,8 @@ def _import_options(project: Project, settings: ProjectSettings) -> dict[str, An
     }
     if settings.data.get("asr"):
         options["asr_folder"] = settings.base / RECOGNIZERS_NAME
+        if project.readings.is_file():
+            options["readings"] = project.readings
     return options
 
 

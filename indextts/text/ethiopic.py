@@ -18,7 +18,9 @@ Homophones: letters of the same sound are merged into one of them.
 ኧ and the first order of ኸ have distinct sounds and are never merged. Neither are pairs of different sounds
 that some public normalisers merge (ሸ ሼ, ሺ ሽ, ዉ ው, ዪ ይ, ዴ ደ).
 
-Text keys: spellings of a sentence that differ only in homophones, marks and spaces have the same key.
+Text keys: spellings of a sentence that differ only in homophones, marks and spaces have the same key. So have
+ዉስጥ and ውስጥ: both letters are read alike in most words, and writers choose freely. Texts are only compared by
+their keys; what a model reads keeps the difference.
 """
 
 import re
@@ -127,6 +129,7 @@ LOOSE = {
 # Labialised letters with little or no difference in pronunciation; merged by a separate option.
 LABIALISED_VARIANTS = dict(zip("ጐቈኰኈጒጕቊቍኲኵኍ", "ጎቆኮሆጉጉቁቁኩኩሁ", strict=True))
 
+_KEY_TABLE = str.maketrans({**LOOSE, "ዉ": "ው"})
 _TABLES = {"strict": str.maketrans(STRICT), "loose": str.maketrans(LOOSE)}
 _LABIALISED_TABLE = str.maketrans(LABIALISED_VARIANTS)
 
@@ -147,7 +150,7 @@ _OTHER_SIGN = re.compile(r"[^\w\x00-\x7f\u1200-\u139f]")  # perhaps a vowel sign
 
 def text_key(text: str) -> str:
     """Return the key of a sentence, equal for its spellings: ሠላም፣ ነው። and ሰላም ነው."""
-    return merge_homophones(letters_of(unicodedata.normalize("NFC", text)), "loose").casefold()
+    return letters_of(unicodedata.normalize("NFC", text)).translate(_KEY_TABLE).casefold()
 
 
 def letters_of(text: str) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indextts.commands.data import ImportDataset
-from indextts.commands.normalizer_options import DEFAULT_OPTIONS, of_language
+from indextts.commands.normalizer_options import NormalizerOptions, Reading
 from indextts.data.importing.aligned_cuts import Part, plan_aligned
 from indextts.data.importing.items import Location, Rejection
 from indextts.data.importing.long_recordings import (
@@ -32,6 +32,7 @@ from indextts.data.importing.long_recordings import (
     read_chunks,
     silences_of,
 )
+from indextts.data.importing.text_lines import text_lines
 from indextts.data.importing.text_placing import Heard, Place, Placing, place_sentences
 from indextts.data.importing.text_sentences import Sentence, read_sentences, word_ends
 from indextts.data.progress import Progress
@@ -39,6 +40,7 @@ from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
 from indextts.features.recognizers.forced_alignment import Costs
 from indextts.features.vad import Span
+from indextts.text.readings import read_rows, readings_for, used_readings
 from indextts.text.transcripts import edit_distance, scored
 
 if TYPE_CHECKING:  # it imports torch
@@ -113,7 +115,7 @@ class Aligner:
         Raises:
             UserError: the recognizer cannot be loaded or is no CTC model.
         """
-        options = of_language(DEFAULT_OPTIONS, language)
+        options = reading_options(self._command, language)
         sentences, rejections = read_sentences(text_file, options)
         if not sentences:
             return [], [*rejections, Rejection(Location(text_file), "empty_text", "no sentence with letters")]
@@ -134,7 +136,7 @@ class Aligner:
             )
             return [], [*rejections, Rejection(Location(text_file), "not_heard", reason)]
         speech, duration_s = find_speech_in_file(audio)
-        words = _Words(sentences, recognizer, language)
+        words = _Words(sentences, recognizer, options)
         parts = parts_of(sentences, placing, listened, speech, words)
         limits = Limits(self._command.min_clip_s, self._command.max_clip_s)
         planned = plan_aligned(parts, silences_of(speech, duration_s), limits, recognizer.name)
@@ -179,19 +181,41 @@ class Aligner:
         return self._recognizer
 
 
+def reading_options(command: ImportDataset, language: str) -> NormalizerOptions:
+    """Return the options of the normaliser that reads a text in a language.
+
+    Raises:
+        UserError: the table of readings cannot be used.
+    """
+    rows = [] if command.readings is None else read_rows(command.readings)
+    return NormalizerOptions(language=language, readings=readings_for(rows, language))
+
+
+def readings_of_text(command: ImportDataset, text_file: Path, language: str) -> list[Reading]:
+    """Return the readings that a text file contains.
+
+    Raises:
+        OSError: the text file cannot be read.
+        UserError: the table of readings cannot be used.
+    """
+    readings = reading_options(command, language).readings
+    lines = [line for _, line in text_lines(text_file) if isinstance(line, str)] if readings else []
+    return sorted({reading for line in lines for reading in used_readings(line, readings)})
+
+
 @dataclass(frozen=True)
 class _Words:
     """Times of the words of a sentence, for sentences that have to be cut."""
 
     sentences: Sequence[Sentence]
     recognizer: "CtcRecognizer"
-    language: str
+    options: NormalizerOptions
 
     def times(self, place: Place, listened: Listened) -> tuple[tuple[str, float, float], ...]:
         """Return each word, or words that are read together, with the times of its letters in seconds."""
         sentence = self.sentences[place.sentence]
         found, pending, start = [], "", 0
-        for word, num_letters in word_ends(sentence, of_language(DEFAULT_OPTIONS, self.language)):
+        for word, num_letters in word_ends(sentence, self.options):
             pending = f"{pending} {word}".strip()
             if num_letters < 0:
                 continue
@@ -291,7 +315,7 @@ def parts_of(
             text = recognizer.text_of_tokens(_tensor(listened.tokens[first : last + 1])).strip()
             if not text:
                 continue
-            number, distance = nearest.find(text, words.language)
+            number, distance = nearest.find(text, words.options)
             near = sentences[number]
             is_that_line = number in placing.missing and distance <= MAX_DISTANCE
             shown, other = (near.text, text) if is_that_line else (text, near.text)
@@ -359,9 +383,9 @@ class _NearestLines:
         self._sentences = sentences
         self._pairs = [Counter(pairwise(each.letters)) for each in sentences]
 
-    def find(self, heard: str, language: str) -> tuple[int, float]:
+    def find(self, heard: str, options: NormalizerOptions) -> tuple[int, float]:
         """Return the index of the nearest sentence, and the share of letters that differ."""
-        letters = scored(heard, of_language(DEFAULT_OPTIONS, language))
+        letters = scored(heard, options)
         pairs = Counter(pairwise(letters))
         shared = [(pairs & own).total() / max(1, pairs.total(), own.total()) for own in self._pairs]
         best = sorted(range(len(shared)), key=lambda number: -shared[number])[:NEAREST]

@@ -13,7 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from indextts.commands.data import ImportDataset
-from indextts.data.importing.aligning import ALIGNING_VERSION, Aligner
+from indextts.data.importing.aligning import ALIGNING_VERSION, Aligner, readings_of_text
 from indextts.data.importing.audio_files import as_readable
 from indextts.data.importing.cleaning import CLEANING_VERSION, Cleaning
 from indextts.data.importing.items import (
@@ -52,6 +52,7 @@ def recording_stamp(found: SourceRecording, command: ImportDataset) -> tuple[obj
 
     Raises:
         OSError: a file does not exist.
+        UserError: the table of readings cannot be used.
     """
     text_file = found.text_file if command.asr else None
     files = [file for file in (found.audio, found.subtitles, text_file) if file is not None]
@@ -65,6 +66,7 @@ def recording_stamp(found: SourceRecording, command: ImportDataset) -> tuple[obj
     if text_file is not None:
         clips = command.min_clip_s, command.max_clip_s
         stamps.append(("align", ALIGNING_VERSION, command.asr, *clips, found.language, found.speaker))
+        stamps += readings_of_text(command, text_file, found.language)
     if found.span is not None:
         stamps.append(found.span)
     if found.embedded is not None:

@@ -11,6 +11,7 @@
                 and 4.0 dB (medians of 50 clips), the same speech without noise at least 28 dB
     clipping    samples at or above 0.999 of full scale, in any channel, before resampling
     defects     offset, dropouts, clicks, flat tops, cut ends: see defects.py
+    tones       music and hum in the pauses: see pauses.py
     bandwidth   the highest frequency with a mean power within 70 dB of the strongest: a former telephone
                 recording of 8 kHz gives 3.9 kHz, whatever its sample rate is now
 
@@ -34,6 +35,7 @@ from numpy.typing import NDArray
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.data.quality.copies import Fingerprint, fingerprint
 from indextts.data.quality.defects import measure_defects
+from indextts.data.quality.pauses import tones_db
 from indextts.features import vad
 from indextts.features.audio import read_channels
 from indextts.text.ethiopic import (
@@ -46,7 +48,7 @@ from indextts.text.ethiopic import (
 from indextts.text.languages import AMHARIC, find_language
 from indextts.text.normalize import normalize
 
-MEASURES_VERSION = 2  # raise it when the results of `measure_audio` change, to ignore stored measures
+MEASURES_VERSION = 3  # raise it when the results of `measure_audio` change, to ignore stored measures
 FULL_SCALE = 0.999
 LOWEST_DB = -120.0  # the level of digital silence, instead of minus infinity
 FRAME_S = 0.032
@@ -97,6 +99,7 @@ def measure_audio(path: Path) -> tuple[Measures, str, Fingerprint]:
         "clipped_percent": 100 * float(is_full.mean()),
         "clipped_run": float(_longest_run(is_full)),
         "bandwidth_hz": _bandwidth_hz(power, rate_hz),
+        "tones_db": tones_db(resampled, speech),
         **measure_defects(channels, rate_hz, snr_db),
     }
     rounded_measures = {

@@ -78,6 +78,15 @@ REASONS = (
         "max_sig_below",
         "SIG {:.1f} deviations below the speaker's median",
     ),
+    Reason(
+        "music",
+        True,
+        "music or hum in the pauses",
+        "music_db",
+        "above",
+        "max_music_db",
+        "{:.0f} dB relative to the speech",
+    ),
     Reason("quiet", True, "too quiet", "rms_dbfs", "below", "min_rms_dbfs", "{:.1f} dBFS"),
     Reason(
         "too_slow",
@@ -186,6 +195,16 @@ REASONS = (
         "warn_max_bak_below",
         "BAK {:.1f} deviations below the speaker's median",
         harder="background",
+    ),
+    Reason(
+        "some_music",
+        False,
+        "tones in the pauses",
+        "music_db",
+        "above",
+        "warn_max_music_db",
+        "{:.0f} dB relative to the speech",
+        harder="music",
     ),
     Reason(
         "some_distortion",

@@ -44,6 +44,7 @@ MEASURES = {  # with a histogram, and its title
     "ovrl": "DNSMOS OVRL",
     "bak_below": "BAK below the speaker's median, in deviations",
     "sig_below": "SIG below the speaker's median, in deviations",
+    "music_db": "tones in the pauses (dB)",
     "voice_deviation": "deviation of the voice (spreads)",
     "halves_deviation": "deviation of the halves (spreads)",
     "script_percent": "letters in the script (%)",

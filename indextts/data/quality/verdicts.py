@@ -16,6 +16,7 @@ from indextts.data.quality.text_fit import TextFit, details, text_fit
 
 DOUBTFUL_TEXT = "doubtful_text"
 MIN_CLIPS_FOR_RATES = 20  # of a speaker: quartiles of fewer are unreliable
+USUAL_TONES_DB = -50.0  # of a speaker; a room with a long echo or a hum has more in all clips
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ def judge(
     for measures, further in zip(measured, from_models, strict=bool(from_models)):
         measures.update(further)
     _add_rates(utterances, measured)
+    _add_music(utterances, measured)
     _add_speakers_of_text(utterances, clips, measured)
     fit = text_fit_of(utterances, clips)
     for utterance, clip, measures in zip(utterances, clips, measured, strict=True):
@@ -119,6 +121,19 @@ def _add_rates(utterances: Sequence[Utterance], measured: Sequence[Measures]) ->
         if rate is not None and utterance.speaker in quartiles_of:
             first, median, third = quartiles_of[utterance.speaker]
             measures["rate_iqr"] = abs(rate - median) / (third - first) if third > first else None
+
+
+def _add_music(utterances: Sequence[Utterance], measured: Sequence[Measures]) -> None:
+    """Add the level of the tones in the pauses, less what the speaker's median has above USUAL_TONES_DB."""
+    levels_of: dict[str, list[float]] = defaultdict(list)
+    for utterance, measures in zip(utterances, measured, strict=True):
+        if (level := measures.get("tones_db")) is not None:
+            levels_of[utterance.speaker].append(level)
+    for utterance, measures in zip(utterances, measured, strict=True):
+        if (level := measures.get("tones_db")) is not None:
+            levels = levels_of[utterance.speaker]
+            usual = statistics.median(levels) if len(levels) >= MIN_CLIPS_FOR_RATES else USUAL_TONES_DB
+            measures["music_db"] = level - max(0.0, usual - USUAL_TONES_DB)
 
 
 def _add_speakers_of_text(

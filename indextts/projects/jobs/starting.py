@@ -33,7 +33,9 @@ from indextts.system.processes import git_commit, shell_text
 DEMO_JOB = "demo"  # runs all stages of the demo project
 CHECK_JOB = "check"
 TRANSCRIBE_JOB = "transcribe"  # ends with an import and a check
+CLEAN_JOB = "clean"  # ends with a check
 TENSORBOARD_JOB = "tensorboard"
+DATA_JOBS = (CHECK_JOB, TRANSCRIBE_JOB, CLEAN_JOB)  # of tab 2
 RUNNER = Path(__file__).resolve().with_name("runner.py")
 
 SCRIPT_NAME = "command.sh"
@@ -136,9 +138,9 @@ def _conflicting(stage: str) -> tuple[str, ...]:
     """Return the stages whose jobs cannot run beside one of `stage`; a message names the first active one."""
     stages = get_args(Stage)
     if stage == DEMO_JOB:
-        return (DEMO_JOB, *stages, CHECK_JOB, TRANSCRIBE_JOB)
-    if stage in ("data", CHECK_JOB, TRANSCRIBE_JOB):  # the import ends with a check
-        return ("data", CHECK_JOB, TRANSCRIBE_JOB, DEMO_JOB)
+        return (DEMO_JOB, *stages, *DATA_JOBS)
+    if stage in ("data", *DATA_JOBS):  # the import ends with a check
+        return ("data", *DATA_JOBS, DEMO_JOB)
     return (stage, DEMO_JOB) if stage in stages else (stage,)
 
 

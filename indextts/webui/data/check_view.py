@@ -11,11 +11,9 @@ from typing import Any
 import gradio as gr
 
 from indextts.commands.base import Command
-from indextts.commands.data import CheckData, CleanAudio
-from indextts.commands.launching import ALONE
+from indextts.commands.data import CheckData
 from indextts.commands.quality_limits import QualityLimits
 from indextts.commands.recognizer_options import RECOGNIZERS_NAME
-from indextts.data.cleaned import INSTALL, METHOD_OF, missing_packages
 from indextts.data.quality import ratings
 from indextts.data.quality.overview import (
     OVERVIEW_NAME,
@@ -28,12 +26,12 @@ from indextts.data.quality.reasons import REASON_OF
 from indextts.data.quality.stored_results import num_stored
 from indextts.data.review import check_folder
 from indextts.projects.jobs.records import newest_job
-from indextts.projects.jobs.starting import CHECK_JOB, TRANSCRIBE_JOB, shell_line
+from indextts.projects.jobs.starting import CHECK_JOB, DATA_JOBS
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check
 from indextts.system.amounts import shown_duration, shown_time
 from indextts.system.processes import num_cores
-from indextts.webui.data import text_view
+from indextts.webui.data import clean_view, text_view
 from indextts.webui.data.import_outlook import shown_dataset
 from indextts.webui.data.reason_texts import measure_name, notice_text, problem_text, reason_name
 from indextts.webui.events import on
@@ -98,6 +96,7 @@ def build(page: Page) -> None:
                 report = gr.Textbox(
                     show_label=False, lines=16, max_lines=24, interactive=False, elem_id="check-report"
                 )
+            clean_view.build(page)
         with side:
             stage = Stage(
                 CHECK_JOB,
@@ -116,7 +115,7 @@ def build(page: Page) -> None:
     on([overview.select], choose, [], [wanted], each=True)
     page.watch(
         lambda project: " ".join(
-            [*(job_version(project, stage) for stage in ("data", TRANSCRIBE_JOB)), checked_version(project)]
+            [*(job_version(project, stage) for stage in ("data", *DATA_JOBS)), checked_version(project)]
         ),
         lambda name: show_report(page.find_project(name)),
         [overview, report],
@@ -196,7 +195,7 @@ def checked_version(project: Project) -> str:
 
 def show_report(project: Project) -> tuple[Any, Any]:
     """Return the overview and the report of the newest check; no change while one runs."""
-    jobs = [newest_job(project, stage) for stage in ("data", CHECK_JOB, TRANSCRIBE_JOB)]
+    jobs = [newest_job(project, stage) for stage in ("data", *DATA_JOBS)]
     if any(job is not None and job.is_active for job in jobs):
         return gr.skip(), gr.skip()
     folder = check_folder(project.manifest)
@@ -215,7 +214,7 @@ def overview_html(project: Project, folder: Path) -> str:
     stale = empty_html(t("data.stale_check"), CHECK, t("data.start_check")) if is_stale else ""
     return (
         f"{stale}{tiles_html(_tiles(overview))}{_findings_html(overview)}{reasons_html(overview)}"
-        f"{cleaning_html(project, overview)}"
+        f"{cleaning_html(project)}"
         f"{histograms_html(overview.histograms)}"
     )
 
@@ -251,18 +250,14 @@ def reasons_html(overview: Overview) -> str:
     return f'{heading}{remark}<table class="list reasons"><tbody>{rows}</tbody></table>'
 
 
-def cleaning_html(project: Project, overview: Overview) -> str:
-    """Return how to clean the clips with noise or music, or to install what that needs; "" without any."""
-    count = sum(reason.count for reason in overview.reasons if reason.name in METHOD_OF)
+def cleaning_html(project: Project) -> str:
+    """Return a link to the cleaning of the clips with noise or music; "" without any."""
+    count = clean_view.num_flags(project)
     if not count:
         return ""
-    lead = t("data.clean_lead", count=count)
-    if missing_packages():
-        lead, command = f"{lead} {t('data.clean_install')}", INSTALL
-    else:
-        command = shell_line(CleanAudio(manifest=project.manifest), ALONE)
     heading = f"<h2>{html.escape(t('data.clean_heading'))}</h2>"
-    return f'{heading}<p class="lead">{html.escape(lead)}</p><p><code>{html.escape(command)}</code></p>'
+    link = link_html(clean_view.START, t("data.clean"))
+    return f'{heading}<p class="lead">{html.escape(t("data.clean_lead", count=count))} {link}</p>'
 
 
 def _reason_row(found: ReasonCount) -> str:

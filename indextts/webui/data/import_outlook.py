@@ -109,7 +109,8 @@ def shown_dataset(project: Project) -> str:
         return ""
     utterances = utterances_of(project.manifest)
     seconds = sum(utterance.duration_s for utterance in utterances)
-    return t("data.facts.utterances", count=len(utterances), hours=shown_hours(seconds))
+    id = "data.facts.one_utterance" if len(utterances) == 1 else "data.facts.utterances"
+    return t(id, count=len(utterances), hours=shown_hours(seconds))
 
 
 def shown_source(path: Path, *, is_manifest: bool, layout: str = "") -> str:
@@ -124,7 +125,7 @@ def shown_amount(path: Path, *, is_manifest: bool) -> str:
         if path.is_dir():
             return _shown_folder(path)
         if path.suffix.lower() == ".zip":
-            return t("data.facts.size", count=_num_in_archive(path), size=shown_size(path.stat().st_size))
+            return _shown_recordings(_num_in_archive(path), path.stat().st_size)
         if is_manifest or path.suffix.lower() == ".jsonl":
             lines, seconds = _manifest_size(path, files_version(path))
             text = "data.facts.lines_hours" if seconds else "data.facts.lines"
@@ -139,7 +140,12 @@ def _shown_folder(folder: Path) -> str:
     if len(files) == MAX_FILES:
         return t("data.facts.size_many", count=MAX_FILES)
     audio = [path for path in files if path.suffix.lower() in AUDIO_SUFFIXES]
-    return t("data.facts.size", count=len(audio), size=shown_size(sum(path.stat().st_size for path in audio)))
+    return _shown_recordings(len(audio), sum(path.stat().st_size for path in audio))
+
+
+def _shown_recordings(count: int, num_bytes: int) -> str:
+    id = "data.facts.one_recording" if count == 1 else "data.facts.size"
+    return t(id, count=count, size=shown_size(num_bytes))
 
 
 def _num_in_archive(path: Path) -> int:

@@ -20,7 +20,7 @@ from indextts.data.review import review_file
 from indextts.data.review_table import DOUBTFUL, Filter, Review
 from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job
-from indextts.projects.jobs.starting import CHECK_JOB, TRANSCRIBE_JOB
+from indextts.projects.jobs.starting import DATA_JOBS
 from indextts.projects.project import Project
 from indextts.webui.data.review_list import PLAYER, help_html, list_html, row_html, totals_html
 from indextts.webui.data.review_rows import (
@@ -44,7 +44,7 @@ from indextts.webui.page import Page
 from indextts.webui.serving.security import download_link
 from indextts.webui.view_versions import files_version, job_version, once
 
-STAGES = ("data", CHECK_JOB, TRANSCRIBE_JOB)
+STAGES = ("data", *DATA_JOBS)
 MAX_PAGES = 10**6
 IMPORT = "#data/upload"
 EXPORT_NAME = "reviewed_manifest.jsonl"

@@ -105,7 +105,7 @@ def row_html(project: Project, row: Row) -> str:
         'tabindex="-1" aria-selected="false">'
         f'<td class="clip-play">{_play_button(project, row)}</td><td class="clip-cell">'
         f'<span class="clip-text" dir="auto">{text}</span>{edited}{heard}'
-        f'<div class="clip-facts">{_facts(row)}</div></td>'
+        f'<div class="clip-facts">{_facts(project, row)}</div></td>'
         f'<td class="wide-only">{escape(utterance.speaker)}</td>'
         f'<td class="number wide-only">{utterance.duration_s:.2f} s</td>'
         f'<td class="clip-reasons">{chips}</td>'
@@ -142,7 +142,7 @@ def _marked(text: str, places: set[int]) -> str:
 
 def totals_html(totals: Totals) -> str:
     """Return the amounts of speech before and after check and review, and what is left to decide."""
-    clips = t("data.clips_count", count=totals.num_clips)
+    clips = t("data.one_clip" if totals.num_clips == 1 else "data.clips_count", count=totals.num_clips)
     percent = 100 * totals.hours_kept / totals.hours if totals.hours else 0
     kept = t("data.totals.kept", count=totals.num_kept, percent=percent)
     doubtful = t("data.totals.doubtful", count=totals.num_doubtful)
@@ -171,7 +171,7 @@ def playable(project: Project, audio: Path) -> Path | None:
     return found if found.is_relative_to(project.root.resolve()) and found.is_file() else None
 
 
-def _facts(row: Row) -> str:
+def _facts(project: Project, row: Row) -> str:
     """Return what the chosen row shows besides."""
     utterance = row.utterance
     narrow = [
@@ -189,7 +189,21 @@ def _facts(row: Row) -> str:
         facts.append((t("data.cleaned"), row.cleaned))
     if utterance.text != row.original_text:
         facts.append((t("data.manifest_text"), row.original_text))
-    return f'<div class="narrow-only">{facts_html(narrow)}</div>{facts_html(facts)}'
+    players = _before_and_after(project, row)
+    return f'<div class="narrow-only">{facts_html(narrow)}</div>{facts_html(facts)}{players}'
+
+
+def _before_and_after(project: Project, row: Row) -> str:
+    """Return players of a cleaned clip and of its input; "" for other clips."""
+    if row.before is None:
+        return ""
+    recordings = (("data.before_cleaning", row.before), ("data.after_cleaning", row.utterance.audio))
+    return "".join(
+        f'<label class="clip-compared">{escape(t(id))} '
+        f'<audio controls preload="none" src="{file_address(path)}"></audio></label>'
+        for id, audio in recordings
+        if (path := playable(project, audio)) is not None
+    )
 
 
 def _buttons(actions: Sequence[tuple[str, str, str]]) -> str:

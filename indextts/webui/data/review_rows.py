@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from indextts.data.cleaned import CLEANED_NAME, shown_scores
+from indextts.data.cleaned import CLEANED_NAME, audio_before, shown_scores
 from indextts.data.manifest import Utterance
 from indextts.data.quality.reasons import Flag
 from indextts.data.review import Made, check_folder, edited
@@ -73,8 +73,9 @@ class Row:
         score: the value of the measure that the list is filtered by.
         heard: another reading: what a second recognizer heard, or the text nearby; "" without one.
         heard_by: the recognizer of `heard`; "" if it is that of the check.
-        can_swap: the other reading can replace the text.
+        can_swap: the other reading can replace the text, and differs from it.
         cleaned: what a cleaning of the sound did; "" without one.
+        before: the recording before the cleaning whose result is in use.
     """
 
     utterance: Utterance
@@ -87,6 +88,7 @@ class Row:
     heard_by: str = ""
     can_swap: bool = False
     cleaned: str = ""
+    before: Path | None = None
 
     @property
     def verdict(self) -> str:
@@ -162,8 +164,10 @@ def row_of(review: Review, place: int, measure: str = "") -> Row:
     values = table.measures.get(measure)
     found = utterance.provenance
     other = found.other if found is not None else ""
+    cleaned = table.cleaned.get(utterance.id)
+    shown = edited(utterance, decisions)
     return Row(
-        utterance=edited(utterance, decisions),
+        utterance=shown,
         original_text=utterance.text,
         flags=table.flags.get(place, ()),
         made=made,
@@ -171,8 +175,9 @@ def row_of(review: Review, place: int, measure: str = "") -> Row:
         score=None if values is None else (measure, float(values[place])),
         heard=other or table.heard.get(place, ""),
         heard_by=found.by[-1] if found is not None and other and found.by else "",
-        can_swap=bool(other),
-        cleaned=cleaned_text(table.cleaned.get(utterance.id)),
+        can_swap=bool(other) and other.split() != shown.text.split(),
+        cleaned=cleaned_text(cleaned),
+        before=audio_before(table.manifest, cleaned),
     )
 
 

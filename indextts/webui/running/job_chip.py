@@ -9,7 +9,7 @@ from urllib.parse import quote
 import gradio as gr
 
 from indextts.projects.jobs.records import Job, list_jobs, outcome
-from indextts.projects.jobs.starting import CHECK_JOB, DEMO_JOB, TENSORBOARD_JOB, TRANSCRIBE_JOB
+from indextts.projects.jobs.starting import CHECK_JOB, CLEAN_JOB, DEMO_JOB, TENSORBOARD_JOB, TRANSCRIBE_JOB
 from indextts.projects.names import title_of
 from indextts.projects.pipeline import current_stage
 from indextts.projects.project import PUBLISHED, Project
@@ -38,6 +38,7 @@ TAB_OF_STAGE = {stage.name: stage.tab for stage in STAGES} | {
     "publish": "listen/listen-publish",
     "serve": "listen/listen-serve",
     CHECK_JOB: "data/data-tab-check",
+    CLEAN_JOB: "data/clean-start",
     TRANSCRIBE_JOB: "data/data-tab-transcribe",
     TENSORBOARD_JOB: "monitor/tensorboard",
     DEMO_JOB: "project",

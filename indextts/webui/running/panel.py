@@ -21,7 +21,7 @@ from indextts.commands.base import Command
 from indextts.commands.launching import ALONE, Launch
 from indextts.errors import UserError
 from indextts.projects.jobs.records import Job, last_lines, list_jobs, newest_job, outcome
-from indextts.projects.jobs.starting import CHECK_JOB, DEMO_JOB, TRANSCRIBE_JOB, shell_line, start_job
+from indextts.projects.jobs.starting import DATA_JOBS, DEMO_JOB, shell_line, start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job, stop_progress
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.readings import apply_edited_readings
@@ -325,7 +325,7 @@ def _show_outlook(page: Page, panel: Panel, stage: Stage, find_project: Callable
         project, settings = find_project(name), page.find_settings(name)
         states = _states(project, stage)
         outlook = with_next_step(stage.look(project, settings, *values), states, stage.name)
-        demo = newest_job(project, DEMO_JOB) if stage.name in (*BY_NAME, CHECK_JOB, TRANSCRIBE_JOB) else None
+        demo = newest_job(project, DEMO_JOB) if stage.name in (*BY_NAME, *DATA_JOBS) else None
         if demo is not None and demo.is_active and not outlook.blockers:
             at_work = Notice(t(DEMO_RUNS), "#project", t(OPEN_TAB, tab=t("tab.project")), kind="missing")
             outlook = replace(outlook, blockers=[at_work])

@@ -1,0 +1,65 @@
+"""Tones in the pauses of a recording: music, a song or mains hum under the speech.
+
+Speech hides quiet music, its pauses do not. A pause counts from 60 ms after the speech to 60 ms before it, so
+that no voice is in it. A tone is a narrow peak of a spectrum; breath, steps and other noise have none.
+
+    tones_db    power of the peaks in the median spectrum of the pauses, relative to the mean power of the
+                spectra of the speech; None for a recording with less than three spectra in pauses
+
+Music 20 dB below synthetic speech has -33 to -19 dB, 25 dB below -39 to -23 dB. Of 400 clean clips, 397 have
+less than -50 dB. In a room with a long echo, vowels still sound in short pauses: verdicts.py compares a clip
+with the others of its speaker.
+
+Axes: S samples, T spectra, K frequencies.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from indextts.features import vad
+
+WINDOW, HOP = 1024, 256  # samples: 64 and 16 ms
+LOWEST, HIGHEST = 6, 256  # frequencies: 94 Hz to 4 kHz
+MARGIN_S = 0.06
+MIN_SPECTRA = 3
+MAX_SPECTRA = 200  # of long pauses: the median of more would not differ
+NEIGHBOURS = 15  # frequencies on each side
+PEAK_RATIO = 10.0  # over the median of the neighbours
+LOWEST_DB = -90.0
+
+
+def tones_db(samples: NDArray[np.float32], speech: Sequence[vad.Span]) -> float | None:
+    """Return the level of the tones in the pauses; None without speech or pauses.
+
+    Args:
+        samples: (S,) mono at vad.SAMPLE_RATE_HZ.
+    """
+    padded = np.pad(samples, (0, max(0, WINDOW - len(samples))))
+    frames = sliding_window_view(padded, WINDOW)[::HOP]  # (T, WINDOW)
+    middles = (np.arange(len(frames)) * HOP + WINDOW / 2) / vad.SAMPLE_RATE_HZ  # (T,)
+    is_speech, is_near = np.zeros(len(frames), bool), np.zeros(len(frames), bool)
+    for span in speech:
+        is_speech |= (middles >= span.start_s) & (middles <= span.end_s)
+        is_near |= (middles > span.start_s - MARGIN_S) & (middles < span.end_s + MARGIN_S)
+    pauses = np.flatnonzero(~is_near)
+    if not is_speech.any() or len(pauses) < MIN_SPECTRA:
+        return None
+    pauses = pauses[np.linspace(0, len(pauses) - 1, min(len(pauses), MAX_SPECTRA)).round().astype(int)]
+    voice = float(_power(frames[is_speech]).sum(axis=1, dtype=np.float64).mean())
+    power = _power(frames[pauses])  # (T, K)
+    around = sliding_window_view(
+        np.pad(power, ((0, 0), (NEIGHBOURS, NEIGHBOURS)), "edge"), 2 * NEIGHBOURS + 1, 1
+    )
+    peaks = np.where(power > PEAK_RATIO * np.median(around, axis=-1), power, 0).sum(axis=1, dtype=np.float64)
+    level = float(np.median(peaks)) / max(voice, 1e-30)
+    return max(LOWEST_DB, 10 * float(np.log10(max(level, 1e-30))))
+
+
+def _power(frames: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the power of each frequency from LOWEST to HIGHEST: (T, K)."""
+    spectra = np.fft.rfft(frames * np.hanning(WINDOW).astype(np.float32), axis=1)[:, LOWEST:HIGHEST]
+    power: NDArray[np.float32] = np.square(np.abs(spectra)).astype(np.float32)
+    return power

@@ -1,0 +1,112 @@
+"""Cleaning section of tab 2: remove noise and music from the clips that the check flagged.
+
+One job cleans the clips and checks the data again. The review plays a cleaned clip before and after.
+"""
+
+import re
+import shutil
+from collections.abc import Sequence
+
+from indextts.commands.base import Command
+from indextts.commands.data import CleanAudio
+from indextts.data.cleaned import CLEANED_NAME, INSTALL, METHOD_OF, missing_packages, read_cleaned
+from indextts.data.quality.overview import OVERVIEW_NAME, read_overview
+from indextts.data.review import check_folder
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.jobs.starting import CLEAN_JOB
+from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.stages import plan_check
+from indextts.system.amounts import shown_size
+from indextts.webui.language import t
+from indextts.webui.layout import fold
+from indextts.webui.listen.speech_outlook import device_shown, is_training_anywhere
+from indextts.webui.markup import meter_html
+from indextts.webui.page import Page
+from indextts.webui.running.outlook import Notice, Outlook
+from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.view_versions import files_version
+
+START = "#data/clean-start"
+CHECK = "#data/check-start"
+REVIEW = "#data/data-tab-review"
+ONWARD = {"finished": (REVIEW, "data.open_cleaned"), "failed": (REVIEW, "data.open_review")}
+PROGRESS = re.compile(r"Cleaning: (\d+)/(\d+) \w+, (.*)")  # lines of data/progress.py
+
+
+def build(page: Page) -> None:
+    """Build the run panel in a fold."""
+
+    def commands(project: Project, settings: ProjectSettings) -> Sequence[Command]:
+        return clean_commands(page, project, settings)
+
+    def outlook(project: Project, settings: ProjectSettings) -> Outlook:
+        return clean_outlook(page, project, settings)
+
+    with fold(t("data.clean_heading"), "check-clean"):
+        stage = Stage(
+            CLEAN_JOB,
+            "data.clean",
+            commands,
+            outlook=outlook,
+            outlook_version=flagged_version,
+            progress=show_bar,
+            onward=ONWARD,
+        )
+        stage_panel(page, stage)
+
+
+def flagged_version(project: Project) -> str:
+    """Return a version that changes with the flags of the check and with what was cleaned."""
+    overview = check_folder(project.manifest) / OVERVIEW_NAME
+    return files_version(project.manifest, overview, project.dataset / CLEANED_NAME)
+
+
+def num_flags(project: Project) -> int | None:
+    """Return the number of flags that cleaning may remove; None before a check."""
+    overview = read_overview(check_folder(project.manifest))
+    if overview is None:
+        return None
+    return sum(reason.count for reason in overview.reasons if reason.name in METHOD_OF)
+
+
+def clean_commands(page: Page, project: Project, settings: ProjectSettings) -> list[Command]:
+    """Return the commands: clean the flagged clips, and check again."""
+    device = "cpu" if is_training_anywhere(page.workspace) else "auto"
+    return [CleanAudio(manifest=project.manifest, device=device), plan_check(project, settings)]
+
+
+def clean_outlook(page: Page, project: Project, settings: ProjectSettings) -> Outlook:
+    """Return how many flags there are, and what prevents the cleaning."""
+    count = num_flags(project)
+    if count is None:
+        return Outlook(blockers=[Notice(t("data.not_checked"), CHECK, t("data.start_check"), kind="missing")])
+    cleaned = read_cleaned(project.manifest).values()
+    num_used = sum(bool(record["is_used"]) for record in cleaned)
+    [command, _] = clean_commands(page, project, settings)
+    assert isinstance(command, CleanAudio)
+    facts = [
+        (t("data.facts.flags"), f"{count:,}"),
+        (t("data.facts.cleaned"), t("data.facts.cleaned_of", count=num_used, total=len(cleaned))),
+        (t("listen.device"), device_shown(page.workspace, command.device)),
+        (t("data.facts.free"), shown_size(shutil.disk_usage(project.root).free)),
+    ]
+    blockers = []
+    if missing := missing_packages():
+        text = t("data.clean_install", packages=", ".join(missing), command=INSTALL)
+        blockers.append(Notice(text, kind="missing"))
+    elif not count:
+        blockers.append(Notice(t("data.nothing_to_clean"), kind="finished"))
+    return Outlook(facts, blockers=blockers)
+
+
+def show_bar(project: Project) -> str:
+    """Return a progress bar from the last progress line of the log; "" without one."""
+    job = newest_job(project, CLEAN_JOB)
+    found = list(PROGRESS.finditer(tail(job.log))) if job is not None and job.is_active else []
+    if not found:
+        return ""
+    done, total, pace = found[-1].groups()
+    return meter_html(
+        int(done) / max(1, int(total)), t("data.doing.cleaning", done=done, total=total, pace=pace)
+    )

@@ -1,0 +1,144 @@
+"""Tests of indextts/webui/data/clean_view.py: flagged clips are cleaned on the page, and compared by ear."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from playwright.sync_api import Browser, expect
+
+from indextts.commands.data import CheckData, CleanAudio
+from indextts.data.cleaned import INSTALL, missing_packages
+from indextts.data.quality.overview import Overview, ReasonCount, write_overview
+from indextts.data.review import check_folder
+from indextts.projects.project import Project, ProjectSettings, make_settings, write_project
+from indextts.webui.data.clean_view import clean_commands, clean_outlook
+from indextts.webui.data.review_list import row_html
+from indextts.webui.data.review_rows import read_review, row_of
+from indextts.webui.serving.security import Roots
+from tests.import_sources import run_import, write_tone
+from tests.one_project import OneProject
+from tests.spoken_languages import spoken
+from tests.walking import Server, wait_for
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project with two imported clips that are not checked."""
+    project = Project(tmp_path / "workspace/voice")
+    for name in ("one", "two"):
+        write_tone(tmp_path / f"in/{name}.wav")
+        (tmp_path / f"in/{name}.txt").write_text(f"ሰላም {name}", encoding="utf-8")
+    run_import(tmp_path / "in", project.dataset, speaker="almaz")
+    return project
+
+
+@pytest.fixture
+def page(project: Project) -> OneProject:
+    page = OneProject(project)
+    object.__setattr__(page, "workspace", project.root.parent)
+    object.__setattr__(page, "roots", Roots(project.root.parent))
+    return page
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> ProjectSettings:
+    return make_settings(name="voice", base=tmp_path / "base")
+
+
+def write_flags(project: Project, **counts: int) -> None:
+    folder = check_folder(project.manifest)
+    folder.mkdir(exist_ok=True)
+    write_overview(
+        folder,
+        Overview(
+            num_utterances=2,
+            num_good=0,
+            num_warned=0,
+            num_rejected=2,
+            hours=0.1,
+            num_speakers=1,
+            reasons=[ReasonCount(name=name, count=count, hours=0.1) for name, count in counts.items()],
+            histograms=[],
+            problems=[],
+            notices=[],
+        ),
+    )
+
+
+def test_one_job_cleans_and_checks(page: OneProject, project: Project, settings: ProjectSettings):
+    clean, check = clean_commands(page, project, settings)
+    assert isinstance(clean, CleanAudio)
+    assert isinstance(check, CheckData)
+    assert clean.manifest == check.train_manifest == project.manifest
+
+
+def test_a_start_needs_a_check_flags_and_the_packages(
+    page: OneProject, project: Project, settings: ProjectSettings, monkeypatch: pytest.MonkeyPatch
+):
+    packages: list[str] = []
+    monkeypatch.setattr("indextts.webui.data.clean_view.missing_packages", lambda: packages)
+    [blocker] = clean_outlook(page, project, settings).blockers
+    assert blocker.link == "#data/check-start"
+    write_flags(project, quiet=2)
+    [blocker] = clean_outlook(page, project, settings).blockers
+    assert blocker.kind == "finished"
+    write_flags(project, noisy=2)
+    assert not clean_outlook(page, project, settings).blockers
+    packages.append("demucs")
+    [blocker] = clean_outlook(page, project, settings).blockers
+    assert INSTALL in blocker.text
+    assert "demucs" in blocker.text
+
+
+def test_a_cleaned_clip_has_players_before_and_after(project: Project):
+    scores = {"ovrl": 2.0, "sig": 3.0, "bak": 2.0, "snr_db": 10.0}
+    record = {"id": "one", "method": "noise", "input": "two.wav", "before": scores, "after": scores}
+    for is_used, count in ((True, 2), (False, 0)):
+        line = json.dumps({**record, "is_used": is_used})
+        (project.dataset / "cleaned.jsonl").write_text(f"{line}\n", encoding="utf-8")
+        review = read_review(project)
+        html = row_html(project, row_of(review, review.table.place_of["one"]))
+        assert html.count("<audio") == count
+        assert html.count("two.wav") == count / 2
+        assert "<audio" not in row_html(project, row_of(review, review.table.place_of["two"]))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_packages()), reason="needs requirements-clean.txt")
+def test_a_user_cleans_noisy_clips_and_compares_them(server: Server, browser: Browser, tmp_path: Path):
+    project = Project(server.workspace / "voice")
+    project.root.mkdir()
+    write_project(project, make_settings(name="voice", base=tmp_path / "base"))
+    source, rng = tmp_path / "in", np.random.default_rng(0)
+    source.mkdir()
+    for name, text, noise in (
+        ("noisy", "እንደምን አደሩ፣ ዛሬ ፀሐይ በጣም ሞቃታማ ናት።", 0.3),
+        ("clean", "ልጁ ወደ ቤት ሄደ።", 0.001),
+    ):
+        samples, rate_hz = spoken(text, "am+f2")
+        samples = samples + noise * samples.std() * rng.standard_normal(len(samples)).astype(np.float32)
+        soundfile.write(source / f"{name}.wav", 0.5 * samples / np.abs(samples).max(), rate_hz)
+        (source / f"{name}.txt").write_text(text, encoding="utf-8")
+    run_import(source, project.dataset, speaker="almaz")
+
+    page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    page.goto(f"{server.url}/?project=voice#data/check-start")
+    page.locator("#check-start").click()
+    wait_for(page, "check-status", r"^(finished|failed) after")
+    page.locator('#check-overview a[href="#data/clean-start"]').click()
+    page.locator("#clean-start").click()
+    wait_for(page, "clean-status", r"^(finished|failed) after")
+    wait_for(page, "clean-log", r"1 flagged clip: 1 replaced by a cleaned one")
+    page.goto(f"{server.url}/?project=voice#data/data-tab-review")
+    page.locator("#review-filter input").click()
+    page.get_by_role("option", name="All").first.click()
+    page.locator('tr[data-clip="noisy"]').click()
+    players = page.locator("tr.chosen .clip-compared audio")
+    expect(players).to_have_count(2)
+    loaded = "audio => new Promise(done => { audio.oncanplay = () => done(audio.duration); audio.load(); })"
+    before, after = (players.nth(number).evaluate(loaded) for number in (0, 1))
+    assert before == pytest.approx(after, abs=0.01)
+    expect(page.locator("tr.chosen .clip-facts")).to_contain_text("OVRL")
+    page.close()
