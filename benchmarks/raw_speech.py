@@ -31,7 +31,7 @@ VOICES = (
     ("m2", 50, 155),
     ("f1", 55, 160),
 )
-NOISE_DB = (24.0, 40.0)  # below the speech
+NOISE_DB = (20.0, 35.0)  # below the speech
 
 
 @dataclass(frozen=True)

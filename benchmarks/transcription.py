@@ -179,6 +179,10 @@ def facts(report: AgreementReport, judged: Sequence[Judged], took: Took) -> list
     letters = sum(len(each.said) for each in judged)
     first, second = report.recognizers
     shared = sum(len(each.wrong & each.other_wrong) for each in judged)
+    wrong, other_wrong = (
+        sum(len(places) for places in found)
+        for found in zip(*((each.wrong, each.other_wrong) for each in judged), strict=True)
+    )
     return [
         ["recordings", f"{len(VOICES)}, one voice each: {', '.join(name for name, _, _ in VOICES)}"],
         ["clips", f"{len(judged)}, {report.hours:.2f} hours, {letters:,} letters"],
@@ -186,12 +190,13 @@ def facts(report: AgreementReport, judged: Sequence[Judged], took: Took) -> list
         [f"character error rate of {second}", f"{100 * sum(e.other_edits for e in judged) / letters:.1f} %"],
         [
             f"wrong letters of {first} that {second} has wrong too",
-            f"{100 * shared / max(1, sum(len(e.wrong) for e in judged)):.0f} %",
+            f"{100 * shared / max(1, wrong):.0f} %",
         ],
         [
             f"wrong letters of {second} that {first} has wrong too",
-            f"{100 * shared / max(1, sum(len(e.other_wrong) for e in judged)):.0f} %",
+            f"{100 * shared / max(1, other_wrong):.0f} %",
         ],
+        ["wrong letters of both that are shared", f"{200 * shared / max(1, wrong + other_wrong):.0f} %"],
         ["chosen limit of the disagreement", f"{100 * (report.limit or 0):.1f} % of the letters"],
         ["time without a kill", f"{took.wall_s:.0f} s, of the processor {took.cpu_s:.0f} s"],
     ]
