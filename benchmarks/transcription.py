@@ -179,10 +179,8 @@ def facts(report: AgreementReport, judged: Sequence[Judged], took: Took) -> list
     letters = sum(len(each.said) for each in judged)
     first, second = report.recognizers
     shared = sum(len(each.wrong & each.other_wrong) for each in judged)
-    wrong, other_wrong = (
-        sum(len(places) for places in found)
-        for found in zip(*((each.wrong, each.other_wrong) for each in judged), strict=True)
-    )
+    wrong = sum(len(each.wrong) for each in judged)
+    other_wrong = sum(len(each.other_wrong) for each in judged)
     return [
         ["recordings", f"{len(VOICES)}, one voice each: {', '.join(name for name, _, _ in VOICES)}"],
         ["clips", f"{len(judged)}, {report.hours:.2f} hours, {letters:,} letters"],

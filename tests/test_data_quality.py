@@ -206,9 +206,22 @@ def plant_sounds(planted: PlantedSet, demo: dict[str, Clip]) -> None:
     narrow = next(spare)
     samples = soxr.resample(narrow.samples, RATE_HZ, 8_000)
     planted.add("telephone 8k", samples, narrow.text, "narrow_band", rate_hz=8_000)
+    for name, ratio_db, reason in (("song", 25, "music"), ("faint song", 37, "some_music")):
+        first, second = next(spare), next(spare)
+        speech = np.concatenate([first.samples, silence(0.5), second.samples])
+        planted.add(name, with_chords(speech, ratio_db), f"{first.text} {second.text}", reason)
     planted.add(
         "wrong length", demo["demo_0073"].samples, demo["demo_0073"].text, "duration_off", stated_s=4.5
     )
+
+
+def with_chords(samples: np.ndarray, ratio_db: float) -> np.ndarray:
+    """Return speech over chords that change 4 times a second and fade, so that no frequency is steady."""
+    times = np.arange(len(samples)) / RATE_HZ
+    root_hz = 220 * 2 ** (np.array([0, 5, 7, 3])[(4 * times).astype(int) % 4] / 12)
+    chord = sum(np.sin(2 * np.pi * ratio * root_hz * times) for ratio in (1, 1.25, 1.5))
+    level_db = 20 * np.log10(np.sqrt(np.mean(np.square(samples)))) - ratio_db
+    return (samples + at_level(chord * np.exp(-(times % 0.25) / 0.2), level_db)).astype(np.float32)
 
 
 def with_spikes(samples: np.ndarray, places: Iterable[int], size: int) -> np.ndarray:
