@@ -66,7 +66,7 @@ def recording_stamp(found: SourceRecording, command: ImportDataset) -> tuple[obj
     if text_file is not None:
         clips = command.min_clip_s, command.max_clip_s
         stamps.append(("align", ALIGNING_VERSION, command.asr, *clips, found.language, found.speaker))
-        stamps += readings_of_text(command, text_file, found.language)
+        stamps += readings_of_text(command, text_file, found.language or command.language)
     if found.span is not None:
         stamps.append(found.span)
     if found.embedded is not None:
