@@ -221,7 +221,9 @@ def with_chords(samples: np.ndarray, ratio_db: float) -> np.ndarray:
     root_hz = 220 * 2 ** (np.array([0, 5, 7, 3])[(4 * times).astype(int) % 4] / 12)
     chord = sum(np.sin(2 * np.pi * ratio * root_hz * times) for ratio in (1, 1.25, 1.5))
     level_db = 20 * np.log10(np.sqrt(np.mean(np.square(samples)))) - ratio_db
-    return (samples + at_level(chord * np.exp(-(times % 0.25) / 0.2), level_db)).astype(np.float32)
+    since_s = times % 0.25
+    heard = chord * np.minimum(1, since_s / 0.02) * np.exp(-since_s / 0.2)  # no attack that clicks
+    return (samples + at_level(heard, level_db)).astype(np.float32)
 
 
 def with_spikes(samples: np.ndarray, places: Iterable[int], size: int) -> np.ndarray:
