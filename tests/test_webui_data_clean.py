@@ -125,11 +125,12 @@ def test_a_user_cleans_noisy_clips_and_compares_them(server: Server, browser: Br
 
     page = browser.new_page(viewport={"width": 1280, "height": 1000})
     page.goto(f"{server.url}/?project=voice#data/check-start")
+    expect(page.locator("#check-outlook")).to_contain_text("Ready to start")  # the page listens from here on
     page.locator("#check-start").click()
-    wait_for(page, "check-status", r"^(finished|failed) after")
+    wait_for(page, "check-status", r"^(finished|failed)\b")
     page.locator('#check-overview a[href="#data/clean-start"]').click()
     page.locator("#clean-start").click()
-    wait_for(page, "clean-status", r"^(finished|failed) after")
+    wait_for(page, "clean-status", r"^(finished|failed)\b")
     wait_for(page, "clean-log", r"1 flagged clip: 1 replaced by a cleaned one")
     page.goto(f"{server.url}/?project=voice#data/data-tab-review")
     page.locator("#review-filter input").click()
