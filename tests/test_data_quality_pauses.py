@@ -42,11 +42,18 @@ def test_noise_and_the_speech_itself_are_no_tones():
     assert level() == -90
 
 
+def test_the_end_of_a_word_that_passes_for_a_pause_is_no_music():
+    vowel = np.sin(2 * np.pi * 300 * TIMES) * ((TIMES > 2.0) & (TIMES < 2.3))  # of 1.2 s of pauses
+    assert level(vowel, 0.003 * NOISE) < -60
+
+
 def test_a_recording_without_pauses_or_speech_is_not_measured():
     everything = [vad.Span(0, TIMES[-1])]
     assert tones_db(NOISE.astype(np.float32), everything) is None
     assert tones_db(NOISE.astype(np.float32), []) is None
     assert tones_db(NOISE[:500].astype(np.float32), [vad.Span(0, 0.03)]) is None
+    short = [vad.Span(0.15, TIMES[-1] - 0.08)]
+    assert tones_db(NOISE.astype(np.float32), short) is None
 
 
 def test_a_clip_is_compared_with_what_the_speaker_always_has():
