@@ -13,6 +13,7 @@ import gradio as gr
 from indextts.commands.app import RunPipeline
 from indextts.commands.base import Command
 from indextts.commands.bases import BASES
+from indextts.errors import UserError
 from indextts.projects.jobs.records import list_jobs, newest_job
 from indextts.projects.jobs.starting import DEMO_JOB
 from indextts.projects.names import titled_projects
@@ -89,9 +90,12 @@ def choose(page: Page, base_name: str) -> gr.Dropdown:
     """Select the demo of a base; create it if the workspace lacks it.
 
     Raises:
-        UserError: the project cannot be written.
+        UserError: there is no such base, or the project cannot be written.
     """
-    settings = read_settings(REPOSITORY / BASES[base_name].demo)
+    base = next((base for base in BASES.values() if base.name == base_name), None)
+    if base is None:
+        raise UserError(f"no base {base_name}; choose {' or '.join(BASES)}")
+    settings = read_settings(REPOSITORY / base.demo)
     if settings.name not in project_names(page.workspace):
         copy_base_files(Project(page.workspace / settings.name), settings)
     return gr.Dropdown(choices=titled_projects(page.workspace), value=settings.name)
