@@ -1,6 +1,6 @@
-"""Which clip should give the emotion vector in training: the prompt, the target, or the target in a share?
+"""Comparison of the clips that can give the emotion vector in training: prompt, target, or a share of both.
 
-    python -m benchmarks.emotion_source --folder DIR [--steps 400] [--seeds 0 --seeds 1 ...]
+    python -m benchmarks.emotion_source --folder DIR [--steps 1500] [--seeds 0 --seeds 1 ...]
 
 DIR is a folder of benchmarks/learns_to_speak.py with a base; what is missing is made. Four voices speak
 Amharic phrases in two styles: slow with a low pitch, and fast with a high one. A pair's prompt is any clip of
@@ -16,17 +16,17 @@ And the character error rate. The built-in codes keep no pitch, so pitch is not 
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
 
-from benchmarks.frame import Benchmark, publish, table
+from benchmarks.frame import publish, table
 from benchmarks.learns_to_speak import (
     MAX_CODES,
     SAMPLE_RATE_HZ,
     SIZES,
+    FromTrainedBase,
     Studio,
     Style,
     amharic_pairs,
@@ -36,6 +36,7 @@ from benchmarks.learns_to_speak import (
     make_base,
     make_speech,
     preprocessed,
+    spread,
     train,
     trained_recognizer,
 )
@@ -55,14 +56,10 @@ NUM_SENTENCES = 16
 CPU = torch.device("cpu")
 
 
-class EmotionSource(Benchmark):
+class EmotionSource(FromTrainedBase):
     """Compare the sources of the emotion vector in training."""
 
     program: ClassVar[str] = "benchmarks.emotion_source"
-    folder: Path = Field(description="Folder of benchmarks/learns_to_speak.py; the same folder resumes.")
-    size: Literal["test", "cpu", "gpu"] = Field("cpu", description="Amount of speech and model.")
-    steps: int = Field(400, ge=4, description="Steps of each fine-tuning.")
-    seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of each setting.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -159,10 +156,6 @@ def spectrum(samples: np.ndarray) -> np.ndarray:
 def nearest(speech: Speech, spectra: dict[str, np.ndarray]) -> str:
     own = spectrum(speech.samples)
     return min(spectra, key=lambda speaker: float(np.linalg.norm(own - spectra[speaker])))
-
-
-def spread(values: Sequence[float]) -> str:
-    return f"{statistics.fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 if __name__ == "__main__":

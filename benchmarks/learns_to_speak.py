@@ -1,4 +1,4 @@
-"""Does a model speak a new language after training with these tools? A recognizer listens.
+"""Closed proof: a model learns to speak a new language with these tools, and a recognizer listens.
 
     python -m benchmarks.learns_to_speak --folder DIR [--size cpu] [--seeds 0 --seeds 1 ...]
 
@@ -20,6 +20,7 @@ import json
 import random
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -115,6 +116,15 @@ class LearnsToSpeak(Benchmark):
     seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of the fine-tuning.")
     cases: list[Case] = Field(list(CASES), min_length=1, description="Fine-tunings to compare.")
     until: Literal["base", "end"] = Field("end", description="Last step: base stops with the base model.")
+
+
+class FromTrainedBase(Benchmark):
+    """Fine-tune the base of this benchmark again with other settings."""
+
+    folder: Path = Field(description="Folder of benchmarks/learns_to_speak.py; the same folder resumes.")
+    size: Literal["test", "cpu", "gpu"] = Field("cpu", description="Amount of speech and model.")
+    steps: int = Field(1500, ge=4, description="Steps of each fine-tuning.")
+    seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of each setting.")
 
 
 @dataclass(frozen=True)
@@ -393,6 +403,11 @@ def amharic_pairs(studio: Studio) -> tuple[Path, Path]:
     )
     studio.run(command, tokenizer)
     return preprocessed(studio, manifest, studio.base, studio.folder / "amharic_features"), tokenizer
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return the mean of values of several seeds, with the smallest and the largest."""
+    return f"{statistics.fmean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
 def shuffled(pairs: Path, folder: Path, seed: int) -> Path:

@@ -1,36 +1,34 @@
-"""Which settings of a fine-tuning help a new language? One factor at a time from one base point.
+"""Comparison of settings of a fine-tuning for a new language, one factor at a time.
 
-    python -m benchmarks.tried_settings --folder DIR [--steps 400] [--seeds 0 --seeds 1 ...]
+    python -m benchmarks.tried_settings --folder DIR [--steps 1500] [--seeds 0 --seeds 1 ...]
 
 DIR is a folder of benchmarks/learns_to_speak.py with a base and a recognizer; what is missing is made. Every
 setting starts from the base, learns Amharic phrases for the same number of steps, and speaks held-out
 sentences, to which the recognizer listens. The same command continues after a kill.
 """
 
-import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from pydantic import Field
-
-from benchmarks.frame import Benchmark, publish, table
+from benchmarks.frame import publish, table
 from benchmarks.learns_to_speak import (
     SIZES,
+    FromTrainedBase,
     Studio,
     amharic_pairs,
     curve,
     held_out_texts,
     make_base,
     make_speech,
+    spread,
     train,
     trained_recognizer,
 )
 from indextts.commands.terminal import parse, run
 
-BASE_POINT = "base point"
+DEFAULT = "as in learns_to_speak"  # learning rate 1.5e-3, text loss weight 0.05
 SETTINGS: Mapping[str, Mapping[str, object]] = {
-    BASE_POINT: {},
+    DEFAULT: {},
     "learning rate 5e-4": {"learning_rate": 5e-4},
     "learning rate 3e-3": {"learning_rate": 3e-3},
     "rate of new rows x 3": {"new_row_lr_scale": 3.0},
@@ -42,14 +40,10 @@ SETTINGS: Mapping[str, Mapping[str, object]] = {
 }
 
 
-class TriedSettings(Benchmark):
+class TriedSettings(FromTrainedBase):
     """Compare settings of a fine-tuning by the error rate of what the model speaks."""
 
     program: ClassVar[str] = "benchmarks.tried_settings"
-    folder: Path = Field(description="Folder of benchmarks/learns_to_speak.py; the same folder resumes.")
-    size: Literal["test", "cpu", "gpu"] = Field("cpu", description="Amount of speech and model.")
-    steps: int = Field(400, ge=4, description="Steps of each fine-tuning.")
-    seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of each setting.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             train(studio, pairs, studio.base, tokenizer, run_dir, command.steps, seed, **changes)
             [(_, mel_loss, heard)] = curve(studio, run_dir, recognizer, held_out, only_last=True)
             found.setdefault(name, []).append((mel_loss, heard))
-    header = ["setting", "validation mel loss", "character error rate", "difference to the base point"]
+    header = ["setting", "validation mel loss", "character error rate", "difference to the first line"]
     text = (
         f"{command.steps} steps each; mean over the seeds (smallest to largest). The difference is between "
         "runs of the same seed, that is of the same pairs in the same order."
@@ -82,12 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def row(name: str, found: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
     losses, heard = zip(*found[name], strict=True)
-    pairs = zip(found[name], found[BASE_POINT], strict=True)
+    pairs = zip(found[name], found[DEFAULT], strict=True)
     return [name, spread(losses), spread(heard), spread([own[1] - base[1] for own, base in pairs])]
-
-
-def spread(values: Sequence[float]) -> str:
-    return f"{statistics.fmean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
 if __name__ == "__main__":

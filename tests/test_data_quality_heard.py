@@ -1,4 +1,4 @@
-"""Does the text belong to the sound? Checks with recognizers on speech of espeak-ng with planted faults."""
+"""Tests of the comparison of texts with what recognizers hear: speech of espeak-ng with planted faults."""
 
 import json
 from pathlib import Path

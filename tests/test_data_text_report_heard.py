@@ -1,4 +1,4 @@
-"""What a recognizer hears in a check decides between two right readings; speech of espeak-ng."""
+"""Tests of texts with two right readings: what a recognizer hears decides; speech of espeak-ng."""
 
 from pathlib import Path
 

@@ -16,7 +16,6 @@ from indextts.projects.project import Project, ProjectSettings, make_settings, w
 from indextts.webui.data.clean_view import clean_commands, clean_outlook
 from indextts.webui.data.review_list import row_html
 from indextts.webui.data.review_rows import read_review, row_of
-from indextts.webui.serving.security import Roots
 from tests.import_sources import run_import, write_tone
 from tests.one_project import OneProject
 from tests.spoken_languages import spoken
@@ -36,10 +35,7 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def page(project: Project) -> OneProject:
-    page = OneProject(project)
-    object.__setattr__(page, "workspace", project.root.parent)
-    object.__setattr__(page, "roots", Roots(project.root.parent))
-    return page
+    return OneProject(project)
 
 
 @pytest.fixture

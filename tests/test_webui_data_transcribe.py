@@ -20,7 +20,6 @@ from indextts.projects.stages import plan_imports
 from indextts.webui.data.transcribe_view import agreement_html, commands, outlook, recordings_html
 from indextts.webui.data.uploads import store_recordings
 from indextts.webui.language import t
-from indextts.webui.serving.security import Roots
 from tests.conftest import REPOSITORY
 from tests.import_sources import write_tone
 from tests.one_project import OneProject
@@ -41,10 +40,7 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def page(project: Project) -> OneProject:
-    page = OneProject(project)
-    object.__setattr__(page, "workspace", project.root.parent)
-    object.__setattr__(page, "roots", Roots(project.root.parent))
-    return page
+    return OneProject(project)
 
 
 @pytest.fixture
