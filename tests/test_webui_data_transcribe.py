@@ -92,7 +92,8 @@ def test_what_is_missing_prevents_the_start(page: OneProject, project: Project, 
 def test_uploads_are_recordings_only(project: Project, tmp_path: Path):
     received = tmp_path / "received"
     write_tone(received / "new.wav")
-    assert store_recordings(project, [str(received / "new.wav")], received) == ["new.wav"]
+    stored = store_recordings(project, [str(received / "new.wav")], received)
+    assert stored == [project.recordings / "new.wav"]
     assert "new.wav" in recordings_html(project)
     (received / "text.txt").write_text("ሰላም")
     with pytest.raises(UserError, match=r"text\.txt"):

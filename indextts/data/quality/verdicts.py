@@ -15,7 +15,7 @@ from indextts.data.quality.reasons import REASON_OF, REASONS, Flag
 from indextts.data.quality.text_fit import TextFit, details, text_fit
 
 DOUBTFUL_TEXT = "doubtful_text"
-MIN_CLIPS_FOR_RATES = 20  # of a speaker: quartiles of fewer are unreliable
+MIN_CLIPS_OF_SPEAKER = 20  # quartiles and medians of fewer are unreliable
 USUAL_TONES_DB = -50.0  # of a speaker; a room with a long echo or a hum has more in all clips
 
 
@@ -114,7 +114,7 @@ def _add_rates(utterances: Sequence[Utterance], measured: Sequence[Measures]) ->
     quartiles_of = {
         speaker: statistics.quantiles(rates, n=4, method="inclusive")
         for speaker, rates in rates_of.items()
-        if len(rates) >= MIN_CLIPS_FOR_RATES
+        if len(rates) >= MIN_CLIPS_OF_SPEAKER
     }
     for utterance, measures in zip(utterances, measured, strict=True):
         rate = measures.get("syllables_per_s")
@@ -132,7 +132,7 @@ def _add_music(utterances: Sequence[Utterance], measured: Sequence[Measures]) ->
     for utterance, measures in zip(utterances, measured, strict=True):
         if (level := measures.get("tones_db")) is not None:
             levels = levels_of[utterance.speaker]
-            usual = statistics.median(levels) if len(levels) >= MIN_CLIPS_FOR_RATES else USUAL_TONES_DB
+            usual = statistics.median(levels) if len(levels) >= MIN_CLIPS_OF_SPEAKER else USUAL_TONES_DB
             measures["music_db"] = level - max(0.0, usual - USUAL_TONES_DB)
 
 

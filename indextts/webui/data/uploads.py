@@ -79,8 +79,8 @@ def store_uploads(project: Project, received: Sequence[str], received_in: Path) 
     return sorted({project.uploads / target.relative_to(project.uploads).parts[0] for _, target in moves})
 
 
-def store_recordings(project: Project, received: Sequence[str], received_in: Path) -> list[str]:
-    """Move uploaded recordings without texts into the project and return their names.
+def store_recordings(project: Project, received: Sequence[str], received_in: Path) -> list[Path]:
+    """Move uploaded recordings without texts into the project and return them.
 
     Args:
         received_in: as for `store_uploads`.
@@ -99,14 +99,15 @@ def store_recordings(project: Project, received: Sequence[str], received_in: Pat
         for path in paths:
             path.unlink(missing_ok=True)
         raise UserError("; ".join(list(filter(None, problems))[:_MAX_PROBLEMS]))
-    _move([(path, project.recordings / path.name) for path in paths])
-    return [path.name for path in paths]
+    moves = [(path, project.recordings / path.name) for path in paths]
+    _move(moves)
+    return [target for _, target in moves]
 
 
 def upload_message(
     project: Project,
     received: Sequence[str],
-    store: Callable[[Project, Sequence[str], Path], Sequence[Path] | list[str]],
+    store: Callable[[Project, Sequence[str], Path], list[Path]],
 ) -> str:
     """Store uploaded files; return the result as HTML, or the problem with the name of the file.
 
@@ -120,7 +121,7 @@ def upload_message(
     except UserError as error:
         text = f"{t('data.nothing_stored')} {error}"
         return f'<ul class="notices" role="alert"><li class="bad">{html.escape(text)}</li></ul>'
-    names = ", ".join(Path(path).name for path in stored)
+    names = ", ".join(path.name for path in stored)
     return f'<p class="is-ready" role="status">{html.escape(t("data.stored", names=names))}</p>'
 
 
