@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.import_sources import manifest_lines, write_tone
 from tests.test_data_importing_columns import ENGLISH, PATHS, TEXTS
-from tests.walking import Server, wait_for
+from tests.walking import Server, wait_for, wait_for_project
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +44,7 @@ def test_a_user_decides_the_columns_of_uploaded_tables(server: Server, browser: 
     (project / "project.json").write_text(json.dumps(settings))
     page = browser.new_page(viewport={"width": 1280, "height": 1500})
     page.goto(f"{server.url}/?project=voice#data")
+    wait_for_project(page)
     wait_for(page, "data-command", "nothing to import")
     choose = page.locator("#upload input[type=file]")
 

@@ -24,7 +24,7 @@ from tests.conftest import REPOSITORY
 from tests.import_sources import write_tone
 from tests.one_project import OneProject
 from tests.recognizers import write_recognizer
-from tests.walking import Server, wait_for
+from tests.walking import Server, wait_for, wait_for_project
 
 LETTERS = ["<pad>", "<unk>", "|", *"ሰላምለዓሀሁመበረተነአከወየደገጠ"]
 FORM = ("", "", "file", "", 2.0, 15.0, "")  # folder, recognizers, speakers, speaker, and the fields
@@ -137,6 +137,7 @@ def test_a_user_comes_from_one_long_file_to_pairs(server: Server, browser: Brows
 
     page = browser.new_page(viewport={"width": 1280, "height": 1000})
     page.goto(f"{server.url}/?project=voice#data/raw-upload")
+    wait_for_project(page)
     page.locator("#raw-upload input[type=file]").set_input_files(tmp_path / "long.flac")
     expect(page.locator("#raw-recordings")).to_contain_text("long.flac")
     expect(page.locator("#transcribe-start")).to_be_disabled()

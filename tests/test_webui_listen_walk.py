@@ -16,7 +16,7 @@ from indextts.speech.synthesis.trained_model import load_trained
 from indextts.webui.listen.renders import votes
 from tests.speaking_run import clips_of, make_speaking_project
 from tests.waiting import PATIENCE_S
-from tests.walking import Server, open_tab, value, wait_for
+from tests.walking import Server, open_tab, value, wait_for, wait_for_project
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +37,7 @@ def open_listen(server: Server, browser: Browser) -> tuple[Project, Page]:
     server.start()  # it shows the first project that it finds
     page = browser.new_page(viewport={"width": 1280, "height": 1500}, accept_downloads=True)
     page.goto(server.url)
+    wait_for_project(page)
     wait_for(page, "project", "^tiny$")
     open_tab(page, "8 Listen and export")
     return project, page

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 from indextts.system.messages import template
 from tests.conftest import REPOSITORY
 from tests.import_sources import manifest_lines
-from tests.walking import Server, value, wait_for
+from tests.walking import Server, value, wait_for, wait_for_project
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +40,7 @@ def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
     weights.write_bytes(b"of no use here")
     page = browser.new_page(viewport={"width": 1280, "height": 1500})
     page.goto(server.url)
+    wait_for_project(page)
     page.locator("#new-title input, #new-title textarea").fill("የእኔ ድምፅ")  # at a first visit, it is open
     page.get_by_text("Built-in").click()
     page.locator("#new-more-button").click()

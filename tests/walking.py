@@ -110,6 +110,11 @@ def open_tab(page: Page, name: str) -> None:
     find_tab(page, name).click()
 
 
+def wait_for_project(page: Page) -> None:
+    """Wait until the page has chosen its project; clicks wait by themselves, files and typed text do not."""
+    expect(page.locator("body[data-project]")).to_be_attached()
+
+
 def find_tab(page: Page, name: str) -> Locator:
     """Return the button of a tab; its accessible name also has the mark of the tab's state."""
     return page.get_by_role("tab", name=re.compile(f"^{re.escape(name)}"))

@@ -59,8 +59,9 @@ def build_app(command: WebUI) -> gr.Blocks:
         signals = gr.Column(visible="hidden")
         with gr.Row(elem_id="top"):
             gr.HTML(f'<a href="#project"><b>{escape(t("app.title"))}</b></a>', elem_id="brand")
+            # empty until the browser names the project of its address: an early click must reach no other
             chosen = gr.Dropdown(
-                names, value=names[0][1], label=t("app.project"), container=False, elem_id="project"
+                names, value=None, label=t("app.project"), container=False, elem_id="project"
             )
             ids = [tab.__name__.split(".")[-2] for _, tab in TABS]
             # not the selector itself: its value must be a project that the page was built with

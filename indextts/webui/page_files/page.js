@@ -63,7 +63,7 @@
 
   addEventListener("popstate", () => { // hashchange is left out if ?project=NAME changes too
     const project = new URLSearchParams(location.search).get("project");
-    if (project && window.openProject !== project) location.reload();
+    if (project && document.body.dataset.project !== project) location.reload();
     else follow();
   });
   // Gradio's page has a base address without ?project=NAME, so a link to #TAB would load another page.
@@ -117,13 +117,14 @@
   };
 
   window.rememberProject = name => {
+    if (!name) return;
     const address = new URL(location.href);
     if (address.searchParams.get("project") !== name) {
       const isFirst = !address.searchParams.has("project");
       address.searchParams.set("project", name);
       history[isFirst ? "replaceState" : "pushState"](null, "", address);
     }
-    window.openProject = name;
+    document.body.dataset.project = name; // from here on the page takes clicks, see page.css
   };
 
   window.switchTheme = () => {
