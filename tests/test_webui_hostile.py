@@ -36,7 +36,7 @@ from tests.attacked_page import (
 )
 from tests.conftest import REPOSITORY
 from tests.waiting import PATIENCE_S
-from tests.webui_server import Server, serving
+from tests.webui_server import Server, sent_values, serving
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +103,7 @@ def attacked(
                 values,
                 pytestconfig.getoption("--hostile-inputs") - OTHER_INPUTS,
                 [dependency for dependency in config["dependencies"] if dependency["backend_fn"]],
-                {component["id"]: component["props"].get("value") for component in config["components"]},
+                sent_values(config),
                 Board(),
                 watcher,
                 elsewhere[1],

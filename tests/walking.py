@@ -19,7 +19,7 @@ from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.project import Project
 from tests.conftest import REPOSITORY
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
-from tests.webui_server import answers, free_port
+from tests.webui_server import answers, free_port, sent_values
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
@@ -93,15 +93,15 @@ def ask(server: Server, path: str, body: object = None, **headers: str) -> tuple
 def start_request(server: Server, **typed: object) -> dict[str, object]:
     """Return the request that the button Start training sends, with other values in its form."""
     config = json.loads(ask(server, "/config")[1])
-    components = {component["id"]: component["props"] for component in config["components"]}
-    [button] = [n for n, props in components.items() if props.get("elem_id") == "train-start"]
+    names = {component["id"]: component["props"].get("elem_id") for component in config["components"]}
+    [button] = [number for number, name in names.items() if name == "train-start"]
     [handler] = [d for d in config["dependencies"] if [button, "click"] in d["targets"]]
-    elements = [components[number].get("elem_id") for number in handler["inputs"]]
-    values = [
-        typed.get(element, components[number].get("value"))
-        for number, element in zip(handler["inputs"], elements, strict=True)
-    ]
+    elements = [names[number] for number in handler["inputs"]]
     assert typed.keys() <= set(elements)
+    sent = sent_values(config)
+    values = [
+        typed.get(element, sent[number]) for number, element in zip(handler["inputs"], elements, strict=True)
+    ]
     values[2] = values[0]  # the form has the values of the chosen project
     return {"fn_index": handler["id"], "data": values, "session_hash": "raw"}
 

@@ -71,6 +71,14 @@ run(main)
 '''
 
 
+def sent_values(config: dict[str, Any]) -> dict[int, Any]:
+    """Return what a browser sends for each component of `config` once the first project is chosen."""
+    found = {component["id"]: component["props"] for component in config["components"]}
+    values = {number: props.get("value") for number, props in found.items()}
+    [project] = [number for number, props in found.items() if props.get("elem_id") == "project"]
+    return values | {project: found[project]["choices"][0][1]}
+
+
 @dataclass(frozen=True)
 class Answer:
     status: int
