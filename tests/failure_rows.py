@@ -115,6 +115,10 @@ TABLE = {
     71: Row("warm-up too long, schedule lost, checkpoints gone", "a warning; the log is true"),
     72: Row("texts, pairs, order or features changed", "the plan is true: the position follows the pair ids"),
     73: Row("GPU too small for the settings that a resume holds", "status 3; the message names what fits"),
+    74: Row(
+        "LoRA rank, alpha or targets changed",
+        "the adapters are converted, the rest restarts; status 3 where some would be lost",
+    ),
 }
 
 

@@ -212,6 +212,7 @@ def test_a_run_killed_at_any_moment_ends_bit_identical(
     ],
     ids=["in a validation", "in a save", "in a save, LoRA", "mid-epoch, LoRA"],
 )
+@pytest.mark.failure(17)
 def test_averages_bfloat16_moments_adapters_and_rates_of_new_rows_are_bit_identical_after_a_kill(
     project: TinyRun, tmp_path: Path, moment: str, more: dict[str, object]
 ):

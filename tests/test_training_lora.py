@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,13 @@ from indextts.models.gpt.lora import is_block_matrix
 from indextts.models.lora import LoraRecord, merge, resized
 from indextts.planning.plan_from_meta import describe_restore
 from indextts.speech.export import export
+from indextts.speech.export.bases import in_official_order, official_order
 from indextts.speech.synthesis.trained_model import load_trained
 from indextts.training import loop
+from indextts.training.optim import LANGUAGE_ROWS
 from indextts.training.run import Run
 from tests.tiny_gpt import tiny_batch
-from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run, signalled_in_step, write_tokenizer
+from tests.tiny_run import TinyRun, make_tiny_run, signalled_in_step
 
 LORA: dict[str, object] = {"lora_rank": 4, "lora_alpha": 8, "max_steps": 6, "keep_checkpoints": 9}
 CPU = torch.device("cpu")
@@ -47,17 +50,23 @@ def test_a_checkpoint_holds_adapters_and_new_rows_and_the_rest_is_the_base_bit_f
     content = read_file(lora.output / "latest.pth")
     adapters = {name for name in content["model"] if name.endswith((".adapter.a", ".adapter.b"))}
     assert len(adapters) == 2 * 2 * 4  # a and b, of 4 matrices in each of 2 blocks
-    assert content["model"].keys() - adapters == set(TABLES)
+    assert content["model"].keys() - adapters == rows_beside(lora)
     assert content["lora"]["base"]["path"] == str((lora.folder / "base/gpt.pth").resolve())
     names = [name for group in content["optimizer"]["param_groups"] for name in group["param_names"]]
     assert set(names) == content["model"].keys()
     base, merged = read_weights(lora.folder / "base/gpt.pth"), read_weights(lora.output / "latest.pth")
     for name, tensor in base.items():
         if name in TABLES:
-            assert torch.equal(merged[name][:BASE_SIZE], tensor[:BASE_SIZE])
-            assert not torch.equal(merged[name][BASE_SIZE:], merged[name][BASE_SIZE:] * 0)
+            assert torch.equal(merged[name][: lora.base_size], tensor[: lora.base_size])
+            assert not torch.equal(merged[name][lora.base_size :], merged[name][lora.base_size :] * 0)
         else:
-            assert torch.equal(merged[name], tensor) != is_block_matrix(name), name
+            is_trained = is_block_matrix(name) or name in rows_beside(lora)
+            assert torch.equal(merged[name], tensor) != is_trained, name
+
+
+def rows_beside(run: TinyRun) -> set[str]:
+    """Return the tables whose rows a LoRA run trains besides its adapters."""
+    return {*TABLES, *({LANGUAGE_ROWS} & run.base_weights.keys())}
 
 
 def test_a_step_changes_no_frozen_weight_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -76,7 +85,7 @@ def test_a_step_changes_no_frozen_weight_of_the_model(tmp_path: Path, monkeypatc
     assert run.train(**LORA, lora_targets="mlp") == 0
     assert len(seen) == 6
     changed = set.union(*seen)
-    assert changed - set(TABLES) == {
+    assert changed - rows_beside(run) == {
         f"gpt.h.{n}.mlp.{m}.adapter.{x}" for n in (0, 1) for m in ("c_fc", "c_proj") for x in "ab"
     }
     digests = {line["base_rows"] for line in metrics_lines(run.output) if "base_rows" in line}
@@ -92,7 +101,12 @@ def test_merged_weights_compute_what_base_and_adapters_compute(
     assert lora.train(**LORA, output_dir=tmp_path / "run") == 0
     [run] = kept
     merged = load_trained(tmp_path / "run/latest.pth", CPU).gpt
-    batch = tiny_batch()
+    config, row = merged.config, run.inputs.tokenizer.language_row
+    batch = replace(
+        tiny_batch(),
+        condition=torch.randn(2, *config.condition_shape, generator=torch.Generator().manual_seed(1)),
+        languages=None if row is None else torch.full((2,), row),
+    )
     with torch.no_grad():
         ours, theirs = run.model.eval()(batch), merged(batch)
     for name in ("text_logits", "mel_logits"):
@@ -107,6 +121,7 @@ def test_merged_weights_compute_what_base_and_adapters_compute(
 @pytest.mark.parametrize(
     "more", [{}, {"ema_decay": 0.9, "optimizer_state": "bfloat16"}], ids=["plain", "averaged"]
 )
+@pytest.mark.failure(19)
 def test_a_stopped_run_ends_bit_identical(tmp_path: Path, more: dict[str, object]):
     run = make_tiny_run(tmp_path / "tiny")
     assert run.train(**LORA, **more) == 0
@@ -128,22 +143,27 @@ def assert_export_is_merged_average(run: TinyRun, folder: Path) -> None:
     averaged, trained = content["averaged"]["weights"], content["model"]
     found = torch.load(export(export_command(run, checkpoint, folder, weights="averaged")), weights_only=True)
     assert averaged.keys() == trained.keys()
-    for name, tensor in found.items():
+    merged = {}
+    for name in found:
         matrix = name.removesuffix(".weight")
         a, b = averaged.get(f"{matrix}.adapter.a"), averaged.get(f"{matrix}.adapter.b")
         if name in TABLES:
-            expected = torch.cat([base[name][:BASE_SIZE], averaged[name]])
+            merged[name] = torch.cat([base[name][: run.base_size], averaged[name]])
+        elif name == LANGUAGE_ROWS:
+            merged[name] = averaged[name]
         elif a is not None and b is not None:
-            expected = base[name] + 8 / 4 * (a @ b)
+            merged[name] = base[name] + 8 / 4 * (a @ b)
             assert not torch.equal(a, trained[f"{matrix}.adapter.a"])
         else:
-            expected = base[name]
-        torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-7, msg=name)
+            merged[name] = base[name]
+    for name, expected in in_official_order(merged, official_order(run.tokenizer)).items():
+        torch.testing.assert_close(found[name], expected, rtol=0, atol=1e-7, msg=name)
 
 
 # --- the base ---
 
 
+@pytest.mark.failure(61)
 def test_the_base_is_found_where_it_was_or_beside_the_checkpoint_else_every_place_is_named(
     lora: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -190,11 +210,12 @@ def test_an_export_is_a_gpt_pth_with_the_merged_weights(lora: TinyRun, tmp_path:
     path = export(export_command(lora, lora.output / "latest.pth", tmp_path, average_last=2))
     written = torch.load(path, weights_only=True)
     older, newer = (read_weights(lora.output / f"model_step{step}.pth") for step in (4, 6))
-    expected = {name: (newer[name].double() + older[name].double()) / 2 for name in newer}
+    means = {name: (newer[name].double() + older[name].double()) / 2 for name in newer}
+    expected = in_official_order(means, official_order(lora.tokenizer))
     assert written.keys() == expected.keys()
     for name, tensor in written.items():
         assert torch.equal(tensor, expected[name].float()), name
-    assert load_trained(path.parent, CPU).gpt.config.number_text_tokens == 720
+    assert load_trained(path.parent, CPU).gpt.config.number_text_tokens == lora.tokenizer.size
 
 
 # --- what a changed setting does ---
@@ -237,6 +258,7 @@ def weights_at_step_0(
     ],
     ids=["rank", "alpha", "full"],
 )
+@pytest.mark.failure(74)
 def test_other_adapters_and_none_start_over_with_the_same_function(
     copied: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], words: str
 ):
@@ -253,6 +275,7 @@ def test_other_adapters_and_none_start_over_with_the_same_function(
     assert ("lora" in content) == bool({**LORA, **changes}["lora_rank"])
 
 
+@pytest.mark.failure(74)
 def test_a_lower_rank_keeps_the_nearest_adapters():
     generator = torch.Generator().manual_seed(0)
     a, b = torch.randn(16, 8, generator=generator), torch.randn(8, 24, generator=generator)
@@ -263,19 +286,23 @@ def test_a_lower_rank_keeps_the_nearest_adapters():
     torch.testing.assert_close(error, values[3:].norm(), rtol=1e-4, atol=0)  # no product of rank 3 is nearer
 
 
+@pytest.mark.failure(8)
 def test_other_pieces_move_the_rows_and_keep_the_adapters(
     copied: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    output, tokenizer = tmp_path / "run", tmp_path / "larger.model"
-    write_tokenizer(tokenizer, num_appended=330)
+    output = tmp_path / "run"
+    larger = TinyRun(shutil.copytree(copied.folder, tmp_path / "larger"))
+    larger.resize_tokenizer(by=3)
     before = read_weights(output / "latest.pth")
+    tokenizer = larger.folder / "tokenizer.model"
     found = weights_at_step_0(copied, output, monkeypatch, tokenizer=tokenizer)
-    assert torch.equal(found[TABLES[0]][: BASE_SIZE + 320], before[TABLES[0]][:-1])
-    assert len(found[TABLES[0]]) == len(before[TABLES[0]]) + 10
+    assert torch.equal(found[TABLES[0]][: copied.tokenizer.size], before[TABLES[0]][:-1])
+    assert len(found[TABLES[0]]) == len(before[TABLES[0]]) + 3
     for name in filter(is_block_matrix, before):
         assert torch.equal(found[name], before[name])
 
 
+@pytest.mark.failure(74)
 def test_adapters_on_a_full_checkpoint_and_lost_targets_are_refused(copied: TinyRun, tmp_path: Path):
     output = tmp_path / "run"
     for changes in ({"lora_targets": "mlp"},):

@@ -1,6 +1,6 @@
 """Encode clips with the speech backend and the encoders of the base GPT, in batches of similar length.
 
-Axes: B clips, T feature vectors, F their width, K latents, D model width.
+Axes: B clips, T feature vectors, F their width, K rows of a speaker condition, W their width, D model width.
 
     reader processes          GPU, or threads of the CPU       caller
     recordings to clips   ->  clips to codes and vectors   ->  stores the results
@@ -59,7 +59,7 @@ ItemT = TypeVar("ItemT")
 
 @dataclass(frozen=True)
 class _PendingBatch:
-    """A launched batch: codes (sum of T,), condition (B, K, D), emotion vectors (B, D)."""
+    """A launched batch: codes (sum of T,), condition (B, K, W), emotion vectors (B, D)."""
 
     clips: Sequence[Clip]
     num_codes: Sequence[int]

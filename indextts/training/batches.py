@@ -1,6 +1,7 @@
 """Data set of pairs and its micro-batches; `order.py` chooses the samples, `loading.py` reads them.
 
-Axes of a batch: B samples, N text tokens, M codes, K condition latents, D model width.
+Axes of a batch: B samples, N text tokens, M codes, K rows of a speaker condition, W their width, D model
+width.
 """
 
 import logging
@@ -319,7 +320,7 @@ def collate_packed(samples: list[Sample], config: GPTConfig, language: int | Non
     return pack(
         [sample.text_ids.numpy() for sample in samples],
         [sample.codes.numpy() for sample in samples],
-        torch.stack([sample.condition for sample in samples]),  # (B, K, D)
+        torch.stack([sample.condition for sample in samples]),  # (B, K, W)
         torch.stack([sample.emo_vec for sample in samples]),  # (B, D)
         config,
         _languages(samples, language),
@@ -335,7 +336,7 @@ def _languages(samples: list[Sample], language: int | None) -> Tensor | None:
 def collate_padded(samples: list[Sample], language: int | None = None) -> GPTBatch:
     """Return `samples` as one padded batch."""
     return GPTBatch(
-        condition=torch.stack([sample.condition for sample in samples]),  # (B, K, D)
+        condition=torch.stack([sample.condition for sample in samples]),  # (B, K, W)
         emo_vec=torch.stack([sample.emo_vec for sample in samples]),  # (B, D)
         text_ids=pad_sequence([sample.text_ids for sample in samples], batch_first=True),  # (B, N)
         text_lengths=torch.tensor([len(sample.text_ids) for sample in samples]),
