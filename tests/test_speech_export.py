@@ -18,6 +18,7 @@ import torch
 import yaml
 from torch import Tensor
 
+from indextts.commands.bases import BASES
 from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerOptions
 from indextts.commands.speech import ExportModel
 from indextts.commands.terminal import parse
@@ -30,7 +31,9 @@ from indextts.models.gpt.weights import load_model
 from indextts.planning.plan_from_meta import describe_restore
 from indextts.runs.directory import CheckpointMeta
 from indextts.speech.export import comparison, export, model_folder
+from indextts.speech.export.card import model_card
 from indextts.speech.export.model_folder import config_with_tokens
+from indextts.speech.export.source import read_source
 from indextts.text.normalizer_record import with_record
 from indextts.text.tokenizer import Tokenizer
 from tests.conftest import REPOSITORY
@@ -480,6 +483,21 @@ def test_missing_published_files_are_named_with_what_the_official_page_would_do(
     assert "feat1.pt" in answer.stdout
     assert "hf_cache/bigvgan/config.json" in answer.stdout
     assert "wav2vec2bert_stats.pt" not in answer.stdout
+
+
+def test_a_model_with_built_in_codes_is_not_sent_to_the_official_page(trained: TinyRun, tmp_path: Path):
+    folder = export(command(trained, tmp_path / "model", published=write_published(tmp_path / "p"))).parent
+    card = (folder / "README.md").read_text("utf-8")
+    assert run_check(folder).returncode == 0
+    assert "webui.py --version 2" in card
+    (folder / "builtin.npz").touch()
+    answer = run_check(folder)
+    assert answer.returncode == 1
+    assert "tools/synthesize.py" in answer.stdout
+    source = read_source(trained.output / "latest.pth", 1, "raw")
+    card = model_card(BASES["2.0"], source, [], has_builtin_codes=True)
+    assert "webui.py" not in card
+    assert "tools/synthesize.py --checkpoint THIS_FOLDER" in card
 
 
 def test_a_small_disk_is_asked_for_the_copies_too(trained: TinyRun, tmp_path: Path):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from indextts.commands.bases import base_in
 from indextts.commands.speech import CheckModelFolder, ExportModel
 from indextts.commands.terminal import parse, run
+from indextts.data.networks import BACKEND_NAME
 from indextts.speech.export import describe_missing, export, missing_files
 from indextts.system.amounts import shown_size
 
@@ -25,6 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check(command: CheckModelFolder) -> int:
+    if (command.check / BACKEND_NAME).exists():
+        print(
+            f"{command.check}: the model has built-in codes, which the official program cannot turn into "
+            "sound; use tools/synthesize.py"
+        )
+        return 1
     base = base_in(command.check)
     lines = describe_missing(base, missing_files(base, command.check))
     for line in lines or ["The official program finds all its files and downloads nothing."]:

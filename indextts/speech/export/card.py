@@ -1,7 +1,7 @@
 """The model card and the licence note of an exported model."""
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,15 @@ SPOKEN = (
     "",
 )
 
+BUILTIN = (
+    "The model speaks built-in codes, which are for trying the programs only. The official program cannot "
+    "turn them into sound; this one does it with builtin.npz:",
+    "",
+    "    python tools/synthesize.py --checkpoint THIS_FOLDER --voice somebody.wav --text 'ሰላም ለዓለም።' "
+    "--output hello.wav",
+    "",
+)
+
 
 @dataclass(frozen=True)
 class FileCheck:
@@ -64,16 +73,16 @@ class FileCheck:
     allowed: float
 
 
-def model_card(base: Base, source: Source, checks: list[FileCheck]) -> str:
+def model_card(base: Base, source: Source, checks: list[FileCheck], has_builtin_codes: bool) -> str:
     """Return the card as Markdown, with file names but without paths of this machine."""
-    sections = [_head(base, source, checks)]
+    sections = [_head(base, source, checks, BUILTIN if has_builtin_codes else _usage(base))]
     if source.meta is not None:
         sections += [_data(source.meta), _training(source.meta), _settings(source.meta)]
     sections.append(_identity(source))
     return "\n\n".join(sections) + "\n"
 
 
-def _head(base: Base, source: Source, checks: list[FileCheck]) -> str:
+def _head(base: Base, source: Source, checks: list[FileCheck], usage: Sequence[str]) -> str:
     names = ", ".join(path.name for path in source.paths)
     what = names if len(source.paths) == 1 else f"the mean of {names}"
     if source.ema_decay is not None:
@@ -89,10 +98,9 @@ def _head(base: Base, source: Source, checks: list[FileCheck]) -> str:
         "",
         f"The GPT of {base.title} with more text pieces, from {what}.",
         "",
-        *_usage(base),
-        f"`tools/export_gpt.py --check THIS_FOLDER` lists what is missing. {base.title} loads gpt.pth; a "
-        "gpt.safetensors contains the same weights for other programs. For the terms of use see "
-        "LICENSE-NOTE.txt.",
+        *usage,
+        "A gpt.safetensors contains the same weights as gpt.pth, for other programs. For the terms of use "
+        "see LICENSE-NOTE.txt.",
         "",
     ]
     lines += [
@@ -115,7 +123,8 @@ def _usage(base: Base) -> list[str]:
     return [
         *SPOKEN,
         f"In a checkout of IndexTTS-2, `{base.official_page} THIS_FOLDER` starts its page with this model. "
-        f"If one of {needed} is missing, that page downloads the published model over this one.",
+        f"If one of {needed} is missing, that page downloads the published model over this one; "
+        "`tools/export_gpt.py --check THIS_FOLDER` lists what is missing.",
         "",
         *(choose_language if base.trained_languages else ()),
     ]

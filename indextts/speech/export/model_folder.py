@@ -125,7 +125,7 @@ def export(command: ExportModel) -> Path:
                 add_published(base, aside, published, copy=command.self_contained)
                 for line in describe_missing(base, missing_files(base, aside)):
                     logger.warning("%s", line)
-            write_bytes(aside / "README.md", model_card(base, source, checks).encode())
+            write_bytes(aside / "README.md", model_card(base, source, checks, fitted is not None).encode())
             write_bytes(aside / "LICENSE-NOTE.txt", LICENCE_NOTE.encode())
             write_json(aside / RECORD, _record(aside, source, command, checks))
     except OSError as error:
