@@ -1,0 +1,148 @@
+"""LoRA against full fine-tuning, and training on the old languages against forgetting them.
+
+    python -m benchmarks.lora_and_replay --folder DIR [--steps 1500] [--seeds 0 --seeds 1 ...]
+
+DIR is a folder of benchmarks/learns_to_speak.py with a base and a recognizer; what is missing is made. Every
+fine-tuning starts from the base and learns Amharic phrases for the same number of steps. Then it speaks
+held-out sentences, to which the recognizer listens. The losses of the old languages, English and Swahili, are
+on validation pairs of the base's own training. The same command continues after a kill.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from benchmarks.frame import publish, table
+from benchmarks.learns_to_speak import (
+    SIZES,
+    FromTrainedBase,
+    Studio,
+    amharic_pairs,
+    curve,
+    held_out_texts,
+    make_base,
+    make_speech,
+    spread,
+    train,
+    trained_recognizer,
+)
+from indextts.commands.terminal import parse, run
+from indextts.data.manifest import read_pairs, write_pairs
+from indextts.runs.directory import read_metrics
+
+OLD = ("en", "sw")  # base_phrases of learns_to_speak alternates between them
+REPLAY = 0.15  # share of the old languages
+FULL = "full"
+METHODS: Mapping[str, Mapping[str, Any]] = {
+    FULL: {},
+    "full, 15 % old languages": {"replay": True},
+    "LoRA, rank 32": {"lora_rank": 32, "lora_alpha": 64.0},
+    "LoRA, rank 32, 15 % old languages": {"lora_rank": 32, "lora_alpha": 64.0, "replay": True},
+}
+
+
+class LoraAndReplay(FromTrainedBase):
+    """Compare LoRA and full fine-tuning, with and without pairs of the old languages."""
+
+    program: ClassVar[str] = "benchmarks.lora_and_replay"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a fine-tuning reached: mel losses by language, before and after, and the character error rate."""
+
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    heard: float
+    tokens_per_second: float
+    checkpoint_mb: float
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    command = parse(LoraAndReplay, argv)
+    studio = Studio(command.folder.resolve(), SIZES[command.size])
+    make_base(studio)
+    recognizer = trained_recognizer(studio)
+    held_out = make_speech(studio.folder / "held_out", [("am", text) for text in held_out_texts()])
+    new, tokenizer = amharic_pairs(studio)
+    old = split_by_language(studio.folder / "base_training/features", studio.folder / "old_languages")
+    validated = [f"{new}/val_pairs.jsonl@am", *(f"{old}/{code}_val_pairs.jsonl@{code}" for code in OLD)]
+    found: dict[str, list[Found]] = {}
+    for seed in command.seeds:
+        for name, settings in METHODS.items():
+            changes = dict(settings)
+            trained = [f"{new}/train_pairs.jsonl@am"]
+            if changes.pop("replay", False):
+                trained = [f"{trained[0]}@{1 - REPLAY}"]
+                trained += [f"{old}/{code}_train_pairs.jsonl@{code}@{REPLAY / len(OLD)}" for code in OLD]
+            folder = f"{name.replace(' %', '').replace(',', '').replace(' ', '_')}_{command.steps}_{seed}"
+            run_dir = studio.folder / "lora_and_replay" / folder
+            run_dir.parent.mkdir(exist_ok=True)
+            changes |= {"train_manifest": trained, "val_manifest": validated}
+            train(studio, new, studio.base, tokenizer, run_dir, command.steps, seed, **changes)
+            [(_, _, heard)] = curve(studio, run_dir, recognizer, held_out, only_last=True)
+            found.setdefault(name, []).append(result_of(run_dir, heard))
+    before = found[FULL][0].before
+    header = ["fine-tuning", "Amharic", "English", "Swahili", "character error rate", "speed", "checkpoint"]
+    base = ["before", *(f"{before[code]:.3f}" for code in ("am", *OLD)), "", "", ""]
+    text = (
+        f"{command.steps} steps each; mean over the seeds (smallest to largest). Validation mel losses of "
+        "the languages; the character error rate is that of Amharic. Speed: tokens per second, of the full "
+        "fine-tuning's, median of each run."
+    )
+    rows = [base, *(row(name, found) for name in METHODS)]
+    publish(
+        command,
+        "LoRA and full fine-tuning, with and without the old languages",
+        [text, "", *table(header, rows)],
+    )
+    return 0
+
+
+def split_by_language(pairs: Path, folder: Path) -> Path:
+    """Write the pairs of each old language to a file of its own; return their folder.
+
+    The numbers of the utterances begin anew in each language, so their ids get its code.
+    """
+    folder.mkdir(exist_ok=True)
+    for split in ("train", "val"):
+        found = read_pairs(pairs / f"{split}_pairs.jsonl")
+        for place, code in enumerate(OLD):
+            chosen = [
+                replace(pair, prompt_id=f"{code}_{pair.prompt_id}", target_id=f"{code}_{pair.target_id}")
+                for pair in found
+                if int(pair.target_id.rpartition("_")[2]) % len(OLD) == place
+            ]
+            output = folder / f"{code}_{split}_pairs.jsonl"
+            if not output.exists():
+                write_pairs(output, chosen)
+    return folder
+
+
+def result_of(run_dir: Path, heard: float) -> Found:
+    """Return the losses and the speed of a finished run from its metrics."""
+    lines = read_metrics(run_dir / "metrics.jsonl")
+    losses = [
+        {code: line[f"mel_loss_{code}"] for code in ("am", *OLD)}
+        for line in lines
+        if line.get("kind") == "val"
+    ]
+    speeds = [line["tokens_per_second"] for line in lines if line.get("kind") == "train"]
+    size = (run_dir / "latest.pth").stat().st_size / 1e6
+    return Found(losses[0], losses[-1], heard, statistics.median(speeds), size)
+
+
+def row(name: str, found: Mapping[str, Sequence[Found]]) -> list[str]:
+    results = found[name]
+    losses = [spread([each.after[code] for each in results]) for code in ("am", *OLD)]
+    speed = statistics.fmean(
+        own.tokens_per_second / full.tokens_per_second for own, full in zip(results, found[FULL], strict=True)
+    )
+    heard = spread([each.heard for each in results])
+    return [name, *losses, heard, f"{speed:.2f}", f"{results[0].checkpoint_mb:.1f} MB"]
+
+
+if __name__ == "__main__":
+    run(main)
