@@ -41,7 +41,7 @@ from indextts.text.bases import load_tokenizer
 from tests.tiny_run import TinyRun
 
 WORKERS = [0, 2]
-ORPHANED_S = 15.0  # a data worker looks for its trainer every 5 s, and a busy machine adds to that
+ORPHANED_S = 20.0  # a data worker that still imports looks for its trainer afterwards, late on a busy machine
 TIMEOUT_S = 300.0  # a process that takes longer hangs
 # Kills happen within this share of the duration of a whole run: the start, and hundreds of steps. Processes
 # that resume late in a run are killed in the last steps and in the exit.
