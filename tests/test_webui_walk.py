@@ -7,7 +7,16 @@ from playwright.sync_api import Browser, Page, expect
 
 from indextts.runs.directory import read_metrics
 from tests.page_layout import problems_of_tabs
-from tests.walking import Server, ask, open_tab, plan_row, start_request, value, wait_for
+from tests.walking import (
+    Server,
+    ask,
+    open_tab,
+    plan_row,
+    start_request,
+    value,
+    wait_for,
+    wait_for_project,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +42,9 @@ def start_training(page: Page) -> None:
 def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server: Server, browser: Browser):
     page = browser.new_page()
     page.goto(server.url)
+    wait_for_project(page)
+    expect(page.get_by_role("button", name="Try the demo")).to_be_enabled()
+    expect(page.get_by_test_id("toast-body")).to_have_count(0)
     expect(page.locator("#visit")).to_be_visible()
     for tab, stage in (
         ("2 Data", "data"),

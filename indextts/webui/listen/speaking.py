@@ -117,7 +117,7 @@ def build(page: Page) -> Speaking:
 
     _show_choices(page, checkpoint, voice, emotion)
     on(
-        [page.demo.load, page.project.change, text.change, checkpoint.change],
+        [page.project.change, text.change, checkpoint.change],
         lambda name, typed, chosen: read_as(page, name, typed, chosen),
         [page.project, text, checkpoint],
         [spoken],
