@@ -44,7 +44,7 @@ class SpeechServer(Benchmark):
 
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(SpeechServer, argv)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs every request
     with tempfile.TemporaryDirectory(prefix="speech_server_") as temporary:
         folder = Path(temporary)
         flags = {
