@@ -22,7 +22,7 @@ import torch
 from pydantic import Field
 
 from benchmarks.fertility import HELD_OUT_EVERY, read_corpus
-from benchmarks.frame import Benchmark, Took, peak_bytes, publish, reset_peak, table, timed
+from benchmarks.frame import Benchmark, publish, table, timed
 from benchmarks.reference import MEL_WEIGHT, TEXT_WEIGHT
 from benchmarks.workload import NUM_BASE_PIECES, SIZES, build_model, config_of, operations, positions
 from demo.make_demo import DEMO
@@ -82,12 +82,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Steps:
-    """Measured steps of a case: their time, and the peak memory of the process in bytes."""
+    """Measured steps of a case; their processor time, since other programs change the wall clock."""
 
-    took: Took
+    cpu_s: float
     count: int
     num_positions: int
-    peak_bytes: int
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -180,9 +179,8 @@ def measure_steps(case: Case, clips: Sequence[dict[str, Any]], command: TwoBases
             step(batch)
 
     step(batches[0])
-    reset_peak()
     _, took = timed(all_steps)
-    return Steps(took, len(batches), sum(batch.num_positions for batch in batches), peak_bytes())
+    return Steps(took.cpu_s, len(batches), sum(batch.num_positions for batch in batches))
 
 
 def make_batch(case: Case, clips: Sequence[dict[str, Any]], numbers: range) -> PackedBatch:
@@ -212,20 +210,15 @@ def report_table(cases: Sequence[Case], measured: Sequence[Steps]) -> list[str]:
     add("positions of a clip", [case.lengths.mean() for case in cases], "{:.1f}".format)
     add("positions of the longest clip", [case.lengths.max() for case in cases], "{:.0f}".format)
     add("operations of a clip, 1e12", [computed_operations(case) / 1e12 for case in cases], "{:.2f}".format)
-    add(f"memory on a GPU, {COMPUTED_BATCH} clips", [computed_memory(case) for case in cases], as_size)
-    add("a step, processor time", [m.took.cpu_s / m.count for m in measured], "{:.1f} s".format)
-    add("a step, wall clock", [m.took.wall_s / m.count for m in measured], "{:.1f} s".format)
+    memory = [computed_memory(case) for case in cases]
+    add(f"memory on a GPU, {COMPUTED_BATCH} clips", memory, lambda size: shown_size(round(size)))
+    add("a step, processor time", [m.cpu_s / m.count for m in measured], "{:.1f} s".format)
     add(
         "a position, processor time",
-        [1000 * m.took.cpu_s / m.num_positions for m in measured],
+        [1000 * m.cpu_s / m.num_positions for m in measured],
         "{:.2f} ms".format,
     )
-    add("peak memory of the process", [m.peak_bytes for m in measured], as_size)
     return table(["mean over the clips (ratio)", *(case.name for case in cases)], rows)
-
-
-def as_size(num_bytes: float) -> str:
-    return shown_size(round(num_bytes))
 
 
 def computed_operations(case: Case) -> float:
