@@ -66,6 +66,8 @@ class Roots:
             path = (self.workspace / text).resolve()
             if any(len(os.fsencode(name)) > LONGEST_NAME for name in path.parts):
                 raise ValueError
+            if any(map(os.path.islink, (path, *path.parents))):  # only circular ones; Python 3.13 leaves them
+                raise ValueError
         except (
             ValueError,
             RuntimeError,
