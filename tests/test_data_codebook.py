@@ -21,7 +21,7 @@ def tiny(tmp_path: Path) -> TinyRun:
 
 def regenerate(run: TinyRun, backend: tuple[str, str], splits: tuple[str, ...] = ("train", "val")) -> Path:
     """Compute the features of the splits with another backend; return their store."""
-    store = write_features(run.folder / "features", 30, backend=backend)
+    store = write_features(run.folder / "features", 30, backend=backend, config=run.config)
     for split in splits:
         path = run.folder / f"{split}_pairs.jsonl"
         write_pairs(path, [replace(pair, features=store) for pair in read_pairs(path)])
