@@ -113,7 +113,7 @@ def test_a_trainer_that_is_killed_or_stopped_while_it_indexes_leaves_nothing(
     assert [each.name for each in run.folder.iterdir() if each.name.startswith(".tmp-")] == []
     write_pairs(path, [replace(first, id=str(n)) for n in range(10)])
     assert run.train(max_steps=1) == 0
-    tokenizer = Tokenizer.load(run.folder / "tokenizer.model")
+    tokenizer = run.tokenizer
     check(load_index(path, tokenizer).pairs, path, tokenizer)
 
 
