@@ -342,8 +342,23 @@ def train(
     """Train until `steps`; a run that was killed resumes.
 
     Args:
-        changed: other settings than those below.
+        changed: other settings than those of `training`.
     """
+    command = training(studio, pairs, base, tokenizer, run_dir, steps, seed, **changed)
+    studio.run(command, run_dir / f"model_step{steps}.json")
+
+
+def training(
+    studio: Studio,
+    pairs: Path,
+    base: Path,
+    tokenizer: Path,
+    run_dir: Path,
+    steps: int,
+    seed: int,
+    **changed: object,
+) -> Train:
+    """Return the command of a training until `steps`, which resumes."""
     settings: dict[str, Any] = {
         "train_manifest": [pairs / "train_pairs.jsonl"],
         "val_manifest": [pairs / "val_pairs.jsonl"],
@@ -365,7 +380,7 @@ def train(
         "seed": seed,
         "allow_cpu": True,
     }
-    studio.run(Train(**settings | changed), run_dir / f"model_step{steps}.json")
+    return Train(**settings | changed)
 
 
 def export(studio: Studio, checkpoint: Path, base: Path, folder: Path) -> None:

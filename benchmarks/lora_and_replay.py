@@ -6,15 +6,22 @@ DIR is a folder of benchmarks/learns_to_speak.py with a base and a recognizer; w
 fine-tuning starts from the base and learns Amharic phrases for the same number of steps. Then it speaks
 held-out sentences, to which the recognizer listens. The losses of the old languages, English and Swahili, are
 on validation pairs of the base's own training. The same command continues after a kill.
+
+Then short trainings of all weights and with LoRA alternate. Their processor time per step is that of
+`LONG` steps less that of `SHORT` steps, so that the start does not count.
 """
 
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmarks.frame import publish, table
+from benchmarks.frame import REPOSITORY, publish, table
 from benchmarks.learns_to_speak import (
     SIZES,
     FromTrainedBase,
@@ -27,18 +34,23 @@ from benchmarks.learns_to_speak import (
     spread,
     train,
     trained_recognizer,
+    training,
 )
-from indextts.commands.terminal import parse, run
+from indextts.commands.terminal import parse, run, to_argv
+from indextts.commands.train import Train
 from indextts.data.manifest import read_pairs, write_pairs
+from indextts.errors import UserError
 from indextts.runs.directory import read_metrics
+from indextts.system.amounts import shown_size
 
 OLD = ("en", "sw")  # base_phrases of learns_to_speak alternates between them
 REPLAY = 0.15  # share of the old languages
-FULL = "full"
+FULL, LORA = "full", "LoRA, rank 32"
+SHORT, LONG, PASSES = 20, 120, 3  # steps of the trainings that are timed
 METHODS: Mapping[str, Mapping[str, Any]] = {
     FULL: {},
     "full, 15 % old languages": {"replay": True},
-    "LoRA, rank 32": {"lora_rank": 32, "lora_alpha": 64.0},
+    LORA: {"lora_rank": 32, "lora_alpha": 64.0},
     "LoRA, rank 32, 15 % old languages": {"lora_rank": 32, "lora_alpha": 64.0, "replay": True},
 }
 
@@ -56,8 +68,6 @@ class Found:
     before: Mapping[str, float]
     after: Mapping[str, float]
     heard: float
-    tokens_per_second: float
-    checkpoint_mb: float
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,21 +94,69 @@ def main(argv: Sequence[str] | None = None) -> int:
             train(studio, new, studio.base, tokenizer, run_dir, command.steps, seed, **changes)
             [(_, _, heard)] = curve(studio, run_dir, recognizer, held_out, only_last=True)
             found.setdefault(name, []).append(result_of(run_dir, heard))
+    costs = step_costs(studio, new, tokenizer)
     before = found[FULL][0].before
-    header = ["fine-tuning", "Amharic", "English", "Swahili", "character error rate", "speed", "checkpoint"]
-    base = ["before", *(f"{before[code]:.3f}" for code in ("am", *OLD)), "", "", ""]
+    header = ["fine-tuning", "Amharic", "English", "Swahili", "character error rate"]
+    base = ["before", *(f"{before[code]:.3f}" for code in ("am", *OLD)), ""]
     text = (
         f"{command.steps} steps each; mean over the seeds (smallest to largest). Validation mel losses of "
-        "the languages; the character error rate is that of Amharic. Speed: tokens per second, of the full "
-        "fine-tuning's, median of each run."
+        "the languages; the character error rate is that of Amharic."
     )
     rows = [base, *(row(name, found) for name in METHODS)]
-    publish(
-        command,
-        "LoRA and full fine-tuning, with and without the old languages",
-        [text, "", *table(header, rows)],
-    )
+    lines = [text, "", *table(header, rows), "", *table(COSTS, [costs_row(name, costs) for name in costs])]
+    publish(command, "LoRA and full fine-tuning, with and without the old languages", lines)
     return 0
+
+
+COSTS = ["fine-tuning", "processor time of a step", "of the full fine-tuning's", "peak memory", "checkpoint"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a training took: processor time of a step in s, peak resident memory and checkpoint in bytes."""
+
+    step_s: float
+    peak_bytes: int
+    checkpoint_bytes: int
+
+
+def step_costs(studio: Studio, pairs: Path, tokenizer: Path) -> dict[str, list[Cost]]:
+    """Return the costs of trainings of all weights and with LoRA, which alternate."""
+    costs: dict[str, list[Cost]] = {FULL: [], LORA: []}
+    for number in range(PASSES):
+        for name, found in costs.items():
+            used = []
+            for steps in (SHORT, LONG):
+                with tempfile.TemporaryDirectory() as folder:
+                    run_dir = Path(folder) / "run"
+                    changes = {"val_interval": LONG, "save_interval": LONG, **METHODS[name]}
+                    base = studio.base
+                    command = training(studio, pairs, base, tokenizer, run_dir, steps, number, **changes)
+                    used.append(usage(studio, command))
+                    size = (run_dir / "latest.pth").stat().st_size
+            (short_s, _), (long_s, peak) = used
+            found.append(Cost((long_s - short_s) / (LONG - SHORT), peak, size))
+    return costs
+
+
+def usage(studio: Studio, command: Train) -> tuple[float, int]:
+    """Run a training; return its processor time in s and its peak resident memory in bytes."""
+    with (studio.folder / "programs.log").open("a") as output:
+        argv = [sys.executable, str(REPOSITORY / command.program), *to_argv(command)]
+        process = subprocess.Popen(argv, cwd=REPOSITORY, stdout=output, stderr=output)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if status:
+        raise UserError(f"{command.program} failed, see {studio.folder / 'programs.log'}")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+
+
+def costs_row(name: str, costs: Mapping[str, Sequence[Cost]]) -> list[str]:
+    """Return the medians of the passes."""
+    step_s, full_s = (statistics.median(cost.step_s for cost in costs[each]) for each in (name, FULL))
+    peak = statistics.median(cost.peak_bytes for cost in costs[name])
+    size = costs[name][0].checkpoint_bytes
+    return [name, f"{1000 * step_s:.0f} ms", f"{step_s / full_s:.2f}", shown_size(peak), shown_size(size)]
 
 
 def split_by_language(pairs: Path, folder: Path) -> Path:
@@ -122,26 +180,19 @@ def split_by_language(pairs: Path, folder: Path) -> Path:
 
 
 def result_of(run_dir: Path, heard: float) -> Found:
-    """Return the losses and the speed of a finished run from its metrics."""
+    """Return the losses of a finished run from its metrics."""
     lines = read_metrics(run_dir / "metrics.jsonl")
     losses = [
         {code: line[f"mel_loss_{code}"] for code in ("am", *OLD)}
         for line in lines
         if line.get("kind") == "val"
     ]
-    speeds = [line["tokens_per_second"] for line in lines if line.get("kind") == "train"]
-    size = (run_dir / "latest.pth").stat().st_size / 1e6
-    return Found(losses[0], losses[-1], heard, statistics.median(speeds), size)
+    return Found(losses[0], losses[-1], heard)
 
 
 def row(name: str, found: Mapping[str, Sequence[Found]]) -> list[str]:
-    results = found[name]
-    losses = [spread([each.after[code] for each in results]) for code in ("am", *OLD)]
-    speed = statistics.fmean(
-        own.tokens_per_second / full.tokens_per_second for own, full in zip(results, found[FULL], strict=True)
-    )
-    heard = spread([each.heard for each in results])
-    return [name, *losses, heard, f"{speed:.2f}", f"{results[0].checkpoint_mb:.1f} MB"]
+    losses = [spread([each.after[code] for each in found[name]]) for code in ("am", *OLD)]
+    return [name, *losses, spread([each.heard for each in found[name]])]
 
 
 if __name__ == "__main__":
