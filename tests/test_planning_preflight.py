@@ -234,22 +234,21 @@ def test_more_processes_than_gpus_block(
         assert result.estimate is None
 
 
-TINY_GPU = MachineFacts((GpuFacts("Tiny", (1 << 30) + (1 << 19), (8, 9)),), 2, 8 << 30)  # CUDA and 512 KiB
-
-
 @pytest.mark.failure(73)
 def test_a_gpu_too_small_for_the_run_to_resume_blocks_and_what_fits_does_not(stopped: TinyRun):
-    def problems(**changes: object) -> dict[str, str]:
+    def problems(extra: int, **changes: object) -> dict[str, str]:
         untyped = dict.fromkeys(TYPED)
         command = parse(Train, stopped.flags(resume="auto", max_steps=9, **untyped | changes))
-        return messages_of(run_preflight(command, TINY_GPU))
+        gpu = GpuFacts("Tiny", (1 << 30) + extra, (8, 9))  # CUDA takes 1 GiB
+        return messages_of(run_preflight(command, MachineFacts((gpu,), 2, 8 << 30)))
 
-    held = problems()
+    extra = max(size for size in range(1 << 17, 1 << 22, 1 << 17) if problems(size))
+    held = problems(extra)
     assert held.keys() == {"resume"}
     assert re.search(r"Tiny.* --\S+", held["resume"])
     flags = dict(re.findall(r"--([a-z-]+)=(\d+)", held["resume"]))
-    assert problems(**{name.replace("-", "_"): value for name, value in flags.items()}) == {}
-    assert problems(batch_size=3) == {}  # the user's own choice, which the trainer splits if it must
+    assert problems(extra, **{name.replace("-", "_"): value for name, value in flags.items()}) == {}
+    assert problems(extra, batch_size=3) == {}  # the user's own choice, which the trainer splits if it must
 
 
 def test_a_new_run_is_estimated_with_its_automatic_settings(run: TinyRun):

@@ -16,7 +16,7 @@ from tests.tiny_run import TYPED, TinyRun, make_tiny_run
 UNTYPED: dict[str, object] = dict.fromkeys(TYPED)
 CPU = MachineFacts((), 2, 8 << 30)
 BIG_GPU = GpuFacts("Big", 80 << 30, (9, 0))
-SMALL_GPU = GpuFacts("Small", (1 << 30) + (1 << 20), (9, 0))  # CUDA, and 1 MiB for the tiny model
+SMALL_GPU = GpuFacts("Small", (1 << 30) + (3 << 19), (9, 0))  # CUDA, and 1.5 MiB for the tiny model
 
 
 @pytest.fixture

@@ -173,7 +173,7 @@ def _check_weights(
         any_rows: tables whose first dimension may differ.
     """
     base, found = base_of(expected), base_of(given)
-    if found != base:
+    if found != base and not found.weight_names.isdisjoint(given):  # else these are of no known base
         raise UserError(
             f"{source}: a GPT of {found.title}, but this command runs with {base.title}; use the gpt.pth and "
             f"config.yaml of {base.title}, or a checkpoint that was trained from them",
