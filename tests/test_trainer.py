@@ -479,8 +479,9 @@ def test_other_validation_pairs_reset_best_and_patience_with_one_log_line(
     for max_steps in (11, 12):
         assert tiny.train(resume="auto", max_steps=max_steps, **flags) == 0
         assert len(re.findall(r"^\[Warn\] .*--val-manifest, --max-val-batches", tiny.log, re.MULTILINE)) == 1
-    first = best_of(tiny)
-    assert (first.step, first.validation_mel_loss) == (11, numbers(tiny, kind="val")[11]["mel_loss"])
+    losses = {step: line["mel_loss"] for step, line in numbers(tiny, kind="val").items()}
+    step = min((11, 12), key=lambda step: losses[step])
+    assert (best_of(tiny).step, best_of(tiny).validation_mel_loss) == (step, losses[step])
     state = load(tiny.output / "latest.pth")["state"]
     assert state["num_worse"] == (0 if state["validated_step"] == best_of(tiny).step else 1)
 

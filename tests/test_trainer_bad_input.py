@@ -12,6 +12,7 @@ import torch
 import yaml
 
 from indextts.models.gpt.weights import random_model
+from indextts.text.bases import base_tokenizer
 from indextts.text.tokenizer import parse_model
 from tests.conftest import REPOSITORY
 from tests.test_trainer import TRAINER
@@ -131,10 +132,10 @@ BAD: dict[str, tuple[Callable[[TinyRun], object], str]] = {
         r"tokenizer\.model: ",
     ),
     "a tokenizer that does not extend the base's": (
-        lambda run: (run.folder / "base/bpe.model").write_bytes(
+        lambda run: base_tokenizer(run.folder / "base/gpt.pth").write_bytes(
             (run.folder / "tokenizer.model").read_bytes()
         ),
-        r"bpe\.model: \d+ pieces.* \d+ rows",
+        r"(bpe\.model|\.tiktoken): \d+ pieces.* \d+ rows",
     ),
     "a tokenizer whose base has other pieces": (
         reorder_base_tokenizer,

@@ -38,7 +38,8 @@ RATE = 2e-3
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    return make_tiny_run(tmp_path_factory.mktemp("facts") / "tiny")
+    # the predecessor trains no other base
+    return make_tiny_run(tmp_path_factory.mktemp("facts") / "tiny", model="2.0")
 
 
 def predecessors_checkpoint(project: TinyRun, num_pieces: int) -> dict[str, Any]:
