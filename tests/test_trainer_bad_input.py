@@ -63,7 +63,12 @@ def change_config(run: TinyRun, **changes: object) -> None:
 
 
 def reorder_base_tokenizer(run: TinyRun) -> None:
-    path = run.folder / "base/bpe.model"
+    path = base_tokenizer(run.folder / "base/gpt.pth")
+    if path.suffix == ".tiktoken":  # lines of a piece and its number
+        lines = [line.split() for line in path.read_bytes().splitlines()]
+        lines[10][0], lines[11][0] = lines[11][0], lines[10][0]
+        path.write_bytes(b"".join(b" ".join(line) + b"\n" for line in lines))
+        return
     model = parse_model(path.read_bytes())
     model.pieces[10].piece, model.pieces[11].piece = model.pieces[11].piece, model.pieces[10].piece
     path.write_bytes(model.SerializeToString())
@@ -139,7 +144,7 @@ BAD: dict[str, tuple[Callable[[TinyRun], object], str]] = {
     ),
     "a tokenizer whose base has other pieces": (
         reorder_base_tokenizer,
-        r"bpe\.model: id 10 ",
+        r"(bpe\.model|\.tiktoken): id 10 ",
     ),
     "a base checkpoint that is cut off": (cut_base, r"gpt\.pth: "),
     "a base checkpoint that lacks a weight": (drop_a_weight, r"gpt\.ln_f\.weight"),
