@@ -43,7 +43,7 @@ TABS = (
 
 # The address has the project, see page_files/page.js; without it, the first project is open.
 RESTORE_PROJECT = "() => new URLSearchParams(location.search).get('project') ?? ''"
-REMEMBER_PROJECT = "name => { window.rememberProject?.(name); }"
+REMEMBER_PROJECT = "name => {{ window.rememberProject?.(name, {num_forms}); }}"
 SWITCH_THEME = "() => window.switchTheme()"
 
 
@@ -80,8 +80,6 @@ def build_app(command: WebUI) -> gr.Blocks:
         theme.click(None, None, None, js=SWITCH_THEME)
         restored = demo.load(None, None, [wanted], js=RESTORE_PROJECT)
         shown = then(restored, lambda name: known_projects(page, name), [wanted], [chosen])
-        shown.then(None, [chosen], None, js=REMEMBER_PROJECT)
-        chosen.change(None, [chosen], None, js=REMEMBER_PROJECT)
         marks = gr.HTML(elem_classes="style-only", elem_id="tab-marks")
         page.of_tab(EVERY_TAB).watch(
             stages_version, lambda name: tab_marks(stage_states(page.find_project(name))), [marks]
@@ -91,6 +89,9 @@ def build_app(command: WebUI) -> gr.Blocks:
                 with gr.Tab(t(text), id=id, elem_id=f"tab-{id}", render_children=True) as opened:
                     tab.build(page.of_tab(id))
                 opened.select(None, None, [open_tab], js=f"() => {json.dumps(id)}")
+        remember = REMEMBER_PROJECT.format(num_forms=len(page.forms))
+        shown.then(None, [chosen], None, js=remember)
+        chosen.change(None, [chosen], None, js=remember)
         page.start_clock()
         add_language_switch(demo, language)
     return page.demo

@@ -66,6 +66,7 @@ class Page:
         shown_versions: a hidden component for each view, with the version that the browser shows.
         shared: hidden components through which a tab passes a choice to a later tab.
         changed: for each stage, a hidden component that changes after its form did; see `form_signal`.
+        forms: for each form that is filled, a hidden component with the project whose values it has.
     """
 
     demo: gr.Blocks
@@ -80,6 +81,7 @@ class Page:
     shown_versions: list[Component] = field(default_factory=list)
     shared: dict[str, gr.Textbox] = field(default_factory=dict)
     changed: dict[str, gr.Textbox] = field(default_factory=dict)
+    forms: list[gr.Textbox] = field(default_factory=list)
 
     def signal(self, value: str = "", id: str | None = None) -> gr.Textbox:
         """Build a hidden component outside of the tabs.
@@ -138,7 +140,10 @@ class Page:
         def filled(name: str, before: str) -> list[Any]:
             return [name, *values(name, before)]
 
-        self.of_tab(EVERY_TAB).watch(once, filled, [filled_for, *form], [filled_for])
+        event = self.of_tab(EVERY_TAB).watch(once, filled, [filled_for, *form], [filled_for])
+        # also if it failed; the browser counts the forms, see page_files/page.js
+        event.then(None, None, None, js=f"() => window.formFilled?.({len(self.forms)})")
+        self.forms.append(filled_for)
         return filled_for
 
     def form_signal(self, stage: str) -> gr.Textbox:

@@ -63,7 +63,7 @@
 
   addEventListener("popstate", () => { // hashchange is left out if ?project=NAME changes too
     const project = new URLSearchParams(location.search).get("project");
-    if (project && document.body.dataset.project !== project) location.reload();
+    if (project && openProject !== project) location.reload();
     else follow();
   });
   // Gradio's page has a base address without ?project=NAME, so a link to #TAB would load another page.
@@ -116,7 +116,18 @@
     waiting[stage] = setTimeout(report, REST_MS, stage, tab);
   };
 
-  window.rememberProject = name => {
+  // The page takes clicks once it has its project and all forms have its values: a later value would overwrite
+  // a typed one. See page.css.
+  const filled = new Set();
+  let openProject = "", numForms = Infinity;
+  const takeClicks = () => {
+    if (filled.size >= numForms) document.body.dataset.project = openProject;
+  };
+  window.formFilled = form => {
+    filled.add(form);
+    takeClicks();
+  };
+  window.rememberProject = (name, forms) => {
     if (!name) return;
     const address = new URL(location.href);
     if (address.searchParams.get("project") !== name) {
@@ -124,7 +135,9 @@
       address.searchParams.set("project", name);
       history[isFirst ? "replaceState" : "pushState"](null, "", address);
     }
-    document.body.dataset.project = name; // from here on the page takes clicks, see page.css
+    openProject = name;
+    numForms = forms;
+    takeClicks();
   };
 
   window.switchTheme = () => {
