@@ -39,6 +39,7 @@ from benchmarks.learns_to_speak import (
     spread,
     train,
     trained_recognizer,
+    training,
 )
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.terminal import parse, run
@@ -83,7 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             run_dir = studio.folder / "emotion_source" / f"share_{share}_{command.steps}_{seed}"
             run_dir.parent.mkdir(exist_ok=True)
             changed: dict[str, object] = {"emotion_from": "mixed", "emotion_target_share": share}
-            train(studio, pairs, studio.base, tokenizer, run_dir, command.steps, seed, **changed)
+            train(
+                studio,
+                training(studio, pairs, studio.base, tokenizer, run_dir, command.steps, seed, **changed),
+            )
             [(_, _, errors)] = curve(studio, run_dir, recognizer, plain, only_last=True)
             heard.append((*listen(run_dir / "latest.pth", of_style), errors))
         rows.append([name, *(spread(values) for values in zip(*heard, strict=True))])

@@ -307,7 +307,7 @@ def make_base(studio: Studio) -> None:
     short = folder / "short.jsonl"
     write_utterances(short, [each for each in read_utterances(foreign) if each.duration_s <= MAX_BASE_S])
     pairs = preprocessed(studio, short, folder, folder / "features")
-    train(studio, pairs, folder, BASE_TOKENIZER, folder / "run", size.base_steps, seed=0)
+    train(studio, training(studio, pairs, folder, BASE_TOKENIZER, folder / "run", size.base_steps, seed=0))
     export(studio, folder / "run/latest.pth", folder, studio.base)
 
 
@@ -329,23 +329,9 @@ def preprocessed(studio: Studio, manifest: Path, base: Path, folder: Path) -> Pa
     return folder
 
 
-def train(
-    studio: Studio,
-    pairs: Path,
-    base: Path,
-    tokenizer: Path,
-    run_dir: Path,
-    steps: int,
-    seed: int,
-    **changed: object,
-) -> None:
-    """Train until `steps`; a run that was killed resumes.
-
-    Args:
-        changed: other settings than those of `training`.
-    """
-    command = training(studio, pairs, base, tokenizer, run_dir, steps, seed, **changed)
-    studio.run(command, run_dir / f"model_step{steps}.json")
+def train(studio: Studio, command: Train) -> None:
+    """Train until the last step of the command; a run that was killed resumes."""
+    studio.run(command, command.output_dir / f"model_step{command.max_steps}.json")
 
 
 def training(
@@ -358,7 +344,11 @@ def training(
     seed: int,
     **changed: object,
 ) -> Train:
-    """Return the command of a training until `steps`, which resumes."""
+    """Return the command of a training until `steps`, which resumes.
+
+    Args:
+        changed: other settings than those below.
+    """
     settings: dict[str, Any] = {
         "train_manifest": [pairs / "train_pairs.jsonl"],
         "val_manifest": [pairs / "val_pairs.jsonl"],
@@ -401,11 +391,11 @@ def fine_tuned(studio: Studio, case: Case, seed: int) -> Path:
     run_dir = folder / f"run_{seed}"
     if case == "optimizer lost":
         half = folder / f"half_{seed}"
-        train(studio, pairs, base, tokenizer, half, steps // 2, seed)
+        train(studio, training(studio, pairs, base, tokenizer, half, steps // 2, seed))
         base = folder / f"half_model_{seed}"
         export(studio, half / "latest.pth", studio.base, base)
         steps //= 2
-    train(studio, pairs, base, tokenizer, run_dir, steps, seed)
+    train(studio, training(studio, pairs, base, tokenizer, run_dir, steps, seed))
     return run_dir
 
 

@@ -91,7 +91,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             run_dir = studio.folder / "lora_and_replay" / folder
             run_dir.parent.mkdir(exist_ok=True)
             changes |= {"train_manifest": trained, "val_manifest": validated}
-            train(studio, new, studio.base, tokenizer, run_dir, command.steps, seed, **changes)
+            train(
+                studio, training(studio, new, studio.base, tokenizer, run_dir, command.steps, seed, **changes)
+            )
             [(_, _, heard)] = curve(studio, run_dir, recognizer, held_out, only_last=True)
             found.setdefault(name, []).append(result_of(run_dir, heard))
     costs = step_costs(studio, new, tokenizer)

@@ -23,6 +23,7 @@ from benchmarks.learns_to_speak import (
     spread,
     train,
     trained_recognizer,
+    training,
 )
 from indextts.commands.terminal import parse, run
 
@@ -58,7 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name, changes in SETTINGS.items():
             run_dir = studio.folder / "settings" / f"{name.replace(' ', '_')}_{command.steps}_{seed}"
             run_dir.parent.mkdir(exist_ok=True)
-            train(studio, pairs, studio.base, tokenizer, run_dir, command.steps, seed, **changes)
+            train(
+                studio,
+                training(studio, pairs, studio.base, tokenizer, run_dir, command.steps, seed, **changes),
+            )
             [(_, mel_loss, heard)] = curve(studio, run_dir, recognizer, held_out, only_last=True)
             found.setdefault(name, []).append((mel_loss, heard))
     header = ["setting", "validation mel loss", "character error rate", "difference to the first line"]
