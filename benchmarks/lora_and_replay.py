@@ -63,7 +63,7 @@ class LoraAndReplay(FromTrainedBase):
 
 @dataclass(frozen=True)
 class Found:
-    """What a fine-tuning reached: mel losses by language, before and after, and the character error rate."""
+    """Result of a fine-tuning: mel losses by language, before and after, and the character error rate."""
 
     before: Mapping[str, float]
     after: Mapping[str, float]
@@ -115,7 +115,7 @@ COSTS = ["fine-tuning", "processor time of a step", "of the full fine-tuning's",
 
 @dataclass(frozen=True)
 class Cost:
-    """What a training took: processor time of a step in s, peak resident memory and checkpoint in bytes."""
+    """Cost of a training: processor time of a step in s, peak resident memory and checkpoint in bytes."""
 
     step_s: float
     peak_bytes: int
