@@ -46,7 +46,7 @@ _TYPES = re.compile(rf"(?<={_LETTER})-(\d+)/(\d+)(?![\d/])")  # HIV-1/2 is no ha
 _SCORE_WRITTEN = re.compile(r"(?<=\d)ለ(?=\d)")
 _WORD_BEFORE = re.compile(rf"(?<![{L}])([{L}]+)(?=[{CURRENCY_SIGNS}]?\d)")
 _WORD_AFTER = re.compile(rf"(?<=\d)([{L}]+)")
-_OTHER_LETTER = re.compile(rf"(?<=[^\W\d_{L}])(?=\d)|(?<=\d)(?=[^\W\d_{L}])")
+_OTHER_LETTER = re.compile(rf"(?<=[^\W\d_{L}])(?=\d)|(?<=\d)(?=[^\W\d_²³{L}])")  # 10² is one number
 _PREFIX_ALONE = re.compile(rf"(?<![{L}])([በከየለ]) +(?=[{CURRENCY_SIGNS}~]?\d)")
 _GROUPED_BY_SPACES = re.compile(r"(?<![\d,.])(\d{1,3})((?: 000)+)(?!\d)")
 

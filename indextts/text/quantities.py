@@ -4,11 +4,14 @@ Each rule replaces the signs by Amharic words and keeps the digits, which `numbe
 
     $26,750         26,750 ዶላር
     $1.8 ሚሊዮን       1.8 ሚሊዮን ዶላር
+    5 ሚ. ብር          5 ሚሊዮን ብር
     12.50 ብር        12 ብር ከ50 ሳንቲም
     14%-20%         14-20 በመቶ
     37°C            37 ዲግሪ ሴልሺየስ
     5 km            5 ኪሎ ሜትር
+    10³             10 ኪዩብ
     ≥60             ቢያንስ 60
+    5-3=2           5 ሲቀነስ 3 እኩል ነው 2
 """
 
 import re
@@ -47,6 +50,7 @@ _SIGN_BEFORE = re.compile(
 )
 _ANY_SIGN = re.compile(_SIGN)
 _SIGN_AFTER = re.compile(rf"(?P<amount>{NUMBER})\s?(?P<sign>{_SIGN})(?![A-Za-z])")
+_SHORT_SCALE = re.compile(rf"(?<=\d)\s?([ሚቢ])\.\s?(?=(?:የ[{L}]+ )?(?:ብር|ዶላር|ዩሮ|ፓውንድ)(?![{L}]))")
 _CENTS = re.compile(
     r"(?<![\d.,])(?P<whole>\d[\d,]*)\.(?P<cents>\d\d)\s"
     rf"(?P<name>(?:የ[{L}]+ )?(?:ብር|ዶላር|ዩሮ))(?![{L}])"
@@ -58,6 +62,7 @@ def money(text: str, options: NormalizerOptions) -> str:
     if _ANY_SIGN.search(text):
         text = _SIGN_BEFORE.sub(_name_after, text)
         text = _SIGN_AFTER.sub(lambda match: f"{match['amount']} {_CURRENCIES[match['sign']]}", text)
+    text = _SHORT_SCALE.sub(lambda match: {"ሚ": " ሚሊዮን ", "ቢ": " ቢሊዮን "}[match[1]], text)
     return _CENTS.sub(_with_cents, text) if options.money_decimals == "cents" else text
 
 
@@ -158,6 +163,7 @@ _BETWEEN_NUMBERS = (
     (re.compile(r"(?<=\d)\s?[×✕*]\s?(?=\d)"), " ሲባዛ በ"),
     (re.compile(r"(?<=\d)\s?÷\s?(?=\d)"), " ሲካፈል ለ"),
     (re.compile(r"(?<=\d)\s?\+\s?(?=\d)"), " ሲደመር "),
+    (re.compile(rf"(?<=\d)\s?{DASH}\s?(?={NUMBER}\s?=)"), " ሲቀነስ "),
     (re.compile(r"(?<=\d)\s?=\s?(?=\d)"), " እኩል ነው "),
     (re.compile(r"(?<=\d)\s\u2212\s(?=\d)"), " ሲቀነስ "),
     (re.compile(r"(?<![\d\s])\s*\u2212\s?(?=\d)|(?<=\s)\u2212(?=\d)"), " ሲቀነስ "),
@@ -165,9 +171,10 @@ _BETWEEN_NUMBERS = (
     (re.compile(r"(?<!\d)(?:~|≈)\s?(?=\d)"), "ወደ "),
     (re.compile(r"(?:#|№|No\.)\s?(?=\d)"), "ቁጥር "),
     (re.compile(r"(?<![\w.])ቁ\.\s?(?=\d)"), "ቁጥር "),
+    (re.compile(r"(?<![\w.])ምዕ\.\s?(?=\d)"), "ምዕራፍ "),
 )
 # A fast test: a sign of the rules.
-_ARITHMETIC = re.compile(r"[<>≥≤⩾⩽×✕*÷+=\u2212±~≈#№]|No\.|ቁ\.")
+_ARITHMETIC = re.compile(r"[<>≥≤⩾⩽×✕*÷+=\u2212±~≈#№]|No\.|ቁ\.|ምዕ\.")
 
 
 def comparisons(text: str, _options: NormalizerOptions) -> str:
