@@ -9,10 +9,11 @@
    0. The codes are random too; only their number is that of the clip. `--size published` needs 16 GB.
 """
 
-import gc
 import json
+import multiprocessing
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +23,7 @@ import torch
 from pydantic import Field
 
 from benchmarks.fertility import HELD_OUT_EVERY, read_corpus
-from benchmarks.frame import Benchmark, publish, table, timed
+from benchmarks.frame import Benchmark, peak_bytes, publish, table, timed
 from benchmarks.reference import MEL_WEIGHT, TEXT_WEIGHT
 from benchmarks.workload import NUM_BASE_PIECES, SIZES, build_model, config_of, operations, positions
 from demo.make_demo import DEMO
@@ -82,9 +83,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Steps:
-    """Measured steps of a case; their processor time, since other programs change the wall clock."""
+    """Measured steps of a case; their processor time, since other programs change the wall clock.
+
+    Attributes:
+        memory: resident memory that the model, its optimizer and the steps added, in bytes.
+    """
 
     cpu_s: float
+    memory: int
     count: int
     num_positions: int
 
@@ -96,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cases = make_cases(command, clips)
     measured = []
     for case in cases:
-        measured.append(measure_steps(case, clips, command))
+        measured.append(steps_of(case, clips, command))
         print(case.name, measured[-1], flush=True)
     report = [
         f"* {len(clips)} clips, {sum(clip['duration'] for clip in clips):.0f} s of speech; "
@@ -153,28 +159,35 @@ def make_cases(command: TwoBases, clips: Sequence[dict[str, Any]]) -> list[Case]
         ]
 
 
-def measure_steps(case: Case, clips: Sequence[dict[str, Any]], command: TwoBases) -> Steps:
-    """Take training steps on the clips; a step before them loads the kernels."""
-    gc.collect()
-    torch.manual_seed(0)
-    device = torch.device("cpu")
+def steps_of(case: Case, clips: Sequence[dict[str, Any]], command: TwoBases) -> Steps:
+    """Measure the steps of a case in a process of its own, whose memory has nothing of the other cases."""
     shape = config_of(command.size, dropout=0.1)
     config = replace(case.config, model_dim=shape.model_dim, layers=shape.layers, heads=shape.heads)
+    starts = range(0, len(clips) - command.batch + 1, command.batch)
+    chosen = starts[:: max(1, len(starts) // command.steps)][: command.steps]
+    batches = [make_batch(case, clips, range(start, start + command.batch), config) for start in chosen]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["benchmarks.two_bases"])  # the processes share one import
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(measure_steps, config, case.base_size, batches).result()
+
+
+def measure_steps(config: GPTConfig, base_size: int, batches: Sequence[PackedBatch]) -> Steps:
+    """Take training steps; a step before them loads the kernels."""
+    torch.manual_seed(0)
+    device = torch.device("cpu")
+    before = peak_bytes()
     model = build_model(config, device).train()
-    trained = select_trained(model, case.base_size)
+    trained = select_trained(model, base_size)
     optimizer = build_optimizer(trained, weight_decay=0.01)
     backend = choose_backend(device, torch.bfloat16, None)
 
     def step(batch: PackedBatch) -> None:
         with torch.autocast(device.type, torch.bfloat16):
-            sums = packed_sums(model, batch, backend, case.base_size)
+            sums = packed_sums(model, batch, backend, base_size)
             loss = TEXT_WEIGHT * sums.text_nats / batch.num_text + MEL_WEIGHT * sums.mel_nats / batch.num_mel
         loss.backward()  # type: ignore[no-untyped-call]
         clip_and_step(trained, optimizer, 0.0, max_norm=1.0, loss=loss)
-
-    starts = range(0, len(clips) - command.batch + 1, command.batch)
-    chosen = starts[:: max(1, len(starts) // command.steps)][: command.steps]
-    batches = [make_batch(case, clips, range(start, start + command.batch), config) for start in chosen]
 
     def all_steps() -> None:
         for batch in batches:
@@ -182,7 +195,8 @@ def measure_steps(case: Case, clips: Sequence[dict[str, Any]], command: TwoBases
 
     step(batches[0])
     _, took = timed(all_steps)
-    return Steps(took.cpu_s, len(batches), sum(batch.num_positions for batch in batches))
+    num_positions = sum(batch.num_positions for batch in batches)
+    return Steps(took.cpu_s, peak_bytes() - before, len(batches), num_positions)
 
 
 def make_batch(case: Case, clips: Sequence[dict[str, Any]], numbers: range, config: GPTConfig) -> PackedBatch:
@@ -214,6 +228,7 @@ def report_table(cases: Sequence[Case], measured: Sequence[Steps]) -> list[str]:
     add("operations of a clip, 1e12", [computed_operations(case) / 1e12 for case in cases], "{:.2f}".format)
     memory = [computed_memory(case) for case in cases]
     add(f"memory on a GPU, {COMPUTED_BATCH} clips", memory, lambda size: shown_size(round(size)))
+    add("memory of the steps", [m.memory for m in measured], lambda size: shown_size(round(size)))
     add("a step, processor time", [m.cpu_s / m.count for m in measured], "{:.1f} s".format)
     add(
         "a position, processor time",

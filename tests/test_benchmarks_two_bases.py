@@ -17,4 +17,5 @@ def test_a_clip_of_2_5_has_half_the_codes_and_every_case_takes_its_steps(tmp_pat
     assert [cell.split()[1] for cell in cells["codes of a clip"]] == ["(1.00)", *3 * ["(0.50)"]]
     appended, without = (float(cells["tokens per word"][index].split()[0]) for index in (1, 3))
     assert appended < without / 2
-    assert all(float(cell.split()[0]) > 0 for cell in cells["a position, processor time"])
+    for name in ("a position, processor time", "memory of the steps"):
+        assert all(float(cell.split()[0]) > 0 for cell in cells[name])
