@@ -74,6 +74,9 @@ NUM_PIECES = 720  # of the extended tokenizer: 400, 291 letters of the script, a
 MAX_BASE_S = 2.6  # short clips teach where the sound is in the text sooner
 CHECKPOINTS = 6  # of a curve
 MAX_CODES = 400  # of a sentence: 8 s
+NUM_BEAMS = 4
+CODE_INVENTED, INVENTED = 0.2, 0.5  # shares of invented words in the Amharic phrases
+FINE_TUNING: Mapping[str, object] = {"learning_rate": 3e-3}  # other settings than the base's training
 
 Case = Literal["trained", "random base", "shuffled texts", "optimizer lost"]
 CASES: tuple[Case, ...] = ("trained", "random base", "shuffled texts", "optimizer lost")
@@ -85,6 +88,7 @@ class Size:
 
     base_phrases: int
     base_steps: int
+    code_phrases: int  # of Amharic, to which the codes are fitted
     phrases: int
     steps: int
     batch: int
@@ -93,12 +97,13 @@ class Size:
 
 
 SIZES = {
-    "test": Size(60, 6, 24, 6, 4, {"num_phrases": 40, "steps": 24, "hidden_size": 32, "layers": 1}, {}),
-    "cpu": Size(16_000, 16_000, 1500, 1500, 16, {"num_phrases": 12_000, "steps": 4000}, {}),
+    "test": Size(60, 6, 24, 24, 6, 4, {"num_phrases": 40, "steps": 24, "hidden_size": 32, "layers": 1}, {}),
+    "cpu": Size(16_000, 16_000, 1500, 6000, 3000, 16, {"num_phrases": 12_000, "steps": 4000}, {}),
     "gpu": Size(
         40_000,
         30_000,
         6000,
+        24_000,
         8000,
         64,
         {"num_phrases": 12_000, "steps": 4000},
@@ -123,7 +128,7 @@ class FromTrainedBase(Benchmark):
 
     folder: Path = Field(description="Folder of benchmarks/learns_to_speak.py; the same folder resumes.")
     size: Literal["test", "cpu", "gpu"] = Field("cpu", description="Amount of speech and model.")
-    steps: int = Field(1500, ge=4, description="Steps of each fine-tuning.")
+    steps: int = Field(750, ge=4, description="Steps of each fine-tuning.")
     seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of each setting.")
 
 
@@ -206,11 +211,17 @@ def draw(curves: Mapping[str, Sequence[tuple[int, float, float]]], ceiling: floa
 
 @dataclass(frozen=True)
 class Style:
-    """A way of speaking: changes of a voice's pitch (0 to 99 in espeak-ng) and speed."""
+    """A way of speaking: changes of a voice's pitch (0 to 99 in espeak-ng), speed and brightness.
+
+    Attributes:
+        tilt: `tilt` times the sample before is subtracted from each sample, so above 0 the high frequencies
+            are louder, as in speech with more effort.
+    """
 
     name: str
     pitch: int = 0
     speed: float = 1.0
+    tilt: float = 0.0
 
 
 PLAIN = Style("")
@@ -231,6 +242,7 @@ def make_speech(folder: Path, texts: Sequence[tuple[str, str]], styles: Sequence
             text, f"{language}+{voice.variant}", voice.pitch + style.pitch, words_per_minute
         )
         clip = soxr.resample(samples.astype(np.float64), rate_hz, SAMPLE_RATE_HZ)
+        clip = np.append(clip[:1], clip[1:] - style.tilt * clip[:-1])
         clip = at_constant_rms(trimmed(clip))
         path = folder / f"{name}.flac"
         soundfile.write(path, clip, SAMPLE_RATE_HZ)
@@ -272,10 +284,10 @@ def base_phrases(count: int) -> list[tuple[str, str]]:
     return phrases({"en": english, "sw": words(sentences("sw", 600))}, count, invented=0.4)
 
 
-def amharic_phrases(count: int) -> list[tuple[str, str]]:
-    """Return the demo's sentences that are not held out, then phrases of their words."""
+def amharic_phrases(count: int, invented: float = INVENTED) -> list[tuple[str, str]]:
+    """Return the demo's sentences that are not held out, then phrases of their and of invented words."""
     texts = TEXTS.read_text("utf-8").splitlines()[:-NUM_HELD_OUT]
-    more = phrases({"am": words(texts, "[\u1200-\u135a]")}, max(0, count - len(texts)), invented=0.2)
+    more = phrases({"am": words(texts, "[\u1200-\u135a]")}, max(0, count - len(texts)), invented)
     return [*(("am", text) for text in texts[:count]), *more]
 
 
@@ -297,8 +309,8 @@ def make_base(studio: Studio) -> None:
     random_base = folder / "gpt.pth"
     studio.run(MakeBaseCheckpoint(config=folder / "config.yaml", output=random_base), random_base)
     foreign = make_speech(folder / "speech", base_phrases(size.base_phrases))
-    amharic = make_speech(studio.folder / "amharic", amharic_phrases(size.phrases))
-    mixed = [*read_utterances(foreign)[: 2 * size.phrases], *read_utterances(amharic)]
+    amharic = make_speech(folder / "amharic", amharic_phrases(size.code_phrases, CODE_INVENTED))
+    mixed = [*read_utterances(foreign)[: 2 * size.code_phrases], *read_utterances(amharic)]
     write_utterances(folder / "mixed.jsonl", mixed)
     codes = folder / "builtin.npz"  # beside the base, so that preprocessing uses it
     if not codes.exists():
@@ -391,11 +403,11 @@ def fine_tuned(studio: Studio, case: Case, seed: int) -> Path:
     run_dir = folder / f"run_{seed}"
     if case == "optimizer lost":
         half = folder / f"half_{seed}"
-        train(studio, training(studio, pairs, base, tokenizer, half, steps // 2, seed))
+        train(studio, training(studio, pairs, base, tokenizer, half, steps // 2, seed, **FINE_TUNING))
         base = folder / f"half_model_{seed}"
         export(studio, half / "latest.pth", studio.base, base)
         steps //= 2
-    train(studio, training(studio, pairs, base, tokenizer, run_dir, steps, seed))
+    train(studio, training(studio, pairs, base, tokenizer, run_dir, steps, seed, **FINE_TUNING))
     return run_dir
 
 
@@ -459,6 +471,7 @@ def curve(
         device="cpu",
         max_codes=MAX_CODES,
         do_sample=False,  # one answer, whatever the seed
+        num_beams=NUM_BEAMS,
     )
     studio.run(command, evaluation / "report.md")
     rows = [json.loads(line) for line in (evaluation / "summary.jsonl").read_text("utf-8").splitlines()]

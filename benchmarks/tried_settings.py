@@ -1,6 +1,6 @@
 """Comparison of settings of a fine-tuning for a new language, one factor at a time.
 
-    python -m benchmarks.tried_settings --folder DIR [--steps 1500] [--seeds 0 --seeds 1 ...]
+    python -m benchmarks.tried_settings --folder DIR [--steps 500] [--seeds 0 --seeds 1 ...]
 
 DIR is a folder of benchmarks/learns_to_speak.py with a base and a recognizer; what is missing is made. Every
 setting starts from the base, learns Amharic phrases for the same number of steps, and speaks held-out
@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from benchmarks.frame import publish, table
 from benchmarks.learns_to_speak import (
+    FINE_TUNING,
     SIZES,
     FromTrainedBase,
     Studio,
@@ -27,11 +28,11 @@ from benchmarks.learns_to_speak import (
 )
 from indextts.commands.terminal import parse, run
 
-DEFAULT = "as in learns_to_speak"  # learning rate 1.5e-3, text loss weight 0.05
+DEFAULT = "as in learns_to_speak"  # learning rate 3e-3, text loss weight 0.05
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     DEFAULT: {},
-    "learning rate 5e-4": {"learning_rate": 5e-4},
-    "learning rate 3e-3": {"learning_rate": 3e-3},
+    "learning rate 1e-3": {"learning_rate": 1e-3},
+    "learning rate 6e-3": {"learning_rate": 6e-3},
     "rate of new rows x 3": {"new_row_lr_scale": 3.0},
     "rate of new rows x 10": {"new_row_lr_scale": 10.0},
     "body frozen for 100 steps": {"freeze_body_steps": 100},
@@ -61,7 +62,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             run_dir.parent.mkdir(exist_ok=True)
             train(
                 studio,
-                training(studio, pairs, studio.base, tokenizer, run_dir, command.steps, seed, **changes),
+                training(
+                    studio,
+                    pairs,
+                    studio.base,
+                    tokenizer,
+                    run_dir,
+                    command.steps,
+                    seed,
+                    **{**FINE_TUNING, **changes},
+                ),
             )
             [(_, mel_loss, heard)] = curve(studio, run_dir, recognizer, held_out, only_last=True)
             found.setdefault(name, []).append((mel_loss, heard))
