@@ -218,8 +218,15 @@ def test_the_error_lists_all_missing_files_and_their_sources(tmp_path, monkeypat
     assert f"--semantic-codec {tmp_path}/codec: " in message
     assert "amphion/MaskGCT" in message
     assert f"--stats {tmp_path}/stats.pt: " in message
-    assert "IndexTeam/IndexTTS-2" in message
+    assert "IndexTeam/IndexTTS-2 to" in message
     assert "\n" not in message
+
+
+def test_files_of_2_5_are_named_with_their_sources(tmp_path):
+    with pytest.raises(UserError) as caught:
+        find_files(tmp_path / "w2v", tmp_path / "codec.pth", tmp_path / "stats.pt", look_in_cache=False)
+    assert "download codec.pth of IndexTeam/IndexTTS-2.5 to this path" in str(caught.value)
+    assert "download wav2vec2bert_stats.pt of IndexTeam/IndexTTS-2.5 to this path" in str(caught.value)
 
 
 def test_the_hugging_face_cache_replaces_only_the_default_folder(files, tmp_path, monkeypatch):

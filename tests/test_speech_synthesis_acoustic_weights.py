@@ -6,6 +6,7 @@ import torch
 
 from benchmarks import speech as published
 from indextts.errors import UserError
+from indextts.features import speech_encoder
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig, load_campplus
 from indextts.speech.synthesis import acoustic_weights
 from indextts.speech.synthesis.bigvgan import BigVGAN
@@ -123,6 +124,18 @@ def test_all_missing_files_are_named_with_their_source(tmp_path, monkeypatch):
         "bigvgan/bigvgan_generator.pt": "nvidia/bigvgan_v2_22khz_80band_256x",
     }.items():
         assert re.search(rf"{tmp_path}/{name} [^;]*{source}(;|$)", str(caught.value))
+
+
+def test_a_folder_of_2_5_lacks_files_of_2_5_and_its_codec_is_taken_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "multilingual_zh_ja_yue_char_del.tiktoken").touch()
+    with pytest.raises(UserError, match=r"s2mel\.pth [^;]*IndexTeam/IndexTTS-2\.5;"):
+        acoustic_weights.find_files(tmp_path)
+    files = ("wav2vec2bert_stats.pt", "codec.pth", "semantic_codec/model.safetensors")
+    for name in (*files, *(f"w2v-bert-2.0/{name}" for name in speech_encoder.FILES)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert acoustic_weights.find_backend(tmp_path)[1] == tmp_path / "codec.pth"
 
 
 def test_files_in_the_folder_are_found(folder):

@@ -208,3 +208,9 @@ def base_in(folder: Path) -> Base:
     """Return the base whose tokenizer is in a model folder, the first if there are several or none."""
     found = (base for base in BASES.values() if (folder / base.tokenizer_file).is_file())
     return next(found, BASE_2_0)
+
+
+def base_of_codec_file(path: Path) -> Base:
+    """Return the base whose published codec has this name; 2.0 if none has."""
+    found = (base for base in BASES.values() if path.name == Path(base.codec_file).name)
+    return next(found, BASE_2_0)

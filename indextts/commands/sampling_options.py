@@ -54,7 +54,10 @@ class Sampling(BaseModel):
         description="Exponent of the length in beam scores; values above 0 favour longer sequences.",
     )
     max_codes: int = Field(
-        1500, ge=1, title="Maximum codes", description="Maximum length of the speech, in codes of 20 ms."
+        1500,
+        ge=1,
+        title="Maximum codes",
+        description="Maximum length of the speech in codes: 50 a second with IndexTTS-2.0, 25 with 2.5.",
     )
     positions: Literal["published", "training"] = Field(
         "published",

@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from indextts.commands.bases import base_of_codec_file
 from indextts.errors import UserError
 from indextts.features import log_mel, speech_encoder
 from indextts.features.backend import to_device
 from indextts.features.bases import load_codec
-from indextts.features.published_files import find_published
+from indextts.features.published_files import files_of, find_published
 from indextts.features.semantic_codec import SemanticCodec, load_codec_config
 from indextts.features.speech_encoder import SpeechEncoder, cached_folder, load_speech_encoder
 from indextts.features.split_products import split_linear_layers
@@ -184,16 +185,17 @@ def find_files(folder: Path, codec: Path, stats: Path, *, look_in_cache: bool) -
             f"--speech-encoder {folder}: {', '.join(absent)} missing, download from "
             f"{speech_encoder.HUB_NAME} into this folder{cache}"
         )
-    if not codec.is_file():
-        missing.append(
-            f"--semantic-codec {codec}: the file does not exist, download semantic_codec/model.safetensors "
-            "of amphion/MaskGCT to this path"
-        )
-    if not stats.is_file():
-        missing.append(
-            f"--stats {stats}: the file does not exist, download wav2vec2bert_stats.pt of "
-            "IndexTeam/IndexTTS-2 to this path"
-        )
+    base = base_of_codec_file(codec)
+    published = {file.place: file for file in files_of(base)}
+    for flag, path, place in (
+        ("--semantic-codec", codec, base.codec_file),
+        ("--stats", stats, "wav2vec2bert_stats.pt"),
+    ):
+        if not path.is_file():
+            missing.append(
+                f"{flag} {path}: the file does not exist, download {published[place].name} of "
+                f"{published[place].repository} to this path"
+            )
     if missing:
         raise UserError(f"{'; '.join(missing)}; or run tools/download_checkpoints.py to download all files")
     return folder

@@ -124,7 +124,7 @@ def _require_same_model(meta: CheckpointMeta, run: RunFacts) -> None:
             raise UserError(
                 f"Resume failed: --tokenizer {run.command.tokenizer} does not extend the base of this run: "
                 f"id {token} is {now!r} and was {piece!r}; build it with tools/extend_bpe.py from the "
-                "bpe.model of the base",
+                "tokenizer of the base",
                 RESUME_REFUSED,
             )
 

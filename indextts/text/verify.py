@@ -100,7 +100,7 @@ def _normalizer(tokenizer: Tokenizer) -> Finding:
 
 def _extends(tokenizer: Tokenizer, base: Tokenizer | None, base_size: int) -> Finding:
     subject = "base pieces"
-    rebuild = "extend the bpe.model of the base with tools/extend_bpe.py"
+    rebuild = "extend the tokenizer of the base with tools/extend_bpe.py"
     if base is not None:
         difference = first_difference(base, tokenizer)
         if difference is None and (change := tokenizer.cutting_change(base)):
@@ -116,7 +116,7 @@ def _extends(tokenizer: Tokenizer, base: Tokenizer | None, base_size: int) -> Fi
         value = f"{tokenizer.size} pieces are fewer than the {base_size} of the base"
         return Finding(subject, value, "problem", rebuild)
     value = f"only sizes could be compared, {tokenizer.size} with {base_size} of the base"
-    return Finding(subject, value, "warning", "put the bpe.model of the base next to the base checkpoint")
+    return Finding(subject, value, "warning", "put the tokenizer of the base next to the base checkpoint")
 
 
 def _rows(base: Tokenizer | None, base_text_rows: int | None) -> Finding:
@@ -127,7 +127,7 @@ def _rows(base: Tokenizer | None, base_text_rows: int | None) -> Finding:
     if base is None or base_text_rows == base.size + 1:
         return Finding(subject, f"{value}, one more than pieces")
     expected = f"{value}, but the {base.size} pieces of {base.path} need {base.size + 1}"
-    return Finding(subject, expected, "problem", "take checkpoint and bpe.model from the same download")
+    return Finding(subject, expected, "problem", "take checkpoint and tokenizer from the same download")
 
 
 def _config(config_text_tokens: int, base_size: int, extended_size: int) -> Finding:

@@ -21,7 +21,7 @@ import huggingface_hub
 import torch
 from torch import Tensor
 
-from indextts.commands.bases import BASES
+from indextts.commands.bases import BASES, base_in
 from indextts.errors import UserError
 from indextts.features.mel_spectrogram import MEL_HOP, NUM_MELS
 from indextts.features.published_files import find_published
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # it imports transformers, which takes seconds
     from indextts.features.indextts2 import IndexTTS2Backend
 
 HUB_OF_FOLDER = {"campplus": "funasr/campplus", "bigvgan": "nvidia/bigvgan_v2_22khz_80band_256x"}
-S2MEL_ADVICE = "use s2mel.pth and the config.yaml of IndexTeam/IndexTTS-2"
+S2MEL_ADVICE = "use s2mel.pth and config.yaml of the same published model"
 BIGVGAN_ADVICE = f"use config.json and bigvgan_generator.pt of {HUB_OF_FOLDER['bigvgan']}"
 S2MEL_PARTS = ("cfm", "length_regulator", "gpt_layer")
 
@@ -64,8 +64,9 @@ def find_files(folder: Path) -> AcousticFiles:
         bigvgan_config=_here_or_cached(folder / "bigvgan/config.json"),
         bigvgan=_here_or_cached(folder / "bigvgan/bigvgan_generator.pt"),
     )
+    repository = base_in(folder).repository
     missing = [
-        f"{path} is missing: download it from {HUB_OF_FOLDER.get(path.parent.name, 'IndexTeam/IndexTTS-2')}"
+        f"{path} is missing: download it from {HUB_OF_FOLDER.get(path.parent.name, repository)}"
         for path in vars(files).values()
         if not path.is_file()
     ]
@@ -137,7 +138,8 @@ def find_backend(folder: Path) -> tuple[Path, Path, Path]:
     """Return the paths of speech encoder, codec and statistics; errors as for `indextts2.find_files`."""
     from indextts.features import indextts2
 
-    codecs = [find_published(folder / base.codec_file) for base in BASES.values()]
+    own = base_in(folder)
+    codecs = [find_published(folder / base.codec_file) for base in (own, *BASES.values())]
     codec = next((path for path in codecs if path.is_file()), codecs[0])
     stats = folder / "wav2vec2bert_stats.pt"
     return indextts2.find_files(folder / "w2v-bert-2.0", codec, stats, look_in_cache=True), codec, stats
