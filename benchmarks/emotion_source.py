@@ -14,8 +14,8 @@ scaled by GAIN around the mean of the vectors.
 
 Three things are measured. The tempo: how much shorter is the speech if only the emotion recording is fast,
 beside the recordings of the same sentences? The voice: of the mean spectra of all voices in both styles, is
-the nearest one of the prompt's voice?
-And the character error rate. The built-in codes keep no pitch, so pitch is not measured.
+the nearest one of the prompt's voice? And the character error rate. The built-in codes keep no pitch, so
+pitch is not measured.
 """
 
 import json

@@ -126,7 +126,7 @@ def test_all_missing_files_are_named_with_their_source(tmp_path, monkeypatch):
         assert re.search(rf"{tmp_path}/{name} [^;]*{source}(;|$)", str(caught.value))
 
 
-def test_a_folder_of_2_5_lacks_files_of_2_5_and_its_codec_is_taken_first(tmp_path, monkeypatch):
+def test_a_folder_of_2_5_asks_for_files_of_2_5_and_takes_its_own_codec(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     (tmp_path / "multilingual_zh_ja_yue_char_del.tiktoken").touch()
     with pytest.raises(UserError, match=r"s2mel\.pth [^;]*IndexTeam/IndexTTS-2\.5;"):

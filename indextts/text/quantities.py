@@ -163,7 +163,7 @@ _BETWEEN_NUMBERS = (
     (re.compile(r"(?<=\d)\s?[×✕*]\s?(?=\d)"), " ሲባዛ በ"),
     (re.compile(r"(?<=\d)\s?÷\s?(?=\d)"), " ሲካፈል ለ"),
     (re.compile(r"(?<=\d)\s?\+\s?(?=\d)"), " ሲደመር "),
-    (re.compile(rf"(?<=\d)\s?{DASH}\s?(?={NUMBER}\s?=)"), " ሲቀነስ "),
+    (re.compile(rf"(?<=\d)\s?[-\u2013\u2212]\s?(?={NUMBER}\s?=)"), " ሲቀነስ "),
     (re.compile(r"(?<=\d)\s?=\s?(?=\d)"), " እኩል ነው "),
     (re.compile(r"(?<=\d)\s\u2212\s(?=\d)"), " ሲቀነስ "),
     (re.compile(r"(?<![\d\s])\s*\u2212\s?(?=\d)|(?<=\s)\u2212(?=\d)"), " ሲቀነስ "),
