@@ -335,7 +335,8 @@ def test_other_rates_and_emotions_are_notes_even_if_the_checkpoint_is_older_than
         "freeze_body_steps": ("0", "100", "now"),
         "emotion_from": ("prompt", "target", "now"),
     }
-    assert named(plan_restore(checkpoint(meta=meta(settings=older)), run(argv=tuple(FLAGS)))) == {}
+    plan = plan_restore(checkpoint(meta=meta(settings=older)), run(argv=tuple(FLAGS)))
+    assert named(plan) == {"emotion_from": ("prompt", "mixed", "checkpoint")}  # the run keeps it
 
 
 @pytest.mark.failure(13)

@@ -82,7 +82,9 @@ def with_emotion_from(dataset: PairDataset, *argv: str) -> PairDataset:
     return dataset.with_emotion(EmotionSource.of(command))
 
 
-@pytest.mark.parametrize(("argv", "clip"), [([], "prompt"), (["--emotion-from=target"], "target")])
+@pytest.mark.parametrize(
+    ("argv", "clip"), [(["--emotion-from=prompt"], "prompt"), (["--emotion-from=target"], "target")]
+)
 def test_the_emotion_vector_is_that_of_the_chosen_clip_and_the_voice_that_of_the_prompt(
     dataset: PairDataset, argv: list[str], clip: str
 ):

@@ -1,5 +1,6 @@
 """The training command: every flag of `trainers/train_gpt_v2.py`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -35,6 +36,14 @@ class Train(Command):
             "allow_cpu",
         }
     )
+
+    # Fields of later versions, with the values that older checkpoints without them were trained with.
+    of_older_runs: ClassVar[Mapping[str, object]] = {
+        "new_row_lr_scale": 1.0,
+        "freeze_body_steps": 0,
+        "emotion_from": "prompt",
+        "emotion_target_share": 0.75,
+    }
 
     # A new run chooses its `Automatic` fields for its machine and pairs (planning/proposal.py); a resume
     # keeps the values of its run, except those of the process.
@@ -161,7 +170,7 @@ class Train(Command):
         description="Weight of the loss of the speech codes in the total loss.",
     )
     emotion_from: Literal["prompt", "target", "mixed"] = Field(
-        "prompt",
+        "mixed",
         title="Emotion from",
         description="Clip of a training pair that gives the emotion vector; the voice is always that of the "
         "prompt; mixed takes the target's in a share of the pairs.",

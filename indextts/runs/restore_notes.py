@@ -72,13 +72,6 @@ MAX_ROWS_SHOWN = 5  # readings that differ
 LOW_SHARE = 0.1  # of the peak: a run whose rate stays below learns little
 # What a checkpoint means that does not record these: the model could not be another one.
 SIZES_OF_OLDER_CHECKPOINTS = {"base": BASE_2_0.name, "style_dim": 192, "num_language_rows": 107}
-# Settings of later versions, as older checkpoints were trained.
-SETTINGS_OF_OLDER_CHECKPOINTS = {
-    "new_row_lr_scale": 1.0,
-    "freeze_body_steps": 0,
-    "emotion_from": "prompt",
-    "emotion_target_share": 0.75,
-}
 # Config keys that no weight shape depends on: these may change. Pieces are compared separately.
 NO_SIZES = ("dropout", "pe_length", "number_text_tokens")
 
@@ -317,7 +310,7 @@ def _setting_differences(stored: Mapping[str, Any], asked: Train, command: Train
         asked: the command as given, with defaults.
         command: with the values that the run uses.
     """
-    stored = {**SETTINGS_OF_OLDER_CHECKPOINTS, **stored}
+    stored = {**Train.of_older_runs, **stored}
     now, used = asked.model_dump(mode="json"), command.model_dump(mode="json")
     found = []
     for name in Train.model_fields:
