@@ -380,6 +380,7 @@ def training(
         "save_interval": max(1, steps // CHECKPOINTS),
         "keep_checkpoints": CHECKPOINTS + 1,
         "seed": seed,
+        "emotion_from": "prompt",  # the speech has one style
         "allow_cpu": True,
     }
     return Train(**settings | changed)

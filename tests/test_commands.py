@@ -248,9 +248,16 @@ def test_on_resume_typed_flags_win_even_at_their_defaults():
     assert now.model_fields_set == command.model_fields_set
 
 
+def test_a_run_of_before_a_setting_keeps_what_it_was_trained_with():
+    command = parse(Train, [*REQUIRED, "--resume=auto"])
+    assert (command.emotion_from, continued(command, {"seed": 3}).emotion_from) == ("mixed", "prompt")
+    assert continued(command, {"emotion_from": "target"}).emotion_from == "target"
+
+
 def test_an_unknown_setting_is_dropped_and_an_invalid_one_is_named():
     command = parse(Train, [*REQUIRED, "--resume=auto"])
-    assert continued(command, {"a_flag_of_tomorrow": True}) == command
+    of_today = parse(Train, [*REQUIRED, "--resume=auto"]).model_dump(mode="json")
+    assert continued(command, {**of_today, "a_flag_of_tomorrow": True}) == command
     with pytest.raises(UserError, match=r"checkpoint: --epochs: .*got 0"):
         continued(command, {"epochs": 0})
     typed = parse(Train, [*REQUIRED, "--resume=auto", "--epochs=2"])
