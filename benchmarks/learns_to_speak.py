@@ -120,6 +120,7 @@ class LearnsToSpeak(Benchmark):
     size: Literal["test", "cpu", "gpu"] = Field("cpu", description="Amount of speech, model and steps.")
     seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of the fine-tuning.")
     cases: list[Case] = Field(list(CASES), min_length=1, description="Fine-tunings to compare.")
+    steps: int | None = Field(None, ge=4, description="Steps of each fine-tuning; by default those of the size.")
     until: Literal["base", "end"] = Field("end", description="Last step: base stops with the base model.")
 
 
@@ -180,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for seed in command.seeds:
         for case in command.cases:
             name = f"{case}, seed {seed}"
-            run_dir = fine_tuned(studio, case, seed)
+            run_dir = fine_tuned(studio, case, seed, command.steps)
             curves[name] = curve(studio, run_dir, recognizer_folder, manifest, only_last=case != "trained")
             for step, mel_loss, found in curves[name]:
                 rows.append([name, str(step), f"{mel_loss:.3f}", f"{found:.3f}", f"{found / ceiling:.2f}"])
@@ -393,10 +394,14 @@ def export(studio: Studio, checkpoint: Path, base: Path, folder: Path) -> None:
     studio.run(command, folder / "export.json")
 
 
-def fine_tuned(studio: Studio, case: Case, seed: int) -> Path:
-    """Fine-tune a base on Amharic; return the run directory."""
-    folder, steps = studio.folder / case.replace(" ", "_"), studio.size.steps
-    folder.mkdir(exist_ok=True)
+def fine_tuned(studio: Studio, case: Case, seed: int, steps: int | None) -> Path:
+    """Fine-tune a base on Amharic for `steps`, by default those of the size; return the run directory."""
+    folder = studio.folder / case.replace(" ", "_")
+    if steps is None:
+        steps = studio.size.steps
+    else:
+        folder /= f"steps_{steps}"
+    folder.mkdir(exist_ok=True, parents=True)
     base = studio.base if case != "random base" else studio.folder / "base_training"
     pairs, tokenizer = amharic_pairs(studio)
     if case == "shuffled texts":
