@@ -120,7 +120,9 @@ class LearnsToSpeak(Benchmark):
     size: Literal["test", "cpu", "gpu"] = Field("cpu", description="Amount of speech, model and steps.")
     seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of the fine-tuning.")
     cases: list[Case] = Field(list(CASES), min_length=1, description="Fine-tunings to compare.")
-    steps: int | None = Field(None, ge=4, description="Steps of each fine-tuning; by default those of the size.")
+    steps: int | None = Field(
+        None, ge=4, description="Steps of each fine-tuning; by default those of the size."
+    )
     until: Literal["base", "end"] = Field("end", description="Last step: base stops with the base model.")
 
 
