@@ -248,7 +248,7 @@ def test_on_resume_typed_flags_win_even_at_their_defaults():
     assert now.model_fields_set == command.model_fields_set
 
 
-def test_a_run_of_before_a_setting_keeps_what_it_was_trained_with():
+def test_a_resume_of_an_older_run_keeps_the_emotion_source_it_was_trained_with():
     command = parse(Train, [*REQUIRED, "--resume=auto"])
     assert (command.emotion_from, continued(command, {"seed": 3}).emotion_from) == ("mixed", "prompt")
     assert continued(command, {"emotion_from": "target"}).emotion_from == "target"
