@@ -1,12 +1,12 @@
 """Closed proof: a model learns to speak a new language with these tools, and a recognizer listens.
 
-    python -m benchmarks.learns_to_speak --folder DIR [--size cpu] [--seeds 0 --seeds 1 ...]
+    python -m benchmarks.learns_to_speak --folder DIR [--base demo/checkpoints] [--size cpu] [--seeds 0 ...]
 
 1. espeak-ng speaks phrases of English and Swahili in the four voices of the demo (demo/make_demo.py). A small
-   GPT with random weights learns them with the base tokenizer: the base.
+   GPT with random weights learns them with the base tokenizer: the base. demo/checkpoints has one.
 2. The tokenizer is extended for Amharic, and the base is fine-tuned on Amharic phrases with its old text rows
-   frozen. The phrases have words of the demo's sentences and invented words; the last 40 sentences are held
-   out with all their recordings.
+   frozen. The phrases have words of the demo's sentences and words of random letters; the last 40 sentences
+   are held out with all their recordings.
 3. tools/evaluate.py speaks the held-out sentences in the voices of held-out recordings.
 4. A recognizer that was trained on other recordings (tests/espeak_recognizer.py) gives the character error
    rate of the recordings, of the recordings through the codes (the ceiling), and of what was spoken.
@@ -23,11 +23,11 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import soundfile
@@ -57,9 +57,11 @@ from indextts.features import builtin
 from indextts.features.audio import load_audio
 from indextts.features.recognizers.loading import load_recognizer
 from indextts.features.recognizers.recognizer import Recognizer
+from indextts.models.gpt.weights import ENCODERS
 from indextts.runs.directory import read_metrics
 from indextts.speech.evaluation.judge import Judge, SpokenText
 from indextts.speech.synthesis.griffin_lim import render_codes
+from indextts.text.ethiopic import amharic_letters
 from indextts.text.transcripts import error_rate
 from tests.espeak_recognizer import TrainRecognizer
 from tests.spoken_languages import sentences, spoken
@@ -75,11 +77,13 @@ MAX_BASE_S = 2.6  # short clips teach where the sound is in the text sooner
 CHECKPOINTS = 6  # of a curve
 MAX_CODES = 400  # of a sentence: 8 s
 NUM_BEAMS = 4
-CODE_INVENTED, INVENTED = 0.2, 0.5  # shares of invented words in the Amharic phrases
+HALF = CHECKPOINTS // 2  # the checkpoint after which the optimizer is thrown away
+CODE_INVENTED, INVENTED = 0.2, 0.6  # shares of invented words in the Amharic phrases
 FINE_TUNING: Mapping[str, object] = {"learning_rate": 3e-3}  # other settings than the base's training
 
-Case = Literal["trained", "random base", "shuffled texts", "optimizer lost"]
-CASES: tuple[Case, ...] = ("trained", "random base", "shuffled texts", "optimizer lost")
+Case = Literal["trained", "random base", "shuffled texts", "optimizer lost", "all rows trained"]
+CASES: tuple[Case, ...] = get_args(Case)
+Which = Literal["all", "first and last", "last"]  # checkpoints of a run
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class Size:
 
 SIZES = {
     "test": Size(60, 6, 24, 24, 6, 4, {"num_phrases": 40, "steps": 24, "hidden_size": 32, "layers": 1}, {}),
-    "cpu": Size(16_000, 16_000, 1500, 6000, 3000, 16, {"num_phrases": 12_000, "steps": 4000}, {}),
+    "cpu": Size(16_000, 16_000, 1500, 12_000, 3600, 16, {"num_phrases": 12_000, "steps": 4000}, {}),
     "gpu": Size(
         40_000,
         30_000,
@@ -117,6 +121,10 @@ class LearnsToSpeak(Benchmark):
 
     program: ClassVar[str] = "benchmarks.learns_to_speak"
     folder: Path = Field(description="Folder for everything that is made; the same folder resumes.")
+    base: Path | None = Field(
+        None,
+        description="Folder of a base that is already there, such as demo/checkpoints. Default: train one.",
+    )
     size: Literal["test", "cpu", "gpu"] = Field("cpu", description="Amount of speech, model and steps.")
     seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of the fine-tuning.")
     cases: list[Case] = Field(list(CASES), min_length=1, description="Fine-tunings to compare.")
@@ -141,11 +149,12 @@ class Studio:
 
     folder: Path
     size: Size
+    given_base: Path | None = None
 
     @property
     def base(self) -> Path:
         """The exported base: gpt.pth, config.yaml, bpe.model, builtin.npz."""
-        return self.folder / "base"
+        return self.given_base or self.folder / "base"
 
     def run(self, command: Command, made: Path) -> None:
         """Run a program of the project unless `made`, its last output, exists."""
@@ -162,8 +171,9 @@ class Studio:
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(LearnsToSpeak, argv)
     command.folder.mkdir(parents=True, exist_ok=True)
-    studio = Studio(command.folder.resolve(), SIZES[command.size])
-    make_base(studio)
+    studio = Studio(command.folder.resolve(), SIZES[command.size], command.base and command.base.resolve())
+    if command.base is None:
+        make_base(studio)
     if command.until == "base":
         print(studio.base)
         return 0
@@ -183,25 +193,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     for seed in command.seeds:
         for case in command.cases:
             name = f"{case}, seed {seed}"
-            run_dir = fine_tuned(studio, case, seed, command.steps)
-            curves[name] = curve(studio, run_dir, recognizer_folder, manifest, only_last=case != "trained")
+            run_dir, begin = fine_tuned(studio, case, seed, command.steps or studio.size.steps)
+            which: Which = "all" if case == "trained" else "first and last"
+            curves[name] = curve(studio, run_dir, recognizer_folder, manifest, which)
             for step, mel_loss, found in curves[name]:
-                rows.append([name, str(step), f"{mel_loss:.3f}", f"{found:.3f}", f"{found / ceiling:.2f}"])
+                rows.append(
+                    [name, str(begin + step), f"{mel_loss:.3f}", f"{found:.3f}", f"{found / ceiling:.2f}"]
+                )
     header = ["what is heard", "step", "validation mel loss", "character error rate", "of the ceiling"]
-    draw(curves, ceiling, studio.folder / "learns_to_speak.png")
+    trained = {name: points for name, points in curves.items() if name.startswith("trained")}
+    draw(trained, ceiling, studio.folder / "learns_to_speak.png")
     publish(command, "Speech of a new language, as a recognizer hears it", table(header, rows))
     return 0
 
 
 def draw(curves: Mapping[str, Sequence[tuple[int, float, float]]], ceiling: float, path: Path) -> None:
-    """Draw error rate and validation mel loss over the steps of each fine-tuning with several checkpoints."""
+    """Draw error rate and validation mel loss over the steps of each fine-tuning."""
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     heard, losses = figure.subplots(1, 2)
     for name, points in curves.items():
-        if len(points) > 1:
-            steps = [step for step, _, _ in points]
-            heard.plot(steps, [100 * found for _, _, found in points], marker=".", label=name)
-            losses.plot(steps, [mel_loss for _, mel_loss, _ in points], marker=".", label=name)
+        steps = [step for step, _, _ in points]
+        heard.plot(steps, [100 * found for _, _, found in points], marker=".", label=name)
+        losses.plot(steps, [mel_loss for _, mel_loss, _ in points], marker=".", label=name)
     heard.axhline(100 * ceiling, color="grey", linestyle="--", label="recordings through the codes")
     heard.set(xlabel="step", ylabel="character error rate, %", ylim=(0, None))
     losses.set(xlabel="step", ylabel="validation mel loss")
@@ -254,21 +267,34 @@ def make_speech(folder: Path, texts: Sequence[tuple[str, str]], styles: Sequence
     return manifest
 
 
-def phrases(vocabulary: Mapping[str, Sequence[str]], count: int, invented: float) -> list[tuple[str, str]]:
+Invent = Callable[[Sequence[str], random.Random], str]
+
+
+def joined_halves(known: Sequence[str], chance: random.Random) -> str:
+    first, second = chance.choice(known), chance.choice(known)
+    return first[: (len(first) + 1) // 2] + second[len(second) // 2 :]
+
+
+def random_letters(known: Sequence[str], chance: random.Random) -> str:
+    """Return 2 to 6 letters, as frequent as in the known words or, for half of the words, any of Amharic."""
+    letters = amharic_letters() if chance.random() < 0.5 else "".join(known)
+    return "".join(chance.choices(letters, k=chance.randint(2, 6)))
+
+
+def phrases(
+    vocabulary: Mapping[str, Sequence[str]], count: int, invented: float, invent: Invent = joined_halves
+) -> list[tuple[str, str]]:
     """Return phrases of 1 to 6 words, the languages in turn.
 
     Args:
         vocabulary: the sorted words of each language.
-        invented: share of words that are joined from the halves of two words.
+        invented: share of words that `invent` makes.
     """
     chance = random.Random(0)
     languages = list(vocabulary)
 
     def word(known: Sequence[str]) -> str:
-        if chance.random() >= invented:
-            return chance.choice(known)
-        first, second = chance.choice(known), chance.choice(known)
-        return first[: (len(first) + 1) // 2] + second[len(second) // 2 :]
+        return chance.choice(known) if chance.random() >= invented else invent(known, chance)
 
     found = []
     for number in range(count):
@@ -287,10 +313,12 @@ def base_phrases(count: int) -> list[tuple[str, str]]:
     return phrases({"en": english, "sw": words(sentences("sw", 600))}, count, invented=0.4)
 
 
-def amharic_phrases(count: int, invented: float = INVENTED) -> list[tuple[str, str]]:
+def amharic_phrases(
+    count: int, invented: float = INVENTED, invent: Invent = random_letters
+) -> list[tuple[str, str]]:
     """Return the demo's sentences that are not held out, then phrases of their and of invented words."""
     texts = TEXTS.read_text("utf-8").splitlines()[:-NUM_HELD_OUT]
-    more = phrases({"am": words(texts, "[\u1200-\u135a]")}, max(0, count - len(texts)), invented)
+    more = phrases({"am": words(texts, "[\u1200-\u135a]")}, max(0, count - len(texts)), invented, invent)
     return [*(("am", text) for text in texts[:count]), *more]
 
 
@@ -301,22 +329,41 @@ def held_out_texts() -> list[str]:
 # --- training -----------------------------------------------------------------------------------------
 
 
-def make_base(studio: Studio) -> None:
-    """Train the base on English and Swahili, with codes that are fitted to Amharic too."""
-    folder, size = studio.folder / "base_training", studio.size
+def random_base(studio: Studio, folder: Path) -> Path:
+    """Return `folder` with a base of random weights and without codes."""
     folder.mkdir(exist_ok=True)
     config = yaml.safe_load(CONFIG.read_text("utf-8"))
-    config["gpt"] |= size.gpt
+    config["gpt"] |= studio.size.gpt
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     shutil.copy(BASE_TOKENIZER, folder / "bpe.model")
-    random_base = folder / "gpt.pth"
-    studio.run(MakeBaseCheckpoint(config=folder / "config.yaml", output=random_base), random_base)
+    weights = folder / "gpt.pth"
+    studio.run(MakeBaseCheckpoint(config=folder / "config.yaml", output=weights), weights)
+    return folder
+
+
+def untrained(studio: Studio, folder: Path) -> Path:
+    """Return `folder` with the base as before its training; the encoders, which made the features, stay."""
+    path = random_base(studio, folder) / "gpt.pth"
+    base = torch.load(studio.base / "gpt.pth", weights_only=True)
+    encoders = {name: weight.float() for name, weight in base.items() if name.startswith(ENCODERS)}
+    content = torch.load(path, weights_only=True) | encoders
+    torch.save(content, folder / "written.pth")
+    (folder / "written.pth").replace(path)
+    return folder
+
+
+def make_base(studio: Studio) -> None:
+    """Train the base on English and Swahili, with codes that are fitted to Amharic too."""
+    size = studio.size
+    folder = random_base(studio, studio.folder / "base_training")
     foreign = make_speech(folder / "speech", base_phrases(size.base_phrases))
-    amharic = make_speech(folder / "amharic", amharic_phrases(size.code_phrases, CODE_INVENTED))
-    mixed = [*read_utterances(foreign)[: 2 * size.code_phrases], *read_utterances(amharic)]
-    write_utterances(folder / "mixed.jsonl", mixed)
+    amharic = make_speech(
+        folder / "amharic", amharic_phrases(size.code_phrases, CODE_INVENTED, joined_halves)
+    )
     codes = folder / "builtin.npz"  # beside the base, so that preprocessing uses it
     if not codes.exists():
+        mixed = [*read_utterances(foreign)[: 2 * size.code_phrases], *read_utterances(amharic)]
+        config = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))
         num_codes = config["gpt"]["number_mel_codes"] - 2
         builtin.fit([utterance.audio for utterance in mixed], num_codes, seed=17).save(codes)
     short = folder / "short.jsonl"
@@ -396,27 +443,34 @@ def export(studio: Studio, checkpoint: Path, base: Path, folder: Path) -> None:
     studio.run(command, folder / "export.json")
 
 
-def fine_tuned(studio: Studio, case: Case, seed: int, steps: int | None) -> Path:
-    """Fine-tune a base on Amharic for `steps`, by default those of the size; return the run directory."""
+def fine_tuned(studio: Studio, case: Case, seed: int, steps: int) -> tuple[Path, int]:
+    """Fine-tune a base on Amharic; return the run directory and the number of steps before its first."""
     folder = studio.folder / case.replace(" ", "_")
-    if steps is None:
-        steps = studio.size.steps
-    else:
+    if steps != studio.size.steps:
         folder /= f"steps_{steps}"
     folder.mkdir(exist_ok=True, parents=True)
-    base = studio.base if case != "random base" else studio.folder / "base_training"
+    base, begin = studio.base, 0
     pairs, tokenizer = amharic_pairs(studio)
+    run_dir = folder / f"run_{seed}"
+    if case == "random base":
+        base = untrained(studio, folder / "base")
     if case == "shuffled texts":
         pairs = shuffled(pairs, folder / "shuffled", seed)
-    run_dir = folder / f"run_{seed}"
     if case == "optimizer lost":
-        half = folder / f"half_{seed}"
-        train(studio, training(studio, pairs, base, tokenizer, half, steps // 2, seed, **FINE_TUNING))
-        base = folder / f"half_model_{seed}"
-        export(studio, half / "latest.pth", studio.base, base)
-        steps //= 2
+        trained, _ = fine_tuned(studio, "trained", seed, steps)
+        begin = HALF * (steps // CHECKPOINTS)
+        base = folder / f"base_{seed}"
+        export(studio, trained / f"model_step{begin}.pth", studio.base, base)
+    if case == "all rows trained":  # a base that has all rows: the trainer freezes those that the base has
+        first = training(
+            studio, pairs, base, tokenizer, folder / f"first_{seed}", 1, seed, learning_rate=1e-12
+        )
+        train(studio, first)
+        base = folder / f"base_{seed}"
+        export(studio, first.output_dir / "latest.pth", studio.base, base)
+    steps -= begin
     train(studio, training(studio, pairs, base, tokenizer, run_dir, steps, seed, **FINE_TUNING))
-    return run_dir
+    return run_dir, begin
 
 
 def amharic_pairs(studio: Studio) -> tuple[Path, Path]:
@@ -461,9 +515,9 @@ def trained_recognizer(studio: Studio) -> Path:
 
 
 def curve(
-    studio: Studio, run_dir: Path, recognizer: Path, held_out: Path, only_last: bool = False
+    studio: Studio, run_dir: Path, recognizer: Path, held_out: Path, which: Which = "last"
 ) -> list[tuple[int, float, float]]:
-    """Let the checkpoints of a run speak; return step, validation mel loss and error rate of each."""
+    """Let checkpoints of a run speak; return step, validation mel loss and error rate of each."""
     losses = {
         line["step"]: line["mel_loss"]
         for line in read_metrics(run_dir / "metrics.jsonl")
@@ -472,7 +526,11 @@ def curve(
     checkpoints = sorted(run_dir.glob("model_step*.pth"), key=lambda path: int(path.stem[10:]))
     evaluation = run_dir / "evaluation"
     command = Evaluate(
-        checkpoint=checkpoints[-1:] if only_last else checkpoints,
+        checkpoint={
+            "all": checkpoints,
+            "first and last": [checkpoints[0], checkpoints[-1]],
+            "last": checkpoints[-1:],
+        }[which],
         manifest=held_out,
         output_dir=evaluation,
         asr=[str(recognizer)],
