@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 studio,
                 training(studio, pairs, base, tokenizer, run_dir, command.steps, seed, **changed),
             )
-            [(_, _, errors)] = curve(studio, run_dir, recognizer, plain)
+            [(_, _, errors)] = curve(studio, run_dir, recognizer, plain, only_last=True)
             listened = run_dir / "listened.json"
             if not listened.exists():
                 listened.write_text(json.dumps(listen(run_dir / "latest.pth", of_style)))

@@ -83,7 +83,6 @@ FINE_TUNING: Mapping[str, object] = {"learning_rate": 3e-3}  # other settings th
 
 Case = Literal["trained", "random base", "shuffled texts", "optimizer lost", "all rows trained"]
 CASES: tuple[Case, ...] = get_args(Case)
-Which = Literal["all", "first and last", "last"]  # checkpoints of a run
 
 
 @dataclass(frozen=True)
@@ -194,8 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for case in command.cases:
             name = f"{case}, seed {seed}"
             run_dir, begin = fine_tuned(studio, case, seed, command.steps or studio.size.steps)
-            which: Which = "all" if case == "trained" else "first and last"
-            curves[name] = curve(studio, run_dir, recognizer_folder, manifest, which)
+            curves[name] = curve(studio, run_dir, recognizer_folder, manifest)
             for step, mel_loss, found in curves[name]:
                 rows.append(
                     [name, str(begin + step), f"{mel_loss:.3f}", f"{found:.3f}", f"{found / ceiling:.2f}"]
@@ -515,7 +513,7 @@ def trained_recognizer(studio: Studio) -> Path:
 
 
 def curve(
-    studio: Studio, run_dir: Path, recognizer: Path, held_out: Path, which: Which = "last"
+    studio: Studio, run_dir: Path, recognizer: Path, held_out: Path, only_last: bool = False
 ) -> list[tuple[int, float, float]]:
     """Let checkpoints of a run speak; return step, validation mel loss and error rate of each."""
     losses = {
@@ -526,11 +524,7 @@ def curve(
     checkpoints = sorted(run_dir.glob("model_step*.pth"), key=lambda path: int(path.stem[10:]))
     evaluation = run_dir / "evaluation"
     command = Evaluate(
-        checkpoint={
-            "all": checkpoints,
-            "first and last": [checkpoints[0], checkpoints[-1]],
-            "last": checkpoints[-1:],
-        }[which],
+        checkpoint=checkpoints[-1:] if only_last else checkpoints,
         manifest=held_out,
         output_dir=evaluation,
         asr=[str(recognizer)],

@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             train(
                 studio, training(studio, new, studio.base, tokenizer, run_dir, command.steps, seed, **changes)
             )
-            [(_, _, heard)] = curve(studio, run_dir, recognizer, held_out)
+            [(_, _, heard)] = curve(studio, run_dir, recognizer, held_out, only_last=True)
             found.setdefault(name, []).append(result_of(run_dir, heard))
     costs = step_costs(studio, new, tokenizer)
     before = found[FULL][0].before

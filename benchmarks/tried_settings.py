@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     **{**FINE_TUNING, **changes},
                 ),
             )
-            [(_, mel_loss, heard)] = curve(studio, run_dir, recognizer, held_out)
+            [(_, mel_loss, heard)] = curve(studio, run_dir, recognizer, held_out, only_last=True)
             found.setdefault(name, []).append((mel_loss, heard))
     header = ["setting", "validation mel loss", "character error rate", "difference to the first line"]
     text = (
