@@ -466,9 +466,18 @@ def fine_tuned(studio: Studio, case: Case, seed: int, steps: int) -> tuple[Path,
         train(studio, first)
         base = folder / f"base_{seed}"
         export(studio, first.output_dir / "latest.pth", studio.base, base)
-    steps -= begin
-    train(studio, training(studio, pairs, base, tokenizer, run_dir, steps, seed, **FINE_TUNING))
+    command = training(studio, pairs, base, tokenizer, run_dir, steps - begin, seed, **FINE_TUNING)
+    train(studio, command.model_copy(update={"config": without_dropout(studio)}))
     return run_dir, begin
+
+
+def without_dropout(studio: Studio) -> Path:
+    """Return the base's config without dropout, with which a model of this size learns too little."""
+    path = studio.folder / "without_dropout.yaml"
+    config = yaml.safe_load((studio.base / "config.yaml").read_text("utf-8"))
+    config["gpt"]["dropout"] = 0.0
+    path.write_text(yaml.safe_dump(config))
+    return path
 
 
 def amharic_pairs(studio: Studio) -> tuple[Path, Path]:
