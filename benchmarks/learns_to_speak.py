@@ -457,9 +457,9 @@ def fine_tuned(studio: Studio, case: Case, seed: int, steps: int) -> tuple[Path,
     if case == "optimizer lost":
         trained, _ = fine_tuned(studio, "trained", seed, steps)
         begin = HALF * (steps // CHECKPOINTS)
-        base = folder / f"base_{seed}"
+        base = folder / f"base_{seed}"  # has all rows, so that none is frozen any more
         export(studio, trained / f"model_step{begin}.pth", studio.base, base)
-    if case == "all rows trained":  # a base that has all rows: the trainer freezes those that the base has
+    if case == "all rows trained":  # no row is frozen if the base has them all
         first = training(
             studio, pairs, base, tokenizer, folder / f"first_{seed}", 1, seed, learning_rate=1e-12
         )
@@ -472,7 +472,7 @@ def fine_tuned(studio: Studio, case: Case, seed: int, steps: int) -> tuple[Path,
 
 
 def without_dropout(studio: Studio) -> Path:
-    """Return the base's config without dropout, with which a model of this size learns too little."""
+    """Return the base's config without dropout, which keeps the losses of a model of this size high."""
     path = studio.folder / "without_dropout.yaml"
     config = yaml.safe_load((studio.base / "config.yaml").read_text("utf-8"))
     config["gpt"]["dropout"] = 0.0
