@@ -1,9 +1,10 @@
 """Closed proof: a model learns to speak a new language with these tools, and a recognizer listens.
 
-    python -m benchmarks.learns_to_speak --folder DIR [--base demo/checkpoints] [--size cpu] [--seeds 0 ...]
+    python -m benchmarks.learns_to_speak --folder DIR --base demo/checkpoints [--size cpu] [--seeds 0 ...]
 
 1. espeak-ng speaks phrases of English and Swahili in the four voices of the demo (demo/make_demo.py). A small
-   GPT with random weights learns them with the base tokenizer: the base. demo/checkpoints has one.
+   GPT with random weights learns them with the base tokenizer: the base. demo/checkpoints has the one of
+   size cpu; without --base, it is trained first.
 2. The tokenizer is extended for Amharic, and the base is fine-tuned on Amharic phrases with its old text rows
    frozen. The phrases have words of the demo's sentences and words of random letters; the last 40 sentences
    are held out with all their recordings.
@@ -11,9 +12,9 @@
 4. A recognizer that was trained on other recordings (tests/espeak_recognizer.py) gives the character error
    rate of the recordings, of the recordings through the codes (the ceiling), and of what was spoken.
 
-Every case of `CASES` but the first has a planted fault that the error must show. Each step is a program of
-the project with its own folder in DIR. A step that has finished is not repeated and a training resumes, so
-the same command continues after a kill.
+The fine-tuning is repeated with fewer steps without a fault and with each fault of `CASES`, which the error
+should show. Each step is a program of the project with its own folder in DIR. A step that has finished is not
+repeated and a training resumes, so the same command continues after a kill.
 """
 
 import json
@@ -81,7 +82,7 @@ HALF = CHECKPOINTS // 2  # the checkpoint after which the optimizer is thrown aw
 CODE_INVENTED, INVENTED = 0.2, 0.6  # shares of invented words in the Amharic phrases
 FINE_TUNING: Mapping[str, object] = {"learning_rate": 3e-3}  # other settings than the base's training
 
-Case = Literal["trained", "random base", "shuffled texts", "optimizer lost", "all rows trained"]
+Case = Literal["no fault", "random base", "shuffled texts", "optimizer lost", "all rows trained"]
 CASES: tuple[Case, ...] = get_args(Case)
 
 
@@ -94,23 +95,45 @@ class Size:
     code_phrases: int  # of Amharic, to which the codes are fitted
     phrases: int
     steps: int
+    fault_steps: int  # of the fine-tunings with and without faults
     batch: int
     recognizer: Mapping[str, int]
     gpt: Mapping[str, int]
 
 
 SIZES = {
-    "test": Size(60, 6, 24, 24, 6, 4, {"num_phrases": 40, "steps": 24, "hidden_size": 32, "layers": 1}, {}),
-    "cpu": Size(16_000, 16_000, 1500, 12_000, 3600, 16, {"num_phrases": 12_000, "steps": 4000}, {}),
+    "test": Size(
+        base_phrases=60,
+        base_steps=6,
+        code_phrases=24,
+        phrases=24,
+        steps=6,
+        fault_steps=6,
+        batch=4,
+        recognizer={"num_phrases": 40, "steps": 24, "hidden_size": 32, "layers": 1},
+        gpt={},
+    ),
+    "cpu": Size(
+        base_phrases=16_000,
+        base_steps=16_000,
+        code_phrases=1500,
+        phrases=12_000,
+        steps=3600,
+        fault_steps=480,
+        batch=16,
+        recognizer={"num_phrases": 12_000, "steps": 4000},
+        gpt={},
+    ),
     "gpu": Size(
-        40_000,
-        30_000,
-        6000,
-        24_000,
-        8000,
-        64,
-        {"num_phrases": 12_000, "steps": 4000},
-        {"model_dim": 384, "layers": 8, "heads": 6},
+        base_phrases=40_000,
+        base_steps=30_000,
+        code_phrases=6000,
+        phrases=24_000,
+        steps=8000,
+        fault_steps=1200,
+        batch=64,
+        recognizer={"num_phrases": 12_000, "steps": 4000},
+        gpt={"model_dim": 384, "layers": 8, "heads": 6},
     ),
 }
 
@@ -126,10 +149,6 @@ class LearnsToSpeak(Benchmark):
     )
     size: Literal["test", "cpu", "gpu"] = Field("cpu", description="Amount of speech, model and steps.")
     seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of the fine-tuning.")
-    cases: list[Case] = Field(list(CASES), min_length=1, description="Fine-tunings to compare.")
-    steps: int | None = Field(
-        None, ge=4, description="Steps of each fine-tuning; by default those of the size."
-    )
     until: Literal["base", "end"] = Field("end", description="Last step: base stops with the base model.")
 
 
@@ -188,20 +207,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         ["recordings", "", "", f"{recorded:.3f}", ""],
         ["through the codes", "", "", f"{ceiling:.3f}", "1"],
     ]
-    curves = {}
+    curves: dict[str, list[tuple[int, float, float]]] = {}
+    fault_rows = []
     for seed in command.seeds:
-        for case in command.cases:
-            name = f"{case}, seed {seed}"
-            run_dir, begin = fine_tuned(studio, case, seed, command.steps or studio.size.steps)
-            curves[name] = curve(studio, run_dir, recognizer_folder, manifest)
-            for step, mel_loss, found in curves[name]:
-                rows.append(
-                    [name, str(begin + step), f"{mel_loss:.3f}", f"{found:.3f}", f"{found / ceiling:.2f}"]
-                )
-    header = ["what is heard", "step", "validation mel loss", "character error rate", "of the ceiling"]
-    trained = {name: points for name, points in curves.items() if name.startswith("trained")}
-    draw(trained, ceiling, studio.folder / "learns_to_speak.png")
-    publish(command, "Speech of a new language, as a recognizer hears it", table(header, rows))
+        name = f"fine-tuned, seed {seed}"
+        run_dir, _ = fine_tuned(studio, "no fault", seed, studio.size.steps)
+        curves[name] = curve(studio, run_dir, recognizer_folder, manifest)
+        rows += [
+            [name, str(step), f"{mel_loss:.3f}", f"{found:.3f}", f"{found / ceiling:.2f}"]
+            for step, mel_loss, found in curves[name]
+        ]
+        faultless: dict[int, float] = {}
+        for case in CASES:
+            run_dir, begin = fine_tuned(studio, case, seed, studio.size.fault_steps)
+            for step, mel_loss, found in curve(studio, run_dir, recognizer_folder, manifest):
+                at = begin + step
+                if case == "no fault":
+                    faultless[at] = found
+                ratio = f"{found / faultless[at]:.2f}" if at in faultless else ""
+                fault_rows.append([f"{case}, seed {seed}", str(at), f"{mel_loss:.3f}", f"{found:.3f}", ratio])
+    header = ["what is heard", "step", "validation mel loss", "character error rate"]
+    draw(curves, ceiling, studio.folder / "learns_to_speak.png")
+    lines = [
+        *table([*header, "of the ceiling"], rows),
+        "",
+        f"## Planted faults, fine-tunings of {studio.size.fault_steps} steps",
+        "",
+        *table([*header, "of that without a fault"], fault_rows),
+    ]
+    publish(command, "Speech of a new language, as a recognizer hears it", lines)
     return 0
 
 
@@ -443,9 +477,7 @@ def export(studio: Studio, checkpoint: Path, base: Path, folder: Path) -> None:
 
 def fine_tuned(studio: Studio, case: Case, seed: int, steps: int) -> tuple[Path, int]:
     """Fine-tune a base on Amharic; return the run directory and the number of steps before its first."""
-    folder = studio.folder / case.replace(" ", "_")
-    if steps != studio.size.steps:
-        folder /= f"steps_{steps}"
+    folder = studio.folder / f"{steps}_steps" / case.replace(" ", "_")
     folder.mkdir(exist_ok=True, parents=True)
     base, begin = studio.base, 0
     pairs, tokenizer = amharic_pairs(studio)
@@ -455,7 +487,7 @@ def fine_tuned(studio: Studio, case: Case, seed: int, steps: int) -> tuple[Path,
     if case == "shuffled texts":
         pairs = shuffled(pairs, folder / "shuffled", seed)
     if case == "optimizer lost":
-        trained, _ = fine_tuned(studio, "trained", seed, steps)
+        trained, _ = fine_tuned(studio, "no fault", seed, steps)
         begin = HALF * (steps // CHECKPOINTS)
         base = folder / f"base_{seed}"  # has all rows, so that none is frozen any more
         export(studio, trained / f"model_step{begin}.pth", studio.base, base)
