@@ -78,7 +78,7 @@ def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
     assert value(page, "data-command").count("check_amharic_data.py") == 1
     page.locator("#data-start").click()
     wait_for(page, "data-status", r"^finished after")
-    assert ": 1 missing_audio" in value(page, "data-log")
+    wait_for(page, "data-log", ": 1 missing_audio")
     expect(page.locator("#data-numbers .tile dd").first).to_have_text(str(NUM_CLIPS))
     lines = manifest_lines(server.workspace / "voice/dataset")
     assert {line["speaker"] for line in lines} == {"አልማዝ"}

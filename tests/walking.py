@@ -127,6 +127,7 @@ def plan_row(page: Page, kind: str, name: str) -> Locator:
 
 
 def value(page: Page, element: str) -> str:
+    """Return the text of a field or a log as it is now; the log of a status is shown a moment after it."""
     if element.endswith("-log"):
         return page.locator(f"#{element} .log-view").inner_text()
     return page.locator(f"#{element} textarea, #{element} input").first.input_value()
