@@ -47,7 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files with many slow tests first, so that no worker begins a long file when the others end."""
-    num_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    num_slow = Counter(
+        item.path for item in items for name in ("slow", "long") if item.get_closest_marker(name)
+    )
     walks = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: (item.path not in walks, -num_slow[item.path]))
 

@@ -35,6 +35,8 @@ from indextts.training.losses import batch_sums
 from tests.conftest import REPOSITORY
 from tests.processor import needs_bfloat16_attention
 
+pytestmark = pytest.mark.long
+
 CPU, FLOAT32 = torch.device("cpu"), torch.float32
 
 

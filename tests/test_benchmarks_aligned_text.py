@@ -4,6 +4,8 @@ import pytest
 
 from benchmarks.aligned_text import main
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.slow
 def test_borders_and_planted_faults_of_a_minute_are_reported(tmp_path, recognizer_folder):

@@ -1,6 +1,10 @@
 """Tests of benchmarks/failure_table.py: the outcomes of a report, by row."""
 
+import pytest
+
 from benchmarks.failure_table import results_of, rows
+
+pytestmark = pytest.mark.long
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.test_a" name="test_cut[0]" />

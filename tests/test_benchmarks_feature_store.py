@@ -7,6 +7,8 @@ from benchmarks.opening import measured
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import read_pairs
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.slow
 def test_the_report_compares_every_format(tmp_path, monkeypatch, capsys):

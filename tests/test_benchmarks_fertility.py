@@ -10,6 +10,8 @@ from indextts.text.bases import load_tokenizer
 from tests.byte_ranks import write_ranks
 from tests.conftest import REPOSITORY
 
+pytestmark = pytest.mark.long
+
 SENTENCES = (REPOSITORY / "demo/sentences.txt").read_text("utf-8").splitlines()
 
 

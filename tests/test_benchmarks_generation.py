@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks import generation
 
+pytestmark = pytest.mark.long
+
 
 def test_the_report_has_a_row_for_each_length(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     output = tmp_path / "report.md"

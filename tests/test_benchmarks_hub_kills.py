@@ -7,6 +7,8 @@ import pytest
 
 from benchmarks import hub_kills
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.slow
 def test_killed_imports_lose_and_repeat_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

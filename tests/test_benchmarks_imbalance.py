@@ -27,6 +27,8 @@ from benchmarks.workload import (
 )
 from indextts.errors import UserError
 
+pytestmark = pytest.mark.long
+
 SAMPLES, TOKENS = Share(batch_size=8), Share(batch_tokens=4096)
 
 

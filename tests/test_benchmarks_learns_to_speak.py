@@ -28,6 +28,8 @@ from indextts.speech.synthesis.griffin_lim import render_codes
 from indextts.text.ethiopic import amharic_letters
 from tests.conftest import REPOSITORY
 
+pytestmark = pytest.mark.long
+
 NUM_CLIPS = 12
 
 

@@ -7,6 +7,8 @@ import pytest
 from benchmarks import many_texts
 from benchmarks.frame import REPOSITORY
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.slow
 def test_every_case_runs_in_a_process_and_has_a_row(tmp_path: Path):

@@ -1,8 +1,12 @@
 """Test of benchmarks/planted_faults.py: a small set is written, checked and counted."""
 
+import pytest
+
 from benchmarks.fault_kinds import KINDS
 from benchmarks.planted_faults import CLEAN, main
 from indextts.data.manifest import read_utterances
+
+pytestmark = pytest.mark.long
 
 
 def test_each_kind_of_fault_has_a_row_with_what_was_found(tmp_path):

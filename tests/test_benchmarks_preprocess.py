@@ -19,6 +19,8 @@ from indextts.models.gpt.weights import empty_model
 from tests.conftest import REPOSITORY
 from tests.processor import needs_bfloat16_attention
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.slow
 @needs_bfloat16_attention

@@ -8,6 +8,8 @@ import pytest
 from benchmarks import processes
 from indextts.errors import UserError
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.slow
 def test_the_table_has_a_row_for_each_number_of_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -8,6 +8,8 @@ import torch
 
 from benchmarks import speech
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.slow
 def test_the_published_sizes_speak_a_second_from_a_text(tmp_path: Path):

@@ -5,6 +5,8 @@ import pytest
 from benchmarks.transcription import main
 from tests.recognizers import write_recognizer
 
+pytestmark = pytest.mark.long
+
 LETTERS = ["<pad>", "<unk>", "|", *"ሰላምለዓበነገረወደቤትአየ"]
 WORDS = ("ሰላም", "ለዓለም", "ወደቤት", "ነገረ", "አየ", "ደረሰ", "በላ", "ገባ")
 

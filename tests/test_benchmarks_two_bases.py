@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.two_bases import main
 from demo.make_demo import DEMO
 from indextts.commands.bases import BASE_2_5
+
+pytestmark = pytest.mark.long
 
 
 def test_a_clip_of_2_5_has_half_the_codes_and_every_case_takes_its_steps(tmp_path: Path):

@@ -28,7 +28,7 @@ from tests.waiting import PATIENCE_S, wait_until
 if TYPE_CHECKING:
     from indextts.data.on_ray.pool import Place
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 STORE_BYTES = 100_000_000
 

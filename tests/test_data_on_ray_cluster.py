@@ -20,6 +20,8 @@ from tests.conftest import REPOSITORY
 from tests.preprocess_project import command, write_dataset, write_model
 from tests.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.long
+
 
 def test_the_error_without_ray_has_the_command_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)

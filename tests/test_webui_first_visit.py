@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, expect
 from tests.page_layout import problems_of_tabs
 from tests.walking import Server, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 OF_2_5 = "demo_2.5"
 ALL_DONE = 'document.querySelectorAll("#way .way li.done").length === 6'

@@ -38,7 +38,7 @@ from tests.conftest import REPOSITORY
 from tests.waiting import PATIENCE_S
 from tests.webui_server import Server, sent_values, serving
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 OTHER_INPUTS = 50  # for each handler, at least: bodies, addresses and headers
 BATCH = 40

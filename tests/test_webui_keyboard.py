@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.walking import Server
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 TABS = (
     "project",

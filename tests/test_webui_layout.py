@@ -13,7 +13,7 @@ from tests.page_layout import DESKTOP, open_tabs, problems_of_tabs
 from tests.walking import Server
 from tests.watched_workspace import make_watched_workspace
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def require_good_layout(server: Server, browser: Browser) -> None:

@@ -18,7 +18,7 @@ from tests.speaking_run import clips_of, make_speaking_project
 from tests.waiting import PATIENCE_S
 from tests.walking import Server, open_tab, value, wait_for, wait_for_project
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 DURATIONS = "[...document.querySelectorAll('#listen-players audio')].map(player => player.duration)"
 PLAY = """async () => {

@@ -13,7 +13,7 @@ from indextts.runs.health.checks import CHECKS
 from tests.walking import Server, open_tab, wait_for
 from tests.watched_workspace import make_watched_workspace
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture

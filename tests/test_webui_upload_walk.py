@@ -14,7 +14,7 @@ from tests.conftest import REPOSITORY
 from tests.import_sources import manifest_lines
 from tests.walking import Server, value, wait_for, wait_for_project
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 NUM_CLIPS = 8
 

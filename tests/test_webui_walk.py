@@ -18,7 +18,7 @@ from tests.walking import (
     wait_for_project,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def run_stage(page: Page, tab: str, stage: str) -> None:

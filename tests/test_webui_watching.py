@@ -35,7 +35,7 @@ SCROLL_UP = """() => {
 
 LINES = "document.querySelector('#train-log .log-view').innerText.trim().split('\\n')"
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
