@@ -11,8 +11,6 @@ The manifest itself is never edited:
                                  text of the manifest
                              {"undo": "5f0c..."}
                                  cancels the decision with this key; nothing if it is cancelled already
-                             earlier versions wrote no keys, and {"undo": true} for the last decision that
-                             was not cancelled yet; such a decision has its line number as key: "#17"
       check/rejected.jsonl   verdicts of the check: {"id": "rec_0007", "reasons": ["noisy", ...], ...}, a line
                              for each clip with a hard reason
 
@@ -21,18 +19,17 @@ that, the check rejected, without doubtful transcripts that nobody kept, and wit
 """
 
 import logging
-import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from io import BytesIO
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from indextts.data.manifest import Provenance, Utterance, read_numbered_utterances, read_texts
 from indextts.errors import UserError
+from indextts.system.files import FileStamp, file_stamp
 from indextts.system.json_lines import append_json_line, read_json_lines
 
 logger = logging.getLogger(__name__)
@@ -43,122 +40,74 @@ REJECTED_NAME = "rejected.jsonl"
 
 
 class Decision(BaseModel):
-    """Decision of a person on a clip."""
+    """Decision of a person on a clip; `key` cancels it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    key: str = Field("", max_length=64)
     id: str
     verdict: Literal["keep", "reject"] | None = None
     text: str | None = Field(None, min_length=1)
 
 
-class _Line(Decision):
-    key: str = Field("", max_length=64)
-
-
 class _Undo(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    undo: Literal[True] | str
-
-
-@dataclass(frozen=True)
-class Made:
-    """A decision in the file, and the key that cancels it."""
-
-    key: str
-    decision: Decision
+    undo: str
 
 
 class DecisionLog:
-    """Decisions in the order of the file; `refresh` reads only what was appended since.
+    """Decisions of a file. Use one at a time from several threads.
 
-    Use one at a time from several threads.
+    Args:
+        made: decisions that are not cancelled, by key, in the order of the file.
+        decided: the decision that counts for each clip, in the order in which they were made.
+        changed: the clip that each line changed.
     """
 
     def __init__(self, manifest: Path) -> None:
         self.path = review_file(manifest)
-        self._forget()
-
-    def _forget(self) -> None:
-        self._inode = self._offset = self._num_lines = 0
-        self._last_line = b""
-        self._made: dict[str, Made] = {}  # not cancelled, by key, in the order of the file
-        self._made_on: dict[str, list[Made]] = {}  # the same, by clip
-        self.changed: list[str] = []  # the clip that each line changed
+        self.made: Mapping[str, Decision] = {}
+        self.decided: Mapping[str, Decision] = {}
+        self.changed: Sequence[str] = []
+        self._stamp: FileStamp | None = None
 
     def refresh(self) -> None:
-        """Read the lines that were added. An incomplete last line was never acknowledged and does not count.
+        """Read the file if it changed. An incomplete last line was never acknowledged and does not count.
 
         Raises:
             UserError: a line is not a decision.
         """
+        stamp, content = None, b""
         try:
-            with self.path.open("rb") as file:
-                if not self._is_continued(file):
-                    self._forget()
-                    self._inode = os.fstat(file.fileno()).st_ino
-                file.seek(self._offset)
-                added = file.read()
+            stamp = file_stamp(self.path)
+            if stamp == self._stamp:
+                return
+            content = self.path.read_bytes()
         except FileNotFoundError:
-            self._forget()
-            return
+            pass
         except OSError as error:
             raise UserError(f"{self.path}: cannot be read ({error.strerror}); check the file") from None
-        for line in BytesIO(added[: added.rfind(b"\n") + 1]):
-            self._read(line)
-            self._offset += len(line)
-            self._last_line = line
-
-    def current(self, id: str) -> Decision | None:
-        """Return the decision that counts for a clip."""
-        made = self.last_on(id)
-        return made.decision if made else None
-
-    def last_on(self, id: str) -> Made | None:
-        """Return the last decision on a clip that is not cancelled."""
-        made = self._made_on.get(id)
-        return made[-1] if made else None
-
-    def find(self, key: str) -> Made | None:
-        """Return the decision with a key; None if there is none or it is cancelled."""
-        return self._made.get(key)
-
-    def decided(self) -> Mapping[str, Decision]:
-        """Return the decision that counts for each clip, in the order in which they were made."""
-        return {made.decision.id: made.decision for made in self._made.values()}
-
-    def _is_continued(self, file: IO[bytes]) -> bool:
-        """Return whether the file still begins with the lines that were read."""
-        if os.fstat(file.fileno()).st_ino != self._inode:
-            return False
-        file.seek(self._offset - len(self._last_line))
-        return file.read(len(self._last_line)) == self._last_line
-
-    def _read(self, line: bytes) -> None:
-        self._num_lines += 1
-        if not line.strip():
-            return
-        try:
-            entry = _entry(line)
-        except ValidationError as error:
-            what, number = error.errors()[0]["msg"], self._num_lines
-            self._forget()
-            raise UserError(
-                f"{self.path}:{number}: the line is not a decision ({what}); correct or remove it"
-            ) from None
-        if isinstance(entry, _Undo):
-            key = next(reversed(self._made), "") if entry.undo is True else str(entry.undo)
-            undone = self._made.pop(key, None)
-            if undone is not None:
-                self._made_on[undone.decision.id].remove(undone)
-                self.changed.append(undone.decision.id)
-            return
-        decision = Decision(id=entry.id, verdict=entry.verdict, text=entry.text)
-        made = Made(entry.key or f"#{self._num_lines}", decision)
-        self._made[made.key] = made
-        self._made_on.setdefault(decision.id, []).append(made)
-        self.changed.append(decision.id)
+        made: dict[str, Decision] = {}
+        changed: list[str] = []
+        for number, line in enumerate(content.split(b"\n")[:-1], start=1):
+            if not line.strip():
+                continue
+            try:
+                entry = _entry(line)
+            except ValidationError as error:
+                what = error.errors()[0]["msg"]
+                raise UserError(
+                    f"{self.path}:{number}: the line is not a decision ({what}); correct or remove it"
+                ) from None
+            if isinstance(entry, Decision):
+                key = entry.key or f"#{number}"  # of a line that was written by hand
+                made[key] = entry.model_copy(update={"key": key})
+                changed.append(entry.id)
+            elif (undone := made.pop(entry.undo, None)) is not None:
+                changed.append(undone.id)
+        self.made, self.changed, self._stamp = made, changed, stamp
+        self.decided = {decision.id: decision for decision in made.values()}
 
 
 def review_file(manifest: Path) -> Path:
@@ -260,10 +209,10 @@ def read_decisions(manifest: Path) -> Mapping[str, Decision]:
     """
     log = DecisionLog(manifest)
     log.refresh()
-    return log.decided()
+    return log.decided
 
 
-def decide(log: DecisionLog, id: str, changed: Mapping[str, str | None]) -> Made | None:
+def decide(log: DecisionLog, id: str, changed: Mapping[str, str | None]) -> Decision | None:
     """Change the verdict or the text of a clip, sync it to the disk and return the decision.
 
     What others decided meanwhile counts: only what is named in `changed` is replaced.
@@ -281,37 +230,37 @@ def decide(log: DecisionLog, id: str, changed: Mapping[str, str | None]) -> Made
 
     def line() -> dict[str, Any] | None:
         log.refresh()
-        before = log.current(id) or Decision(id=id)
+        before = log.decided.get(id) or Decision(id=id)
         after = Decision.model_validate({**before.model_dump(), **changed})
-        return None if after == before else {"key": key, **after.model_dump()}
+        return None if after == before else {**after.model_dump(), "key": key}
 
     log.refresh()
     if not log.path.exists() and line() is None:
         return None  # not even an empty file: its stages would be out of date
     append_json_line(log.path, line)
     log.refresh()
-    return log.find(key)
+    return log.made.get(key)
 
 
-def undo(log: DecisionLog, key: str) -> Made | None:
+def undo(log: DecisionLog, key: str) -> Decision | None:
     """Cancel the decision with a key and return it; None if it is cancelled already or unknown.
 
     Raises:
         UserError: the file cannot be read or written.
     """
     log.refresh()
-    made = log.find(key)
+    made = log.made.get(key)
     if made is not None:
         append_json_line(log.path, {"undo": key})
         log.refresh()
     return made
 
 
-def _entry(line: bytes) -> _Line | _Undo:
+def _entry(line: bytes) -> Decision | _Undo:
     try:
         return _Undo.model_validate_json(line)
     except ValidationError:
-        return _Line.model_validate_json(line)
+        return Decision.model_validate_json(line)
 
 
 def _lines_of(path: Path) -> Iterable[tuple[int, dict[str, object]]]:

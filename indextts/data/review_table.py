@@ -24,7 +24,7 @@ from indextts.data.cleaned import read_cleaned
 from indextts.data.manifest import Utterance
 from indextts.data.quality.reasons import REASON_OF, REASONS, Flag
 from indextts.data.quality.verdicts import DOUBTFUL_TEXT, doubtful_text
-from indextts.data.review import Decision, DecisionLog, Made, check_folder, decide, is_kept, undo
+from indextts.data.review import Decision, DecisionLog, check_folder, decide, undo
 from indextts.errors import UserError
 from indextts.system.json_lines import read_json_lines
 
@@ -191,12 +191,10 @@ class Review:
         self.log = DecisionLog(table.manifest)
         self.is_kept = ~table.is_rejected
         self.is_decided = np.zeros(len(table.utterances), bool)
-        self._num_seen = 0
-        self._changed = self.log.changed  # replaced by the log where it reads the file anew
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
-        """Apply the decisions that were added to the file.
+        """Apply the decisions of the file.
 
         Raises:
             UserError: a line of the file is not a decision.
@@ -204,14 +202,14 @@ class Review:
         with self._lock:
             self._refresh()
 
-    def decide(self, place: int, changed: Mapping[str, str | None]) -> Made | None:
+    def decide(self, place: int, changed: Mapping[str, str | None]) -> Decision | None:
         """Change a decision as `review.decide`."""
         with self._lock:
             made = decide(self.log, self.table.utterances[place].id, changed)
             self._refresh()
             return made
 
-    def undo(self, key: str) -> Made | None:
+    def undo(self, key: str) -> Decision | None:
         """Cancel a decision as `review.undo`."""
         with self._lock:
             made = undo(self.log, key)
@@ -220,29 +218,21 @@ class Review:
 
     def _refresh(self) -> None:
         self.log.refresh()
-        if self.log.changed is not self._changed:  # the file was replaced
-            self._changed, self._num_seen = self.log.changed, 0
-            self.is_kept[:] = ~self.table.is_rejected
-            self.is_decided[:] = False
-        for id in set(self.log.changed[self._num_seen :]):
+        kept, decided = ~self.table.is_rejected, np.zeros(len(self.table.utterances), bool)
+        for id, decision in self.log.decided.items():
             if (place := self.table.place_of.get(id)) is not None:
-                self._apply(place, self.log.current(id))
-        self._num_seen = len(self.log.changed)
-
-    def _apply(self, place: int, decision: Decision | None) -> None:
-        id = self.table.utterances[place].id
-        decisions = {} if decision is None else {id: decision}
-        self.is_kept[place] = is_kept(id, decisions, [id] if self.table.is_rejected[place] else [])
-        self.is_decided[place] = decision is not None and (decision.verdict or decision.text) is not None
+                kept[place] = decision.verdict == "keep" if decision.verdict else kept[place]
+                decided[place] = (decision.verdict or decision.text) is not None
+        self.is_kept, self.is_decided = kept, decided
 
     @property
     def revision(self) -> int:
         """Number of changes so far: decisions, and decisions that were undone."""
-        return self._num_seen
+        return len(self.log.changed)
 
     def changed_since(self, revision: int) -> Sequence[int]:
         """Return the clips whose decision changed since a revision."""
-        ids = dict.fromkeys(self.log.changed[max(0, revision) : self._num_seen])
+        ids = dict.fromkeys(self.log.changed[max(0, revision) :])
         return [self.table.place_of[id] for id in ids if id in self.table.place_of]
 
     def totals(self) -> Totals:

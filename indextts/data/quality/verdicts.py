@@ -11,7 +11,7 @@ from indextts.data.manifest import Utterance
 from indextts.data.quality.clips import ClipResult
 from indextts.data.quality.copies import groups_of_copies
 from indextts.data.quality.measures import Measures
-from indextts.data.quality.reasons import REASON_OF, REASONS, Flag
+from indextts.data.quality.reasons import REASON_OF, REASONS, SHOWN, Flag
 from indextts.data.quality.text_fit import TextFit, details, text_fit
 
 DOUBTFUL_TEXT = "doubtful_text"
@@ -182,7 +182,7 @@ def _beyond_limits(measures: Measures, limits: QualityLimits, described: Mapping
         limit = float(getattr(limits, reason.limit)) if reason.limit else 0.0
         severity = limit - value if reason.side == "below" else value - limit
         if severity > 0:
-            text = f"{reason.what}: {described.get(reason.name) or reason.shown.format(value)}"
+            text = f"{reason.what}: {described.get(reason.name) or SHOWN[reason.measure].format(value)}"
             found[reason.name] = Flag(reason.name, round(severity, 6), text)
     return list(found.values())
 

@@ -206,7 +206,7 @@ def act(page: Page, name: str, measure: str, serial: int, values: Sequence[str])
         made = None if review is None else review.undo(value)
         if made is None:
             raise UserError(t(NOTHING_DECIDED))
-        id = made.decision.id
+        id = made.id
         place = find_place(review, id)
     else:
         place = find_place(review, id)

@@ -15,7 +15,7 @@ from typing import Any
 from indextts.data.cleaned import CLEANED_NAME, audio_before, shown_scores
 from indextts.data.manifest import Utterance
 from indextts.data.quality.reasons import Flag
-from indextts.data.review import Made, check_folder, edited
+from indextts.data.review import Decision, check_folder, edited
 from indextts.data.review_table import (
     ALL,
     CLIPS_NAME,
@@ -81,7 +81,7 @@ class Row:
     utterance: Utterance
     original_text: str
     flags: tuple[Flag, ...]
-    made: Made | None
+    made: Decision | None
     is_kept: bool
     score: tuple[str, float] | None = None
     heard: str = ""
@@ -97,12 +97,11 @@ class Row:
 
     @property
     def is_by_hand(self) -> bool:
-        return self.made is not None and self.made.decision.verdict is not None
+        return self.made is not None and self.made.verdict is not None
 
     @property
     def is_decided(self) -> bool:
-        decision = self.made.decision if self.made else None
-        return decision is not None and (decision.verdict or decision.text) is not None
+        return self.made is not None and (self.made.verdict or self.made.text) is not None
 
 
 @dataclass(frozen=True)
@@ -159,8 +158,8 @@ def row_of(review: Review, place: int, measure: str = "") -> Row:
     """Return the row of a clip."""
     table = review.table
     utterance = table.utterances[place]
-    made = review.log.last_on(utterance.id)
-    decisions = {utterance.id: made.decision} if made else {}
+    made = review.log.decided.get(utterance.id)
+    decisions = {utterance.id: made} if made else {}
     values = table.measures.get(measure)
     found = utterance.provenance
     other = found.other if found is not None else ""
