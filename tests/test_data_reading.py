@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import soundfile
 
-from indextts.data.feature_shards import file_sha256
 from indextts.data.manifest import Utterance
 from indextts.data.reading import MAX_DEATHS_IN_A_ROW, Clip, ClipReader, Reading
 from indextts.data.rejected import Rejected
 from indextts.errors import UserError
 from indextts.features.audio import unprepared
+from indextts.system.digest import file_sha256
 from tests.waiting import wait_until
 
 RATE_HZ = 24_000

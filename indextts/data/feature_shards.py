@@ -11,7 +11,6 @@ Axes: n clips of a shard, r rows of a clip (one per code, or a single one).
 A key is a sha256, usually that of the recording's bytes. `feature_store.py` defines the arrays.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indextts.errors import UserError
+from indextts.system.digest import file_sha256
 
 INDEX = np.dtype([("key", "V32"), ("num_rows", "<u4")])
 
@@ -252,11 +252,6 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path}: the file is corrupt (not a JSON object); {REBUILD_ADVICE}")
     return content
-
-
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read_index(path: Path) -> NDArray[np.void]:

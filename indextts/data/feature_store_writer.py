@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indextts.data.feature_shards import INDEX, ArrayFormat, Shards, file_sha256, shard_folders
+from indextts.data.feature_shards import INDEX, ArrayFormat, Shards, shard_folders
 from indextts.data.feature_store import FORMAT_VERSION, StoreInfo, packed, read_info, store_path
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, UserError
+from indextts.system.digest import file_sha256
 from indextts.system.files import sync, write_json
 from indextts.system.locks import locked_folder
 

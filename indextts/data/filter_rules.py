@@ -10,7 +10,6 @@ filter_rules.json (preprocessing), NAME.rules.json (export)
    "review": {"kept": 2, "rejected": 1, "corrected_texts": 7, "sha256": "77ab..."}}    null without one
 """
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from indextts.data.review import (
     review_file,
 )
 from indextts.errors import UserError
+from indextts.system.digest import file_sha256
 from indextts.system.files import write_json
 
 RULES_NAME = "filter_rules.json"
@@ -43,7 +43,7 @@ def rules_of(manifest: Path, kept: Sequence[Utterance]) -> Mapping[str, Any]:
     _, rejected = overlay_files(manifest)
     return {
         "manifest": manifest.name,
-        "sha256": _sha256(manifest),
+        "sha256": file_sha256(manifest),
         "before": _amounts(read_utterances(manifest)),
         "after": _amounts(kept),
         "check": _check(manifest) if rejected.is_file() else None,
@@ -96,7 +96,7 @@ def _check(manifest: Path) -> dict[str, Any]:
         "limits": _read_json(folder / LIMITS_NAME),
         "normalizer": _read_json(folder / NORMALIZER_NAME),
         "rejected": dict(reasons.most_common()),
-        "sha256": _sha256(overlay_files(manifest)[1]),
+        "sha256": file_sha256(overlay_files(manifest)[1]),
     }
 
 
@@ -107,7 +107,7 @@ def _review(manifest: Path) -> dict[str, Any]:
         "kept": verdicts["keep"],
         "rejected": verdicts["reject"],
         "corrected_texts": sum(decision.text is not None for decision in decisions),
-        "sha256": _sha256(review_file(manifest)),
+        "sha256": file_sha256(review_file(manifest)),
     }
 
 
@@ -116,8 +116,3 @@ def _read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

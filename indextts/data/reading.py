@@ -28,11 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from indextts.data.feature_shards import file_sha256
 from indextts.data.manifest import Utterance
 from indextts.data.rejected import Rejected
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, load_audio
+from indextts.system.digest import file_sha256
 from indextts.system.process_pool import ProcessPool
 
 logger = logging.getLogger(__name__)

@@ -17,13 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from indextts.data.feature_shards import file_sha256
 from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.rejected import Rejected
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, audio_duration_s
 from indextts.system.amounts import counted
+from indextts.system.digest import file_sha256
 from indextts.system.json_lines import write_json_lines
 
 logger = logging.getLogger(__name__)

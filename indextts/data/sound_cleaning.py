@@ -6,7 +6,6 @@ SIG, which falls where speech is damaged, does not fall by more than MAX_LOSS. T
 `original`. A killed run resumes at the clip; the check has to run again afterwards.
 """
 
-import hashlib
 import io
 import logging
 from collections import Counter
@@ -41,6 +40,7 @@ from indextts.features import dnsmos
 from indextts.features.audio import RecordingError, read_channels
 from indextts.features.cleaners import VoiceSeparator, without_noise
 from indextts.system.amounts import counted
+from indextts.system.digest import file_sha256
 from indextts.system.files import write_bytes
 from indextts.system.json_lines import append_json_line, read_json_lines
 from indextts.system.locks import locked_folder
@@ -118,7 +118,7 @@ def _clean(command: CleanAudio, journal: Journal, methods: Mapping[str, str]) ->
     for name, clip in todo:
         progress.advance()
         path = journal.audio / clip.audio
-        digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        digest = file_sha256(path) if path.is_file() else ""
         record = known.get(clip.id)
         if record and _is_done(record, clip, digest):
             outcomes["known"] += 1

@@ -7,7 +7,6 @@ several base models need are linked from the folder of another base beside it. W
 are linked from there or copied from the Hugging Face cache.
 """
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from indextts.features.published_files import (
     write_record,
 )
 from indextts.system.amounts import shown_size
+from indextts.system.digest import file_sha256
 from indextts.system.files import link_or_copy
 from indextts.system.locks import locked_folder
 
@@ -97,7 +97,7 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
         states |= {file: origins[file.place] for file in files if file.place in origins}
         for file, remote in remotes.items():
             is_large = len(remote.etag) == len(file.sha256)  # the hub has other digests of small files
-            if file.sha256 and file.sha256 != (remote.etag if is_large else _sha256(folder / file.place)):
+            if file.sha256 and file.sha256 != (remote.etag if is_large else file_sha256(folder / file.place)):
                 logger.warning("%s: not the revision that this program knows", folder / file.place)
     return _result(folder, states)
 
@@ -165,7 +165,7 @@ def _without_hub(folder: Path, files: Sequence[PublishedFile], reason: str) -> D
         path = folder / file.place
         states[file] = "present, not verified"
         if path.is_file() or _is_linked(folder, file):
-            if file.sha256 and file.sha256 == _sha256(path):
+            if file.sha256 and file.sha256 == file_sha256(path):
                 states[file] = "present, verified"
             continue
         cached = try_to_load_from_cache(file.repository, file.name)
@@ -181,11 +181,6 @@ def _without_hub(folder: Path, files: Sequence[PublishedFile], reason: str) -> D
             "connection"
         )
     return _result(folder, states)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _result(folder: Path, states: dict[PublishedFile, str]) -> DownloadResult:

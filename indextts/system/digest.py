@@ -1,4 +1,4 @@
-"""Digest of a large file, hashed in parallel pieces so that every load can verify it.
+"""Digests of files: the plain sha256, and one hashed in parallel pieces so that every load can verify it.
 
 digest = sha256 over the concatenated sha256 digests (32 bytes each) of the file's pieces of 64 MiB, in order
 
@@ -14,6 +14,16 @@ from pathlib import Path
 PIECE_BYTES = 64 * 2**20
 BLOCK_BYTES = 2**20  # per read of a thread; hashlib releases the GIL
 MAX_THREADS = 8
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of the file at `path` in hexadecimal.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_digest(path: Path, piece_bytes: int = PIECE_BYTES) -> str:

@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, USER_MISTAKE, UserError
+from indextts.system.digest import file_sha256
 from indextts.system.files import TEMPORARY, sync
 
 _UTF8_BOM = b"\xef\xbb\xbf"
@@ -71,7 +71,7 @@ def write_json_lines(path: Path, records: Iterable[dict[str, object]]) -> None:
         with aside.open("w", encoding="utf-8", newline="\n") as file:
             for record in records:
                 file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-        if path.is_file() and _sha256(path) == _sha256(aside):
+        if path.is_file() and file_sha256(path) == file_sha256(aside):
             aside.unlink()
         else:
             sync(aside)
@@ -158,11 +158,6 @@ def _json_object(raw: bytes, manifest: Path, number: int) -> dict[str, object]:
             f"{where}: {shown_value(record)} is not a JSON object; each line must be {{...}} with its fields"
         )
     return record
-
-
-def _sha256(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
 
 
 def shown_value(value: object) -> str:

@@ -52,7 +52,6 @@ from indextts.data.importing.transcoding import transcoded_items
 from indextts.data.importing.voice_vectors import (
     LoadEncoder,
     add_vectors,
-    encoder_digest,
     load_campplus_encoder,
     read_vectors,
     require_encoder,
@@ -69,6 +68,7 @@ from indextts.data.progress import Progress
 from indextts.data.sources import DataSource, write_source
 from indextts.errors import UserError
 from indextts.system.amounts import counted
+from indextts.system.digest import file_sha256
 from indextts.system.json_lines import read_json_lines, write_json_lines
 from indextts.system.language_codes import standard_code
 from indextts.system.locks import locked_folder
@@ -298,7 +298,7 @@ def _import(
         add_vectors(journal, command.voice_encoder, load_encoder, command.num_workers)
     before = record = read_record(command.output_dir)  # the user may rename voices during the import
     if is_by_voice:
-        digest = encoder_digest(command.voice_encoder)
+        digest = file_sha256(command.voice_encoder)
         record = group_voices(journal, read_vectors(journal), record, digest, command.voice_threshold)
     store.count_renamed(set_speakers(journal, record))
     num_without_voice = 0

@@ -31,6 +31,7 @@ from indextts.data.importing.long_recordings import Cut, Limits, plan_clips, rea
 from indextts.data.importing.output_files import OutputFile, finished_clip, link_target
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
+from indextts.system.digest import file_sha256
 
 ASIDE_PREFIX = ".part-"
 CUTTING_VERSION = 1  # raise it when the rules change, to cut imported recordings again
@@ -91,7 +92,7 @@ def transcode(
     """
     decoded = folder / f"{ASIDE_PREFIX}{number}-decoded.flac"
     try:
-        sha256 = _sha256(found.audio)
+        sha256 = file_sha256(found.audio)
     except OSError as error:
         return Transcoded("", [], [_unreadable(found, error.strerror or str(error))])
     readable = as_readable(found.audio, decoded)
@@ -200,11 +201,6 @@ def _copy(source: Path, target: Path) -> str:
             digest.update(block)
             writer.write(block)
     return digest.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _unreadable(found: SourceRecording, reason: str) -> Rejection:
@@ -357,7 +353,7 @@ class ProjectStore:
             return entry.sha256
         [clip] = entry.clips
         original = self.journal.folder.resolve().parent / (clip.original or "")
-        return _sha256(original if original.is_file() else self.journal.audio / clip.audio)
+        return file_sha256(original if original.is_file() else self.journal.audio / clip.audio)
 
     def _is_row_or_member(self, entry: Entry, original: Callable[[], str]) -> bool:
         """Return whether an entry without a source was made from `original`, a part of a file."""

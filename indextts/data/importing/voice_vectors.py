@@ -12,7 +12,6 @@ The encoder is CAM++ of the published files. Torch is imported only when a vecto
 """
 
 import base64
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from indextts.data.importing.voices import voice_clips
 from indextts.data.progress import Progress
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, load_audio
+from indextts.system.digest import file_sha256
 from indextts.system.files import write_bytes
 
 VECTORS_NAME = "voice_vectors.jsonl"
@@ -80,12 +80,6 @@ def load_campplus_encoder(path: Path) -> VoiceEncoder:
     return encode
 
 
-def encoder_digest(path: Path) -> str:
-    """Return the sha256 of the encoder's weights."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def read_vectors(journal: Journal) -> dict[str, Vector | None]:
     """Return the stored vectors of the clips without a name in the data, by the ids of the clips."""
     stored = _read(journal.folder / VECTORS_NAME)[1]
@@ -100,7 +94,7 @@ def add_vectors(journal: Journal, weights: Path, load_encoder: LoadEncoder, num_
         UserError: the weights are unusable.
         OSError: the file cannot be written.
     """
-    path, digest = journal.folder / VECTORS_NAME, encoder_digest(weights)
+    path, digest = journal.folder / VECTORS_NAME, file_sha256(weights)
     encoder, stored = _read(path)
     if encoder != digest:
         stored = {}

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
-from indextts.data.feature_shards import file_sha256
 from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.quality.copies import Fingerprint
 from indextts.data.quality.measures import Measures, TextMeasures, measure_audio, measure_text
 from indextts.data.quality.text_fit import Heard
 from indextts.errors import UserError
+from indextts.system.digest import file_sha256
 from indextts.system.language_codes import standard_code
 from indextts.system.process_pool import ProcessPool
 from indextts.system.processes import num_cores

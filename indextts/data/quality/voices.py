@@ -29,7 +29,6 @@ from indextts.data.importing.voice_vectors import (
     SAMPLE_RATE_HZ,
     LoadEncoder,
     VoiceEncoder,
-    encoder_digest,
     load_campplus_encoder,
 )
 from indextts.data.manifest import Utterance
@@ -39,6 +38,7 @@ from indextts.data.quality.measures import Measures
 from indextts.data.quality.stored_results import StoredResults
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, load_audio
+from indextts.system.digest import file_sha256
 from indextts.system.processes import num_cores
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def hear_voices(
             f"--voice-encoder {weights}: does not exist; download it with tools/download_checkpoints.py "
             "--what speech, or leave the flag out"
         )
-    version = f"{VERSION} {encoder_digest(weights)}"
+    version = f"{VERSION} {file_sha256(weights)}"
     with StoredResults(report_dir, NAME, version, kept=_compact) as results:
         missing = {
             clip.audio.file_sha256: utterance.audio

@@ -41,6 +41,7 @@ from indextts.data.importing.long_recordings import (
 from indextts.data.progress import Progress
 from indextts.errors import UserError
 from indextts.features.vad import Span
+from indextts.system.digest import file_sha256
 from indextts.system.json_lines import append_json_line
 
 CUTS_NAME = "cuts.jsonl"
@@ -263,7 +264,7 @@ def _cut(recording: Recording, stamp: list[Any], folder: Path, limits: Limits) -
         return CutRecording(recording.id, source, stamp, [], {f"unreadable: {error}": [1, 0.0]})
     finally:
         decoded.unlink(missing_ok=True)
-    digests = [_sha256(folder / AUDIO_NAME / name) for name in names]
+    digests = [file_sha256(folder / AUDIO_NAME / name) for name in names]
     clips = [CutClip(*each) for each in zip(ids, names, durations, digests, strict=True)]
     return CutRecording(recording.id, source, stamp, clips, _summed(lost))
 
@@ -274,11 +275,6 @@ def _summed(lost: Sequence[tuple[str, float]]) -> dict[str, list[float]]:
         count, total_s = found.get(reason, [0, 0.0])
         found[reason] = [count + 1, round(total_s + seconds, 3)]
     return found
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read(folder: Path) -> dict[str, CutRecording]:
