@@ -13,10 +13,9 @@ from indextts.commands.train import Train
 from indextts.data import changed_texts
 from indextts.data.changed_texts import count_changed_texts
 from indextts.data.manifest import read_pairs
-from indextts.data.pair_index import find_index, load_index
+from indextts.data.pair_index import find_index
 from indextts.planning.plan_from_meta import describe_restore, plan_from_meta
 from indextts.runs.directory import CheckpointMeta
-from indextts.runs.restore_facts import ChangedTexts
 from indextts.speech.export import export
 from indextts.text.normalize import normalize
 from indextts.text.tokenizer import Tokenizer
@@ -96,43 +95,7 @@ def export_of(run: TinyRun, folder: Path) -> Tokenizer:
     return Tokenizer.load(export(command).with_name("bpe.model"))
 
 
-class OlderTokenizer(Tokenizer):
-    """A tokenizer whose options are recorded with an older version; it reads ነው as ኖ."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        class OlderOptions(NormalizerOptions):
-            @property
-            def record(self) -> dict[str, object]:
-                return {**NormalizerOptions().record, "version": 1}
-
-        options = OlderOptions(readings=[("ነው", "ኖ", "word")])
-        super().__init__(tokenizer.model_bytes, tokenizer.path, options)
-
-
-def test_the_changed_texts_of_older_rules_are_counted_from_the_index_before_and_after_it_is_built_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    run = make_tiny_run(tmp_path / "tiny")
-    pairs, now = run.folder / "train_pairs.jsonl", Tokenizer.load(run.folder / "tokenizer.model")
-    texts = list(dict.fromkeys(pair.target_text for pair in read_pairs(pairs)))
-    num_changed = sum("ነው" in re.findall(r"\w+", text) for text in texts)
-    older = OlderTokenizer(now)
-    record = older.options.record
-    assert count_changed_texts([pairs], now, record, run.output) is None  # no index, and no older rules
-    load_index(pairs, older)
-    all_texts = ChangedTexts(num_changed, len(texts), len(texts))
-    assert count_changed_texts([pairs], now, record, run.output) == all_texts
-    monkeypatch.setattr(changed_texts, "MAX_COMPARED", 5)
-    part = count_changed_texts([pairs], now, record, run.output)
-    assert part is not None
-    assert (part.num_compared, part.num_texts) == (len(texts[:: -(-len(texts) // 5)]), len(texts))
-    load_index(pairs, now)
-    assert count_changed_texts([pairs], now, record, run.output) == all_texts
-    assert count_changed_texts([pairs], now, {}, run.output) is None
-    assert count_changed_texts([pairs], now, now.options.record, run.output) is None
-
-
-def test_the_changed_texts_of_other_options_are_counted_without_an_index(tmp_path: Path):
+def test_the_changed_texts_of_other_options_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     run = make_tiny_run(tmp_path / "tiny")
     pairs, now = run.folder / "train_pairs.jsonl", Tokenizer.load(run.folder / "tokenizer.model")
     texts = {pair.target_text for pair in read_pairs(pairs)}
@@ -141,3 +104,10 @@ def test_the_changed_texts_of_other_options_are_counted_without_an_index(tmp_pat
     assert found is not None
     assert found.num_texts == found.num_compared == len(texts)
     assert found.num_changed == sum(normalize(text) != normalize(text, merging) for text in texts) > 0
+    monkeypatch.setattr(changed_texts, "MAX_COMPARED", 5)
+    part = count_changed_texts([pairs], now, merging.record, run.output)
+    assert part is not None
+    assert (part.num_compared, part.num_texts) == (len(list(texts)[:: -(-len(texts) // 5)]), len(texts))
+    assert count_changed_texts([pairs], now, {**merging.record, "version": 1}, run.output) is None
+    assert count_changed_texts([pairs], now, {}, run.output) is None
+    assert count_changed_texts([pairs], now, now.options.record, run.output) is None

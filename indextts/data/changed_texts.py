@@ -1,31 +1,21 @@
-"""Number of training texts that a run reads differently than its checkpoint, without tokenizing all of them.
+"""Number of training texts that a run reads differently than its checkpoint, without tokenizing them.
 
-The number comes from the first of these that applies:
-
-    the index replaced one of the checkpoint's normaliser    counted when it was built
-    other readings, the same version and options             all texts are compared by their readings
-    other options of the same version                        `MAX_COMPARED` texts are normalised twice
-    an older version, whose index is still there             `MAX_COMPARED` texts are tokenized again
-
-Otherwise it is unknown: the rules of older versions are no longer in this program.
+Readings are compared text by text; other options of the normaliser on `MAX_COMPARED` texts. The rules of
+another version are not in this program, so that the number is unknown.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import Any
 
 from indextts.data.manifest import stream_pairs
-from indextts.data.pair_columns import PairColumns
-from indextts.data.pair_index import find_index, find_old_pairs
+from indextts.data.pair_index import find_index
 from indextts.runs.restore_facts import ChangedTexts
 from indextts.text.normalize import reads_alike
 from indextts.text.normalizer_record import options_with_other_readings, recorded_options
 from indextts.text.tokenizer import Tokenizer
 
 MAX_COMPARED = 2_000  # a second or two of work
-_ItemT = TypeVar("_ItemT")
 
 
 def count_changed_texts(
@@ -57,38 +47,16 @@ def count_changed_texts(
 
 
 def _count(path: Path, tokenizer: Tokenizer, old: dict[str, Any], run_dir: Path) -> ChangedTexts | None:
+    options, now = recorded_options(old), tokenizer.options
+    if options is None:
+        return None
     index = find_index(path, tokenizer, run_dir)
-    if index is not None and index.replaced is not None and index.replaced.normalizer == old:
-        replaced = index.replaced
-        return ChangedTexts(replaced.num_changed, replaced.num_texts, len(index.pairs.texts))
-    now = tokenizer.options
-    if (options := recorded_options(old)) is not None:
-        texts = (
-            _texts(path)
-            if index is None
-            else [index.pairs.texts.text(row) for row in range(len(index.pairs.texts))]
-        )
-        has_other_rules = options_with_other_readings(old, now) is None
-        compared = _spread(texts) if has_other_rules else texts
-        num_changed = sum(not reads_alike(text, options, now) for text in compared)
-        return ChangedTexts(num_changed, len(compared), len(texts))
-    pairs = find_old_pairs(path, tokenizer, old, run_dir)
-    return None if pairs is None else _tokenized_again(pairs, tokenizer)
-
-
-def _spread(items: Sequence[_ItemT]) -> Sequence[_ItemT]:
-    """Return at most `MAX_COMPARED` items from all places of the sequence."""
-    return items[:: -(-len(items) // MAX_COMPARED)] if items else items
-
-
-def _tokenized_again(old: PairColumns, tokenizer: Tokenizer) -> ChangedTexts:
-    rows = _spread(range(len(old.texts)))
-    num_changed = sum(
-        not np.array_equal(old.tokens[row], tokenizer.encode(old.texts.text(row))) for row in rows
+    if index is None:
+        texts = list(dict.fromkeys(pair.target_text for pair, _ in stream_pairs(path)))
+    else:
+        texts = [index.pairs.texts.text(row) for row in range(len(index.pairs.texts))]
+    has_other_rules = options_with_other_readings(old, now) is None
+    compared = texts[:: max(1, -(-len(texts) // MAX_COMPARED))] if has_other_rules else texts
+    return ChangedTexts(
+        sum(not reads_alike(text, options, now) for text in compared), len(compared), len(texts)
     )
-    return ChangedTexts(num_changed, len(rows), len(old.texts))
-
-
-def _texts(path: Path) -> list[str]:
-    """Return the distinct texts of a pairs file without an index."""
-    return list(dict.fromkeys(pair.target_text for pair, _ in stream_pairs(path)))

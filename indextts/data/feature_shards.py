@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from indextts.errors import UserError
 from indextts.system.digest import file_sha256
 
 INDEX = np.dtype([("key", "V32"), ("num_rows", "<u4")])
+SORTABLE_KEY = "S32"  # numpy cannot sort or search V32; a comparison of two S32 is exact for keys of 32 bytes
 
 REBUILD_ADVICE = "delete the folder and preprocess again"
 
@@ -59,8 +60,7 @@ class Shards:
     formats: Mapping[str, ArrayFormat]
     names: list[str]  # of the shards
     _totals: NDArray[np.int64] = field(repr=False)  # rows of each shard
-    _prefixes: NDArray[np.uint64] = field(repr=False)  # the first 8 bytes of each key, sorted
-    _keys: NDArray[np.void] = field(repr=False)  # in the order of the prefixes, as are the next three
+    _keys: NDArray[np.bytes_] = field(repr=False)  # sorted, as are the next three
     _shard: NDArray[np.int32] = field(repr=False)
     _starts: NDArray[np.int64] = field(repr=False)
     _num_rows: NDArray[np.int64] = field(repr=False)
@@ -82,13 +82,9 @@ class Shards:
         before = np.cumsum(totals) - totals  # rows in the shards before
         starts = np.cumsum(num_rows) - num_rows - np.repeat(before, sizes)
         shard = np.repeat(np.arange(len(parts), dtype=np.int32), sizes)
-        keys = np.ascontiguousarray(index["key"])
-        prefixes = keys.view(">u8").reshape(-1, 4)[:, 0].astype(np.uint64)
-        order = np.argsort(prefixes, kind="stable")
-        return cls(
-            folder, formats, names, totals, prefixes[order], keys[order], shard[order], starts[order],
-            num_rows[order],
-        )  # fmt: skip
+        keys = np.ascontiguousarray(index["key"]).view(SORTABLE_KEY)
+        order = np.argsort(keys, kind="stable")
+        return cls(folder, formats, names, totals, keys[order], shard[order], starts[order], num_rows[order])
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -99,8 +95,7 @@ class Shards:
     @property
     def keys(self) -> list[str]:
         """Return all keys, in the order of writing."""
-        order = np.lexsort((self._starts, self._shard))
-        return [key.tobytes().hex() for key in self._keys[order]]
+        return [self._key(position) for position in np.lexsort((self._starts, self._shard))]
 
     def num_rows(self, key: str) -> int:
         return int(self._num_rows[self._find(key)])
@@ -129,7 +124,7 @@ class Shards:
             for position in np.flatnonzero(self._shard == shard):
                 start = int(self._starts[position])
                 if (rows[start : start + int(self._num_rows[position])] >= value).any():
-                    found.add(self._keys[position].tobytes().hex())
+                    found.add(self._key(position))
         return found
 
     def corrupt_files(self) -> Iterator[Path]:
@@ -151,19 +146,11 @@ class Shards:
         Args:
             keys: (n, 32).
         """
-        prefixes = np.ascontiguousarray(keys).view(">u8")[:, 0].astype(np.uint64)
-        positions = np.searchsorted(self._prefixes, prefixes)
-        own_keys = self._keys.view(np.uint8).reshape(-1, keys.shape[1])
-        found = np.full(len(keys), -1, np.int64)
-        left = np.arange(len(keys))
-        while len(left):
-            left = left[positions[left] < len(self._keys)]
-            left = left[self._prefixes[positions[left]] == prefixes[left]]
-            is_equal = (own_keys[positions[left]] == keys[left]).all(axis=1)
-            found[left[is_equal]] = self._num_rows[positions[left[is_equal]]]
-            left = left[~is_equal]
-            positions[left] += 1  # another key with the same prefix
-        return found
+        wanted = np.ascontiguousarray(keys).view(SORTABLE_KEY).reshape(-1)
+        if not len(self):
+            return np.full(len(wanted), -1, np.int64)
+        positions = np.minimum(np.searchsorted(self._keys, wanted), len(self) - 1)
+        return np.where(self._keys[positions] == wanted, self._num_rows[positions], -1)
 
     def _find(self, key: str) -> int:
         position = self._position(key)
@@ -175,14 +162,12 @@ class Shards:
         return position
 
     def _position(self, key: str) -> int | None:
-        raw = bytes.fromhex(key)
-        prefix = np.uint64(int.from_bytes(raw[:8]))
-        position = int(np.searchsorted(self._prefixes, prefix))
-        while position < len(self._prefixes) and self._prefixes[position] == prefix:
-            if self._keys[position].tobytes() == raw:
-                return position
-            position += 1
-        return None
+        [wanted] = np.frombuffer(bytes.fromhex(key), SORTABLE_KEY)
+        position = int(np.searchsorted(self._keys, wanted))
+        return position if position < len(self) and self._keys[position] == wanted else None
+
+    def _key(self, position: int) -> str:
+        return self._keys[position : position + 1].tobytes().hex()  # an element alone loses trailing zeros
 
     def _rows(self, shard: int, name: str) -> "_Rows":
         if (shard, name) not in self._opened:
@@ -210,11 +195,7 @@ class _Rows:
     @classmethod
     def open(cls, path: Path, dtype: str, shape: tuple[int, ...]) -> Self:
         """Open a file after checking its shape, its type, and its size against the header."""
-        try:
-            array: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError, MemoryError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"{path}: cannot be read ({reason}); {REBUILD_ADVICE}") from None
+        array: Any = _load(path, mmap_mode="r")
         if array.shape != shape or array.dtype != dtype:
             found = f"{array.dtype} {array.shape}, expected {np.dtype(dtype)} {shape}"
             raise UserError(f"{path}: the file is corrupt ({found}); {REBUILD_ADVICE}")
@@ -255,15 +236,20 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_index(path: Path) -> NDArray[np.void]:
-    try:
-        index: NDArray[np.void] = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, MemoryError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: cannot be read ({reason}); {REBUILD_ADVICE}") from None
+    index = _load(path)
     if index.dtype != INDEX or index.ndim != 1:
         found = f"{index.dtype} {index.shape}, expected {INDEX} (n,)"
         raise UserError(f"{path}: the file is corrupt ({found}); {REBUILD_ADVICE}")
     return index
+
+
+def _load(path: Path, mmap_mode: Literal["r"] | None = None) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode, allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: cannot be read ({reason}); {REBUILD_ADVICE}") from None
+    return array
 
 
 def _verify(folder: Path, names: tuple[str, ...]) -> None:

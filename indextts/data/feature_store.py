@@ -190,8 +190,6 @@ def read_info(path: Path) -> StoreInfo:
     Raises:
         UserError: the file is missing, corrupt, or has an unsupported format.
     """
-    if path.is_dir():
-        raise UserError(f"{path}: this format is no longer supported; preprocess the manifest again")
     if not path.exists():
         raise UserError(f"{path}: the feature store does not exist; preprocess the manifest first")
     content = read_json(path)

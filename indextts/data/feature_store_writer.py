@@ -57,13 +57,8 @@ class FeatureStoreWriter:
         """Create the store, or open it; features with another StoreInfo stay in the folder.
 
         Raises:
-            UserError: the folder contains features of an older format, or cannot be written.
+            UserError: the folder cannot be written.
         """
-        if (folder / "store.json").exists():
-            raise UserError(
-                f"{folder}: the format of these features is no longer supported; choose another --output-dir "
-                "or delete this folder"
-            )
         self.info = info
         self.path = store_path(folder, info)
         with writing(self.path):

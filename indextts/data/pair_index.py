@@ -5,16 +5,12 @@
                                8 bytes    N, the size of the header, little endian
                                N bytes    header, JSON: format_version, manifest {num_bytes, digest},
                                           tokenizer, normalizer, stores, arrays {name: [dtype, shape, offset]}
-                                          and, if texts are read differently since the index that it replaces,
-                                          replaced {normalizer, num_changed, num_texts}
                                arrays     of a PairColumns, each at a multiple of 64; memory-mapped
                                32 bytes   sha256 of everything before
 
 An index is fresh if it belongs to the content of the pairs file, the fingerprint of the tokenizer, and the
-version and options of the normaliser. Otherwise it is built again: a stale index with the same tokenizer and
-normaliser contributes the ids of unchanged texts, one with other readings those of the texts that both read
-alike, and all cores tokenize the other texts. The index is
-written aside and renamed: a kill leaves none or a valid one, and several trainers may build it at once.
+version and options of the normaliser. Otherwise it is built again with all cores. The index is written aside
+and renamed: a kill leaves none or a valid one, and several trainers may build it at once.
 """
 
 import hashlib
@@ -28,7 +24,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -38,13 +34,11 @@ from numpy.typing import NDArray
 
 from indextts.data.manifest import read_pairs, resolved_path, stream_pairs
 from indextts.data.pair_columns import ColumnsBuilder, PairColumns, Ragged
-from indextts.data.tokenizing import BuildStoppedError, KnownTokens, tokenize
+from indextts.data.tokenizing import BuildStoppedError, tokenize
 from indextts.errors import UserError
 from indextts.runs.directory import FileIdentity, identify
 from indextts.system.amounts import counted
 from indextts.system.files import TEMPORARY, written_aside
-from indextts.text.normalize import reads_alike
-from indextts.text.normalizer_record import options_with_other_readings
 from indextts.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -61,26 +55,11 @@ Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Replaced:
-    """The index of another normaliser that an index replaced.
-
-    Args:
-        normalizer: `NormalizerOptions.record` of the old one.
-        num_changed: texts with other ids now, of `num_texts` that both have.
-    """
-
-    normalizer: dict[str, Any]
-    num_changed: int
-    num_texts: int
-
-
-@dataclass(frozen=True)
 class PairIndex:
-    """The pairs of a file, the identity of that file, and the index before it."""
+    """The pairs of a file, and the identity of that file."""
 
     manifest: FileIdentity
     pairs: PairColumns
-    replaced: Replaced | None = None
 
 
 def index_path(manifest: Path) -> Path:
@@ -97,19 +76,6 @@ def find_index(manifest: Path, tokenizer: Tokenizer, folder: Path | None = None)
     for path in _places(manifest, folder):
         with suppress(_UnusableError):
             return _opened(path, manifest, identity, _key_of(identity, tokenizer))
-    return None
-
-
-def find_old_pairs(
-    manifest: Path, tokenizer: Tokenizer, normalizer: dict[str, Any], folder: Path | None = None
-) -> PairColumns | None:
-    """Return the pairs of an index with the same tokenizer and an older normaliser, given by its record."""
-    identity = identify(manifest)
-    for path in _places(manifest, folder):
-        with suppress(_UnusableError):
-            return _opened(
-                path, manifest, identity, {**_key_of(identity, tokenizer), "normalizer": normalizer}
-            ).pairs
     return None
 
 
@@ -134,16 +100,15 @@ def load_index(
     """
     identity = _identify(manifest)
     key = _key_of(identity, tokenizer)
-    stale: _Stale | None = None
     reasons: list[str] = []
     for path in _places(manifest, folder):
         try:
             return _opened(path, manifest, identity, key)
         except _UnusableError as error:
-            stale, reasons = stale or error.stale, [*reasons, error.reason]
+            reasons.append(str(error))
     logger.info("Indexing %s, because its index is %s", manifest, reasons[0])
     started = time.monotonic()
-    columns, stores = _build(manifest, tokenizer, stale, should_stop)
+    columns, stores = _build(manifest, tokenizer, should_stop)
     if _identify(manifest).digest != identity.digest:
         raise UserError(f"{manifest}: the file changed while it was read; start again when it is complete")
     logger.info(
@@ -152,34 +117,20 @@ def load_index(
         counted(len(columns.texts), "text"),
         time.monotonic() - started,
     )
-    replaced = None if stale is None else _compared(stale, columns, key["normalizer"])
-    facts = {**key, "stores": stores} | ({"replaced": asdict(replaced)} if replaced else {})
     for path in _places(manifest, folder) if may_write else ():
         try:
-            _write(path, facts, columns)
+            _write(path, {**key, "stores": stores}, columns)
             return _opened(path, manifest, identity, key)
         except (OSError, _UnusableError) as error:
             logger.warning("%s: the index cannot be written (%s)", path, error)
-    return PairIndex(identity, columns, replaced)
+    return PairIndex(identity, columns)
 
 
 # ---- the file
 
 
-@dataclass(frozen=True)
-class _Stale:
-    """An index of the same tokenizer, of other pairs or another normaliser, which is given by its record."""
-
-    pairs: PairColumns
-    normalizer: dict[str, Any]
-
-
 class _UnusableError(Exception):
-    """There is no fresh index at a path, but there may be a stale one."""
-
-    def __init__(self, reason: str, stale: _Stale | None = None) -> None:
-        super().__init__(reason)
-        self.reason, self.stale = reason, stale
+    """There is no fresh index at a path."""
 
 
 def _places(manifest: Path, folder: Path | None) -> list[Path]:
@@ -234,17 +185,15 @@ def _opened(path: Path, manifest: Path, identity: FileIdentity, key: dict[str, A
         name: np.frombuffer(content, dtype, math.prod(shape), head + size + offset).reshape(shape)
         for name, (dtype, shape, offset) in header["arrays"].items()
     }
+    for name, what in (
+        ("tokenizer", "of another tokenizer"),
+        ("normalizer", "of another version or other options of the normaliser"),
+        ("manifest", "of other pairs"),
+    ):
+        if header[name] != key[name]:
+            raise _UnusableError(what)
     stores = tuple(resolved_path(manifest, store) for store in header["stores"])
-    columns = _columns_of(arrays, stores)
-    stale = _Stale(columns, header["normalizer"])
-    if header["tokenizer"] != key["tokenizer"]:
-        raise _UnusableError("of another tokenizer")
-    if header["normalizer"] != key["normalizer"]:
-        raise _UnusableError("of another version or other options of the normaliser", stale)
-    if header["manifest"] != key["manifest"]:
-        raise _UnusableError("of other pairs", stale)
-    replaced = header.get("replaced")
-    return PairIndex(identity, columns, Replaced(**replaced) if replaced else None)
+    return PairIndex(identity, _columns_of(arrays, stores))
 
 
 def _verify(descriptor: int) -> None:
@@ -321,7 +270,7 @@ def _columns_of(arrays: Arrays, stores: tuple[Path, ...]) -> PairColumns:
 
 
 def _build(
-    manifest: Path, tokenizer: Tokenizer, stale: _Stale | None, should_stop: Callable[[], bool]
+    manifest: Path, tokenizer: Tokenizer, should_stop: Callable[[], bool]
 ) -> tuple[PairColumns, list[str]]:
     """Return the columns of a pairs file, and its feature stores as written there."""
     builder, hashes = ColumnsBuilder(), array("q")
@@ -332,32 +281,6 @@ def _build(
         hashes.append(hash(pair.id))
     if len(np.unique(np.frombuffer(hashes, np.int64))) < len(hashes):
         read_pairs(manifest)  # raises a UserError with the lines, unless different ids have the same hash
-    known = _known_rows(stale, tokenizer)
-    tokens = tokenize(builder.texts, tokenizer, known, should_stop)
+    tokens = tokenize(builder.texts, tokenizer, should_stop)
     stores = list(builder.stores)
     return builder.build(tokens, tuple(resolved_path(manifest, store) for store in stores)), stores
-
-
-def _known_rows(stale: _Stale | None, tokenizer: Tokenizer) -> KnownTokens | None:
-    """Return the token ids of a stale index for the texts that the tokenizer's normaliser reads as before."""
-    if stale is None:
-        return None
-    texts, now = stale.pairs.texts, tokenizer.options
-    row_of = {texts.text(row): row for row in range(len(texts))}
-    if stale.normalizer != now.record:
-        old = options_with_other_readings(stale.normalizer, now)
-        if old is None:
-            return None
-        row_of = {text: row for text, row in row_of.items() if reads_alike(text, old, now)}
-    return KnownTokens(row_of, stale.pairs.tokens)
-
-
-def _compared(stale: _Stale, new: PairColumns, record: dict[str, Any]) -> Replaced | None:
-    """Return how many texts have other ids than in a stale index, None if it has the same normaliser."""
-    if stale.normalizer == record:
-        return None
-    old = stale.pairs
-    row_of = {old.texts.text(row): row for row in range(len(old.texts))}
-    shared = [(row_of[text], row) for row in range(len(new.texts)) if (text := new.texts.text(row)) in row_of]
-    num_changed = sum(not np.array_equal(old.tokens[before], new.tokens[row]) for before, row in shared)
-    return Replaced(stale.normalizer, num_changed, len(shared))

@@ -1,4 +1,4 @@
-"""Tokenize many texts with all cores; texts of an earlier index keep their ids. No torch here."""
+"""Tokenize many texts with all cores. No torch here."""
 
 import logging
 import multiprocessing
@@ -7,10 +7,9 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,50 +37,28 @@ class BuildStoppedError(Exception):
     """A stop was requested during the build of an index."""
 
 
-@dataclass(frozen=True)
-class KnownTokens:
-    """Token ids of an earlier index: the row of each text that still has them."""
-
-    row_of: Mapping[str, int]
-    tokens: Ragged
-
-
 def tokenize(
-    texts: Sequence[str],
-    tokenizer: Tokenizer,
-    known: KnownTokens | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
+    texts: Sequence[str], tokenizer: Tokenizer, should_stop: Callable[[], bool] = lambda: False
 ) -> Ragged:
-    """Return the token ids of different texts.
+    """Return the token ids of texts.
 
     Args:
-        known: ids of the same tokenizer.
         should_stop: asked about twice a second.
 
     Raises:
         UserError: a process was killed.
         BuildStoppedError: `should_stop` became true.
     """
-    row_of = {} if known is None else known.row_of
-    unknown = [text for text in texts if text not in row_of]
     parts, num_done, last_line = [], 0, time.monotonic()
-    for part in _tokenized(unknown, tokenizer, should_stop):
+    for part in _tokenized(texts, tokenizer, should_stop):
         if should_stop():
             raise BuildStoppedError
         parts.append(part)
         num_done += len(part)
         if time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
-            logger.info("Tokenizing: %d of %d texts", num_done, len(unknown))
+            logger.info("Tokenizing: %d of %d texts", num_done, len(texts))
             last_line = time.monotonic()
-    new = Ragged.joined(parts) if parts else Ragged.of([], np.int32)
-    if known is None:
-        return new
-    logger.info(
-        "Tokenized %d texts; the stale index has the other %d", len(unknown), len(texts) - len(unknown)
-    )
-    rows_of_new = iter(range(len(known.tokens), len(known.tokens) + len(new)))
-    rows = [row_of[text] if text in row_of else next(rows_of_new) for text in texts]
-    return Ragged.joined([known.tokens, new]).take(rows)
+    return Ragged.joined(parts) if parts else Ragged.of([], np.int32)
 
 
 def _tokenized(
