@@ -16,6 +16,7 @@ from indextts.runs.checkpoints import list_checkpoints, pin
 from indextts.runs.health.checks import CHECKS
 from indextts.webui.language import t
 from indextts.webui.markup import UNKNOWN
+from indextts.webui.metrics_reader import RUNS
 from indextts.webui.monitor import checkpoint_list, health_cards, status
 from indextts.webui.monitor.charts import MAX_COMPARED, DisplayOptions, comparable, compared, runs_version
 from indextts.webui.monitor.curves_view import (
@@ -27,9 +28,8 @@ from indextts.webui.monitor.curves_view import (
     range_of,
 )
 from indextts.webui.monitor.machine import GpuState
-from indextts.webui.monitor.metrics_reader import RUNS
-from indextts.webui.monitor.progress import Progress
 from indextts.webui.page import stamped
+from indextts.webui.run_progress import Progress
 from tests.checkpoint_files import save
 from tests.metrics_lines import point, start, write
 from tests.running_jobs import SAVES_ON_SIGTERM, program, project_with_jobs, wait_until_over, wait_until_ready

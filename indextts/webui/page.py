@@ -25,7 +25,6 @@ from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, project_names, read_project
 from indextts.webui.events import on
 from indextts.webui.language import t
-from indextts.webui.running.log_box import FOLLOW_LOGS
 from indextts.webui.serving.security import Roots
 from indextts.webui.view_versions import once
 
@@ -42,6 +41,37 @@ DISTRIBUTE_VERSIONS = """(versions, ...shown) => {
 }"""
 
 Version = Callable[[Project], str]
+
+
+# keeps the scroll position of each log that is shown, see running/log_box.py
+FOLLOW_LOGS = """() => document.querySelectorAll('.log-source').forEach(source => {
+  const place = document.getElementById(source.id.replace('-source', ''));
+  const box = place && place.querySelector('.log-view');
+  const newest = source.querySelector('.log-view');
+  if (!box || !newest || !box.clientHeight) return;  // in a tab that is not open
+  const log = source.querySelector('[data-log]')?.dataset.log;
+  if (box.dataset.log !== log) {  // another log, or other lines of it: nothing to hold
+    box.dataset.log = log;
+    box.dataset.held = '';
+  }
+  const isAtEnd = () => box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+  const follow = () => {
+    const latest = source.querySelector('.log-view');
+    if (latest && box.innerHTML !== latest.innerHTML) box.innerHTML = latest.innerHTML;
+    box.scrollTop = box.scrollHeight;
+    place.classList.remove('held');
+  };
+  if (!box.dataset.seen) {
+    box.dataset.seen = 1;
+    box.addEventListener('scroll', () => {
+      const was = box.dataset.held;
+      box.dataset.held = isAtEnd() ? '' : '1';
+      if (was && !box.dataset.held) follow();
+    });
+  }
+  if (!box.dataset.held) follow();
+  else if (box.innerHTML !== newest.innerHTML) place.classList.add('held');
+})"""
 
 
 @dataclass(frozen=True)

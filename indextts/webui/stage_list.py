@@ -30,8 +30,8 @@ from indextts.projects.stage_records import stage_record
 from indextts.projects.stages import StagePlan, plan_stage
 from indextts.runs.owner import is_training
 from indextts.webui.language import t
-from indextts.webui.monitor.metrics_reader import RUNS
-from indextts.webui.monitor.progress import progress_of
+from indextts.webui.metrics_reader import RUNS
+from indextts.webui.run_progress import progress_of
 from indextts.webui.view_versions import files_version
 
 State = Literal["done", "running", "failed", "stopped", "outdated", "next", "ready", "later"]

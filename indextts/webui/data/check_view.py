@@ -34,15 +34,14 @@ from indextts.system.processes import num_cores
 from indextts.webui.data import clean_view, text_view
 from indextts.webui.data.import_outlook import shown_dataset
 from indextts.webui.data.reason_texts import measure_name, notice_text, problem_text, reason_name
+from indextts.webui.devices import chosen_recognizers, device_shown, is_training_anywhere
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, fields_from, form_for
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns, fields, fold
-from indextts.webui.listen.speech_outlook import device_shown, is_training_anywhere
 from indextts.webui.markup import Tile, empty_html, link_html, tiles_html
 from indextts.webui.page import Page, shared_choice, stamped
 from indextts.webui.plots import Threshold, histogram_svg, short
-from indextts.webui.recognizers import chosen_recognizers
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, utterances_of

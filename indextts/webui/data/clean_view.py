@@ -18,9 +18,9 @@ from indextts.projects.jobs.starting import CLEAN_JOB
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check
 from indextts.system.amounts import shown_size
+from indextts.webui.devices import device_shown, free_device
 from indextts.webui.language import t
 from indextts.webui.layout import fold
-from indextts.webui.listen.speech_outlook import device_shown, is_training_anywhere
 from indextts.webui.markup import meter_html
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import Notice, Outlook
@@ -72,8 +72,8 @@ def num_flags(project: Project) -> int | None:
 
 def clean_commands(page: Page, project: Project, settings: ProjectSettings) -> list[Command]:
     """Return the commands: clean the flagged clips, and check again."""
-    device = "cpu" if is_training_anywhere(page.workspace) else "auto"
-    return [CleanAudio(manifest=project.manifest, device=device), plan_check(project, settings)]
+    clean = CleanAudio(manifest=project.manifest, device=free_device(page.workspace))
+    return [clean, plan_check(project, settings)]
 
 
 def clean_outlook(page: Page, project: Project, settings: ProjectSettings) -> Outlook:

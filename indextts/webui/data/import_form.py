@@ -34,13 +34,12 @@ from indextts.webui.data.import_sources import (
     with_chosen_columns,
 )
 from indextts.webui.data.uploads import described, remove, store_uploads, upload_message
+from indextts.webui.devices import chosen_recognizers, is_training_anywhere
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import t
 from indextts.webui.layout import fields, fold
-from indextts.webui.listen.speech_outlook import is_training_anywhere
 from indextts.webui.page import Page
-from indextts.webui.recognizers import chosen_recognizers
 from indextts.webui.serving.received import MAX_AGE_S, size_of
 from indextts.webui.view_versions import files_version, once, periodic_version
 

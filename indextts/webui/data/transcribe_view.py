@@ -25,14 +25,13 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check, plan_transcribed
 from indextts.system.amounts import shown_size
 from indextts.webui.data.uploads import store_recordings, upload_message
+from indextts.webui.devices import chosen_recognizers, device_shown, free_device
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, fields_from, form_for
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns, fields, fold, heading
-from indextts.webui.listen.speech_outlook import device_shown, is_training_anywhere
 from indextts.webui.markup import Tile, meter_html, tiles_html
 from indextts.webui.page import Page
-from indextts.webui.recognizers import chosen_recognizers
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, once
@@ -153,7 +152,7 @@ def commands(
         output_dir=project.transcribed,
         speaker=name,
         language=settings.language,
-        device="cpu" if is_training_anywhere(page.workspace) else "auto",
+        device=free_device(page.workspace),
         **chosen,
     )
     speaker_from = VOICES if speakers == VOICES else "data" if name else FILE

@@ -24,7 +24,7 @@ from indextts.runs.checkpoints import meta_of, validation_losses
 from indextts.runs.directory import LINKS, QUARANTINED, CheckpointMeta, checkpoint_files
 from indextts.webui.data.uploads import VOICES_NAME
 from indextts.webui.language import t
-from indextts.webui.monitor.metrics_reader import RUNS
+from indextts.webui.metrics_reader import RUNS
 from indextts.webui.running.outlook import OPEN_TAB, LinkedError
 from indextts.webui.serving.security import Roots
 from indextts.webui.view_versions import utterances_of

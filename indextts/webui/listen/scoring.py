@@ -20,15 +20,14 @@ from indextts.commands.speech import Evaluate
 from indextts.errors import UserError
 from indextts.projects.jobs.records import list_jobs
 from indextts.projects.project import Project, ProjectSettings
+from indextts.webui.devices import chosen_recognizers, device_shown, is_training_anywhere
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, fold
 from indextts.webui.listen.renders import next_folder, numbered
 from indextts.webui.listen.saved_models import choices, find_model, kept_choice, models
-from indextts.webui.listen.speech_outlook import device_shown, is_training_anywhere
 from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
-from indextts.webui.recognizers import chosen_recognizers
 from indextts.webui.running.outlook import OPEN_TAB, LinkedError, Notice, Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import download_link, file_address

@@ -22,6 +22,7 @@ from indextts.errors import UserError
 from indextts.projects.jobs.records import Job, newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.system.files import write_bytes
+from indextts.webui.devices import device_shown, is_training_anywhere
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
@@ -34,7 +35,6 @@ from indextts.webui.listen.saved_models import (
     voice_choices,
 )
 from indextts.webui.listen.speaking import choices_version, voices_version, watch_checkpoints
-from indextts.webui.listen.speech_outlook import device_shown, is_training_anywhere
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.outlook import LinkedError, Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel

@@ -20,6 +20,7 @@ from indextts.projects.jobs.records import list_jobs, newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.text.normalize import normalize
 from indextts.webui.data.uploads import store_voice
+from indextts.webui.devices import is_training_anywhere
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.language import t
@@ -36,7 +37,7 @@ from indextts.webui.listen.saved_models import (
     normalizer_of,
     voice_choices,
 )
-from indextts.webui.listen.speech_outlook import is_training_anywhere, speech_facts
+from indextts.webui.listen.speech_outlook import speech_facts
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.outlook import LinkedError, Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel

@@ -4,15 +4,14 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from indextts.commands.base import Command, Device
+from indextts.commands.base import Command
 from indextts.commands.speech import Synthesize
-from indextts.planning.hardware import find_machine
 from indextts.projects.jobs.records import Job, list_jobs
-from indextts.projects.project import Project, project_names
-from indextts.runs.owner import is_training
+from indextts.projects.project import Project
+from indextts.webui.devices import device_shown
 from indextts.webui.language import t
 from indextts.webui.listen.saved_models import find_model
-from indextts.webui.monitor.progress import duration
+from indextts.webui.run_progress import duration
 
 NUM_JOBS = 8  # earlier jobs that an estimate counts
 STAGES = ("listen", "compare")
@@ -39,21 +38,6 @@ def speech_facts(workspace: Path, project: Project, commands: Sequence[Command])
     if seconds is not None:
         facts.append((t("listen.time"), t(ABOUT, time=duration(seconds))))
     return facts
-
-
-def device_shown(workspace: Path, device: Device) -> str:
-    """Return the device that a job will compute on."""
-    gpu = find_machine().gpu
-    if device == "cpu":
-        return t(CPU_WHILE_TRAINING) if is_training_anywhere(workspace) else t(CPU)
-    if gpu is not None:
-        return gpu.name
-    return t(CPU) if device == "auto" else device
-
-
-def is_training_anywhere(workspace: Path) -> bool:
-    """Return whether a trainer runs in any project, whatever started it."""
-    return any(is_training(Project(workspace / name).run_dir) for name in project_names(workspace))
 
 
 def expected_seconds(jobs: Iterable[Job], num_models: int, characters: int) -> float | None:

@@ -16,8 +16,8 @@ import numpy as np
 from indextts.projects.project import Project, project_names
 from indextts.runs.health.losses import OF_LANGUAGE
 from indextts.webui.language import t
+from indextts.webui.metrics_reader import RUNS, Line
 from indextts.webui.monitor.chart_svg import Kind, Mark, Points, Series, number
-from indextts.webui.monitor.metrics_reader import RUNS, Line
 from indextts.webui.view_versions import files_version
 
 BUCKETS = 300  # across a chart; each keeps its least and its greatest value

@@ -28,9 +28,9 @@ from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.layout import heading
 from indextts.webui.markup import empty_html
-from indextts.webui.monitor.metrics_reader import RUNS
-from indextts.webui.monitor.progress import epoch_from_one
+from indextts.webui.metrics_reader import RUNS
 from indextts.webui.page import Page, shared_choice, stamped
+from indextts.webui.run_progress import epoch_from_one
 from indextts.webui.view_versions import files_version
 
 HEADERS = {  # text: class of the cells

@@ -13,6 +13,7 @@ import gradio as gr
 from indextts.projects.project import Project
 from indextts.webui.language import t
 from indextts.webui.layout import fold
+from indextts.webui.metrics_reader import RUNS, Line
 from indextts.webui.monitor.chart_svg import Chart, chart_html
 from indextts.webui.monitor.charts import (
     MAX_COMPARED,
@@ -27,7 +28,6 @@ from indextts.webui.monitor.charts import (
     runs_version,
     span_of,
 )
-from indextts.webui.monitor.metrics_reader import RUNS, Line
 from indextts.webui.page import Page
 from indextts.webui.serving.security import download_link
 from indextts.webui.view_versions import throttled_version

@@ -12,7 +12,7 @@ from indextts.runs.health.checks import CHECKS, check_health
 from indextts.runs.health.observed import Finding, Level
 from indextts.webui.language import t
 from indextts.webui.markup import UNKNOWN, Tile
-from indextts.webui.monitor.metrics_reader import RUNS
+from indextts.webui.metrics_reader import RUNS
 from indextts.webui.page import Page
 from indextts.webui.view_versions import files_version
 

@@ -18,13 +18,13 @@ from indextts.runs.owner import is_training
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
 from indextts.webui.markup import UNKNOWN, Tile, empty_html, link_html, tiles_html
+from indextts.webui.metrics_reader import RUNS, Line
 from indextts.webui.monitor.charts import best_validation, newest_part
 from indextts.webui.monitor.health_cards import health_tile
 from indextts.webui.monitor.machine import GB, GpuState, MachineState, read_machine
 from indextts.webui.monitor.machine_tiles import machine_tiles
-from indextts.webui.monitor.metrics_reader import RUNS, Line
-from indextts.webui.monitor.progress import ENDED, Progress, duration, progress_of
 from indextts.webui.page import Page
+from indextts.webui.run_progress import ENDED, Progress, duration, progress_of
 from indextts.webui.stage_list import next_link, stages_version
 from indextts.webui.view_versions import job_version, periodic_version
 

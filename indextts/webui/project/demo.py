@@ -31,8 +31,8 @@ from indextts.projects.project import (
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.markup import meter_html
-from indextts.webui.monitor.progress import duration
 from indextts.webui.page import Page
+from indextts.webui.run_progress import duration
 from indextts.webui.running import history
 from indextts.webui.running.job_chip import LEFT, progress_of_job
 from indextts.webui.running.outlook import Notice, Outlook

@@ -15,8 +15,8 @@ from indextts.projects.project import Project
 from indextts.runs.owner import is_training
 from indextts.system.amounts import shown_time
 from indextts.webui.language import t
-from indextts.webui.monitor.metrics_reader import RUNS, Line
-from indextts.webui.monitor.progress import ENDED, progress_of
+from indextts.webui.metrics_reader import RUNS, Line
+from indextts.webui.run_progress import ENDED, progress_of
 from indextts.webui.stage_list import changed_at
 from indextts.webui.view_versions import throttled_version
 

@@ -16,7 +16,7 @@ from indextts.system.amounts import shown_size
 from indextts.text.tokenizer import parse_model
 from indextts.webui.data.import_outlook import shown_dataset
 from indextts.webui.language import t
-from indextts.webui.monitor.metrics_reader import RUNS
+from indextts.webui.metrics_reader import RUNS
 from indextts.webui.project.runs import best_loss, validations
 from indextts.webui.view_versions import files_version, num_lines, throttled_version
 

@@ -14,9 +14,9 @@ from indextts.projects.names import title_of
 from indextts.projects.pipeline import current_stage
 from indextts.projects.project import PUBLISHED, Project
 from indextts.webui.language import stage_name, t, text_of
-from indextts.webui.monitor.metrics_reader import RUNS
-from indextts.webui.monitor.progress import duration, progress_of
+from indextts.webui.metrics_reader import RUNS
 from indextts.webui.page import EVERY_TAB, Page
+from indextts.webui.run_progress import duration, progress_of
 from indextts.webui.running.queue_choice import job_homes
 from indextts.webui.stage_list import STAGES
 

@@ -30,9 +30,9 @@ from indextts.webui.events import on
 from indextts.webui.language import t, text_of
 from indextts.webui.layout import fold
 from indextts.webui.markup import link_html
-from indextts.webui.page import Page
+from indextts.webui.page import FOLLOW_LOGS, Page
 from indextts.webui.running import history
-from indextts.webui.running.log_box import FOLLOW_LOGS, LogBox, log_box, log_values
+from indextts.webui.running.log_box import LogBox, log_box, log_values
 from indextts.webui.running.outlook import (
     OPEN_TAB,
     Notice,

@@ -16,7 +16,7 @@ from gradio.components import Component
 from indextts.planning.preflight import Preflight
 from indextts.planning.resume_table import Fit, ResumeRow
 from indextts.webui.language import t, text_of
-from indextts.webui.monitor.progress import duration
+from indextts.webui.run_progress import duration
 from indextts.webui.training.restore_rows import RestoreRow, rows_html
 
 AUTO = "auto"  # the newest checkpoint, an empty path

@@ -24,9 +24,9 @@ from indextts.webui.events import on
 from indextts.webui.language import t, text_of
 from indextts.webui.layout import columns
 from indextts.webui.markup import meter_html
-from indextts.webui.monitor.metrics_reader import RUNS
-from indextts.webui.monitor.progress import duration, progress_of
+from indextts.webui.metrics_reader import RUNS
 from indextts.webui.page import Page
+from indextts.webui.run_progress import duration, progress_of
 from indextts.webui.running.outlook import Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.training.launch_group import foreign_machines, other_nodes, require_allowed

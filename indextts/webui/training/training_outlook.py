@@ -18,7 +18,7 @@ from indextts.projects.project import Project
 from indextts.runs.owner import is_training
 from indextts.system.amounts import shown_gib, shown_size
 from indextts.webui.language import field_title, t, text_of
-from indextts.webui.monitor.progress import duration
+from indextts.webui.run_progress import duration
 from indextts.webui.running.outlook import Notice, NoticeKind, Outlook
 from indextts.webui.training.restore_rows import (
     RestoreRow,

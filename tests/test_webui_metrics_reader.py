@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from indextts.runs.directory import read_metrics
-from indextts.webui.monitor import metrics_reader
-from indextts.webui.monitor.metrics_reader import MAX_LINES, MetricsReader, MetricsReaders
+from indextts.webui import metrics_reader
+from indextts.webui.metrics_reader import MAX_LINES, MetricsReader, MetricsReaders
 from tests.metrics_lines import point, start, write
 
 

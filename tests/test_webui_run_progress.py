@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.webui.monitor.metrics_reader import MetricsReader
-from indextts.webui.monitor.progress import Progress, epoch_from_one, progress_of
+from indextts.webui.metrics_reader import MetricsReader
+from indextts.webui.run_progress import Progress, epoch_from_one, progress_of
 from tests.checkpoint_files import save
 from tests.metrics_lines import point, start, write
 

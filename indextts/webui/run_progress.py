@@ -7,7 +7,7 @@ from pathlib import Path
 
 from indextts.runs.checkpoints import list_checkpoints
 from indextts.webui.language import t
-from indextts.webui.monitor.metrics_reader import Line
+from indextts.webui.metrics_reader import Line
 
 STALE_S = 60.0
 

@@ -1,0 +1,48 @@
+"""What a job computes with: its device, and the speech recognizers that a user typed. No Gradio here."""
+
+from pathlib import Path
+
+from indextts.commands.base import REPOSITORY_NAME, Device
+from indextts.planning.hardware import find_machine
+from indextts.projects.project import REPOSITORY, Project, project_names
+from indextts.runs.owner import is_training
+from indextts.webui.language import t
+from indextts.webui.serving.security import Roots
+
+
+def is_training_anywhere(workspace: Path) -> bool:
+    """Return whether a trainer runs in any project, whatever started it."""
+    return any(is_training(Project(workspace / name).run_dir) for name in project_names(workspace))
+
+
+def free_device(workspace: Path) -> Device:
+    """Return the device for a job beside a training: the trainer keeps the GPU for itself."""
+    return "cpu" if is_training_anywhere(workspace) else "auto"
+
+
+def device_shown(workspace: Path, device: Device) -> str:
+    """Return the device that a job will compute on."""
+    gpu = find_machine().gpu
+    if device == "cpu":
+        return t("listen.cpu_while_training" if is_training_anywhere(workspace) else "listen.cpu")
+    if gpu is not None:
+        return gpu.name
+    return t("listen.cpu") if device == "auto" else device
+
+
+def chosen_recognizers(roots: Roots, typed: str | None) -> list[str]:
+    """Return the value of `--asr` for typed lines: folders, or models of the hub.
+
+    Raises:
+        UserError: a folder is outside the allowed folders.
+    """
+    lines = [line.strip() for line in (typed or "").splitlines() if line.strip()]
+    return [_chosen(roots, line) for line in lines]
+
+
+def _chosen(roots: Roots, line: str) -> str:
+    # A job takes a name that is a folder of the program for that folder.
+    is_folder = not REPOSITORY_NAME.fullmatch(line) or any(
+        (folder / line).is_dir() for folder in (roots.workspace, REPOSITORY)
+    )
+    return str(roots.inside(line, t("listen.a_recognizer"))) if is_folder else line
