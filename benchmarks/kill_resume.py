@@ -28,12 +28,12 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.frame import publish, table, timed
-from benchmarks.kill_chain import TIMEOUT_S, WORKERS, Chain, KillResume, Tally, command_line, write_parts
-from benchmarks.run_checks import metrics_lines
-from benchmarks.trainer_process import TrainerProcess
 from indextts.commands.terminal import parse, run
 from indextts.system.amounts import counted
+from tests.kill_chain import TIMEOUT_S, WORKERS, Chain, KillResume, Tally, command_line, write_parts
+from tests.run_checks import metrics_lines
 from tests.tiny_run import TinyRun, make_tiny_run
+from tests.trainer_process import TrainerProcess
 
 NUM_PAIRS = 230  # 77 micro-batches of 3 an epoch, the last of 2: 39 steps, the last of one micro-batch
 MAX_ABANDONED = 5  # a chain ends after this many runs that could not be resumed

@@ -12,8 +12,7 @@
 4. A recognizer that was trained on other recordings (tests/espeak_recognizer.py) gives the character error
    rate of the recordings, of the recordings through the codes (the ceiling), and of what was spoken.
 
-The fine-tuning is repeated with fewer steps without a fault and with each fault of `CASES`, which the error
-should show. Each step is a program of the project with its own folder in DIR. A step that has finished is not
+Each step is a program of the project with its own folder in DIR. A step that has finished is not
 repeated and a training resumes, so the same command continues after a kill.
 """
 
@@ -21,14 +20,12 @@ import json
 import random
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import soundfile
@@ -48,9 +45,7 @@ from indextts.commands.terminal import parse, run, to_argv
 from indextts.commands.train import Train
 from indextts.data.manifest import (
     Utterance,
-    read_pairs,
     read_utterances,
-    write_pairs,
     write_utterances,
 )
 from indextts.errors import UserError
@@ -58,7 +53,6 @@ from indextts.features import builtin
 from indextts.features.audio import load_audio
 from indextts.features.recognizers.loading import load_recognizer
 from indextts.features.recognizers.recognizer import Recognizer
-from indextts.models.gpt.weights import ENCODERS
 from indextts.runs.directory import read_metrics
 from indextts.speech.evaluation.judge import Judge, SpokenText
 from indextts.speech.synthesis.griffin_lim import render_codes
@@ -78,12 +72,8 @@ MAX_BASE_S = 2.6  # short clips teach where the sound is in the text sooner
 CHECKPOINTS = 6  # of a curve
 MAX_CODES = 400  # of a sentence: 8 s
 NUM_BEAMS = 4
-HALF = CHECKPOINTS // 2  # the checkpoint after which the optimizer is thrown away
 CODE_INVENTED, INVENTED = 0.2, 0.6  # shares of invented words in the Amharic phrases
 FINE_TUNING: Mapping[str, object] = {"learning_rate": 3e-3}  # other settings than the base's training
-
-Case = Literal["no fault", "random base", "shuffled texts", "optimizer lost", "all rows trained"]
-CASES: tuple[Case, ...] = get_args(Case)
 
 
 @dataclass(frozen=True)
@@ -95,7 +85,6 @@ class Size:
     code_phrases: int  # of Amharic, to which the codes are fitted
     phrases: int
     steps: int
-    fault_steps: int  # of the fine-tunings with and without faults
     batch: int
     recognizer: Mapping[str, int]
     gpt: Mapping[str, int]
@@ -108,7 +97,6 @@ SIZES = {
         code_phrases=24,
         phrases=24,
         steps=6,
-        fault_steps=6,
         batch=4,
         recognizer={"num_phrases": 40, "steps": 24, "hidden_size": 32, "layers": 1},
         gpt={},
@@ -119,7 +107,6 @@ SIZES = {
         code_phrases=1500,
         phrases=12_000,
         steps=3600,
-        fault_steps=480,
         batch=16,
         recognizer={"num_phrases": 12_000, "steps": 4000},
         gpt={},
@@ -130,7 +117,6 @@ SIZES = {
         code_phrases=6000,
         phrases=24_000,
         steps=8000,
-        fault_steps=1200,
         batch=64,
         recognizer={"num_phrases": 12_000, "steps": 4000},
         gpt={"model_dim": 384, "layers": 8, "heads": 6},
@@ -150,15 +136,6 @@ class LearnsToSpeak(Benchmark):
     size: Literal["test", "cpu", "gpu"] = Field("cpu", description="Amount of speech, model and steps.")
     seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of the fine-tuning.")
     until: Literal["base", "end"] = Field("end", description="Last step: base stops with the base model.")
-
-
-class FromTrainedBase(Benchmark):
-    """Fine-tune the base of this benchmark again with other settings."""
-
-    folder: Path = Field(description="Folder of benchmarks/learns_to_speak.py; the same folder resumes.")
-    size: Literal["test", "cpu", "gpu"] = Field("cpu", description="Amount of speech and model.")
-    steps: int = Field(750, ge=4, description="Steps of each fine-tuning.")
-    seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of each setting.")
 
 
 @dataclass(frozen=True)
@@ -208,33 +185,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         ["through the codes", "", "", f"{ceiling:.3f}", "1"],
     ]
     curves: dict[str, list[tuple[int, float, float]]] = {}
-    fault_rows = []
     for seed in command.seeds:
         name = f"fine-tuned, seed {seed}"
-        run_dir, _ = fine_tuned(studio, "no fault", seed, studio.size.steps)
+        run_dir = fine_tuned(studio, seed)
         curves[name] = curve(studio, run_dir, recognizer_folder, manifest)
         rows += [
             [name, str(step), f"{mel_loss:.3f}", f"{found:.3f}", f"{found / ceiling:.2f}"]
             for step, mel_loss, found in curves[name]
         ]
-        faultless: dict[int, float] = {}
-        for case in CASES:
-            run_dir, begin = fine_tuned(studio, case, seed, studio.size.fault_steps)
-            for step, mel_loss, found in curve(studio, run_dir, recognizer_folder, manifest):
-                at = begin + step
-                if case == "no fault":
-                    faultless[at] = found
-                ratio = f"{found / faultless[at]:.2f}" if at in faultless else ""
-                fault_rows.append([f"{case}, seed {seed}", str(at), f"{mel_loss:.3f}", f"{found:.3f}", ratio])
-    header = ["what is heard", "step", "validation mel loss", "character error rate"]
     draw(curves, ceiling, studio.folder / "learns_to_speak.png")
-    lines = [
-        *table([*header, "of the ceiling"], rows),
-        "",
-        f"## Planted faults, fine-tunings of {studio.size.fault_steps} steps",
-        "",
-        *table([*header, "of that without a fault"], fault_rows),
-    ]
+    header = ["what is heard", "step", "validation mel loss", "character error rate", "of the ceiling"]
+    lines = table(header, rows)
     publish(command, "Speech of a new language, as a recognizer hears it", lines)
     return 0
 
@@ -257,40 +218,18 @@ def draw(curves: Mapping[str, Sequence[tuple[int, float, float]]], ceiling: floa
 # --- speech -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Style:
-    """A way of speaking: changes of a voice's pitch (0 to 99 in espeak-ng), speed and brightness.
-
-    Attributes:
-        tilt: `tilt` times the sample before is subtracted from each sample, so above 0 the high frequencies
-            are louder, as in speech with more effort.
-    """
-
-    name: str
-    pitch: int = 0
-    speed: float = 1.0
-    tilt: float = 0.0
-
-
-PLAIN = Style("")
-
-
-def make_speech(folder: Path, texts: Sequence[tuple[str, str]], styles: Sequence[Style] = (PLAIN,)) -> Path:
-    """Speak (language, text) in the four voices in turn, in each style; return the manifest."""
+def make_speech(folder: Path, texts: Sequence[tuple[str, str]]) -> Path:
+    """Speak (language, text) in the four voices in turn; return the manifest."""
     manifest = folder / "manifest.jsonl"
     if manifest.exists():
         return manifest
     folder.mkdir(parents=True, exist_ok=True)
     found = []
-    for (number, (language, text)), style in product(enumerate(texts), styles):
+    for number, (language, text) in enumerate(texts):
         voice: Voice = VOICES[number // 2 % len(VOICES)]
-        name = f"{VOICES.index(voice)}_{number:05d}{style.name}"
-        words_per_minute = round(voice.words_per_minute * style.speed)
-        samples, rate_hz = spoken(
-            text, f"{language}+{voice.variant}", voice.pitch + style.pitch, words_per_minute
-        )
+        name = f"{VOICES.index(voice)}_{number:05d}"
+        samples, rate_hz = spoken(text, f"{language}+{voice.variant}", voice.pitch, voice.words_per_minute)
         clip = soxr.resample(samples.astype(np.float64), rate_hz, SAMPLE_RATE_HZ)
-        clip = np.append(clip[:1], clip[1:] - style.tilt * clip[:-1])
         clip = at_constant_rms(trimmed(clip))
         path = folder / f"{name}.flac"
         soundfile.write(path, clip, SAMPLE_RATE_HZ)
@@ -370,17 +309,6 @@ def random_base(studio: Studio, folder: Path) -> Path:
     shutil.copy(BASE_TOKENIZER, folder / "bpe.model")
     weights = folder / "gpt.pth"
     studio.run(MakeBaseCheckpoint(config=folder / "config.yaml", output=weights), weights)
-    return folder
-
-
-def untrained(studio: Studio, folder: Path) -> Path:
-    """Return `folder` with the base as before its training; the encoders, which made the features, stay."""
-    path = random_base(studio, folder) / "gpt.pth"
-    base = torch.load(studio.base / "gpt.pth", weights_only=True)
-    encoders = {name: weight.float() for name, weight in base.items() if name.startswith(ENCODERS)}
-    content = torch.load(path, weights_only=True) | encoders
-    torch.save(content, folder / "written.pth")
-    (folder / "written.pth").replace(path)
     return folder
 
 
@@ -475,32 +403,16 @@ def export(studio: Studio, checkpoint: Path, base: Path, folder: Path) -> None:
     studio.run(command, folder / "export.json")
 
 
-def fine_tuned(studio: Studio, case: Case, seed: int, steps: int) -> tuple[Path, int]:
-    """Fine-tune a base on Amharic; return the run directory and the number of steps before its first."""
-    folder = studio.folder / f"{steps}_steps" / case.replace(" ", "_")
+def fine_tuned(studio: Studio, seed: int) -> Path:
+    """Fine-tune the base on Amharic; return the run directory."""
+    steps = studio.size.steps
+    folder = studio.folder / f"{steps}_steps"
     folder.mkdir(exist_ok=True, parents=True)
-    base, begin = studio.base, 0
     pairs, tokenizer = amharic_pairs(studio)
     run_dir = folder / f"run_{seed}"
-    if case == "random base":
-        base = untrained(studio, folder / "base")
-    if case == "shuffled texts":
-        pairs = shuffled(pairs, folder / "shuffled", seed)
-    if case == "optimizer lost":
-        trained, _ = fine_tuned(studio, "no fault", seed, steps)
-        begin = HALF * (steps // CHECKPOINTS)
-        base = folder / f"base_{seed}"  # has all rows, so that none is frozen any more
-        export(studio, trained / f"model_step{begin}.pth", studio.base, base)
-    if case == "all rows trained":  # no row is frozen if the base has them all
-        first = training(
-            studio, pairs, base, tokenizer, folder / f"first_{seed}", 1, seed, learning_rate=1e-12
-        )
-        train(studio, first)
-        base = folder / f"base_{seed}"
-        export(studio, first.output_dir / "latest.pth", studio.base, base)
-    command = training(studio, pairs, base, tokenizer, run_dir, steps - begin, seed, **FINE_TUNING)
+    command = training(studio, pairs, studio.base, tokenizer, run_dir, steps, seed, **FINE_TUNING)
     train(studio, command.model_copy(update={"config": without_dropout(studio)}))
-    return run_dir, begin
+    return run_dir
 
 
 def without_dropout(studio: Studio) -> Path:
@@ -523,24 +435,6 @@ def amharic_pairs(studio: Studio) -> tuple[Path, Path]:
     return preprocessed(studio, manifest, studio.base, studio.folder / "amharic_features"), tokenizer
 
 
-def spread(values: Sequence[float]) -> str:
-    """Return the mean of values of several seeds, with the smallest and the largest."""
-    return f"{statistics.fmean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
-
-
-def shuffled(pairs: Path, folder: Path, seed: int) -> Path:
-    """Copy pairs with the texts of other targets."""
-    folder.mkdir(exist_ok=True)
-    for split in ("train", "val"):
-        found = read_pairs(pairs / f"{split}_pairs.jsonl")
-        texts = [pair.target_text for pair in found]
-        if split == "train":
-            random.Random(seed).shuffle(texts)
-        changed = [replace(pair, target_text=text) for pair, text in zip(found, texts, strict=True)]
-        write_pairs(folder / f"{split}_pairs.jsonl", changed)
-    return folder
-
-
 # --- listening ----------------------------------------------------------------------------------------
 
 
@@ -553,9 +447,7 @@ def trained_recognizer(studio: Studio) -> Path:
     return folder
 
 
-def curve(
-    studio: Studio, run_dir: Path, recognizer: Path, held_out: Path, only_last: bool = False
-) -> list[tuple[int, float, float]]:
+def curve(studio: Studio, run_dir: Path, recognizer: Path, held_out: Path) -> list[tuple[int, float, float]]:
     """Let checkpoints of a run speak; return step, validation mel loss and error rate of each."""
     losses = {
         line["step"]: line["mel_loss"]
@@ -565,7 +457,7 @@ def curve(
     checkpoints = sorted(run_dir.glob("model_step*.pth"), key=lambda path: int(path.stem[10:]))
     evaluation = run_dir / "evaluation"
     command = Evaluate(
-        checkpoint=checkpoints[-1:] if only_last else checkpoints,
+        checkpoint=checkpoints,
         manifest=held_out,
         output_dir=evaluation,
         asr=[str(recognizer)],

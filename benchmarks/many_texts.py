@@ -1,11 +1,10 @@
-"""Time and memory of many texts in batches, compared with another commit that speaks one text at a time.
+"""Time and memory of many texts in batches, compared with one text at a time.
 
-    git worktree add /tmp/before COMMIT
-    python -m benchmarks.many_texts --size small --before /tmp/before
+    python -m benchmarks.many_texts --size small
 
-Each case is a process of its own, the cases take turns, and the process of `before` imports the program of
-that commit. Random weights from the same seeds; the GPT cannot stop, so every text has the same number of
-codes. Only the work from the text to the sound is measured; the voice is random and is not encoded.
+Each case is a separate process, and the cases take turns. Random weights from the same seeds; the GPT cannot
+stop, so every text has the same number of codes. Only the work from the text to the sound is measured; the
+voice is random and is not encoded.
 
     demo    the demo's GPT (4 x 192, one beam) and built-in codes
     small   the published structure in small: GPT 6 x 512, three beams, flow matching of 5 layers of width
@@ -16,7 +15,6 @@ of its log-mel spectrum to that of the complete speech; beside it the difference
 different noise.
 """
 
-import inspect
 import json
 import os
 import statistics
@@ -33,18 +31,21 @@ import torch
 from pydantic import Field
 
 from benchmarks.frame import REPOSITORY, Benchmark, interleaved, peak_bytes, publish, reset_peak, table, timed
-from benchmarks.speech import BIGVGAN, S2MEL
-from benchmarks.speech_models import builtin_backend
+from benchmarks.speech_models import BIGVGAN, S2MEL, builtin_backend
 from benchmarks.workload import build_model, config_of
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.terminal import parse, run
+from indextts.features.mel_spectrogram import reference_mel
 from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
 from indextts.models.gpt.config import GPTConfig, load_config
+from indextts.models.gpt.generate import set_precision
 from indextts.speech.synthesis import text_to_speech
 from indextts.speech.synthesis.acoustic import AcousticModel, Voice
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.renderer import BuiltinRenderer, PublishedRenderer, Reference
 from indextts.speech.synthesis.s2mel import S2Mel, SolverSettings
+from indextts.speech.synthesis.segments import VoicePrompt
+from indextts.speech.synthesis.streaming import SpeechStream
 from indextts.speech.synthesis.text_to_speech import TextToSpeech
 from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.text.tokenizer import Tokenizer
@@ -66,14 +67,12 @@ HEADER = [
 
 
 class ManyTexts(Benchmark):
-    """Time many texts, beside another commit."""
+    """Time many texts."""
 
     program: ClassVar[str] = "benchmarks.many_texts"
     size: Literal["demo", "small"] = Field("small", description="Size of the models.")
-    before: Path = Field(description="Checkout of the commit to compare with.")
     codes: int = Field(100, ge=50, description="Codes of every text, 20 ms each.")
     texts: int = Field(64, ge=2, le=64, description="Largest number of texts.")
-    before_texts: int = Field(4, ge=1, description="Texts that the other commit speaks in a repeat.")
     repeats: int = Field(2, ge=1, description="Repeats of every case.")
     threads: int = Field(1, ge=1, description="Threads of torch.")
 
@@ -93,18 +92,17 @@ class Case:
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(ManyTexts, argv)
     case = partial(Case, command.size, command.codes, command.threads)
-    cases: dict[str, tuple[Path, Case]] = {
-        "one at a time, before": (command.before, case(command.before_texts)),
-        **{f"{number}, now": (REPOSITORY, case(number)) for number in sorted({1, 8, command.texts})},
-        f"{command.texts}, now, bfloat16": (REPOSITORY, case(command.texts, "bfloat16")),
-        "stream": (REPOSITORY, case(1, streams=True)),
+    cases = {
+        **{f"{number}, float32": case(number) for number in sorted({1, 8, command.texts})},
+        f"{command.texts}, bfloat16": case(command.texts, "bfloat16"),
+        "stream": case(1, streams=True),
     }
-    works = {name: partial(_measured, *what) for name, what in cases.items()}
+    works = {name: partial(_measured, what) for name, what in cases.items()}
     found = interleaved(works, command.repeats)
     lines = [
         f"{command.codes} codes a text; {command.threads} thread(s); medians of {command.repeats} repeats.",
         "",
-        *table(HEADER, _rows(found, command.before_texts)),
+        *table(HEADER, _rows(found)),
         "",
         *_stream_lines(found["stream"]),
     ]
@@ -112,27 +110,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _rows(found: dict[str, list[dict[str, float]]], before_texts: int) -> list[list[str]]:
+def _rows(found: dict[str, list[dict[str, float]]]) -> list[list[str]]:
     def median(name: str, key: str) -> float:
         return statistics.median(result[key] for result in found[name])
 
-    before = {key: median("one at a time, before", key) for key in ("codes_s", "cpu_s")}
-    rows = []
-    for name in found:
-        if name == "stream":
-            continue
-        number = before_texts if "before" in name else int(name.partition(",")[0])
-        path = name if "before" in name else name.partition(", ")[2]
-        rows.append(
-            [
-                str(number),
-                path,
-                *(f"{median(name, key):.3f}" for key in ("codes_s", "sound_s", "cpu_s", "wall_s")),
-                *(f"{before[key] / median(name, key):.1f}" for key in ("codes_s", "cpu_s")),
-                f"{median(name, 'added_bytes') / 1e6:.0f}",
-            ]
-        )
-    return rows
+    one = {key: median("1, float32", key) for key in ("codes_s", "cpu_s")}
+    return [
+        [
+            *name.split(", "),
+            *(f"{median(name, key):.3f}" for key in ("codes_s", "sound_s", "cpu_s", "wall_s")),
+            *(f"{one[key] / median(name, key):.1f}" for key in ("codes_s", "cpu_s")),
+            f"{median(name, 'added_bytes') / 1e6:.0f}",
+        ]
+        for name in found
+        if name != "stream"
+    ]
 
 
 def _stream_lines(found: Sequence[dict[str, float]]) -> list[str]:
@@ -147,11 +139,11 @@ def _stream_lines(found: Sequence[dict[str, float]]) -> list[str]:
     ]
 
 
-def _measured(tree: Path, case: Case, _: int) -> dict[str, float]:
-    """Run the case in a process that imports the program in `tree`."""
-    environment = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": str(case.threads)}
-    argv = [sys.executable, __file__, json.dumps(vars(case))]
-    done = subprocess.run(argv, cwd=tree, env=environment, stdout=subprocess.PIPE, check=True)
+def _measured(case: Case, _: int) -> dict[str, float]:
+    """Run the case in a process."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(case.threads)}
+    argv = [sys.executable, "-m", "benchmarks.many_texts", json.dumps(vars(case))]
+    done = subprocess.run(argv, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, check=True)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result
 
@@ -193,18 +185,13 @@ def run_case(case: Case) -> dict[str, float]:
 
 def _speak(tts: TextToSpeech, voice: Any, sampling: Sampling, number: int) -> None:
     texts = _texts(number)
-    if hasattr(tts, "speak"):
-        lines = [tts.line(text, voice, sampling.seed + n) for n, text in enumerate(texts)]
-        spoken = [speech for _, speech in tts.speak(lines, sampling)]
-    else:  # the program of the other commit
-        spoken = [tts.synthesize(text, voice, sampling) for text in texts]
+    lines = [tts.line(text, voice, sampling.seed + n) for n, text in enumerate(texts)]
+    spoken = [speech for _, speech in tts.speak(lines, sampling)]
     assert len(spoken) == number
     assert all(speech.num_codes > 0.9 * sampling.max_codes for speech in spoken)
 
 
 def _streamed(tts: TextToSpeech, voice: Any, sampling: Sampling) -> dict[str, float]:
-    from indextts.speech.synthesis.streaming import SpeechStream
-
     line = tts.line(_texts(1)[0], voice, sampling.seed)
     stream = SpeechStream(tts, line, sampling)
     pieces = iter(stream)
@@ -226,8 +213,6 @@ def _streamed(tts: TextToSpeech, voice: Any, sampling: Sampling) -> dict[str, fl
 
 def _distance_db(a: Any, b: Any) -> float:
     """Return the mean absolute difference of the log-mel spectra of two sounds (S,)."""
-    from indextts.features.mel_spectrogram import reference_mel
-
     mels = [reference_mel(torch.from_numpy(np.ascontiguousarray(samples))[None]) for samples in (a, b)]
     return float((mels[0] - mels[1]).abs().mean()) * 20 / float(np.log(10))
 
@@ -244,18 +229,14 @@ def _text_to_speech(case: Case) -> TextToSpeech:
     gpt.mel_head.bias.data[[config.start_mel_token, config.stop_mel_token]] = -1e4  # it never stops
     renderer: Any
     if case.size == "demo":
-        more: Any = {"style_dim": config.style_dim}
-        if "style_dim" not in inspect.signature(BuiltinRenderer).parameters:  # the other commit
-            more = {}
-        renderer = BuiltinRenderer(builtin_backend(config.number_mel_codes - 2), CPU, **more)
+        backend = builtin_backend(config.number_mel_codes - 2)
+        renderer = BuiltinRenderer(backend, CPU, style_dim=config.style_dim)
     else:
         settings = SolverSettings()
         if case.precision != "float32":
             settings = replace(settings, dtype=getattr(torch, case.precision))
         renderer = PublishedRenderer(_acoustic(config), settings)
     if case.precision != "float32":
-        from indextts.models.gpt.generate import set_precision
-
         set_precision(gpt, getattr(torch, case.precision))
     return TextToSpeech(TrainedModel(gpt, tokenizer, Path("random")), renderer)
 
@@ -314,8 +295,7 @@ def _voice(tts: TextToSpeech) -> Any:
     )
     reference = Reference(torch.zeros(0), None if isinstance(tts.renderer, BuiltinRenderer) else voice)
     condition = draw(config.num_latents, config.model_dim)
-    prompt_of: Any = vars(text_to_speech)["VoicePrompt"]  # which has moved since the other commit
-    return prompt_of(reference, condition, draw(config.model_dim))
+    return VoicePrompt(reference, condition, draw(config.model_dim))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ number that preprocessing chooses. All run in one process, so that the ratios ho
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import soundfile
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.frame import Took, table, timed
 from benchmarks.speech_models import SIZES, builtin_backend, conditioning_model, speech_backend
@@ -29,12 +27,9 @@ from indextts.data.manifest import Utterance
 from indextts.data.reading import Clip, ClipReader, Reading
 from indextts.features.audio import load_audio
 from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ
-from indextts.features.indextts2 import IndexTTS2Backend
 from indextts.system.amounts import counted
 
 RECORDED_RATE_HZ = 48_000
-COUNTED_S = 6.0  # about the mean length of a clip
-PRECISIONS = ("tf32", "split")
 CPU_BATCH_S = 20.0  # batch to compare with on a CPU, where preprocessing takes single clips
 
 
@@ -61,27 +56,17 @@ def measure(folder: Path, size: str, device_name: str, num_clips: int) -> list[s
     device = torch.device(device_name)
     utterances = write_recordings(folder / "audio", num_clips)
     rows: list[Row] = []
-    notes: list[str] = []
     with reproducible_math():
         for name in ("indextts2", "builtin"):
             encoder = make_encoder(name, size, device)
             bench = _Bench(name, encoder, utterances, device)
             rows += bench.stages(folder / name)
             rows += bench.wholes(folder / name)
-            if name == "indextts2":
-                notes += [bench.rounding_of_codes(), "", shown_operations(bench.operations())]
-                for precision in PRECISIONS:
-                    faster = speech_backend(SIZES[size], device, torch.float32, precision)
-                    row, note = bench.in_precision(faster)
-                    rows.append(row)
-                    notes += ["", note]
     return [
         f"{counted(num_clips, 'clip')} of {rows[0].audio_s / num_clips:.1f} s on average, FLAC at 48 kHz; "
         "float32.",
         "",
         *table(HEADER, [row.cells() for row in rows]),
-        "",
-        *notes,
     ]
 
 
@@ -185,64 +170,6 @@ class _Bench:
                 partial(self._write, target, encoder.encode_all(self.utterances)),
             )
 
-    def rounding_of_codes(self) -> str:
-        """Return the share of codes that bfloat16 changes with these weights."""
-        fast = ClipEncoder(self.encoder.backend, self.encoder.model, self.device, self.encoder.throughput)
-        num_codes = num_changed = 0
-        distinct: set[int] = set()
-        with _in_bfloat16(fast):
-            rounded = {clip.key: clip for clip in self._encoded(fast)}
-        for clip in self._encoded():
-            assert clip.codes is not None
-            found = rounded[clip.key].codes
-            assert found is not None
-            num_changed += int(np.count_nonzero(found != clip.codes))
-            num_codes += len(clip.codes)
-            distinct.update(clip.codes.tolist())
-        return (
-            f"bfloat16 changes {100 * num_changed / num_codes:.1f} % of {num_codes:,} codes "
-            f"({len(distinct):,} distinct ones), with these random weights and noise."
-        )
-
-    def in_precision(self, backend: IndexTTS2Backend) -> tuple[Row, str]:
-        """Return the time of w2v-BERT in another precision, and the share of codes that it changes."""
-        backend.use_precision()
-        faster = ClipEncoder(backend, self.encoder.model, self.device, self.encoder.throughput)
-        prepared = {u.id: backend.prepare(load_audio(u.audio, SAMPLE_RATE_HZ)) for u in self.utterances}
-        batches = batches_of(self.utterances, BatchLimit(self.encoder.throughput.batch_s))
-        backend.features_of_batch([next(iter(prepared.values()))])  # warm-up
-        row = self.row(
-            f"w2v-BERT, --encoder-precision {backend.precision}",
-            lambda: deque(
-                (backend.features_of_batch([prepared[u.id] for u in batch]) for batch in batches), maxlen=0
-            ),
-        )
-        exact = {clip.key: clip.codes for clip in self._encoded()}
-        num_changed = num_codes = 0
-        for clip in self._encoded(faster):
-            assert clip.codes is not None
-            num_changed += int(np.count_nonzero(clip.codes != exact[clip.key]))
-            num_codes += len(clip.codes)
-        share = f"{100 * num_changed / num_codes:.3f} % of {num_codes:,} codes"
-        return row, f"{backend.precision} changes {share}, with these random weights and noise."
-
-    def operations(self) -> dict[str, float]:
-        """Return the operations per second of audio in each part, counted in a clip of `COUNTED_S`."""
-        noise = np.random.default_rng(0).normal(0, 0.1, round(COUNTED_S * SAMPLE_RATE_HZ)).astype(np.float32)
-        prepared = [self.encoder.backend.prepare(noise)]
-        features: list[torch.Tensor] = []
-        parts: dict[str, Callable[[], object]] = {
-            "w2v-BERT": lambda: features.extend(self.encoder.backend.features_of_batch(prepared)),
-            "codec": lambda: self.encoder.backend.codes_of_batch(features),
-            "conditioning and emotion": lambda: self._condition(features),
-        }
-        of_parts = {}
-        for name, work in parts.items():
-            with torch.inference_mode(), FlopCounterMode(display=False) as counter:
-                work()
-            of_parts[name] = counter.get_total_flops() / COUNTED_S
-        return of_parts
-
     def _read(self, num_readers: int) -> None:
         reading = Reading(SAMPLE_RATE_HZ, 60.0, self.encoder.backend.prepare)
         with ClipReader(reading, num_readers, ahead_s=300.0) as reader:
@@ -256,8 +183,8 @@ class _Bench:
         model.conditioning(padded, lengths, isolate_padding=True)
         model.emotion(padded, lengths, isolate_padding=True)
 
-    def _encoded(self, encoder: ClipEncoder | None = None) -> list[EncodedUtterance]:
-        found = (encoder or self.encoder).encode_all(self.utterances)
+    def _encoded(self) -> list[EncodedUtterance]:
+        found = self.encoder.encode_all(self.utterances)
         return [clip for clip in found if isinstance(clip, EncodedUtterance)]
 
     def _write(self, folder: Path, encoded: Iterator[object] | Sequence[object]) -> None:
@@ -279,24 +206,5 @@ class _Bench:
         writer.flush()
 
 
-def shown_operations(of_parts: dict[str, float]) -> str:
-    listed = ", ".join(f"{name} {each / 1e9:.1f}" for name, each in of_parts.items())
-    return (
-        f"A second of audio takes {sum(of_parts.values()) / 1e9:.1f}e9 operations ({listed}), counted by "
-        f"PyTorch in a clip of {COUNTED_S:.0f} s."
-    )
-
-
 def _shown(throughput: Throughput) -> str:
     return f"{counted(throughput.num_threads, 'thread')}, {counted(throughput.num_readers, 'reader')}"
-
-
-@contextmanager
-def _in_bfloat16(encoder: ClipEncoder) -> Iterator[None]:
-    backend = encoder.backend
-    assert hasattr(backend, "dtype")
-    backend.dtype = encoder.dtype = torch.bfloat16
-    try:
-        yield
-    finally:
-        backend.dtype = encoder.dtype = torch.float32

@@ -25,6 +25,7 @@ from indextts.features.speech_encoder import NUM_LAYERS, SpeechEncoder
 from indextts.models.gpt.config import ConditionModuleConfig, GPTConfig
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import empty_model
+from indextts.speech.synthesis.config import BigVGANConfig, S2MelConfig
 
 PUBLISHED_LAYERS = 24
 
@@ -37,6 +38,36 @@ PUBLISHED_CODEC = SemanticCodecConfig(
     vocos_dim=384,
     vocos_intermediate_dim=2048,
     vocos_num_layers=12,
+)
+
+
+S2MEL = S2MelConfig.model_validate(
+    {
+        "style_encoder": {"dim": 192},
+        "length_regulator": {
+            "channels": 512,
+            "in_channels": 1024,
+            "content_codebook_size": 2048,
+            "sampling_ratios": [1, 1, 1, 1],
+        },
+        "DiT": {
+            "hidden_dim": 512,
+            "num_heads": 8,
+            "depth": 13,
+            "in_channels": 80,
+            "content_dim": 512,
+            "content_codebook_size": 1024,
+        },
+        "wavenet": {"hidden_dim": 512, "num_layers": 8, "kernel_size": 5, "dilation_rate": 1},
+    }
+)
+BIGVGAN = BigVGANConfig(
+    num_mels=80,
+    upsample_rates=(4, 4, 2, 2, 2, 2),
+    upsample_kernel_sizes=(8, 8, 4, 4, 4, 4),
+    upsample_initial_channel=1536,
+    resblock_kernel_sizes=(3, 7, 11),
+    resblock_dilation_sizes=((1, 3, 5),) * 3,
 )
 
 

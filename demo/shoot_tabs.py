@@ -8,14 +8,19 @@ Needs Chromium and playwright (requirements-dev.txt). The page must not be runni
 import argparse
 import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Sequence
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-from benchmarks.frame import REPOSITORY
-from benchmarks.page_browser import FLAGS, serving
+REPOSITORY = Path(__file__).resolve().parent.parent
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
 
 WIDTH, HEIGHT, MAX_HEIGHT = 1440, 900, 2700  # CSS pixels
 SETTLE_MS = 4000  # for views to be filled
@@ -76,6 +81,40 @@ def shoot(page: Page, width: int, picture: Path) -> None:
     page.wait_for_timeout(1000)
     page.screenshot(path=picture)
     page.set_viewport_size({"width": width, "height": HEIGHT})
+
+
+@contextmanager
+def serving(workspace: Path, port: int, flags: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
+    """Serve the page over a workspace on http://127.0.0.1:PORT while the block runs.
+
+    Raises:
+        RuntimeError: the server exits before it answers; its output is on the terminal.
+    """
+    argv = [
+        sys.executable,
+        str(REPOSITORY / "webui_amharic.py"),
+        f"--workspace={workspace}",
+        f"--port={port}",
+    ]
+    with subprocess.Popen([*argv, *flags]) as server:
+        try:
+            while not _answers(port):
+                if server.poll() is not None:
+                    raise RuntimeError(
+                        f"the page exited with status {server.returncode} before it answered on port {port}"
+                    )
+                time.sleep(0.5)
+            yield server
+        finally:
+            server.terminate()
+
+
+def _answers(port: int) -> bool:
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}").close()
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.frame import REPOSITORY
-from benchmarks.trainer_process import TRAINER
 from indextts.system.processes import session_and_descendants
+from tests.conftest import REPOSITORY
+from tests.trainer_process import TRAINER
 from tests.waiting import PATIENCE_S, wait_until
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 import yaml
 
-from benchmarks.trainer_process import FIXED_FLAGS
 from indextts.commands.data import Preprocess
 from indextts.data.manifest import Utterance, read_utterances, write_pairs, write_utterances
 from indextts.data.pairs import build_pairs
@@ -19,6 +18,7 @@ from indextts.system.files import write_json
 from tests.acoustic_files import write_acoustic_files
 from tests.tiny_gpt import TINY
 from tests.tiny_run import BASE_SIZE, BASE_TOKENIZER, REPOSITORY, write_tokenizer
+from tests.trainer_process import FIXED_FLAGS
 from trainers.train_gpt_v2 import main
 
 NUM_CODES = 24

@@ -9,21 +9,17 @@ import torch
 from benchmarks.learns_to_speak import (
     NUM_HELD_OUT,
     SAMPLE_RATE_HZ,
-    SIZES,
     TEXTS,
-    Studio,
     amharic_phrases,
     base_phrases,
     error,
     phrases,
     random_letters,
-    untrained,
 )
 from indextts.data.manifest import read_utterances
 from indextts.features import builtin
 from indextts.features.audio import load_audio
 from indextts.features.recognizers.loading import load_recognizer
-from indextts.models.gpt.weights import ENCODERS
 from indextts.speech.synthesis.griffin_lim import render_codes
 from indextts.text.ethiopic import amharic_letters
 from tests.conftest import REPOSITORY
@@ -66,18 +62,6 @@ def test_words_of_random_letters_have_the_letters_of_the_known_words_and_those_o
     assert set(counts) == set(amharic_letters())  # which has the letters of the known words
     assert sum(counts[letter] for letter in "ሰላምነው") > 0.4 * counts.total()
     assert {len(word) for word in found} == {2, 3, 4, 5, 6}
-
-
-def test_an_untrained_base_keeps_the_encoders_that_made_the_features(tmp_path: Path):
-    base = torch.load(REPOSITORY / "demo/checkpoints/gpt.pth", weights_only=True)
-    studio = Studio(tmp_path, SIZES["test"], REPOSITORY / "demo/checkpoints")
-    folder = untrained(studio, tmp_path / "untrained")
-    weights = torch.load(folder / "gpt.pth", weights_only=True)
-    assert weights.keys() == base.keys()
-    differ = {name for name in base if not torch.equal(weights[name], base[name].float())}
-    assert {name for name in base if name.startswith(ENCODERS)}.isdisjoint(differ)
-    assert {"text_embedding.weight", "mel_head.weight", "gpt.h.0.attn.c_attn.weight"} <= differ
-    assert untrained(studio, tmp_path / "untrained") == folder  # the same again after a kill
 
 
 @pytest.mark.slow

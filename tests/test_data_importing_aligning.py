@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import soundfile
 
-from benchmarks.aligned_text import RATE_HZ, AlignedText, Spoken, judge, plant_faults, record
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.aligning import reading_options
 from indextts.data.importing.items import Location, SourceRecording
@@ -18,6 +17,7 @@ from indextts.data.manifest import read_utterances
 from indextts.data.review import read_reviewed
 from indextts.errors import UserError
 from indextts.text.readings import ReadingRow, write_rows
+from tests.aligned_text import RATE_HZ, Spoken, judge, plant_faults, record
 from tests.import_sources import manifest_lines, rejected, run_import, snapshot, write_tone
 from tests.killed_program import kill_when
 from tests.recognizers import write_whisper
@@ -27,7 +27,7 @@ from tests.recognizers import write_whisper
 def book(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Spoken]]:
     """A folder with a recording of 24 sentences, and the sentences."""
     folder = tmp_path_factory.mktemp("book")
-    sentences, samples = record(AlignedText(minutes=1.2))
+    sentences, samples = record(minutes=1.2)
     soundfile.write(folder / "book.wav", samples, RATE_HZ)
     return folder, sentences
 

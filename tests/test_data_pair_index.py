@@ -13,7 +13,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from benchmarks.trainer_process import TrainerProcess
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data import pair_index, tokenizing
 from indextts.data.manifest import Pair, read_pairs, write_pairs
@@ -24,6 +23,7 @@ from indextts.errors import UserError
 from indextts.text.tokenizer import Tokenizer
 from tests.conftest import REPOSITORY
 from tests.tiny_run import make_tiny_run
+from tests.trainer_process import TrainerProcess
 from tests.waiting import PATIENCE_S, wait_until
 
 DEMO = Tokenizer.load(REPOSITORY / "demo/checkpoints/bpe.model")

@@ -15,8 +15,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.frame import REPOSITORY
-from benchmarks.run_checks import (
+from indextts.data.feature_store import FeatureStore
+from indextts.data.feature_store_writer import FeatureStoreWriter
+from indextts.data.manifest import read_pairs, write_pairs
+from tests.conftest import REPOSITORY
+from tests.run_checks import (
     CommittedCheckpoints,
     differences,
     last_step,
@@ -24,16 +27,6 @@ from benchmarks.run_checks import (
     problems_at_end,
     problems_in_replayed_lines,
 )
-from benchmarks.trainer_process import (
-    IN_CREATE,
-    IN_MODIFY,
-    IN_MOVED_TO,
-    FolderEvents,
-    TrainerProcess,
-)
-from indextts.data.feature_store import FeatureStore
-from indextts.data.feature_store_writer import FeatureStoreWriter
-from indextts.data.manifest import read_pairs, write_pairs
 from tests.tiny_run import (
     TinyRun,
     array_file,
@@ -42,6 +35,13 @@ from tests.tiny_run import (
     pair,
     signalled_in_step,
     stored_utterances,
+)
+from tests.trainer_process import (
+    IN_CREATE,
+    IN_MODIFY,
+    IN_MOVED_TO,
+    FolderEvents,
+    TrainerProcess,
 )
 
 NUM_PAIRS, NUM_VAL_PAIRS = 40, 60

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.corruption import flip_bit, truncate, zero_page
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.errors import UserError
@@ -38,6 +37,7 @@ from indextts.training import loop
 from indextts.training.run import Run, load_inputs
 from indextts.training.start import resume
 from tests.conftest import REPOSITORY
+from tests.corruption import flip_bit, truncate, zero_page
 from tests.test_models_checkpoint import Payload
 from tests.test_runs_restore import PIECES, foreign
 from tests.test_runs_restore import run as facts_of_run

@@ -17,7 +17,6 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from benchmarks.run_checks import differences
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.data.feature_store import FeatureStore
@@ -43,6 +42,7 @@ from indextts.training.losses import LossSums
 from indextts.training.order import epoch_order, in_batches
 from indextts.training.run import Run, load_inputs
 from indextts.training.start import start_from_base
+from tests.run_checks import differences
 from tests.test_exact_resume import one_utterance_a_file, words_with_own_tokens
 from tests.test_models_checkpoint import Payload
 from tests.test_trainer import load, numbers

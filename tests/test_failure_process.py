@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.trainer_process import TRAINER, TrainerProcess
 from indextts.models.checkpoint import write_checkpoint
 from indextts.runs import owner as run_owner
 from indextts.runs.directory import CheckpointMeta, verify_checkpoint
@@ -34,6 +33,7 @@ from tests.small_disk import needs_namespaces, run_with_disk
 from tests.test_trainer import load, numbers
 from tests.test_training_saving import failed_saves
 from tests.tiny_run import TinyRun, make_tiny_run
+from tests.trainer_process import TRAINER, TrainerProcess
 from tests.waiting import PATIENCE_S
 
 ENDLESS = {"epochs": 100_000, "val_interval": 100_000, "log_interval": 1, "save_interval": 10}

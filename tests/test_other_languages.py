@@ -13,11 +13,11 @@ import pytest
 import soundfile
 import yaml
 
-from benchmarks.frame import REPOSITORY
 from indextts.data.quality.overview import read_overview
 from indextts.projects.project import DEMO, Project
 from indextts.text.languages import find_language
 from indextts.text.tokenizer import Tokenizer, measure
+from tests.conftest import REPOSITORY
 from tests.spoken_languages import sentences, speak
 
 NUM_SENTENCES, NUM_HELD_OUT = 400, 20

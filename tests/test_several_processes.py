@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.run_checks import metrics_lines
 from indextts.data.manifest import read_pairs, write_pairs
 from indextts.errors import PROCESS_LOST
 from indextts.runs.directory import CheckpointMeta, verify_checkpoint
 from tests.launched import Launched, ending
+from tests.run_checks import metrics_lines
 from tests.test_exact_resume import copy_of, marked, newest, one_utterance_a_file, seen_by_step
 from tests.test_failure_data import UNREADABLE, damage, rewrite_features
 from tests.tiny_run import TYPED, TinyRun, make_tiny_run

@@ -4,7 +4,7 @@ import re
 import pytest
 import torch
 
-from benchmarks import speech as published
+from benchmarks import speech_models as published
 from indextts.errors import UserError
 from indextts.features import speech_encoder
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig, load_campplus

@@ -64,7 +64,7 @@ def extended(folder: Path, num_pieces: int, texts: list[str] = TEXTS) -> ByteLev
 
 
 def texts_of_corpus(shared: Path) -> tuple[list[str], list[str]]:
-    """2,000 texts to learn from and 223 others; `benchmarks.fertility` measures the whole corpus."""
+    """2,000 texts to learn from and 223 others; benchmarks/results/fertility.md has the whole corpus."""
     lines = (shared / "data/amharic/corpus.tsv").read_text(encoding="utf-8").splitlines()[1:]
     texts = [line.split("\t")[2] for line in lines][::6][:2223]
     return [text for number, text in enumerate(texts) if number % 10], texts[::10]

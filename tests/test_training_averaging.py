@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.run_checks import differences
 from indextts.commands.speech import ExportModel
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES, read_weights, select_weights
@@ -17,6 +16,7 @@ from indextts.speech.export import export
 from indextts.speech.synthesis.trained_model import load_trained
 from indextts.training.averaging import WeightAverage
 from indextts.training.optim import select_trained
+from tests.run_checks import differences
 from tests.tiny_gpt import TINY
 from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from benchmarks.run_checks import problems_at_end
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.models.gpt import attention
@@ -25,6 +24,7 @@ from indextts.models.gpt.weights import random_model
 from indextts.runs.schedule import EpochSize
 from indextts.training import compiling
 from indextts.training.losses import packed_sums
+from tests.run_checks import problems_at_end
 from tests.tiny_gpt import TINY
 from tests.tiny_run import TinyRun, make_tiny_run, signalled_in_step
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.run_checks import metrics_lines, problems_at_end
 from indextts.models.checkpoint import read_file, read_weights
 from indextts.training import loop
 from indextts.training import run as run_module
 from indextts.training.run import Run
+from tests.run_checks import metrics_lines, problems_at_end
 from tests.tiny_run import make_tiny_run, signalled_in_step
 
 SETTINGS: dict[str, object] = {

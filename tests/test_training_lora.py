@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.run_checks import metrics_lines, problems_at_end
 from indextts.commands.speech import ExportModel
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
@@ -24,6 +23,7 @@ from indextts.speech.synthesis.trained_model import load_trained
 from indextts.training import loop
 from indextts.training.optim import LANGUAGE_ROWS
 from indextts.training.run import Run
+from tests.run_checks import metrics_lines, problems_at_end
 from tests.tiny_gpt import tiny_batch
 from tests.tiny_run import TinyRun, make_tiny_run, signalled_in_step
 

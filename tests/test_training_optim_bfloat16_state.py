@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.run_checks import differences
 from indextts.models.gpt.weights import random_model
 from indextts.training.loop import clip_and_step
 from indextts.training.losses import token_losses
 from indextts.training.optim import TrainedParameters, build_optimizer, select_trained, stochastically_rounded
+from tests.run_checks import differences
 from tests.test_training_averaging import SETTINGS, saved, standing_at
 from tests.tiny_gpt import TINY, tiny_batch
 from tests.tiny_run import TinyRun, make_tiny_run

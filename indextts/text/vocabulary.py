@@ -12,7 +12,7 @@ in the transcripts (8,400 words per hour):
     12,000    1.5      4     10     21     44 %
 
 More pieces shorten the texts, but a text is short compared with its 50 codes per second: 12,000 pieces give
-19 % fewer tokens than 4,000. benchmarks/fertility.py measures both.
+19 % fewer tokens than 4,000. benchmarks/results/fertility.md has both.
 """
 
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.frame import REPOSITORY
+from tests.conftest import REPOSITORY
 
 TRAINER = REPOSITORY / "trainers/train_gpt_v2.py"
 # what a run would choose for its machine besides the batch size, so that runs of two machines compare

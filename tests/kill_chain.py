@@ -17,16 +17,21 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from benchmarks.corruption import KINDS, RESTORED, corrupt
 from benchmarks.frame import Benchmark
-from benchmarks.run_checks import (
+from indextts.commands.bases import BaseName
+from indextts.data.manifest import read_pairs, write_pairs
+from indextts.data.pair_index import find_index, index_path
+from indextts.text.bases import load_tokenizer
+from tests.corruption import KINDS, RESTORED, corrupt
+from tests.run_checks import (
     CommittedCheckpoints,
     last_step,
     metrics_lines,
     problems_at_end,
     problems_in_replayed_lines,
 )
-from benchmarks.trainer_process import (
+from tests.tiny_run import TinyRun
+from tests.trainer_process import (
     IN_CREATE,
     IN_DELETE,
     IN_MODIFY,
@@ -34,11 +39,6 @@ from benchmarks.trainer_process import (
     FolderEvents,
     TrainerProcess,
 )
-from indextts.commands.bases import BaseName
-from indextts.data.manifest import read_pairs, write_pairs
-from indextts.data.pair_index import find_index, index_path
-from indextts.text.bases import load_tokenizer
-from tests.tiny_run import TinyRun
 
 WORKERS = [0, 2]
 ORPHANED_S = 20.0  # a data worker that still imports looks for its trainer afterwards, late on a busy machine

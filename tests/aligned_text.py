@@ -1,55 +1,25 @@
-"""Alignment of a long recording with its text: borders of clips, and planted faults that reach the review.
-
-    python -m benchmarks.aligned_text [--asr FOLDER] [--minutes 20]
-
-1. espeak-ng reads the sentences of the demo in one voice with pauses, in a recording with some noise.
-2. The text has a line for each sentence, except for planted faults: lines out of order in 3 places, and 2
-   lines that are missing.
-3. tools/import_dataset.py aligns both with the recognizer, which tests/espeak_recognizer.py trains if none
-   is given. It never saw a sentence of the recording, only single words.
+"""A long recording that espeak-ng reads, planted faults of its text, and what an import made of both.
 
 A border of a clip is compared with the first or last sample of its sentences that is louder than 2 % of the
 peak. A sentence out of order counts as found if it is not kept where the text has it; a missing line, if its
 speech is in a doubtful clip.
 """
 
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
-import soundfile
 from numpy.typing import NDArray
-from pydantic import Field
 
-from benchmarks.frame import REPOSITORY, Benchmark, publish, table
-from indextts.commands.terminal import parse, run
 from indextts.data.manifest import Utterance, read_utterances
-from indextts.errors import UserError
 from indextts.system.json_lines import read_json_lines
-from tests.espeak_recognizer import cached_recognizer
+from tests.conftest import REPOSITORY
 from tests.spoken_languages import spoken
 
 RATE_HZ = 22_050  # of espeak-ng
-MAX_ERROR_S = 0.2
 LOUD = 0.02  # of the peak
 SENTENCES_PER_MINUTE = 20  # at least
-
-
-class AlignedText(Benchmark):
-    """Measure the borders of aligned clips, and the planted faults that reach the review."""
-
-    program: ClassVar[str] = "benchmarks.aligned_text"
-    asr: Path | None = Field(None, description="Folder of a CTC recognizer; None trains one.")
-    minutes: float = Field(20.0, gt=0, description="Length of the recording.")
-    voice: str = Field("f2", description="Variant of espeak-ng.")
-    seed: int = Field(7, description="Seed of all random choices.")
-    folder: Path | None = Field(None, description="Folder for the data, which is kept.")
 
 
 @dataclass(frozen=True)
@@ -97,35 +67,16 @@ class Result:
     not_heard: int
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    command = parse(AlignedText, argv)
-    with tempfile.TemporaryDirectory() as name:
-        folder = command.folder or Path(name)
-        asr = command.asr or cached_recognizer(folder / "recognizers")
-        source = folder / "source"
-        source.mkdir(parents=True, exist_ok=True)
-        sentences, samples = record(command)
-        soundfile.write(source / "book.wav", samples, RATE_HZ)
-        planted = plant_faults(sentences)
-        (source / "book.txt").write_text("\n".join(planted.lines), encoding="utf-8")
-        started = time.monotonic()
-        align(source, folder / "dataset", asr)
-        elapsed_s = time.monotonic() - started
-        found = judge(sentences, planted, folder / "dataset")
-    publish(command, "Aligned text", report(command, sentences, planted, found, elapsed_s))
-    return 0
-
-
-def record(command: AlignedText) -> tuple[list[Spoken], NDArray[np.float32]]:
-    """Return the sentences of a recording with their times, and its samples (S,)."""
-    rng = np.random.default_rng(command.seed)
-    texts = texts_to_read(command.minutes, rng)
+def record(minutes: float, voice: str = "f2", seed: int = 7) -> tuple[list[Spoken], NDArray[np.float32]]:
+    """Return the sentences of a recording that espeak-ng reads, with their times, and its samples (S,)."""
+    rng = np.random.default_rng(seed)
+    texts = texts_to_read(minutes, rng)
     parts: list[NDArray[np.float32]] = [np.zeros(RATE_HZ // 2, np.float32)]
     length, found = RATE_HZ // 2, []
     for text in texts:
-        if length > command.minutes * 60 * RATE_HZ:
+        if length > minutes * 60 * RATE_HZ:
             break
-        samples, rate_hz = spoken(text, f"am+{command.voice}", 50, 130)
+        samples, rate_hz = spoken(text, f"am+{voice}", 50, 130)
         assert rate_hz == RATE_HZ
         loud = np.flatnonzero(np.abs(samples) > LOUD * np.abs(samples).max())
         samples = samples[loud[0] : loud[-1] + 1]
@@ -168,13 +119,6 @@ def plant_faults(sentences: Sequence[Spoken], places: int = 3, missing: int = 2)
         moved.append(list(range(start, start + len(place))))
     lines = [sentences[number].text for number in order if number not in gone]
     return Planted(lines, moved, gone)
-
-
-def align(source: Path, output_dir: Path, asr: Path) -> None:
-    program = [sys.executable, "tools/import_dataset.py", f"--source={source}", f"--output-dir={output_dir}"]
-    ended = subprocess.run([*program, f"--asr={asr}", "--speaker=reader"], cwd=REPOSITORY)
-    if ended.returncode:
-        raise UserError(f"the import ended with status {ended.returncode}")
 
 
 def judge(sentences: Sequence[Spoken], planted: Planted, dataset: Path) -> Result:
@@ -232,28 +176,3 @@ def texts_of(text: str, known: dict[str, int]) -> list[str]:
     """Return the sentences of a clip, in their order in its text."""
     found = [each for each in known if each in text]
     return sorted(found, key=text.index)
-
-
-def report(
-    command: AlignedText, sentences: Sequence[Spoken], planted: Planted, found: Result, elapsed_s: float
-) -> list[str]:
-    within = [error <= MAX_ERROR_S for error in found.errors_s]
-    minutes = sentences[-1].end_s / 60
-    share = 100 * sum(within) / max(1, len(within))
-    median = 1000 * float(np.median(found.errors_s)) if found.errors_s else 0.0
-    rows = [
-        ["recording", f"{minutes:.1f} minutes, {len(sentences)} sentences, voice {command.voice}"],
-        ["kept clips", f"{found.num_kept} with {found.num_kept_sentences} of {len(sentences)} sentences"],
-        [f"borders within {MAX_ERROR_S:g} s", f"{share:.1f} % of {len(within)}, median {median:.0f} ms"],
-        ["kept clips with a wrong text", f"{found.num_wrong}"],
-        ["doubtful clips", f"{found.num_doubtful}"],
-        ["places out of order in the review", f"{found.places_found} of {len(planted.moved)}"],
-        ["missing lines in the review", f"{found.missing_found} of {len(planted.missing)}"],
-        ["lines of the text that were not heard", f"{found.not_heard}"],
-        ["time of the import", f"{elapsed_s:.0f} s, {minutes * 60 / elapsed_s:.1f} h of speech per hour"],
-    ]
-    return table(["", "result"], rows)
-
-
-if __name__ == "__main__":
-    run(main)
