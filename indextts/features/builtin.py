@@ -38,7 +38,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
 from indextts.commands.bases import FEATURES_PER_SECOND
@@ -286,6 +285,9 @@ def _fit_centroids(vectors: NDArray[np.float32], num_codes: int, seed: int) -> N
     """Return the centroids (K, 2 C) of cepstra (T, 2 C)."""
     # Mini-batches: full k-means sums in the order in which its threads finish, so two runs differ. Random
     # initialisation: k-means++ takes hours for 8,192 codes.
+    # Here: with scipy and pandas it takes as long to import as torch, and only a fit needs it.
+    from sklearn.cluster import MiniBatchKMeans
+
     kmeans = MiniBatchKMeans(
         num_codes,
         init="random",
