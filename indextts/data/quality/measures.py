@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyloudnorm
 import soxr
 from numpy.typing import NDArray
 
@@ -110,6 +109,8 @@ def measure_audio(path: Path) -> tuple[Measures, str, Fingerprint]:
 
 def loudness_lufs(mono: NDArray[np.float32], rate_hz: int) -> float:
     """Return the loudness in LUFS; a clip shorter than a block is a single block."""
+    import pyloudnorm  # with scipy.signal it takes a quarter of the page's start, which measures nothing
+
     block_s = min(LOUDNESS_BLOCK_S, len(mono) / rate_hz * (1 - 1e-9))  # a rounded-up block would not fit
     if not mono.any():
         return LOWEST_DB
