@@ -12,7 +12,7 @@ RUN if [ -n "$TORCH_INDEX" ]; then \
         && .venv/bin/pip install --no-cache-dir "$(grep '^torch==' requirements.txt)" --index-url "$TORCH_INDEX"; \
     fi
 COPY . .
-RUN PIP_NO_CACHE_DIR=1 bash -c '. ./setup_venv.sh && setup_venv requirements.txt'
+RUN PIP_NO_CACHE_DIR=1 bash -c '. ./setup_venv.sh && setup_venv'
 RUN useradd --create-home --uid 1000 studio && install -d -o studio /workspace
 USER studio
 VOLUME /workspace

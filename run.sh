@@ -3,5 +3,5 @@
 set -eu
 cd "$(dirname "$0")"
 . ./setup_venv.sh
-setup_venv requirements.txt || exit $?
+setup_venv || exit $?
 exec .venv/bin/python webui_amharic.py "$@"

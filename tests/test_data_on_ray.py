@@ -36,7 +36,7 @@ STORE_BYTES = 100_000_000
 @pytest.fixture(scope="module")
 def machines() -> Iterator[object]:
     """Cluster of two nodes."""
-    pytest.importorskip("ray", reason="needs requirements-distributed.txt")
+    pytest.importorskip("ray", reason="needs the extra distributed")
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:

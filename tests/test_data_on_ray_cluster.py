@@ -26,7 +26,7 @@ pytestmark = pytest.mark.long
 def test_the_error_without_ray_has_the_command_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # which the program would set otherwise
-    with pytest.raises(UserError, match=r"pip install -r requirements-distributed\.txt"):
+    with pytest.raises(UserError, match=r"pip install .*\[distributed\]"):
         preprocess(command(tmp_path, engine="ray"))
     with pytest.raises(UserError, match="--engine ray: "):
         check(CheckData(train_manifest=tmp_path / "m", engine="ray"))
@@ -65,7 +65,7 @@ def test_the_local_engine_does_not_load_ray():
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_sigterm_ends_the_temporary_cluster(tmp_path: Path, number: int, status: int):
-    pytest.importorskip("ray", reason="needs requirements-distributed.txt")
+    pytest.importorskip("ray", reason="needs the extra distributed")
     write_dataset(tmp_path / "data", "ab" * 300, max_duration_s=0.4)
     write_model(tmp_path / "model")
     settings = command(tmp_path, engine="ray")

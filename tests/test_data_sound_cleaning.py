@@ -18,7 +18,7 @@ from tests.spoken_languages import spoken
 
 needs_packages = pytest.mark.skipif(
     bool(missing_packages()),
-    reason="needs requirements-clean.txt",
+    reason="needs the extra clean",
 )
 
 
@@ -81,5 +81,5 @@ def test_a_set_that_was_not_checked_is_refused(manifest):
 
 def test_missing_packages_are_named_with_their_installation(manifest, monkeypatch):
     monkeypatch.setattr("indextts.data.sound_cleaning.missing_packages", lambda: ["demucs"])
-    with pytest.raises(UserError, match=r"demucs.*requirements-clean\.txt"):
+    with pytest.raises(UserError, match=r"demucs.*\[clean\]"):
         clean_audio(CleanAudio(manifest=manifest))

@@ -13,8 +13,8 @@ from indextts.errors import UserError
 from indextts.features.cleaners import VoiceSeparator, without_noise
 from tests.spoken_languages import spoken
 
-pytest.importorskip("pyrnnoise", reason="needs requirements-clean.txt")
-pytest.importorskip("demucs", reason="needs requirements-clean.txt")
+pytest.importorskip("pyrnnoise", reason="needs the extra clean")
+pytest.importorskip("demucs", reason="needs the extra clean")
 CPU = torch.device("cpu")
 
 

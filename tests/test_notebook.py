@@ -15,9 +15,9 @@ NOTEBOOK = REPOSITORY / "notebooks/colab.ipynb"
 
 def execute(folder: Path, steps: int) -> str:
     """Execute the notebook in a folder, with training up to `steps`; return what its cells printed."""
-    nbformat: Any = pytest.importorskip("nbformat", reason="needs requirements-dev.txt")
-    nbclient: Any = pytest.importorskip("nbclient", reason="needs requirements-dev.txt")
-    pytest.importorskip("ipykernel", reason="needs requirements-dev.txt")
+    nbformat: Any = pytest.importorskip("nbformat", reason="needs the extra dev")
+    nbclient: Any = pytest.importorskip("nbclient", reason="needs the extra dev")
+    pytest.importorskip("ipykernel", reason="needs the extra dev")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     settings = notebook.cells[1]
     assert "DEMO_STEPS = 0 " in settings.source

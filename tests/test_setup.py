@@ -93,7 +93,7 @@ def test_packages_come_from_the_lock_file_and_only_with_their_hashes(tmp_path: P
 
     def set_up(digest: str) -> int:
         (tmp_path / "requirements.lock").write_text(f"locked-probe==1.0 --hash=sha256:{digest}\n")
-        script = ". ./setup_venv.sh; setup_venv requirements.txt"
+        script = ". ./setup_venv.sh; setup_venv"
         return subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env).returncode
 
     assert set_up("0" * 64) == 2

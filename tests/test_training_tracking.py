@@ -77,7 +77,7 @@ def wandb_records(path: Path) -> list[Any]:
 
 @pytest.mark.slow
 def test_a_resumed_run_is_one_run_of_weights_and_biases(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
-    wandb = pytest.importorskip("wandb", reason="needs requirements-trackers.txt")
+    wandb = pytest.importorskip("wandb", reason="needs the extra trackers")
     monkeypatch.setenv("WANDB_MODE", "offline")
     try:
         lines = train_in_three_processes(tiny, "wandb", wandb.teardown)
@@ -102,7 +102,7 @@ def test_a_resumed_run_is_one_run_of_weights_and_biases(tiny: TinyRun, monkeypat
 @pytest.mark.slow
 def test_a_resumed_run_is_one_run_of_trackio(tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))  # before the first import, which reads it
-    pytest.importorskip("trackio", reason="needs requirements-trackers.txt")
+    pytest.importorskip("trackio", reason="needs the extra trackers")
     from trackio import Api
     from trackio.sqlite_storage import SQLiteStorage
 
@@ -133,7 +133,7 @@ def test_a_missing_package_is_refused_with_the_line_that_installs_it(
     monkeypatch.setitem(sys.modules, tracker, None)
     assert tiny.train(tracker=tracker) == 2
     assert f"--tracker {tracker}" in tiny.log
-    assert "pip install -r requirements-trackers.txt" in tiny.log
+    assert "pip install -e '.[trackers]'" in tiny.log
 
 
 def test_each_part_of_a_run_is_tracked_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -102,7 +102,7 @@ def test_a_cleaned_clip_has_players_before_and_after(project: Project):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(missing_packages()), reason="needs requirements-clean.txt")
+@pytest.mark.skipif(bool(missing_packages()), reason="needs the extra clean")
 def test_a_user_cleans_noisy_clips_and_compares_them(server: Server, browser: Browser, tmp_path: Path):
     project = Project(server.workspace / "voice")
     project.root.mkdir()

@@ -290,7 +290,7 @@ class Train(Command):
         "none",
         title="Tracker",
         description="Trackio or Weights & Biases, which get the metrics besides TensorBoard; requires the "
-        "packages of requirements-trackers.txt.",
+        "packages of the extra trackers.",
     )
     seed: int = Field(
         1234, ge=0, le=2**63 - 1, title="Seed", description="Random seed of data order, dropout and new rows."

@@ -18,7 +18,7 @@ from indextts.system.json_lines import read_json_lines
 
 CLEANED_NAME = "cleaned.jsonl"
 PACKAGES = ("pyrnnoise", "demucs")
-INSTALL = "pip install -r requirements-clean.txt"
+INSTALL = "pip install -e '.[clean]'"
 METHOD_OF = {  # the reasons of the check that cleaning may remove
     "background": "music",
     "some_background": "music",
@@ -30,7 +30,7 @@ METHOD_OF = {  # the reasons of the check that cleaning may remove
 
 
 def missing_packages() -> list[str]:
-    """Return the packages of requirements-clean.txt that are not installed."""
+    """Return the packages of the extra clean that are not installed."""
     return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
 
 

@@ -1,4 +1,4 @@
-"""Removal of noise and music from speech, with the packages of requirements-clean.txt.
+"""Removal of noise and music from speech, with the packages of the extra clean.
 
     noise   RNNoise (pyrnnoise): a small recurrent network whose weights come with the package
     music   Demucs: separates the voice from instruments and other sounds; weights from the Hugging Face hub

@@ -93,7 +93,7 @@ def start_tracker(command: Train, part: int) -> Tracker | None:
     except ModuleNotFoundError as error:
         raise UserError(
             f"--tracker {command.tracker}: the package {error.name} is not installed; run "
-            "pip install -r requirements-trackers.txt"
+            "pip install -e '.[trackers]'"
         ) from None
     except Exception as error:
         raise UserError(

@@ -42,7 +42,7 @@ def download(urls: Sequence[str], folder: Path, language: str) -> None:
     for url in urls:
         _require_url(url)
     if importlib.util.find_spec("yt_dlp") is None:
-        raise UserError("--url requires yt-dlp; run pip install -r requirements-download.txt")
+        raise UserError("--url requires yt-dlp; run pip install -e '.[download]'")
     folder.mkdir(parents=True, exist_ok=True)
     options = ["--ignore-config", "--no-plugin-dirs", "--no-cache-dir", "--no-abort-on-error", "--newline"]
     options += [

@@ -53,7 +53,7 @@ def cluster(address: str) -> Iterator[None]:
         if error.name != "ray":
             raise
         raise UserError(
-            "--engine ray: the package ray is not installed; run pip install -r requirements-distributed.txt"
+            "--engine ray: the package ray is not installed; run pip install -e '.[distributed]'"
         ) from None
     logging.getLogger("ray").setLevel(logging.WARNING)
     before = signal.getsignal(signal.SIGTERM)
