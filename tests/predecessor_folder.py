@@ -78,16 +78,3 @@ def write_rows(folder: Path, rows: list[Row]) -> None:
     ):
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in part]
         (folder / f"{name}_manifest.jsonl").write_text("".join(lines), encoding="utf-8")
-
-
-def pair_of(target: Row, prompt: Row) -> Row:
-    return {
-        "id": f"{target['id']}__{prompt['id']}",
-        "speaker": target["speaker"],
-        "prompt_id": prompt["id"],
-        "prompt_condition_path": prompt["condition_path"],
-        "target_id": target["id"],
-        "target_text": target["text"],
-        "target_codes_path": target["codes_path"],
-        "target_code_len": target["code_len"],
-    }

@@ -1,11 +1,13 @@
 """Tests of the clips of aligned recordings."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from indextts.data.importing.aligned_cuts import Part, plan_aligned
-from indextts.data.importing.long_recordings import Cut, Limits, RejectedCue, silences_of
+from indextts.data.importing.items import Rejection
+from indextts.data.importing.long_recordings import Cut, Limits, silences_of
 from indextts.features.vad import Span
 
 LIMITS = Limits(1.0, 20.0)
@@ -17,7 +19,7 @@ def part(start: float, end: float, text: str, *, doubtful: bool = False, other: 
 
 def plan(parts: list[Part], speech: list[tuple[float, float]], duration: float = 60.0):
     pauses = silences_of([Span(*times) for times in speech], duration)
-    return plan_aligned(parts, pauses, LIMITS, "mms")
+    return plan_aligned(Path("a.txt"), parts, pauses, LIMITS, "mms")
 
 
 def texts(planned) -> list[str]:
@@ -55,7 +57,7 @@ def test_a_long_sentence_is_cut_in_its_longest_pauses_between_words():
 
 def test_a_long_sentence_without_a_pause_is_rejected():
     [item] = plan([part(1, 23, "a")], [(1, 23)])
-    assert isinstance(item, RejectedCue)
+    assert isinstance(item, Rejection)
     assert item.code == "too_long"
 
 
@@ -71,5 +73,5 @@ def test_speech_without_a_line_makes_its_clip_doubtful():
 
 def test_a_clip_that_is_too_short_is_rejected():
     [item] = plan([part(1, 1.4, "a")], [(1, 1.4)])
-    assert isinstance(item, RejectedCue)
+    assert isinstance(item, Rejection)
     assert item.code == "too_short"

@@ -11,8 +11,8 @@ import soundfile
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.aligning import reading_options
 from indextts.data.importing.items import Location, SourceRecording
-from indextts.data.importing.storing import recording_stamp
 from indextts.data.importing.text_sentences import read_sentences
+from indextts.data.importing.transcoding import recording_stamp
 from indextts.data.manifest import read_utterances
 from indextts.data.review import read_reviewed
 from indextts.errors import UserError
@@ -42,6 +42,7 @@ def write_text(source: Path, lines: list[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_sentences_become_clips_and_planted_faults_doubtful_clips(book, source, tmp_path, recognizer_folder):
     _, sentences = book
     planted = plant_faults(sentences, places=1, missing=1)
@@ -73,6 +74,7 @@ def test_sentences_become_clips_and_planted_faults_doubtful_clips(book, source, 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_import_resumes_with_the_same_clips(book, source, tmp_path, recognizer_folder):
     write_text(source, plant_faults(book[1], places=1, missing=1).lines)
     for suffix in (".wav", ".txt"):
@@ -100,6 +102,7 @@ def content_of(dataset: Path) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_text_of_another_recording_is_rejected(source, tmp_path, recognizer_folder):
     write_text(source, ["በዓለም ላይ ያሉ ቋንቋዎች ብዙ ናቸው።", "ኮምፒውተር ፈጣን ስሌት ያካሂዳል።", "ጠፈርተኞች ወደ ጨረቃ ተጓዙ።"] * 8)
     with pytest.raises(UserError, match="book"):

@@ -3,15 +3,15 @@
 import errno
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
+import scipy.signal
 import soundfile
 
 from indextts.data.importing.audio_files import as_readable
 from indextts.features.audio import load_audio
 from tests.conftest import REPOSITORY
-from tests.import_sources import write_media, write_tone
+from tests.import_sources import write_media
 
 SPEECH = REPOSITORY / "demo/audio/demo_0001.opus"
 RATE_HZ = 24_000
@@ -36,18 +36,15 @@ def decoded(path: Path, folder: Path) -> tuple[np.ndarray, int]:
 @pytest.mark.parametrize(
     ("name", "codec", "rate_hz", "options"),
     [
-        ("a.m4a", "aac", 24_000, {}),
-        ("a.mp4", "aac", 44_100, MOV_IN_FRAGMENTS),
-        ("-a b:c.m4a", "alac", 24_000, MOV_AT_START),
+        ("-a b:c.m4a", "aac", 24_000, MOV_AT_START),
         ("a.webm", "libopus", 48_000, {}),
-        ("a.mkv", "aac", 16_000, {}),
-        ("a.aac", "aac", 24_000, {}),
-        ("a.3gp", "aac", 24_000, {}),
         ("a.amr", "libopencore_amrnb", 8_000, {}),
-        ("a.ts", "aac", 24_000, {}),
-        ("a.avi", "libmp3lame", 24_000, {}),
-        ("a.wma", "wmav2", 44_100, {}),
-        ("ሰላም.ac3", "ac3", 48_000, {}),
+        pytest.param("a.mp4", "aac", 44_100, MOV_IN_FRAGMENTS, marks=pytest.mark.long),
+        pytest.param("a.aac", "aac", 24_000, {}, marks=pytest.mark.long),
+        pytest.param("a.ts", "aac", 24_000, {}, marks=pytest.mark.long),
+        pytest.param("a.avi", "libmp3lame", 24_000, {}, marks=pytest.mark.long),
+        pytest.param("a.wma", "wmav2", 44_100, {}, marks=pytest.mark.long),
+        pytest.param("ሰላም.ac3", "ac3", 48_000, {}, marks=pytest.mark.long),
     ],
 )
 def test_a_format_is_decoded_at_its_rate_without_loss_of_time(tmp_path, name, codec, rate_hz, options):
@@ -56,7 +53,8 @@ def test_a_format_is_decoded_at_its_rate_without_loss_of_time(tmp_path, name, co
     samples, found_hz = decoded(path, tmp_path)
     assert found_hz == rate_hz
     assert abs(len(samples) - len(expected)) < 0.1 * rate_hz
-    lag = np.argmax(np.correlate(samples[: rate_hz * 2], expected[: rate_hz * 2], "full")) - 2 * rate_hz + 1
+    both = samples[: rate_hz * 2], expected[: rate_hz * 2]
+    lag = np.argmax(scipy.signal.correlate(*both, method="fft")) - 2 * rate_hz + 1
     assert abs(lag) < 0.06 * rate_hz
     level = np.sqrt(np.mean(samples**2) / np.mean(expected**2))
     assert level == pytest.approx(1, abs=0.25)  # AMR keeps the band of a telephone only
@@ -85,12 +83,11 @@ def test_an_empty_audio_track_has_no_sound(tmp_path):
     [
         ("a.m4a", "aac", {}),
         ("a.m4a", "aac", MOV_AT_START),
-        ("a.mp4", "aac", MOV_IN_FRAGMENTS),
         ("a.webm", "libopus", {}),
-        ("a.mkv", "aac", {}),
-        ("a.aac", "aac", {}),
-        ("a.amr", "libopencore_amrnb", {}),
-        ("a.wma", "wmav2", {}),
+        pytest.param("a.mp4", "aac", MOV_IN_FRAGMENTS, marks=pytest.mark.long),
+        pytest.param("a.aac", "aac", {}, marks=pytest.mark.long),
+        pytest.param("a.amr", "libopencore_amrnb", {}, marks=pytest.mark.long),
+        pytest.param("a.wma", "wmav2", {}, marks=pytest.mark.long),
     ],
 )
 def test_a_truncated_file_is_unreadable(tmp_path, name, codec, options):
@@ -122,31 +119,20 @@ def hostile_files(secret: Path) -> dict[str, str]:
     )
     return {
         "concat.mp4": f"ffconcat version 1.0\nfile '{secret}'\n",
-        "concat.m4a": f"ffconcat version 1.0\nfile '{secret}'\n",
-        "hls.mp4": hls.format(f"file://{secret}"),
         "hls.m4a": hls.format(secret),
         "hls.ts": hls.format("http://127.0.0.1:9/a.ts"),
         "dash.mp4": dash.format(secret),
-        "dash.m4a": dash.format(secret),
         "sdp.mp4": "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 5004 RTP/AVP 0\n",
     }
 
 
-@pytest.mark.parametrize("name", hostile_files(Path()))
+@pytest.mark.parametrize("name", ["concat.mp4", "hls.m4a", "hls.ts", "dash.mp4", "sdp.mp4"])
 def test_a_playlist_named_like_a_recording_opens_no_other_file(tmp_path, name):
     secret = write_media(tmp_path / "secret.m4a", speech(), RATE_HZ)
     path = tmp_path / name
     path.write_text(hostile_files(secret)[name])
     assert as_readable(path, tmp_path / "aside.flac")[0] == "unreadable_audio"
     assert not (tmp_path / "aside.flac").exists()
-
-
-def test_the_playlist_is_one_that_an_unprotected_program_follows(tmp_path):
-    secret = write_media(tmp_path / "secret.m4a", speech(), RATE_HZ)
-    path = tmp_path / "concat.mp4"
-    path.write_text(hostile_files(secret)["concat.mp4"])
-    with av.open(str(path), options={"safe": "0"}) as container:
-        assert container.streams.audio
 
 
 def test_a_decoder_that_takes_too_long_is_ended(tmp_path, monkeypatch):
@@ -159,8 +145,7 @@ def test_a_decoder_that_takes_too_long_is_ended(tmp_path, monkeypatch):
 def test_a_decoder_that_crashes_costs_one_recording(tmp_path, monkeypatch):
     program = tmp_path / "crash.py"
     program.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    monkeypatch.setattr("indextts.data.importing.audio_files._PYAV_PROGRAM", program)
-    monkeypatch.setenv("PATH", "")  # without ffmpeg
+    monkeypatch.setattr("indextts.data.importing.audio_files._DECODER", program)
     path = write_media(tmp_path / "a.m4a", speech(), RATE_HZ)
     assert as_readable(path, tmp_path / "aside.flac")[0] == "unreadable_audio"
 
@@ -178,8 +163,3 @@ def test_a_full_disk_is_not_the_fault_of_the_recording(tmp_path):
     (tmp_path / "aside.flac").symlink_to("/dev/full")
     with pytest.raises(OSError, match=rf"Errno {errno.ENOSPC}\b"):
         as_readable(path, tmp_path / "aside.flac")
-
-
-def test_a_format_that_libsndfile_reads_is_left_in_its_place(tmp_path):
-    path = write_tone(tmp_path / "a.wav")
-    assert as_readable(path, tmp_path / "aside.flac") == path

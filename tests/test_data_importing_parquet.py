@@ -1,7 +1,5 @@
 """Tests of parquet.py and embedded.py: rows, their names, unusable recordings, repeated imports."""
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from indextts.data.importing import embedded
 from indextts.data.importing.embedded import AudioReader
 from indextts.data.importing.items import Embedded, Location, Rejection, SourceRecording
 from indextts.errors import UserError
-from tests.conftest import REPOSITORY
 from tests.import_sources import (
     json_lines,
     manifest_lines,
@@ -97,18 +94,6 @@ def test_another_shard_adds_its_rows_although_it_renames_the_others(tmp_path, pa
     ]
 
 
-def test_a_changed_file_replaces_what_differs(tmp_path):
-    path = write_parquet(tmp_path / "in/train.parquet", rows(0, 3))
-    run_import(path, tmp_path / "out")
-    changed = rows(0, 3)
-    changed["audio"][1]["bytes"] = tone_bytes(900, 0.4)
-    changed["text"][2] = "ሌላ ጽሑፍ ነው።"
-    write_parquet(path, changed)
-    result = run_import(path, tmp_path / "out")
-    assert (result.num_added, result.num_changed, result.num_unchanged) == (0, 2, 1)
-    assert [line["duration"] for line in manifest_lines(tmp_path / "out")] == [0.2, 0.4, 0.2]
-
-
 def test_rows_with_the_same_id_are_different_recordings(tmp_path):
     """As in FLEURS, where the id is that of the sentence."""
     write_parquet(tmp_path / "in/train.parquet", rows(0, 4, id=[7, 7, 8, 8]))
@@ -120,15 +105,6 @@ def test_rows_with_the_same_id_are_different_recordings(tmp_path):
     write_parquet(tmp_path / "same/train.parquet", rows(0, 3, audio=same_path))
     run_import(tmp_path / "same", tmp_path / "out2")
     assert len(set(ids(tmp_path / "out2"))) == 3
-
-
-def test_the_text_as_written_is_read_and_the_choice_is_logged(tmp_path, caplog):
-    columns = rows(0, 3, transcription=["ሰላም ለዓለም ደህና ነህ"] * 3)
-    columns["raw_transcription"] = columns.pop("text")
-    path = write_parquet(tmp_path / "in/train.parquet", columns)
-    run_import(path, tmp_path / "out")
-    assert manifest_lines(tmp_path / "out")[2]["text"] == f"{TEXT} 2"
-    assert "texts from raw_transcription, not from transcription; --columns" in caplog.text
 
 
 def test_unusable_rows_are_listed_with_their_file_and_number(tmp_path):
@@ -162,15 +138,6 @@ def test_rows_without_bytes_are_recordings_beside_the_file(tmp_path):
     assert rejected(tmp_path / "out") == [("train.parquet", 3, "missing_audio")]
 
 
-def test_paths_of_rows_outside_the_allowed_folders_are_not_read(tmp_path):
-    secret = write_tone(tmp_path / "secret/c0.wav")
-    columns = rows(0, 2)
-    columns["audio"] = [{"bytes": None, "path": str(secret)}, {"bytes": None, "path": "../secret/c0.wav"}]
-    write_parquet(tmp_path / "in/train.parquet", columns)
-    with pytest.raises(UserError, match=r"\(2 outside"):
-        run_import(tmp_path / "in", tmp_path / "out", audio_root=[tmp_path / "in"])
-
-
 def test_a_structure_without_bytes_names_files(tmp_path):
     write_tone(tmp_path / "in/c1.flac", 500, 0.3)
     decoded = [{"path": f"c{n}.flac", "array": [0.1, 0.2], "sampling_rate": 16000} for n in range(3)]
@@ -181,10 +148,10 @@ def test_a_structure_without_bytes_names_files(tmp_path):
 
 
 def test_several_languages_are_a_warning_with_their_counts(tmp_path, caplog):
-    write_parquet(tmp_path / "in/train.parquet", rows(0, 5, language=["am", "am", "am", "ti", "ti"]))
+    write_parquet(tmp_path / "in/train.parquet", rows(0, 3, language=["am", "am", "ti"]))
     run_import(tmp_path / "in", tmp_path / "out")
-    assert "several languages: 3 am, 2 ti" in caplog.text
-    assert [line["language"] for line in manifest_lines(tmp_path / "out")] == ["am"] * 3 + ["ti"] * 2
+    assert "several languages: 2 am, 1 ti" in caplog.text
+    assert [line["language"] for line in manifest_lines(tmp_path / "out")] == ["am", "am", "ti"]
 
 
 def test_a_text_in_another_encoding_is_one_rejection(tmp_path):
@@ -233,6 +200,7 @@ def test_a_corrupt_file_is_rejected_and_the_others_are_imported(tmp_path, damage
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_killed_import_resumes(tmp_path):
     for shard in range(3):
         write_parquet(tmp_path / f"in/{shard}.parquet", rows(30 * shard, 30 * shard + 30), row_group_size=7)
@@ -251,68 +219,35 @@ def test_a_killed_import_resumes(tmp_path):
     assert audio == {path.name for path in (tmp_path / "whole/audio").iterdir()}
 
 
-@pytest.mark.parametrize("order", [range(20), range(0, 20, 3), (17, 4, 5, 19, 0)])
+@pytest.mark.parametrize("order", [range(0, 20, 3), (17, 4, 5, 19, 0)])
 def test_audio_is_read_from_any_row(tmp_path, order):
     path = write_parquet(tmp_path / "x.parquet", rows(0, 20), row_group_size=11)
     reader = AudioReader()
     for row in order:
-        found = SourceRecording("k", "k", path, Location(path, row + 1), embedded=Embedded("audio", row))
-        assert reader.read(found) == (tone_bytes(200 + row), f"c{row}.flac")
+        assert reader.read(row_of(path, row)) == (tone_bytes(200 + row), f"c{row}.flac")
 
 
-def test_embedded_video_and_long_recordings_are_decoded_or_rejected_by_row(tmp_path):
-    columns = rows(0, 2)
-    columns["audio"][1] = {"bytes": b"\x1a\x45\xdf\xa3 a video that nothing can decode", "path": "c1.webm"}
-    path = write_parquet(tmp_path / "in/train.parquet", columns)
-    run_import(path, tmp_path / "out")
-    assert rejected(tmp_path / "out") == [("train.parquet", 2, "unreadable_audio")]
+def row_of(path: Path, row: int) -> SourceRecording:
+    return SourceRecording("k", "k", path, Location(path, row + 1), embedded=Embedded("audio", row))
 
 
-def test_rows_are_cleaned_up_and_never_linked(tmp_path):
+def test_rows_are_never_linked(tmp_path):
     path = write_parquet(tmp_path / "in/train.parquet", rows(0, 2))
-    run_import(path, tmp_path / "out", loudness=-23, link=True)
-    run_import(path, tmp_path / "plain", link=True)
-    names = {line["audio"] for line in manifest_lines(tmp_path / "plain")}
-    assert names == {"audio/c0.flac", "audio/c1.flac"}
-    before = snapshot(tmp_path / "out")
-    assert run_import(path, tmp_path / "out", loudness=-23, link=True).num_unchanged == 2
-    assert snapshot(tmp_path / "out") == before
-    assert not list((tmp_path / "out/audio").glob(".part-*"))
-    assert run_import(path, tmp_path / "plain").num_unchanged == 2  # nothing to copy
+    run_import(path, tmp_path / "out", link=True)
+    assert [line["audio"] for line in manifest_lines(tmp_path / "out")] == ["audio/c0.flac", "audio/c1.flac"]
+    assert run_import(path, tmp_path / "out").num_unchanged == 2  # nothing to copy
 
 
-MEMORY_PROGRAM = """
-import resource, sys
-from pathlib import Path
-from tests.import_sources import run_import
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-before = peak()
-columns = "audio=audio,text=text,speaker=speaker_id"
-run_import(Path(sys.argv[1]), Path(sys.argv[2]), num_workers=1, columns=columns)
-print(peak() - before)
-"""
-
-
-def import_bytes(source: Path, output_dir: Path) -> int:
-    """Import a source in a process of its own, and return the most memory that the import takes."""
-    argv = [sys.executable, "-c", MEMORY_PROGRAM, str(source), str(output_dir)]
-    answer = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=REPOSITORY)
-    return int(answer.stdout.splitlines()[-1])
-
-
-@pytest.mark.parametrize("column", ["text", "speaker_id", "path"])
-def test_a_long_value_of_many_rows_takes_no_memory(tmp_path, column):
-    different = {name: ["a.wav" if name == "path" else "ሰላም"] * 2 for name in ("path", "text", "speaker_id")}
-    different[column][1] = "x" * 60_000
-    indices = pa.array([0] + [1] * 19_999)
-    texts = {name: pa.DictionaryArray.from_arrays(indices, values) for name, values in different.items()}
-    audio = pa.StructArray.from_arrays([texts.pop("path")], ["path"])
-    table = pa.table({"audio": audio, **texts})
+def test_a_long_value_of_many_rows_is_one_rejection_each(tmp_path):
+    """It is stored once."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] + [1] * 1_999), ["ሰላም", "x" * 60_000])
+    table = pa.table({"audio": ["a.wav"] * 2_000, "text": texts})
     pq.write_table(table, tmp_path / "train.parquet", store_schema=False)  # read as text, not as indices
     write_tone(tmp_path / "a.wav")
-    assert import_bytes(tmp_path / "train.parquet", tmp_path / "out") < 400e6
+    columns = "audio=audio,text=text"
+    run_import(tmp_path / "train.parquet", tmp_path / "out", speaker="s", columns=columns)
     assert len(ids(tmp_path / "out")) == 1
-    assert Counter(code for *_, code in rejected(tmp_path / "out")) == {"line_too_long": 19_999}
+    assert Counter(code for *_, code in rejected(tmp_path / "out")) == {"line_too_long": 1_999}
 
 
 def test_texts_that_unpack_to_much_more_than_the_file_are_not_read(tmp_path):
@@ -330,9 +265,7 @@ def test_audio_of_much_more_bytes_than_the_file_is_not_read(tmp_path):
     reader = AudioReader()
     found = []
     for row in range(8):
-        where = Location(tmp_path / "a.parquet", row + 1)
-        item = SourceRecording("k", "k", where.file, where, embedded=Embedded("audio", row))
-        read = reader.read(item)
+        read = reader.read(row_of(tmp_path / "a.parquet", row))
         found.append(read.code if isinstance(read, Rejection) else len(read[0]) - len(content))
     assert found == [0] * 6 + ["broken_file"] * 2
 

@@ -37,12 +37,6 @@ def test_srt_is_read_in_all_its_variants(tmp_path, text):  # D14
     assert cues == [FIRST, SECOND]
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
-def test_subtitles_may_be_in_any_encoding(tmp_path, encoding):
-    text = "1\n00:00:01,000 --> 00:00:02,500\nሰላም\n"
-    assert read(tmp_path, text, encoding=encoding) == [FIRST]
-
-
 def test_webvtt_is_read_with_its_header_notes_and_settings(tmp_path):
     text = (
         "WEBVTT - talk\nKind: captions\nLanguage: am-ET\n\nNOTE 00:00:09.000 is\nno cue\n\n"

@@ -176,13 +176,6 @@ def test_only_tables_and_json_are_shown(
     assert found.has_choice == (layout in ("common-voice", "jsonl"))
 
 
-def test_the_keys_of_json_are_its_columns(tmp_path: Path):
-    record = {"audio_filepath": "wavs/0.wav", "text": TEXTS[0], "sentence": "x", "snr": 30}
-    found = preview(write_source(tmp_path, {"manifest.jsonl": json.dumps(record)}))
-    assert uses(found) == [["audio", "text", "", ""]]
-    assert [column.header for column in found.tables[0].columns] == list(record)
-
-
 def test_a_recording_outside_the_allowed_folders_is_not_found(tmp_path: Path):
     for number in range(4):
         (tmp_path / "outside").mkdir(exist_ok=True)
@@ -208,8 +201,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.parametrize("name", ["list.csv", "metadata.tsv", "manifest.jsonl", "validated.tsv"])
-@pytest.mark.parametrize("is_zip", [True, False])
+@pytest.mark.parametrize(("name", "is_zip"), [("list.csv", True), ("manifest.jsonl", False)])
 def test_a_hostile_table_gives_a_small_preview(tmp_path: Path, content: str, name: str, is_zip: bool):
     found = preview(write_source(tmp_path, {name: content}, is_zip=is_zip))
     for each in found.tables:
@@ -235,26 +227,13 @@ def test_an_archive_is_read_only_at_its_head(tmp_path: Path, monkeypatch: pytest
     assert max(written) <= HEAD_BYTES
 
 
-@pytest.mark.parametrize("name", ["../out.csv", "/etc/out.csv", "a/../../out.csv", "C:\\out.csv"])
-def test_an_archive_with_a_name_that_leads_outside_is_refused(tmp_path: Path, name: str):
-    source = write_source(tmp_path, {"list.csv": AMBIGUOUS}, is_zip=True)
-    with zipfile.ZipFile(source, "a") as archive:
-        archive.writestr(name, AMBIGUOUS)
+@pytest.mark.parametrize("content", [b"not a zip", None])
+def test_a_corrupt_archive_or_one_that_leads_outside_is_refused(tmp_path: Path, content: bytes | None):
+    source = write_source(tmp_path, {"../out.csv": AMBIGUOUS}, is_zip=True)
+    if content is not None:
+        source.write_bytes(content)
     with pytest.raises(UserError, match=r"talks\.zip"):
         preview(source)
-
-
-@pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 cut off"])
-def test_a_corrupt_archive_is_refused(tmp_path: Path, content: bytes):
-    (tmp_path / "talks.zip").write_bytes(content)
-    with pytest.raises(UserError, match=r"talks\.zip"):
-        preview(tmp_path / "talks.zip")
-
-
-def test_a_compression_without_bounded_memory_is_left_to_the_import(tmp_path: Path):
-    with zipfile.ZipFile(tmp_path / "talks.zip", "w", zipfile.ZIP_BZIP2) as archive:
-        archive.writestr("set/list.csv", AMBIGUOUS)
-    assert preview(tmp_path / "talks.zip").tables == ()
 
 
 @pytest.mark.parametrize("is_zip", [True, False])
@@ -266,9 +245,3 @@ def test_a_list_in_a_folder_of_its_own_names_recordings_above_it(tmp_path: Path,
     found = preview(write_source(tmp_path, files, is_zip=is_zip))
     assert not found.undecided
     assert uses(found) == [["audio", "text"]]
-
-
-def test_a_parquet_source_shows_no_columns_of_other_files(tmp_path: Path):
-    source = write_source(tmp_path, {"data/x.parquet": "", "data/notes.jsonl": '{"audio": "a", "text": "b"}'})
-    found = preview_source(source, "parquet", language="am", columns="", allowed=())
-    assert found.tables == ()

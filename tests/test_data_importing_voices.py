@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ from indextts.errors import UserError
 from indextts.features.audio import load_audio
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from tests.conftest import REPOSITORY
-from tests.ge2e import GE2E, ge2e_weights
 from tests.import_sources import json_lines, manifest_lines, rejected, run_import, snapshot
 from tests.published_files import randomise
 from tools.import_dataset import main
@@ -180,14 +178,6 @@ def test_groups_can_be_renamed_and_merged(tmp_path):
     assert names == {"voice_001": "almaz", "voice_002": "chala", "voice_003": "voice_001"}
 
 
-def test_renamed_clips_of_recordings_that_are_left_out_were_not_unchanged(tmp_path):
-    source, out = write_source(tmp_path / "in"), tmp_path / "out"
-    import_voices(source, out, voice_threshold=THRESHOLD)
-    rename(out, {"voice_001": "almaz"})
-    result = import_voices(source, out, max_hours=1 / 3600)  # reads a1 alone
-    assert (result.num_added, result.num_changed, result.num_unchanged) == (0, 3, 0)
-
-
 def test_a_clip_with_another_name_and_text_is_counted_once(tmp_path):
     source, out = write_source(tmp_path / "in"), tmp_path / "out"
     import_voices(source, out, voice_threshold=THRESHOLD)
@@ -209,21 +199,6 @@ def test_speakers_cannot_be_chosen_before_the_voices_are_told_apart(tmp_path, is
     assert snapshot(tmp_path) == before
 
 
-def test_a_name_given_while_the_import_listens_is_applied(tmp_path):
-    source, out = write_source(tmp_path / "in"), tmp_path / "out"
-    import_voices(source, out, voice_threshold=THRESHOLD)
-    write_voice(source, "c2", 90)
-    listen = AngleEncoder()
-
-    def renames(samples: NDArray[np.float32]) -> NDArray[np.float32]:
-        rename_voice(out, "voice_003", "chala")
-        return listen(samples)
-
-    import_voices(source, out, renames)
-    assert speakers(out) == {**THREE_VOICES, "c1": "chala", "c2": "chala"}
-    assert json.loads((out / "voices.json").read_text())["names"]["voice_003"] == "chala"
-
-
 def test_a_name_given_while_the_import_writes_is_applied_by_the_next(tmp_path, monkeypatch):
     source, out = write_source(tmp_path / "in"), tmp_path / "out"
     import_voices(source, out, voice_threshold=THRESHOLD)
@@ -242,10 +217,7 @@ def test_a_name_given_while_the_import_writes_is_applied_by_the_next(tmp_path, m
     [
         ('{"names": {"voice_001": "voice_002", "voice_002": "voice_001"}}', "voice_001 -> voice_002"),
         ('{"names": {"voice_001": 7}}', "names.voice_001"),
-        ('{"names": {"voice_001": ""}}', "names.voice_001"),
-        ('{"names": {"voice_001": " "}}', "names.voice_001"),
         ('{"names": {"voice_001": "a\\nb"}}', "names.voice_001"),
-        ('{"names": {"voice_001": "' + 65 * "a" + '"}}', "names.voice_001"),
         ('{"names": ', "voices.json"),
     ],
 )
@@ -352,18 +324,7 @@ def test_the_table_has_each_group_with_clips_to_listen_to(tmp_path):
         assert all((tmp_path / "out" / sample).is_file() for sample in (*row.samples, row.farthest))
 
 
-def test_the_table_has_the_paths_of_linked_clips(tmp_path):
-    source = write_source(tmp_path / "in")
-    import_voices(source, tmp_path / "out", voice_threshold=THRESHOLD, link=True)
-    first, _, third = read_rows(tmp_path / "out")
-    assert set(first.samples) == {str(source / f"{name}.wav") for name in ("a1", "a2", "a3")}
-    assert third.farthest == str(source / "c1.wav")
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["name,clips\nvoice_001,3\n", "voice;speaker;clips\na;b;3\n", b"\xff\xfe\x00", 'voice,clips\na,"many"\n'],
-)
+@pytest.mark.parametrize("content", ["name,clips\nvoice_001,3\n", b"\xff\xfe\x00"])
 def test_a_changed_table_is_refused_and_written_again_after_its_removal(tmp_path, content):
     import_voices(write_source(tmp_path / "in"), tmp_path / "out", voice_threshold=THRESHOLD)
     rows, table = read_rows(tmp_path / "out"), tmp_path / "out/voices.csv"
@@ -376,7 +337,7 @@ def test_a_changed_table_is_refused_and_written_again_after_its_removal(tmp_path
     assert read_rows(tmp_path / "out") == rows
 
 
-@pytest.mark.parametrize("name", ["", "  ", "a\nb", "a" * 65, "a\x1b[0m"])
+@pytest.mark.parametrize("name", ["  ", "a\nb", "a" * 65])
 def test_an_invalid_name_is_refused(tmp_path, name):
     import_voices(write_source(tmp_path / "in"), tmp_path / "out", voice_threshold=THRESHOLD)
     before = snapshot(tmp_path / "out")
@@ -424,12 +385,6 @@ def test_blocks_give_the_groups_of_all_clips_together_in_descending_size(monkeyp
     assert counts.tolist() == sorted(counts, reverse=True)
 
 
-def test_equal_vectors_are_one_group():
-    vectors, _ = random_voices(num_voices=3, num_clips=3, noise=0)
-    labels = cluster(np.repeat(vectors, [5, 1, 9], axis=0), 0.5)
-    assert labels.tolist() == [1] * 5 + [2] + [0] * 9
-
-
 def random_voices(
     num_voices: int, num_clips: int, noise: float
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -453,6 +408,7 @@ def write_campplus(path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_the_program_groups_with_the_published_network(tmp_path):
     """The weights are random: only the plumbing is tested, a vector and a speaker for each clip."""
     weights = write_campplus(tmp_path / "checkpoints/campplus/campplus_cn_common.bin")
@@ -482,6 +438,7 @@ def test_without_the_weights_the_message_names_the_file_and_the_download(tmp_pat
     assert not (tmp_path / "out/imported.jsonl").exists()
 
 
+@pytest.mark.long
 def test_other_imports_do_without_torch(tmp_path):
     program = (
         "import sys; from tools.import_dataset import main; "
@@ -489,42 +446,3 @@ def test_other_imports_do_without_torch(tmp_path):
         f"'--output-dir', {str(tmp_path / 'out')!r}]); sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, timeout=120)
-
-
-@pytest.mark.shared
-@pytest.mark.slow
-def test_a_trained_encoder_tells_the_voices_of_synthetic_speech_apart(tmp_path, shared):
-    """Threshold 0.08 was chosen on these 200 clips, for this encoder and these voices only.
-
-    Mean distances: 0.05 to 0.07 within a voice, 0.09 between the two male ones, 0.20 between the two female
-    ones, 0.41 and more between a male and a female one. Two of espeak's variants are one voice for a trained
-    ear: from 0.10 on, the male ones are merged.
-    """
-    weights, source = ge2e_weights(), shared / "data/amharic_synthetic_speech"
-    flags = {"source": [source], "speaker_from": "voices", "voice_encoder": weights}
-    groups = {}
-    for threshold in (0.08, 0.16):
-        command = ImportDataset(**flags, output_dir=tmp_path / "out", voice_threshold=threshold)
-        import_dataset(command, GE2E)
-        lines = manifest_lines(tmp_path / "out")
-        assert len(lines) == 200
-        groups[threshold] = [(line["speaker"], line["id"].rpartition("_")[0]) for line in lines]
-    assert purity(groups[0.08]) == 1
-    largest = Counter(voice for voice, _ in groups[0.08]).most_common(4)
-    assert sum(count for _, count in largest) >= 180
-    assert {speaker for voice, speaker in groups[0.08] if voice in dict(largest)} == {
-        "es_f2",
-        "es_f4",
-        "es_m1",
-        "es_m3",
-    }
-    assert purity(groups[0.16]) == 0.75
-    assert {row.num_clips for row in read_rows(tmp_path / "out")} == {100, 50}
-
-
-def purity(groups: list[tuple[str, str]]) -> float:
-    """Return the share of clips whose speaker is the most frequent one of their group."""
-    most: Counter[str] = Counter()
-    for (voice, _), count in Counter(groups).items():
-        most[voice] = max(most[voice], count)
-    return most.total() / len(groups)

@@ -5,12 +5,11 @@ Axes: T codes, K latents, D model width.
     FOLDER/                      usually processed_data/ or preprocessed_amharic/
       train_manifest.jsonl       id, audio_path, text, speaker, language, duration, text_ids_path, text_len,
       val_manifest.jsonl         codes_path, code_len, condition_path, condition_len, emo_vec_path
-      train_pairs.jsonl          pairs of them; also val_pairs, gpt_pairs_train, gpt_pairs_val
+      train_pairs.jsonl          pairs of them; not used, pairs are built again
       codes/ID.npy               int32 (T,), 50 a second; T is often that of the longest clip of a batch
       condition/ID.npy           float32 (K, D)
       emo_vec/ID.npy             float32 (D,)
       text_ids/ID.npy            int32, of some tokenizer; not used, the ids are computed from the text
-      .preprocessing_progress.txt   ids that are done
 
 A row is rejected if its features may not belong to its recording: see `OldFolder._read`. Codes beyond the
 recording's end are cut off, which leaves the correct number of codes. The last of them, and the conditioning,
@@ -35,14 +34,12 @@ from indextts.data.recordings import DURATION_TOLERANCE_S
 from indextts.data.report import Findings
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
-from indextts.system.json_lines import read_json_lines, read_json_lines_or_errors
+from indextts.system.json_lines import read_json_lines_or_errors
 from indextts.text.ethiopic import text_key
 from indextts.text.languages import AMHARIC
 from indextts.text.tokenizer import Tokenizer
 
 UTTERANCE_FILES = ("train_manifest.jsonl", "val_manifest.jsonl")
-PAIR_FILES = ("train_pairs.jsonl", "val_pairs.jsonl", "gpt_pairs_train.jsonl", "gpt_pairs_val.jsonl")
-PROGRESS_FILE = ".preprocessing_progress.txt"
 CODES_PER_SECOND = 50
 LEAD_S = 0.015  # of a clip before its first code, as in indextts/features/backend.py, which imports torch
 MIN_CODES = 3  # the conformer's first convolution is 3 feature vectors wide
@@ -144,8 +141,6 @@ class OldFolder:
                     id, audio = str(row.get("id", "")), str(row.get("audio_path", ""))
                     self.rejected.append(RejectedRow(line, id, audio, error.code, str(error)))
                     self.findings.add(f"rows skipped ({error.code})", f"{line} {error}")
-        self._check_progress(first_line.keys())
-        self._check_pairs(first_line.keys())
 
     def _read(self, line: str, record: dict[str, object], first_line: dict[str, str]) -> OldUtterance:
         """Return a row with its features.
@@ -272,45 +267,6 @@ class OldFolder:
             return
         if not _are_ids_of(self.tokenizer, ids.tolist(), text):
             self.findings.add(f"rows with text ids of another tokenizer than {self.tokenizer.path.name}", id)
-
-    def _check_progress(self, ids: Any) -> None:
-        path = self.folder / PROGRESS_FILE
-        if path.is_file():
-            for done in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-                if done.strip() and done.strip() not in ids:
-                    self.findings.add(f"ids of {PROGRESS_FILE} without a row in a manifest", done.strip())
-
-    def _check_pairs(self, ids: Any) -> None:
-        """Check the pairs files, although the import does not use them."""
-        for path in (self.folder / name for name in PAIR_FILES):
-            if not path.is_file():
-                continue
-            seen: set[object] = set()
-            for number, record in read_json_lines_or_errors(path):
-                line = f"{path.name}:{number}"
-                if isinstance(record, UserError):
-                    self.findings.add("invalid lines of pairs", line)
-                    continue
-                prompt, target = record.get("prompt_id"), record.get("target_id")
-                if prompt == target:
-                    found = f"{line} {target}"
-                    self.findings.add("pairs with the same utterance as prompt and target", found)
-                if prompt not in ids or target not in ids:
-                    self.findings.add("pairs of utterances that are not in a manifest", line)
-                if str(record.get("id")) in seen:
-                    self.findings.add("pairs with the id of an earlier pair", f"{line} {record.get('id')}")
-                seen.add(str(record.get("id")))
-
-
-def is_old_folder(folder: Path) -> bool:
-    """Return whether the first line of a manifest in `folder` has the predecessor's format."""
-    for name in UTTERANCE_FILES:
-        if (folder / name).is_file():
-            try:
-                return "codes_path" in next(read_json_lines(folder / name))[1]
-            except UserError:
-                return False
-    return False
 
 
 def _are_ids_of(tokenizer: Tokenizer, ids: list[int], text: str) -> bool:

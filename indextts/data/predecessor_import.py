@@ -70,7 +70,13 @@ def import_features(command: ImportFeatures) -> ImportedFeatures:
             f"--output-dir {command.output_dir} is the folder being imported; choose a different folder"
         )
     tokenizer = None if command.tokenizer is None else Tokenizer.load(command.tokenizer)
-    old = OldFolder(command.import_features, limits_of(config), tokenizer)
+    limits = Limits(
+        num_codes=config.number_mel_codes - NUM_SPECIAL_CODES,
+        max_codes=config.max_mel_tokens,
+        num_latents=config.num_latents,
+        model_dim=config.model_dim,
+    )
+    old = OldFolder(command.import_features, limits, tokenizer)
     progress = Progress("Importing", sum(count_lines(manifest) for manifest in old.manifests))
     folder = command.output_dir / FEATURES_FOLDER_NAME
     utterances: list[Utterance] = []
@@ -101,16 +107,6 @@ def import_features(command: ImportFeatures) -> ImportedFeatures:
         num_val=len(split.val),
         num_rejected=len(old.rejected),
         findings=old.findings.lines(),
-    )
-
-
-def limits_of(config: GPTConfig) -> Limits:
-    """Return the limits of the features for the model of `config`."""
-    return Limits(
-        num_codes=config.number_mel_codes - NUM_SPECIAL_CODES,
-        max_codes=config.max_mel_tokens,
-        num_latents=config.num_latents,
-        model_dim=config.model_dim,
     )
 
 

@@ -84,7 +84,7 @@ def clean_audio(command: CleanAudio) -> CleanReport:
     in_use = f"{folder}: an import writes to this folder; wait for it or stop it"
     try:
         with locked_folder(folder / LOCK_NAME, in_use=in_use):
-            journal = read_journal(folder, may_link=True)
+            journal = read_journal(folder)
             if command.restore:
                 return CleanReport(num_restored=_restore(journal, command.restore))
             return _clean(command, journal, dict(_flagged(command.manifest)))

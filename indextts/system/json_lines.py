@@ -114,6 +114,15 @@ def append_json_line(path: Path, record: dict[str, Any] | Callable[[], dict[str,
         ) from None
 
 
+def complete_lines(path: Path) -> list[bytes]:
+    """Return the lines of a file; truncate an incomplete one at its end, so that the next starts a line."""
+    content = path.read_bytes()
+    complete = content[: content.rfind(b"\n") + 1]
+    if complete != content:
+        os.truncate(path, len(complete))
+    return complete.split(b"\n")[:-1]
+
+
 def _truncate_incomplete_line(file: IO[bytes]) -> None:
     end = file.seek(0, os.SEEK_END)
     start = end

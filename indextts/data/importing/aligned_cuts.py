@@ -12,8 +12,10 @@ to its speech plus some padding, at most to the middle of the pause.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 
-from indextts.data.importing.long_recordings import MIN_SILENCE_S, Cut, Limits, RejectedCue
+from indextts.data.importing.items import Location, Rejection
+from indextts.data.importing.long_recordings import MIN_SILENCE_S, Cut, Limits, trimmed
 from indextts.data.manifest import Provenance
 from indextts.features.vad import Span
 
@@ -70,18 +72,19 @@ class _Block:
 
 
 def plan_aligned(
-    parts: Sequence[Part], pauses: Sequence[Span], limits: Limits, recognizer: str
-) -> list[Cut | RejectedCue]:
+    text_file: Path, parts: Sequence[Part], pauses: Sequence[Span], limits: Limits, recognizer: str
+) -> list[Cut | Rejection]:
     """Return the clips of a recording in order, and the parts that cannot be cut.
 
     Args:
+        text_file: the file of the sentences.
         parts: in the order of the recording.
         pauses: with those at both ends of the recording, even if they are empty.
         recognizer: its name, for the transcripts.
     """
     longest = min(LONG_S, limits.max_s)
     blocks = [piece for block in _blocks(parts, pauses) for piece in _split(block, pauses, longest)]
-    return [_clip(block, limits, recognizer) for block in _joined(blocks, longest)]
+    return [_clip(text_file, block, limits, recognizer) for block in _joined(blocks, longest)]
 
 
 def _blocks(parts: Sequence[Part], pauses: Sequence[Span]) -> list[_Block]:
@@ -167,17 +170,11 @@ def _joined(blocks: Sequence[_Block], longest_s: float) -> list[_Block]:
     return found
 
 
-def _clip(block: _Block, limits: Limits, recognizer: str) -> Cut | RejectedCue:
-    before, after, line = block.before, block.after, block.parts[0].line
-    start = max(before.end_s - PADDING_S, (before.start_s + before.end_s) / 2)
-    end = min(after.start_s + PADDING_S, (after.start_s + after.end_s) / 2)
-    length = end - start
-    if length > limits.max_s:
-        code = "no_pause" if len(block.parts) > 1 else "too_long"
-        reason = f"{length:.1f} s from pause to pause, the maximum is {limits.max_s:g} s"
-        return RejectedCue(line, code, reason)
-    if length < limits.min_s:
-        return RejectedCue(line, "too_short", f"{length:.2f} s of speech, the minimum is {limits.min_s:g} s")
+def _clip(text_file: Path, block: _Block, limits: Limits, recognizer: str) -> Cut | Rejection:
+    line = block.parts[0].line
+    times = trimmed(block.before, block.after, PADDING_S, limits, is_single=len(block.parts) == 1)
+    if not isinstance(times, Span):
+        return Rejection(Location(text_file, line), *times)
     scores = [part.score for part in block.parts if part.score is not None]
     provenance = Provenance(
         by=(recognizer,),
@@ -187,4 +184,4 @@ def _clip(block: _Block, limits: Limits, recognizer: str) -> Cut | RejectedCue:
         is_doubtful=block.is_doubtful,
     )
     text = " ".join(part.text for part in block.parts)
-    return Cut(start, end, text, line, provenance=provenance)
+    return Cut(times.start_s, times.end_s, text, line, provenance=provenance)

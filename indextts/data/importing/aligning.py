@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,13 +139,9 @@ class Aligner:
         words = _Words(sentences, recognizer, options)
         parts = parts_of(sentences, placing, listened, speech, words)
         limits = Limits(self._command.min_clip_s, self._command.max_clip_s)
-        planned = plan_aligned(parts, silences_of(speech, duration_s), limits, recognizer.name)
+        planned = plan_aligned(text_file, parts, silences_of(speech, duration_s), limits, recognizer.name)
         cuts = [item for item in planned if isinstance(item, Cut)]
-        rejections += [
-            Rejection(Location(text_file, item.line), item.code, item.reason)
-            for item in planned
-            if not isinstance(item, Cut)
-        ]
+        rejections += [item for item in planned if isinstance(item, Rejection)]
         in_review = {(part.line, part.text) for part in parts}
         missing = [sentences[number] for number in placing.missing]
         gone = [each for each in missing if (each.line, each.text) not in in_review]
@@ -243,7 +239,8 @@ def listen(recognizer: "CtcRecognizer", audio: Path, aside: Path) -> Listened:
     progress = Progress(f"Aligning {audio.name}", num_windows, num_windows * WINDOW_S, noun="windows")
     columns: list[NDArray[np.int64]] = []
     with aside.open("wb") as file:
-        for group in _grouped(_windows(audio, rate), WINDOWS_AT_ONCE):
+        windows = _windows(audio, rate)
+        while group := list(islice(windows, WINDOWS_AT_ONCE)):
             outputs = recognizer.log_probabilities([samples for _, samples, _ in group])
             for (start_s, samples, (low_s, high_s)), scores in zip(group, outputs, strict=True):
                 step_s = len(samples) / rate / max(1, len(scores))
@@ -276,19 +273,6 @@ def _windows(audio: Path, rate: int) -> Iterator[tuple[float, NDArray[np.float32
         end_s = start_s + len(chunk) / rate
         yield start_s - len(before) / rate, np.concatenate([before, chunk, after]), (start_s, end_s)
         before, start_s, chunk = chunk[-context:], end_s, following
-
-
-def _grouped(
-    windows: Iterator[tuple[float, NDArray[np.float32], tuple[float, float]]], size: int
-) -> Iterator[list[tuple[float, NDArray[np.float32], tuple[float, float]]]]:
-    group = []
-    for window in windows:
-        group.append(window)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group
 
 
 def parts_of(

@@ -1,18 +1,16 @@
 """Find the audio files of a source, and decode those that libsndfile cannot read.
 
-PyAV decodes other formats to FLAC, in a process of its own (track_decoder.py); ffmpeg, if it is installed,
-decodes what PyAV cannot. Both may only open the given file: other protocols and playlist formats, which can
-refer to any file of this machine, are disabled.
+PyAV decodes other formats to FLAC, in a process of its own (track_decoder.py). It may only open the given
+file: other protocols and playlist formats, which can refer to any file of this machine, are disabled.
 """
 
 import errno
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,24 +29,32 @@ _FORMATS = (
 _TIMEOUT_S = 60.0
 _TIMEOUT_PER_MB_S = 2.0  # for a slow disk and an old processor
 _MAX_DECODED_BYTES = 8 * 2**30
-_PYAV_PROGRAM = Path(__file__).with_name("track_decoder.py")
+_DECODER = Path(__file__).with_name("track_decoder.py")
 
 Problem = tuple[str, str]  # code and reason of a rejection
 
 
 class AudioFinder:
-    """Finder of the recordings of rows, within allowed folders.
+    """Finder of the recordings of rows, within allowed folders. Each folder is listed only once.
 
     Args:
         allowed: the allowed folders; empty for the entire machine.
         archives: those in the source, which are searched if a folder does not have a recording.
+        files_in: returns the names of the files in a folder; empty if it does not exist.
     """
 
     USUAL_FOLDERS: ClassVar[tuple[str, ...]] = ("wavs", "wav", "audio", "clips")
 
-    def __init__(self, allowed: Sequence[Path] = (), archives: InnerArchives | None = None) -> None:
+    def __init__(
+        self,
+        allowed: Sequence[Path] = (),
+        archives: InnerArchives | None = None,
+        files_in: Callable[[Path], Iterable[str]] | None = None,
+    ) -> None:
         self.allowed = tuple(folder.resolve() for folder in allowed)
         self.archives = archives
+        self._files_in = files_in or _files_on_disk
+        self._listed: dict[Path, dict[str, str]] = {}
 
     def find(self, named: str, folders: Sequence[Path]) -> Path | Problem:
         """Return the recording for the name in a row, with or without suffix, or the problem.
@@ -77,10 +83,19 @@ class AudioFinder:
         for folder in folders:
             for place in (folder, *(folder / usual for usual in self.USUAL_FOLDERS)):
                 for written in dict.fromkeys((named, named.replace("\\", "/"))):  # Windows paths
-                    path = _existing(place / written)
-                    if path is not None:
-                        return path
+                    path = Path(os.path.normpath(place / written))
+                    name = self._names(path.parent).get(path.name)
+                    if name is not None:
+                        return path.with_name(name)
         return None
+
+    def _names(self, folder: Path) -> dict[str, str]:
+        """Return the files of a folder by name, and audio files by their name without suffix too."""
+        if folder not in self._listed:
+            names = sorted(self._files_in(folder), key=_preference, reverse=True)
+            audio = {Path(name).stem: name for name in names if Path(name).suffix.lower() in AUDIO_SUFFIXES}
+            self._listed[folder] = audio | {name: name for name in names}
+        return self._listed[folder]
 
     def _unpacked(self, folders: Sequence[Path]) -> list[Path]:
         if self.archives is None:
@@ -95,7 +110,7 @@ class AudioFinder:
         allowed = (*self.allowed, unpacked) if unpacked is not None else self.allowed
         try:
             real = path.resolve()
-        except (OSError, RuntimeError):  # a symlink loop
+        except (OSError, RuntimeError, ValueError):  # a symlink loop, or no valid name
             return False
         return any(real.is_relative_to(folder) for folder in allowed)
 
@@ -104,25 +119,22 @@ class AudioFinder:
         return "outside", f"{named} is outside the allowed folders"
 
 
-def _existing(path: Path) -> Path | None:
-    """Return the file, or the preferred audio file of that name with a suffix in lower or upper case."""
+def _files_on_disk(folder: Path) -> list[str]:
     try:
-        if path.is_file():
-            return path
-        if path.suffix.lower() in AUDIO_SUFFIXES:
-            return None
-        for suffix in sorted(AUDIO_SUFFIXES, key=_preference):
-            for spelled in (suffix, suffix.upper()):
-                with_suffix = path.with_name(path.name + spelled)
-                if with_suffix.is_file():
-                    return with_suffix
-    except (OSError, ValueError):  # a name that is too long or invalid
-        pass
-    return None
+        with os.scandir(folder) as entries:
+            # an entry's own is_file() fails for a symlink that leads to itself
+            return [
+                each.name for each in entries if each.is_file(follow_symlinks=False) or Path(each).is_file()
+            ]
+    except (OSError, ValueError):  # it does not exist, or is no valid name
+        return []
 
 
-def _preference(suffix: str) -> tuple[bool, bool, str]:
-    return suffix not in SNDFILE_SUFFIXES, suffix not in (".wav", ".flac"), suffix
+def _preference(name: str) -> tuple[bool, bool, str]:
+    """Return the rank of a recording among those of the same name with other suffixes."""
+    suffix = Path(name).suffix
+    lower = suffix.lower()
+    return lower not in SNDFILE_SUFFIXES, lower not in (".wav", ".flac"), lower
 
 
 def readable_by_libsndfile(path: Path) -> bool:
@@ -157,63 +169,20 @@ def as_readable(path: Path, aside: Path) -> Path | Problem:
 def _decode(path: Path, aside: Path) -> Problem | None:
     """Write the first audio track as mono 16-bit FLAC at its sample rate; return a problem or None."""
     timeout = _TIMEOUT_S + _TIMEOUT_PER_MB_S * path.stat().st_size / 1e6
-    code, reason = _decode_with_pyav(path, aside, timeout)
-    if code == "ok":
-        return None
-    if code == "disk_full":
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(aside))
-    if code != "unreadable":
-        return "no_sound" if code == "no_sound" else "unreadable_audio", reason
-    if shutil.which("ffmpeg") is None or shutil.which("ffprobe") is None:
-        reason = f"neither libsndfile nor PyAV can read it ({reason}); replace the file or install ffmpeg"
-        return "unreadable_audio", reason
-    return _decode_with_ffmpeg(path, aside, timeout)
-
-
-def _decode_with_pyav(path: Path, aside: Path, timeout: float) -> tuple[str, str]:
-    """Return code and reason as track_decoder.py prints them."""
-    argv = [sys.executable, "-P", str(_PYAV_PROGRAM), str(path), str(aside), _FORMATS, str(timeout)]
+    argv = [sys.executable, "-P", str(_DECODER), str(path), str(aside), _FORMATS, str(timeout)]
     answer = subprocess.run(
         [*argv, str(_MAX_DECODED_BYTES)], capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
     if answer.returncode == -signal.SIGALRM:
-        return "refused", f"decoding took more than {timeout:.0f} s"
+        return "unreadable_audio", f"decoding took more than {timeout:.0f} s"
     if answer.returncode:
-        return "unreadable", f"the decoder failed, {_last_line(answer.stderr)}, status {answer.returncode}"
+        lines = answer.stderr.strip().splitlines() or ["unknown reason"]
+        reason = f"the decoder failed, {lines[-1].rpartition(': ')[2][:200]}, status {answer.returncode}"
+        return "unreadable_audio", f"{reason}; replace the file"
     result = json.loads(answer.stdout)
-    return result["code"], result["reason"]
-
-
-def _decode_with_ffmpeg(path: Path, aside: Path, timeout: float) -> Problem | None:
-    limits = ["-protocol_whitelist", "file", "-format_whitelist", _FORMATS]
-    probe = ["ffprobe", "-v", "error", *limits, "-select_streams", "a", "-show_entries", "stream=index"]
-    try:
-        answer = _run([*probe, "-of", "csv=p=0", "-i", f"file:{path}"], timeout)
-        if answer.returncode:
-            reason = f"libsndfile, PyAV and ffmpeg cannot read it ({_last_line(answer.stderr)})"
-            return "unreadable_audio", reason
-        if not answer.stdout.strip():
-            return "no_sound", "the file has no audio track"
-        # "file:" prefix: names may start with a dash or contain a colon.
-        decode = ["ffmpeg", "-nostdin", "-v", "error", *limits, "-i", f"file:{path}", "-map", "0:a:0"]
-        decode += ["-ac", "1", "-sample_fmt", "s16", "-c:a", "flac", "-fs", str(_MAX_DECODED_BYTES)]
-        answer = _run([*decode, "-f", "flac", "-y", f"file:{aside}"], timeout)
-        if answer.returncode:
-            return "unreadable_audio", f"ffmpeg cannot decode it ({_last_line(answer.stderr)})"
-        audio_duration_s(aside)
-    except subprocess.TimeoutExpired:
-        return "unreadable_audio", f"ffmpeg took more than {timeout:.0f} s"
-    except UserError:
-        return "no_sound", "the audio track is empty"
-    return None
-
-
-def _run(argv: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        argv, capture_output=True, text=True, errors="replace", timeout=timeout, stdin=subprocess.DEVNULL
-    )
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1].rpartition(": ")[2][:200] if lines else "unknown reason"
+    code, reason = result["code"], result["reason"]
+    if code == "disk_full":
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(aside))
+    if code == "unreadable":
+        return "unreadable_audio", f"neither libsndfile nor PyAV can read it ({reason}); replace the file"
+    return None if code == "ok" else ("no_sound" if code == "no_sound" else "unreadable_audio", reason)

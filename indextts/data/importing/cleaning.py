@@ -20,9 +20,8 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from indextts.commands.data import ImportDataset
-from indextts.data.quality.measures import loudness_lufs
 from indextts.features.audio import RecordingError, read_channels
+from indextts.features.loudness import loudness_lufs
 from indextts.features.vad import (
     END_THRESHOLD,
     SAMPLE_RATE_HZ,
@@ -43,27 +42,6 @@ NO_SPEECH, TOO_LONG = "unchanged without speech", f"unchanged above {MAX_CLIP_S:
 
 
 @dataclass(frozen=True)
-class Cleaning:
-    """Settings of the clean-up; 0 turns a part off.
-
-    Args:
-        margin_s: the longest silence to keep before and after the speech.
-        loudness_lufs: the integrated loudness after ITU-R BS.1770.
-    """
-
-    margin_s: float
-    loudness_lufs: float
-
-    @classmethod
-    def of(cls, command: ImportDataset) -> "Cleaning":
-        return cls(command.trim, command.loudness)
-
-    @property
-    def is_wanted(self) -> bool:
-        return bool(self.margin_s or self.loudness_lufs)
-
-
-@dataclass(frozen=True)
 class Cleaned:
     """Result of cleaning a clip.
 
@@ -78,10 +56,14 @@ class Cleaned:
     outcomes: tuple[str, ...]
 
 
-def clean_clip(path: Path, target: Path, cleaning: Cleaning) -> Cleaned:
+def clean_clip(path: Path, target: Path, margin_s: float, wanted_lufs: float) -> Cleaned:
     """Write a clip as mono FLAC at its rate if the clean-up changes it.
 
     The FLAC file has 24 bits if the clip has more than 16, else 16 bits.
+
+    Args:
+        margin_s: the longest silence to keep before and after the speech; 0 to keep all.
+        wanted_lufs: the integrated loudness after ITU-R BS.1770; 0 to keep the level.
 
     Raises:
         RecordingError: the clip cannot be read.
@@ -100,12 +82,12 @@ def clean_clip(path: Path, target: Path, cleaning: Cleaning) -> Cleaned:
         return Cleaned(None, None, (NO_SPEECH,))
     outcomes = []
     kept, gain_db = mono, None
-    if cleaning.margin_s:
-        first, last = edges[0] - cleaning.margin_s, edges[1] + cleaning.margin_s
+    if margin_s:
+        first, last = edges[0] - margin_s, edges[1] + margin_s
         kept = mono[max(0, round(first * rate_hz)) : round(last * rate_hz)]
         outcomes += [TRIMMED] if len(kept) < len(mono) else []
-    if cleaning.loudness_lufs:
-        gain_db, is_limited = _gain_db(kept, rate_hz, cleaning.loudness_lufs)
+    if wanted_lufs:
+        gain_db, is_limited = _gain_db(kept, rate_hz, wanted_lufs)
         outcomes += [LEVELLED, LIMITED] if is_limited else [LEVELLED]
     if not outcomes:
         return Cleaned(None, None, ())

@@ -20,7 +20,7 @@ from indextts.data.importing.parquet import (
     open_parquet,
     parquet_table,
 )
-from indextts.data.importing.storing import ASIDE_PREFIX, Transcoded, transcode
+from indextts.data.importing.transcoding import ASIDE_PREFIX, Transcoded, transcode
 from indextts.system.amounts import shown_size
 
 MAX_AUDIO_BYTES = 512 * 2**20  # of a row
@@ -127,7 +127,7 @@ def transcode_embedded(
 ) -> Transcoded:
     """Transcode the recording of a row from the file that `write_embedded` wrote."""
     transcoded = transcode(replace(found, audio=aside), command, folder, number)
-    if aside not in [file.aside for file in transcoded.files]:
+    if aside not in [file.path for file in transcoded.files]:
         aside.unlink(missing_ok=True)
     rejections = [replace(rejection, where=found.where) for rejection in transcoded.rejections]
     return replace(transcoded, rejections=rejections)

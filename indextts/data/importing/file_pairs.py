@@ -22,7 +22,7 @@ from indextts.data.importing.items import (
     SourceRecording,
 )
 from indextts.data.importing.subtitle_language import foreign_by_name, is_language_tag
-from indextts.data.importing.text_lines import TEXT_TOO_LONG, BadText, read_text
+from indextts.data.importing.text_lines import TEXT_TOO_LONG, read_text
 from indextts.text.languages import Language
 
 _TIMES = re.compile(r"\d+(?:\.\d+)? \d+(?:\.\d+)? \S")  # a label file: start, end and name in each line
@@ -141,10 +141,9 @@ def _with_audio(
 
 def _with_text(audio: Path, text_file: Path, key: str, id: str) -> SourceRecording | Rejection:
     text = read_text(text_file)
-    if isinstance(text, BadText) and text.code == TEXT_TOO_LONG:
-        return SourceRecording(key, id, audio, Location(text_file), text_file=text_file)
-    if isinstance(text, BadText):
-        return Rejection(Location(text_file), text.code, text.reason)
+    if isinstance(text, Rejection):
+        is_long = text.code == TEXT_TOO_LONG
+        return SourceRecording(key, id, audio, text.where, text_file=text_file) if is_long else text
     if _TIMES.match(text):
         return Rejection(Location(text_file), "not_text", "times of phones or words, not a text")
     if not text:

@@ -34,7 +34,7 @@ from indextts.data.importing.choosing import (
     require_named_speakers,
     with_unique_key,
 )
-from indextts.data.importing.cleaning import Cleaning, summary
+from indextts.data.importing.cleaning import summary
 from indextts.data.importing.download import DOWNLOADS_NAME, download
 from indextts.data.importing.hub import HUB_NAME, download_dataset
 from indextts.data.importing.inner_archives import InnerArchives, inner_archives
@@ -42,13 +42,8 @@ from indextts.data.importing.items import Rejection, SourceRecording, source_nam
 from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Journal, read_journal
 from indextts.data.importing.layouts import read_source
 from indextts.data.importing.speakers import answered, read_answers, with_speakers, write_answers
-from indextts.data.importing.storing import (
-    ASIDE_PREFIX,
-    ProjectStore,
-    is_aligned,
-    recording_stamp,
-)
-from indextts.data.importing.transcoding import transcoded_items
+from indextts.data.importing.storing import ProjectStore, is_aligned, transcoded_items
+from indextts.data.importing.transcoding import ASIDE_PREFIX, recording_stamp
 from indextts.data.importing.voice_vectors import (
     LoadEncoder,
     add_vectors,
@@ -167,7 +162,7 @@ def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_camp
             stack.enter_context(locked_folder(command.output_dir / LOCK_NAME, in_use=in_use))
             _remove_leftovers(command.output_dir)
             _record_origins(origins, command.output_dir)
-            journal = read_journal(command.output_dir, may_link=command.link)
+            journal = read_journal(command.output_dir)
             sources = [_opened(path, command, stack) for path in typed]
             for source in sources:
                 _read(source, command, journal)
@@ -300,7 +295,7 @@ def _import(
     if is_by_voice:
         digest = file_sha256(command.voice_encoder)
         record = group_voices(journal, read_vectors(journal), record, digest, command.voice_threshold)
-    store.count_renamed(set_speakers(journal, record))
+    set_speakers(journal, record)
     num_without_voice = 0
     for source in sources:
         without_voice = list(_without_voice(source, journal))
@@ -308,7 +303,8 @@ def _import(
         num_without_voice += len(without_voice)
     _write_rejected(sources, store, command.output_dir)
     rejected = Counter(record["code"] for record in _rejected_now(sources, store))
-    if store.num_usable == num_without_voice:
+    num_added, num_changed, num_unchanged = store.counts()
+    if num_added + num_changed + num_unchanged == num_without_voice:
         raise UserError(_nothing_usable(sources, rejected, command.output_dir), NOTHING_USABLE)
     if store.has_new_files:
         os.sync()  # once for all files, so that a power cut cannot lose files of the manifest
@@ -333,9 +329,9 @@ def _import(
         num_utterances=len(utterances),
         num_speakers=len({utterance.speaker for utterance in utterances}),
         total_duration_s=sum(utterance.duration_s for utterance in utterances),
-        num_added=store.num_added,
-        num_changed=store.num_changed,
-        num_unchanged=store.num_unchanged,
+        num_added=num_added,
+        num_changed=num_changed,
+        num_unchanged=num_unchanged,
         num_pruned=store.num_pruned,
         rejected={str(code): count for code, count in rejected.items()},
     )
@@ -376,7 +372,7 @@ def _log_outcomes(source: _Source, command: ImportDataset, store: ProjectStore) 
         num_long += is_cut
         is_too_long = store.duration_s(source.name, found.key) > command.max_clip_s
         num_whole += found.text_file is not None and not is_cut and is_too_long
-    if num_long and (Cleaning.of(command).is_wanted or command.link):
+    if num_long and (command.trim or command.loudness or command.link):
         logger.warning(
             "%s: %s cut as usual, without --trim, --loudness and --link",
             source.path,

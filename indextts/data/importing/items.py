@@ -15,7 +15,7 @@ Each line of rejected.jsonl is a rejection:
     no_audio_named   a row without a recording
     missing_audio    the recording does not exist
     outside          the recording is outside the allowed folders
-    unreadable_audio truncated, or a format that none of libsndfile, PyAV and ffmpeg reads
+    unreadable_audio truncated, or a format that neither libsndfile nor PyAV reads
     no_sound         a video without sound
     no_text          a recording without text or subtitles
     no_audio         a text or subtitles without a recording
@@ -34,6 +34,7 @@ Each line of rejected.jsonl is a rejection:
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +72,36 @@ class Embedded:
 
     column: str
     row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Row of a layout: a reference to a recording, and its text. layouts.py looks for the recording.
+
+    Args:
+        values: by name, without empty ones: audio, text, speaker, id, language, recording.
+        folders: where the recording is looked for; empty for the folder of the row's file.
+        is_moved: its path may be of another machine, so that its name alone counts too.
+        span: start and end in the recording, in seconds.
+        embedded: where its audio is, if the table contains it.
+        key: its unique name in the table; "" for the name of its recording.
+        provenance: how a program found the text; only manifests of this project say it.
+    """
+
+    where: Location
+    values: dict[str, str]
+    folders: tuple[Path, ...] = ()
+    is_moved: bool = False
+    span: tuple[float, float] | None = None
+    embedded: Embedded | None = None
+    key: str = ""
+    provenance: Provenance | None = None
+
+
+def row_values(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of a row without unread and empty ones; the spoken form is the text."""
+    filled = {name: value.strip() for name, value in values.items() if name and value.strip()}
+    return filled | {"text": filled.pop("spoken")} if "spoken" in filled else filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +180,8 @@ def source_name(source: Path, output_dir: Path) -> str:
 
 SNDFILE_SUFFIXES = frozenset(
     [
-        ".wav",
-        ".flac",
-        ".ogg",
-        ".oga",
-        ".opus",
-        ".mp3",
-        ".aiff",
-        ".aif",
-        ".aifc",
-        ".au",
-        ".snd",
-        ".caf",
-        ".w64",
+        *(".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3"),
+        *(".aiff", ".aif", ".aifc", ".au", ".snd", ".caf", ".w64"),
     ]
 )
 FFMPEG_SUFFIXES = frozenset(

@@ -14,25 +14,24 @@ The `audio` of a linked clip is the absolute path of the original. A clip that t
 loudness has its gain and the path of its `original`; within a zip archive, the archive and the member.
 
 At its end, an import rewrites the file with a single record per recording. The journal adds the origin of
-each utterance to manifest.jsonl. The first import into a manifest without a journal creates one from it.
+each utterance to manifest.jsonl.
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from indextts.data.manifest import Provenance, Utterance, read_utterances
+from pydantic import TypeAdapter
+
+from indextts.data.manifest import Provenance, Utterance
 from indextts.errors import UserError
-from indextts.system.json_lines import write_json_lines
+from indextts.system.json_lines import complete_lines, write_json_lines
 
 JOURNAL_NAME = "imported.jsonl"
 MANIFEST_NAME = "manifest.jsonl"
 AUDIO_FOLDER_NAME = "audio"
-
-UNKNOWN_SOURCE = ""  # of utterances from a manifest without a journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,9 @@ class Entry:
     rejected: tuple[dict[str, object], ...] = ()
 
 
+_ENTRY = TypeAdapter(Entry)
+
+
 @dataclass
 class Journal:
     """All entries, in the order of import."""
@@ -105,10 +107,7 @@ class Journal:
         del self.entries[name]
 
     def _append(self, record: Mapping[str, object]) -> None:
-        path = self.folder / JOURNAL_NAME
-        if not path.is_file():
-            self.write()  # with the entries of a manifest without a journal, which a kill would lose
-        with path.open("ab") as file:
+        with (self.folder / JOURNAL_NAME).open("ab") as file:
             file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
 
     def utterances(self) -> Iterator[Utterance]:
@@ -139,32 +138,28 @@ class Journal:
         write_json_lines(self.folder / JOURNAL_NAME, map(_record, self.entries.values()))
 
 
-def read_journal(folder: Path, *, may_link: bool = False) -> Journal:
+def read_journal(folder: Path) -> Journal:
     """Return the journal of `folder`; an incomplete last line, left by a kill, does not count.
 
-    Args:
-        may_link: accept recordings outside the folder in a manifest without a journal.
-
     Raises:
-        UserError: the journal is corrupt, or there is an invalid manifest without a journal.
+        UserError: the journal is corrupt, or there is a manifest without a journal.
     """
     journal = Journal(folder)
     path = folder / JOURNAL_NAME
     if not path.is_file():
         if journal.manifest.is_file():
-            _adopt_manifest(journal, may_link=may_link)
+            raise UserError(
+                f"{journal.manifest}: without {JOURNAL_NAME} beside it, it is not of an import; pass it as "
+                "--manifest, and choose another --output-dir"
+            )
         return journal
-    content = path.read_bytes()
-    complete = content[: content.rfind(b"\n") + 1]
-    if complete != content:
-        os.truncate(path, len(complete))  # so that the next record starts a line
-    for number, line in enumerate(complete.split(b"\n")[:-1], start=1):
+    for number, line in enumerate(complete_lines(path), start=1):
         try:
             _add_record(journal, json.loads(line))
         except (ValueError, KeyError, TypeError):
             raise UserError(
-                f"{path}:{number}: the line is corrupt; delete this file and import again; the manifest "
-                "keeps its utterances"
+                f"{path}:{number}: the line is corrupt; import {journal.manifest} with --manifest into "
+                "another --output-dir"
             ) from None
     return journal
 
@@ -173,46 +168,8 @@ def _add_record(journal: Journal, record: dict[str, Any]) -> None:
     if record.get("removed"):
         journal.entries.pop((record["source"], record["key"]), None)
         return
-    entry = Entry(
-        record["source"],
-        record["key"],
-        _frozen(record["stamp"]),
-        record["sha256"],
-        tuple(map(_clip, record["clips"])),
-        tuple(record.get("rejected", ())),
-    )
+    entry = _ENTRY.validate_python({**record, "stamp": _frozen(record["stamp"])})
     journal.entries[entry.source, entry.key] = entry
-
-
-def _adopt_manifest(journal: Journal, *, may_link: bool) -> None:
-    """Create entries for the utterances of a manifest without a journal."""
-    audio = journal.audio.resolve()
-    for utterance in read_utterances(journal.manifest):
-        is_inside = utterance.audio.is_relative_to(audio.parent)
-        if utterance.audio.parent != audio and (is_inside or not may_link):
-            raise UserError(
-                f"{journal.manifest}: {utterance.audio} is outside {audio}; choose another --output-dir, or "
-                "pass --link if an earlier import linked it"
-            )
-        clip = Clip(
-            utterance.id,
-            utterance.audio.name if is_inside else str(utterance.audio),
-            utterance.text,
-            utterance.speaker,
-            utterance.duration_s,
-            utterance.language,
-            utterance.recording,
-            utterance.original,
-            provenance=utterance.provenance,
-        )
-        entry = Entry(UNKNOWN_SOURCE, utterance.id, (), "", (clip,))
-        journal.entries[entry.source, entry.key] = entry
-
-
-def _clip(record: dict[str, Any]) -> Clip:
-    found = record.get("provenance")
-    provenance = None if found is None else Provenance.model_validate(found)
-    return Clip(**{**record, "provenance": provenance})
 
 
 def sort_entries(journal: Journal, source: str, keys: Iterable[str]) -> None:
@@ -230,22 +187,8 @@ def sort_entries(journal: Journal, source: str, keys: Iterable[str]) -> None:
 
 
 def _record(entry: Entry) -> dict[str, object]:
-    clips = [
-        {
-            name: value.record if isinstance(value, Provenance) else value
-            for name in Clip.__slots__
-            if (value := getattr(clip, name)) is not None
-        }
-        for clip in entry.clips
-    ]
-    record: dict[str, object] = {
-        "source": entry.source,
-        "key": entry.key,
-        "stamp": entry.stamp,
-        "sha256": entry.sha256,
-        "clips": clips,
-    }
-    return record | ({"rejected": entry.rejected} if entry.rejected else {})
+    record: dict[str, object] = _ENTRY.dump_python(entry, mode="json", exclude_defaults=True)
+    return record
 
 
 def _frozen(value: Any) -> Any:

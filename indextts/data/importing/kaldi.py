@@ -16,15 +16,13 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from indextts.data.importing.audio_files import AudioFinder
-from indextts.data.importing.items import AUDIO_SUFFIXES, Location, Rejection, SourceRecording
-from indextts.data.importing.text_lines import BadText, text_lines
+from indextts.data.importing.items import AUDIO_SUFFIXES, Location, Rejection, Row, row_values
+from indextts.data.importing.text_lines import text_lines
 from indextts.errors import UserError
 
 TRANSCRIPTS = "*.trans.txt"
 MULTILINGUAL_TRANSCRIPTS = "transcripts.txt"
 
-Item = SourceRecording | Rejection
 Line = tuple[Location, str, str]  # where, key and value
 
 
@@ -42,7 +40,7 @@ def _is_multilingual(transcript: Path) -> bool:
     return transcript.is_file() and (transcript.parent / "audio").is_dir()
 
 
-def read_kaldi(folder: Path, finder: AudioFinder) -> Iterator[Item]:
+def read_kaldi(folder: Path) -> Iterator[Row | Rejection]:
     """Yield the utterances of a Kaldi data folder in the order of `text`, and rejections.
 
     Raises:
@@ -69,26 +67,18 @@ def read_kaldi(folder: Path, finder: AudioFinder) -> Iterator[Item]:
                 )
                 continue
             recording, span = found
-        if not text:
-            yield Rejection(where, "empty_text", "the text is empty; fill it in or remove the row")
+        audio = _path(paths.get(recording, ""))
+        if not audio:
+            reason = f"{recording} has no path in wav.scp; write that of its recording, and no command"
+            yield Rejection(where, "missing_audio", reason)
             continue
-        audio = _find(folder, paths.get(recording, ""), recording, finder)
-        if isinstance(audio, tuple):
-            yield Rejection(where, *audio)
-            continue
-        yield SourceRecording(
-            key,
-            key,
-            audio,
-            where,
-            text=text,
-            span=span,
-            speaker=speakers.get(key) or None,
-            recording=recording if span else None,
-        )
+        values = {"id": key, "audio": audio, "text": text, "speaker": speakers.get(key, "")}
+        values |= {"recording": recording} if span else {}
+        folders = (folder, folder.parent, folder.parent.parent)
+        yield Row(where, row_values(values), folders, is_moved=True, span=span)
 
 
-def read_librispeech(root: Path, finder: AudioFinder) -> Iterator[Item]:
+def read_librispeech(root: Path) -> Iterator[Row | Rejection]:
     """Yield the utterances of all transcripts below a folder, and rejections.
 
     Raises:
@@ -107,21 +97,15 @@ def read_librispeech(root: Path, finder: AudioFinder) -> Iterator[Item]:
             else:
                 speaker, _, chapter = transcript.name.partition(".")[0].partition("-")
                 folder = transcript.parent
-            audio = finder.find(key, [folder])
-            if isinstance(audio, tuple):
-                yield Rejection(where, *audio)
-            elif not text:
-                yield Rejection(where, "empty_text", "the text is empty; fill it in or remove the row")
-            else:
-                recording = f"{speaker}-{chapter}" if chapter else None
-                yield SourceRecording(key, key, audio, where, text=text, speaker=speaker, recording=recording)
+            recording = f"{speaker}-{chapter}" if chapter else ""
+            values = {"id": key, "text": text, "speaker": speaker, "recording": recording}
+            yield Row(where, row_values(values), (folder,))
 
 
 def _lines(path: Path) -> Iterator[Line | Rejection]:
-    for number, line in text_lines(path):
-        where = Location(path, number)
-        if isinstance(line, BadText):
-            yield Rejection(where, line.code, line.reason)
+    for where, line in text_lines(path):
+        if isinstance(line, Rejection):
+            yield line
         elif line.strip():
             key, *value = line.split(maxsplit=1)
             yield where, key, " ".join(value).strip()
@@ -143,17 +127,9 @@ def _segment(value: str) -> tuple[str, tuple[float, float]] | None:
     return (recording, (start_s, end_s)) if is_span else None
 
 
-def _find(folder: Path, value: str, recording: str, finder: AudioFinder) -> Path | tuple[str, str]:
-    """Return a recording of wav.scp, whose paths are mostly of another machine, or the problem."""
-    if not value:
-        return "missing_audio", f"{recording} is not in wav.scp"
-    named = value
-    if value.endswith("|"):
-        words = [word for word in value.split() if Path(word).suffix.lower() in AUDIO_SUFFIXES]
-        if len(words) != 1:
-            return "missing_audio", f"{recording}: wav.scp has a command; write the path of the recording"
-        [named] = words
-    folders = [folder, folder.parent, folder.parent.parent]
-    as_written = finder.find(named, folders)
-    beside = finder.find(Path(named).name, folders)
-    return beside if isinstance(as_written, tuple) and isinstance(beside, Path) else as_written
+def _path(value: str) -> str:
+    """Return the path in a value of wav.scp; "" if there is not exactly one in a command."""
+    if not value.endswith("|"):
+        return value
+    words = [word for word in value.split() if Path(word).suffix.lower() in AUDIO_SUFFIXES]
+    return words[0] if len(words) == 1 else ""

@@ -13,6 +13,9 @@
                   with those in audio/, as in Multilingual LibriSpeech
     files         NAME.wav with NAME.txt, and NAME.mp3 with subtitles NAME.srt, NAME.am.vtt
 
+A reader yields rows (items.Row), and `_Source.recording` looks for the recording of each. A new layout is a
+reader in a module of its own, and a line of LAYOUTS.
+
 `auto` takes the first matching layout. It descends into a folder that is alone in its parent, and searches
 subfolders if the folder itself has no layout, or only tables of other facts. The fallback is `files`.
 """
@@ -20,8 +23,8 @@ subfolders if the folder itself has no layout, or only tables of other facts. Th
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -35,11 +38,12 @@ from indextts.data.importing.items import (
     PARQUET_SUFFIX,
     SUBTITLE_SUFFIXES,
     Rejection,
+    Row,
     SourceRecording,
 )
 from indextts.data.importing.kaldi import is_kaldi, is_librispeech, read_kaldi, read_librispeech
 from indextts.data.importing.parquet import ParquetRows, parquet_files
-from indextts.data.importing.tables import Decide, Row, header, is_manifest, json_rows, table_rows
+from indextts.data.importing.tables import Decide, header, is_manifest, json_rows, table_rows
 from indextts.errors import UserError
 from indextts.text.languages import find_language
 
@@ -56,46 +60,81 @@ _AUDIO_SUFFIXES = tuple(AUDIO_SUFFIXES)
 _SPEAKER_DIGITS = 16  # of Common Voice's 128, enough to be unique
 
 Item = SourceRecording | Rejection
+Items = Iterator[Row | Rejection] | Iterator[Item]
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Reader of the tables of a layout.
+class SourceReader:
+    """Reader of a source: what its layouts share.
 
     Args:
         root: the folder of the source.
-        columns: their columns by hand, as in --columns; "" to decide.
+        language: of texts whose data name none.
+        columns: those of tables by hand, as in --columns; "" to decide.
     """
 
-    root: Path
-    finder: AudioFinder
-    language: str
-    columns: str
+    def __init__(self, root: Path, finder: AudioFinder, language: str, columns: str = "") -> None:
+        self.root = root
+        self.finder = finder
+        self.language = language
+        self.columns = columns
+        self.parquet = ParquetRows(
+            partial(self.decider, has_header=True), self.is_file, is_chosen=columns not in ("", AUTO)
+        )
 
     def decider(self, folder: Path, *, has_header: bool = False) -> Decide:
         """Return a function that decides the columns of a table with recordings below a folder."""
-
-        def names_audio(value: str) -> bool:
-            return self.is_file(value, folder)
-
         return partial(
             decide_columns,
-            names_audio=names_audio,
+            names_audio=partial(self.is_file, folder=folder),
             language=self.language,
             chosen=self.columns,
             has_header=has_header,
         )
 
-    def find(self, named: str, folder: Path, inner: Sequence[Path] = ()) -> Path | Problem:
-        """Return the recording for the name in a row of a table in `folder`, or the problem.
+    def is_file(self, value: str, folder: Path) -> bool:
+        """Return whether a value of a table in a folder names a recording."""
+        return isinstance(self._find(value, folder), Path)
+
+    def _find(self, named: str, folder: Path, folders: Sequence[Path] = ()) -> Path | Problem:
+        """Return the recording for the name in a row of a file in `folder`, or the problem.
 
         A list in a folder of its own may name recordings from the folder above.
+
+        Args:
+            folders: where it is looked for; empty for `folder`.
         """
         above = [folder.parent] if folder != self.root and re.search(r"[/\\]", named) else []
-        return self.finder.find(named, [*inner, folder, *above])
+        return self.finder.find(named, [*(folders or (folder,)), *above])
 
-    def is_file(self, value: str, folder: Path) -> bool:
-        return isinstance(self.find(value, folder), Path)
+    def recording(self, row: Row) -> Item:
+        """Return the recording of a row with its text, or the problem."""
+        values = row.values
+        named = values.get("audio") or values.get("id")
+        if not named:
+            columns = ", ".join(ALIASES["audio"][:4])
+            return Rejection(row.where, "no_audio_named", f"no recording in the row; fill in {columns}, ...")
+        if "text" not in values:
+            return Rejection(row.where, "empty_text", "the text is empty; fill it in or remove the row")
+        folder = row.where.file.parent
+        audio = row.where.file if row.embedded else self._find(named, folder, row.folders)
+        if row.is_moved and isinstance(audio, tuple):
+            beside = self._find(Path(named).name, folder, row.folders)
+            audio = beside if isinstance(beside, Path) else audio
+        if isinstance(audio, tuple):
+            return Rejection(row.where, *audio)
+        return SourceRecording(
+            key=row.key or values.get("id") or named,
+            id=values.get("id") or _id_of(named.replace("\\", "/")),
+            audio=audio,
+            where=row.where,
+            text=values["text"],
+            speaker=values.get("speaker"),
+            language=values.get("language"),
+            recording=values.get("recording"),
+            span=row.span,
+            embedded=row.embedded,
+            provenance=row.provenance,
+        )
 
 
 def read_source(
@@ -112,7 +151,7 @@ def read_source(
         UserError: there are no recordings in that layout, or the columns of a table cannot be decided.
         OSError: a file cannot be read.
     """
-    reader = _Reader(root if root.is_dir() else root.parent, finder, language, columns)
+    reader = SourceReader(root if root.is_dir() else root.parent, finder, language, columns)
     try:
         if layout != "auto":
             items = _items(layout, [_only_folder(root)], reader)
@@ -136,20 +175,17 @@ def find_tables(root: Path, layout: ImportLayout) -> Iterator[tuple[ImportLayout
     """
     found = _detect(root) if layout == "auto" else iter([(layout, [_only_folder(root)])])
     for detected, places in found:
-        yield detected, list(chain.from_iterable(_tables_of_place(detected, place) for place in places))
+        has_tables = detected in WITH_COLUMNS and detected != "parquet"
+        yield detected, _parts(detected, places) if has_tables else []
 
 
-def _tables_of_place(layout: ImportLayout, place: Path) -> list[Path]:
-    if layout not in WITH_COLUMNS or layout == "parquet":
-        return []
-    if not place.is_dir():
-        return [place]
-    if layout == "common-voice":
-        return _common_voice_tables(place)
-    return _tables(place) if layout == "table" else _manifests(place)
+def _parts(layout: ImportLayout, places: Sequence[Path]) -> list[Path]:
+    """Return the tables of some folders, each read alone; in layouts without tables, the folders."""
+    parts_of = LAYOUTS[layout].parts
+    return [part for place in places for part in (parts_of(place) if place.is_dir() else [place])]
 
 
-def _detected_items(root: Path, typed: Path, reader: _Reader) -> tuple[ImportLayout, list[Item]]:
+def _detected_items(root: Path, typed: Path, reader: SourceReader) -> tuple[ImportLayout, list[Item]]:
     """Return the layout and the items of the first places that have recordings and texts."""
     places = _detect(root)
     layout, folders = next(places)
@@ -164,12 +200,12 @@ def _detected_items(root: Path, typed: Path, reader: _Reader) -> tuple[ImportLay
             logger.warning("%s: not read: %s", typed, error)
 
 
-def _items(layout: ImportLayout, places: Sequence[Path], reader: _Reader) -> list[Item]:
+def _items(layout: ImportLayout, places: Sequence[Path], reader: SourceReader) -> list[Item]:
     if reader.columns not in ("", AUTO) and layout not in WITH_COLUMNS:
         raise UserError(f"--columns is for tables, and the layout is {layout}; pass --layout table")
-    if layout == "parquet":
-        return list(_read_parquet(places, reader))
-    return list(chain.from_iterable(_read(layout, place, reader) for place in places))
+    read = LAYOUTS[layout].read
+    rows = _without_other_facts(_parts(layout, places), lambda part: read(part, reader))
+    return [reader.recording(row) if isinstance(row, Row) else row for row in rows]
 
 
 def _detect(root: Path) -> Iterator[tuple[ImportLayout, list[Path]]]:
@@ -203,25 +239,28 @@ def _layout_of_file(path: Path) -> ImportLayout:
 
 
 def _layout_of_folder(folder: Path) -> ImportLayout | None:
-    splits = [folder / f"{split}.tsv" for split in _SPLITS if (folder / f"{split}.tsv").is_file()]
-    if (folder / "validated.tsv").is_file() or any("client_id" in header(path) for path in splits):
-        return "common-voice"
-    if splits and all(_is_row_of_fleurs(header(path)) for path in splits):
-        return "fleurs"
-    if is_kaldi(folder):
-        return "kaldi"
-    if is_librispeech(folder):
-        return "librispeech"
-    if _tables(folder):
-        return "table"
-    if _manifests(folder):
-        return "jsonl"
-    return "parquet" if parquet_files(folder) else None
+    return next((name for name, layout in LAYOUTS.items() if name != "files" and layout.parts(folder)), None)
 
 
-def _is_row_of_fleurs(fields: Sequence[str]) -> bool:
-    """Return whether a first line is a row of FLEURS rather than the header of a table of the same width."""
-    return len(fields) == len(FLEURS_COLUMNS) and not set(fields) & set(chain.from_iterable(ALIASES.values()))
+def _common_voice_tables(folder: Path) -> list[Path]:
+    """Return validated.tsv, or else the tables of the three splits."""
+    if (folder / "validated.tsv").is_file():
+        return [folder / "validated.tsv"]
+    splits = _split_tables(folder)
+    return splits if any("client_id" in header(path) for path in splits) else []
+
+
+def _fleurs_tables(folder: Path) -> list[Path]:
+    """Return the tables of the splits if their first lines are rows of FLEURS, and no header."""
+    aliases = set(chain.from_iterable(ALIASES.values()))
+    splits = _split_tables(folder)
+    first = [header(path) for path in splits]
+    is_fleurs = all(len(fields) == len(FLEURS_COLUMNS) and not aliases & set(fields) for fields in first)
+    return splits if is_fleurs else []
+
+
+def _split_tables(folder: Path) -> list[Path]:
+    return [path for split in _SPLITS if (path := folder / f"{split}.tsv").is_file()]
 
 
 def _tables(folder: Path) -> list[Path]:
@@ -274,40 +313,8 @@ def _is_hidden(path: Path, root: Path) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in path.relative_to(root).parts)
 
 
-def _read(layout: ImportLayout, place: Path, reader: _Reader) -> Iterable[Item]:
-    if layout == "files":
-        return read_files(place, reader.finder, find_language(reader.language))
-    if layout == "common-voice":
-        return _read_common_voice(place, reader)
-    if layout == "fleurs":
-        return _read_fleurs(place, reader)
-    if layout == "kaldi":
-        return read_kaldi(place, reader.finder)
-    if layout == "librispeech":
-        return read_librispeech(place, reader.finder)
-    files = _tables_of_place(layout, place)
-    if layout == "table":
-        return _without_other_facts(files, lambda path: _read_table(path, reader))
-
-    def read_json(path: Path) -> Iterator[Item]:
-        decide = reader.decider(path.parent, has_header=True)
-        return _clips(json_rows(path, decide), path.parent, reader)
-
-    return _without_other_facts(files, read_json)
-
-
-def _read_parquet(places: Sequence[Path], reader: _Reader) -> Iterator[Item]:
-    rows = ParquetRows(
-        partial(reader.decider, has_header=True),
-        reader.is_file,
-        is_chosen=reader.columns not in ("", AUTO),
-    )
-    files = [file for place in places for file in (parquet_files(place) if place.is_dir() else [place])]
-    return _without_other_facts(files, lambda path: _clips(rows.rows(path), path.parent, reader))
-
-
-def _without_other_facts(paths: Sequence[Path], read: Callable[[Path], Iterator[Item]]) -> Iterator[Item]:
-    """Yield the clips of tables, without tables of other facts, such as a list of speakers.
+def _without_other_facts(paths: Sequence[Path], read: Callable[[Path], Items]) -> Iterator[Row | Item]:
+    """Yield the rows of tables, without tables of other facts, such as a list of speakers.
 
     Raises:
         UserError: no table has recordings and texts, or the columns of one cannot be decided.
@@ -324,75 +331,27 @@ def _without_other_facts(paths: Sequence[Path], read: Callable[[Path], Iterator[
         logger.warning("not read: %s", other)
 
 
-def _read_table(
-    path: Path, reader: _Reader, inner: Sequence[Path] = (), speaker_chars: int | None = None
-) -> Iterator[Item]:
-    rows = table_rows(path, reader.decider(path.parent))
-    yield from _clips(rows, path.parent, reader, inner, speaker_chars=speaker_chars)
+def _read_table(path: Path, reader: SourceReader) -> Items:
+    return table_rows(path, reader.decider(path.parent))
 
 
-def _read_common_voice(folder: Path, reader: _Reader) -> Iterator[Item]:
+def _read_common_voice(path: Path, reader: SourceReader) -> Items:
+    folder = path.parent
     inner = []
     if folder.parent.name == "transcript":
         inner = reader.finder.folders_in(folder.parent.parent / "audio" / folder.name, depth=2)
-    for table in _common_voice_tables(folder):
-        inner.sort(key=lambda place: table.stem not in place.parts)  # those of the split first
-        yield from _read_table(table, reader, inner, _SPEAKER_DIGITS)
+        inner.sort(key=lambda place: path.stem not in place.parts)  # those of the split first
+    for row in _read_table(path, reader):
+        if isinstance(row, Row):
+            speaker = {"speaker": row.values["speaker"][:_SPEAKER_DIGITS]} if "speaker" in row.values else {}
+            row = replace(row, values=row.values | speaker, folders=(*inner, folder))
+        yield row
 
 
-def _common_voice_tables(folder: Path) -> list[Path]:
-    """Return validated.tsv, or else the tables of the three splits."""
-    tables = [folder / "validated.tsv"]
-    if not tables[0].is_file():
-        tables = [folder / f"{split}.tsv" for split in _SPLITS]
-    return [table for table in tables if table.is_file()]
-
-
-def _read_fleurs(folder: Path, reader: _Reader) -> Iterator[Item]:
-    for split in _SPLITS:
-        table = folder / f"{split}.tsv"
-        if table.is_file():
-            inner = [folder / "audio" / split, folder / split]
-            rows = table_rows(table, lambda _rows: Columns(FLEURS_COLUMNS, has_header=False))
-            yield from _clips(rows, folder, reader, inner)
-
-
-def _clips(
-    rows: Iterable[Row | Rejection],
-    folder: Path,
-    reader: _Reader,
-    inner: Sequence[Path] = (),
-    speaker_chars: int | None = None,
-) -> Iterator[Item]:
-    """Yield the clips of table rows, with recordings below `folder`."""
-    for row in rows:
-        yield row if isinstance(row, Rejection) else _clip(row, folder, reader, inner, speaker_chars)
-
-
-def _clip(row: Row, folder: Path, reader: _Reader, inner: Sequence[Path], speaker_chars: int | None) -> Item:
-    values = row.values
-    named = values.get("audio") or values.get("id")
-    if not named:
-        columns = ", ".join(ALIASES["audio"][:4])
-        return Rejection(row.where, "no_audio_named", f"no recording in the row; fill in {columns}, ...")
-    if "text" not in values:
-        return Rejection(row.where, "empty_text", "the text is empty; fill it in or remove the row")
-    audio = row.where.file if row.embedded else reader.find(named, folder, inner)
-    if isinstance(audio, tuple):
-        return Rejection(row.where, *audio)
-    speaker = values.get("speaker")
-    return SourceRecording(
-        key=row.key or values.get("id") or named,
-        id=values.get("id") or _id_of(named.replace("\\", "/")),
-        audio=audio,
-        where=row.where,
-        text=values["text"],
-        speaker=speaker[:speaker_chars] if speaker else None,
-        language=values.get("language"),
-        recording=values.get("recording"),
-        embedded=row.embedded,
-        provenance=row.provenance,
-    )
+def _read_fleurs(path: Path, reader: SourceReader) -> Items:
+    folders = (path.parent / "audio" / path.stem, path.parent / path.stem, path.parent)
+    for row in table_rows(path, lambda _rows: Columns(FLEURS_COLUMNS, has_header=False)):
+        yield replace(row, folders=folders) if isinstance(row, Row) else row
 
 
 def _id_of(named: str) -> str:
@@ -403,3 +362,39 @@ def _id_of(named: str) -> str:
     if path.is_absolute() or not parents or parents[-1] in AudioFinder.USUAL_FOLDERS:
         return name
     return "_".join([*parents, name])
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Layout of a folder.
+
+    Args:
+        parts: returns the tables of a folder, or the folder if its files are read together; empty if it has
+            another layout.
+        read: yields the rows of a part.
+    """
+
+    parts: Callable[[Path], list[Path]]
+    read: Callable[[Path, SourceReader], Items]
+
+
+def _folder_if(is_layout: Callable[[Path], bool]) -> Callable[[Path], list[Path]]:
+    return lambda folder: [folder] if is_layout(folder) else []
+
+
+# In the order of their detection.
+LAYOUTS: dict[ImportLayout, _Layout] = {
+    "common-voice": _Layout(_common_voice_tables, _read_common_voice),
+    "fleurs": _Layout(_fleurs_tables, _read_fleurs),
+    "kaldi": _Layout(_folder_if(is_kaldi), lambda folder, reader: read_kaldi(folder)),
+    "librispeech": _Layout(_folder_if(is_librispeech), lambda folder, reader: read_librispeech(folder)),
+    "table": _Layout(_tables, _read_table),
+    "jsonl": _Layout(
+        _manifests, lambda path, reader: json_rows(path, reader.decider(path.parent, has_header=True))
+    ),
+    "parquet": _Layout(parquet_files, lambda path, reader: reader.parquet.rows(path)),
+    "files": _Layout(
+        lambda folder: [folder],
+        lambda place, reader: read_files(place, reader.finder, find_language(reader.language)),
+    ),
+}

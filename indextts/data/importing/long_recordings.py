@@ -47,6 +47,8 @@ NEAR_ROLLING_S = 0.2  # boundaries of rolling captions may be at any word, and a
 JOINED_S = 0.5  # subtitles with a smaller gap have no other speech between them
 LENGTH_BONUS = 0.3  # seconds of distance that a second of silence outweighs
 
+Problem = tuple[str, str]  # code and reason of a rejection
+
 _BLOCK_S = 10
 _CHUNK_SAMPLES = 300 * SAMPLE_RATE_HZ // WINDOW_SAMPLES * WINDOW_SAMPLES  # per call of the detector
 _WARM_UP_SAMPLES = 2 * SAMPLE_RATE_HZ // WINDOW_SAMPLES * WINDOW_SAMPLES  # repeated before each call
@@ -63,15 +65,6 @@ class Cut:
     line: int
     voice: str | None = None
     provenance: Provenance | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RejectedCue:
-    """A rejected subtitle, or several without a silence between them."""
-
-    line: int
-    code: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -92,16 +85,18 @@ class _Boundary:
 
 
 def plan_cuts(
+    subtitles: Path,
     cues: Sequence[Cue],
     speech: Sequence[Span],
     duration_s: float,
     limits: Limits,
     *,
     is_rolling: bool = False,
-) -> list[Cut | RejectedCue]:
+) -> list[Cut | Rejection]:
     """Return the clips of a recording in order, and the rejected subtitles.
 
     Args:
+        subtitles: the file of the subtitles.
         cues: in the order of their start; those without text are only boundaries.
         speech: the spans with speech, in order.
     """
@@ -110,13 +105,15 @@ def plan_cuts(
     silences = silences_of(speech, duration_s)
     near = NEAR_ROLLING_S if is_rolling else NEAR_S
     boundaries = _boundaries(inside, silences, near)
-    plan: list[Cut | RejectedCue] = []
+    plan: list[Cut | Rejection] = []
     for first, last in _groups(boundaries):
         group = inside[first : last + 1]
         if any(cue.text for cue in group):
-            plan.append(_clip(group, boundaries[first].start, boundaries[last + 1].end, limits))
+            clip = _clip(group, boundaries[first].start, boundaries[last + 1].end, limits)
+            line = next(cue.line for cue in group if cue.text)
+            plan.append(clip if isinstance(clip, Cut) else Rejection(Location(subtitles, line), *clip))
     reason = f"the subtitle starts after the end of the recording at {duration_s:.2f} s"
-    return plan + [RejectedCue(cue.line, "bad_time", reason) for cue in outside]
+    return plan + [Rejection(Location(subtitles, cue.line), "bad_time", reason) for cue in outside]
 
 
 def silences_of(speech: Sequence[Span], duration_s: float) -> list[Span]:
@@ -168,27 +165,40 @@ def _groups(boundaries: Sequence[_Boundary]) -> Iterator[tuple[int, int]]:
             first = number
 
 
-def _clip(group: Sequence[Cue], before: Span | None, after: Span | None, limits: Limits) -> Cut | RejectedCue:
-    line = next(cue.line for cue in group if cue.text)
+def _clip(group: Sequence[Cue], before: Span | None, after: Span | None, limits: Limits) -> Cut | Problem:
     if not all(cue.text for cue in group):
-        return RejectedCue(line, "no_pause", "no silence between it and a rejected subtitle")
+        return "no_pause", "no silence between it and a rejected subtitle"
     if before is None or after is None:
-        return RejectedCue(line, "no_pause", f"no silence at its {'start' if before is None else 'end'}")
+        return "no_pause", f"no silence at its {'start' if before is None else 'end'}"
     if before.end_s >= after.start_s:
-        return RejectedCue(line, "no_speech", "no speech during the subtitle")
+        return "no_speech", "no speech during the subtitle"
     voices = {cue.voice for cue in group}
     if len(voices) > 1:
-        return RejectedCue(line, "dialogue", "no silence between two speakers")
-    start = max(before.end_s - PADDING_S, (before.start_s + before.end_s) / 2)
-    end = min(after.start_s + PADDING_S, (after.start_s + after.end_s) / 2)
+        return "dialogue", "no silence between two speakers"
+    times = trimmed(before, after, PADDING_S, limits, is_single=len(group) == 1)
+    if not isinstance(times, Span):
+        return times
+    text = " ".join(cue.text for cue in group)
+    return Cut(times.start_s, times.end_s, text, group[0].line, voices.pop())
+
+
+def trimmed(
+    before: Span, after: Span, padding_s: float, limits: Limits, *, is_single: bool
+) -> Span | Problem:
+    """Return the times of a clip between two silences, at most to their middles; or why it is unusable.
+
+    Args:
+        is_single: of a single subtitle or sentence, which cannot be cut.
+    """
+    start = max(before.end_s - padding_s, (before.start_s + before.end_s) / 2)
+    end = min(after.start_s + padding_s, (after.start_s + after.end_s) / 2)
     length = end - start
     if length > limits.max_s:
-        code = "no_pause" if len(group) > 1 else "too_long"
         reason = f"{length:.1f} s from silence to silence, the maximum is {limits.max_s:g} s"
-        return RejectedCue(line, code, reason)
+        return "too_long" if is_single else "no_pause", reason
     if length < limits.min_s:
-        return RejectedCue(line, "too_short", f"{length:.2f} s of speech, the minimum is {limits.min_s:g} s")
-    return Cut(start, end, " ".join(cue.text for cue in group), line, voices.pop())
+        return "too_short", f"{length:.2f} s of speech, the minimum is {limits.min_s:g} s"
+    return Span(start, end)
 
 
 def read_cues(subtitles: Path, audio: Path, language: str) -> tuple[list[Cue], bool, list[Rejection]]:
@@ -246,9 +256,8 @@ def plan_clips(
         audio: a file that libsndfile reads.
     """
     speech, duration_s = find_speech_in_file(audio)
-    plan = plan_cuts(cues, speech, duration_s, limits, is_rolling=is_rolling)
-    refused = [item for item in plan if isinstance(item, RejectedCue)]
-    rejections = [Rejection(Location(subtitles, item.line), item.code, item.reason) for item in refused]
+    plan = plan_cuts(subtitles, cues, speech, duration_s, limits, is_rolling=is_rolling)
+    rejections = [item for item in plan if isinstance(item, Rejection)]
     return [item for item in plan if isinstance(item, Cut)], rejections
 
 

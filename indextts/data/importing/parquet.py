@@ -6,8 +6,8 @@
 Rows are listed from the small columns; the audio bytes are read later, in the order of the file and one
 row at a time (embedded.py). A row without bytes names a file, as in a table. Format: https://parquet.apache.org/docs/.
 
-A value that many rows have is stored once, so a small file can have any amount of text or audio. Texts are
-therefore read as indices with their different values, and audio is limited by the size of the file.
+A value that many rows have is stored once, so a small file can have any amount of text or audio. Few rows
+are therefore read at a time, and audio is limited by the size of the file.
 """
 
 from collections import Counter
@@ -17,23 +17,25 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from indextts.data.importing.archive import MAX_RATIO, MIN_BOMB_BYTES
 from indextts.data.importing.columns import COLUMN_OF, Columns
-from indextts.data.importing.items import PARQUET_SUFFIX, Embedded, Location, Rejection, without_shards
-from indextts.data.importing.tables import Decide, Row, log_columns
-from indextts.data.importing.text_lines import MAX_TEXT_CHARS, BadText, check_line
+from indextts.data.importing.items import (
+    PARQUET_SUFFIX,
+    Embedded,
+    Location,
+    Rejection,
+    Row,
+    row_values,
+    without_shards,
+)
+from indextts.data.importing.tables import Decide, log_columns
+from indextts.data.importing.text_lines import MAX_TEXT_CHARS, check_line
 from indextts.errors import UserError
 
-Problem = tuple[str, str]  # code and reason of a rejection
-
 _SAMPLED_ROWS = 200
-_READ_ROWS = 10_000  # at a time
-_NESTED_BYTES = 2**26  # at a time, of the paths of audio, which pyarrow cannot read as indices
-_LISTED_ROWS = 500  # at a time, each with texts of at most _MAX_TEXT_BYTES
-_MAX_TEXT_BYTES = 4 * (MAX_TEXT_CHARS + 1)  # those of more characters still have more when they are cut
+_READ_ROWS = 1_000  # at a time
 _BUFFER_BYTES = 2**20  # without it, a row group is read at once
 CORRUPT = (pa.ArrowException, OSError)
 
@@ -88,7 +90,6 @@ class ParquetRows:
             table = parquet_table(file)
             if not file.metadata.num_rows:
                 return
-            file = open_parquet(path, file.metadata, table.small)
             if table.names not in self._decided:
                 self._decided[table.names] = self._decide(path, file, table)
             yield from self._read(path, file, table)
@@ -96,7 +97,7 @@ class ParquetRows:
             yield Rejection(Location(path), "broken_file", corrupt_reason(error))
 
     def _decide(self, path: Path, file: pq.ParquetFile, table: ParquetTable) -> Columns:
-        batch = next(_batches(file, table.leaves(table.names))).slice(0, _SAMPLED_ROWS)
+        batch = next(file.iter_batches(_SAMPLED_ROWS, columns=table.leaves(table.names)))
         body = list(map(list, zip(*(_values(batch, name) for name in table.names), strict=True)))
         try:
             header = table.names if self._is_chosen else _header(table)
@@ -117,20 +118,20 @@ class ParquetRows:
         has_audio = _is_filled(file, leaf) if leaf else False
         names = _Names(path)
         row = 0
-        for batch in _batches(file, table.leaves(list(name_of.values()))):
+        for batch in file.iter_batches(_READ_ROWS, columns=table.leaves(list(name_of.values()))):
             listed = {column: _values(batch, name) for column, name in name_of.items()}
             for index in range(batch.num_rows):
-                values = {column: value for column in listed if (value := listed[column][index])}
-                values |= {"text": values.pop("spoken")} if "spoken" in values else {}
+                values = row_values({column: listed[column][index] for column in listed})
                 key = names.unique(row, values.get("audio", ""), values.get("id", ""))
-                problem = _problem(values)
-                if problem:
-                    yield Rejection(Location(path, row + 1), *problem)
+                where = Location(path, row + 1)
+                problem = _problem(where, values)
+                if problem is not None:
+                    yield problem
                 elif has_audio or (has_audio is None and not self._names_file(values, path)):
                     values = {"audio": key, **values}
-                    yield Row(Location(path, row + 1), values, Embedded(audio, row), key)
+                    yield Row(where, values, embedded=Embedded(audio, row), key=key)
                 else:
-                    yield Row(Location(path, row + 1), values, key=key)
+                    yield Row(where, values, key=key)
                 row += 1
 
     def _names_file(self, values: dict[str, str], path: Path) -> bool:
@@ -151,22 +152,9 @@ class _Names:
         return name
 
 
-def open_parquet(
-    path: Path, metadata: pq.FileMetaData | None = None, as_indices: Sequence[str] = ()
-) -> pq.ParquetFile:
-    """Open a parquet file without reading row groups at once; raises one of CORRUPT, also for a bomb.
-
-    Args:
-        metadata: of the file, if it was opened before.
-        as_indices: leaves with text that are read as indices and their different values.
-    """
-    file = pq.ParquetFile(
-        path,
-        metadata=metadata,
-        buffer_size=_BUFFER_BYTES,
-        pre_buffer=False,
-        read_dictionary=list(as_indices),
-    )
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a parquet file without reading row groups at once; raises one of CORRUPT, also for a bomb."""
+    file = pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
     for group in map(file.metadata.row_group, range(file.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
             if chunk.total_uncompressed_size > max_unpacked_bytes(chunk.total_compressed_size):
@@ -177,18 +165,6 @@ def open_parquet(
 def max_unpacked_bytes(num_bytes: int) -> int:
     """Return how many bytes so many bytes may unpack to, as for archives."""
     return max(MIN_BOMB_BYTES, MAX_RATIO * num_bytes)
-
-
-def _batches(file: pq.ParquetFile, leaves: list[str]) -> Iterator[Any]:
-    """Yield the rows in small batches; reading so few at a time would copy the different values each time."""
-    groups = map(file.metadata.row_group, range(file.num_row_groups))
-    chunks = (group.column(number) for group in groups for number in range(group.num_columns))
-    nested = (c for c in chunks if c.path_in_schema in leaves and "." in c.path_in_schema)
-    longest = max((chunk.total_uncompressed_size for chunk in nested), default=0)  # no value is longer
-    num_rows = max(1, min(_READ_ROWS, _NESTED_BYTES // max(1, longest)))
-    for batch in file.iter_batches(num_rows, columns=leaves):
-        for start in range(0, batch.num_rows, _LISTED_ROWS):
-            yield batch.slice(start, _LISTED_ROWS)
 
 
 def parquet_table(file: pq.ParquetFile) -> ParquetTable:
@@ -253,35 +229,27 @@ def _is_filled(file: pq.ParquetFile, leaf: str) -> bool | None:
 
 
 def _values(batch: Any, name: str) -> list[str]:
-    """Return the values of a column as text, cut to _MAX_TEXT_BYTES; of a column with audio, the paths."""
+    """Return the values of a column as text; of a column with audio, the paths."""
     if name not in batch.schema.names:  # audio without a path
         return [""] * batch.num_rows
     column = batch.column(name)
     if pa.types.is_struct(column.type):
         column = column.field("path")
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if _is_string(column.type):
-        column = column.dictionary_encode()
-    if not pa.types.is_dictionary(column.type):
-        return ["" if value is None else str(value) for value in column.to_pylist()]
-    used = column.indices.unique().drop_null()
-    texts = dict(zip(used.to_pylist(), _texts(column.dictionary.take(used)), strict=True))
-    return [texts.get(index, "") for index in column.indices.to_pylist()]
+        column = column.cast(pa.large_binary())  # the text may be invalid
+        return [(value or b"").decode(errors="replace") for value in column.to_pylist()]
+    return ["" if value is None else str(value) for value in column.to_pylist()]
 
 
-def _texts(different: Any) -> list[str]:
-    if not _is_string(different.type):
-        return ["" if value is None else str(value) for value in different.to_pylist()]
-    cut = pc.binary_slice(different.cast(pa.large_binary()), 0, _MAX_TEXT_BYTES)  # the text may be invalid
-    return [(value or b"").decode(errors="replace").strip() for value in cut.to_pylist()]
-
-
-def _problem(values: dict[str, str]) -> Problem | None:
+def _problem(where: Location, values: dict[str, str]) -> Rejection | None:
     for column, value in values.items():
         if len(value) > MAX_TEXT_CHARS:
             reason = f"more than {MAX_TEXT_CHARS:,} characters, too many for the {column} of a clip; split it"
-            return "line_too_long", reason
-    checked = check_line(values.get("text", ""))
-    return (checked.code, checked.reason) if isinstance(checked, BadText) else None
+            return Rejection(where, "line_too_long", reason)
+    checked = check_line(where, values.get("text", ""))
+    return checked if isinstance(checked, Rejection) else None
 
 
 def corrupt_reason(error: Exception) -> str:

@@ -26,7 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from indextts.data.importing.items import Location, Rejection
-from indextts.data.importing.text_lines import BadText, text_lines
+from indextts.data.importing.text_lines import text_lines
 
 MAX_TIME_S = 100 * 3600.0
 MAX_GAP_S = 0.15  # between rolling captions, which follow each other immediately or overlap
@@ -142,19 +142,19 @@ def _blocks(path: Path, result: Subtitles) -> Iterator[_Block]:
     """Yield the subtitles in the order of the file."""
     block: _Block | None = None
     is_webvtt = is_skipped = False
-    for number, line in text_lines(path):
-        if isinstance(line, BadText):
-            result.rejections.append(Rejection(Location(path, number), line.code, line.reason))
+    for where, line in text_lines(path):
+        if isinstance(line, Rejection):
+            result.rejections.append(line)
             block = None  # its text would be incomplete
             continue
-        if number == 1 and line.startswith("WEBVTT"):
+        if where.line == 1 and line.startswith("WEBVTT"):
             is_webvtt = True
             continue
         timing = _TIMING.fullmatch(line)
         if timing:
             if block is not None:
                 yield _without_next_index(block)
-            block, is_skipped = _Block(*_times(timing), number), False
+            block, is_skipped = _Block(*_times(timing), where.line or 1), False
         elif is_webvtt and not line.strip():
             if block is not None:
                 yield block

@@ -7,11 +7,9 @@ first lines of the tables, also of those in a zip archive. Uploads are untrusted
 columns and characters is limited.
 """
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Literal
@@ -25,10 +23,9 @@ from indextts.data.importing.columns import (
     Columns,
     NoColumnError,
     UndecidedError,
-    decide_columns,
 )
-from indextts.data.importing.items import AUDIO_SUFFIXES, KALDI_NAMES
-from indextts.data.importing.layouts import WITH_COLUMNS, find_tables
+from indextts.data.importing.items import KALDI_NAMES
+from indextts.data.importing.layouts import WITH_COLUMNS, SourceReader, find_tables
 from indextts.data.importing.tables import record_rows, table_head
 from indextts.errors import UserError
 
@@ -36,7 +33,6 @@ MAX_TABLES = 20  # of a source
 MAX_COLUMNS = 200  # of a table; one with more is left to the import
 NUM_SAMPLES = 2  # values of a column
 _MAX_CHARS = 500_000  # of the rows of a table
-_MAX_LISTED_FILES = 200_000  # in a folder
 _SAMPLE_CHARS = 80
 
 Basis = Literal["choice", "header", "content"]
@@ -139,23 +135,19 @@ def preview_source(
         OSError: a file cannot be read.
     """
     with ExitStack() as stack:
-        root = source.resolve()
-        files_in: Callable[[Path], frozenset[str]] = partial(_files_on_disk, AudioFinder(allowed))
+        root, finder = source.resolve(), AudioFinder(allowed)
         if is_archive(source):
             root, members = stack.enter_context(unpacked_heads(source, _rank))
-            files_in = _files_of(members)
-        recordings = _Recordings(files_in, root if root.is_dir() else root.parent)
+            finder = AudioFinder(files_in=_files_of(members))
+        folder = root if root.is_dir() else root.parent
+        reader = SourceReader(folder, finder, language)
 
         def preview(detected: ImportLayout, paths: Sequence[Path]) -> SourcePreview:
             tables = []
             for path in paths[:MAX_TABLES]:
-                names_audio = partial(recordings.has, folder=path.parent)
-                decide = partial(
-                    decide_columns, names_audio=names_audio, language=language, has_header=detected == "jsonl"
-                )
+                decide = reader.decider(path.parent, has_header=detected == "jsonl")
                 rows = record_rows(path) if detected == "jsonl" else table_head(path)[1]
-                name = str(path.relative_to(root if root.is_dir() else root.parent))
-                table = _preview_table(rows, name, decide, chosen=columns)
+                table = _preview_table(rows, str(path.relative_to(folder)), decide, chosen=columns)
                 tables += [table] if table is not None else []
             return SourcePreview(detected, _merged(tables), max(0, len(paths) - MAX_TABLES))
 
@@ -249,57 +241,9 @@ def _merged(tables: Sequence[TablePreview]) -> tuple[TablePreview, ...]:
     )
 
 
-class _Recordings:
-    """Names of recordings, as AudioFinder finds them, with each folder listed only once.
-
-    Args:
-        files_in: returns the names of the files in a folder; empty if it does not exist.
-        root: the source, or its folder.
-    """
-
-    def __init__(self, files_in: Callable[[Path], frozenset[str]], root: Path) -> None:
-        self._files_in = files_in
-        self._root = root
-        self._listed: dict[Path, frozenset[str]] = {}
-        self._found: dict[tuple[str, Path], bool] = {}
-
-    def has(self, named: str, folder: Path) -> bool:
-        """Return whether a value names a recording beside a table, with or without suffix."""
-        key = named, folder
-        if key not in self._found:
-            above = [folder.parent] if folder != self._root and ("/" in named or "\\" in named) else []
-            bases = (folder, *above)
-            places = [base / usual for base in bases for usual in ("", *AudioFinder.USUAL_FOLDERS)]
-            written = dict.fromkeys((named, named.replace("\\", "/")))
-            self._found[key] = any(self._is_file(place / name) for place in places for name in written)
-        return self._found[key]
-
-    def _is_file(self, path: Path) -> bool:
-        path = Path(os.path.normpath(path))
-        if path.parent not in self._listed:
-            self._listed[path.parent] = _with_stems(self._files_in(path.parent))
-        return path.name in self._listed[path.parent]
-
-
-def _with_stems(names: frozenset[str]) -> frozenset[str]:
-    """Return the names, and those of audio files without their suffix."""
-    paths = [Path(name) for name in names]
-    return names | {path.stem for path in paths if path.suffix.lower() in AUDIO_SUFFIXES}
-
-
-def _files_on_disk(finder: AudioFinder, folder: Path) -> frozenset[str]:
-    try:
-        if not finder.may_read(folder):
-            return frozenset()
-        with os.scandir(folder) as entries:
-            return frozenset(entry.name for entry in islice(entries, _MAX_LISTED_FILES) if entry.is_file())
-    except (OSError, ValueError):  # it does not exist, or is no valid name
-        return frozenset()
-
-
-def _files_of(members: Sequence[Path]) -> Callable[[Path], frozenset[str]]:
+def _files_of(members: Sequence[Path]) -> Callable[[Path], Iterable[str]]:
     """Return a function that returns the names of an archive's files in a folder."""
     names: dict[Path, set[str]] = {}
     for member in members:
         names.setdefault(member.parent, set()).add(member.name)
-    return lambda folder: frozenset(names.get(folder, ()))
+    return lambda folder: names.get(folder, ())

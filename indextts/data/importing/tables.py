@@ -9,15 +9,15 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from indextts.data.importing.columns import COLUMN_OF, Columns, is_known_header
-from indextts.data.importing.items import Embedded, Location, Rejection
-from indextts.data.importing.text_lines import BadText, text_lines
+from indextts.data.importing.items import Location, Rejection, Row, row_values
+from indextts.data.importing.text_lines import text_lines
 from indextts.data.manifest import Provenance
 from indextts.errors import UserError
 from indextts.system.amounts import counted, shown_size
@@ -28,34 +28,11 @@ _DELIMITERS = "|\t,;"
 _SAMPLED_LINES = 200
 _HEAD_CHARS = 100_000
 _MAX_ARRAY_BYTES = 500_000_000  # it is read at once
-_SHOWN_CHARS = 200
 _MAX_JOINED_LINES = 5  # a quoted field may contain line ends; beyond, the closing quote is missing
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Row with the values of its columns by standard name, without empty ones.
-
-    Args:
-        embedded: where its audio is, if the table contains it.
-        key: its unique name in the table; "" for the name of its recording.
-        provenance: how a program found the text; only manifests of this project say it.
-    """
-
-    where: Location
-    values: dict[str, str]
-    embedded: Embedded | None = None
-    key: str = ""
-    provenance: Provenance | None = None
-
-
-@dataclass(frozen=True)
-class _Format:
-    delimiter: str
-    columns: Columns
-
-
 Decide = Callable[[Sequence[Sequence[str]]], Columns]
+Lines = Sequence[tuple[Location, str | Rejection]]
 
 
 def table_rows(path: Path, decide: Decide) -> Iterator[Row | Rejection]:
@@ -68,27 +45,37 @@ def table_rows(path: Path, decide: Decide) -> Iterator[Row | Rejection]:
         UserError: the columns cannot be decided.
         OSError: the file cannot be read.
     """
-    table = _find_format(path, decide)
-    lines = text_lines(path)
-    is_first = True
-    waiting: list[tuple[int, str | BadText]] = []  # read ahead for a quoted field without a closing quote
-    while True:
-        number, line = waiting.pop(0) if waiting else next(lines, (0, ""))
-        if number == 0:
-            return
-        if isinstance(line, str) and not line.strip():
-            continue
-        if isinstance(line, BadText):
-            yield Rejection(Location(path, number), line.code, line.reason)
-            continue
-        fields = _fields(line, table.delimiter)
-        if fields is None and table.delimiter in ",;":
-            fields = _joined(line, table, waiting, lines)
-        if is_first and table.columns.has_header:
-            is_first = False
-            continue
-        is_first = False
-        yield _row(Location(path, number), fields, table)
+    delimiter, columns = _find_format(path, decide)
+    lines = [(where, line) for where, line in text_lines(path) if isinstance(line, Rejection) or line.strip()]
+    is_header = columns.has_header
+    first = 0
+    while first < len(lines):
+        where, line = lines[first]
+        num_lines = 1
+        if isinstance(line, Rejection):
+            yield line
+        else:
+            fields, num_lines = _record(lines[first : first + 1 + _MAX_JOINED_LINES], delimiter, columns)
+            if not is_header:
+                yield _row(where, fields, delimiter, columns)
+            is_header = False
+        first += num_lines
+
+
+def _record(lines: Lines, delimiter: str, columns: Columns) -> tuple[list[str] | None, int]:
+    """Return the fields of the row that begins at the first line, and the number of its lines.
+
+    A quoted field may contain line ends. Without a closing quote, the fields are None, for one line.
+    """
+    joined = ""
+    for number, (_, line) in enumerate(lines, start=1):
+        if isinstance(line, Rejection):
+            break
+        joined = f"{joined} {line}" if joined else line
+        fields = _fields(joined, delimiter)
+        if fields is not None:
+            return (fields, number) if number == 1 or len(fields) == len(columns.names) else (None, 1)
+    return None, 1
 
 
 def json_rows(path: Path, decide: Decide) -> Iterator[Row | Rejection]:
@@ -101,20 +88,37 @@ def json_rows(path: Path, decide: Decide) -> Iterator[Row | Rejection]:
         UserError: the array is invalid or too large, or the columns cannot be decided.
         OSError: the file cannot be read.
     """
-    if _starts_array(path):
-        array = _array(path)
-        columns = _columns_of_fields(path, array[:_SAMPLED_LINES], decide)
-        for place, record in enumerate(array, 1):
-            row = _record_row(Location(path), record, columns)
-            yield replace(row, reason=f"object {place}: {row.reason}") if isinstance(row, Rejection) else row
+    records = _records(path)
+    first = list(islice(records, _SAMPLED_LINES))
+    columns = _columns_of_fields(path, [record for _, record, _ in first], decide)
+    for where, record, place in chain(first, records):
+        row = record if isinstance(record, Rejection) else _record_row(where, record, columns)
+        yield replace(row, reason=place + row.reason) if isinstance(row, Rejection) else row
+
+
+def _records(path: Path) -> Iterator[tuple[Location, object, str]]:
+    """Yield the objects of JSON lines or of an array, and rejections of lines, with the place in the array.
+
+    Raises:
+        UserError: the array is invalid, or larger than _MAX_ARRAY_BYTES.
+        OSError: the file cannot be read.
+    """
+    if not _starts_array(path):
+        for where, line in text_lines(path):
+            if isinstance(line, Rejection):
+                yield where, line, ""
+            elif line.strip():
+                yield where, _parsed(where, line), ""
         return
-    columns = _columns_of_fields(path, list(map(_parsed, _first_lines(path))), decide)
-    for number, line in text_lines(path):
-        where = Location(path, number)
-        if isinstance(line, BadText):
-            yield Rejection(where, line.code, line.reason)
-        elif line.strip():
-            yield _json_row(where, line, columns)
+    if path.stat().st_size > _MAX_ARRAY_BYTES:
+        limit = shown_size(_MAX_ARRAY_BYTES)
+        raise UserError(f"{path.name}: an array of more than {limit}; write one JSON object in each line")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path.name}: not JSON ({error})") from None
+    for number, record in enumerate(found, start=1):
+        yield Location(path), record, f"object {number}: "
 
 
 def log_columns(path: Path, columns: Columns, header: Sequence[str], row: Sequence[str]) -> None:
@@ -158,8 +162,8 @@ def header(path: Path) -> list[str]:
     Raises:
         OSError: the file cannot be read.
     """
-    _, line = next(text_lines(path), (1, ""))
-    if isinstance(line, BadText):
+    _, line = next(text_lines(path), (None, ""))
+    if isinstance(line, Rejection):
         return []
     delimiter = max(_DELIMITERS, key=line.count)
     return [field.strip().lower() for field in line.split(delimiter)]
@@ -191,7 +195,8 @@ def record_rows(path: Path) -> list[list[str]]:
     Raises:
         OSError: the file cannot be read.
     """
-    records = [first_record(path)] if _starts_array(path) else map(_parsed, _first_lines(path))
+    lines = (_parsed(Location(path), line) for line in _first_lines(path))
+    records = [first_record(path)] if _starts_array(path) else lines
     return _rows_of([record for record in records if isinstance(record, dict)])
 
 
@@ -205,41 +210,16 @@ def _shown(value: object) -> str:
     return str(value) if is_shown else ""
 
 
-def _parsed(line: str) -> object:
+def _parsed(where: Location, line: str) -> object:
     try:
         return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _json_row(where: Location, line: str, columns: Mapping[str, str]) -> Row | Rejection:
-    try:
-        record = json.loads(line)
     except (ValueError, RecursionError) as error:
         return Rejection(where, "broken_row", f"not JSON ({error}); each line must be a JSON object")
-    return _record_row(where, record, columns)
 
 
 def _starts_array(path: Path) -> bool:
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         return file.read(_HEAD_CHARS).lstrip().startswith("[")
-
-
-def _array(path: Path) -> list[object]:
-    """Return the objects of a JSON array.
-
-    Raises:
-        UserError: it is invalid, or larger than _MAX_ARRAY_BYTES.
-        OSError: the file cannot be read.
-    """
-    if path.stat().st_size > _MAX_ARRAY_BYTES:
-        limit = shown_size(_MAX_ARRAY_BYTES)
-        raise UserError(f"{path.name}: an array of more than {limit}; write one JSON object in each line")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path.name}: not JSON ({error})") from None
-    return list(found)
 
 
 def _record_row(where: Location, record: object, columns: Mapping[str, str]) -> Row | Rejection:
@@ -260,9 +240,7 @@ def _record_row(where: Location, record: object, columns: Mapping[str, str]) -> 
         return Rejection(where, "encoding", "a lone surrogate (half a character); correct it")
     if any("\0" in value for value in values.values()):
         return Rejection(where, "not_text", "a NUL character; remove it")
-    if "spoken" in values:
-        values["text"] = values.pop("spoken")
-    return Row(where, _filled(values), provenance=_provenance(record))
+    return Row(where, row_values(values), provenance=_provenance(record))
 
 
 def _provenance(record: Mapping[str, object]) -> Provenance | None:
@@ -301,18 +279,18 @@ def table_head(path: Path) -> tuple[str, list[list[str]]]:
     return delimiter, [rows[0], *(row for row in rows[1:] if len(row) == width)] if width > 1 else []
 
 
-def _find_format(path: Path, decide: Decide) -> _Format:
+def _find_format(path: Path, decide: Decide) -> tuple[str, Columns]:
     """Return delimiter and columns of a table, by its first lines."""
     delimiter, rows = table_head(path)
     if not rows:
-        return _Format(delimiter, Columns(("audio", "text"), has_header=False))
+        return delimiter, Columns(("audio", "text"), has_header=False)
     try:
         columns = decide(rows)
     except UserError as error:
         raise type(error)(f"{path.name}: {error}") from None
     header_row = rows[0] if columns.has_header else [""] * len(columns.names)
     log_columns(path, columns, header_row, rows[min(columns.has_header, len(rows) - 1)])
-    return _Format(delimiter, columns)
+    return delimiter, columns
 
 
 def _first_lines(path: Path) -> list[str]:
@@ -326,24 +304,17 @@ def _first_lines(path: Path) -> list[str]:
     return lines
 
 
-def _row(where: Location, fields: list[str] | None, table: _Format) -> Row | Rejection:
+def _row(where: Location, fields: list[str] | None, delimiter: str, columns: Columns) -> Row | Rejection:
     if fields is None:
         reason = "a quote that is not closed, or not doubled within quotes; correct the row"
         return Rejection(where, "broken_row", reason)
-    names = table.columns.names
+    names = columns.names
     if len(fields) != len(names):
-        shown = {"\t": "tab"}.get(table.delimiter, table.delimiter)
+        shown = {"\t": "tab"}.get(delimiter, delimiter)
         found = counted(len(fields), "column")
         reason = f"{found}, expected {len(names)} (delimiter {shown}); correct the row"
         return Rejection(where, "broken_row", reason)
-    values = _filled(dict(zip(names, fields, strict=True)))
-    if "spoken" in values:
-        values["text"] = values.pop("spoken")
-    return Row(where, values)
-
-
-def _filled(values: dict[str, str]) -> dict[str, str]:
-    return {column: value.strip() for column, value in values.items() if column and value.strip()}
+    return Row(where, row_values(dict(zip(names, fields, strict=True))))
 
 
 def _fields(line: str, delimiter: str) -> list[str] | None:
@@ -357,30 +328,3 @@ def _fields(line: str, delimiter: str) -> list[str] | None:
         return next(csv.reader([line], delimiter=delimiter, strict=True), [])
     except csv.Error:
         return None
-
-
-def _joined(
-    line: str,
-    table: _Format,
-    waiting: list[tuple[int, str | BadText]],
-    lines: Iterator[tuple[int, str | BadText]],
-) -> list[str] | None:
-    """Return the fields of a row that spans several lines; None, consuming no line, if it does not."""
-    joined = line
-    for num_taken in range(_MAX_JOINED_LINES):
-        if num_taken == len(waiting):
-            following = next(lines, None)
-            if following is None:
-                return None
-            waiting.append(following)
-        text = waiting[num_taken][1]
-        if isinstance(text, BadText):
-            return None
-        joined = f"{joined} {text}"
-        fields = _fields(joined, table.delimiter)
-        if fields is not None:
-            if len(fields) != len(table.columns.names):
-                return None
-            del waiting[: num_taken + 1]
-            return fields
-    return None

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.data.importing.items import Location, Rejection
-from indextts.data.importing.text_lines import BadText, text_lines
+from indextts.data.importing.items import Rejection
+from indextts.data.importing.text_lines import text_lines
 from indextts.text.transcripts import scored
 
 MIN_LETTERS = 8
@@ -36,14 +36,14 @@ def read_sentences(path: Path, options: NormalizerOptions) -> tuple[list[Sentenc
     """
     found: list[Sentence] = []
     rejections = []
-    for number, line in text_lines(path):
-        if isinstance(line, BadText):
-            rejections.append(Rejection(Location(path, number), line.code, line.reason))
+    for where, line in text_lines(path):
+        if isinstance(line, Rejection):
+            rejections.append(line)
             continue
-        found += _of_line(number, line, options)
+        found += _of_line(where.line or 1, line, options)
         if len(found) > MAX_SENTENCES:
             reason = f"more than {MAX_SENTENCES:,} sentences for one recording; the rest is not used"
-            return found[:MAX_SENTENCES], [*rejections, Rejection(Location(path, number), "not_text", reason)]
+            return found[:MAX_SENTENCES], [*rejections, Rejection(where, "not_text", reason)]
     return found, rejections
 
 

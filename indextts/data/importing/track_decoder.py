@@ -7,7 +7,7 @@ It prints {"code": "no_sound", "reason": "the file has no audio track"}. The cod
     ok          TARGET contains the track
     no_sound    no audio track, or an empty one
     refused     truncated, incomplete, or too large
-    unreadable  PyAV cannot decode it; ffmpeg may know more codecs
+    unreadable  PyAV cannot decode it
     disk_full   TARGET cannot be written
 
 The import runs this as a process of its own, because files are untrusted: a codec that crashes ends this

@@ -1,60 +1,223 @@
-"""Transcode the recordings of a source in their order, several at a time."""
+"""Transcode a recording to temporary files, which become the clips of the project, or link to it.
 
-import os
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+Threads transcode several recordings at a time: copying, hashing, decoding and speech detection release the
+GIL.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import soundfile
+
 from indextts.commands.data import ImportDataset
-from indextts.data.importing.aligning import Aligner
-from indextts.data.importing.embedded import AudioReader, transcode_embedded, write_embedded
-from indextts.data.importing.items import Rejection, SourceRecording
-from indextts.data.importing.storing import Transcoded, transcode
+from indextts.data.importing.aligning import ALIGNING_VERSION, Aligner, readings_of_text
+from indextts.data.importing.audio_files import as_readable
+from indextts.data.importing.cleaning import CLEANING_VERSION, clean_clip
+from indextts.data.importing.items import Location, Rejection, SourceRecording, safe_suffix
+from indextts.data.importing.long_recordings import Cut, Limits, plan_clips, read_cues, write_cuts
+from indextts.features.audio import RecordingError, audio_duration_s
+from indextts.system.digest import file_sha256
 
-_WAITING_PER_WORKER = 4  # recordings: more would only take disk space
+ASIDE_PREFIX = ".part-"
+CUTTING_VERSION = 1  # raise it when the rules change, to cut imported recordings again
+MIN_SPAN_SHARE = 0.5  # of a span that the recording must have; ends are often rounded up
+LINKED, WRITTEN = "linked", "written"  # outcomes of a clip with --link
+_BLOCK_BYTES = 2**20
 
-_Result = Future[Transcoded] | Transcoded | None
 
+@dataclass(frozen=True)
+class OutputFile:
+    """Temporary output file, or the link to an original, which is never moved or removed.
 
-def transcoded_items(
-    found: Sequence[SourceRecording],
-    is_current: Callable[[SourceRecording], bool],
-    command: ImportDataset,
-    folder: Path,
-) -> Generator[tuple[SourceRecording, Transcoded | None]]:
-    """Yield the recordings in order with their transcoded files in `folder`; None for a current one.
-
-    If it is closed early, temporary files of the following recordings remain.
+    Args:
+        cut: set for a clip of a long recording.
+        gain_db: as applied by the clean-up.
+        is_cleaned: the clean-up made the file from the original.
+        outcomes: of the clean-up and of --link, for the log.
     """
-    aligner = Aligner(command) if command.asr else None
-    num_workers = command.num_workers or os.cpu_count() or 1
-    reader = AudioReader()
-    waiting: deque[tuple[SourceRecording, _Result]] = deque()
-    with ThreadPoolExecutor(num_workers) as pool:
 
-        def start(number: int, item: SourceRecording) -> _Result:
-            if is_current(item):
-                return None
-            if item.embedded is None:
-                return pool.submit(transcode, item, command, folder, number, aligner)
-            audio = reader.read(item)
-            if isinstance(audio, Rejection):
-                return Transcoded("", [], [audio])
-            aside = write_embedded(*audio, folder, number)
-            return pool.submit(transcode_embedded, item, aside, command, folder, number)
+    path: Path
+    duration_s: float
+    is_link: bool = False
+    cut: Cut | None = None
+    gain_db: float | None = None
+    is_cleaned: bool = False
+    outcomes: tuple[str, ...] = ()
 
-        try:
-            for number, item in enumerate(found):
-                waiting.append((item, start(number, item)))
-                if len(waiting) > _WAITING_PER_WORKER * num_workers:
-                    yield _finished(*waiting.popleft())
-            while waiting:
-                yield _finished(*waiting.popleft())
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    def discard(self) -> None:
+        if not self.is_link:
+            self.path.unlink()
 
 
-def _finished(item: SourceRecording, result: _Result) -> tuple[SourceRecording, Transcoded | None]:
-    return item, result.result() if isinstance(result, Future) else result
+@dataclass(frozen=True)
+class Transcoded:
+    """Result of transcoding a recording: files, or only rejections if it is unusable."""
+
+    sha256: str
+    files: list[OutputFile]
+    rejections: list[Rejection]
+
+
+def recording_stamp(found: SourceRecording, command: ImportDataset) -> tuple[object, ...]:
+    """Return a stamp that changes when transcoding a recording would give another result.
+
+    Raises:
+        OSError: a file does not exist.
+        UserError: the table of readings cannot be used.
+    """
+    text_file = found.text_file if command.asr else None
+    files = [file for file in (found.audio, found.subtitles, text_file) if file is not None]
+    stamps: list[object] = [(status.st_size, status.st_mtime_ns) for status in map(Path.stat, files)]
+    if found.subtitles is not None:
+        stamps.append(
+            (CUTTING_VERSION, command.min_clip_s, command.max_clip_s, found.language, found.speaker)
+        )
+    elif command.trim or command.loudness:
+        stamps.append(("clean", CLEANING_VERSION, command.trim, command.loudness))
+    if text_file is not None:
+        clips = command.min_clip_s, command.max_clip_s
+        stamps.append(("align", ALIGNING_VERSION, command.asr, *clips, found.language, found.speaker))
+        stamps += readings_of_text(command, text_file, found.language or command.language)
+    if found.span is not None:
+        stamps.append(found.span)
+    if found.embedded is not None:
+        stamps.append((found.embedded.column, found.embedded.row))
+    if (link := _link_target(found, command)) is not None:
+        stamps.append(("link", str(link)))
+    return tuple(stamps)
+
+
+def _link_target(found: SourceRecording, command: ImportDataset) -> Path | None:
+    """Return the file that a clip may link to; None for a recording that has to be written to the project."""
+    is_part = found.subtitles is not None or found.span is not None or found.embedded is not None
+    if not command.link or is_part:
+        return None
+    path = found.audio.resolve()  # a symlink could later lead outside of the allowed folders
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:  # a name that a manifest cannot contain
+        return None
+    is_temporary = path.is_relative_to(command.output_dir.resolve())
+    return None if is_temporary else path
+
+
+def transcode(
+    found: SourceRecording, command: ImportDataset, folder: Path, number: int, aligner: Aligner | None = None
+) -> Transcoded:
+    """Write temporary files of a recording in `folder`, or link to it.
+
+    Args:
+        number: the index of the recording, for the file names.
+        aligner: cuts long recordings with a text.
+
+    Raises:
+        OSError: `folder` cannot be written.
+        UserError: the recognizer of the aligner cannot be used.
+    """
+    aside = folder / f"{ASIDE_PREFIX}{number}"
+    decoded, cleaned = (aside.with_name(f"{aside.name}-{kind}.flac") for kind in ("decoded", "clean"))
+    copy = aside.with_name(aside.name + safe_suffix(found.audio.suffix))
+    try:
+        sha256 = file_sha256(found.audio)
+    except OSError as error:
+        return _unreadable(found, "", error.strerror or str(error))
+    readable = as_readable(found.audio, decoded)
+    if isinstance(readable, tuple):
+        return Transcoded(sha256, [], [Rejection(Location(found.audio), *readable)])
+    file: OutputFile | None = None
+    try:
+        if found.text_file is not None and aligner is not None and aligner.is_long(readable):
+            return _cut_by_text(found, found.text_file, readable, sha256, aligner, aside)
+        if found.text_file is not None and not found.text:
+            reason = "the text is too long for a clip; pass --asr to find when its sentences are spoken"
+            return Transcoded(sha256, [], [Rejection(found.where, "line_too_long", reason)])
+        if found.subtitles is not None:
+            return _cut_by_subtitles(found, found.subtitles, readable, sha256, command, aside)
+        link = _link_target(found, command)
+        if found.span is not None:
+            sha256 = hashlib.sha256(f"{sha256} {found.span[0]} {found.span[1]}".encode()).hexdigest()
+            [file] = _write_files(readable, [Cut(*found.span, found.text, line=0)], aside)
+            if file.duration_s < MIN_SPAN_SHARE * (found.span[1] - found.span[0]):
+                file.discard()
+                reason = f"{found.span[0]:g} to {found.span[1]:g} s is outside of the recording"
+                return Transcoded(sha256, [], [Rejection(found.where, "bad_time", reason)])
+            file = replace(file, cut=None)
+        elif link is not None and readable == found.audio:
+            file = OutputFile(link, audio_duration_s(readable), is_link=True)
+        elif readable.parent == folder:  # decoded, or written there from a parquet file
+            file = OutputFile(readable, audio_duration_s(readable))
+        else:
+            shutil.copyfile(readable, copy)
+            file = OutputFile(copy, audio_duration_s(copy))
+        file = _finished(file, command, cleaned)
+        return Transcoded(sha256, [file], [])
+    except (RecordingError, soundfile.LibsndfileError) as error:  # it may have changed meanwhile
+        if file is not None:
+            file.discard()
+        copy.unlink(missing_ok=True)
+        return _unreadable(found, sha256, error.reason if isinstance(error, RecordingError) else str(error))
+    finally:
+        if file is None or file.path != decoded:
+            decoded.unlink(missing_ok=True)
+
+
+def _cut_by_text(
+    found: SourceRecording, text_file: Path, readable: Path, sha256: str, aligner: Aligner, aside: Path
+) -> Transcoded:
+    assert found.language is not None
+    costs = aside.with_name(f"{aside.name}-costs")
+    cuts, rejections = aligner.plan(readable, text_file, found.language, costs)
+    return Transcoded(sha256, _write_files(readable, cuts, aside), rejections)
+
+
+def _cut_by_subtitles(
+    found: SourceRecording, subtitles: Path, readable: Path, sha256: str, command: ImportDataset, aside: Path
+) -> Transcoded:
+    assert found.language is not None
+    limits = Limits(command.min_clip_s, command.max_clip_s)
+    cues, is_rolling, refused = read_cues(subtitles, found.audio, found.language)
+    if not cues:
+        return Transcoded(sha256, [], refused)
+    cuts, rejections = plan_clips(readable, subtitles, cues, limits, is_rolling=is_rolling)
+    return Transcoded(sha256, _write_files(readable, cuts, aside), [*refused, *rejections])
+
+
+def _write_files(readable: Path, cuts: Sequence[Cut], aside: Path) -> list[OutputFile]:
+    """Write parts of a recording; return their files."""
+
+    def target(index: int) -> Path:
+        return aside.with_name(f"{aside.name}-{index}.flac")
+
+    durations = write_cuts(readable, cuts, target)
+    return [
+        OutputFile(target(index), duration, cut=cut)
+        for index, (cut, duration) in enumerate(zip(cuts, durations, strict=True))
+    ]
+
+
+def _finished(file: OutputFile, command: ImportDataset, aside: Path) -> OutputFile:
+    """Clean up the file of a clip if that is wanted, and add the outcome of --link.
+
+    Args:
+        aside: for the file that the clean-up writes.
+
+    Raises:
+        RecordingError, soundfile.LibsndfileError: the recording cannot be read, or not written as FLAC.
+        OSError: `aside` cannot be written.
+    """
+    if command.trim or command.loudness:
+        cleaned = clean_clip(file.path, aside, command.trim, command.loudness)
+        if cleaned.duration_s is not None:
+            file.discard()
+            file = OutputFile(aside, cleaned.duration_s, gain_db=cleaned.gain_db, is_cleaned=True)
+        file = replace(file, outcomes=cleaned.outcomes)
+    if command.link:
+        file = replace(file, outcomes=(*file.outcomes, LINKED if file.is_link else WRITTEN))
+    return file
+
+
+def _unreadable(found: SourceRecording, sha256: str, reason: str) -> Transcoded:
+    return Transcoded(sha256, [], [Rejection(Location(found.audio), "unreadable_audio", reason)])

@@ -17,7 +17,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,7 @@ from indextts.errors import UserError
 from indextts.features.audio import RecordingError, load_audio
 from indextts.system.digest import file_sha256
 from indextts.system.files import write_bytes
+from indextts.system.json_lines import complete_lines
 
 VECTORS_NAME = "voice_vectors.jsonl"
 SAMPLE_RATE_HZ = 16_000
@@ -37,17 +37,9 @@ HEARD_S = 10.0  # of a clip: a longer sample costs time and hardly changes the v
 Vector = NDArray[np.float32]
 
 
-class VoiceEncoder(Protocol):
-    """Function from speech to the vector of its speaker; several threads call it."""
-
-    def __call__(self, samples: NDArray[np.float32], /) -> Vector | None:
-        """Return a vector (V,) of length 1; None for too little speech.
-
-        Args:
-            samples: (S,) mono at SAMPLE_RATE_HZ, in [-1, 1].
-        """
-
-
+# From mono speech (S,) at SAMPLE_RATE_HZ to the vector of its speaker (V,), of length 1; None for too little
+# speech. Several threads call it.
+VoiceEncoder = Callable[[NDArray[np.float32]], Vector | None]
 LoadEncoder = Callable[[Path], VoiceEncoder]
 
 
@@ -142,14 +134,9 @@ def _line(record: Mapping[str, object]) -> bytes:
 
 
 def _read(path: Path) -> tuple[str, dict[str, Vector | None]]:
-    """Return the encoder and the vectors in a file; lines that a kill or a full disk cut off do not count."""
+    """Return the encoder and the vectors in a file; a line that a kill cut off does not count."""
     encoder, vectors = "", {}
-    content = path.read_bytes() if path.is_file() else b""
-    if not content.endswith(b"\n"):
-        content = content[: content.rfind(b"\n") + 1]
-        if content:
-            os.truncate(path, len(content))
-    for number, line in enumerate(content.splitlines(), start=1):
+    for number, line in enumerate(complete_lines(path) if path.is_file() else [], start=1):
         try:
             record = json.loads(line)
             if number == 1:

@@ -177,20 +177,15 @@ def with_renamed(record: VoicesRecord, before: VoicesRecord, now: VoicesRecord) 
     return record.model_copy(update={"names": record.names | renamed})
 
 
-def set_speakers(journal: Journal, record: VoicesRecord) -> Counter[tuple[str, str]]:
-    """Set the speakers of all grouped clips in the journal; return how many have another, by entry."""
-    renamed: Counter[tuple[str, str]] = Counter()
+def set_speakers(journal: Journal, record: VoicesRecord) -> None:
+    """Set the speakers of all grouped clips in the journal."""
     path = journal.folder / RECORD_NAME
     for name, entry in journal.entries.items():
         clips = tuple(
             replace(clip, speaker=record.speaker(clip.voice, path)) if clip.voice is not None else clip
             for clip in entry.clips
         )
-        if clips != entry.clips:
-            pairs = zip(entry.clips, clips, strict=True)
-            renamed[name] += sum(bool(old.speaker) and old != new for old, new in pairs)
-            journal.entries[name] = replace(entry, clips=clips)
-    return renamed
+        journal.entries[name] = replace(entry, clips=clips)
 
 
 def write_voices(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) -> None:

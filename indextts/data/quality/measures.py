@@ -37,6 +37,7 @@ from indextts.data.quality.defects import measure_defects
 from indextts.data.quality.pauses import tones_db
 from indextts.features import vad
 from indextts.features.audio import read_channels
+from indextts.features.loudness import LOWEST_DB, loudness_lufs
 from indextts.text.ethiopic import (
     ETHIOPIC_LETTERS,
     letters_of,
@@ -49,13 +50,11 @@ from indextts.text.normalize import normalize
 
 MEASURES_VERSION = 3  # raise it when the results of `measure_audio` change, to ignore stored measures
 FULL_SCALE = 0.999
-LOWEST_DB = -120.0  # the level of digital silence, instead of minus infinity
 FRAME_S = 0.032
 LOWEST_HZ = 80
 NOISE_QUANTILE = 0.05
 SNR_RANGE_DB = (-20.0, 100.0)  # values outside are rounding errors
 BANDWIDTH_RANGE_DB = 70.0
-LOUDNESS_BLOCK_S = 0.4
 MIN_OWN_LETTERS = 0.5  # share of a text's letters: a Latin name does not make a text foreign
 
 Measures = dict[str, float | None]  # None: undefined for this clip
@@ -105,17 +104,6 @@ def measure_audio(path: Path) -> tuple[Measures, str, Fingerprint]:
         name: None if value is None else round(float(value), 4) for name, value in measures.items()
     }
     return rounded_measures, digest, fingerprint(resampled)
-
-
-def loudness_lufs(mono: NDArray[np.float32], rate_hz: int) -> float:
-    """Return the loudness in LUFS; a clip shorter than a block is a single block."""
-    import pyloudnorm  # with scipy.signal it takes a quarter of the page's start, which measures nothing
-
-    block_s = min(LOUDNESS_BLOCK_S, len(mono) / rate_hz * (1 - 1e-9))  # a rounded-up block would not fit
-    if not mono.any():
-        return LOWEST_DB
-    loudness = pyloudnorm.Meter(rate_hz, block_size=block_s).integrated_loudness(mono)
-    return max(float(loudness), LOWEST_DB)
 
 
 def _spectrum(mono: NDArray[np.float32], rate_hz: int) -> NDArray[np.float32]:
