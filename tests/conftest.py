@@ -10,11 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests import chosen_base, leftovers
+
+if TYPE_CHECKING:
+    from tests.hub_server import Hub
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
@@ -176,3 +179,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ]
     if skipped:
         terminalreporter.write_line(f"{len(skipped)} tests skipped: ../shared is absent")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["Hub"]:
+    """Return a Hugging Face hub without repositories, which this process uses."""
+    from tests.hub_server import serve, use_hub  # the library takes a while to import
+
+    with serve() as running:
+        use_hub(monkeypatch, running.url, tmp_path)
+        yield running

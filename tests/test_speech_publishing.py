@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import httpx2
 import pytest
 import torch
 import yaml
-from huggingface_hub import constants
 from huggingface_hub.utils import validate_repo_id
 from safetensors.torch import load_file
 
@@ -36,7 +34,7 @@ from indextts.text.bases import load_tokenizer
 from indextts.text.extend import extend_file
 from tests.acoustic_files import write_files_of_2_5
 from tests.conftest import REPOSITORY
-from tests.hub_server import TOKEN, Hub, serve
+from tests.hub_server import READER, TOKEN, Hub, hub_env, repository, use_hub
 from tests.speaking_run import make_speaking_project
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -54,25 +52,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return made
 
 
-@pytest.fixture
-def hub() -> Iterator[Hub]:
-    with serve({}) as running:
-        yield running
-
-
 class Machine:
     """A machine with a login and a cache of its own."""
 
     def __init__(self, folder: Path, hub: Hub, token: str = TOKEN) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-        self.env = kept | {
-            "HF_ENDPOINT": hub.url,
-            "HF_HOME": str(folder / "hf"),
-            "HF_TOKEN": token,
-            "HF_HUB_DISABLE_XET": "1",  # the local hub stores large files by digest only
-            "NO_PROXY": "127.0.0.1,localhost",
-            "OMP_NUM_THREADS": "1",
-        }
+        self.env = {**os.environ, **hub_env(hub.url, folder, token)}
 
     def start(self, program: str, *flags: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -90,22 +74,12 @@ class Machine:
         return process.returncode, output
 
 
-def log_in(monkeypatch: pytest.MonkeyPatch, hub: Hub, tmp_path: Path, token: str) -> None:
-    """Make this process use the local hub, with this token or none."""
-    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no token"))
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setenv("HF_TOKEN", token)
-
-
 def flags(project: Project, *more: str) -> list[str]:
     return [f"--model-folder={project.export}", f"--repository={NAME}", *more]
 
 
-def repository_of(hub: Hub) -> dict[str, bytes]:
-    return {
-        name: content for (repository, name), content in hub.uploads.committed.items() if repository == NAME
-    }
+def published_in(hub: Hub) -> dict[str, bytes]:
+    return {name: file.content for name, file in hub.repositories[NAME].files.items()}
 
 
 def write_scores(folder: Path) -> Path:
@@ -131,24 +105,24 @@ def write_samples(folder: Path) -> Path:
 def test_a_killed_upload_resumes_and_the_model_speaks_by_name(project: Project, hub: Hub, tmp_path: Path):
     token = "hf_" + hashlib.sha256(b"secret").hexdigest()[:30]
     machine = Machine(tmp_path, hub, token)
-    hub.uploads.hold_above = LARGE_BYTES
+    hub.hold_above = LARGE_BYTES
     process = machine.start("publish", *flags(project))
     small = {"bpe.model", "builtin.npz"}
-    wait_until(lambda: hub.uploads.held.is_set() and len(hub.uploads.stored) == len(small), process=process)
+    wait_until(lambda: hub.held.is_set() and len(hub.stored) == len(small), process=process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert hub.uploads.repositories == {NAME: {"private": True}}
-    assert repository_of(hub) == {}
+    assert hub.repositories[NAME].is_private
+    assert published_in(hub) == {}
 
-    hub.uploads.hold_above = 0
+    hub.hold_above = 0
     status, output = machine.run("publish", *flags(project))
     assert (status, f"{hub.url}/{NAME}" in output) == (0, True), output
-    assert set(hub.uploads.received.values()) == {1}
+    assert set(hub.received.values()) == {1}
     assert token not in output
     files = [path for folder in (project.root, tmp_path) for path in folder.rglob("*") if path.is_file()]
     assert not [path for path in files if token.encode() in path.read_bytes()]
-    assert not [name for name, content in repository_of(hub).items() if token.encode() in content]
-    published = repository_of(hub)
+    assert not [name for name, content in published_in(hub).items() if token.encode() in content]
+    published = published_in(hub)
     package = {name for name in published if name.startswith("spoken_text/")}
     assert package >= {"spoken_text/__init__.py", "spoken_text/options.json", "spoken_text/requirements.txt"}
     others = {*small, "gpt.safetensors", "config.yaml", "README.md", "LICENSE-NOTE.txt"}
@@ -197,6 +171,7 @@ def served(machine: Machine, voice: Path, *flags: str) -> bytes:
     return answer.content
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_model_of_2_5_goes_to_the_hub_and_speaks_by_name_as_from_its_folder(hub: Hub, tmp_path: Path):
     files = write_files_of_2_5(tmp_path / "published")
@@ -221,7 +196,7 @@ def test_a_model_of_2_5_goes_to_the_hub_and_speaks_by_name_as_from_its_folder(hu
     terms = [f"--base-licence={tmp_path / 'terms'}", f"--statement={STATEMENT}"]
     status, output = machine.run("publish", f"--model-folder={model}", f"--repository={NAME}", *terms)
     assert status == 0, output
-    published = repository_of(hub)
+    published = published_in(hub)
     package = {name for name in published if name.startswith("spoken_text/")}
     others = {"gpt.safetensors", BASE_2_5.tokenizer_file, "config.yaml", "README.md"}
     assert published.keys() - package == others | {"LICENSE-NOTE.txt", "LICENSE.txt"}
@@ -298,73 +273,62 @@ def test_a_model_of_published_weights_needs_their_licence_and_its_sentence(proje
     assert "  LICENSE.txt: " in output
 
 
-@pytest.mark.parametrize(("token", "problem"), [("", "hf auth login"), ("hf_reader", "write")])
+@pytest.mark.parametrize(("token", "problem"), [("", "hf auth login"), (READER, "write")])
 def test_an_upload_without_the_right_to_write_is_refused(
-    project: Project, hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, token: str, problem: str
+    project: Project,
+    hub: Hub,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    token: str,
+    problem: str,
 ):
-    log_in(monkeypatch, hub, tmp_path, token)
+    use_hub(monkeypatch, hub.url, tmp_path, token)
     with pytest.raises(UserError, match=problem):
         list(publish(PublishModel(model_folder=project.export, repository=NAME)))
-    assert hub.uploads.committed == {}
+    assert hub.repositories == {}
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")  # of huggingface_hub
-def test_a_public_repository_is_not_taken_for_a_private_one(
-    project: Project, hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("is_private", [True, False])
+def test_a_repository_keeps_its_visibility(
+    project: Project,
+    hub: Hub,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    is_private: bool,
 ):
-    hub.uploads.repositories[NAME] = {"private": False}
-    log_in(monkeypatch, hub, tmp_path, TOKEN)
-    command = PublishModel(model_folder=project.export, repository=NAME)
-    with pytest.raises(UserError, match="--public"):
-        list(publish(command))
-    assert hub.uploads.committed == {}
-    assert list(publish(command.model_copy(update={"public": True})))
-    assert hub.uploads.committed
-
-
-def test_a_private_repository_does_not_become_public(
-    project: Project, hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    hub.uploads.repositories[NAME] = {"private": True}
-    log_in(monkeypatch, hub, tmp_path, TOKEN)
+    hub.repositories[NAME] = repository({}, is_private=is_private)
+    use_hub(monkeypatch, hub.url, tmp_path, TOKEN)
+    command = PublishModel(model_folder=project.export, repository=NAME, public=is_private)
     with pytest.raises(UserError, match=f"{NAME}.*--public"):
-        list(publish(PublishModel(model_folder=project.export, repository=NAME, public=True)))
-    assert hub.uploads.committed == {}
+        list(publish(command))
+    assert published_in(hub) == {}
+    assert list(publish(command.model_copy(update={"public": not is_private})))
+    assert published_in(hub)
 
 
 def test_a_name_that_the_hub_does_not_allow_is_a_path_or_refused(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    hub: Hub,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ):
-    log_in(monkeypatch, hub, tmp_path, TOKEN)
-    for name in (
-        "../missing",
-        "a--b/c",
-        "a/b..c",
-        "-a/b",
-        "a/b.",
-        "a/b.git",
-        "é/b",
-        f"a/{'b' * 97}",
-        "a/b/c",
-    ):
+    use_hub(monkeypatch, hub.url, tmp_path, TOKEN)
+    too_long = f"a/{'b' * 97}"
+    for name in ("../missing", "a--b/c", "a/b..c", "-a/b", "a/b.", "a/b.git", "é/b", too_long, "a/b/c"):
         assert local_model(Path(name)) == Path(name)
     with pytest.raises(UserError, match="a--b/c"):
         upload_model("a--b/c", {}, "Upload", private=True)
-    with pytest.raises(UserError, match="a--b/c"), hub_errors("a--b/c", "model"):
+    with pytest.raises(UserError, match="a--b/c"), hub_errors("a--b/c"):
         validate_repo_id("a--b/c")
-    assert hub.requests == []
-    for name in ("a/b", "a_b/c.d-e", f"a/{'b' * 96}", "_a/b_"):
+    for name in ("a/b", "a_b/c.d-e", too_long[:-1], "_a/b_"):
         assert REPOSITORY_NAME.fullmatch(name)
-
-
-def test_an_unknown_name_is_refused_with_the_address_that_was_asked(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    log_in(monkeypatch, hub, tmp_path, TOKEN)
     with pytest.raises(UserError, match=f"{hub.url}: nobody/nothing"):
         local_model(Path("nobody/nothing"))
     assert local_model(tmp_path) == tmp_path
     assert local_model(Path("runs/best.pth")) == Path("runs/best.pth")
+    use_hub(monkeypatch, "", tmp_path)
+    with pytest.raises(UserError, match="nobody/nothing"):
+        local_model(Path("nobody/nothing"))
 
 
 def test_a_folder_that_is_no_export_is_refused(tmp_path: Path):

@@ -9,13 +9,12 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from indextts.commands.bases import BASES
 from indextts.features.published_files import files_of
-from tests.hub_server import Hub, HubFile
-from tests.test_features_download import MIB, hub  # noqa: F401 - a fixture
+from tests.hub_server import Hub, hub_env
+from tests.test_features_download import MIB, fill
 from tests.walking import Server, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 BASE = BASES["2.5"]
-GPT = (BASE.repository, "gpt.pth")
 
 
 @pytest.fixture
@@ -24,9 +23,9 @@ def page(browser: Browser) -> Page:
 
 
 @pytest.fixture
-def server(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:  # noqa: F811
-    monkeypatch.setenv("HF_ENDPOINT", hub.url)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+def server(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for name, value in hub_env(hub.url, tmp_path).items():
+        monkeypatch.setenv(name, value)
     server = Server(tmp_path / "workspace")
     yield server
     server.kill()
@@ -41,11 +40,12 @@ def row(page: Page, place: str) -> Locator:
 def test_the_page_downloads_the_published_files_and_resumes_after_a_stop(
     server: Server,
     page: Page,
-    hub: Hub,  # noqa: F811
+    hub: Hub,
     tmp_path: Path,
 ):
-    hub.files[GPT] = HubFile(bytes(3 * MIB + 1000), is_large=True)
-    hub.files[GPT].hold_after = 2 * MIB + 70_000
+    fill(hub)
+    gpt = hub.repositories[BASE.repository].files["gpt.pth"]
+    gpt.content, gpt.hold_after = bytes(3 * MIB + 1000), 2 * MIB + 70_000
     page.goto(server.url)
     page.locator("#published-button").click()
     expect(row(page, "gpt.pth")).to_contain_text("missing")
@@ -58,12 +58,12 @@ def test_the_page_downloads_the_published_files_and_resumes_after_a_stop(
     wait_for(page, "download-status", r"^stopped after")
     assert not (server.workspace / "checkpoints_2.5/gpt.pth").exists()
 
-    hub.files[GPT].hold_after = 0
+    gpt.hold_after = 0
     page.locator("#download-start").click()
     wait_for(page, "download-status", r"^finished after")
     wait_for(page, "download-log", r"gpt\.pth: \D*2\.\d\d MB")
     for file in files_of(BASE):
         expected = "verified" if file.purpose != "sound" else "missing"
         expect(row(page, file.place).last).to_contain_text(expected)
-    assert (server.workspace / "checkpoints_2.5/gpt.pth").read_bytes() == hub.files[GPT].content
+    assert (server.workspace / "checkpoints_2.5/gpt.pth").read_bytes() == gpt.content
     page.screenshot(path=tmp_path / "page.png")

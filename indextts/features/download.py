@@ -12,21 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub import constants, try_to_load_from_cache
 
 from indextts.commands.bases import BASES, base_in
 from indextts.commands.data import DownloadCheckpoints
 from indextts.errors import UserError
 from indextts.features.hub_files import (
-    NO_CONNECTION,
     HubUnreachableError,
     disk_errors,
     download_files,
     hub_errors,
     is_valid,
-    place_cached,
+    list_files,
     quiet_libraries,
-    reason_of,
     require_disk_space,
 )
 from indextts.features.published_files import (
@@ -79,9 +77,9 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
     in_use = f"--output-dir {folder}: another download writes to this folder; wait for it or stop it"
     with locked_folder(folder / ".downloads.lock", in_use=in_use), disk_errors(folder):
         try:
-            remotes = {file: _metadata(file) for file in files}
+            remotes = _remotes(files)
         except HubUnreachableError as error:
-            return _without_hub(folder, files, str(error))
+            return _without_hub(folder, files, error.reason)
         record = read_record(folder)
         states = dict.fromkeys(files, "present")
         to_fetch = {}
@@ -96,34 +94,20 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
         origins = dict(download_files(folder, to_fetch))
         states |= {file: origins[file.place] for file in files if file.place in origins}
         for file, remote in remotes.items():
-            is_large = len(remote.etag) == len(file.sha256)  # the hub has other digests of small files
-            if file.sha256 and file.sha256 != (remote.etag if is_large else file_sha256(folder / file.place)):
-                logger.warning("%s: not the revision that this program knows", folder / file.place)
+            path = folder / file.place
+            # The hub has other digests of small files.
+            if file.sha256 not in ("", remote.etag) and file_sha256(path) != file.sha256:
+                logger.warning("%s: not the revision that this program knows", path)
     return _result(folder, states)
 
 
-def _metadata(file: PublishedFile) -> Remote:
-    """Return the hub's metadata of a file.
-
-    Raises:
-        HubUnreachableError: the hub does not answer.
-        UserError: the hub refuses, or the answer lacks metadata.
-    """
-    url = hf_hub_url(file.repository, file.name)
-    with hub_errors(file.repository, "model", file.name):
-        try:
-            metadata = get_hf_file_metadata(url, timeout=constants.HF_HUB_ETAG_TIMEOUT)
-        except NO_CONNECTION as error:
-            raise HubUnreachableError(reason_of(error)) from None
-    if metadata.commit_hash is None or metadata.etag is None or metadata.size is None:
-        raise UserError(f"{url}: the answer lacks commit, digest or size; check HF_ENDPOINT and the proxy")
-    return Remote(
-        repository=file.repository,
-        name=file.name,
-        commit=metadata.commit_hash,
-        num_bytes=metadata.size,
-        etag=metadata.etag,
-    )
+def _remotes(files: Sequence[PublishedFile]) -> dict[PublishedFile, Remote]:
+    """Return what the hub has published; errors as for `list_files`."""
+    listings = {}
+    for repository in dict.fromkeys(file.repository for file in files):
+        with hub_errors(repository):
+            listings[repository] = list_files(repository)
+    return {file: listings[file.repository].remote(file.name) for file in files}
 
 
 def _is_linked(folder: Path, file: PublishedFile, remote: Remote | None = None) -> bool:
@@ -165,12 +149,13 @@ def _without_hub(folder: Path, files: Sequence[PublishedFile], reason: str) -> D
         path = folder / file.place
         states[file] = "present, not verified"
         if path.is_file() or _is_linked(folder, file):
-            if file.sha256 and file.sha256 == file_sha256(path):
+            if file.sha256 and file_sha256(path) == file.sha256:
                 states[file] = "present, verified"
             continue
         cached = try_to_load_from_cache(file.repository, file.name)
         if isinstance(cached, str):
-            place_cached(Path(cached), path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            link_or_copy(Path(cached), path)
             states[file] = "from the Hugging Face cache, not verified"
         else:
             missing.append(f"{path} ({file.name} of {file.repository})")

@@ -1,11 +1,11 @@
 """Files of the Hugging Face hub: resumable, verified downloads of models and data sets into a folder.
 
-    for each file: skip it if it is valid -> copy it from the Hugging Face cache, or download it to
-        `.tmp-NAME.ETAG` -> verify the digest -> rename
+    list the files of a repository at one commit -> for each file: skip it if it is valid -> copy it from the
+        Hugging Face cache, or append the rest to `.tmp-NAME.ETAG` -> verify the digest -> rename
 
-`hf_hub_download` of huggingface_hub 2.4 deletes a partial file when it is interrupted and verifies only the
-size. This module therefore uses that library for URLs, login, redirects and the cache, and writes the files
-itself. The library reads HF_ENDPOINT, HF_HOME, HF_TOKEN and HF_HUB_OFFLINE.
+huggingface_hub does the requests, the login, the retries and the cache; it reads HF_ENDPOINT, HF_HOME,
+HF_TOKEN and HF_HUB_OFFLINE. Its `hf_hub_download` (2.4) writes to a new temporary file in each process, so a
+killed download of 3 GB would begin again: this module gives its `http_get` the partial file instead.
 """
 
 import glob
@@ -17,7 +17,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, Literal
 
 import httpx2
 from huggingface_hub import HfApi, constants, get_token, hf_hub_url, try_to_load_from_cache
@@ -25,16 +25,14 @@ from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
+    LocalEntryNotFoundError,
     OfflineModeIsEnabled,
-    RemoteEntryNotFoundError,
     RepositoryNotFoundError,
 )
+from huggingface_hub.file_download import http_get
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils import (  # type: ignore[attr-defined]
-    build_hf_headers,
-    hf_raise_for_status,
-    http_stream_backoff,
-)
+from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+from pydantic import BaseModel
 
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, UserError
 from indextts.features.published_files import (
@@ -52,25 +50,133 @@ logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LOG_LINES = 5.0
 SECONDS_BETWEEN_RECORDS = 2.0
-BLOCK_BYTES = 1 << 20
-MAX_TRIES = 5  # in a row without any data
-SECONDS_BETWEEN_TRIES = 1.0
-PARTIAL_CONTENT = 206
-UNAUTHORIZED, FORBIDDEN, TOO_MANY_REQUESTS = 401, 403, 429
 SHA256_CHARS, GIT_SHA1_CHARS = 64, 40
+# When a connection breaks, `http_get` loses what has arrived of a chunk, which is 10 MB by default.
+constants.DOWNLOAD_CHUNK_SIZE = 1 << 16
 _UNSAFE = re.compile(r"^/|(^|/)\.\.(/|$)|[\\\x00-\x1f]")
-# Exceptions of a missing or broken connection.
-NO_CONNECTION = (httpx2.TransportError, httpx2.InvalidURL, OfflineModeIsEnabled)
 
 
-class HubUnreachableError(Exception):
-    """The hub does not answer; the message has the reason."""
+class HubUnreachableError(UserError):
+    """The hub does not answer; `reason` says why."""
+
+    def __init__(self, repository: str, reason: str) -> None:
+        super().__init__(
+            f"{constants.ENDPOINT}: {repository}: no answer ({reason}); the same command resumes"
+        )
+        self.reason = reason
+
+
+class Listing(BaseModel, frozen=True):
+    """Files of a repository at one commit, by name: size and digest."""
+
+    repository: str
+    repo_type: RepoType
+    commit: str
+    files: dict[str, tuple[int, str]]
+
+    def remote(self, name: str) -> Remote:
+        """Return the metadata of a file for its download.
+
+        Raises:
+            UserError: there is no such file.
+        """
+        if name not in self.files:
+            raise UserError(
+                f"{constants.ENDPOINT}: {self.repository}: the repository has no file {name}; check whether "
+                "it was renamed and download it by hand"
+            )
+        num_bytes, etag = self.files[name]
+        return Remote(
+            repository=self.repository,
+            repo_type=self.repo_type,
+            name=name,
+            commit=self.commit,
+            num_bytes=num_bytes,
+            etag=etag,
+        )
 
 
 def quiet_libraries() -> None:
     """Silence the log lines of the hub's library that repeat those of this module."""
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs a line for each request
     logging.getLogger("huggingface_hub").handlers.clear()  # the root logger already has its messages
+
+
+@contextmanager
+def hub_errors(
+    repository: str, repo_type: RepoType = "model", access: Literal["read", "write"] = "read"
+) -> Iterator[None]:
+    """Turn errors of the hub's library into a UserError with what to do.
+
+    Raises:
+        HubUnreachableError: there is no connection, or it broke.
+        UserError: the hub refuses.
+    """
+    where = f"{constants.ENDPOINT}: {repository}"
+    try:
+        yield
+    except HFValidationError as error:
+        raise UserError(f"{repository}: {error}; write the repository as OWNER/NAME") from None
+    except OfflineModeIsEnabled:
+        raise HubUnreachableError(repository, "HF_HUB_OFFLINE is set") from None
+    except (httpx2.TransportError, httpx2.InvalidURL, LocalEntryNotFoundError) as error:
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise HubUnreachableError(repository, reason or type(error).__name__) from None
+    except GatedRepoError:
+        kind = "datasets/" if repo_type == "dataset" else ""
+        login = "" if get_token() else ", log in with `hf auth login` or set HF_TOKEN"
+        token = "; the token in use (hf auth whoami, HF_TOKEN) has no access yet" if get_token() else ""
+        raise UserError(
+            f"{where}: gated{token}; open {constants.ENDPOINT}/{kind}{repository} in a browser, log in and "
+            f"accept its terms{login}, and run the same command again"
+        ) from None
+    except RepositoryNotFoundError:  # also the answer for a private repository
+        raise UserError(
+            f"{where}: does not exist or is private; check the name and HF_ENDPOINT; for a private one log "
+            "in with `hf auth login` or set HF_TOKEN"
+        ) from None
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        action = {
+            401: "the token is invalid; log in again with `hf auth login` or correct HF_TOKEN",
+            403: f"the token has no access; give one with {access} access to `hf auth login` or HF_TOKEN",
+            429: "too many requests; wait some minutes; a login with `hf auth login` raises the limit",
+        }.get(status, "try again later; the same command resumes")
+        raise UserError(f"{where}: HTTP status {status} for {error.response.url.path}; {action}") from None
+
+
+def list_files(repository: str, repo_type: RepoType = "model", revision: str = "main") -> Listing:
+    """Return the files of a repository at the commit of a revision.
+
+    Raises:
+        RevisionNotFoundError: the repository has no such revision.
+        HubUnreachableError: the hub does not answer.
+        UserError: the hub refuses, or another server answers.
+    """
+    api = HfApi()
+    try:
+        info = api.repo_info(
+            repository, revision=revision, repo_type=repo_type, timeout=constants.HF_HUB_ETAG_TIMEOUT
+        )
+        assert info.sha is not None
+        tree = api.list_repo_tree(repository, recursive=True, revision=info.sha, repo_type=repo_type)
+        files = {
+            entry.path: (entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
+            for entry in tree
+            if isinstance(entry, RepoFile)
+        }
+    except HFValidationError:
+        raise
+    except (ValueError, KeyError, TypeError):  # from the library, for the page of a proxy
+        raise UserError(
+            f"{constants.ENDPOINT}: the answer is not that of a hub; check HF_ENDPOINT and the proxy"
+        ) from None
+    for name in filter(_UNSAFE.search, files):
+        raise UserError(
+            f"{constants.ENDPOINT}: {repository}: the file name {name!r} points outside the folder; do not "
+            "use this repository"
+        )
+    return Listing(repository=repository, repo_type=repo_type, commit=info.sha, files=files)
 
 
 def download_files(
@@ -98,7 +204,7 @@ def download_files(
                 origin = "present"
             else:
                 is_replaced = is_ours and known is not None and _is_unchanged(path, known)
-                origin = get(path, place, remote, is_replaced=is_replaced)
+                origin = _get(path, place, remote, is_replaced=is_replaced)
             record[place] = remote.model_copy(update={"checked": stamp(path)})
             if time.monotonic() - written > SECONDS_BETWEEN_RECORDS:  # not for each of 10,000 small files
                 write_record(folder, record)
@@ -108,83 +214,6 @@ def download_files(
         write_record(folder, record)
 
 
-@contextmanager
-def hub_errors(repository: str, repo_type: RepoType, name: str = "") -> Iterator[None]:
-    """Turn HTTP errors of the hub into a UserError with what to do.
-
-    Args:
-        name: the file that is asked for; "" for the repository itself.
-    """
-    where = f"{constants.ENDPOINT}: {repository}"
-    of_file = f" for {name}" if name else ""
-    try:
-        yield
-    except HFValidationError as error:
-        raise UserError(f"{repository}: {error}; write the repository as OWNER/NAME") from None
-    except RemoteEntryNotFoundError:
-        raise UserError(
-            f"{where}: the repository has no file {name}; check whether it was renamed and download it "
-            "by hand"
-        ) from None
-    except GatedRepoError:
-        kind = "datasets/" if repo_type == "dataset" else ""
-        login = "" if get_token() else ", log in with `hf auth login` or set HF_TOKEN"
-        token = "; the token in use (hf auth whoami, HF_TOKEN) has no access yet" if get_token() else ""
-        raise UserError(
-            f"{where}: gated{token}; open {constants.ENDPOINT}/{kind}{repository} in a browser, log in and "
-            f"accept its terms{login}, and run the same command again"
-        ) from None
-    except RepositoryNotFoundError:  # also the answer for a private repository
-        raise UserError(
-            f"{where}: does not exist or is private; check the name and HF_ENDPOINT; for a private one log "
-            "in with `hf auth login` or set HF_TOKEN"
-        ) from None
-    except HfHubHTTPError as error:
-        status = error.response.status_code
-        action = {
-            UNAUTHORIZED: "the token is invalid; log in again with `hf auth login` or correct HF_TOKEN",
-            FORBIDDEN: "the token may not read it; give a token with read access to `hf auth login` or "
-            "HF_TOKEN",
-            TOO_MANY_REQUESTS: "too many requests; wait some minutes and run the same command again to "
-            "resume; a login with `hf auth login` raises the limit",
-        }.get(status, "try again later; the same command resumes")
-        raise UserError(f"{where}: HTTP status {status}{of_file}; {action}") from None
-
-
-@contextmanager
-def asked_hub(repository: str, repo_type: RepoType) -> Iterator[None]:
-    """Turn errors of a question to the hub's interface into HubUnreachableError and UserError."""
-    try:
-        with hub_errors(repository, repo_type):
-            yield
-    except NO_CONNECTION as error:
-        raise HubUnreachableError(reason_of(error)) from None
-    except (ValueError, KeyError, TypeError):  # from the library, for the page of a proxy
-        raise UserError(
-            f"{constants.ENDPOINT}: the answer is not that of a hub; check HF_ENDPOINT and the proxy"
-        ) from None
-
-
-def list_files(
-    api: HfApi, repository: str, repo_type: RepoType, revision: str
-) -> tuple[str, dict[str, tuple[int, str]]]:
-    """Return the commit of a revision, and size and digest of its files by name; call it in `asked_hub`."""
-    info = api.repo_info(
-        repository, revision=revision, repo_type=repo_type, timeout=constants.HF_HUB_ETAG_TIMEOUT
-    )
-    assert info.sha is not None
-    files = {}
-    for entry in api.list_repo_tree(repository, recursive=True, revision=info.sha, repo_type=repo_type):
-        if isinstance(entry, RepoFile):
-            if _UNSAFE.search(entry.path):
-                raise UserError(
-                    f"{constants.ENDPOINT}: {repository}: the file name {entry.path!r} points outside the "
-                    "folder; do not use this repository"
-                )
-            files[entry.path] = (entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
-    return info.sha, files
-
-
 def is_valid(path: Path, remote: Remote, known: Remote | None) -> bool:
     """Return whether the file at `path` equals the hub's; a verified file is not read again."""
     if not path.is_file() or path.stat().st_size != remote.num_bytes:
@@ -192,7 +221,7 @@ def is_valid(path: Path, remote: Remote, known: Remote | None) -> bool:
     if known is not None and known.etag == remote.etag and _is_unchanged(path, known):
         return True
     logger.info("Verifying %s", path)
-    return has_digest(path, remote)
+    return _has_digest(path, remote)
 
 
 def _is_unchanged(path: Path, known: Remote) -> bool:
@@ -200,19 +229,17 @@ def _is_unchanged(path: Path, known: Remote) -> bool:
     return path.is_file() and known.checked == stamp(path)
 
 
-def has_digest(path: Path, remote: Remote) -> bool:
+def _has_digest(path: Path, remote: Remote) -> bool:
     """Return whether the file at `path` has the digest, or the size if there is no digest, of the hub's."""
-    if len(remote.etag) == SHA256_CHARS:
-        digest = hashlib.sha256()
-    elif len(remote.etag) == GIT_SHA1_CHARS:
-        digest = hashlib.sha1(f"blob {remote.num_bytes}\0".encode(), usedforsecurity=False)
-    else:
+    digests: dict[int, Any] = {
+        SHA256_CHARS: hashlib.sha256,
+        GIT_SHA1_CHARS: lambda: hashlib.sha1(f"blob {remote.num_bytes}\0".encode(), usedforsecurity=False),
+    }
+    if len(remote.etag) not in digests:
         logger.warning("%s: the hub publishes no digest, so only the size was compared", path)
         return path.stat().st_size == remote.num_bytes
     with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest() == remote.etag
+        return hashlib.file_digest(file, digests[len(remote.etag)]).hexdigest() == remote.etag
 
 
 def require_disk_space(folder: Path, to_fetch: Mapping[str, Remote]) -> None:
@@ -236,30 +263,29 @@ def require_disk_space(folder: Path, to_fetch: Mapping[str, Remote]) -> None:
         logger.info("Downloading %s, %s", counted(len(to_fetch), "file"), shown_size(needed))
 
 
-def get(path: Path, place: str, remote: Remote, *, is_replaced: bool = False) -> str:
+def _get(path: Path, place: str, remote: Remote, *, is_replaced: bool) -> str:
     """Put the hub's file at `path` and return its origin.
 
     Args:
         place: the name of the file in messages.
-        is_replaced: an earlier file is replaced; by default it is renamed to NAME.old1.
+        is_replaced: an earlier file is replaced; else it is renamed to NAME.old1.
     """
-    with disk_errors(path):
+    with hub_errors(remote.repository, remote.repo_type), disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    cached = try_to_load_from_cache(
-        remote.repository, remote.name, revision=remote.commit, repo_type=remote.repo_type
-    )
-    if isinstance(cached, str) and has_digest(Path(cached), remote):
-        if not is_replaced:
-            _rename_existing(path)
-        place_cached(Path(cached), path)
-        return "from the Hugging Face cache"
-    partial = partial_path(path, remote.etag)
-    for other in path.parent.glob(f".tmp-{glob.escape(path.name)}.*"):
-        if other != partial:  # of an older version of the file
-            other.unlink()
-    with hub_errors(remote.repository, remote.repo_type, remote.name), disk_errors(path):
+        cached = try_to_load_from_cache(
+            remote.repository, remote.name, revision=remote.commit, repo_type=remote.repo_type
+        )
+        if isinstance(cached, str) and _has_digest(Path(cached), remote):
+            if not is_replaced:
+                _rename_existing(path)
+            link_or_copy(Path(cached), path)
+            return "from the Hugging Face cache"
+        partial = partial_path(path, remote.etag)
+        for other in path.parent.glob(f".tmp-{glob.escape(path.name)}.*"):
+            if other != partial:  # of an older version of the file
+                other.unlink()
         _fetch(partial, place, remote)
-        if not has_digest(partial, remote):
+        if not _has_digest(partial, remote):
             partial.unlink()
             raise UserError(
                 f"{path}: the download from {constants.ENDPOINT} does not have the published digest "
@@ -273,56 +299,45 @@ def get(path: Path, place: str, remote: Remote, *, is_replaced: bool = False) ->
 
 
 def _fetch(partial: Path, place: str, remote: Remote) -> None:
-    """Append the rest of the file to `partial`; reconnect while data still arrives."""
-    if partial.is_file() and partial.stat().st_size > remote.num_bytes:
-        partial.unlink()
-    tries = 0
+    """Append the rest of the file to `partial`; the library reconnects while data still arrives."""
+    url = hf_hub_url(remote.repository, remote.name, revision=remote.commit, repo_type=remote.repo_type)
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}  # a compressed response has other sizes
     with partial.open("ab") as output:
-        if output.tell():
-            logger.info("%s: resuming at %s", place, shown_size(output.tell()))
         while (before := output.tell()) < remote.num_bytes:
             try:
-                _append(output, place, remote)
-                reason = "the transfer ended early"
-            except NO_CONNECTION as error:
-                reason = reason_of(error)
-            if output.tell() > before:
-                tries = 0
-                continue
-            tries += 1
-            if tries == MAX_TRIES:
-                raise UserError(
-                    f"{place}: the connection to {constants.ENDPOINT} broke ({reason}) after "
-                    f"{shown_size(before)} of {shown_size(remote.num_bytes)}; run the same command again to "
-                    "resume"
+                http_get(
+                    url,
+                    output,
+                    resume_size=before,
+                    headers=headers,
+                    displayed_filename=place,
+                    tqdm_class=_LogLines,  # has what http_get calls
                 )
-            time.sleep(SECONDS_BETWEEN_TRIES)
+            except httpx2.NetworkError:  # the only errors of a connection after which http_get does not try
+                if output.tell() == before:
+                    raise
 
 
-def _append(output: BinaryIO, place: str, remote: Remote) -> None:
-    """Append the data of one HTTP response, until it ends or breaks."""
-    # identity: a compressed response could not be resumed.
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
-    if output.tell():
-        headers["Range"] = f"bytes={output.tell()}-"
-    last_line = time.monotonic()
-    with http_stream_backoff(
-        "GET",
-        hf_hub_url(remote.repository, remote.name, revision=remote.commit, repo_type=remote.repo_type),
-        headers=headers,
-        timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
-        retry_on_exceptions=(),
-    ) as response:
-        hf_raise_for_status(response)
-        if "Range" in headers and response.status_code != PARTIAL_CONTENT:  # the server sends the entire file
-            output.seek(0)
-            output.truncate()
-        for block in response.iter_bytes():
-            output.write(block)
-            if time.monotonic() - last_line >= SECONDS_BETWEEN_LOG_LINES:
-                last_line = time.monotonic()
-                done, total = shown_size(output.tell()), shown_size(remote.num_bytes)
-                logger.info("%s: %s of %s", place, done, total)
+class _LogLines:
+    """Progress of a transfer as a log line every few seconds, in place of the library's bar."""
+
+    def __init__(self, *, desc: str, total: int | None, initial: int, **_: object) -> None:
+        self._place, self._total, self._done = desc, total or 0, initial
+        self._last_line = time.monotonic()
+        if initial:
+            logger.info("%s: resuming at %s", desc, shown_size(initial))
+
+    def update(self, num_bytes: int) -> None:
+        self._done += num_bytes
+        if time.monotonic() - self._last_line >= SECONDS_BETWEEN_LOG_LINES:
+            self._last_line = time.monotonic()
+            logger.info("%s: %s of %s", self._place, shown_size(self._done), shown_size(self._total))
+
+    def __enter__(self) -> "_LogLines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 @contextmanager
@@ -338,7 +353,7 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"{path}: the disk is full; free some space and run the same command again to resume",
                 DISK_FULL,
             ) from None
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+        raise UserError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
 def _rename_existing(path: Path) -> None:
@@ -350,17 +365,3 @@ def _rename_existing(path: Path) -> None:
         number += 1
     path.rename(old)
     logger.warning("%s differs from the file on the hub; renamed it to %s", path, old.name)
-
-
-def place_cached(cached: Path, path: Path) -> None:
-    """Put a file of the Hugging Face cache at `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with disk_errors(path):
-        link_or_copy(cached, path)
-
-
-def reason_of(error: BaseException) -> str:
-    """Return the reason of an exception of NO_CONNECTION."""
-    if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE is set"
-    return " ".join(str(error).split()) or type(error).__name__

@@ -6,23 +6,17 @@ hashes its files first and sends only those that the hub lacks, so a repeated up
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token, snapshot_download
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-)
+from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
 from indextts.commands.base import REPOSITORY_NAME
 from indextts.commands.bases import BASES
 from indextts.errors import UserError
-from indextts.features.hub_files import NO_CONNECTION, hub_errors, quiet_libraries, reason_of
+from indextts.features.hub_files import hub_errors, quiet_libraries
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +24,6 @@ WEIGHTS, CONFIG, BACKEND = "gpt.safetensors", "config.yaml", "builtin.npz"
 TOKENIZERS = tuple(base.tokenizer_file for base in BASES.values())
 OPTIONS = "spoken_text/*.json"  # for a tokenizer that cannot contain them
 DOWNLOADED = (WEIGHTS, *TOKENIZERS, OPTIONS, CONFIG, BACKEND)
-UNAUTHORIZED, FORBIDDEN = 401, 403
 
 
 def local_model(path: Path) -> Path:
@@ -47,16 +40,8 @@ def local_model(path: Path) -> Path:
         return path
     quiet_libraries()
     logger.info("%s is no file or folder here: looking for this model at %s", name, constants.ENDPOINT)
-    try:
-        with hub_errors(name, "model"):
-            found = Path(snapshot_download(name, allow_patterns=list(DOWNLOADED)))
-    except LocalEntryNotFoundError:
-        raise UserError(
-            f"{name}: no such file or folder here, and {constants.ENDPOINT} does not answer; check the path "
-            "or the connection"
-        ) from None
-    except NO_CONNECTION as error:
-        raise UserError(f"{constants.ENDPOINT}: {name}: {reason_of(error)}; try again") from None
+    with hub_errors(name):
+        found = Path(snapshot_download(name, allow_patterns=list(DOWNLOADED)))
     if not (found / WEIGHTS).is_file():
         raise UserError(
             f"{constants.ENDPOINT}: {name}: contains no {WEIGHTS}; it is not from tools/publish.py"
@@ -80,7 +65,7 @@ def upload_model(repository: str, files: Mapping[str, Path | bytes], message: st
     if not sys.stderr.isatty():
         disable_progress_bars()
     api = HfApi()
-    with _upload_errors(repository):
+    with hub_errors(repository, access="write"):
         try:
             found = api.model_info(repository)
         except RepositoryNotFoundError:
@@ -98,33 +83,8 @@ def upload_model(repository: str, files: Mapping[str, Path | bytes], message: st
                     "remove --public"
                 )
         operations = [CommitOperationAdd(name, content) for name, content in files.items()]
-        api.create_commit(repository, operations, commit_message=message)
+        try:
+            api.create_commit(repository, operations, commit_message=message)
+        except RuntimeError as error:  # around any error of the transfer of a large file
+            raise error.__cause__ or error from None
     return f"{constants.ENDPOINT}/{repository}"
-
-
-@contextmanager
-def _upload_errors(repository: str) -> Iterator[None]:
-    """Turn errors of an upload into a UserError with what to do."""
-    try:
-        yield
-    except HFValidationError as error:
-        raise UserError(f"{repository}: {error}; write the repository as USER/NAME") from None
-    except (HfHubHTTPError, *NO_CONNECTION) as error:
-        raise _refusal(repository, error) from None
-    except RuntimeError as error:  # around any error of the transfer of a large file
-        cause = error.__cause__
-        if not isinstance(cause, (HfHubHTTPError, *NO_CONNECTION)):
-            raise
-        raise _refusal(repository, cause) from None
-
-
-def _refusal(repository: str, error: Exception) -> UserError:
-    where = f"{constants.ENDPOINT}: {repository}"
-    if not isinstance(error, HfHubHTTPError):
-        return UserError(f"{where}: {reason_of(error)}; the same command resumes the upload")
-    status = error.response.status_code
-    action = {
-        UNAUTHORIZED: "the token is invalid; log in again with `hf auth login` or correct HF_TOKEN",
-        FORBIDDEN: "the token may not write there; use one with write access to this user or organization",
-    }.get(status, "the same command resumes the upload")
-    return UserError(f"{where}: HTTP status {status}; {action}")

@@ -3,7 +3,7 @@
     PROJECT/hub/OWNER--NAME/        OWNER--NAME--SUBSET/ with --hub-subset
       README.md                     the card of the data set
       ...                           the chosen files, with the paths of the repository
-      .hub.json                     the listing of the repository at one commit (hub_listing.py)
+      .hub.json                     the files of the repository at one commit, see `_State`
       .downloads.json, .tmp-*       verified and partial files, see indextts.features.hub_files
 
     list the files -> choose those of subset and splits -> download each
@@ -12,36 +12,41 @@ An import that was interrupted continues with the listing in .hub.json. After a 
 asks for the newest commit and downloads the files that changed.
 """
 
+import contextlib
 import io
 import logging
 import re
 import time
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import soundfile
-from huggingface_hub import constants
+from huggingface_hub import HfApi, constants
+from huggingface_hub.errors import RevisionNotFoundError
+from pydantic import BaseModel, ValidationError
 
 from indextts.commands.base import REPOSITORY_NAME
 from indextts.commands.data import ImportDataset
-from indextts.data.importing.hub_choice import CARD_NAME, Choice, choose
-from indextts.data.importing.hub_listing import Listing, current_listing, read_listing, write_listing
+from indextts.data.importing.hub_choice import CARD_NAME, Choice, choose, is_data
 from indextts.data.importing.items import PARQUET_SUFFIX, source_name
 from indextts.data.sources import DataSource, read_sources
 from indextts.errors import UserError
 from indextts.features.hub_files import (
     SECONDS_BETWEEN_LOG_LINES,
     HubUnreachableError,
+    Listing,
     disk_errors,
     download_files,
+    hub_errors,
+    list_files,
     quiet_libraries,
     require_disk_space,
 )
 from indextts.features.published_files import Remote, partial_path, read_record, stamp, write_record
 from indextts.system.amounts import counted, shown_size
+from indextts.system.files import write_bytes
 from indextts.system.locks import locked_folder
 from indextts.system.yaml_files import parse_yaml
 
@@ -49,10 +54,23 @@ logger = logging.getLogger(__name__)
 
 HUB_NAME = "hub"  # not in downloads/, which --url imports as one source
 
+_STATE_NAME = ".hub.json"
+_PARQUET_REVISION = "refs/convert/parquet"  # the hub converts data sets with a loading script
 _CARD_BLOCK = re.compile(r"\s*---\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|$)", re.DOTALL)
 _BIBTEX = re.compile(r"```[^\n]*\n\s*(@\w+\s*\{.*?)\s*```", re.DOTALL)
-_DURATION_COLUMNS = ("duration", "duration_s", "duration_seconds", "audio_duration")
-_MAX_CLIP_S = 600  # a column with a longer mean is not in seconds
+
+
+class _State(BaseModel, frozen=True):
+    """Commit that a folder is downloaded from.
+
+    Args:
+        card: the README.md of the data set, on its main branch.
+        is_complete: everything that was asked for has been downloaded.
+    """
+
+    listing: Listing
+    card: Remote | None
+    is_complete: bool = False
 
 
 def dataset_folder(output_dir: Path, repository: str, subset: str) -> Path:
@@ -81,7 +99,8 @@ def download_dataset(command: ImportDataset, max_hours: float = 0) -> tuple[Path
     folder = dataset_folder(command.output_dir, command.hub, command.hub_subset)
     in_use = f"{folder}: another import downloads to this folder; wait for it or stop it"
     with locked_folder(folder / ".downloads.lock", in_use=in_use), disk_errors(folder):
-        listing, unreachable = _listing(folder, command.hub)
+        state, unreachable = _state(folder, command.hub)
+        listing = state.listing
         text = _read_card(folder)
         card = card_block(text, folder)
         choice = choose(listing.files, card, command.hub_subset, command.hub_split, f"--hub {command.hub}")
@@ -92,10 +111,10 @@ def download_dataset(command: ImportDataset, max_hours: float = 0) -> tuple[Path
             _remove_outdated(folder, listing, remotes)
             _announce(folder, command.hub, choice, remotes, is_limited=max_hours > 0)
             files = download_files(folder, remotes, is_ours=True)
-        with closing(files):
-            download_until(_logged(folder, files, len(remotes)), max_hours)
+        with contextlib.closing(files):
+            download_until((folder / place for place, _ in files), len(remotes), max_hours)
         if not unreachable:
-            write_listing(folder, listing.model_copy(update={"is_complete": True}))
+            _write_state(folder, state.model_copy(update={"is_complete": True}))
     earlier = _earlier_splits(folder, command.output_dir, choice)
     return folder, _origin(listing, replace(choice, splits=(*choice.splits, *earlier)), card, text)
 
@@ -111,14 +130,19 @@ def _earlier_splits(folder: Path, output_dir: Path, choice: Choice) -> list[str]
     return earlier
 
 
-def download_until(paths: Iterator[Path], max_hours: float) -> float:
+def download_until(paths: Iterator[Path], total: int, max_hours: float) -> float:
     """Take files from an iterator that downloads them; return the hours in their parquet files.
 
     Args:
+        total: the number of files, for the log.
         max_hours: stop after the file that reaches so many hours; 0 takes all files and counts nothing.
     """
     hours = 0.0
-    for path in paths:
+    last_line = time.monotonic()
+    for number, path in enumerate(paths, start=1):
+        if time.monotonic() - last_line >= SECONDS_BETWEEN_LOG_LINES:
+            last_line = time.monotonic()
+            logger.info("Downloading: %d/%d files", number, total)
         if max_hours and path.suffix == PARQUET_SUFFIX:
             hours += parquet_hours(path)
             if hours >= max_hours:
@@ -128,38 +152,25 @@ def download_until(paths: Iterator[Path], max_hours: float) -> float:
 
 
 def parquet_hours(path: Path) -> float:
-    """Return the hours of audio in a parquet file: from a column of durations, else from the recordings.
+    """Return the hours of audio in a parquet file, by the headers of the recordings.
 
     Recordings that libsndfile cannot read count as nothing.
     """
-    import pyarrow.compute  # only for a limit of hours
+    import pyarrow  # only for a limit of hours
 
     from indextts.data.importing.parquet import open_parquet
 
     try:
         with open_parquet(path) as file:
-            return _column_s(file, pyarrow.compute.sum) / 3600 or _recordings_s(file) / 3600
+            audio = next((field.name for field in file.schema_arrow if _holds_bytes(field.type)), None)
+            if audio is None:
+                return 0.0
+            batches = file.iter_batches(batch_size=1, columns=[f"{audio}.bytes"])
+            rows = (row or {} for batch in batches for row in batch[0].to_pylist())
+            return sum(_duration_s(row.get("bytes")) for row in rows) / 3600
     except pyarrow.ArrowException as error:
         logger.warning("%s: not a readable parquet file (%s)", path, error)
         return 0.0
-
-
-def _column_s(file: Any, total: Any) -> float:
-    """Return the sum of a column of durations in seconds; 0 without such a column."""
-    column = next((name for name in _DURATION_COLUMNS if name in file.schema_arrow.names), None)
-    if column is None:
-        return 0.0
-    seconds = float(total(file.read([column])[column]).as_py() or 0)
-    return seconds if seconds <= _MAX_CLIP_S * file.metadata.num_rows else 0.0
-
-
-def _recordings_s(file: Any) -> float:
-    """Return the seconds of all recordings by their headers."""
-    audio = next((field.name for field in file.schema_arrow if _holds_bytes(field.type)), None)
-    if audio is None:
-        return 0.0
-    batches = file.iter_batches(batch_size=1, columns=[f"{audio}.bytes"])
-    return sum(_duration_s((row or {}).get("bytes")) for batch in batches for row in batch[0].to_pylist())
 
 
 def _holds_bytes(type_: Any) -> bool:
@@ -167,30 +178,77 @@ def _holds_bytes(type_: Any) -> bool:
 
 
 def _duration_s(content: bytes | None) -> float:
-    if not content:
-        return 0.0
     try:
-        return float(soundfile.info(io.BytesIO(content)).duration)
+        return float(soundfile.info(io.BytesIO(content or b"")).duration)
     except soundfile.LibsndfileError:
         return 0.0
 
 
-def _listing(folder: Path, repository: str) -> tuple[Listing, str]:
-    """Return the listing to download from, and the reason why the hub is unreachable or ""."""
-    stored = read_listing(folder, repository)
+def _state(folder: Path, repository: str) -> tuple[_State, str]:
+    """Return what to download, and the reason why the hub is unreachable or "".
+
+    An interrupted download continues with its commit, unless a rewritten history has lost it.
+    """
+    stored = _read_state(folder, repository)
     try:
-        listing = current_listing(repository, stored)
+        with hub_errors(repository, "dataset"):
+            state = _interrupted(repository, stored) or _newest(repository)
     except HubUnreachableError as error:
         if stored is None:
             raise UserError(
-                f"{constants.ENDPOINT}: unreachable ({error}), and nothing of {repository} was downloaded; "
-                "run the same command with a connection, or pass a copy with --source"
+                f"{constants.ENDPOINT}: unreachable ({error.reason}), and nothing of {repository} was "
+                "downloaded; run the same command with a connection, or pass a copy with --source"
             ) from None
-        return stored, str(error)
-    write_listing(folder, listing)
-    if listing.card is not None:
-        dict(download_files(folder, {CARD_NAME: listing.card}, is_ours=True))
-    return listing, ""
+        return stored, error.reason
+    _write_state(folder, state)
+    if state.card is not None:
+        dict(download_files(folder, {CARD_NAME: state.card}, is_ours=True))
+    return state, ""
+
+
+def _interrupted(repository: str, stored: _State | None) -> _State | None:
+    if stored is None or stored.is_complete:
+        return None
+    commit = stored.listing.commit
+    try:
+        HfApi().dataset_info(repository, revision=commit, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except RevisionNotFoundError:
+        logger.warning("%s: revision %s no longer exists; using the newest", repository, commit)
+        return None
+    logger.info("%s: resuming the download of revision %s", repository, commit)
+    return stored
+
+
+def _newest(repository: str) -> _State:
+    """Return the data files of the main branch, or of the hub's conversion to parquet."""
+    main = list_files(repository, "dataset")
+    card = main.remote(CARD_NAME) if CARD_NAME in main.files else None
+    listings = [main]
+    if not any(map(is_data, main.files)):
+        with contextlib.suppress(RevisionNotFoundError):
+            listings.append(list_files(repository, "dataset", _PARQUET_REVISION))
+            logger.info("%s: using the hub's conversion to parquet", repository)
+    files = {name: file for name, file in listings[-1].files.items() if is_data(name)}
+    if not files:
+        scripts = [name for name in main.files if name.endswith(".py")]
+        content = f"only the loading script {scripts[0]}, which is never run" if scripts else "no data files"
+        raise UserError(
+            f"--hub {repository}: has {content}, and no conversion to parquet; download the data as "
+            f"{constants.ENDPOINT}/datasets/{repository} describes, and pass the folder with --source"
+        )
+    return _State(listing=listings[-1].model_copy(update={"files": files}), card=card)
+
+
+def _read_state(folder: Path, repository: str) -> _State | None:
+    try:
+        state = _State.model_validate_json((folder / _STATE_NAME).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return state if state.listing.repository == repository else None
+
+
+def _write_state(folder: Path, state: _State) -> None:
+    write_bytes(folder / _STATE_NAME, state.model_dump_json().encode())
 
 
 def _read_card(folder: Path) -> str:
@@ -274,16 +332,6 @@ def _announce(
     if not is_limited:
         missing = {p: remote for p, remote in remotes.items() if not _has_size(folder / p, remote)}
         require_disk_space(folder, missing)
-
-
-def _logged(folder: Path, files: Iterator[tuple[str, str]], total: int) -> Iterator[Path]:
-    """Yield the paths of files as they are downloaded, with a log line every few seconds."""
-    last_line = time.monotonic()
-    for number, (place, _) in enumerate(files, start=1):
-        if time.monotonic() - last_line >= SECONDS_BETWEEN_LOG_LINES:
-            last_line = time.monotonic()
-            logger.info("Downloading: %d/%d files", number, total)
-        yield folder / place
 
 
 def _origin(listing: Listing, choice: Choice, card: Mapping[str, Any], text: str) -> DataSource:

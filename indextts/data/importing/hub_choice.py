@@ -170,41 +170,11 @@ def _of_data_files(names: Sequence[str], folder: str, data_files: object) -> Spl
         if isinstance(entry, dict):
             split, paths = str(entry.get("split") or ONLY_SPLIT), entry.get("path")
         for path in paths if isinstance(paths, list) else [paths]:
-            glob = _Glob(f"{folder}/{path}" if folder else str(path))
-            splits.setdefault(split, []).extend(filter(glob.matches, names))
+            parts = [part for part in f"{folder}/{path}".split("/") if part not in ("", ".")]
+            glob = "/".join(parts).replace("**/", "*")  # fnmatch's * also matches /
+            found = [name for name in names if fnmatch.fnmatchcase(name, glob)]
+            splits.setdefault(split, []).extend(found)
     return {split: _with_recordings(found, names, split) for split, found in splits.items() if found}
-
-
-class _Glob:
-    """Pattern of paths, in which the folder ** stands for any number of folders.
-
-    The time to match is limited for any pattern, as a card may have any.
-    """
-
-    def __init__(self, path: str) -> None:
-        parts = [part for part in path.split("/") if part not in ("", ".")]
-        self._parts = [None if part == "**" else re.compile(fnmatch.translate(part)) for part in parts]
-
-    def matches(self, name: str) -> bool:
-        """Return whether the pattern matches the path of a file."""
-        reached = self._with_skipped({0})
-        for part in name.split("/"):
-            following = set()
-            for number in reached - {len(self._parts)}:
-                pattern = self._parts[number]
-                if pattern is None:
-                    following.add(number)
-                elif pattern.fullmatch(part):
-                    following.add(number + 1)
-            reached = self._with_skipped(following)
-        return len(self._parts) in reached
-
-    def _with_skipped(self, reached: set[int]) -> set[int]:
-        """Add the parts that follow those that were reached and match no folder."""
-        for number, pattern in enumerate(self._parts):
-            if pattern is None and number in reached:
-                reached.add(number + 1)
-        return reached
 
 
 def _with_recordings(found: list[str], names: Sequence[str], split: str) -> list[str]:

@@ -35,7 +35,6 @@ from indextts.features.recognizers.hub_models import (
     ADAPTER,
     adapter_codes,
     download_recognizer,
-    recognizer_folder,
 )
 from indextts.features.recognizers.recognizer import LoadedModel, Recognizer, placement_on
 from indextts.features.recognizers.sequence_to_sequence import SequenceToSequenceRecognizer
@@ -74,7 +73,7 @@ def _folder(name: str, language: str, download_folder: Path) -> Path:
     """Return the folder of a recognizer; a model of the hub is downloaded."""
     if Path(name).is_dir() or not REPOSITORY_NAME.fullmatch(name):
         return Path(name)
-    folder = recognizer_folder(download_folder, name)
+    folder = download_folder / name.replace("/", "--")
     download_recognizer(name, folder, language)
     return folder
 
