@@ -1,4 +1,4 @@
-"""Tests of indextts/features/recognizers/ctc.py and alignment.py: transcripts, batches, alignment scores."""
+"""Tests of indextts/features/recognizers/ctc.py: transcripts, batches, alignment scores."""
 
 import numpy as np
 import pytest

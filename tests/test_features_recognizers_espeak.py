@@ -14,6 +14,7 @@ from tests.espeak_recognizer import TrainRecognizer, sentences_of
 from tests.spoken_languages import spoken
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_it_understands_new_sentences(recognizer_folder: Path):
     recognizer = load_recognizer(recognizer_folder, torch.device("cpu"), "am")

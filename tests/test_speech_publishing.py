@@ -101,6 +101,7 @@ def write_samples(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_killed_upload_resumes_and_the_model_speaks_by_name(project: Project, hub: Hub, tmp_path: Path):
     token = "hf_" + hashlib.sha256(b"secret").hexdigest()[:30]
@@ -304,7 +305,12 @@ def test_a_repository_keeps_its_visibility(
         list(publish(command))
     assert published_in(hub) == {}
     assert list(publish(command.model_copy(update={"public": not is_private})))
-    assert published_in(hub)
+    downloaded = local_model(Path(NAME))
+    assert {path.name for path in downloaded.iterdir()} >= {"gpt.safetensors", "bpe.model", "builtin.npz"}
+    weights = load_file(downloaded / "gpt.safetensors")
+    kept = torch.load(project.export / "gpt.pth", weights_only=True)
+    assert weights.keys() == kept.keys()
+    assert all(torch.equal(weights[name], kept[name]) for name in kept)
 
 
 def test_a_name_that_the_hub_does_not_allow_is_a_path_or_refused(

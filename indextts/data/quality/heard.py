@@ -3,7 +3,7 @@
     REPORT_DIR/measured/heard.jsonl    {"audio": sha256, "result": {"text", "heard", "alignment"}}
 
 `heard` is the transcript, `alignment` the fit of the letters `text` to the sound by a CTC model
-(features/recognizers/alignment.py), null for other models. The recognizer is part of the file's version. The
+(features/recognizers/ctc.py), null for other models. The recognizer is part of the file's version. The
 next check transcribes only new clips, and those whose text has changed and has to be aligned. Of copies of a
 recording with different texts, one text is aligned.
 

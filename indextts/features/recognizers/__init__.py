@@ -2,8 +2,6 @@
 
 recognizer.py             the interface, and the cutting of long clips
 ctc.py                    CTC models: Wav2Vec2, Wav2Vec2-BERT, HuBERT and others; log-probabilities
-alignment.py              how well a text fits the log-probabilities of a CTC model
 sequence_to_sequence.py   Whisper and other models that generate the text
 loading.py                a model from a local folder or the hub, for a language     [imports transformers]
-hub_models.py             the files of a recognizer on the Hugging Face hub
 """

@@ -5,28 +5,33 @@ Decoding takes the best path without a language model, which would correct mispr
 Clips of different lengths share a batch only if padding changes nothing. Models that normalise over time
 transcribe a padded clip differently, so the class tries it with noise before the first batch.
 
-Axes: B clips of a batch, S samples, T positions, V tokens.
+Fit of a text to the log-probabilities of a clip, independent of spelling:
+
+    tokens of one sound   ሀ ሐ ኀ ... share a column: their probabilities are added
+    blank, word boundary  share a column: the text is compared without spaces
+
+    score = (log p(text | sound) - log p(best path | sound)) / number of letters
+
+Axes: B clips of a batch, S samples, T positions, V tokens, L columns of letters; column 0 is the blank.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from indextts.features.recognizers.alignment import (
-    alignment_score,
-    letter_columns,
-    merged_columns,
-    merged_scores,
-)
 from indextts.features.recognizers.forced_alignment import MAX_COST
 from indextts.features.recognizers.recognizer import MIN_DURATION_S, LoadedModel, Placement, batches
+from indextts.text.ethiopic import text_key
 
 MAX_PADDING_ERROR = 1e-3  # of log-probabilities in float32: rounding stays far below
 PROBED_S = (0.7, 1.0)
+LOWEST_SCORE = -20.0  # nats per letter, also of a text that is too long for the sound
+MIN_PROBABILITY = 1e-30
 
 
 class CtcRecognizer:
@@ -83,15 +88,30 @@ class CtcRecognizer:
     def alignment_score(self, log_probabilities: Tensor, text: str) -> float | None:
         """Return how well a text fits a clip, in nats per letter: near 0 for its transcript, else less.
 
+        None for a clip without positions or a text without letters of the model.
+
         Args:
             log_probabilities: (T, V), of the clip.
             text: normalised; spelling variants, spaces and punctuation do not count.
         """
-        return alignment_score(log_probabilities, self._columns, text)
+        targets = self.letter_columns(text)
+        if not targets or not len(log_probabilities):
+            return None
+        scores = merged_scores(log_probabilities, self._columns)  # (T, L)
+        nats = F.ctc_loss(
+            scores[:, None],
+            torch.tensor([targets]),
+            torch.tensor([len(scores)]),
+            torch.tensor([len(targets)]),
+            reduction="sum",
+        )
+        best = scores.max(dim=-1).values.sum()
+        return max(LOWEST_SCORE, float(-nats - best) / len(targets))
 
     def letter_columns(self, text: str) -> list[int]:
         """Return the columns of `letter_costs` for the letters of a text that the model has."""
-        return letter_columns(self._columns, text)
+        number_of = {key: number for number, key in enumerate(self._columns)}
+        return [number_of[letter] for letter in text_key(text) if letter in number_of]
 
     def letter_costs(self, log_probabilities: Tensor) -> NDArray[np.float32]:
         """Return what each letter costs at each position, for `forced_alignment`: (T, L) from (T, V)."""
@@ -159,3 +179,27 @@ class CtcRecognizer:
             if alone.shape != together.shape or (alone - together).abs().max() > MAX_PADDING_ERROR:
                 return False
         return True
+
+
+def merged_columns(
+    tokens: Sequence[str], ignored: Container[int | None], delimiter: str | None
+) -> dict[str, list[int]]:
+    """Return the tokens of each letter; "" has the blank, the word boundary and all without letters.
+
+    Args:
+        tokens: (V,).
+        ignored: ids of special tokens.
+        delimiter: the token between words.
+    """
+    columns: dict[str, list[int]] = {"": []}
+    for number, token in enumerate(tokens):
+        key = "" if number in ignored or token == delimiter else text_key(token)
+        columns.setdefault(key, []).append(number)
+    return columns
+
+
+def merged_scores(log_probabilities: Tensor, columns: Mapping[str, Sequence[int]]) -> Tensor:
+    """Return the log-probabilities (T, L) of columns from those of tokens (T, V)."""
+    probabilities = log_probabilities.exp()
+    merged = torch.stack([probabilities[:, list(ids)].sum(-1) for ids in columns.values()], dim=-1)
+    return merged.clamp(min=MIN_PROBABILITY).log()

@@ -1,4 +1,4 @@
-"""Tests of indextts/features/recognizers/hub_models.py: recognizers of a local hub, with the real library."""
+"""Tests of indextts/features/recognizers/loading.py: recognizers of a local hub, with the real library."""
 
 from pathlib import Path
 
@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from indextts.errors import UserError
-from indextts.features.recognizers.hub_models import needed_files
-from indextts.features.recognizers.loading import load_recognizers
+from indextts.features.recognizers.loading import load_recognizers, needed_files
 from indextts.features.recognizers.recognizer import Recognizer
 from tests.hub_server import Hub, repository, use_hub
 from tests.recognizers import ENGLISH, LETTERS, write_mms
