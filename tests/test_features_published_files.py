@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from indextts.commands.bases import BASES
+from indextts.commands.bases import BASES, PublishedFile
 from indextts.features.published_files import (
-    PublishedFile,
     Remote,
     files_of,
     find_published,

@@ -24,15 +24,16 @@ LetterCase = Literal["upper", "keep"]
 
 
 @dataclass(frozen=True)
-class OwnFile:
-    """A published file that only one base has, or has in its own form.
+class PublishedFile:
+    """A file on the hub that a program needs.
 
     Args:
         place: its path in the folder of published files, with `/`.
         num_bytes: its size, or about that; 0 for a small file.
         sha256: of the known revision, in hexadecimal; "" if it is not known.
-        repository: on the hub, if it is not that of the base.
+        repository: on the hub; "" for that of the base.
         official: its path in an official installation, if that differs.
+        published_as: its path in the repository, if that differs.
     """
 
     purpose: Purpose
@@ -41,6 +42,12 @@ class OwnFile:
     sha256: str = ""
     repository: str = ""
     official: str = ""
+    published_as: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the path in the repository."""
+        return self.published_as or self.place
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,8 @@ class Base:
         codec_file: path of the semantic codec in a model folder.
         repository: name on the hub.
         folder: name of the folder of its published files in a workspace.
-        own_files: its published files; `features/published_files.py` has those of all bases.
+        own_files: published files that only it has, or has in its own form; `features/published_files.py`
+            adds those of all bases.
         letter_case: the case in which the official program reads Latin letters in Amharic; "keep" is the
             case of the text.
         reads_states: whether the acoustic model reads the GPT's states besides the codes.
@@ -79,7 +87,7 @@ class Base:
     codec_file: str
     repository: str
     folder: str
-    own_files: tuple[OwnFile, ...]
+    own_files: tuple[PublishedFile, ...]
     letter_case: LetterCase
     reads_states: bool
     has_duration_factor: bool
@@ -109,20 +117,20 @@ BASE_2_0 = Base(
     repository="IndexTeam/IndexTTS-2",
     folder="checkpoints",
     own_files=(
-        OwnFile("base model", "config.yaml"),
-        OwnFile("base model", "bpe.model"),
-        OwnFile("base model", "gpt.pth", 3_480_000_000),
-        OwnFile("speech features", "wav2vec2bert_stats.pt"),
-        OwnFile(
+        PublishedFile("base model", "config.yaml"),
+        PublishedFile("base model", "bpe.model"),
+        PublishedFile("base model", "gpt.pth", 3_480_000_000),
+        PublishedFile("speech features", "wav2vec2bert_stats.pt"),
+        PublishedFile(
             "speech features",
             "semantic_codec/model.safetensors",
             177_000_000,
             repository="amphion/MaskGCT",
             official=f"{OFFICIAL_CACHE}/semantic_codec_model.safetensors",
         ),
-        OwnFile("sound", "feat1.pt"),
-        OwnFile("sound", "feat2.pt"),
-        OwnFile("sound", "s2mel.pth", 1_200_000_000),
+        PublishedFile("sound", "feat1.pt"),
+        PublishedFile("sound", "feat2.pt"),
+        PublishedFile("sound", "s2mel.pth", 1_200_000_000),
     ),
     letter_case="upper",
     reads_states=True,
@@ -143,43 +151,43 @@ BASE_2_5 = Base(
     repository="IndexTeam/IndexTTS-2.5",
     folder="checkpoints_2.5",
     own_files=(
-        OwnFile(
+        PublishedFile(
             "base model",
             "config.yaml",
             2_860,
             "18adf417be3e8f5e2e48e30f7420c719170a6870619436250f360d626877870e",
         ),
-        OwnFile(
+        PublishedFile(
             "base model",
             "multilingual_zh_ja_yue_char_del.tiktoken",
             907_395,
             "747979631e813193436aabcff7c1c235d37de8097b71c563ec8b63b7a515c718",
         ),
-        OwnFile(
+        PublishedFile(
             "base model",
             "gpt.pth",
             3_259_599_833,
             "43a8f4c30eccdf201958d3b9713511482c19d56dc20b0b1c4ee1e6b080b19d85",
         ),
-        OwnFile(
+        PublishedFile(
             "speech features",
             "wav2vec2bert_stats.pt",
             9_343,
             "c9c176c2b8850ab2e3ba828bbfa969deaf4566ce55db5f2687b8430b87526ad2",
         ),
-        OwnFile(
+        PublishedFile(
             "speech features",
             "codec.pth",
             607_290_935,
             "d15cbed16a40f478438c961fb043f68dfa6353bf56c966761315db3433e9722c",
         ),
-        OwnFile(
+        PublishedFile(
             "sound", "feat1.pt", 57_170, "f219cb447d80216ba615666da2ff8d63ac544eee26657f3a7b278692bf7a67c4"
         ),
-        OwnFile(
+        PublishedFile(
             "sound", "feat2.pt", 374_866, "9c4292e96dee535aea9a6206e9a0c856dd578dde9212acdb16dd3ada4d12bf80"
         ),
-        OwnFile(
+        PublishedFile(
             "sound",
             "s2mel.pth",
             414_908_601,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from huggingface_hub import constants, try_to_load_from_cache
 
-from indextts.commands.bases import BASES, base_in
+from indextts.commands.bases import BASES, PublishedFile, base_in
 from indextts.commands.data import DownloadCheckpoints
 from indextts.errors import UserError
 from indextts.features.hub_files import (
@@ -28,7 +28,6 @@ from indextts.features.hub_files import (
     require_disk_space,
 )
 from indextts.features.published_files import (
-    PublishedFile,
     Remote,
     files_for,
     files_of,

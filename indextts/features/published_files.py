@@ -16,14 +16,14 @@ FOLDER/                       `checkpoints/`, or the folder of a base in a works
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from indextts.commands.bases import BASES, OFFICIAL_CACHE, Base, Purpose
+from indextts.commands.bases import BASES, OFFICIAL_CACHE, Base, PublishedFile, Purpose
 from indextts.commands.data import PublishedSet
 from indextts.system.amounts import shown_size
 from indextts.system.files import write_bytes
@@ -42,57 +42,21 @@ BIGVGAN_FILES = {"config.json": 0, "bigvgan_generator.pt": 450_000_000}
 RECORD_NAME = ".downloads.json"
 
 
-@dataclass(frozen=True)
-class PublishedFile:
-    """A file on the hub.
-
-    Args:
-        name: the path in its repository.
-        place: the path in the local folder, with `/`.
-        num_bytes: about its size, before the hub was asked; 0 for the small files.
-        official: its path in an official installation, if that differs.
-        sha256: of the revision that this program knows, in hexadecimal; "" if it knows none.
-    """
-
-    purpose: Purpose
-    repository: str
-    name: str
-    place: str
-    num_bytes: int = 0
-    official: str = ""
-    sha256: str = ""
-
-    def is_in(self, folder: Path) -> bool:
-        """Return whether a folder has the file, also as an official installation."""
-        return find_published(folder / self.place).is_file()
-
-
 def files_of(base: Base) -> list[PublishedFile]:
     """Return the published files that a base needs, in the order of download."""
-    own = [
-        PublishedFile(
-            file.purpose,
-            file.repository or base.repository,
-            file.place,
-            file.place,
-            file.num_bytes,
-            file.official,
-            file.sha256,
-        )
-        for file in base.own_files
-    ]
     style: Purpose = "speech features" if base.reads_style else "sound"
+    campplus = PublishedFile(
+        style,
+        "campplus/campplus_cn_common.bin",
+        28_000_000,
+        repository="funasr/campplus",
+        official=f"{OFFICIAL_CACHE}/campplus_cn_common.bin",
+        published_as="campplus_cn_common.bin",
+    )
     files = [
-        *own,
+        *(replace(file, repository=file.repository or base.repository) for file in base.own_files),
         *_of_model("speech features", W2V_BERT, "w2v-bert-2.0", W2V_BERT_FILES),
-        PublishedFile(
-            style,
-            "funasr/campplus",
-            "campplus_cn_common.bin",
-            "campplus/campplus_cn_common.bin",
-            28_000_000,
-            official=f"{OFFICIAL_CACHE}/campplus_cn_common.bin",
-        ),
+        campplus,
         *_of_model("sound", BIGVGAN, "bigvgan", BIGVGAN_FILES),
     ]
     return sorted(files, key=lambda file: get_args(Purpose).index(file.purpose))
@@ -122,8 +86,8 @@ def _of_model(
 ) -> Iterator[PublishedFile]:
     """Yield the files of another model, by their sizes; official installations have them in a folder too."""
     for name, num_bytes in files.items():
-        official = f"{OFFICIAL_CACHE}/{folder}/{name}"
-        yield PublishedFile(purpose, repository, name, f"{folder}/{name}", num_bytes, official)
+        place, official = f"{folder}/{name}", f"{OFFICIAL_CACHE}/{folder}/{name}"
+        yield PublishedFile(purpose, place, num_bytes, "", repository, official, published_as=name)
 
 
 class Remote(BaseModel, frozen=True):
@@ -185,7 +149,7 @@ def table(folder: Path, base: Base) -> list[list[str]]:
 def missing_bytes(folder: Path, base: Base) -> int:
     """Return about how many bytes are still to be downloaded; partial downloads count as absent."""
     record = read_record(folder)
-    absent = [file for file in files_of(base) if not file.is_in(folder)]
+    absent = [file for file in files_of(base) if not find_published(folder / file.place).is_file()]
     return sum(record[file.place].num_bytes if file.place in record else file.num_bytes for file in absent)
 
 
