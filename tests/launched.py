@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from indextts.system.processes import session_and_descendants
+from indextts.system.processes import processes_with
 from tests.conftest import REPOSITORY
 from tests.trainer_process import TRAINER
 from tests.waiting import PATIENCE_S, wait_until
@@ -34,6 +34,7 @@ class Launched:
         ]
         path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
         self.screen = screen
+        self.mark = f"LAUNCHED={screen}"
         with screen.open("ab") as output:
             self.launcher = subprocess.Popen(
                 [sys.executable, *launcher, str(TRAINER), *argv],
@@ -41,7 +42,8 @@ class Launched:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path},
+                env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}
+                | {"LAUNCHED": str(screen)},
             )
 
     def wait(self) -> int:
@@ -59,7 +61,7 @@ class Launched:
     def pid_of(self, rank: int) -> int:
         """Return the trainer of this rank, which is older than the data workers that it starts."""
         found = []
-        for process in session_and_descendants(self.launcher.pid):
+        for process in processes_with(self.mark):
             variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
             if f"RANK={rank}".encode() in variables and process.pid != self.launcher.pid:
                 found.append((process.start_ticks, process.pid))
@@ -70,7 +72,7 @@ class Launched:
 
     def end(self) -> None:
         """Leave nothing of it running."""
-        while self.launcher.poll() is None and (left := session_and_descendants(self.launcher.pid)):
+        while self.launcher.poll() is None and (left := processes_with(self.mark)):
             for process in reversed(left):
                 os.kill(process.pid, signal.SIGKILL)
             time.sleep(0.01)

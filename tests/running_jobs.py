@@ -87,7 +87,7 @@ def wait_for(job: Job, is_true) -> Job:
 
 
 def runner_of(job: Job) -> Process:
-    return Process.from_fields(json.loads((job.folder / "job.json").read_bytes())["runner"])
+    return job.runner
 
 
 def program_of(job: Job) -> Process:
@@ -136,6 +136,7 @@ def ended_job(folder: Path, log: str, argv: Sequence[str] = ("x.py",), **ending:
         "stage": folder.name.rpartition("_")[2],
         "argvs": [list(argv)],
         "started": 1000.0,
+        "began": 1000.0,
         "runner": {"pid": 1, "start_ticks": 0, "boot_id": "another boot"},
         "versions": {"python": "3"},
     }
@@ -154,7 +155,8 @@ def ended_jobs(project: Project, count: int) -> None:
         runner = {"pid": 4_000_000, "start_ticks": 1, "boot_id": "x"}
         stage = folder.name.rpartition("_")[2]
         argvs = [["trainers/train_gpt_v2.py", "--tokenizer=/a/b/t.model"]]
-        record = {"stage": stage, "argvs": argvs, "started": float(number), "runner": runner}
+        times = {"started": float(number), "began": float(number)}
+        record = {"stage": stage, "argvs": argvs, "runner": runner, **times}
         (folder / "job.json").write_text(json.dumps(record))
         (folder / "exit.json").write_text(
             json.dumps({"status": 0, "reason": "finished", "ended": number + 75})

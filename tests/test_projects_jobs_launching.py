@@ -140,15 +140,6 @@ def test_ranks_whose_save_hangs_end_without_saving(project: Project, monkeypatch
     leaves_nothing(job)
 
 
-def test_stop_now_reaches_every_process(project: Project):
-    job = wait_until_ready(
-        start_job(project, "train", [program(project, IGNORES_SIGTERM)], launch=TWO), times=2
-    )
-    kill_job(job)
-    assert wait_until_over(job).state == "killed"
-    leaves_nothing(job)
-
-
 def test_the_last_error_of_a_rank_is_found_in_the_launchers_output(project: Project):
     over = wait_until_over(start_job(project, "train", [program(project, MISTAKEN)], launch=TWO))
     assert (over.state, over.exit_status) == ("failed", 1)
@@ -175,12 +166,3 @@ def test_a_script_launches_as_the_job_does(project: Project):
     assert shlex.split(line) == [sys.executable, "-u", *TWO.prefix, "program.py"]
     assert shell_line(command, TWO) == shlex.join(["python", *TWO.prefix, "program.py"])
     assert job.argvs == (("program.py",),)
-
-
-def test_a_record_with_an_invalid_launch_is_not_a_job(project: Project):
-    job = wait_until_over(start_job(project, "train", [program(project, "")]))
-    path = job.folder / "job.json"
-    path.write_text(path.read_text().replace('"processes": 1', '"processes": 0'))
-    from indextts.projects.jobs.records import _read_now
-
-    assert _read_now(job.folder) is None

@@ -40,8 +40,8 @@ def test_the_tail_of_a_missing_file_is_empty(tmp_path: Path):
 @pytest.mark.failure(53)
 def test_tail_keeps_the_last_lines(tmp_path: Path):
     path = tmp_path / "output.log"
-    path.write_text("".join(f"{number}\n" for number in range(10_000_000 // 10)))
-    assert tail(path, 3) == "999997\n999998\n999999"
+    path.write_text("".join(f"{number}\n" for number in range(200_000)))
+    assert tail(path, 3) == "199997\n199998\n199999"
     assert len(tail(path).splitlines()) == 200
 
 
@@ -62,7 +62,7 @@ def test_reading_in_blocks_gives_the_same_lines(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(log_tail, "BLOCK_BYTES", 7)
     path = tmp_path / "output.log"
     chance = Random(1)
-    for _ in range(300):
+    for _ in range(60):
         lines = ["ሰab"[: chance.randrange(4)] * chance.randrange(9) for _ in range(chance.randrange(1, 9))]
         content = "\n".join(lines) + chance.choice(["", "\n"])
         path.write_text(content, encoding="utf-8")

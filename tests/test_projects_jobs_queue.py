@@ -1,10 +1,7 @@
 """Tests of jobs that wait for another job, with real processes and pages that have ended."""
 
-import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +25,6 @@ from tests.running_jobs import (
     program_of,
     project_with_jobs,
     reread,
-    runner_of,
     wait_for,
     wait_until_over,
     wait_until_ready,
@@ -79,12 +75,6 @@ def test_chained_jobs_run_in_order(project: Project):
     assert tail(third.log) == "$ python third.py\nthis is third.py"
 
 
-def test_a_job_after_a_finished_one_runs_at_once(project: Project):
-    first = wait_until_over(start_job(project, "pairs", [program(project, "", "first.py")]))
-    second = start_job(project, "train", [program(project, "", "second.py")], after=first.folder)
-    assert wait_until_over(second).state == "finished"
-
-
 @pytest.mark.parametrize("end", ["failed", "stopped", "killed", "lost"])
 def test_a_job_after_one_that_does_not_finish_is_not_started(project: Project, end: str):
     source = WAITS_FOR_GO if end == "failed" else SAVES_ON_SIGTERM
@@ -97,7 +87,7 @@ def test_a_job_after_one_that_does_not_finish_is_not_started(project: Project, e
         case "killed":
             kill(program_of(first))
         case "lost":
-            kill(runner_of(first))
+            kill(first.runner)
             kill(program_of(first))
     assert wait_until_over(first).state == end
     ends = [wait_until_over(job) for job in (second, third)]
@@ -123,7 +113,7 @@ def test_a_waiting_job_stops_at_once_and_no_other_does(project: Project, stop):
 
 def test_a_waiting_job_with_a_killed_runner_is_lost(project: Project):
     _, second, third = chain_of_three(project, WAITS_FOR_GO)
-    kill(runner_of(second))
+    kill(second.runner)
     assert reread(second).state == "lost"
     assert wait_until_over(third).before == "lost"
 
@@ -140,14 +130,10 @@ def test_the_queue_continues_without_the_page(project: Project, tmp_path: Path):
     assert tail(waiting.log, 1) == "late"
 
 
-def test_a_job_may_wait_for_a_job_of_another_project(project: Project, tmp_path: Path):
-    other = Project(tmp_path / "other")
-    first = start_job(other, "train", [program(project, WAITS_FOR_GO)])
+def test_a_job_may_wait_for_an_ended_job_of_another_project(project: Project, tmp_path: Path):
+    first = wait_until_over(start_job(Project(tmp_path / "other"), "train", [program(project, "")]))
     second = start_job(project, "train", [program(project, "", "second.py")], after=first.folder)
-    assert reread(second).state == "waiting"
-    go(project)
     assert wait_until_over(second).state == "finished"
-    assert reread(first).state == "finished"
 
 
 def test_two_jobs_of_a_stage_never_run_at_the_same_time(project: Project):
@@ -176,13 +162,3 @@ def test_waiting_for_a_folder_that_is_not_a_job_is_refused(project: Project, tmp
     with pytest.raises(UserError, match=r"^nowhere "):
         start_job(project, "train", [program(project, "")], after=tmp_path / "nowhere")
     assert list_jobs(project) == []
-
-
-def test_a_waiting_runner_leaks_no_file_descriptor(project: Project):
-    _, second, _ = chain_of_three(project, WAITS_FOR_GO)
-    runner = runner_of(second)
-    for _ in range(200):
-        os.kill(runner.pid, signal.SIGHUP)
-        time.sleep(0.002)
-    assert len(list(Path(f"/proc/{runner.pid}/fd").iterdir())) < 20
-    assert reread(second).state == "waiting"

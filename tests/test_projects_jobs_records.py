@@ -1,21 +1,43 @@
 """Tests of indextts/projects/jobs/records.py: jobs as read from the disk."""
 
 import json
+import math
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from indextts.projects.jobs.files import end_reason, live_processes
-from indextts.projects.jobs.records import list_jobs, newest_job, read_job
+from indextts.projects.jobs.records import (
+    COULD_NOT_START,
+    FAILED,
+    FINISHED,
+    KILLED,
+    KILLED_BY_HAND,
+    KILLED_FOR_MEMORY,
+    KILLED_STOPPING,
+    LOST,
+    NOT_STARTED,
+    NOT_STARTED_AFTER,
+    STOPPED,
+    STOPPED_UNSAVED,
+    STOPPED_WAITING,
+    Job,
+    clock,
+    list_jobs,
+    newest_job,
+    outcome,
+    read_job,
+)
 from indextts.projects.jobs.starting import start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job
 from indextts.projects.project import Project
 from indextts.system.files import write_json
+from indextts.system.messages import Message
 from indextts.system.processes import Process, is_alive, read_stat
 from indextts.webui.running import history
 from tests.running_jobs import (
@@ -28,6 +50,13 @@ from tests.running_jobs import (
     wait_until_over,
     wait_until_ready,
 )
+
+RECORD = {
+    "stage": "train",
+    "argvs": [["a.py"]],
+    "started": 60.0,
+    "runner": {"pid": 4_000_000, "start_ticks": 1, "boot_id": "x"},
+}
 
 
 @pytest.fixture
@@ -58,8 +87,8 @@ def test_another_process_with_the_pid_of_a_job_is_not_signalled(
         (folder / "program.json").write_text(json.dumps({**real, **change}))
         (job,) = list_jobs(project)
         assert (job.state, job.exit_status) == ("lost", None)
-        stop_job(replace(job, state="running"))
-        kill_job(replace(job, state="running"))
+        stop_job(job)
+        kill_job(job)
         time.sleep(0.05)
         assert stranger.poll() is None
         stranger.kill()
@@ -71,6 +100,10 @@ def test_a_folder_without_a_valid_record_is_not_a_job(project: Project):
         "half": '{"stage": "tr',
         "not_started": '{"stage": "train"}',
         "other": "[]",
+        "other_launch": json.dumps({**RECORD, "launch": {"processes": 0}}),
+        "nan": json.dumps({**RECORD, "started": math.nan}),
+        "late": json.dumps({**RECORD, "started": 1e300}),
+        "early": json.dumps({**RECORD, "started": -1}),
     }.items():
         (project.jobs / name).mkdir(parents=True)
         (project.jobs / name / "job.json").write_text(content)
@@ -78,36 +111,14 @@ def test_a_folder_without_a_valid_record_is_not_a_job(project: Project):
     assert newest_job(project, "train") is None
 
 
-def test_a_record_older_than_the_queue_is_read(project: Project):
-    folder = project.jobs / "20250101_000000_train"
+@pytest.mark.parametrize("time", [math.nan, math.inf, 1e300, -1])
+def test_an_end_at_an_impossible_time_is_not_recorded(project: Project, time: float):
+    folder = project.jobs / "20260102_000000_train"
     folder.mkdir(parents=True)
-    runner = {"pid": 4_000_000, "start_ticks": 1, "boot_id": "x"}
-    record = {"stage": "train", "argvs": [["a.py", "--b=1"]], "started": 10.0, "runner": runner}
-    (folder / "job.json").write_text(json.dumps(record))
-    (folder / "exit.json").write_text('{"status": 1, "reason": "failed", "ended": 70.0}')
-    job = newest_job(project, "train")
-    assert job is not None
-    assert (job.state, job.exit_status, job.form, job.versions, job.after) == ("failed", 1, {}, {}, None)
-    assert (job.began, job.seconds(1e9)) == (10.0, 60.0)
-
-
-@pytest.mark.parametrize("time", ["NaN", "Infinity", "-Infinity", "1e300", "-1"])
-def test_a_record_with_an_impossible_time_is_invalid(project: Project, time: str):
-    runner = '{"pid": 4000000, "start_ticks": 1, "boot_id": "x"}'
-    for name, started, ended in (
-        ("20260101_000000_train", time, "70"),
-        ("20260102_000000_train", "60", time),
-    ):
-        folder = project.jobs / name
-        folder.mkdir(parents=True)
-        record = f'{{"stage": "train", "argvs": [["a.py"]], "started": {started}, "runner": {runner}}}'
-        (folder / "job.json").write_text(record)
-        (folder / "exit.json").write_text(f'{{"status": 0, "reason": "finished", "ended": {ended}}}')
+    (folder / "job.json").write_text(json.dumps(RECORD))
+    (folder / "exit.json").write_text(json.dumps({"status": 0, "reason": "finished", "ended": time}))
     (row,) = history.rows(project, now=100.0)
-    assert (row.folder.name, row.state, row.duration) == ("20260102_000000_train", "lost", "")
-    newest = newest_job(project, "train")
-    assert newest is not None
-    assert newest.folder == row.folder
+    assert (row.state, row.duration) == ("lost", "")
 
 
 def test_a_half_written_exit_file_is_ignored(project: Project):
@@ -130,26 +141,22 @@ def test_an_invalid_record_names_no_process(tmp_path: Path, content: str):
     assert read_job(tmp_path) is None
 
 
-def test_ended_jobs_are_read_once(project: Project):
-    ended_jobs(project, 1000)
+def test_ended_jobs_are_read_once_and_only_a_few_to_find_the_newest(project: Project):
+    ended_jobs(project, 200)
+    before = bytes_read_so_far()
+    newest = newest_job(project, "train")
+    assert bytes_read_so_far() - before < 20_000
+    assert newest is not None
+    assert newest.started == 198
     jobs = list_jobs(project)
     before = bytes_read_so_far()
     again = list_jobs(project)
     assert bytes_read_so_far() - before < 1000  # of /proc, to ask just that
     assert again == jobs
-    assert [job.started for job in jobs] == [float(number) for number in reversed(range(1000))]
+    assert [job.started for job in jobs] == [float(number) for number in reversed(range(200))]
     rewritten = jobs[0].folder / "exit.json"
     write_json(rewritten, {"status": 1, "reason": "failed", "ended": 5.0})
     assert list_jobs(project)[0].state == "failed"
-
-
-def test_the_newest_of_a_thousand_jobs_is_found_without_reading_all(project: Project):
-    ended_jobs(project, 1000)
-    before = bytes_read_so_far()
-    newest = newest_job(project, "train")
-    assert bytes_read_so_far() - before < 20_000
-    assert newest is not None
-    assert newest.started == 998
 
 
 def test_the_running_job_is_found_behind_many_removed_from_the_queue(project: Project):
@@ -169,3 +176,62 @@ def test_the_running_job_is_found_behind_many_removed_from_the_queue(project: Pr
     newest = newest_job(project, "train")
     assert newest is not None
     assert newest.folder.name == "21000101_000009_train"
+
+
+def job_with(folder: Path, ending: dict[str, Any] | None, **fields: Any) -> Job:
+    """Return a job that began at 100 and whose processes are gone."""
+    record = {**RECORD, "started": 100, "began": 100, **fields}
+    (folder / "job.json").write_text(json.dumps(record))
+    if ending is not None:
+        (folder / "exit.json").write_text(json.dumps({"ended": 3823, **ending}))
+    job = read_job(folder)
+    assert job is not None
+    return job
+
+
+LONG = {"duration": "1:02:03"}
+
+
+@pytest.mark.parametrize(
+    ("ending", "message"),
+    [
+        ({"status": 0, "reason": "finished"}, Message(FINISHED, LONG)),
+        ({"status": 143, "reason": "stopped"}, Message(STOPPED, LONG)),
+        ({"status": 143, "reason": "stopped", "stop_stage": "ending"}, Message(STOPPED_UNSAVED, LONG)),
+        ({"status": 2, "reason": "failed"}, Message(FAILED, {"status": 2, **LONG})),
+        ({"status": 127, "reason": "failed"}, Message(COULD_NOT_START)),
+        ({"status": 139, "reason": "killed"}, Message(KILLED, {"signal": "SIGSEGV", **LONG})),
+        ({"status": 190, "reason": "killed"}, Message(KILLED, {"signal": "signal 62", **LONG})),
+        ({"status": 137, "reason": "killed"}, Message(KILLED_FOR_MEMORY, {"signal": "SIGKILL", **LONG})),
+        ({"status": 137, "reason": "killed", "stop_stage": "killing"}, Message(KILLED_STOPPING, LONG)),
+        (
+            {"status": None, "reason": "not_started", "before": "failed"},
+            Message(NOT_STARTED_AFTER["failed"]),
+        ),
+        ({"status": None, "reason": "not_started", "before": "x"}, Message(NOT_STARTED)),
+        (None, Message(LOST)),
+    ],
+)
+def test_each_end_has_its_message(tmp_path: Path, ending: dict[str, Any] | None, message: Message):
+    assert outcome(job_with(tmp_path, ending), now=1e9) == message
+
+
+def test_a_kill_by_the_user_is_not_attributed_to_memory(tmp_path: Path):
+    (tmp_path / "kill_asked").touch()
+    job = job_with(tmp_path, {"status": 137, "reason": "killed"})
+    assert outcome(job, 0) == Message(KILLED_BY_HAND, LONG)
+
+
+def test_a_job_removed_from_the_queue_never_ran(tmp_path: Path):
+    waited = {"status": 143, "reason": "stopped"}
+    assert outcome(job_with(tmp_path, waited, after="/other", began=None), 0) == Message(STOPPED_WAITING)
+
+
+def test_time_in_the_queue_does_not_count_as_run_time(tmp_path: Path):
+    job = job_with(tmp_path, {"status": 0, "reason": "finished"}, after="/other", began=3800)
+    assert str(outcome(job, 0)) == "finished after 0:23"
+
+
+def test_a_duration_is_the_same_in_every_language():
+    shown = [clock(seconds) for seconds in (0, 7.9, 750, 3723, 360000)]
+    assert shown == ["0:00", "0:07", "12:30", "1:02:03", "100:00:00"]

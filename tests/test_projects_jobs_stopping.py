@@ -13,6 +13,7 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.projects.jobs import files
+from indextts.projects.jobs.files import started_processes
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.records import (
     FINISHED,
@@ -34,7 +35,6 @@ from indextts.projects.jobs.stopping import (
     stop_progress,
 )
 from indextts.projects.project import Project
-from indextts.system.processes import read_stat, session_and_descendants, session_members
 from tests.conftest import REPOSITORY
 from tests.running_jobs import (
     DEAF_WITH_A_CHILD,
@@ -46,7 +46,6 @@ from tests.running_jobs import (
     program_of,
     project_with_jobs,
     reread,
-    runner_of,
     wait_for,
     wait_until_over,
     wait_until_ready,
@@ -87,28 +86,20 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
         yield project
 
 
-def test_a_stop_lets_the_program_save_and_starts_no_other(project: Project):
-    training, export = program(project, SAVES_ON_SIGTERM), program(project, "print('late')", "export.py")
-    job = wait_until_ready(start_job(project, "train", [training, export]))
-    stop_job(job)
+@pytest.mark.parametrize("status", [143, 0])  # or it finished just then
+def test_a_stop_lets_the_program_save_and_starts_no_other(project: Project, status: int):
+    training = program(project, SAVES_ON_SIGTERM.replace("143", str(status)))
+    job = start_job(project, "train", [training, program(project, "print('late')", "export.py")])
+    stop_job(wait_until_ready(job))
     over = wait_until_over(job)
-    assert (over.state, over.exit_status) == ("stopped", 143)
+    assert (over.state, over.exit_status, over.stop_stage) == ("stopped", 143, "saving")
+    assert outcome(over, 0).id == STOPPED
     assert tail(over.log) == "$ python program.py\nready\nsaved"
-
-
-def test_no_command_follows_one_that_finished_during_a_stop(project: Project):
-    source = SAVES_ON_SIGTERM.replace("143", "0")
-    first, second = program(project, source), program(project, "print('late')", "second.py")
-    job = wait_until_ready(start_job(project, "train", [first, second]))
-    stop_job(job)
-    over = wait_until_over(job)
-    assert (over.state, over.exit_status) == ("stopped", 143)
-    assert tail(over.log, 1) == "saved"
 
 
 def test_a_stop_right_after_the_start_is_not_lost(project: Project):
     commands = [program(project, SAVES_ON_SIGTERM)]
-    for _ in range(5):
+    for _ in range(3):
         job = start_job(project, "train", commands)
         stop_job(job)
         over = wait_until_over(job)
@@ -125,7 +116,7 @@ def test_three_stop_requests_send_one_signal_to_the_program(project: Project, ha
     )
     job = wait_until_ready(start_job(project, "train", [program(project, source)]))
     if not has_runner:
-        kill(runner_of(job))
+        kill(job.runner)
     for _ in range(3):
         stop_job(job)
         assert reread(job).state == "stopping"
@@ -134,23 +125,23 @@ def test_three_stop_requests_send_one_signal_to_the_program(project: Project, ha
     assert tail(job.log, 1) == "1 signals"
 
 
-def test_kill_leaves_no_process_of_a_job_that_ignores_signals(project: Project):
+@pytest.mark.parametrize("has_runner", [True, False])
+def test_kill_leaves_no_process_of_a_job_that_ignores_signals(project: Project, has_runner: bool):
     job = wait_until_ready(start_job(project, "train", [program(project, DEAF_WITH_A_CHILD)]), times=2)
-    stat = read_stat(runner_of(job).pid)
-    assert stat is not None
-    assert len(session_members(stat.session)) == 3
+    assert len(started_processes(job.runner)) == 2
     stop_job(job)
-    time.sleep(0.1)
-    assert reread(job).state == "stopping"
+    wait_for(job, lambda: reread(job).state == "stopping")
+    if not has_runner:
+        kill(job.runner)
     kill_job(job)
-    assert session_members(stat.session) == []
+    assert processes_in(project.root.parent) == set()
     over = reread(job)
-    assert (over.state, over.exit_status) == ("killed", 137)
+    assert (over.state, over.exit_status) == (("killed", 137) if has_runner else ("lost", None))
 
 
 def test_a_program_with_a_killed_runner_continues_and_can_be_stopped(project: Project):
     job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
-    kill(runner_of(job))
+    kill(job.runner)
     assert reread(job).state == "running"
     with pytest.raises(UserError, match="already running"):
         start_job(project, "train", [command_for("program.py")])
@@ -158,16 +149,6 @@ def test_a_program_with_a_killed_runner_continues_and_can_be_stopped(project: Pr
     over = wait_until_over(job)
     assert tail(over.log, 1) == "saved"
     assert (over.state, over.exit_status, over.ended) == ("lost", None, None)
-
-
-def test_kill_works_without_the_runner(project: Project):
-    job = wait_until_ready(start_job(project, "train", [program(project, DEAF_WITH_A_CHILD)]), times=2)
-    stat = read_stat(program_of(job).pid)
-    assert stat is not None
-    kill(runner_of(job))
-    kill_job(job)
-    assert session_members(stat.session) == []
-    assert reread(job).state == "lost"
 
 
 def patience(monkeypatch: pytest.MonkeyPatch, save_s: float, kill_s: float) -> None:
@@ -186,28 +167,19 @@ def test_a_trainer_that_does_not_end_in_time_ends_without_saving(
     assert outcome(over, 0).id == STOPPED_UNSAVED
 
 
-def test_a_program_that_ends_in_time_gets_no_second_signal(project: Project):
-    job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
-    stop_job(job)
-    over = wait_until_over(job)
-    assert (over.state, over.stop_stage, outcome(over, 0).id) == ("stopped", "saving", STOPPED)
-
-
 @pytest.mark.parametrize("by_page", [True, False])
 def test_a_job_that_ignores_signals_is_killed_with_its_processes(
     project: Project, monkeypatch: pytest.MonkeyPatch, by_page: bool
 ):
     patience(monkeypatch, 0.3, 0.3)
     job = wait_until_ready(start_job(project, "train", [program(project, DEAF_WITH_A_CHILD)]), times=2)
-    stat = read_stat(runner_of(job).pid)
-    assert stat is not None
     if by_page:
         stop_job(job)
     else:  # as when the machine is shut down: nobody but the runner writes down that it was asked
-        os.kill(runner_of(job).pid, signal.SIGTERM)
+        os.kill(job.runner.pid, signal.SIGTERM)
     over = wait_until_over(job)
     assert (over.state, over.exit_status, over.stop_stage) == ("killed", 137, "killing")
-    wait_for(job, lambda: session_and_descendants(stat.session) == [])
+    assert started_processes(job.runner) == []
     assert json.loads((job.folder / "stop_asked").read_bytes())["asked"] <= time.time()
     assert outcome(over, 0).id == KILLED_STOPPING
 
@@ -228,7 +200,7 @@ def test_the_phases_of_a_stop_are_counted_down(project: Project):
     step = stop_progress(job, asked + 85)
     assert step is not None
     assert step.seconds == pytest.approx(95, abs=30)
-    kill(runner_of(job))
+    kill(job.runner)
     unattended = stop_progress(job, asked + 500)
     assert unattended is not None
     assert (unattended.seconds, unattended.message.id) == (None, UNATTENDED)
@@ -248,9 +220,7 @@ def test_a_worker_in_its_own_session_that_ignores_sigterm_is_killed(project: Pro
         kill_job(job)
     over = wait_until_over(job)
     assert over.state == ("finished" if end == "by itself" else "killed")
-    assert processes_in(project.root.parent) <= {
-        runner_of(job).pid
-    }  # it may end a moment after its exit.json
+    assert processes_in(project.root.parent) <= {job.runner.pid}  # it may end a moment after its exit.json
     if end != "stop now":
         assert tail(over.log, 1).startswith("[Warn] program.py ")
         assert outcome(over, 0).id == (FINISHED if end == "by itself" else KILLED_FOR_MEMORY)
@@ -266,12 +236,10 @@ def test_a_training_saves_on_a_stop_and_leaves_no_worker_after_a_kill(tmp_path: 
     for end in (stop_job, lambda job: kill(program_of(job))):
         job = start_job(project, "train", [command])
         wait_for(job, lambda job=job: "[Train]" in tail(job.log))
-        stat = read_stat(runner_of(job).pid)
-        assert stat is not None
-        assert len(session_members(stat.session)) == 4  # the runner, the trainer, two workers
+        assert len(started_processes(job.runner)) == 3  # the trainer and two workers
         end(job)
         over = wait_until_over(job)
-        wait_for(job, lambda session=stat.session: session_and_descendants(session) == [])
+        assert started_processes(job.runner) == []
         if end is stop_job:
             assert (over.state, over.exit_status, over.stop_stage) == ("stopped", 143, "saving")
             assert "from step 0 to" in tail(over.log)

@@ -10,13 +10,13 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.planning.hardware import MachineFacts
 from indextts.planning.preflight import run_preflight
+from indextts.projects.jobs.files import started_processes
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.starting import start_job
 from indextts.projects.jobs.stopping import stop_job
 from indextts.projects.project import Project
 from indextts.runs.directory import read_metrics
-from indextts.system.processes import read_stat, session_and_descendants
-from tests.running_jobs import kill, program_of, runner_of, wait_for, wait_until_over
+from tests.running_jobs import kill, program_of, wait_for, wait_until_over
 from tests.tiny_run import make_tiny_run
 
 TWO = Launch(processes=2)
@@ -34,14 +34,12 @@ def test_two_ranks_save_once_on_a_stop_and_resume_as_estimated(tmp_path: Path):
         assert expected.estimate is not None
         job = start_job(project, "train", [asked], launch=launch)
         wait_for(job, lambda job=job: "[Train]" in tail(job.log))
-        stat = read_stat(runner_of(job).pid)
-        assert stat is not None
         if resume and launch is TWO:
             kill(program_of(job))  # the launcher
         else:
             stop_job(job)
         over = wait_until_over(job)
-        wait_for(job, lambda session=stat.session: session_and_descendants(session) == [])
+        assert started_processes(job.runner) == []
         starts = [line for line in read_metrics(tiny.output / "metrics.jsonl") if line["kind"] == "start"]
         assert starts[-1]["total_steps"] == expected.estimate.total_steps
         if resume and launch is TWO:

@@ -43,7 +43,8 @@ def end_job(project: Project, stage: str, reason: str, *, at: float = LATER) -> 
     folder = project.jobs / f"{time.strftime('%Y%m%d_%H%M%S', time.gmtime(at))}_{stage}"
     folder.mkdir(parents=True)
     runner = {"pid": 1, "start_ticks": 0, "boot_id": "another boot"}
-    job = {"stage": stage, "argvs": [["program"]], "started": at, "runner": runner}
+    job = {"stage": stage, "argvs": [["program"]], "started": at, "began": at}
+    job["runner"] = runner
     (folder / "job.json").write_text(json.dumps(job))
     status = {"finished": 0, "stopped": 143}.get(reason, 2)
     (folder / "exit.json").write_text(json.dumps({"status": status, "reason": reason, "ended": at + 1}))

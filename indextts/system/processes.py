@@ -62,7 +62,6 @@ class Stat:
 
     code: str
     parent: int
-    session: int
     start_ticks: int
 
 
@@ -106,56 +105,27 @@ def read_stat(pid: int) -> Stat | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = content[content.rindex(b")") + 2 :].split()  # from field 3; the name may contain spaces and ")"
-    return Stat(
-        fields[0].decode(), parent=int(fields[1]), session=int(fields[3]), start_ticks=int(fields[19])
-    )
+    return Stat(fields[0].decode(), parent=int(fields[1]), start_ticks=int(fields[19]))
 
 
-def session_members(session: int) -> list[Process]:
-    """Return the living processes of a session, except init (1), which shares the session in a container."""
-    return [_named(pid, stat) for pid, stat in _live_stats().items() if stat.session == session]
+def processes_with(variable: str) -> list[Process]:
+    """Return the living processes of this user that started with "NAME=value" in their environment.
 
-
-def session_and_descendants(session: int) -> list[Process]:
-    """Return the living processes of a session and their descendants in any session.
-
-    The workers of torchrun have sessions of their own.
+    Children inherit it, so this finds them in any session, also after the death of their parent.
     """
-    living = _live_stats()
-    found = {pid for pid, stat in living.items() if stat.session == session}
-    while more := {pid for pid, stat in living.items() if stat.parent in found} - found:
-        found |= more
-    return [_named(pid, living[pid]) for pid in sorted(found)]
-
-
-def children_of(pid: int) -> list[Process]:
-    """Return the living direct children of a process."""
-    return [_named(child, stat) for child, stat in _live_stats().items() if stat.parent == pid]
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):  # ended meanwhile, or of another user
+            if entry.name.isdigit() and variable.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(find_process(int(entry.name)))
+    return [process for process in found if is_alive(process)]
 
 
 def send_signal(process: Process, number: signal.Signals) -> None:
     """Send a signal to this process, never to a later process with the same pid and never to init."""
-    if process.pid == 1:
-        return
     with suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(process.pid)
-        try:
-            if is_alive(process):  # checked after the descriptor is bound to the current owner of the pid
-                signal.pidfd_send_signal(descriptor, number)
-        finally:
-            os.close(descriptor)
-
-
-def _live_stats() -> dict[int, Stat]:
-    pids = [
-        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and entry.name != "1"
-    ]
-    stats = {pid: read_stat(pid) for pid in pids}
-    return {pid: stat for pid, stat in stats.items() if stat and stat.code not in "ZX"}
-
-
-def _named(pid: int, stat: Stat) -> Process:
-    return Process(pid, stat.start_ticks, _boot_id())
+        if process.pid != 1 and is_alive(process):
+            os.kill(process.pid, number)
 
 
 def _boot_id() -> str:

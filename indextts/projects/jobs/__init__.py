@@ -12,7 +12,7 @@
                         "form": {field: value}, "versions": {"python", "torch", "gradio", "commit"},
                         "after": folder of the job to wait for, or null,
                         "save_s", "kill_s": seconds between the phases of a stop,
-                        "began": unix time of the end of the wait,
+                        "began": unix time of the start of the first command,
                         "runner": {"pid", "start_ticks", "boot_id"}}; a job exists once the runner is recorded
         command.sh     the same commands, to run by hand
         output.log     output of the commands, each after a line "$ python PROGRAM FLAGS"
@@ -27,8 +27,8 @@
     stopping.py   stop_job, kill_job               webhook.py  the notification at the end
     log_tail.py   the end of a log
 
-The runner and all processes that it starts have a session of their own. It waits for the job before it, runs
-the commands in order until one fails, stops them in phases on request, ends leftover processes and writes
-exit.json. The state of a job is read from the disk and from /proc at each call, so a second page, or the page
-after a restart, shows the same. Records of older versions, without some of these fields, can be read too.
+The runner is detached in a session of its own. It waits for the job before it, runs the commands in order
+until one fails, stops them in phases on request, ends leftover processes and writes exit.json. Its programs
+and all that they start have its mark in their environment (files.py). The state of a job is read from the
+disk and from /proc at each call, so a second page, or the page after a restart, shows the same.
 """

@@ -3,10 +3,9 @@
 import os
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -15,7 +14,7 @@ from indextts.errors import UserError
 from indextts.projects.jobs.files import KILL_S, SAVE_S, live_processes
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.project import Project
-from indextts.system.files import FileStamp, file_stamp
+from indextts.system.files import FileStamp, file_stamp, read_object
 from indextts.system.messages import Message
 from indextts.system.processes import Process
 
@@ -30,39 +29,41 @@ NUM_LAST_JOBS = 8
 MAX_CACHED_JOBS = 2048  # ended jobs kept in memory, a few KiB each
 
 
-@dataclass(frozen=True)
-class Job:
-    """A job at the time it was read.
+class Job(BaseModel, frozen=True):
+    """A job at the time it was read: the fields of job.json and exit.json, and its state.
 
     Args:
         state: "waiting": for the job `after` to end; "killed": a signal other than SIGINT and SIGTERM ended
             its program; "not_started": the job before it did not finish; "lost": none of its processes is
             alive, and its end was not recorded.
         started, began, ended: Unix time in seconds; `began` is None while it waits, and if it never ran.
-        exit_status: None while it runs, and if it is lost or was not started.
-        before: end reason of the job before this one, if it is why this one was not started.
-        stop_stage: the last phase of a stop that was reached.
         save_s, kill_s: seconds between the phases of a stop.
         launch: launches each of its commands.
+        exit_status: None while it runs, and if it is lost or was not started.
+        stop_stage: the last phase of a stop that was reached.
+        before: end reason of the job before this one, if it is why this one was not started.
     """
 
     folder: Path
+    state: JobState
+    is_kill_asked: bool
+
     stage: str
     argvs: tuple[tuple[str, ...], ...]
-    started: float
-    state: JobState
-    exit_status: int | None
-    ended: float | None
-    began: float | None
-    after: Path | None
-    before: str | None
-    form: dict[str, Any]
-    versions: dict[str, str]
-    stop_stage: StopStage | None
-    is_kill_asked: bool
-    save_s: float
-    kill_s: float
-    launch: Launch
+    started: Seconds
+    runner: Process
+    form: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    after: Path | None = None
+    began: Seconds | None = None
+    save_s: Seconds = SAVE_S
+    kill_s: Seconds = KILL_S
+    launch: Launch = ALONE
+
+    exit_status: int | None = Field(None, alias="status")
+    ended: Seconds | None = None
+    stop_stage: StopStage | None = None
+    before: str | None = None
 
     @property
     def log(self) -> Path:
@@ -109,11 +110,13 @@ def job_folders(project: Project) -> Iterator[Path]:
 
 def read_job(folder: Path) -> Job | None:
     """Return the job in a folder, None if there is none; a job that has ended is cached."""
-    try:
-        stamp = file_stamp(folder / "exit.json")
-    except OSError:
-        return _read_now(folder)
-    return _read_ended(folder, stamp) or _read_now(folder)
+    if job := _ended_job(folder):
+        return job
+    if not live_processes(folder):  # it may have ended after the first read
+        return _ended_job(folder) or _job(folder, "lost", {})
+    job = _job(folder, "stopping" if (folder / "stop_asked").exists() else "running", {})
+    is_waiting = job is not None and job.state == "running" and job.after is not None and job.began is None
+    return job.model_copy(update={"state": "waiting"}) if job and is_waiting else job
 
 
 def chain(folder: Path | None) -> list[Path]:
@@ -124,43 +127,6 @@ def chain(folder: Path | None) -> list[Path]:
         job = read_job(folder)
         folder = job.after if job else None
     return found
-
-
-class _JobRecord(BaseModel):
-    """Fields of job.json; older versions lack those with a default."""
-
-    stage: str
-    argvs: tuple[tuple[str, ...], ...]
-    started: Seconds
-    runner: Process
-    form: dict[str, Any] = {}
-    versions: dict[str, str] = {}
-    after: Path | None = None
-    began: Seconds | None = None
-    save_s: Seconds = SAVE_S
-    kill_s: Seconds = KILL_S
-    launch: Launch = ALONE
-
-
-class _Exit(BaseModel):
-    """Fields of exit.json."""
-
-    status: int | None
-    reason: EndReason
-    ended: Seconds
-    stop_stage: StopStage | None = None
-    before: str | None = None
-
-
-RecordT = TypeVar("RecordT", bound=BaseModel)
-
-
-def _read(model: type[RecordT], path: Path) -> RecordT | None:
-    """Return the record in a file; None if the file is missing or invalid."""
-    try:
-        return model.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError, UserError):
-        return None
 
 
 def _names(project: Project) -> list[str]:
@@ -176,45 +142,33 @@ def _may_be_of(name: str, stage: str) -> bool:
     return not stage or name.endswith(f"_{stage}")
 
 
-def _read_now(folder: Path) -> Job | None:
-    record = _read(_JobRecord, folder / "job.json")
-    if record is None:
+def _ended_job(folder: Path) -> Job | None:
+    """Return the job in a folder if it has a valid exit.json."""
+    try:
+        return _read_ended(folder, file_stamp(folder / "exit.json"))
+    except OSError:
         return None
-    ending = _read(_Exit, folder / "exit.json")
-    if ending is None and live_processes(folder):
-        is_waiting = record.after is not None and record.began is None
-        state: JobState = "waiting" if is_waiting else "running"
-        return _job(folder, record, "stopping" if (folder / "stop_asked").exists() else state, None)
-    ending = ending or _read(_Exit, folder / "exit.json")  # it may have ended after the first read
-    return _job(folder, record, ending.reason if ending else "lost", ending)
 
 
 @lru_cache(MAX_CACHED_JOBS)
 def _read_ended(folder: Path, _stamp: FileStamp) -> Job | None:
-    record, ending = _read(_JobRecord, folder / "job.json"), _read(_Exit, folder / "exit.json")
-    return _job(folder, record, ending.reason, ending) if record and ending else None
+    ending = read_object(folder / "exit.json")
+    return _job(folder, ending.get("reason"), ending) if ending.get("reason") in get_args(EndReason) else None
 
 
-def _job(folder: Path, record: _JobRecord, state: JobState, ending: _Exit | None) -> Job:
-    return Job(
-        folder=folder,
-        stage=record.stage,
-        argvs=record.argvs,
-        started=record.started,
-        state=state,
-        exit_status=ending.status if ending else None,
-        ended=ending.ended if ending else None,
-        began=record.started if record.after is None else record.began,
-        after=record.after,
-        before=ending.before if ending else None,
-        form=record.form,
-        versions=record.versions,
-        stop_stage=ending.stop_stage if ending else None,
-        is_kill_asked=(folder / "kill_asked").exists(),
-        save_s=record.save_s,
-        kill_s=record.kill_s,
-        launch=record.launch,
-    )
+def _job(folder: Path, state: object, ending: dict[str, Any]) -> Job | None:
+    """Return the job of a folder in this state; None if a field is missing or invalid."""
+    found = {
+        **read_object(folder / "job.json"),
+        **ending,
+        "folder": folder,
+        "state": state,
+        "is_kill_asked": (folder / "kill_asked").exists(),
+    }
+    try:
+        return Job.model_validate(found)
+    except (ValidationError, UserError):
+        return None
 
 
 WAITING = "jobs.outcome.waiting"

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 from platform import python_version
+from threading import Thread
 from typing import Any, get_args
 
 from pydantic_core import to_jsonable_python
@@ -23,6 +24,7 @@ from indextts.commands.launching import ALONE, Launch
 from indextts.commands.terminal import to_argv
 from indextts.errors import UserError
 from indextts.projects.jobs import files
+from indextts.projects.jobs.files import runner_of
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.records import Job, chain, list_jobs, read_job
 from indextts.projects.project import REPOSITORY, Project
@@ -103,7 +105,7 @@ def shell_line(command: Command, launch: Launch = ALONE) -> str:
 
 
 def script(job: Job) -> Path:
-    """Return the script with the commands of a job; jobs of older versions have none."""
+    """Return the script with the commands of a job."""
     return job.folder / SCRIPT_NAME
 
 
@@ -197,7 +199,7 @@ def _launch_runner(folder: Path) -> None:
     """Start the runner in a session of its own; return when it has recorded itself in job.json."""
     log = folder / "output.log"
     with log.open("ab") as output:
-        launcher = subprocess.run(
+        runner = subprocess.Popen(
             [sys.executable, "-S", "-P", RUNNER, folder.absolute()],  # -P: import nothing from its folder
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -205,7 +207,10 @@ def _launch_runner(folder: Path) -> None:
             cwd=REPOSITORY,
             start_new_session=True,
         )
-    if launcher.returncode:
-        raise UserError(
-            f"{log}: the job could not start ({tail(log, 1)}); free some disk space and try again"
-        )
+    Thread(target=runner.wait, daemon=True).start()  # leaves no zombie; the runner outlives this process
+    while runner_of(folder) is None:
+        if runner.returncode is not None:
+            raise UserError(
+                f"{log}: the job could not start ({tail(log, 1)}); free some disk space and try again"
+            )
+        time.sleep(0.005)

@@ -6,11 +6,11 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from indextts.projects.jobs.files import live_processes
+from indextts.projects.jobs.files import live_processes, runner_of, started_processes
 from indextts.projects.jobs.records import Job, StopStage
 from indextts.system.files import read_object
 from indextts.system.messages import Message
-from indextts.system.processes import Process, is_alive, read_stat, send_signal, session_and_descendants
+from indextts.system.processes import is_alive, send_signal
 
 RUNNER_GRACE_S = 2.0  # time for the runner to write exit.json after its program was killed
 KILL_LIMIT_S = 10.0  # a process in a disk or GPU call dies some time after SIGKILL
@@ -52,9 +52,7 @@ def stop_progress(job: Job, now: float) -> StopProgress | None:
     """Return the progress of a job's stop at the Unix time `now`; None if it is not stopping."""
     if job.state != "stopping":
         return None
-    runner = read_object(job.folder / "job.json").get("runner")
-    processes = live_processes(job.folder)
-    if not processes or not isinstance(runner, dict) or processes[0].pid != runner.get("pid"):
+    if runner_of(job.folder) not in live_processes(job.folder):
         return StopProgress("saving", None, Message(UNATTENDED, {}))
     waited = max(0.0, now - _request_time(job, now))
     if waited < job.save_s:
@@ -66,26 +64,22 @@ def stop_progress(job: Job, now: float) -> StopProgress | None:
 
 def kill_job(job: Job) -> None:
     """Send SIGKILL to all processes of the job, to the runner only if it does not exit by itself."""
-    processes = live_processes(job.folder)
-    anchor = processes and read_stat(processes[0].pid)
-    if not anchor:
+    runner = runner_of(job.folder)
+    if runner is None or not live_processes(job.folder):
         return
     with suppress(OSError):
         (job.folder / "kill_asked").touch()
-    runner = read_object(job.folder / "job.json").get("runner")
-    if len(processes) == 1:  # the runner waits or is between two programs
-        send_signal(processes[0], signal.SIGTERM)
-    known: set[Process] = set()  # the children of a killed process lose their place in the tree
     began = time.monotonic()
     while time.monotonic() < began + KILL_LIMIT_S:
-        known.update(session_and_descendants(anchor.session))
-        living = [process for process in known if is_alive(process)]
-        if not living:
+        started = started_processes(runner)
+        if not started and not is_alive(runner):
             return
-        for process in living:
-            is_runner = isinstance(runner, dict) and process.pid == runner.get("pid")
-            if not is_runner or time.monotonic() > began + RUNNER_GRACE_S:
-                send_signal(process, signal.SIGKILL)
+        for process in started:
+            send_signal(process, signal.SIGKILL)
+        if time.monotonic() > began + RUNNER_GRACE_S:
+            send_signal(runner, signal.SIGKILL)
+        elif not started:  # the runner waits or is between two programs
+            send_signal(runner, signal.SIGTERM)
         time.sleep(0.02)
 
 
