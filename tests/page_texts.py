@@ -16,7 +16,7 @@ from tests.conftest import REPOSITORY
 TAKES_IDS = {
     "t": ("indextts.webui.language", (0,)),
     "Message": ("indextts.system.messages", (0,)),
-    "Finding": ("indextts.runs.health.observed", (2, 3, 4)),
+    "Finding": ("indextts.runs.health.observed", ()),
     "ListedStage": ("indextts.webui.stage_list", (2, 3)),
     "heading": ("indextts.webui.layout", (0, 1)),
     "missing": ("indextts.webui.running.outlook", (1,)),
@@ -125,12 +125,22 @@ def used_ids() -> set[str]:
         for name, call in module.calls():
             places = [call.args[place] for place in TAKES_IDS[name][1] if place < len(call.args)]
             found.update(*(module.texts(place) for place in places))
+            if name == "Finding":
+                found |= _texts_of_finding(module, call)
     return found
+
+
+def _texts_of_finding(module: Module, call: ast.Call) -> set[str]:
+    """Return the ids that `Finding` makes of the name of its check, or gets."""
+    [check] = module.texts(call.args[0])
+    given = [module.texts(each.value) for each in call.keywords if each.arg == "what"]
+    what = given[0] if given else {f"health.{check}"}
+    return what | {f"health.{check}_evidence", f"health.{check}_advice"}
 
 
 def all_strings() -> set[str]:
     """Return every string of the program, whether it is an id or not."""
-    return {
+    return used_ids() | {
         node.value
         for module in modules()
         for node in ast.walk(module.tree)

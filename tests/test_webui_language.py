@@ -200,7 +200,7 @@ def test_every_id_that_is_used_is_in_the_table():
         "tokenizer.count_unknown",
         "pairs.headline",
         "jobs.outcome.could_not_start",
-        "health.flat_advice",
+        "health.plateau_advice",
     }
     assert sorted(used - table(ENGLISH).keys()) == []
 

@@ -10,11 +10,6 @@ from indextts.runs.health.steps import gpu_waiting, gradients_exploding, rate_of
 
 ADDITIONAL = 2  # besides the checkpoints to keep: the one being written, and the best one
 
-DISK_FULL = "health.disk_full"
-DISK_FILLING = "health.disk_filling"
-DISK_EVIDENCE = "health.disk_evidence"
-DISK_ADVICE = "health.disk_advice"
-
 
 def disk_filling(run: Observed) -> Finding | None:
     """Return a finding if the disk has no space for the checkpoints still to come before pruning starts."""
@@ -28,15 +23,13 @@ def disk_filling(run: Observed) -> Finding | None:
     return Finding(
         "disk",
         "problem" if is_full else "warning",
-        DISK_FULL if is_full else DISK_FILLING,
-        DISK_EVIDENCE,
-        DISK_ADVICE,
         {
             "free_gb": run.free_bytes / 1e9,
             "each_gb": run.checkpoint_bytes / 1e9,
             "number": number,
             "keep": keep,
         },
+        what="health.disk_full" if is_full else "health.disk_filling",
     )
 
 

@@ -28,20 +28,6 @@ OF_LANGUAGE = "mel_loss_"
 JUMP = 0.05  # of the loss
 NUM_AROUND = 5  # lines before and after a resume
 
-FLAT = "health.flat"
-FLAT_MEL = "health.flat_mel"
-FLAT_EVIDENCE = "health.flat_evidence"
-FLAT_ADVICE = "health.flat_advice"
-RISING = "health.rising"
-RISING_EVIDENCE = "health.rising_evidence"
-RISING_ADVICE = "health.rising_advice"
-FORGETTING = "health.forgetting"
-FORGETTING_EVIDENCE = "health.forgetting_evidence"
-FORGETTING_ADVICE = "health.forgetting_advice"
-JUMPED = "health.jumped"
-JUMPED_EVIDENCE = "health.jumped_evidence"
-JUMPED_ADVICE = "health.jumped_advice"
-
 
 def plateau(run: Observed) -> Finding | None:
     """Return a finding if the training losses do not fall, for the longest possible window.
@@ -66,9 +52,6 @@ def plateau(run: Observed) -> Finding | None:
         return Finding(
             "plateau",
             "problem" if is_all_flat else "warning",
-            FLAT if is_all_flat else FLAT_MEL,
-            FLAT_EVIDENCE,
-            FLAT_ADVICE,
             {
                 "steps": window[-1][0] - window[0][0],
                 "first": window[0][0],
@@ -79,6 +62,7 @@ def plateau(run: Observed) -> Finding | None:
                 "text_before": text_before,
                 "text_after": text_after,
             },
+            what="health.plateau" if is_all_flat else "health.plateau_of_speech",
         )
     return None
 
@@ -96,9 +80,6 @@ def validation_rising(run: Observed) -> Finding | None:
     return Finding(
         "validation_rising",
         "warning",
-        RISING,
-        RISING_EVIDENCE,
-        RISING_ADVICE,
         {
             "best": lowest,
             "best_step": curve[best][0],
@@ -127,9 +108,6 @@ def language_forgotten(run: Observed) -> Finding | None:
     return Finding(
         "language_forgotten",
         "warning",
-        FORGETTING,
-        FORGETTING_EVIDENCE,
-        FORGETTING_ADVICE,
         {
             "language": code,
             "before": first,
@@ -170,7 +148,7 @@ def _jump(curve: Curve, step: int, loss: str) -> Finding | None:
         "after": now,
         "noise": noise,
     }
-    return Finding("resume_jump", "warning", JUMPED, JUMPED_EVIDENCE, JUMPED_ADVICE, values)
+    return Finding("resume_jump", "warning", values)
 
 
 def _while_learning(run: Observed, curve: Curve) -> Curve:

@@ -24,7 +24,7 @@ class Observed:
 
     Args:
         lines: the metrics.jsonl lines of the newest run part, in order, without those of replayed steps.
-        schedule: schedule of the newest process; None in a directory of an older version.
+        schedule: schedule of the newest process; None without a valid config.json.
         settings: the fields of the Train command.
         device, precision: "cpu" or the GPU's name; "float32", "bfloat16" or "float16"; empty if unknown.
         end_reason: the reason in exit.json; None while the newest process may be running.
@@ -109,19 +109,25 @@ Level = Literal["problem", "warning"]
 class Finding:
     """Result of a check that found something wrong.
 
+    Its texts have the ids health.CHECK (the problem), health.CHECK_evidence (the numbers and steps that show
+    it) and health.CHECK_advice (the solution), and take `values`.
+
     Args:
         check: the stable name of the check, such as "plateau".
         level: "problem" if the training run is useless without action, else "warning".
-        what, evidence, advice: ids of messages that take `values`: the problem, the numbers and steps that
-            show it, and the solution.
+        what: the id of the problem, where a check finds several.
     """
 
     check: str
     level: Level
-    what: str
-    evidence: str
-    advice: str
     values: dict[str, int | float | str]
+    what: str = ""
+
+    @property
+    def texts(self) -> list[Message]:
+        """The problem, the evidence and the advice."""
+        id = f"health.{self.check}"
+        return [Message(each, self.values) for each in (self.what or id, f"{id}_evidence", f"{id}_advice")]
 
     def __str__(self) -> str:
-        return " ".join(str(Message(id, self.values)) for id in (self.what, self.evidence, self.advice))
+        return " ".join(map(str, self.texts))

@@ -8,16 +8,6 @@ MIN_CHANGE = 1e-4  # of the sum of the rates; a random walk of a million steps m
 MANY_UNKNOWN = 0.005  # of the tokens
 TOO_MANY_UNKNOWN = 0.05
 
-BASE_ROWS_CHANGED = "health.frozen_rows_changed"
-BASE_ROWS_CHANGED_EVIDENCE = "health.frozen_rows_changed_evidence"
-BASE_ROWS_CHANGED_ADVICE = "health.frozen_rows_changed_advice"
-NEW_ROWS_UNCHANGED = "health.rows_unchanged"
-NEW_ROWS_UNCHANGED_EVIDENCE = "health.rows_unchanged_evidence"
-NEW_ROWS_UNCHANGED_ADVICE = "health.rows_unchanged_advice"
-UNKNOWN = "health.unknown"
-UNKNOWN_EVIDENCE = "health.unknown_evidence"
-UNKNOWN_ADVICE = "health.unknown_advice"
-
 
 def base_rows_changed(run: Observed) -> Finding | None:
     """Return a finding if the frozen rows differ from those at the start of this run part."""
@@ -28,9 +18,6 @@ def base_rows_changed(run: Observed) -> Finding | None:
     return Finding(
         "base_rows",
         "problem",
-        BASE_ROWS_CHANGED,
-        BASE_ROWS_CHANGED_EVIDENCE,
-        BASE_ROWS_CHANGED_ADVICE,
         {
             "before": facts[0]["base_rows"],
             "first": facts[0]["step"],
@@ -57,9 +44,6 @@ def new_rows_unchanged(run: Observed) -> Finding | None:
     return Finding(
         "new_rows",
         "problem",
-        NEW_ROWS_UNCHANGED,
-        NEW_ROWS_UNCHANGED_EVIDENCE,
-        NEW_ROWS_UNCHANGED_ADVICE,
         {"first": first, "moved": moved, "steps": last - first, "allowed": allowed},
     )
 
@@ -71,7 +55,7 @@ def unknown_pieces(run: Observed) -> Finding | None:
     if share <= MANY_UNKNOWN:
         return None
     level: Level = "problem" if share > TOO_MANY_UNKNOWN else "warning"
-    return Finding("unknown", level, UNKNOWN, UNKNOWN_EVIDENCE, UNKNOWN_ADVICE, {"percent": 100 * share})
+    return Finding("unknown", level, {"percent": 100 * share})
 
 
 def _sum_of_rates(run: Observed, process: list[Line], first: int, last: int) -> float:

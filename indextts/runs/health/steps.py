@@ -12,19 +12,6 @@ RATE_TOLERANCE = 0.01  # of the schedule's rate
 EXPLODED = 10.0  # times the earlier median norm
 MANY_SKIPPED = 0.01  # of the steps; the float16 gradient scaler skips some to find its scale
 
-WRONG_RATE = "health.wrong_rate"
-WRONG_RATE_EVIDENCE = "health.wrong_rate_evidence"
-WRONG_RATE_ADVICE = "health.wrong_rate_advice"
-EXPLODING = "health.exploding"
-EXPLODING_EVIDENCE = "health.exploding_evidence"
-EXPLODING_ADVICE = "health.exploding_advice"
-SKIPPED = "health.skipped"
-SKIPPED_EVIDENCE = "health.skipped_evidence"
-SKIPPED_ADVICE = "health.skipped_advice"
-GPU_IDLE = "health.gpu_idle"
-GPU_IDLE_EVIDENCE = "health.gpu_idle_evidence"
-GPU_IDLE_ADVICE = "health.gpu_idle_advice"
-
 
 def rate_off_schedule(run: Observed) -> Finding | None:
     """Return a finding for the newest line of this process whose rate differs from its schedule."""
@@ -38,9 +25,6 @@ def rate_off_schedule(run: Observed) -> Finding | None:
             return Finding(
                 "learning_rate",
                 "problem",
-                WRONG_RATE,
-                WRONG_RATE_EVIDENCE,
-                WRONG_RATE_ADVICE,
                 {"step": line["step"], "rate": line["lr"], "expected": expected},
             )
     return None
@@ -58,9 +42,6 @@ def gradients_exploding(run: Observed) -> Finding | None:
     return Finding(
         "gradients",
         "problem",
-        EXPLODING,
-        EXPLODING_EVIDENCE,
-        EXPLODING_ADVICE,
         {"number": NUM_RECENT, "step": norms[-1][0], "now": now, "before": before},
     )
 
@@ -79,7 +60,7 @@ def steps_skipped(run: Observed) -> Finding | None:
         return None
     level: Level = "problem" if skipped > MANY_SKIPPED * steps else "warning"
     values: dict[str, int | float | str] = {"skipped": skipped, "steps": steps, "first": start["step"]}
-    return Finding("skipped", level, SKIPPED, SKIPPED_EVIDENCE, SKIPPED_ADVICE, values)
+    return Finding("skipped", level, values)
 
 
 def gpu_waiting(run: Observed) -> Finding | None:
@@ -93,9 +74,6 @@ def gpu_waiting(run: Observed) -> Finding | None:
     return Finding(
         "data_wait",
         "warning",
-        GPU_IDLE,
-        GPU_IDLE_EVIDENCE,
-        GPU_IDLE_ADVICE,
         {
             "percent": 100 * share,
             "number": NUM_RECENT,

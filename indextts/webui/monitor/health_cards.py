@@ -10,7 +10,7 @@ import gradio as gr
 from indextts.projects.project import Project
 from indextts.runs.health.checks import CHECKS, check_health
 from indextts.runs.health.observed import Finding, Level
-from indextts.webui.language import t
+from indextts.webui.language import t, text_of
 from indextts.webui.markup import UNKNOWN, Tile
 from indextts.webui.metrics_reader import RUNS
 from indextts.webui.page import Page
@@ -68,9 +68,7 @@ def cards_html(found: Sequence[Finding]) -> str:
 
 def card_html(finding: Finding) -> str:
     """Return a finding as HTML; its values come from files of the run, so everything is escaped."""
-    what, evidence, advice = (
-        escape(t(template, **finding.values)) for template in (finding.what, finding.evidence, finding.advice)
-    )
+    what, evidence, advice = (escape(text_of(text)) for text in finding.texts)
     return (
         f'<div class="health {finding.level}" data-check="{escape(finding.check)}">'
         f"<p><strong>{escape(t(WORDS[finding.level]))}: {what}</strong></p>"
