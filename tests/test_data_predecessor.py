@@ -2,6 +2,7 @@ import io
 import json
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import soundfile
 
 from indextts.data import predecessor
-from indextts.data.predecessor import Limits, MovedPaths, OldFolder, OldUtterance
+from indextts.data.predecessor import Limits, OldFolder, OldUtterance, find_moved
 from indextts.errors import UserError
 from indextts.features import backend
 from indextts.text.tokenizer import Tokenizer
@@ -221,11 +222,11 @@ def test_recordings_are_found_in_the_data_set_beside_the_folder(tmp_path):
     (tmp_path / "processed_data").mkdir()
     wav = tmp_path / "amharic_dataset/audio/a.wav"
     wav.touch()
-    paths = MovedPaths(tmp_path / "processed_data")
-    assert paths.find("D:\\x\\amharic_dataset\\audio\\a.wav") == wav
-    assert paths.find("../amharic_dataset/audio/a.wav") is not None
-    assert paths.find("/amharic_dataset/audio/absent.wav") is None
-    assert paths.find("bad\0name") is None
+    find = partial(find_moved, tmp_path / "processed_data")
+    assert find("D:\\x\\amharic_dataset\\audio\\a.wav") == wav
+    assert find("../amharic_dataset/audio/a.wav") is not None
+    assert find("/amharic_dataset/audio/absent.wav") is None
+    assert find("bad\0name") is None
 
 
 def test_a_folder_without_manifests_is_an_error(tmp_path):

@@ -108,9 +108,6 @@ class OldFolder:
     findings: Findings = field(default_factory=Findings)
     rejected: list[RejectedRow] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self._paths = MovedPaths(self.folder.resolve())
-
     @property
     def manifests(self) -> list[Path]:
         """Return the existing manifests of utterances.
@@ -192,7 +189,7 @@ class OldFolder:
             kind: numpy's class of the required type.
         """
         written = _string(record, name)
-        path = self._paths.find(written)
+        path = find_moved(self.folder.resolve(), written)
         if path is None:
             raise RejectedError("missing_file", f"{name} {written} does not exist")
         try:
@@ -218,7 +215,7 @@ class OldFolder:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         manifest_s = float(value) if is_number and 0 < value < math.inf else None  # type: ignore[arg-type, operator]
         written = record.get("audio_path")
-        path = self._paths.find(written) if isinstance(written, str) and written else None
+        path = find_moved(self.folder.resolve(), written) if isinstance(written, str) and written else None
         if path is None:
             if manifest_s is None:
                 raise RejectedError("unknown_length", "no duration and no recording to check the codes")
@@ -301,37 +298,15 @@ def _recording_name(record: dict[str, object]) -> str | None:
 _DRIVE = re.compile("^[A-Za-z]:")
 
 
-class MovedPaths:
-    """Finder of files of `folder`, whose paths may be those of another machine.
-
-    It caches the real folder of each written folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._found_in: dict[str, Path] = {}  # written folder -> real folder
-
-    def find(self, written: str) -> Path | None:
-        """Return the file for the path `written` in a manifest; None if it does not exist."""
-        plain = _DRIVE.sub("", written.replace("\\", "/"))
-        if "\0" in plain:
-            return None
-        written_folder, _, name = plain.rpartition("/")
-        known = self._found_in.get(written_folder)
-        if known is not None and (known / name).is_file():
-            return known / name
-        for candidate in self._candidates(plain):
-            if candidate.is_file():
-                self._found_in[written_folder] = candidate.parent
-                return candidate
+def find_moved(folder: Path, written: str) -> Path | None:
+    """Return the file of `folder` for a path in its manifest, which may be of another machine, or None."""
+    plain = _DRIVE.sub("", written.replace("\\", "/"))
+    if "\0" in plain:
         return None
-
-    def _candidates(self, plain: str) -> list[Path]:
-        """Return the paths to try: as written, then with ever fewer of the leading folders."""
-        parts = [part for part in plain.split("/") if part not in ("", ".")]
-        tails = [Path(*parts[start:]) for start in range(len(parts))]
-        as_written = [Path(plain)] if plain.startswith("/") else []
-        inside = [self.folder / tail for tail in tails]
-        # Recordings are in a sibling folder: amharic_dataset/audio next to processed_data/codes.
-        beside = [self.folder.parent / tail for tail in tails if len(tail.parts) > 1]
-        return [*as_written, *inside, *beside]
+    parts = [part for part in plain.split("/") if part not in ("", ".")]
+    tails = [Path(*parts[start:]) for start in range(len(parts))]  # with ever fewer of the leading folders
+    as_written = [Path(plain)] if plain.startswith("/") else []
+    inside = [folder / tail for tail in tails]
+    # Recordings are in a sibling folder: amharic_dataset/audio next to processed_data/codes.
+    beside = [folder.parent / tail for tail in tails if len(tail.parts) > 1]
+    return next((path for path in (*as_written, *inside, *beside) if path.is_file()), None)

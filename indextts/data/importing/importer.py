@@ -402,7 +402,7 @@ def _without_voice(source: _Source, journal: Journal) -> Iterator[Rejection]:
 def _rejected_now(sources: Sequence[_Source], store: ProjectStore) -> Iterator[dict[str, object]]:
     for source in sources:
         yield from (_located(rejection, source) for rejection in source.rejections)
-        yield from ({"source": source.name, **record} for record in store.rejected_of(source.name))
+        yield from store.rejected_of(source.name)
 
 
 def _located(rejection: Rejection, source: _Source) -> dict[str, object]:

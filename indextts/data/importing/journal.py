@@ -7,7 +7,7 @@
      "sha256": "...",                                      of the recording
      "clips": [{"id", "audio": "talk_07_000012340.flac", "text", "speaker", "duration", "language",
                 "recording", "original": "/data/a.wav", "gain_db", "voice", "provenance": {...}}, ...],
-     "rejected": [{"file", "line", "code", "reason"}, ...]}
+     "rejected": [{"source", "file", "line", "code", "reason"}, ...]}
     {"source": "/data/talks", "key": "talk_08", "removed": true}
 
 The `audio` of a linked clip is the absolute path of the original. A clip that the import trimmed or set to a

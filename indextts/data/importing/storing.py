@@ -126,9 +126,7 @@ class ProjectStore:
             for file in transcoded.files:
                 file.discard()
             return self._count_duplicate(found, other)
-        records = tuple(
-            _without_source(rejection.record(source, root)) for rejection in transcoded.rejections
-        )
+        records = tuple(rejection.record(source, root) for rejection in transcoded.rejections)
         original = _original(source, root, found, self.journal.folder)
         clips = tuple(self._move_files(id, found, transcoded, original))
         if before is not None and before.sha256 == transcoded.sha256:
@@ -304,7 +302,3 @@ def is_aligned(found: SourceRecording, entry: Entry) -> bool:
 
 def _files(entry: Entry) -> list[str]:
     return [clip.audio for clip in entry.clips]
-
-
-def _without_source(record: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in record.items() if name != "source"}

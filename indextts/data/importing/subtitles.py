@@ -74,14 +74,6 @@ class Subtitles:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass
-class _Block:
-    start_s: float
-    end_s: float
-    line: int
-    lines: list[str] = field(default_factory=list)
-
-
 def read_subtitles(path: Path) -> Subtitles:
     """Return the subtitles of a file with unmodified texts, including line ends and tags.
 
@@ -89,12 +81,12 @@ def read_subtitles(path: Path) -> Subtitles:
         OSError: the file cannot be read.
     """
     result = Subtitles()
-    for block in _blocks(path, result):
-        if not block.start_s < block.end_s <= MAX_TIME_S:
-            reason = f"invalid times, from {block.start_s:.3f} to {block.end_s:.3f} s"
-            result.rejections.append(Rejection(Location(path, block.line), "bad_time", reason))
-            continue
-        result.cues.append(Cue(block.start_s, block.end_s, "\n".join(block.lines), block.line))
+    for cue in _cues(path, result):
+        if cue.start_s < cue.end_s <= MAX_TIME_S:
+            result.cues.append(cue)
+        else:
+            reason = f"invalid times, from {cue.start_s:.3f} to {cue.end_s:.3f} s"
+            result.rejections.append(Rejection(Location(path, cue.line), "bad_time", reason))
     result.cues.sort(key=lambda cue: (cue.start_s, cue.end_s, cue.line))
     return result
 
@@ -138,43 +130,38 @@ def _reject(text: str) -> tuple[str, str]:
     return "", ""
 
 
-def _blocks(path: Path, result: Subtitles) -> Iterator[_Block]:
+def _cues(path: Path, result: Subtitles) -> Iterator[Cue]:
     """Yield the subtitles in the order of the file."""
-    block: _Block | None = None
+    cue: Cue | None = None
+    lines: list[str] = []
     is_webvtt = is_skipped = False
     for where, line in text_lines(path):
         if isinstance(line, Rejection):
             result.rejections.append(line)
-            block = None  # its text would be incomplete
+            cue = None  # its text would be incomplete
             continue
         if where.line == 1 and line.startswith("WEBVTT"):
             is_webvtt = True
             continue
         timing = _TIMING.fullmatch(line)
         if timing:
-            if block is not None:
-                yield _without_next_index(block)
-            block, is_skipped = _Block(*_times(timing), where.line or 1), False
+            if cue is not None:
+                has_index = bool(lines) and _INDEX.fullmatch(lines[-1])  # that of this subtitle
+                yield replace(cue, text="\n".join(lines[:-1] if has_index else lines))
+            cue, lines, is_skipped = Cue(*_times(timing), "", where.line or 1), [], False
         elif is_webvtt and not line.strip():
-            if block is not None:
-                yield block
-            block, is_skipped = None, False
-        elif block is not None:
-            block.lines.append(line)
+            if cue is not None:
+                yield replace(cue, text="\n".join(lines))
+            cue, is_skipped = None, False
+        elif cue is not None:
+            lines.append(line)
         elif is_webvtt and not is_skipped:
             is_skipped = line.split(maxsplit=1)[0] in _SKIPPED_BLOCKS
             header = _HEADER.fullmatch(line)
             if header and not result.cues and not is_skipped:
                 result.headers.setdefault(header[1].lower(), header[2].strip())
-    if block is not None:
-        yield block
-
-
-def _without_next_index(block: _Block) -> _Block:
-    """Remove the index of the next subtitle from the end of the lines."""
-    if block.lines and _INDEX.fullmatch(block.lines[-1]):
-        block.lines.pop()
-    return block
+    if cue is not None:
+        yield replace(cue, text="\n".join(lines))
 
 
 def _times(timing: re.Match[str]) -> tuple[float, float]:
