@@ -20,7 +20,7 @@ from indextts.models.gpt.attention import AttentionBackend, choose_backend
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch, packed_states
 from indextts.training.loop import clip_and_step
-from indextts.training.losses import packed_sums, token_losses
+from indextts.training.losses import packed_sums, padded_sums
 from indextts.training.optim import select_trained
 
 NO_DECAY, DECAY = 0.0, 0.01
@@ -158,7 +158,7 @@ class Stepper:
 
     def _loss(self, index: int) -> Tensor:
         if self.variant.kind == "padded":
-            sums = token_losses(self.model(self.padded[index].to(self.device))).sums(self.num_base)
+            sums = padded_sums(self.model(self.padded[index].to(self.device)), self.num_base)
             return (
                 TEXT_WEIGHT * sums.text_nats / sums.text_tokens + MEL_WEIGHT * sums.mel_nats / sums.mel_tokens
             )

@@ -26,7 +26,7 @@ from indextts.models.gpt.config import GPTConfig, config_for, load_config
 from indextts.models.gpt.generate import Prompt
 from indextts.models.gpt.model import GPTBatch, GPTOutput, UnifiedVoice
 from indextts.models.gpt.weights import load_model
-from indextts.training.losses import LossSums, token_losses
+from indextts.training.losses import LossSums, padded_sums
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
@@ -82,7 +82,7 @@ class Vectors:
 
     def loss(self, output: GPTOutput) -> tuple[Tensor, LossSums]:
         """The training loss, differentiable, and the sums it is made of."""
-        sums = token_losses(output).sums(first_new_token=self.config.num_text_rows)
+        sums = padded_sums(output, self.config.num_text_rows)
         text_loss = sums.text_nats / sums.text_tokens
         mel_loss = sums.mel_nats / sums.mel_tokens
         return self.text_weight * text_loss + self.mel_weight * mel_loss, sums

@@ -180,8 +180,17 @@ MOMENTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [(0, 2), (2, 0)], ids=["0 then 2 workers", "2 then 0 workers"])
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    ("moment", "workers"),
+    [
+        ("in a save", (2, 0)),
+        pytest.param("mid-epoch", (0, 2), marks=pytest.mark.long),
+        pytest.param("at an epoch's end", (2, 0), marks=pytest.mark.long),
+        pytest.param("in a validation", (0, 2), marks=pytest.mark.long),
+        pytest.param("within an accumulation", (2, 0), marks=pytest.mark.long),
+        pytest.param("in a save", (0, 2), marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.failure(17)
 def test_a_run_killed_at_any_moment_ends_bit_identical(
     project: TinyRun, reference: Path, tmp_path: Path, moment: str, workers: tuple[int, int]
@@ -201,16 +210,11 @@ def test_a_run_killed_at_any_moment_ends_bit_identical(
     assert problems_at_end(reference, run_dir, project.folder / "base/gpt.pth") == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("moment", "more"),
-    [
-        ("in a validation", {}),
-        ("in a save", {}),
-        ("in a save", {"lora_rank": 4}),
-        ("mid-epoch", {"lora_rank": 4}),
-    ],
-    ids=["in a validation", "in a save", "in a save, LoRA", "mid-epoch, LoRA"],
+    [("in a validation", {}), ("mid-epoch", {"lora_rank": 4})],
+    ids=["all weights", "LoRA"],
 )
 @pytest.mark.failure(17)
 def test_averages_bfloat16_moments_adapters_and_rates_of_new_rows_are_bit_identical_after_a_kill(
@@ -238,7 +242,11 @@ def test_averages_bfloat16_moments_adapters_and_rates_of_new_rows_are_bit_identi
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("moment", "number"), [("in a validation", signal.SIGTERM), ("within an accumulation", signal.SIGINT)]
+    ("moment", "number"),
+    [
+        ("within an accumulation", signal.SIGINT),
+        pytest.param("in a validation", signal.SIGTERM, marks=pytest.mark.long),
+    ],
 )
 @pytest.mark.failure(19)
 def test_a_run_stopped_at_any_moment_loses_no_step_and_ends_bit_identical(
@@ -252,7 +260,7 @@ def test_a_run_stopped_at_any_moment_loses_no_step_and_ends_bit_identical(
     assert problems_at_end(reference, run_dir, project.folder / "base/gpt.pth") == []
 
 
-@pytest.mark.parametrize("step", [4, 5])
+@pytest.mark.parametrize("step", [5, pytest.param(4, marks=pytest.mark.long)])
 @pytest.mark.failure(19)
 def test_the_last_line_of_a_run_is_that_of_an_uninterrupted_one(tmp_path: Path, step: int):
     run = make_tiny_run(tmp_path / "tiny")
@@ -269,6 +277,7 @@ def test_the_last_line_of_a_run_is_that_of_an_uninterrupted_one(tmp_path: Path, 
     assert problems_at_end(run.output, resumed, run.folder / "base/gpt.pth") == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.failure(17)
 def test_a_run_killed_after_every_save_ends_bit_identical(project: TinyRun, reference: Path, tmp_path: Path):
@@ -385,11 +394,10 @@ def test_the_moments_reveal_which_samples_a_step_saw(marked: TinyRun):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"batch_size": 5, "grad_accumulation": 1},
-        {"batch_size": 3, "grad_accumulation": 3},
         {"batch_size": 4, "grad_accumulation": 2, "num_workers": 2},
+        pytest.param({"batch_size": 3, "grad_accumulation": 3}, marks=pytest.mark.long),
     ],
-    ids=["other batch", "other accumulation", "both, and workers"],
+    ids=["other batch and workers", "other accumulation"],
 )
 @pytest.mark.failure(13)
 def test_with_changed_settings_every_sample_of_the_epoch_is_seen_once(
@@ -432,9 +440,10 @@ def remove_features(run: TinyRun, id: str) -> None:
         array_file(run, id, name).unlink(missing_ok=True)  # of several pairs
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.failure(17)
-@pytest.mark.parametrize(("base", "kills"), [("2.0", 6), ("2.5", 3)])
+@pytest.mark.parametrize(("base", "kills"), [("2.0", 4), ("2.5", 3)])
 def test_the_benchmark_finds_no_error_in_a_few_kills(tmp_path: Path, base: str, kills: int):
     argv = [f"--kills={kills}", "--parallel=2", "--epochs=3", "--corruption=0.5", "--seed=1", "--shares"]
     argv += [f"--base={base}"]

@@ -1,11 +1,9 @@
 """Tests of indextts/models/checkpoint.py: atomic writes, safe reading, moved text rows."""
 
-import errno
 import json
 import os
 import pickle
 import random
-import resource
 import zipfile
 from pathlib import Path
 
@@ -23,7 +21,6 @@ from indextts.models.checkpoint import (
     text_rows,
 )
 from indextts.runs.directory import CheckpointMeta, checkpoints, verify_checkpoint
-from indextts.runs.owner import publish
 from tests.checkpoint_files import content, save
 
 
@@ -80,21 +77,13 @@ def test_without_link_support_latest_is_a_copy(tmp_path: Path, monkeypatch):
     assert verify_checkpoint(tmp_path / "latest.pth").step == 3
 
 
-def test_publishing_the_same_checkpoint_twice_leaves_nothing_behind(tmp_path: Path):
-    save(tmp_path)
-    for _ in range(2):
-        publish(tmp_path / "model_step3.pth", tmp_path / "best.pth")
-    assert verify_checkpoint(tmp_path / "best.pth").step == 3
-    assert not list(tmp_path.glob(".tmp-*"))
-
-
 def test_every_flipped_bit_zeroed_page_and_truncation_is_detected(tmp_path: Path):
     save(tmp_path)
     path = tmp_path / "model_step3.pth"
     valid = path.read_bytes()
     choose = random.Random(0)
-    corrupt = [valid[: choose.randrange(len(valid))] for _ in range(20)]
-    for _ in range(60):
+    corrupt = [valid[: choose.randrange(len(valid))] for _ in range(10)]
+    for _ in range(20):
         position, bit = choose.randrange(len(valid)), 1 << choose.randrange(8)
         corrupt.append(valid[:position] + bytes([valid[position] ^ bit]) + valid[position + 1 :])
     for bad in corrupt:
@@ -151,14 +140,6 @@ def test_weights_are_mapped_and_not_read_into_memory(tmp_path: Path):
         assert str(tmp_path / name) in Path("/proc/self/maps").read_text()
         assert torch.equal(read["text_embedding.weight"], weights["text_embedding.weight"])
         assert text_rows(tmp_path / name) == 5
-
-
-def test_the_rows_of_a_fine_tuners_file_are_counted_by_published_names(tmp_path: Path):
-    weights = content()["model"]
-    weights["text_head.base_layer.weight"] = weights.pop("text_head.weight")
-    weights["text_head.lora_A.default.weight"] = torch.ones(1)
-    torch.save(weights, tmp_path / "x.pth")
-    assert text_rows(tmp_path / "x.pth") == 5
 
 
 def test_entries_that_are_not_tensors_are_dropped_and_logged(
@@ -223,16 +204,25 @@ def test_a_file_of_the_old_format_runs_no_code_and_may_be_cut_off_anywhere(tmp_p
     assert not canary.exists()
     save_old({"model": {"a": torch.ones(100)}}, tmp_path / "whole.pth")
     whole = (tmp_path / "whole.pth").read_bytes()
-    for size in range(14, len(whole), 37):
+    for size in range(14, len(whole), 111):
         (tmp_path / "cut.pth").write_bytes(whole[:size])
         with pytest.raises(UserError, match=r"cut\.pth: "):
             read_file(tmp_path / "cut.pth")
 
 
-@pytest.mark.parametrize("junk", [b"", b"junk", b"\x80\x04", b"PK\x03\x04" + b"x" * 100])
-def test_a_file_that_is_not_a_checkpoint_is_refused_in_one_line(tmp_path: Path, junk: bytes):
+@pytest.mark.parametrize(
+    ("junk", "named"),
+    [
+        (b"", "empty"),
+        (b"\x80\x04", ""),
+        (b"PK\x03\x04" + b"x" * 100, "truncated"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:baaa\nsize 3484402556\n", "git-LFS"),
+        (b"Entry not found. See the documentation.\n", "'Entry not found"),
+    ],
+)
+def test_a_file_that_is_not_a_checkpoint_is_refused_in_one_line(tmp_path: Path, junk: bytes, named: str):
     (tmp_path / "x.pth").write_bytes(junk)
-    with pytest.raises(UserError, match=r"x\.pth: ") as caught:
+    with pytest.raises(UserError, match=rf"x\.pth: .*{named}") as caught:
         read_file(tmp_path / "x.pth")
     assert "\n" not in str(caught.value)
 
@@ -268,15 +258,6 @@ def test_a_fresh_row_is_the_mean_of_the_old_ones_with_a_little_noise():
     torch.testing.assert_close(new["text_head.bias"][400:500], old["text_head.bias"][:400].mean().expand(100))
 
 
-def test_fresh_rows_do_not_depend_on_learned_rows():
-    base = {
-        name: torch.zeros(401, 64) if name != "text_head.bias" else torch.zeros(401) for name in TEXT_TABLES
-    }
-    learned = {name: torch.cat([table, 100 + table]) for name, table in base.items()}
-    new = move_text_rows(learned, (*range(801), -1, 801), pieces=numbered(802), base_size=400, seed=0, part=1)
-    assert float(new["text_embedding.weight"][801].abs().max()) < 1
-
-
 def numbered(count: int) -> list[str]:
     return [f"piece {number}" for number in range(count)]
 
@@ -296,37 +277,6 @@ def test_a_fresh_row_is_a_function_of_seed_part_and_piece_and_not_of_its_place()
         assert torch.equal(first[piece], again[piece])
     for other in (fresh_rows("ሰላም", seed=2), fresh_rows("ሰላም", part=2)):
         assert not any(torch.equal(first[piece], other[piece]) for piece in first)
-
-
-def test_fresh_rows_of_a_later_part_differ_from_earlier_ones():
-    mean = tables(5, 64)["text_embedding.weight"][:2].mean(dim=0)
-    noise = torch.stack(
-        [row - mean for row in (*fresh_rows("abc").values(), *fresh_rows("def", part=2).values())]
-    )
-    similarity = torch.nn.functional.cosine_similarity(noise[:3, None], noise[None, 3:], dim=-1)
-    assert float(similarity.abs().max()) < 0.5
-
-
-def test_the_tables_of_a_fresh_row_start_apart():
-    moved = move_text_rows(tables(5), (0, 1, -1, -1, 4), pieces="abcd", base_size=2, seed=1, part=1)
-    head = moved["text_head.weight"][2] + tables(5)["text_embedding.weight"][:2].mean(dim=0)
-    embedding = moved["text_embedding.weight"][2] - tables(5)["text_embedding.weight"][:2].mean(dim=0)
-    assert not torch.allclose(head, embedding)
-
-
-def test_a_full_disk_raises_the_systems_error_and_leaves_the_earlier_checkpoint(tmp_path: Path):
-    save(tmp_path, 3)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # a write beyond this limit fails like a write to a full disk
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    try:
-        with pytest.raises(OSError, match="File too large") as caught:
-            save(tmp_path, 4, serial=2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert caught.value.errno == errno.EFBIG
-    assert verify_checkpoint(tmp_path / "latest.pth").step == 3
-    assert not list(tmp_path.glob(".tmp-*"))
 
 
 def test_an_archive_that_inflates_is_refused_before_it_is_read(tmp_path: Path):

@@ -62,17 +62,6 @@ def test_training_positions_give_the_scores_of_the_training_forward_pass(model):
     torch.testing.assert_close(torch.cat(found), wanted[:-1], rtol=1e-5, atol=1e-5)
 
 
-def test_selected_prompts_continue_with_the_same_scores(model, conditions):
-    plain, reordered = Decoder(model, "published"), Decoder(model, "published")
-    for decoder in (plain, reordered):
-        decoder.start(make_prefix(model, conditions, TEXTS))
-        decoder.step(CODES[0][:, None])
-    wanted = plain.step(CODES[1][:, None])
-    rows = torch.tensor([1, 0, 1])
-    reordered.select_prompts(rows)
-    torch.testing.assert_close(reordered.step(CODES[1][rows][:, None]), wanted[rows], rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("block", [1, 8])
 def test_beams_that_cross_have_the_scores_of_their_own_history(model, conditions, block):
     """Three beams of two padded prompts, each compared with its codes alone, without a cache."""
@@ -107,13 +96,6 @@ def test_the_cache_grows_when_it_is_full(conditions):
     with torch.no_grad():
         wanted = without_cache(model, conditions[:1], text, codes.tolist(), list(range(len(codes) + 1)))
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_start_and_stop_tokens_within_a_text_are_dropped(model, conditions):
-    with_edges = make_prefix(model, conditions[:1], [torch.tensor([0, 5, 1, 6])])
-    assert torch.equal(
-        with_edges.embedded, make_prefix(model, conditions[:1], [torch.tensor([5, 6])]).embedded
-    )
 
 
 def test_texts_and_codes_beyond_the_positions_are_refused(model, conditions):

@@ -1,4 +1,3 @@
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -84,15 +83,6 @@ def test_a_gpu_generates_the_codes_of_the_cpu(model, prompts, sampling):
         assert found.has_stopped == one.has_stopped
 
 
-def test_different_seeds_give_different_codes(model, prompts):
-    lively = Sampling(num_beams=1, repetition_penalty=1, max_codes=12, top_k=0, top_p=1, temperature=4)
-    found = {
-        tuple(codes.codes.tolist())
-        for codes in generate(model, [replace(prompts[0], seed=seed) for seed in range(8)], lively)
-    }
-    assert len(found) > 4
-
-
 def test_a_row_ends_at_its_stop_and_the_other_rows_continue(model, prompts):
     """Try seeds until the rows of one batch end at different steps."""
     sampling = SETTINGS[1]
@@ -105,23 +95,6 @@ def test_a_row_ends_at_its_stop_and_the_other_rows_continue(model, prompts):
         if len(lengths) == 3 and any(one.has_stopped for one in found):
             return
     pytest.fail("no seed gave rows of different lengths")
-
-
-def test_the_limit_is_at_most_that_of_the_model(model, prompts):
-    with torch.no_grad():
-        model.mel_head.bias[STOP] = -1000
-    for sampling in SETTINGS:
-        found = generate(model, prompts[:1], sampling.model_copy(update={"max_codes": 1500}))[0]
-        assert len(found.codes) == TINY.max_mel_tokens
-        assert not found.has_stopped
-
-
-def test_progress_counts_the_codes(model, prompts):
-    for sampling in SETTINGS:
-        seen = []
-        found = generate(model, prompts[:1], sampling, seen.append)[0]
-        assert seen == sorted(seen)
-        assert seen[-1] >= len(found.codes) - 1
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, -1.0])
@@ -161,13 +134,6 @@ def test_the_second_pass_gives_the_states_that_predict_each_code(model, prompts)
     scores += [decoder.step(code[None, None])[:, 0] for code in codes[:-1]]
     with torch.inference_mode():
         torch.testing.assert_close(model.mel_head(states), torch.cat(scores), rtol=1e-4, atol=1e-4)
-
-
-def test_a_text_longer_than_the_positions_is_refused(model, prompts):
-    prompt = Prompt(prompts[0].condition, prompts[0].emo_vec, torch.full((TINY.max_text_tokens + 1,), 5))
-    for sampling, times in itertools.product(SETTINGS, (1, 2)):
-        with pytest.raises(ValueError, match=rf"{TINY.max_text_tokens + 1} .*\b{TINY.max_text_tokens}\b"):
-            generate(model, [prompt] * times, sampling)
 
 
 def test_half_precision_changes_the_states_by_its_rounding_only(model, prompts):

@@ -1,8 +1,6 @@
-import copy
 import json
 from dataclasses import fields, replace
 
-import pytest
 import torch
 
 from benchmarks.workload import PUBLISHED
@@ -22,12 +20,6 @@ def test_every_name_shape_and_type_is_the_published_one(shared):
         (name, [list(tensor.shape), str(tensor.dtype).removeprefix("torch.")])
         for name, tensor in tensors.items()
     ] == list(published.items())
-
-
-def test_the_published_model_has_865980639_parameters_and_two_position_tables():
-    model = published_model()
-    assert sum(parameter.numel() for parameter in model.parameters()) == 865_980_639
-    assert [buffer.numel() for buffer in model.buffers()] == [2_560_000, 2_560_000]
 
 
 def published_2_5() -> UnifiedVoice:
@@ -58,14 +50,6 @@ def test_framing_shifts_by_one_and_counts_one_stop():
     assert framed.mask.tolist() == [[True, True, True, True, False], [True, True, False, False, False]]
 
 
-def test_forward_does_not_write_into_the_batch():
-    batch = replace(tiny_batch(), languages=torch.tensor([75, 3]))
-    before = copy.deepcopy(batch)
-    random_model(TINY, seed=0)(batch)
-    for field in fields(batch):
-        assert torch.equal(getattr(batch, field.name), getattr(before, field.name)), field.name
-
-
 def test_the_content_of_padding_changes_nothing():
     model = random_model(TINY, seed=0).eval()
     batch = tiny_batch()
@@ -87,21 +71,6 @@ def test_no_position_depends_on_a_later_position():
     torch.testing.assert_close(changed_output.text_logits, output.text_logits, rtol=0, atol=0)
     is_same = (changed_output.mel_logits == output.mel_logits).all(dim=2)
     assert is_same.tolist() == [[True] * 7, [True] * 4 + [False] * 3]
-
-
-def test_dropout_acts_only_in_training():
-    model = random_model(TINY, seed=0)
-    batch = tiny_batch()
-    assert not torch.equal(model.train()(batch).mel_logits, model(batch).mel_logits)
-    assert torch.equal(model.eval()(batch).mel_logits, model(batch).mel_logits)
-
-
-def test_the_conditioning_never_has_dropout():
-    model = random_model(TINY, seed=0).train()
-    features = torch.randn(2, 9, TINY.feature_dim, generator=torch.Generator().manual_seed(0))
-    lengths = torch.tensor([9, 5])
-    assert torch.equal(model.conditioning(features, lengths), model.conditioning(features, lengths))
-    assert torch.equal(model.emotion(features, lengths), model.emotion(features, lengths))
 
 
 def test_a_clip_without_real_frames_gives_numbers_and_gradients():
@@ -127,22 +96,6 @@ def test_the_same_seed_gives_the_same_model_and_leaves_the_global_random_state_a
     assert not torch.equal(random_model(TINY, 2).text_embedding.weight, first.text_embedding.weight)
 
 
-def test_language_rows_are_initialised_as_in_the_published_code():
-    model = random_model(replace(TINY, model_dim=64, base="2.5"), seed=0)
-    assert model.state_dict()["lang_embedding.weight"].std().item() == pytest.approx(1, rel=0.05)
-
-
 def test_the_parts_of_a_split_batch_keep_their_languages():
     batch = replace(tiny_batch(), languages=torch.tensor([75, 3]))
     assert [part.languages.tolist() for part in batch.split(1)] == [[75], [3]]
-
-
-def test_fresh_weights_have_the_published_spread():
-    model = random_model(replace(TINY, model_dim=64, layers=8), seed=0)
-    weights = model.state_dict()
-    assert weights["gpt.h.0.attn.c_attn.weight"].std().item() == pytest.approx(0.02, rel=0.05)
-    assert weights["gpt.h.0.mlp.c_proj.weight"].std().item() == pytest.approx(0.02 / 4, rel=0.05)
-    assert weights["text_embedding.weight"].std().item() == pytest.approx(0.02, rel=0.1)
-    assert weights["text_head.weight"].abs().max().item() == pytest.approx(1 / 8, rel=0.05)
-    assert not weights["speed_emb.weight"].any()
-    assert not weights["gpt.h.0.attn.c_attn.bias"].any()

@@ -18,7 +18,6 @@ from indextts.models.gpt.attention import (
     VARLEN,
     AttentionBackend,
     Segments,
-    choose_backend,
     with_flash_attention_3,
 )
 from indextts.models.gpt.gpt2 import causal_attention
@@ -80,12 +79,6 @@ def test_a_packed_batch_has_the_documented_layout():
     assert (batch.num_samples, batch.num_text, batch.num_mel) == (2, 8, 10)
 
 
-def test_a_padded_batch_counts_the_same_tokens():
-    padded = tiny_batch()
-    batch = packed(padded, [0, 1])
-    assert (padded.num_samples, padded.num_text, padded.num_mel) == (2, batch.num_text, batch.num_mel)
-
-
 def test_the_losses_equal_those_of_each_sample_alone_in_the_published_code(vectors: Vectors):
     model = vectors.model(vectors.config)
     for row, (text_loss, mel_loss) in enumerate(vectors.arrays["single_sample_losses"]):
@@ -116,22 +109,6 @@ def test_losses_and_gradients_are_the_sums_over_samples_alone(vectors: Vectors, 
     assert found.keys() == wanted.keys()
     for name, gradient in wanted.items():
         torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
-
-
-def test_samples_do_not_affect_each_other():
-    model = random_model(TINY, seed=0).eval()
-    batch = tiny_batch()
-    changed = replace(batch, codes=batch.codes.clone(), emo_vec=batch.emo_vec.clone())
-    changed.codes[0, 0] = 5
-    changed.emo_vec[0] += 1
-    with torch.no_grad():
-        both, other = (packed(b, [0, 1]) for b in (batch, changed))
-        first = batch_sums(model, both, BLOCKS, 7)
-        assert not torch.equal(batch_sums(model, other, BLOCKS, 7).mel_nats, first.mel_nats)
-        second = packed(batch, [1])
-        alone_sums = batch_sums(model, second, BLOCKS, 7)
-    rest = batch_sums(model, packed(batch, [0]), BLOCKS, 7)
-    torch.testing.assert_close(first.mel_nats, rest.mel_nats + alone_sums.mel_nats, rtol=1e-6, atol=1e-5)
 
 
 def test_dropout_repeats_with_its_seed_and_acts_on_attention_too():
@@ -187,23 +164,6 @@ def test_the_gradient_of_dropped_attention_is_that_of_its_own_forward_pass():
         )
 
 
-def test_the_mean_of_dropped_attention_is_the_attention():
-    q, k, v = torch.randn(3, 40, 1, 8, generator=torch.Generator().manual_seed(0))
-    attend = BLOCKS.bind(Segments((40,), torch.tensor([0, 40], dtype=torch.int32)))
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        mean = torch.stack([attend(q, k, v, 0.1) for _ in range(2000)]).mean(0)
-    torch.testing.assert_close(mean, attend(q, k, v, 0.0), rtol=0, atol=0.05)
-
-
-def test_the_cpu_has_attention_dropout_and_the_variable_length_kernel_has_none():
-    assert choose_backend(torch.device("cpu"), FLOAT32) is BLOCKS
-    assert choose_backend(torch.device("cpu"), BFLOAT16) is BLOCKS
-    assert choose_backend(torch.device("cuda"), FLOAT32) is JAGGED
-    assert choose_backend(torch.device("cuda"), BFLOAT16) is VARLEN
-    assert [backend.has_dropout for backend in (BLOCKS, JAGGED, VARLEN)] == [True, True, False]
-
-
 FLASH_3 = """
 import torch
 kernels = torch.library.Library("flash_attn_3", "DEF")
@@ -238,16 +198,6 @@ def test_flash_attention_3_is_used_where_its_package_and_a_hopper_gpu_are_there(
     finally:
         restore_flash_attention_impl()
         sys.modules.pop("flash_attn_interface", None)
-
-
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning"
-)  # torch's compiler imports parts that torch deprecates
-def test_compiled_blocks_keep_the_names_of_the_weights():
-    model = random_model(TINY, seed=0)
-    names = list(model.state_dict())
-    model.gpt.compile_blocks(0)
-    assert list(model.state_dict()) == names
 
 
 @pytest.mark.gpu

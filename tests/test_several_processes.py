@@ -1,7 +1,6 @@
 """Tests of training on several ranks, started with torchrun: 2 and 4 ranks on this machine, over gloo."""
 
 import re
-import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from indextts.data.manifest import read_pairs, write_pairs
+from indextts.data.manifest import read_pairs
 from indextts.errors import PROCESS_LOST
 from indextts.runs.directory import CheckpointMeta, verify_checkpoint
 from tests.launched import Launched, ending
@@ -65,7 +64,7 @@ def of_batch(batch_size: int) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("num_processes", [2, 4])
+@pytest.mark.parametrize("num_processes", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_ranks_with_a_shard_of_the_batch_have_the_losses_of_a_single_process(
     alone: TinyRun, launch: Callable[..., Launched], tmp_path: Path, num_processes: int
 ):
@@ -94,6 +93,7 @@ def test_ranks_with_a_shard_of_the_batch_have_the_losses_of_a_single_process(
     assert not list(output.glob("train_rank*.log"))  # nothing went wrong there
 
 
+@pytest.mark.long
 def test_unreadable_samples_and_steps_that_are_not_finite_are_logged_once_as_in_a_single_process(
     launch: Callable[..., Launched], tmp_path: Path
 ):
@@ -125,6 +125,7 @@ def test_unreadable_samples_and_steps_that_are_not_finite_are_logged_once_as_in_
     assert several == pytest.approx(one, rel=1e-5)
 
 
+@pytest.mark.long
 def test_all_ranks_choose_the_same_automatic_settings(launch: Callable[..., Launched], tmp_path: Path):
     run, output = make_tiny_run(tmp_path / "tiny"), tmp_path / "run"
     training = launch(run, 2, output_dir=output, **dict.fromkeys(TYPED), step_pairs=8, max_steps=2)
@@ -138,6 +139,7 @@ def test_all_ranks_choose_the_same_automatic_settings(launch: Callable[..., Laun
 # --- a change of the world size ---
 
 
+@pytest.mark.long
 def test_a_run_resumes_on_two_and_four_ranks_and_back_with_each_sample_once(
     marked: TinyRun, launch: Callable[..., Launched], tmp_path: Path
 ):
@@ -156,47 +158,6 @@ def test_a_run_resumes_on_two_and_four_ranks_and_back_with_each_sample_once(
     assert [len(seen[step]) for step in range(5, newest(run)["step"] + 1)] == [6, 6, 4, 4, 2]
     times = Counter(name for step in range(5, newest(run)["step"] + 1) for name in seen[step])
     assert times == {each.id: 1 for each in read_pairs(run.folder / "train_pairs.jsonl")}
-
-
-def test_adapters_resume_on_two_ranks_and_back_and_end_as_on_one(
-    launch: Callable[..., Launched], tmp_path: Path
-):
-    run = make_tiny_run(tmp_path / "tiny", dropout=0.0)
-    settings = of_batch(4) | {"lora_rank": 4, "learning_rate": 1e-3, "keep_checkpoints": 9}
-    assert run.train(**settings) == 0
-    on_two, output = tmp_path / "two", tmp_path / "one"
-    resume = {"resume": run.output / "model_step2.pth", "output_dir": on_two, "batch_size": 2}
-    training = launch(run, 2, **settings | resume)
-    assert training.wait() == 0, training.screen.read_text()
-    assert run.train(**settings | {"resume": on_two / "model_step4.pth", "output_dir": output}) == 0
-    one, several = (torch.load(folder / "latest.pth", weights_only=True) for folder in (run.output, output))
-    assert (several["step"], several["epoch"]) == (one["step"], one["epoch"]) == (6, 2)
-    moved = max(float(each.abs().max()) for name, each in one["model"].items() if name.endswith(".b"))
-    assert moved > 1e-3  # they start at zero
-    torch.testing.assert_close(several["model"], one["model"], rtol=0, atol=1e-4)
-
-
-def test_a_run_with_shares_resumes_on_two_ranks_and_back_with_what_is_due_of_each_file(
-    marked: TinyRun, launch: Callable[..., Launched], tmp_path: Path
-):
-    run = copy_of(marked, tmp_path / "tiny")
-    shutil.rmtree(run.output)
-    pairs = read_pairs(run.folder / "train_pairs.jsonl")
-    new, old = pairs[:15], pairs[15:]  # an epoch has 15 + 3, in steps of 6
-    write_pairs(run.folder / "new.jsonl", new)
-    write_pairs(run.folder / "old.jsonl", old)
-    files = [f"{run.folder / 'new.jsonl'}@0.85", f"{run.folder / 'old.jsonl'}@0.15"]
-    settings = {**EVERY_STEP, "train_manifest": files, "epochs": 3, "resume": "auto"}
-    assert run.train(**settings, max_steps=4) == 0
-    training = launch(run, 2, **settings, max_steps=5, batch_size=1, grad_accumulation=3)
-    assert training.wait() == 0, training.screen.read_text()
-    assert "processes: 1 -> 2" in run.log
-    assert run.train(**settings, max_steps=0, batch_size=3, grad_accumulation=2) == 0
-    assert (newest(run)["step"], newest(run)["epoch"]) == (9, 3)
-    times = Counter(name for names in seen_by_step(run).values() for name in names)
-    assert {times[each.id] for each in new} == {3}
-    assert {times[each.id] for each in old} == {1, 2}
-    assert sum(times[each.id] for each in old) == 9
 
 
 # --- ends ---
@@ -230,6 +191,7 @@ def test_a_killed_rank_ends_the_run_and_its_log_is_named(
     assert times == {each.id: epochs for each in read_pairs(run.folder / "train_pairs.jsonl")}
 
 
+@pytest.mark.long
 def test_a_signal_before_loading_ends_all_ranks_immediately(launch: Callable[..., Launched], tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     training = launch(run, 2, **ENDLESS)
@@ -240,6 +202,7 @@ def test_a_signal_before_loading_ends_all_ranks_immediately(launch: Callable[...
     assert not (run.output / "latest.pth").exists()
 
 
+@pytest.mark.long
 def test_a_signal_to_the_launcher_saves_once(launch: Callable[..., Launched], tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     training = launch(run, 2, **ENDLESS, save_interval=100_000, num_workers=1)
@@ -252,6 +215,7 @@ def test_a_signal_to_the_launcher_saves_once(launch: Callable[..., Launched], tm
     assert re.search(rf"\[Info\] .*step {last_step(run)}\b.*--resume auto", run.log)
 
 
+@pytest.mark.long
 def test_torchrun_restarts_the_ranks_and_the_run_resumes(launch: Callable[..., Launched], tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     training = launch(run, 2, "--max-restarts=2", **ENDLESS, save_interval=5, resume="auto")
@@ -268,6 +232,7 @@ def test_torchrun_restarts_the_ranks_and_the_run_resumes(launch: Callable[..., L
     assert starts[1] > 0
 
 
+@pytest.mark.long
 def test_an_error_of_one_rank_ends_all_with_its_status(launch: Callable[..., Launched], tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     assert run.train(max_steps=2) == 0

@@ -24,13 +24,10 @@ from indextts.errors import RESUME_REFUSED, UserError
 from indextts.features import builtin
 from indextts.features.bases import HalvingCodec
 from indextts.models.checkpoint import read_weights
-from indextts.models.gpt.bases import StyleVoice
-from indextts.models.gpt.lora import is_block_matrix
 from indextts.planning.plan_from_meta import describe_restore
 from indextts.speech.export import export
 from indextts.speech.synthesis.acoustic import AcousticModel
 from indextts.speech.synthesis.synthesize import synthesize
-from indextts.speech.synthesis.trained_model import load_trained
 from indextts.system.log_lines import log_to_stdout
 from indextts.text.bases import load_tokenizer, tokenizer_in
 from indextts.text.extend import extend_file, reserve_file
@@ -41,7 +38,8 @@ from tests.tiny_run import TYPED, flag, make_tiny_run
 from tools import build_gpt_prompt_pairs
 from trainers.train_gpt_v2 import main
 
-CPU = torch.device("cpu")
+pytestmark = pytest.mark.long
+
 NUM_CLIPS = 12
 VOICE = min(path for path in (REPOSITORY / "demo/audio").rglob("*") if path.is_file())
 
@@ -174,14 +172,6 @@ def test_old_rows_stay_and_the_language_row_starts_as_that_of_arabic(project: Pr
     assert float(norm[1]) == pytest.approx(before[13].norm().item(), abs=0.01)
 
 
-def test_a_resumed_run_is_bit_identical(project: Project):
-    again = project.folder / "again"
-    assert project.train(output_dir=again, resume=project.folder / "run/model_step2.pth") == 0
-    expected, found = weights(project.folder / "run/latest.pth"), weights(again / "latest.pth")
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
-
-
 def test_a_frozen_body_stays_while_new_rows_and_the_row_of_a_new_language_learn(project: Project):
     frozen = project.folder / "frozen"
     start = project.folder / "run/model_step2.pth"
@@ -196,32 +186,6 @@ def test_a_frozen_body_stays_while_new_rows_and_the_row_of_a_new_language_learn(
     log = (frozen / "train.log").read_text(encoding="utf-8")
     assert re.search(r"new_row_lr_scale: 1 -> 10;", log)
     assert re.search(r"freeze_body_steps: 0 -> 4;", log)
-
-
-def test_a_lora_run_trains_the_language_rows_and_merges_into_the_base(project: Project):
-    output = project.folder / "lora"
-    assert project.train(output_dir=output, lora_rank=2, max_steps=2) == 0
-    base, merged = (
-        weights(project.published / "gpt.pth"),
-        load_trained(output / "latest.pth", CPU).gpt.state_dict(),
-    )
-    trained = {"text_embedding.weight", "text_head.weight", "text_head.bias", "lang_embedding.weight"}
-    for name, tensor in base.items():
-        if name not in trained:
-            assert torch.equal(merged[name], tensor) != is_block_matrix(name), name
-    others = [row for row in range(len(base["lang_embedding.weight"])) if row != 75]
-    rows, before = merged["lang_embedding.weight"], base["lang_embedding.weight"]
-    assert torch.equal(rows[others], before[others])
-    distance = (rows[75] - before[13]).norm()  # two steps from the row of Arabic
-    assert 0 < distance < 0.05 * len(rows[75])
-
-
-def test_a_checkpoint_of_the_run_speaks(project: Project, tmp_path: Path):
-    checkpoint = project.folder / "run/latest.pth"
-    trained = load_trained(checkpoint, torch.device("cpu"))
-    assert isinstance(trained.gpt, StyleVoice)
-    assert trained.tokenizer.vocabulary == load_tokenizer(project.tokenizer).vocabulary
-    assert project.speak(checkpoint, tmp_path / "a.wav")
 
 
 def test_features_checkpoints_and_weights_of_the_other_base_are_refused_with_status_3(

@@ -24,23 +24,9 @@ def test_only_the_last_group_of_an_epoch_may_be_smaller():
     assert list(group_batches(range(8), ends, 3)) == [[0, 1, 2], [3, 4], [5, 6, 7]]  # type: ignore[arg-type, comparison-overlap]
 
 
-def test_a_batch_knows_its_true_lengths():
-    def sample(num_text: int, num_codes: int) -> TrainingSample:
-        return TrainingSample(
-            "id", torch.arange(num_text), torch.arange(num_codes), torch.zeros(2, 4), torch.zeros(4)
-        )
-
-    batch = collate_padded([sample(3, 5), sample(1, 7)])
-    assert batch.text_ids.shape == (2, 3)
-    assert batch.codes.shape == (2, 7)
-    assert batch.text_lengths.tolist() == [3, 1]
-    assert batch.code_lengths.tolist() == [5, 7]
-    assert (batch.num_text, batch.num_mel) == (3 + 1 + 1 + 1, 5 + 1 + 7 + 1)
-
-
-@pytest.mark.parametrize("padding", ["none", "reference"])
-def test_an_unreadable_sample_is_named_and_not_replaced(padding: str):
-    collate = collate_for(padding, TINY)
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_an_unreadable_sample_is_named_and_not_replaced(is_packed: bool):
+    collate = collate_for(TINY, is_packed=is_packed)
     sample = TrainingSample("a", torch.arange(3), torch.arange(5), torch.zeros(2, 4), torch.zeros(4))
     unreadable = Unreadable("b", "the disk")
     mixed = collate_readable([unreadable, sample], collate)
@@ -77,18 +63,11 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> PairDataset:
     return load_inputs(parse(Train, run.flags())).train_set
 
 
-def with_emotion_from(dataset: PairDataset, *argv: str) -> PairDataset:
-    command = parse(Train, ["--train-manifest=t", "--val-manifest=v", "--tokenizer=m", *argv])
-    return dataset.with_emotion(EmotionSource.of(command))
-
-
-@pytest.mark.parametrize(
-    ("argv", "clip"), [(["--emotion-from=prompt"], "prompt"), (["--emotion-from=target"], "target")]
-)
+@pytest.mark.parametrize(("target_share", "clip"), [(0.0, "prompt"), (1.0, "target")])
 def test_the_emotion_vector_is_that_of_the_chosen_clip_and_the_voice_that_of_the_prompt(
-    dataset: PairDataset, argv: list[str], clip: str
+    dataset: PairDataset, target_share: float, clip: str
 ):
-    chosen = with_emotion_from(dataset, *argv)
+    chosen = dataset.with_emotion(EmotionSource(target_share, seed=0))
     for index in range(len(chosen)):
         pair, sample = chosen.pairs[index], chosen[index]
         store = chosen.stores[pair.features]
@@ -104,12 +83,11 @@ def test_the_emotion_vector_is_that_of_the_chosen_clip_and_the_voice_that_of_the
 
 
 def test_mixed_emotion_is_a_function_of_the_pair_with_its_share_of_targets(dataset: PairDataset):
-    mixed = with_emotion_from(dataset, "--emotion-from=mixed", "--emotion-target-share=0.3")
+    mixed = dataset.with_emotion(EmotionSource(0.3, seed=0))
     ids = [f"u{number}__u{number + 1}" for number in range(4000)]
     of_target = {id for id in ids if mixed.emotion.is_target(id)}
     assert 0.27 < len(of_target) / len(ids) < 0.33
-    other_seed = with_emotion_from(dataset, "--emotion-from=mixed", "--emotion-target-share=0.3", "--seed=1")
-    assert of_target != {id for id in ids if other_seed.emotion.is_target(id)}
+    assert of_target != {id for id in ids if EmotionSource(0.3, seed=1).is_target(id)}
     for index in (3, 0, 3):  # in any order, again and again
         pair, sample = mixed.pairs[index], mixed[index]
         key = pair.target_key if mixed.emotion.is_target(pair.id) else pair.prompt_key

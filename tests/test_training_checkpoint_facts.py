@@ -24,7 +24,7 @@ from indextts.text.tokenizer import parse_model
 from indextts.training.batches import collate_padded
 from indextts.training.checkpoint_facts import OptimizerLayout, checkpoint_facts, named_moments
 from indextts.training.loading import load_batches
-from indextts.training.losses import token_losses
+from indextts.training.losses import padded_sums
 from indextts.training.optim import select_trained
 from indextts.training.order import in_batches
 from indextts.training.run import load_inputs
@@ -64,7 +64,7 @@ def predecessors_checkpoint(project: TinyRun, num_pieces: int) -> dict[str, Any]
         batch = micro_batch.batch
         assert isinstance(batch, GPTBatch)  # the predecessor pads
         batch = replace(batch, text_ids=batch.text_ids.clamp(max=num_pieces - 1))
-        sums = token_losses(model(batch)).sums(0)
+        sums = padded_sums(model(batch), 0)
         (sums.text_nats + sums.mel_nats).backward()
         optimizer.step()
         scheduler.step()

@@ -31,7 +31,7 @@ def at(step: int, **changes: object) -> TrainState:
 
 
 def actions(decision: Decision) -> str:
-    return " ".join(name for name, is_so in vars(decision).items() if is_so)
+    return " ".join(name for name, is_so in vars(decision).items() if is_so and name != "at_end")
 
 
 @pytest.mark.parametrize(

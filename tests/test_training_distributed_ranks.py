@@ -5,29 +5,14 @@ import subprocess
 import sys
 
 import pytest
-import torch
 import torch.distributed as dist
 
 from indextts.errors import OUT_OF_MEMORY, PROCESS_LOST, UserError
 from indextts.system.processes import Process, find_process, this_process
 from indextts.system.signals import StopRequest
 from indextts.training.distributed import ranks
-from indextts.training.distributed.ranks import SINGLE_PROCESS, ExitReasons, Ranks, process_group
+from indextts.training.distributed.ranks import ExitReasons, Ranks, process_group
 from indextts.training.distributed.torchrun import RankInfo
-
-
-def test_a_single_process_needs_no_process_group():
-    with process_group(RankInfo(), StopRequest(ends_process=False)) as single:
-        assert single is SINGLE_PROCESS
-        assert not dist.is_initialized()
-        assert single.all_reduce_ints([3, 0]) == [3, 0]
-        assert (single.any_rank(True), single.any_rank(False)) == (True, False)
-        assert single.broadcast("a") == "a"
-        assert single.all_gather("a") == ["a"]
-        assert single.seed_parts == ()
-        tensor = torch.ones(3)
-        single.all_reduce(tensor)
-        assert tensor.tolist() == [1, 1, 1]
 
 
 def test_a_process_that_was_asked_to_stop_does_not_join():

@@ -19,7 +19,7 @@ SETTINGS: dict[str, object] = {
     "log_interval": 1,
     "emotion_from": "prompt",  # the vectors of these runs are noise: a target's would tell which clip it is
 }
-KINDS = [{}, {"lora_rank": 4}]
+KINDS = [{}, pytest.param({"lora_rank": 4}, marks=pytest.mark.long)]
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,6 @@ from indextts.commands.train import Train
 from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.models.gpt.attention import AttentionBackend
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
-from indextts.models.gpt.packed import PackedBatch
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.training import gradients as gradients_module
 from indextts.training import loop, validate
@@ -41,7 +40,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     )
 
 
-@pytest.fixture(params=["none", "reference"])
+@pytest.fixture(params=["none", pytest.param("reference", marks=pytest.mark.long)])
 def padding(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -123,11 +122,11 @@ def gradients(run: Run) -> dict[str, Tensor]:
     }
 
 
-def full_step(project: TinyRun, padding: str, sizes: Sequence[int]) -> tuple[float, dict[str, Tensor]]:
+def full_step(project: TinyRun, padding: str, sizes: Sequence[int]) -> tuple[LossSums, dict[str, Tensor]]:
     run = new_run(project, padding)
-    _, loss = accumulate_group(run, group_of(run, *sizes))
-    assert loss is not None
-    return float(loss), gradients(run)
+    sums, _ = accumulate_group(run, group_of(run, *sizes))
+    assert sums is not None
+    return sums, gradients(run)
 
 
 def relative_difference(found: Tensor, expected: Tensor) -> float:
@@ -138,13 +137,13 @@ def relative_difference(found: Tensor, expected: Tensor) -> float:
 
 @pytest.mark.parametrize(
     ("memory_error", "in_backward"),
-    [(on_a_gpu, False), (on_a_gpu, True), (on_the_host, False), (on_the_host, True)],
-    ids=["gpu", "gpu backward", "host", "host backward"],
+    [(on_a_gpu, True), (on_the_host, False)],
+    ids=["gpu backward", "host"],
 )
 @pytest.mark.parametrize(
     ("sizes", "num_samples", "limit"),
-    [((3,), 2, 1), ((2, 8), 3, 2), ((5, 1), 2, 2), ((8,), 4, 4)],
-    ids=["one", "first fits", "last fits", "half fits"],
+    [((2, 8), 3, 2), ((5, 1), 2, 2)],
+    ids=["first fits", "last fits"],
 )
 def test_a_split_step_has_the_gradients_of_the_full_step(
     project: TinyRun,
@@ -157,7 +156,7 @@ def test_a_split_step_has_the_gradients_of_the_full_step(
     memory_error: Callable[[], None],
     in_backward: bool,
 ):
-    full_loss, full = full_step(project, padding, sizes)
+    full_sums, full = full_step(project, padding, sizes)
     asked = give_memory_for(num_samples, memory_error, in_backward=in_backward)
     sums, loss = accumulate_group(run, group_of(run, *sizes))
     assert sums is not None
@@ -166,26 +165,9 @@ def test_a_split_step_has_the_gradients_of_the_full_step(
     assert split.keys() == full.keys()
     for name, gradient in full.items():
         assert relative_difference(split[name], gradient) < ROUNDING, name
-    assert float(loss) == pytest.approx(full_loss, rel=ROUNDING)
+    assert sums.numbers() == pytest.approx(full_sums.numbers(), rel=ROUNDING)
     assert samples_in(run, run.state.position_limit) == limit
     assert max(asked) > num_samples >= asked[-1]  # it did run out, and went on with parts that fit
-
-
-def test_the_sums_of_a_split_step_count_every_token_once(run: Run, give_memory_for: GiveMemory):
-    group = group_of(run, 3, 2)
-    full, _ = accumulate_group(run, group)
-    run.trained.clear_gradients()
-    give_memory_for(1)
-    sums, _ = accumulate_group(run, group)
-    samples = [run.inputs.train_set[index] for index in range(5)]
-    num_text = sum(len(sample.text_ids) + 1 for sample in samples if isinstance(sample, Sample))
-    num_mel = sum(len(sample.codes) + 1 for sample in samples if isinstance(sample, Sample))
-    assert full is not None
-    assert sums is not None
-    assert (int(sums.text_tokens), int(sums.mel_tokens)) == (num_text, num_mel)
-    for name, number in vars(full).items():
-        torch.testing.assert_close(getattr(sums, name), number, rtol=ROUNDING, atol=0, msg=name)
-    assert not sums.text_nats.requires_grad
 
 
 def test_the_size_that_fits_is_kept_for_the_next_steps(
@@ -242,11 +224,11 @@ def test_a_step_without_readable_samples_leaves_no_gradient(run: Run):
 
 
 def test_the_readable_samples_of_a_step_count_as_if_alone(project: TinyRun, run: Run, padding: str):
-    full_loss, full = full_step(project, padding, (3,))
+    full_sums, full = full_step(project, padding, (3,))
     unreadable = MicroBatch(None, ("a",), (Unreadable("a", "gone"),))
-    _, loss = accumulate_group(run, [unreadable, *group_of(run, 3)])
-    assert loss is not None
-    assert float(loss) == full_loss
+    sums, _ = accumulate_group(run, [unreadable, *group_of(run, 3)])
+    assert sums is not None
+    assert sums.numbers() == full_sums.numbers()
     assert all(torch.equal(gradient, full[name]) for name, gradient in gradients(run).items())
 
 
@@ -261,22 +243,6 @@ def test_whole_micro_batches_are_tried_again_after_many_steps(
         run.trained.clear_gradients()
         assert sizes == {0: [6, 3, 1, 1, 1, 1, 1, 1], 3: [6], 4: [6]}.get(step, [1] * 6)
     assert run.state.position_limit == 0
-
-
-@pytest.mark.parametrize("padding", ["none", "reference"])
-def test_parts_have_at_most_so_many_positions_and_every_sample_once(tmp_path: Path, padding: str):
-    run = new_run(make_tiny_run(tmp_path / "tiny"), padding)
-    batch = group_of(run, 9)[0].batch
-    assert batch is not None
-    longest = max(
-        int(run.inputs.train_set.lengths[:9].max()), batch.num_positions // 9
-    )  # a padded row is wider
-    for most in (1, longest, 2 * longest, 5 * longest):
-        parts = batch.split(most)
-        assert all(part.num_positions <= most or part.num_samples == 1 for part in parts)
-        assert sum(part.num_samples for part in parts) == 9
-        assert sum(part.num_mel for part in parts) == batch.num_mel
-        assert max(part.num_samples for part in parts) > 1 or most <= longest
 
 
 def test_a_part_of_a_padded_batch_has_the_losses_of_its_rows(tmp_path: Path):
@@ -297,23 +263,6 @@ def test_a_part_of_a_padded_batch_has_the_losses_of_its_rows(tmp_path: Path):
         )
 
 
-def test_a_part_of_a_packed_batch_has_the_losses_of_its_samples_alone(tmp_path: Path):
-    run = new_run(make_tiny_run(tmp_path / "tiny", dropout=0.0), "none")
-    batch = group_of(run, 4)[0].batch
-    assert isinstance(batch, PackedBatch)
-    parts = batch.split(1)
-    assert len(parts) == 4
-    for index, part in enumerate(parts):
-        alone = next(iter(load_batches(run.inputs.train_set, [[index]], 0, run.inputs.collate))).batch
-        assert alone is not None
-        expected, found = (
-            batch_sums(run.model.eval(), each.to(run.inputs.device), run.inputs.attention, run.base_size)
-            for each in (alone, part)
-        )
-        for name, number in vars(expected).items():
-            assert torch.equal(getattr(found, name), number), name
-
-
 def test_a_run_short_of_memory_takes_all_steps_and_its_resume_keeps_the_size(
     project: TinyRun, padding: str, give_memory_for: GiveMemory
 ):
@@ -332,7 +281,7 @@ def test_a_run_short_of_memory_takes_all_steps_and_its_resume_keeps_the_size(
     changed = {"output_dir": output, "padding": padding, "resume": "auto"}
     assert project.train(**changed, grad_checkpointing="", max_steps=7) == 0
     log = (output / "train.log").read_text(encoding="utf-8")
-    assert re.search(r"Memory ran out.* grad_checkpointing ", log)
+    assert "trying whole micro-batches" in log
     assert log.count("Out of memory") == 2
 
 

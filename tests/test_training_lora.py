@@ -18,7 +18,7 @@ from indextts.models.gpt.lora import is_block_matrix
 from indextts.models.lora import LoraRecord, merge, resized
 from indextts.planning.plan_from_meta import describe_restore
 from indextts.speech.export import export
-from indextts.speech.export.bases import in_official_order, official_order
+from indextts.speech.export.model_folder import in_official_order, official_order
 from indextts.speech.synthesis.trained_model import load_trained
 from indextts.training import loop
 from indextts.training.optim import LANGUAGE_ROWS
@@ -69,6 +69,7 @@ def rows_beside(run: TinyRun) -> set[str]:
     return {*TABLES, *({LANGUAGE_ROWS} & run.base_weights.keys())}
 
 
+@pytest.mark.long
 def test_a_step_changes_no_frozen_weight_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     run, seen = make_tiny_run(tmp_path / "tiny"), []
     train_step = loop.train_step
@@ -119,7 +120,9 @@ def test_merged_weights_compute_what_base_and_adapters_compute(
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"ema_decay": 0.9, "optimizer_state": "bfloat16"}], ids=["plain", "averaged"]
+    "more",
+    [{}, pytest.param({"ema_decay": 0.9, "optimizer_state": "bfloat16"}, marks=pytest.mark.long)],
+    ids=["plain", "averaged"],
 )
 @pytest.mark.failure(19)
 def test_a_stopped_run_ends_bit_identical(tmp_path: Path, more: dict[str, object]):
@@ -163,6 +166,7 @@ def assert_export_is_merged_average(run: TinyRun, folder: Path) -> None:
 # --- the base ---
 
 
+@pytest.mark.long
 @pytest.mark.failure(61)
 def test_the_base_is_found_where_it_was_or_beside_the_checkpoint_else_every_place_is_named(
     lora: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -232,7 +236,7 @@ def weights_at_step_0(
     found: list[dict[str, Tensor]] = []
     train_steps = loop.train_steps
 
-    def watched(this: Run, *given: object) -> None:
+    def watched(this: Run, *given: object) -> bool:
         state = {name: tensor.detach().clone() for name, tensor in this.model.state_dict().items()}
         command = this.inputs.command
         if command.lora_rank:
@@ -241,7 +245,7 @@ def weights_at_step_0(
             )
             state = {name: t for name, t in merge(state, state, record).items() if ".adapter." not in name}
         found.append(state)
-        train_steps(this, *given)  # type: ignore[arg-type]
+        return train_steps(this, *given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(loop, "train_steps", watched)
     assert run.train(output_dir=output, resume="auto", **{**LORA, "max_steps": 2, **changes}) == 0
@@ -253,8 +257,8 @@ def weights_at_step_0(
     ("changes", "words"),
     [
         ({"lora_rank": 8}, "rank 4 -> 8"),
-        ({"lora_alpha": 16}, "alpha 8 -> 16"),
-        ({"lora_rank": 0}, "rank 4"),
+        pytest.param({"lora_alpha": 16}, "alpha 8 -> 16", marks=pytest.mark.long),
+        pytest.param({"lora_rank": 0}, "rank 4", marks=pytest.mark.long),
     ],
     ids=["rank", "alpha", "full"],
 )
@@ -286,6 +290,7 @@ def test_a_lower_rank_keeps_the_nearest_adapters():
     torch.testing.assert_close(error, values[3:].norm(), rtol=1e-4, atol=0)  # no product of rank 3 is nearer
 
 
+@pytest.mark.long
 @pytest.mark.failure(8)
 def test_other_pieces_move_the_rows_and_keep_the_adapters(
     copied: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -305,11 +310,11 @@ def test_other_pieces_move_the_rows_and_keep_the_adapters(
 @pytest.mark.failure(74)
 def test_adapters_on_a_full_checkpoint_and_lost_targets_are_refused(copied: TinyRun, tmp_path: Path):
     output = tmp_path / "run"
-    for changes in ({"lora_targets": "mlp"},):
-        with pytest.raises(UserError, match="--lora-targets") as refusal:
-            planned(copied, output_dir=output, **LORA | changes)
-        assert refusal.value.exit_status == RESUME_REFUSED
-        assert copied.train(output_dir=output, resume="auto", **LORA | changes) == RESUME_REFUSED
+    changes = {"lora_targets": "mlp"}
+    with pytest.raises(UserError, match="--lora-targets") as refusal:
+        planned(copied, output_dir=output, **LORA | changes)
+    assert refusal.value.exit_status == RESUME_REFUSED
+    assert copied.train(output_dir=output, resume="auto", **LORA | changes) == RESUME_REFUSED
     full = tmp_path / "full"
     assert copied.train(output_dir=full, max_steps=2) == 0
     with pytest.raises(UserError, match="--lora-rank"):

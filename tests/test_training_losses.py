@@ -11,7 +11,7 @@ from torch import nn
 from indextts.models.gpt.model import GPTOutput
 from indextts.models.gpt.weights import random_model
 from indextts.training import losses
-from indextts.training.losses import LossMeans, head_loss, token_losses
+from indextts.training.losses import LossMeans, head_loss, padded_sums
 from tests.tiny_gpt import TINY, tiny_batch
 
 
@@ -30,7 +30,7 @@ def small_output() -> GPTOutput:
 
 
 def test_every_real_position_weighs_the_same():
-    means = token_losses(small_output()).sums(first_new_token=6).means()
+    means = padded_sums(small_output(), 6).means()
     log_sum = math.log(3 + math.e)
     assert means == LossMeans(
         text_loss=pytest.approx(math.log(8)),
@@ -43,37 +43,22 @@ def test_every_real_position_weighs_the_same():
 def test_tokens_of_new_pieces_are_summed_separately():
     output = small_output()
     output.text_logits.data[0, 1, 6] = 2.0
-    sums = token_losses(output).sums(first_new_token=6)
+    sums = padded_sums(output, 6)
     assert sums.new_text_tokens == 1
     assert sums.new_text_nats.item() == pytest.approx(math.log(7 + math.exp(2)) - 2)
-    assert token_losses(output).sums(first_new_token=5).new_text_tokens == 2
-
-
-def test_without_new_tokens_there_is_no_loss_of_new_tokens():
-    assert token_losses(small_output()).sums(first_new_token=8).means().new_text_loss is None
+    assert padded_sums(output, 5).new_text_tokens == 2
 
 
 def test_masked_positions_have_no_loss_and_no_gradient():
     output = small_output()
-    losses = token_losses(output)
-    losses.sums(first_new_token=8).text_nats.backward()
-    assert losses.text_nats[1, 2] == 0
+    padded_sums(output, 8).text_nats.backward()
     assert not output.text_logits.grad[1, 2].any()
-
-
-def test_logits_of_half_precision_give_float32_losses():
-    output = small_output()
-    halves = replace(
-        output, text_logits=output.text_logits.bfloat16(), mel_logits=output.mel_logits.bfloat16()
-    )
-    losses = token_losses(halves)
-    assert losses.text_nats.dtype == losses.mel_nats.dtype == torch.float32
 
 
 def test_summed_micro_steps_have_the_means_and_gradients_of_one_large_step():
     model = random_model(TINY, seed=0).eval()
     batch = tiny_batch()
-    whole = token_losses(model(batch)).sums(first_new_token=7)
+    whole = padded_sums(model(batch), 7)
     (whole.text_nats / whole.text_tokens).backward()
     gradient = model.text_embedding.weight.grad.clone()
     model.zero_grad()
@@ -83,7 +68,7 @@ def test_summed_micro_steps_have_the_means_and_gradients_of_one_large_step():
         replace(batch, **{n: value[row : row + 1] for n, value in vars(batch).items() if value is not None})
         for row in (0, 1)
     ]
-    parts = [token_losses(model(row)).sums(first_new_token=7) for row in rows]
+    parts = [padded_sums(model(row), 7) for row in rows]
     for part in parts:
         (part.text_nats / whole.text_tokens).backward()
     assert (parts[0] + parts[1]).detach().means() == LossMeans(
@@ -92,15 +77,9 @@ def test_summed_micro_steps_have_the_means_and_gradients_of_one_large_step():
     torch.testing.assert_close(model.text_embedding.weight.grad, gradient)
 
 
-def test_detached_sums_hold_no_graph():
-    sums = token_losses(small_output()).sums(first_new_token=8)
-    assert sums.mel_nats.requires_grad
-    assert not sums.detach().mel_nats.requires_grad
-
-
 def test_losses_are_torchs_cross_entropy_of_the_counted_positions():
     output = random_model(TINY, seed=0).eval()(tiny_batch())
-    means = token_losses(output).sums(first_new_token=12).means()
+    means = padded_sums(output, 12).means()
     expected = F.cross_entropy(output.mel_logits[output.mel_mask], output.mel_targets[output.mel_mask])
     assert means.mel_loss == pytest.approx(expected.item(), rel=1e-6)
 
@@ -153,12 +132,6 @@ def test_under_autocast_products_are_bfloat16_and_losses_float32():
         assert (gradient - expected).norm() < 0.01 * expected.norm()
 
 
-def test_without_gradients_the_loss_has_none():
-    head, states, targets = head_and_states()
-    with torch.no_grad():
-        assert not head_loss(states, head, targets).nats.requires_grad
-
-
 def test_logits_too_large_for_a_naive_exponential_have_a_finite_loss():
     head, states, targets = head_and_states()
     with torch.no_grad():
@@ -168,8 +141,3 @@ def test_logits_too_large_for_a_naive_exponential_have_a_finite_loss():
     assert all(
         gradient.isfinite().all() for gradient in torch.autograd.grad(loss.nats, (states, head.weight))
     )
-
-
-def test_no_positions_have_a_loss_of_zero():
-    head, states, targets = head_and_states(0)
-    assert head_loss(states, head, targets).nats == 0

@@ -5,14 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from indextts.commands.terminal import parse
-from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import random_model
 from indextts.training.loop import clip_and_step
-from indextts.training.losses import token_losses
+from indextts.training.losses import padded_sums
 from indextts.training.optim import (
     SkippedSteps,
     build_optimizer,
@@ -23,11 +21,10 @@ from indextts.training.optim import (
 from tests.tiny_gpt import TINY, tiny_batch
 
 BASE_SIZE = 8
-FILES = ["--train-manifest=t", "--val-manifest=v", "--tokenizer=m"]
 
 
 def step(model: UnifiedVoice, trained, optimizer, learning_rate: float = 1e-2) -> float:
-    sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
+    sums = padded_sums(model(tiny_batch()), BASE_SIZE)
     loss = sums.text_nats + sums.mel_nats
     loss.backward()
     return float(clip_and_step(trained, optimizer, learning_rate, max_norm=1.0, loss=loss).norm)
@@ -49,17 +46,6 @@ def test_base_rows_stay_bit_identical_with_weight_decay_on_while_new_rows_learn(
         assert torch.equal(now[:BASE_SIZE], before[name][:BASE_SIZE])
         assert not torch.equal(now[BASE_SIZE:], before[name][BASE_SIZE:])
     trained.check_views()
-
-
-def test_a_gradient_hook_instead_of_a_view_would_let_the_base_rows_drift(model: UnifiedVoice):
-    """The trap that the view avoids: a zeroed gradient does not stop AdamW's decay."""
-    table = model.text_embedding.weight
-    table.register_hook(lambda gradient: gradient.index_fill(0, torch.arange(BASE_SIZE), 0.0))
-    before = table.detach().clone()
-    optimizer = torch.optim.AdamW([table], lr=1e-2, weight_decay=0.5)
-    token_losses(model(tiny_batch())).sums(BASE_SIZE).text_nats.backward()
-    optimizer.step()
-    assert not torch.equal(table[:BASE_SIZE], before[:BASE_SIZE])
 
 
 def test_without_new_pieces_all_text_rows_are_trained(model: UnifiedVoice):
@@ -96,12 +82,11 @@ def test_only_matrices_decay(model: UnifiedVoice):
 def test_new_rows_train_at_their_own_rate_and_a_frozen_body_does_not_change(model: UnifiedVoice):
     """AdamW's first step moves each value by the rate, whatever its gradient."""
     trained = select_trained(model, BASE_SIZE)
-    command = parse(Train, [*FILES, "--new-row-lr-scale=10", "--freeze-body-steps=2"])
     optimizer = build_optimizer(trained, weight_decay=0.5)
     moved: list[dict[str, float]] = []
     for number in (1, 2, 3):
         before = {name: each.detach().clone() for name, each in trained.parameters.items()}
-        scale_rates(optimizer, command, number)
+        scale_rates(optimizer, 10.0, is_frozen=number <= 2)
         step(model, trained, optimizer, learning_rate=1e-5)
         now = {name: each.detach() for name, each in trained.parameters.items()}
         moved.append({name: float((each - before[name]).abs().max()) for name, each in now.items()})
@@ -115,7 +100,7 @@ def test_new_rows_train_at_their_own_rate_and_a_frozen_body_does_not_change(mode
 def test_the_norm_is_that_of_the_trained_rows_only(model: UnifiedVoice):
     trained = select_trained(model, BASE_SIZE)
     optimizer = build_optimizer(trained, weight_decay=0.0)
-    sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
+    sums = padded_sums(model(tiny_batch()), BASE_SIZE)
     loss = sums.text_nats + sums.mel_nats
     loss.backward()
     trained.collect_gradients()
@@ -123,17 +108,6 @@ def test_the_norm_is_that_of_the_trained_rows_only(model: UnifiedVoice):
     done = clip_and_step(trained, optimizer, 1e-3, max_norm=1.0, loss=loss)
     torch.testing.assert_close(done.norm, expected)
     assert float(done.is_skipped) == 0
-
-
-def test_a_gradient_above_the_limit_is_clipped_to_it(model: UnifiedVoice):
-    trained = select_trained(model, BASE_SIZE)
-    optimizer = build_optimizer(trained, weight_decay=0.0)
-    sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
-    loss = sums.text_nats + sums.mel_nats
-    loss.backward()
-    assert clip_and_step(trained, optimizer, 1e-3, max_norm=0.01, loss=loss).norm > 1
-    moments = torch.stack([optimizer.state[p]["exp_avg"].norm() for p in trained.parameters.values()])
-    torch.testing.assert_close(moments.norm(), torch.tensor(0.1 * 0.01), rtol=1e-3, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +119,7 @@ def test_clipping_in_the_kernel_equals_clipping_before_it(max_norm: float, toler
         model = random_model(replace(TINY, dropout=0.0), seed=0)
         trained = select_trained(model, BASE_SIZE)
         optimizer = build_optimizer(trained, weight_decay=0.1)
-        sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
+        sums = padded_sums(model(tiny_batch()), BASE_SIZE)
         loss = sums.text_nats + sums.mel_nats
         loss.backward()
         limit = max_norm
@@ -167,7 +141,7 @@ def test_a_step_that_is_not_finite_changes_nothing(model: UnifiedVoice, bad: str
     trained = select_trained(model, BASE_SIZE)
     optimizer = build_optimizer(trained, weight_decay=0.1)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    loss = token_losses(model(tiny_batch())).sums(BASE_SIZE).mel_nats
+    loss = padded_sums(model(tiny_batch()), BASE_SIZE).mel_nats
     loss.backward()
     if bad == "gradient":
         model.mel_head.bias.grad[0] = float("nan")
@@ -213,13 +187,3 @@ def test_ten_bad_steps_in_a_row_end_the_run_and_nine_do_not(caplog):
     with pytest.raises(UserError, match=r"10 steps .* step 20\b") as caught:
         skipped.check()
     assert caught.value.exit_status == 6
-
-
-def test_flags_on_the_host_are_read_immediately():
-    skipped = SkippedSteps(total=3)
-    assert not skipped.is_due
-    skipped.note(1, (), torch.tensor(1.0))
-    assert skipped.is_due
-    skipped.check()
-    assert not skipped.is_due
-    assert skipped.total == 4

@@ -12,7 +12,6 @@ import torch
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.errors import UserError
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.training.batches import PairDataset
 from indextts.training.losses import LossMeans
@@ -96,11 +95,6 @@ def test_the_samples_are_the_shortest_ones(inputs: Inputs, model: UnifiedVoice):
     assert (found["text_loss"], found["mel_loss"]) == (expected.text_loss, expected.mel_loss)
 
 
-def test_the_order_of_the_pairs_does_not_matter(inputs: Inputs, model: UnifiedVoice):
-    turned = inputs.val_set.subset(range(len(inputs.val_set) - 1, -1, -1))
-    assert losses(with_val_set(inputs, turned), model) == losses(inputs, model)
-
-
 def test_a_moved_row_exceeds_the_tolerance(inputs: Inputs, model: UnifiedVoice):
     before = losses(inputs, model)
     table = model.text_embedding.weight.data
@@ -140,13 +134,6 @@ def test_unreadable_samples_are_skipped(inputs: Inputs, model: UnifiedVoice):
     assert without["features"] != whole["features"]
 
 
-def test_without_a_readable_sample_there_are_no_losses(inputs: Inputs, model: UnifiedVoice):
-    val_set = inputs.val_set
-    pairs = [replace(pair, prompt_key="f" * 64) for pair in val_set.pairs]
-    dataset = dataset_of(val_set, pairs)
-    assert Probe(with_val_set(inputs, dataset)).losses(model) is None
-
-
 def damage_condition(folder: Path, utterance: str) -> None:
     """Overwrite the condition of an utterance with NaN."""
     [path] = folder.glob("*/*/shard_*/condition.npy")
@@ -169,12 +156,6 @@ def test_a_run_saves_although_a_fixed_sample_became_unreadable(tmp_path: Path):
 
 
 # --- the log line ---
-
-
-def test_equal_losses_are_logged_with_their_numbers(caplog: pytest.LogCaptureFixture):
-    level, text = logged(caplog, {**BEFORE, "mel_loss": 2.0 * (1 + 0.5 * TOLERANCE["float32"])})
-    assert level == "INFO"
-    assert text.endswith(": text_loss 4.00000 -> 4.00000, mel_loss 2.00000 -> 2.00100")
 
 
 @pytest.mark.parametrize("name", ["text_loss", "mel_loss"])
@@ -210,22 +191,6 @@ def test_each_difference_is_named(
     assert all(reason in text for reason in reasons)
 
 
-@pytest.mark.parametrize("side", ["before", "now"])
-def test_a_coarser_precision_on_either_side_widens_the_tolerance(caplog: pytest.LogCaptureFixture, side: str):
-    coarse = {**HERE, "arithmetic": "bfloat16"}
-    now = {**BEFORE, "mel_loss": 2.02}
-    with caplog.at_level(logging.INFO):
-        compare(BEFORE, now, coarse if side == "before" else HERE, coarse if side == "now" else HERE)
-        compare(BEFORE, now, HERE, HERE)
-    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
-
-
-def test_samples_that_became_unreadable_are_not_compared(caplog: pytest.LogCaptureFixture):
-    level, text = logged(caplog, None)
-    assert level == "WARNING"
-    assert "text_loss" not in text
-
-
 # --- in a run ---
 
 
@@ -235,16 +200,3 @@ def test_a_resume_logs_that_the_losses_are_unchanged(project: TinyRun):
     assert project.train(output_dir=output, max_steps=4, resume="auto") == 0
     log = (output / "train.log").read_text()
     assert re.search(r"\[Info\] .*: text_loss ([\d.]+) -> \1, mel_loss ([\d.]+) -> \2", log)
-
-
-def test_validation_counts_the_pairs_that_it_skips(
-    inputs: Inputs, model: UnifiedVoice, caplog: pytest.LogCaptureFixture
-):
-    val_set = inputs.val_set
-    pairs = [replace(p, prompt_key="f" * 64) if i < 2 else p for i, p in enumerate(val_set.pairs)]
-    some = dataset_of(val_set, pairs)
-    means(inputs, some, model, batch_size=3)
-    assert f"2 of {len(some)} " in caplog.text
-    none = dataset_of(val_set, [replace(p, prompt_key="f" * 64) for p in pairs])
-    with pytest.raises(UserError, match=r"tools/preprocess_data\.py"):
-        means(inputs, none, model, batch_size=3)

@@ -1,10 +1,7 @@
 """Tests of indextts/training/published_samples.py and speech/synthesis/pending.py: rendering in a process."""
 
-import json
 import re
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import soundfile
@@ -13,9 +10,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from indextts.projects.project import Project
 from indextts.speech.synthesis.pending import pending_folders
-from indextts.speech.synthesis.renderer import PublishedRenderer
 from indextts.training import published_samples
-from indextts.training.published_samples import PublishedSamples, render_all_pending
+from indextts.training.published_samples import PublishedSamples
 from indextts.webui.monitor.sample_players import sample_folders, samples_html
 from tests.speaking_run import make_speaking_project, trainer_flags
 from tests.test_training_samples import digests, lines
@@ -38,6 +34,7 @@ def heard_in(run: Path) -> list[Path]:
     return [path for folder in sample_folders(run) for path in sorted(folder.glob("*.wav"))]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_sound_is_rendered_during_training_and_does_not_change_it(project: Project):
     silent, spoken = project.root / "silent", project.root / "spoken"
@@ -63,6 +60,7 @@ def test_the_sound_is_rendered_during_training_and_does_not_change_it(project: P
     assert samples_html(folders).count("<audio") == len(sounds)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_stop_leaves_the_codes_and_the_resume_renders_them(
     project: Project, monkeypatch: pytest.MonkeyPatch
@@ -79,23 +77,6 @@ def test_a_stop_leaves_the_codes_and_the_resume_renders_them(
     assert pending_folders(run / "samples") == []
 
 
-def test_samples_that_the_user_deletes_do_not_end_the_training(
-    project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    write = PublishedSamples.write
-
-    def write_and_delete(self: PublishedSamples, *given: Any) -> None:
-        write(self, *given)
-        shutil.rmtree(self.root)
-
-    monkeypatch.setattr(PublishedSamples, "write", write_and_delete)
-    monkeypatch.setattr(PublishedSamples, "_ensure_running", lambda self: False)
-    run = project.root / "deleted"
-    assert main(trainer_flags(project, output_dir=run, sample_interval=4, **FLAGS)) == 0
-    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert any("part1_step0" in warning for warning in warnings)
-
-
 def test_a_missing_vocoder_is_logged_at_the_start_and_the_training_continues(
     project: Project, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -108,43 +89,3 @@ def test_a_missing_vocoder_is_logged_at_the_start_and_the_training_continues(
         aside.rename(vocoder)
     assert re.search(r"--sample-interval.*bigvgan_generator\.pt", caplog.text)
     assert not (run / "samples").exists()
-
-
-def test_an_unreadable_voice_is_skipped_and_named(
-    project: Project, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    root = tmp_path / "samples"
-    with monkeypatch.context() as context:
-        context.setattr(PublishedSamples, "_ensure_running", lambda self: False)
-        run = project.root / "quiet"
-        assert (
-            main(trainer_flags(project, output_dir=run, sample_interval=4, **FLAGS | {"max_steps": 2})) == 0
-        )
-        (run / "samples").rename(root)
-    [folder] = pending_folders(root)
-    content = torch.load(folder / "pending.pth", weights_only=True)
-    content["texts"][1]["recording"] = str(tmp_path / "gone.wav")
-    torch.save(content, folder / "pending.pth")
-    batches = []
-    render = PublishedRenderer.render
-
-    def counted(self: PublishedRenderer, utterances: Any) -> Any:
-        batches.append(len(utterances))
-        return render(self, utterances)
-
-    monkeypatch.setattr(PublishedRenderer, "render", counted)
-    monkeypatch.setattr(published_samples, "configure_worker_signals", lambda: None)
-    monkeypatch.setattr(published_samples.os, "nice", lambda _: 0)
-    monkeypatch.setattr(published_samples, "log_to_stdout", lambda: None)
-    threads = torch.get_num_threads()
-    try:
-        render_all_pending(root, project.config.parent)
-    finally:
-        torch.set_num_threads(threads)
-    assert "text 2" in caplog.text
-    assert batches == [sum(len(content["texts"][number]["segments"]) for number in (0, 2))]  # one, of all
-    texts = [text["text"] for text in content["texts"]]
-    assert [json.loads(line)["text"] for line in (folder / "spoken.jsonl").read_text().splitlines()] == [
-        texts[0],
-        texts[2],
-    ]

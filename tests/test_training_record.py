@@ -64,11 +64,3 @@ def test_a_changed_base_row_is_reported_in_either_table(tiny: TinyRun):
     with torch.no_grad():
         run.model.text_head.bias[BASE_SIZE - 1] += 1e-6
     assert rows.read()["base_rows"] != before["base_rows"]
-
-
-def test_without_frozen_rows_only_the_share_of_unknown_tokens_is_written(tiny: TinyRun):
-    (tiny.folder / "tokenizer.model").write_bytes((tiny.folder / "base/bpe.model").read_bytes())
-    tiny.output.mkdir()
-    facts = TextRowFacts(start_from_base(load_inputs(parse(Train, tiny.flags())))).read()
-    assert facts.keys() == {"unknown_share"}
-    assert facts["unknown_share"] > 0.1  # the base knows no Amharic

@@ -37,6 +37,7 @@ def spoken(project: Project) -> Path:
     return output
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler imports deprecated parts of it
 def test_a_run_with_compiled_blocks_speaks(project: Project, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(GPT2, "compile_blocks", partialmethod(GPT2.compile_blocks, backend="aot_eager"))
@@ -47,6 +48,7 @@ def test_a_run_with_compiled_blocks_speaks(project: Project, monkeypatch: pytest
     assert [folder.name for folder in sample_folders(output)] == ["part1_step0", "part1_step2"]
 
 
+@pytest.mark.long
 def test_a_lora_run_in_float16_speaks_in_float32_and_keeps_its_frozen_matrices(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ):
@@ -128,6 +130,7 @@ def test_a_stop_does_not_wait_for_the_samples(
     assert sample_folders(output) == []
 
 
+@pytest.mark.long
 def test_ctrl_c_while_the_run_waits_for_its_last_samples_leaves_a_finished_run(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ):

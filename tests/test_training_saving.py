@@ -20,7 +20,7 @@ from torch import Tensor
 from indextts.errors import DISK_FULL
 from indextts.runs.directory import verify_checkpoint
 from indextts.training import loop, saving
-from indextts.training.saving import HostCopy, Saver, num_bytes
+from indextts.training.saving import HostCopy, Saver
 from tests.checkpoint_files import content, meta
 from tests.tiny_run import TinyRun, make_tiny_run
 
@@ -116,20 +116,6 @@ def test_the_next_copy_reuses_memory_of_the_same_size():
     assert torch.equal(again["b"], torch.ones(3))
 
 
-def test_the_first_copy_uses_the_reserved_memory():
-    copy = HostCopy()
-    state = {"a": torch.arange(3.0), "b": [torch.ones(2)]}
-    copy.reserve(state, NOTHING)
-    reserved = {place: memory.data_ptr() for place, memory in copy._copies.items()}
-    taken = copy.take(state, NOTHING)
-    assert {taken["a"].data_ptr(), taken["b"][0].data_ptr()} == set(reserved.values())
-    assert torch.equal(taken["a"], torch.arange(3.0))
-
-
-def test_num_bytes_counts_all_tensors():
-    assert num_bytes({"a": torch.zeros(3), "b": [torch.zeros(2, dtype=torch.int64), {"c": 1}]}) == 12 + 16
-
-
 # --- in the background ---
 
 
@@ -147,16 +133,6 @@ def test_a_save_has_the_state_of_its_start_while_training_continues(tmp_path: Pa
     weight.fill_(2.0)  # the training, before a byte is written
     saved = torch.load(io.BytesIO(disk.read(saver)), weights_only=True)
     assert torch.equal(saved["model"]["weight"], torch.ones(SIZE))
-
-
-def test_without_the_copy_a_save_would_have_later_values(tmp_path: Path, saver: Saver):
-    """The trap that the copy avoids, and the proof that the test above can fail."""
-    disk = SlowDisk(tmp_path, step=1)
-    state, weight = big_state(1.0)
-    saver.start(state, meta(1), frozenset({weight.data_ptr()}))
-    weight.fill_(2.0)
-    saved = torch.load(io.BytesIO(disk.read(saver)), weights_only=True)
-    assert torch.equal(saved["model"]["weight"], torch.full((SIZE,), 2.0))
 
 
 def test_a_save_waits_for_the_previous_one_and_does_not_overwrite_its_copy(tmp_path: Path, saver: Saver):
@@ -231,29 +207,6 @@ def test_a_failed_save_is_logged_and_counted_and_the_next_one_succeeds(
     save(saver, 2)
     assert saver.failures == 0
     assert verify_checkpoint(tmp_path / "latest.pth").step == 2
-
-
-def test_any_number_of_failures_in_a_row_is_logged_and_ends_nothing(
-    tmp_path: Path, saver: Saver, caplog: pytest.LogCaptureFixture
-):
-    save(saver, 1)
-    for step in range(2, 12):
-        fill_disk(tmp_path, step)
-        save(saver, step)
-    assert saver.failures == 10
-    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert [step for step in range(2, 12) if f"step {step} " in warnings[step - 2]] == list(range(2, 12))
-    assert verify_checkpoint(tmp_path / "latest.pth").step == 1
-    save(saver, 12)
-    assert verify_checkpoint(tmp_path / "latest.pth").step == 12
-
-
-def test_a_successful_save_resets_the_count_of_failures(tmp_path: Path, saver: Saver):
-    for step in (1, 2, 3, 4):
-        if step != 3:
-            fill_disk(tmp_path, step)
-        save(saver, step)
-    assert saver.failures == 1
 
 
 def test_a_retry_is_due_after_the_user_had_time_to_free_space(

@@ -14,7 +14,7 @@ from indextts.training.batches import MicroBatch
 from indextts.training.loop import Update, clip_and_step, endless_groups
 from indextts.training.run import Run, autocast_dtype, load_inputs
 from indextts.training.start import start_from_base
-from tests.test_trainer import copy_checkpoint, load
+from tests.test_trainer import load
 from tests.tiny_run import TinyRun, accumulate_group, make_tiny_run
 
 NO_STOP = StopRequest(ends_process=False)
@@ -59,35 +59,6 @@ def test_scaled_gradients_move_the_weights_as_those_of_float32(project: TinyRun)
         assert loss == pytest.approx(wanted_loss, rel=1e-3)
         assert float(done.norm) == pytest.approx(float(wanted.norm), rel=1e-2)
         assert float(done.is_skipped) == 0
-
-
-@pytest.mark.usefixtures("half")
-def test_an_overflow_skips_the_step_and_shrinks_the_scale(project: TinyRun):
-    run = replace(new_run(project, amp=""), scaler=torch.amp.GradScaler("cpu", init_scale=2.0**40))
-    before = {name: p.detach().clone() for name, p in run.trained.parameters.items()}
-    groups = endless_groups(run, NO_STOP)
-    _, done = take_step(run, groups)
-    assert float(done.is_skipped) == 1
-    assert run.scaler.get_scale() == 2.0**39
-    assert all(torch.equal(p, before[name]) for name, p in run.trained.parameters.items())
-    run.scaler.load_state_dict({**run.scaler.state_dict(), "scale": 2.0**10})
-    _, done = take_step(run, groups)
-    assert float(done.is_skipped) == 0
-    assert any(not torch.equal(p, before[name]) for name, p in run.trained.parameters.items())
-
-
-@pytest.mark.usefixtures("half")
-def test_a_resume_restores_the_scaler_and_ends_bit_identical(tmp_path: Path):
-    whole, parts = make_tiny_run(tmp_path / "whole"), make_tiny_run(tmp_path / "parts")
-    assert whole.train(amp="", max_steps=6) == 0
-    copy_checkpoint(whole, 4, parts)
-    assert parts.train(amp="", max_steps=6, resume="auto") == 0
-    assert "[Info] Restoring gradient scaler state..." in parts.log
-    ends = [load(each.output / "latest.pth") for each in (whole, parts)]
-    assert ends[0]["scaler"] == ends[1]["scaler"]
-    assert ends[0]["scaler"]["_growth_tracker"] > 0
-    assert ends[0]["model"].keys() == ends[1]["model"].keys()
-    assert all(torch.equal(tensor, ends[1]["model"][name]) for name, tensor in ends[0]["model"].items())
 
 
 @pytest.mark.usefixtures("half")

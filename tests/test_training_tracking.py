@@ -3,20 +3,15 @@
 import json
 import logging
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from indextts.commands.terminal import parse
-from indextts.commands.train import Train
 from indextts.training.tracking import Tracker, start_tracker
 from tests.killed_program import kill_when
 from tests.tiny_run import TinyRun, make_tiny_run
-
-BLOCK_BYTES, HEADER_BYTES = 32 << 10, 7
 
 
 @pytest.fixture
@@ -24,13 +19,8 @@ def tiny(tmp_path: Path) -> TinyRun:
     return make_tiny_run(tmp_path / "voice")
 
 
-def train_in_three_processes(
-    tiny: TinyRun, tracker: str, end_process: Callable[[], None] = lambda: None
-) -> list[dict[str, Any]]:
+def train_in_three_processes(tiny: TinyRun, tracker: str) -> list[dict[str, Any]]:
     """Train to step 4, to a kill at the save of step 8, and from there to step 12.
-
-    Args:
-        end_process: does what the end of the first process would do.
 
     Returns:
         The [Train] and [Val] lines of the first and the last process, because a kill may lose some.
@@ -38,7 +28,6 @@ def train_in_three_processes(
     flags: dict[str, Any] = {"tracker": tracker, "save_interval": 4}
     assert tiny.train(**flags, max_steps=4) == 0
     first = measured_lines(tiny)
-    end_process()
     kill_when("'model_step8.' in str(_)", "trainers.train_gpt_v2", tiny.flags(resume="auto", max_steps=12))
     num_before = len((tiny.output / "metrics.jsonl").read_text().splitlines())
     assert tiny.train(resume="auto", max_steps=12) == 0
@@ -56,49 +45,7 @@ def as_tracked(line: dict[str, Any]) -> dict[str, float]:
     return {f"{line['kind']}/{name}": value for name, value in line.items() if name not in others}
 
 
-def wandb_records(path: Path) -> list[Any]:
-    """Return the records of a file of Weights & Biases: a header of 7 bytes, then blocks of LevelDB's log."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    content, offset, parts, records = path.read_bytes(), HEADER_BYTES, b"", []
-    while offset + HEADER_BYTES <= len(content):
-        left = BLOCK_BYTES - offset % BLOCK_BYTES
-        if left < HEADER_BYTES:
-            offset += left
-            continue
-        length, kind = int.from_bytes(content[offset + 4 : offset + 6], "little"), content[offset + 6]
-        parts += content[offset + HEADER_BYTES : offset + HEADER_BYTES + length]
-        offset += HEADER_BYTES + length
-        if kind in (1, 4):  # a whole record, or its last part
-            records.append(Record.FromString(parts))
-            parts = b""
-    return records
-
-
-@pytest.mark.slow
-def test_a_resumed_run_is_one_run_of_weights_and_biases(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
-    wandb = pytest.importorskip("wandb", reason="needs the extra trackers")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    try:
-        lines = train_in_three_processes(tiny, "wandb", wandb.teardown)
-    finally:
-        wandb.teardown()
-    identity = json.loads((tiny.output / "tracker.json").read_text())
-    assert identity["name"] == f"run-{identity['id']}"
-    logged, runs = [], set()
-    for path in sorted(tiny.output.glob("wandb/offline-run-*/*.wandb")):
-        for record in wandb_records(path):
-            if record.WhichOneof("record_type") == "run":
-                runs.add((record.run.run_id, record.run.display_name, record.run.project))
-            elif record.WhichOneof("record_type") == "history":
-                items = {item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
-                logged.append({name: value for name, value in items.items() if not name.startswith("_")})
-    assert runs == {(identity["id"], identity["name"], "indextts2")}
-    assert [line["step"] for line in lines if line["kind"] == "train"] == [2, 4, 8, 10, 12]
-    for line in lines:
-        assert {"step": line["step"], **as_tracked(line)} in logged
-
-
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_resumed_run_is_one_run_of_trackio(tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))  # before the first import, which reads it
@@ -118,12 +65,6 @@ def test_a_resumed_run_is_one_run_of_trackio(tiny: TinyRun, tmp_path: Path, monk
     assert [line["step"] for line in lines if line["kind"] == "train"] == [2, 4, 8, 10, 12]
     for line in lines:
         assert {"step": line["step"], **as_tracked(line)} in logged
-
-
-def test_without_the_flag_nothing_is_tracked(tiny: TinyRun):
-    tiny.output.mkdir()
-    assert start_tracker(parse(Train, tiny.flags()), part=1) is None
-    assert list(tiny.output.iterdir()) == []
 
 
 @pytest.mark.parametrize("tracker", ["trackio", "wandb"])
@@ -147,9 +88,8 @@ def test_each_part_of_a_run_is_tracked_apart(tmp_path: Path, monkeypatch: pytest
             return SimpleNamespace(log=None)
 
     monkeypatch.setitem(sys.modules, "trackio", Client("trackio"))
-    command = parse(Train, make_tiny_run(tmp_path / "tiny").flags(tracker="trackio", output_dir=tmp_path))
     for part in (1, 2, 1):
-        start_tracker(command, part)
+        start_tracker("trackio", tmp_path, part, {})
     assert opened == [opened[0], f"{opened[0]}-part2", opened[0]]
 
 

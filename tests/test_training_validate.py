@@ -9,13 +9,11 @@ import torch
 from indextts.commands.pairs_file import PairsFile
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.data.manifest import read_pairs, write_pairs
 from indextts.data.pair_columns import PairColumns
 from indextts.models.gpt.attention import BLOCKS
 from indextts.models.gpt.config import config_with_text_tokens
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import random_model
-from indextts.runs.directory import read_metrics
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.batches import PairDataset, collate_for
 from indextts.training.distributed.ranks import Ranks
@@ -38,7 +36,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[UnifiedVoice, PairDa
 
 def validation(tiny: tuple[UnifiedVoice, PairDataset], **changes: object) -> Validation | None:
     settings = ValidationSettings(
-        collate=collate_for("none", tiny[0].config),
+        collate=collate_for(tiny[0].config, is_packed=True),
         backend=BLOCKS,
         dtype=torch.float32,
         batch_size=2,
@@ -71,28 +69,6 @@ def test_a_stopped_validation_has_no_result(tiny: tuple[UnifiedVoice, PairDatase
     answers = iter([False, True])
     assert losses(tiny, should_stop=lambda: next(answers)) is None
     assert tiny[0].training
-
-
-def test_validation_keeps_no_gradient(tiny: tuple[UnifiedVoice, PairDataset]):
-    losses(tiny)
-    assert all(parameter.grad is None for parameter in tiny[0].parameters())
-
-
-def test_validation_writes_nothing_beside_the_pairs(tiny: tuple[UnifiedVoice, PairDataset]):
-    folder: Path = tiny[1].pairs[0].features.parent.parent
-    before = sorted(folder.rglob("*"))
-    losses(tiny)
-    assert sorted(folder.rglob("*")) == before
-
-
-def test_the_losses_without_padding_do_not_depend_on_the_batches(tiny: tuple[UnifiedVoice, PairDataset]):
-    whole, single = losses(tiny, batch_size=7), losses(tiny, batch_size=1)
-    assert whole is not None
-    assert single is not None
-    assert single.mel_loss == pytest.approx(whole.mel_loss, abs=1e-5)
-    padded = losses(tiny, batch_size=7, collate=collate_for("reference", tiny[0].config))
-    assert padded is not None
-    assert abs(padded.mel_loss - whole.mel_loss) > 1e-5
 
 
 def test_seen_and_unseen_speakers_have_separate_means(tiny: tuple[UnifiedVoice, PairDataset]):
@@ -130,18 +106,6 @@ def test_languages_have_separate_means_beside_those_of_speakers(tiny: tuple[Unif
         assert found.by_language[code].mel_loss == pytest.approx(expected.mel_loss, abs=1e-5)
     assert found.by_speakers == {}
     assert validation(tiny, trained_speakers=None).by_language == {}  # type: ignore[union-attr]
-
-
-def test_a_run_writes_the_losses_of_unseen_speakers(tmp_path: Path):
-    run = make_tiny_run(tmp_path / "tiny")
-    path = run.folder / "val_pairs.jsonl"
-    pairs = read_pairs(path)
-    write_pairs(path, [*pairs[:4], *(replace(pair, speaker="unseen") for pair in pairs[4:])])
-    assert run.train(max_steps=3, val_interval=3) == 0
-    line = [line for line in read_metrics(run.output / "metrics.jsonl") if line["kind"] == "val"][-1]
-    low, high = sorted([line["seen_mel_loss"], line["unseen_mel_loss"]])
-    assert low < line["mel_loss"] < high
-    assert f"text_loss={line['unseen_text_loss']:.4f}" in run.log
 
 
 def test_the_identity_of_the_validation_set_depends_on_the_pairs_read(

@@ -80,7 +80,7 @@ def continued(command: Train, stored: Mapping[str, Any]) -> Train:
     """
     taken = {
         name: value
-        for name, value in {**Train.of_older_runs, **stored}.items()
+        for name, value in stored.items()
         if name in Train.model_fields and name not in Train.of_process | command.model_fields_set
     }
     values = {name: getattr(command, name) for name in Train.model_fields}

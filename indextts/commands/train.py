@@ -1,13 +1,9 @@
 """The training command: every flag of `trainers/train_gpt_v2.py`."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import (
-    Field,
-    field_validator,
-)
+from pydantic import Field, field_validator
 
 from indextts.commands.base import Automatic, Command
 from indextts.commands.pairs_file import PairsFile, parse_files
@@ -36,14 +32,6 @@ class Train(Command):
             "allow_cpu",
         }
     )
-
-    # Fields of later versions, with the values that older checkpoints without them were trained with.
-    of_older_runs: ClassVar[Mapping[str, object]] = {
-        "new_row_lr_scale": 1.0,
-        "freeze_body_steps": 0,
-        "emotion_from": "prompt",
-        "emotion_target_share": 0.75,
-    }
 
     # A new run chooses its `Automatic` fields for its machine and pairs (planning/proposal.py); a resume
     # keeps the values of its run, except those of the process.

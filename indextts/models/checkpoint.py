@@ -7,7 +7,7 @@ optimizer             AdamW's state, with the parameters' names
 scheduler             the numbers of an indextts.runs.schedule.Schedule
 scaler                state of torch.amp.GradScaler; None unless float16
 averaged              {"decay", "num_updates", "weights"}: moving average of the trained values; for a text
-                      table only the rows after the base's; None without --ema-decay, absent in older files
+                      table only the rows after the base's; None without --ema-decay
 epoch step batch_idx  position of the run; batch_idx counts micro-steps of the epoch
 sampler               {"samples_done", "data_order"}: position in the order of the epoch
 rng                   {"seed"}: all randomness is a function of the seed, the epoch and the step

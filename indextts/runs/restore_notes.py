@@ -310,7 +310,6 @@ def _setting_differences(stored: Mapping[str, Any], asked: Train, command: Train
         asked: the command as given, with defaults.
         command: with the values that the run uses.
     """
-    stored = {**Train.of_older_runs, **stored}
     now, used = asked.model_dump(mode="json"), command.model_dump(mode="json")
     found = []
     for name in Train.model_fields:

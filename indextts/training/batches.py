@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ from torch.utils.data import Dataset
 
 from indextts.commands.bases import BASES
 from indextts.commands.pairs_file import PairsFile
-from indextts.commands.train import Train
 from indextts.data.epoch_mix import EpochMix, digest_of_mix
 from indextts.data.feature_store import FeatureStore
 from indextts.data.pair_columns import PairColumns
@@ -97,12 +95,6 @@ class EmotionSource:
 
     target_share: float
     seed: int
-
-    @classmethod
-    def of(cls, command: Train) -> Self:
-        """Return the choice of --emotion-from."""
-        shares = {"prompt": 0.0, "target": 1.0, "mixed": command.emotion_target_share}
-        return cls(shares[command.emotion_from], command.seed)
 
     def is_target(self, id: str) -> bool:
         """Return whether the pair with this id takes the emotion vector of its target."""
@@ -304,13 +296,13 @@ def check_disjoint(train: PairDataset, validation: PairDataset) -> None:
         )
 
 
-def collate_for(padding: str, config: GPTConfig, language: int | None = None) -> Collate:
-    """Return the function that builds batches for the value of --padding.
+def collate_for(config: GPTConfig, language: int | None = None, *, is_packed: bool) -> Collate:
+    """Return the function that builds batches, packed or padded.
 
     Args:
         language: row of the run's language; None for a base without language rows.
     """
-    if padding == "none":
+    if is_packed:
         return partial(collate_packed, config=config, language=language)
     return partial(collate_padded, language=language)
 

@@ -27,7 +27,6 @@ from pathlib import Path
 from textwrap import shorten
 from threading import Event, Thread
 
-from indextts.commands.train import Train
 from indextts.runs.schedule import EpochSize
 from indextts.training.batches import Batch, Sample
 from indextts.training.gradients import TokenCounts
@@ -49,7 +48,8 @@ def compile_blocks(run: Run, compute: Callable[[TokenCounts, Sequence[Batch]], o
         compute: forward and backward of a step; adds to the gradients, which are cleared here.
     """
     inputs, gpt = run.inputs, run.model.gpt
-    num_positions = graph_length(inputs.train_set.size, inputs.command, inputs.ranks.world_size)
+    batch_tokens = inputs.command.batch_tokens if inputs.ranks.world_size == 1 else 0
+    num_positions = graph_length(inputs.train_set.size, batch_tokens)
     batch, reason = None, _why_impossible(inputs)
     if not reason:
         batch = _first_batch(inputs, num_positions)
@@ -79,17 +79,17 @@ def compile_blocks(run: Run, compute: Callable[[TokenCounts, Sequence[Batch]], o
     logger.info("Compiled the blocks in %.1f s", time.perf_counter() - started)
 
 
-def graph_length(size: EpochSize, command: Train, world_size: int) -> int:
+def graph_length(size: EpochSize, batch_tokens: int) -> int:
     """Return the positions of the graph's sequences, the same for every start of a run; 0 for any length."""
-    if not command.batch_tokens or world_size > 1:
+    if not batch_tokens:
         return 0
-    mean = size.num_positions / size.num_batches(command.batch_size, command.batch_tokens)
+    mean = size.num_positions / size.num_batches(0, batch_tokens)
     length = math.ceil((mean + size.longest / 2) / MULTIPLE) * MULTIPLE
-    return min(length, command.batch_tokens)
+    return min(length, batch_tokens)
 
 
 def _why_impossible(inputs: Inputs) -> str:
-    if inputs.command.padding != "none":
+    if not inputs.is_packed:
         return "it needs --padding none"
     if inputs.attention.bind_operator is None:
         return (

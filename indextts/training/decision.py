@@ -32,12 +32,16 @@ class Decision:
     """Actions at one step boundary, in this order.
 
     After a validation the loop decides again: a better or worse loss changes the rest.
+
+    Args:
+        at_end: the run is at its end, by its length or because validation stopped improving.
     """
 
     validate: bool
     sample: bool
     save: bool
     stop: bool
+    at_end: bool
 
 
 def decide(state: TrainState, command: Train, signals: Signals, *, just_validated: bool = False) -> Decision:
@@ -46,19 +50,19 @@ def decide(state: TrainState, command: Train, signals: Signals, *, just_validate
     Args:
         just_validated: the validation of this boundary has been done.
     """
-    at_end = is_done(state, command)
+    is_long_enough = state.epoch >= command.epochs or 0 < command.max_steps <= state.step
+    at_end = is_long_enough or has_run_out_of_patience(state, command.patience)
     stop = at_end or signals.stop_requested
-    validate = (
-        not signals.stop_requested
-        and state.validated_step != state.step
-        and (at_end or validation_is_due(state, command))
-    )
+    interval = command.val_interval
+    is_due = state.step % interval == 0 if interval else state.samples_done == 0  # 0: the end of each epoch
+    validate = not signals.stop_requested and state.validated_step != state.step and (at_end or is_due)
     interval = command.sample_interval
     sample = (
         not signals.stop_requested
         and just_validated
         and state.validated_step == state.step
         and interval > 0
+        # by interval and not by step: the step at which samples are due need not have a validation
         and (state.sampled_step < 0 or state.sampled_step // interval != state.step // interval)
     )
     # after a failure the clock decides: a short interval must not use up the tries before there is room
@@ -66,27 +70,9 @@ def decide(state: TrainState, command: Train, signals: Signals, *, just_validate
     is_due = stop or at_interval or signals.retry_save or state.part_is_unsaved
     is_unsaved = state.step > 0 and state.step != state.saved_step
     save = state.best_is_unsaved or (is_due and (is_unsaved or signals.save_failed))
-    return Decision(validate, sample, save, stop)
+    return Decision(validate, sample, save, stop, at_end)
 
 
-def is_done(state: TrainState, command: Train) -> bool:
-    """Return whether the run is at its end: by its length, or because validation stopped improving."""
-    is_long_enough = state.epoch >= command.epochs or 0 < command.max_steps <= state.step
-    return is_long_enough or is_out_of_patience(state, command)
-
-
-def is_complete(state: TrainState, command: Train) -> bool:
-    """Return whether nothing is left to do: the run is at its end and has been validated there."""
-    return is_done(state, command) and state.validated_step == state.step
-
-
-def is_out_of_patience(state: TrainState, command: Train) -> bool:
-    """Return whether --patience validations in a row were no better than the best."""
-    return 0 < command.patience <= state.num_worse
-
-
-def validation_is_due(state: TrainState, command: Train) -> bool:
-    """Return whether a validation belongs to this step; interval 0 means the end of each epoch."""
-    if command.val_interval == 0:
-        return state.samples_done == 0
-    return state.step % command.val_interval == 0
+def has_run_out_of_patience(state: TrainState, patience: int) -> bool:
+    """Return whether `patience` validations in a row were no better than the best; 0 is endless."""
+    return 0 < patience <= state.num_worse

@@ -22,7 +22,7 @@ from indextts.training.run import Run
 
 logger = logging.getLogger(__name__)
 
-LIMITED_STEPS = 1000
+LIMITED_STEPS = 1000  # a try of whole micro-batches that fails costs one step of them
 # Small gradients travel together up to this size: one message for each norm and bias would take longer.
 BUCKET_BYTES = 32 << 20
 LARGE_BYTES = 4 << 20  # a message of its own, without a copy
@@ -59,6 +59,7 @@ def in_parts_that_fit(
         state.position_limit = 0
         logger.info("Trying whole micro-batches again, %d steps after the memory ran out", LIMITED_STEPS)
     while True:
+        # always from the whole batches: what an earlier try computed is thrown away with its gradients
         parts = [part for batch in batches for part in _split(batch, state.position_limit)]
         try:
             return compute(parts)
@@ -67,9 +68,9 @@ def in_parts_that_fit(
                 raise
             problem = str(error).splitlines()[0]
         # after the except clause: the error holds the tensors of the failed pass
-        run.trained.clear_gradients()
+        run.trained.clear_gradients()  # the parts that did fit have left theirs
         if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+            torch.cuda.empty_cache()  # its blocks have the sizes of the failed pass; smaller ones are next
         state.position_limit, state.limited_at = _smaller_limit(parts, problem), state.step
         logger.warning(
             "Out of memory (%s): repeating the step with micro-batches of at most %d positions",
@@ -80,7 +81,7 @@ def in_parts_that_fit(
 
 def all_reduce_gradients(run: Run, loss: Tensor) -> None:
     """Replace the gradients and the loss by their sums over all ranks."""
-    run.trained.fill_missing_gradients()
+    run.trained.fill_missing_gradients()  # every rank must reduce the same tensors in the same order
     run.trained.collect_gradients()
     # a rank whose memory ran out has reported it here: on a GPU the sum itself would wait for it in silence
     run.inputs.ranks.barrier()
@@ -90,7 +91,7 @@ def all_reduce_gradients(run: Run, loss: Tensor) -> None:
 def all_reduce_tensors(tensors: Iterable[Tensor], ranks: Ranks) -> None:
     """Replace each tensor by its sum over all ranks; the order must be the same on each."""
     for bucket in in_buckets(tensors):
-        if len(bucket) == 1 and bucket[0].is_contiguous():
+        if len(bucket) == 1 and bucket[0].is_contiguous():  # in place: a copy of a large table takes memory
             ranks.all_reduce(bucket[0])
             continue
         flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
@@ -136,10 +137,11 @@ def _smaller_limit(parts: Sequence[Batch], problem: str) -> int:
     Raises:
         UserError: the largest part is a single sample.
     """
+    # of the largest part and not of the limit before: the batches may have been smaller than that
     largest = max(parts, key=lambda part: part.num_positions)
     if largest.num_samples > 1:
         return largest.num_positions // 2
-    longest = max(part.num_mel for part in parts) - 1  # without the stop token
+    longest = max(part.num_mel for part in parts) - 1  # without the stop token, as users count codes
     raise UserError(
         f"Out of memory ({problem}) with a single sample; the longest of this step has {longest} codes. Use "
         "--amp or --grad-checkpointing, leave out the longest recordings, or use a GPU with more memory; the "

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from indextts.models.out_of_memory import is_out_of_memory
 from indextts.system.signals import StopRequest
 from indextts.training.batches import Batch, EmotionSource, MicroBatch, Unreadable, group_batches, is_too_many
 from indextts.training.compiling import compile_blocks
-from indextts.training.decision import Signals, decide, is_complete, is_done, is_out_of_patience
+from indextts.training.decision import Signals, decide, has_run_out_of_patience
 from indextts.training.distributed.ranks import SINGLE_PROCESS, STOPPED_BEFORE_LOADING, Ranks
 from indextts.training.distributed.sharding import ImbalanceMeter, Sharding, all_reduce_losses, load_shards
 from indextts.training.distributed.sync import (
@@ -47,8 +47,8 @@ from indextts.training.metrics import MetricsLog, SpeedMeter, StartupTimes, Trai
 from indextts.training.optim import Bfloat16StateAdamW, SkippedSteps, TrainedParameters, scale_rates
 from indextts.training.order import BatchPlan, derive_seed
 from indextts.training.probe import Probe, compare
-from indextts.training.record import TextRowFacts, checkpoint_content, checkpoint_meta, write_run_files
-from indextts.training.run import Run, load_inputs
+from indextts.training.record import TextRowFacts, checkpoint_of, write_run_files
+from indextts.training.run import Run, TrainState, load_inputs
 from indextts.training.saving import (
     Saver,
     best_loss_on_disk,
@@ -87,6 +87,7 @@ def train(
     ranks.all_reduce(torch.zeros(1, device=inputs.device))
     times.mark("pairs and tokenizer")
     logger.info("%d pairs to train on, %d to validate on", len(inputs.train_set), len(inputs.val_set))
+    # rank 0 decides: another rank could see another newest file on a shared disk
     found = ranks.broadcast(None if checkpoint is None else checkpoint.result())
     times.mark("waiting for the checkpoint's digest")
     if ranks.any_rank(stop.is_requested):
@@ -100,27 +101,38 @@ def train(
     times.mark("weights and optimizer")
     state, command = run.state, run.inputs.command  # a resume fills in the checkpoint's settings
     logger.info("Training from step %d to step %d", state.step, run.schedule.total_steps)
-    require_same_start(run)
-    log_ranks(run)
+    settings = command.model_dump(mode="json", exclude=set(Train.of_process))
+    require_same_start(run, settings)
+    num_batches = ranks.world_size * command.grad_accumulation
+    log_ranks(
+        ranks,
+        inputs.environment["device"],
+        f"up to {num_batches * command.batch_tokens} positions"
+        if command.batch_tokens
+        else f"{num_batches * command.batch_size} samples",
+    )
     if ranks.is_main:
         write_run_files(run)
+    tracker = None
+    if ranks.is_main:
+        tracker = start_tracker(command.tracker, command.output_dir, state.part, settings)
     metrics = MetricsLog(
         command.output_dir if ranks.is_main else None,
         part=state.part,
         step=state.step,
         epoch=state.epoch,
         total_steps=run.schedule.total_steps,
-        tracker=start_tracker(command, state.part) if ranks.is_main else None,
+        tracker=tracker,
         language=inputs.tokenizer.options.language,
     )
     saver, groups = Saver(command.output_dir, command.keep_checkpoints), endless_groups(run, stop)
+    # closed in reverse: the data workers first, then the last save is written, then its metrics
     with closing(metrics), closing(saver), closing(groups):
         if ranks.is_main:
-            content = checkpoint_content(run, checkpoint_meta(run, is_best=False))
-            saver.prepare(content, frozen_pointers(run))
-            saver.prune(state.part)
+            saver.prepare(checkpoint_of(run, is_best=False)[0], frozen_pointers(run))
+            saver.prune(state.part)  # --keep-checkpoints may be lower than in the process before
         try:
-            train_steps(run, groups, metrics, saver, stop, times)
+            is_complete = train_steps(run, groups, metrics, saver, stop, times)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -130,9 +142,9 @@ def train(
                 "checkpoint is valid, resume with --resume auto",
                 OUT_OF_MEMORY,
             ) from None
-    if not is_complete(state, command):
+    if not is_complete:
         return log_stop(state.step, stop)
-    if is_out_of_patience(state, command):
+    if has_run_out_of_patience(state, command.patience):
         logger.info("Stopping early: no improvement in the last %d validations (--patience)", state.num_worse)
     logger.info("Training complete.")
     return 0
@@ -145,18 +157,21 @@ def train_steps(
     saver: Saver,
     stop: StopRequest,
     times: StartupTimes,
-) -> None:
+) -> bool:
     """Train, validate and save, step after step, to the end or to a signal.
 
     Args:
         groups: the micro-batches of each step.
+
+    Returns:
+        True if the run is at its end and validated there, False if a signal stopped it.
     """
     inputs, state, command, ranks = run.inputs, run.state, run.inputs.command, run.inputs.ranks
     probe = Probe(inputs)
     if state.probe is not None and ranks.is_main:
         compare(state.probe, probe.losses(run.model), run.saved_environment, inputs.environment)
         times.mark("fixed samples")
-    run.model.train()
+    run.model.train()  # after the probe, which has no dropout
     run.model.gpt.recompute = command.grad_checkpointing
     if command.compile:
         compile_blocks(run, partial(forward_backward, run))
@@ -175,8 +190,11 @@ def train_steps(
     # a part that starts from an older checkpoint, or from one of another folder, needs one of its own
     state.part_is_unsaved = state.step > 0 and state.saved_step < 0
 
+    signals = partial(gather_signals, state, ranks, saver, stop, speed, command.save_interval)
+
     while True:
-        decision = decide(state, command, gather_signals(run, saver, stop, speed))
+        decision = decide(state, command, signals())
+        # before anything is written: ten skipped steps in a row end the run without a save
         if skipped.is_due or decision.validate or decision.save or decision.stop:
             skipped.check()
         if decision.validate:
@@ -186,15 +204,18 @@ def train_steps(
                     metrics.facts(state.step, state.epoch_of_step, text_row_facts.read())
                 if sampler is not None:
                     sampler.collect(metrics)
-            decision = decide(state, command, gather_signals(run, saver, stop, speed), just_validated=True)
+            # again, with the new loss: it may be the best, which is saved at once, or exhaust the patience
+            decision = decide(state, command, signals(), just_validated=True)
         if decision.sample:
+            # on every rank, so that all decide the same, although only rank 0 has a sampler
             state.sampled_step = state.step
             if sampler is not None:
                 with speed.paused():
                     sampler.synthesize(run, metrics, stop)
-            # a stop ends the speaking
-            decision = decide(state, command, gather_signals(run, saver, stop, speed))
-        if decision.stop and is_done(state, command):
+            # sampling takes minutes on a CPU, and a stop signal ends it: this boundary is the one to stop at
+            decision = decide(state, command, signals())
+        if decision.stop and decision.at_end:
+            # the steps since the last [Train] line; after a signal they stay in the checkpoint's window
             reduce_window(run)
             log_window(run, metrics, speed, skipped.total, imbalance)
         if decision.save:
@@ -208,24 +229,25 @@ def train_steps(
             finish_saving(run, probe, saver, stop)
             if sampler is not None:
                 sampler.finish(metrics, stop)
-            return
+            # a signal during the last validation leaves it undone, so that the resumed run validates
+            return decision.at_end and state.validated_step == state.step
 
         group = next_group(groups, speed)
+        # before the forward pass: each part of the step is divided by the tokens of the whole step
         counts = count_tokens(group, ranks)
         if group is None or counts is None:
             continue
         tokens, num_unreadable = counts
         if num_unreadable or state.unreadable:
             note_unreadable(gather_unreadable(ranks, group) if num_unreadable else [], group, run)
-        result = train_step(run, group, tokens)
+        is_skipped = train_step(run, group, tokens)
+        # a step without a readable sample counts too: schedule and position stay functions of the data order
         state.advance(len(group), sum(len(part.ids) for part in group), inputs.train_set.size.num_samples)
-        if result is None:
+        if is_skipped is None:
             continue
         speed.mark_submitted()
         speed.add(tokens.num_text + tokens.num_mel)
-        skipped.note(state.step, tuple(id for part in group for id in part.ids), result.is_skipped)
-        state.window = result.sums if state.window is None else state.window + result.sums
-        state.grad_norm = result.norm
+        skipped.note(state.step, tuple(id for part in group for id in part.ids), is_skipped)
         if ranks.is_distributed:
             imbalance.add(np.sum([part.rank_costs for part in group], axis=0).tolist())
         if state.step % command.log_interval == 0:
@@ -233,44 +255,35 @@ def train_steps(
             log_window(run, metrics, speed, skipped.total, imbalance)
 
 
-@dataclass(frozen=True)
-class StepResult:
-    """Outcome of a step; tensors are 0-dimensional and on the device.
-
-    Args:
-        sums: losses of this rank's samples; zeros where the step was skipped.
-        norm: of the gradient before clipping.
-        is_skipped: 1.0 where loss or gradient is not finite, so that the step changed nothing, else 0.0.
-    """
-
-    sums: LossSums
-    norm: Tensor
-    is_skipped: Tensor
-
-
-def train_step(run: Run, group: Sequence[MicroBatch], tokens: TokenCounts) -> StepResult | None:
-    """Update the weights once, from all micro-batches of a group.
+def train_step(run: Run, group: Sequence[MicroBatch], tokens: TokenCounts) -> Tensor | None:
+    """Update the weights once, from all micro-batches of a group, and add the losses to the log window.
 
     Args:
         group: this rank's share of the step.
         tokens: of the step, on all ranks: the loss is the mean over them.
 
     Returns:
-        None if no rank could read a sample of the group: nothing changes.
+        1.0 where loss or gradient is not finite, so that nothing changed, else 0.0; on the device. None if no
+        rank could read a sample of the group: nothing changes then.
     """
     sums, loss = accumulate(run, group, tokens)
     if sums is None or loss is None:
         return None
-    step = run.state.step + 1
-    learning_rate = run.schedule.learning_rate(step)
+    state, command, step = run.state, run.inputs.command, run.state.step + 1
+    # not a random state that a checkpoint would have to hold: a function of the seed and the step
     if isinstance(run.optimizer, Bfloat16StateAdamW):
-        run.optimizer.rounding_seed = derive_seed(run.inputs.command.seed, "moments", step)
-    scale_rates(run.optimizer, run.inputs.command, step)
-    max_norm = run.inputs.command.grad_clip
-    update = clip_and_step(run.trained, run.optimizer, learning_rate, max_norm, loss, run.scaler)
+        run.optimizer.rounding_seed = derive_seed(command.seed, "moments", step)
+    scale_rates(run.optimizer, command.new_row_lr_scale, is_frozen=step <= command.freeze_body_steps)
+    learning_rate = run.schedule.learning_rate(step)
+    norm, is_skipped = clip_and_step(
+        run.trained, run.optimizer, learning_rate, command.grad_clip, loss, run.scaler
+    )
     if run.average is not None:
-        run.average.update(update.is_skipped)
-    return StepResult(sums.unless(update.is_skipped), update.norm, update.is_skipped)
+        run.average.update(is_skipped)
+    sums = sums.unless(is_skipped)  # one NaN would make the mean of the whole window NaN
+    state.window = sums if state.window is None else state.window + sums
+    state.grad_norm = norm
+    return is_skipped
 
 
 def accumulate(
@@ -295,7 +308,8 @@ def accumulate(
         sums, loss = LossSums.nothing(device), torch.zeros((), device=device)
         run.scaler.scale(loss)  # creates the scale, which the update needs
     if run.inputs.ranks.is_distributed:
-        loss = loss.clone()  # reduced in place below; `sums` stays this rank's own
+        # reduced in place; `sums` stays this rank's own, and is summed once for many steps, for the log
+        loss = loss.clone()
         all_reduce_gradients(run, loss)
     return sums, loss
 
@@ -314,9 +328,12 @@ def forward_backward(run: Run, tokens: TokenCounts, parts: Sequence[Batch]) -> t
         )
         with torch.autocast(inputs.device.type, inputs.dtype, enabled=inputs.dtype != torch.float32):
             sums = batch_sums(run.model, part.to(inputs.device), inputs.attention, run.base_size)
+        # divided by the tokens of the step, not of the part: a mean of means would weigh short parts more,
+        # and a step split after a lack of memory would have another gradient
         text_loss, mel_loss = sums.text_nats / tokens.num_text, sums.mel_nats / tokens.num_mel
         loss = command.text_loss_weight * text_loss + command.mel_loss_weight * mel_loss
         run.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        # detached: the graph of a part must not outlive its backward pass
         total_sums, total_loss = total_sums + sums.detach(), total_loss + loss.detach()
     return total_sums, total_loss
 
@@ -350,24 +367,26 @@ def clip_and_step(
     """
     trained.collect_gradients()
     if scaler is not None:
-        scaler.unscale_(optimizer)
+        scaler.unscale_(optimizer)  # first, since the limit is for the true norm
     norm = torch.nn.utils.get_total_norm(trained.gradients())
     is_skipped = 1.0 - (norm.isfinite() & loss.isfinite()).float()
+    # `clip_grad_norm_` multiplies by max_norm / (norm + eps) where that is below 1; the kernel divides
     divisor = ((norm + CLIP_EPS) / max_norm).clamp(min=1.0)
     optimizer.grad_scale, optimizer.found_inf = divisor, is_skipped  # type: ignore[attr-defined]
     for group in optimizer.param_groups:
         group["lr"] = learning_rate * group["lr_scale"]
-    optimizer.step()
+    optimizer.step()  # not `scaler.step`, which would overwrite both
     if scaler is not None and scaler.is_enabled():
         scaler.update()
-    trained.clear_gradients()
+    trained.clear_gradients()  # to None: the next backward pass writes instead of adding to zeros
     return Update(norm, is_skipped)
 
 
-def gather_signals(run: Run, saver: Saver, stop: StopRequest, speed: SpeedMeter) -> Signals:
+def gather_signals(
+    state: TrainState, ranks: Ranks, saver: Saver, stop: StopRequest, speed: SpeedMeter, save_interval: int
+) -> Signals:
     """Return what happened on any rank since the last step; a stop on one of them becomes a stop on all."""
-    state, ranks = run.state, run.inputs.ranks
-    if state.step % run.inputs.command.save_interval == 0:
+    if state.step % save_interval == 0:
         with speed.paused():
             saver.wait()  # the save that may follow would wait for the one before it anyway
     else:
@@ -387,7 +406,9 @@ def endless_groups(run: Run, stop: StopRequest) -> Generator[list[MicroBatch]]:
     """
     inputs, state = run.inputs, run.state
     command = inputs.command
-    train_set = inputs.train_set.with_emotion(EmotionSource.of(command))
+    target_shares = {"prompt": 0.0, "target": 1.0, "mixed": command.emotion_target_share}
+    emotion = EmotionSource(target_shares[command.emotion_from], command.seed)
+    train_set = inputs.train_set.with_emotion(emotion)
 
     def should_stop() -> bool:
         return stop.is_requested

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from indextts.commands.train import Train
 from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.lora import LoraSettings, is_block_matrix
 from indextts.models.gpt.model import UnifiedVoice
@@ -18,7 +17,6 @@ from indextts.models.lora import IN, OUT, adapters_in, lora_record, merge, with_
 from indextts.runs.directory import FileIdentity
 from indextts.runs.lora_base import find_base
 from indextts.training.optim import TrainedParameters
-from indextts.training.run import Inputs
 
 logger = logging.getLogger(__name__)
 
@@ -31,20 +29,14 @@ class SavedAdapters:
     scale: float = 1.0
 
 
-def lora_settings(command: Train) -> LoraSettings | None:
-    """Return the settings of the adapters; None for a run that trains all weights."""
-    if not command.lora_rank:
-        return None
-    return LoraSettings(command.lora_rank, command.lora_alpha, command.lora_targets)
-
-
 def with_base(
-    content: dict[str, Any], path: Path, command: Train, base: FileIdentity | None, *, merges: bool
+    content: dict[str, Any], path: Path, file: Path, base: FileIdentity | None, *, merges: bool
 ) -> tuple[dict[str, Any], SavedAdapters]:
     """Return the content of a checkpoint with the model of an `OpenedCheckpoint`, and its adapters.
 
     Args:
-        base: identity of --base-checkpoint, None if it is unreadable.
+        file: --base-checkpoint.
+        base: its identity, None if it is unreadable.
         merges: the run has no adapters.
 
     Raises:
@@ -53,7 +45,6 @@ def with_base(
     record = lora_record(content, path)
     if record is None:
         return content, SavedAdapters()
-    file = command.base_checkpoint
     if base is None or base.digest != record.base.digest:
         file = find_base(record.base, path, (file.parent,))
         logger.info("The base of the LoRA checkpoint is %s", file)
@@ -82,19 +73,16 @@ def blocks_in_float32(model: UnifiedVoice) -> Iterator[None]:
             parameter.data = values
 
 
-def log_adapters(inputs: Inputs, trained: TrainedParameters) -> None:
-    command = inputs.command
+def log_adapters(settings: LoraSettings, trained: TrainedParameters, dtype: torch.dtype) -> None:
     values = sum(parameter.numel() for parameter in trained.parameters.values())
     in_adapters = sum(p.numel() for name, p in trained.parameters.items() if name.endswith((IN, OUT)))
     logger.info(
         "LoRA of rank %d, alpha %g on %s: %s trained values, %s of them in adapters; the frozen "
         "matrices of the blocks are in %s",
-        command.lora_rank,
-        command.lora_alpha,
-        "all matrices of the blocks"
-        if command.lora_targets == "all"
-        else f"the {command.lora_targets} matrices",
+        settings.rank,
+        settings.alpha,
+        "all matrices of the blocks" if settings.targets == "all" else f"the {settings.targets} matrices",
         f"{values:,}",
         f"{in_adapters:,}",
-        str(inputs.dtype).removeprefix("torch."),
+        str(dtype).removeprefix("torch."),
     )

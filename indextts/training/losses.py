@@ -3,8 +3,8 @@
 Axes: B rows, T positions, N text tokens, M codes, V+1 rows of the text head, C classes of a head, P packed
 positions, D model width.
 
-    padded: GPTOutput --token_losses--> TokenLosses --sums--> LossSums + LossSums + ... --means--> LossMeans
-    packed: PackedBatch --packed_sums-----------------------> LossSums
+    padded: GPTOutput --padded_sums--> LossSums + LossSums + ... --means--> LossMeans
+    packed: PackedBatch --packed_sums--> LossSums
 
 A loss is a mean over tokens, not over rows or batches. So sums are accumulated and divided once: by the
 tokens of all micro-steps of a step, of a whole validation set, or of all steps since the last log line.
@@ -72,6 +72,7 @@ class LossSums:
 
     def numbers(self) -> list[float]:
         """Return the sums as Python numbers; reads the device once."""
+        # float64 holds the counts exactly, which float32 would not from 16.7 million tokens on
         stacked = torch.stack([value.detach().double() for value in self._values()])
         return stacked.tolist()
 
@@ -94,7 +95,7 @@ class LossSums:
 
     def means(self) -> "LossMeans | None":
         """Return the means as Python numbers, None where no token was counted; reads the device once."""
-        sums = self.numbers()
+        sums = self.numbers()  # one stack of seven: each number read alone would wait for the device
         text_nats, text_tokens, mel_nats, mel_tokens, mel_hits, new_text_nats, new_text_tokens = sums
         if not mel_tokens:
             return None
@@ -116,40 +117,6 @@ class LossMeans:
     new_text_loss: float | None
 
 
-@dataclass(frozen=True)
-class TokenLosses:
-    """Cross-entropy per position, 0 outside the masks.
-
-    Attributes:
-        text_nats: (B, N+2), float32.
-        mel_nats: (B, M+2), float32.
-        text_targets: (B, N+2), token ids.
-        text_mask: (B, N+2), True where the position counts in the loss.
-        mel_mask: (B, M+2), True where the position counts in the loss.
-        mel_hits: (B, M+2), True where the position counts and the logit of its target was the highest.
-    """
-
-    text_nats: Tensor
-    mel_nats: Tensor
-    text_targets: Tensor
-    text_mask: Tensor
-    mel_mask: Tensor
-    mel_hits: Tensor
-
-    def sums(self, first_new_token: int) -> LossSums:
-        """Return the sums over all positions; text tokens from `first_new_token` on are new."""
-        is_new = self.text_mask & (self.text_targets >= first_new_token)
-        return LossSums(
-            text_nats=self.text_nats.sum(),
-            text_tokens=self.text_mask.sum(),
-            mel_nats=self.mel_nats.sum(),
-            mel_tokens=self.mel_mask.sum(),
-            mel_hits=self.mel_hits.sum(),
-            new_text_nats=self.text_nats.where(is_new, 0.0).sum(),
-            new_text_tokens=is_new.sum(),
-        )
-
-
 def batch_sums(
     model: UnifiedVoice, batch: GPTBatch | PackedBatch, backend: AttentionBackend, first_new_token: int
 ) -> LossSums:
@@ -161,7 +128,7 @@ def batch_sums(
     """
     if isinstance(batch, PackedBatch):
         return packed_sums(model, batch, backend, first_new_token)
-    return token_losses(model(batch)).sums(first_new_token)
+    return padded_sums(model(batch), first_new_token)
 
 
 def packed_sums(
@@ -207,6 +174,7 @@ def head_loss(states: Tensor, head: nn.Linear, targets: Tensor) -> HeadLoss:
     kind = states.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
     rows = max(MIN_ROWS, CHUNK_BYTES.get(kind, CHUNK_BYTES["cpu"]) // (4 * head.out_features))
+    # `_HeadLoss` decides about the type of each product itself
     with torch.autocast(kind, enabled=False):
         nats, position_nats, is_hit = _HeadLoss.apply(  # type: ignore[no-untyped-call]
             states, head.weight, head.bias, targets, rows, dtype, torch.is_grad_enabled()
@@ -214,16 +182,19 @@ def head_loss(states: Tensor, head: nn.Linear, targets: Tensor) -> HeadLoss:
     return HeadLoss(nats, position_nats, is_hit)
 
 
-def token_losses(output: GPTOutput) -> TokenLosses:
-    """Return the cross-entropy of both heads in float32, whatever the type of the logits."""
+def padded_sums(output: GPTOutput, first_new_token: int) -> LossSums:
+    """Return the sums of a padded batch, in float32; text tokens from `first_new_token` on are new."""
+    text_nats = masked_nats(output.text_logits, output.text_targets, output.text_mask)
     best_codes = output.mel_logits.detach().argmax(dim=-1)  # (B, M+2)
-    return TokenLosses(
-        text_nats=masked_nats(output.text_logits, output.text_targets, output.text_mask),
-        mel_nats=masked_nats(output.mel_logits, output.mel_targets, output.mel_mask),
-        text_targets=output.text_targets,
-        text_mask=output.text_mask,
-        mel_mask=output.mel_mask,
-        mel_hits=(best_codes == output.mel_targets) & output.mel_mask,
+    is_new = output.text_mask & (output.text_targets >= first_new_token)
+    return LossSums(
+        text_nats=text_nats.sum(),
+        text_tokens=output.text_mask.sum(),
+        mel_nats=masked_nats(output.mel_logits, output.mel_targets, output.mel_mask).sum(),
+        mel_tokens=output.mel_mask.sum(),
+        mel_hits=((best_codes == output.mel_targets) & output.mel_mask).sum(),
+        new_text_nats=text_nats.where(is_new, 0.0).sum(),
+        new_text_tokens=is_new.sum(),
     )
 
 
@@ -239,6 +210,7 @@ def masked_nats(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         (B, T), float32.
     """
     counted = targets.masked_fill(~mask, IGNORED)
+    # float32 even from half precision: a sum over thousands of classes would lose its last digits
     nats = F.cross_entropy(
         logits.flatten(0, 1).float(), counted.flatten(), reduction="none", ignore_index=IGNORED
     )  # (B*T,)
@@ -261,6 +233,7 @@ class _HeadLoss(torch.autograd.Function):
         position_nats = torch.empty(len(states), device=states.device)
         is_hit = torch.empty(len(states), dtype=torch.bool, device=states.device)
         if needs_gradient:
+            # in the types of the parameters: the parts of many chunks are added without rounding to `dtype`
             d_states, d_weight, d_bias = (
                 torch.empty_like(states),
                 torch.zeros_like(weight),
@@ -270,10 +243,12 @@ class _HeadLoss(torch.autograd.Function):
             part = slice(start, start + num_rows)
             chunk, target = states[part].to(dtype), targets[part]
             logits = torch.addmm(cast_bias, chunk, cast_weight.t()).float()  # (rows, C)
+            # log-softmax by hand, since the same exponentials make the gradient below; the highest logit is
+            # subtracted first, or exp would overflow
             highest, best = logits.max(dim=1)
             is_hit[part] = best == target
             position_nats[part] = highest - logits.gather(1, target[:, None])[:, 0]
-            logits.sub_(highest[:, None]).exp_()
+            logits.sub_(highest[:, None]).exp_()  # in place: a chunk is as large as the cache
             total = logits.sum(dim=1)
             position_nats[part] += total.log()
             if not needs_gradient:
@@ -283,7 +258,7 @@ class _HeadLoss(torch.autograd.Function):
             d_bias += d_logits.sum(dim=0)
             d_logits = d_logits.to(dtype)
             d_states[part] = torch.mm(d_logits, cast_weight)
-            if dtype == d_weight.dtype:
+            if dtype == d_weight.dtype:  # the product adds itself; of two types it needs a copy
                 d_weight.addmm_(d_logits.t(), chunk)
             else:
                 d_weight += torch.mm(d_logits.t(), chunk)
@@ -296,7 +271,7 @@ class _HeadLoss(torch.autograd.Function):
     def backward(
         ctx: Any, gradient: Tensor, _position_nats: Tensor, _is_hit: Tensor
     ) -> tuple[Tensor | None, ...]:
-        # for one backward pass: scaled in place and released
+        # for one backward pass: scaled in place and released, before the blocks need their memory
         d_states, d_weight, d_bias = ctx.gradients
         del ctx.gradients
         return d_states.mul_(gradient), d_weight.mul_(gradient), d_bias.mul_(gradient), None, None, None, None

@@ -29,7 +29,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from indextts.commands.train import Train
 from indextts.errors import LOSS_NOT_FINITE, UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.model import UnifiedVoice
@@ -185,14 +184,13 @@ def build_optimizer(
     return optimizer
 
 
-def scale_rates(optimizer: torch.optim.AdamW, command: Train, step: int) -> None:
-    """Set `lr_scale` of each parameter group for `step`: a function of the settings and the step alone.
+def scale_rates(optimizer: torch.optim.AdamW, new_row_scale: float, *, is_frozen: bool) -> None:
+    """Set `lr_scale` of each parameter group for a step: that of the new rows, and 1 or 0 for the body.
 
     A frozen body has the scale 0: its moments go on, so that it starts with those of many steps.
     """
-    is_frozen = step <= command.freeze_body_steps
     for group in optimizer.param_groups:
-        group["lr_scale"] = command.new_row_lr_scale if group["is_new"] else float(not is_frozen)
+        group["lr_scale"] = new_row_scale if group["is_new"] else float(not is_frozen)
 
 
 def load_optimizer(

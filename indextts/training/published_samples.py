@@ -22,7 +22,6 @@ import torch
 
 from indextts.commands.sampling_options import Sampling
 from indextts.data.manifest import Pair, read_utterances
-from indextts.data.networks import NUM_SPECIAL_CODES
 from indextts.data.preprocess import TRAIN_NAME, VAL_NAME
 from indextts.errors import USER_MISTAKE, UserError
 from indextts.features.backend import CODES_PER_SECOND
@@ -43,7 +42,6 @@ from indextts.system.log_lines import log_to_stdout
 from indextts.system.signals import StopRequest
 from indextts.training.loading import configure_worker_signals
 from indextts.training.metrics import MetricsLog
-from indextts.training.run import Inputs
 
 logger = logging.getLogger(__name__)
 
@@ -57,22 +55,21 @@ class PublishedSamples:
 
     name = PublishedRenderer.name
 
-    def __init__(self, inputs: Inputs, root: Path, pairs: Sequence[Pair]) -> None:
+    def __init__(self, models: Path, root: Path, num_codes: int, recordings: Mapping[str, Path]) -> None:
         """Check that all files for the synthesis exist, and continue what an earlier process left.
 
         Args:
-            inputs: of the run.
+            models: the folder of the published files.
             root: the folder of all samples.
-            pairs: their targets are the sentences, their prompts the voices.
+            num_codes: number of semantic codes.
+            recordings: of the voices, by the keys of their prompts.
 
         Raises:
-            UserError: published files are missing, or no recording of a voice is known.
+            UserError: published files are missing.
         """
-        self.models, self.root = inputs.command.config.parent, root
-        find_files(self.models)
-        find_backend(self.models)
-        self.num_codes = inputs.config.number_mel_codes - NUM_SPECIAL_CODES
-        self.recordings = recordings_of(pairs, inputs.command.val_manifest)
+        self.models, self.root, self.num_codes, self.recordings = models, root, num_codes, recordings
+        find_files(models)
+        find_backend(models)
         self.process: SpawnProcess | None = None
         self.has_failed = False
         self.pending = pending_folders(root)  # from a stopped training run

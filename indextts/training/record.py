@@ -27,11 +27,15 @@ from indextts.training.run import Run
 DIGEST_CHARS = 16  # of a SHA-256: enough to tell two states of the rows apart
 
 
-def checkpoint_meta(run: Run, *, is_best: bool) -> CheckpointMeta:
-    """Return the meta of a checkpoint of the current state, without the size and digest of its file."""
-    state, inputs = run.state, run.inputs
+def checkpoint_of(run: Run, *, is_best: bool) -> tuple[dict[str, Any], CheckpointMeta]:
+    """Return the content and the meta of a checkpoint of the current state.
+
+    `indextts/models/checkpoint.py` documents the keys of the content; the meta lacks the size and the digest
+    of the file.
+    """
+    state, inputs, command = run.state, run.inputs, run.inputs.command
     vocabulary = inputs.tokenizer.vocabulary
-    return CheckpointMeta(
+    meta = CheckpointMeta(
         step=state.step,
         epoch=state.epoch,
         samples_done=state.samples_done,
@@ -51,7 +55,7 @@ def checkpoint_meta(run: Run, *, is_best: bool) -> CheckpointMeta:
         longest=inputs.train_set.size.longest,
         manifests=inputs.manifests,
         base=run.base,
-        settings=inputs.command.model_dump(mode="json"),
+        settings=command.model_dump(mode="json"),
         schedule=asdict(run.schedule),
         environment=inputs.environment,
         losses={name: loss for name, loss in (state.last_losses or {}).items() if loss is not None},
@@ -61,15 +65,9 @@ def checkpoint_meta(run: Run, *, is_best: bool) -> CheckpointMeta:
         normalizer=inputs.tokenizer.options.record,
         codebook=None if inputs.codebook is None else inputs.codebook.identity,
     )
-
-
-def checkpoint_content(run: Run, meta: CheckpointMeta) -> dict[str, Any]:
-    """Return the content of a checkpoint; `indextts/models/checkpoint.py` documents its keys."""
-    state, command, tokenizer = run.state, run.inputs.command, run.inputs.tokenizer
-    train_set = run.inputs.train_set
-    features = train_set.stores[train_set.pairs[0].features].info
-    return {
-        **_weights(run, meta),
+    features = inputs.train_set.stores[inputs.train_set.pairs[0].features].info
+    content = {
+        **_weights(run),
         "optimizer": run.optimizer.state_dict(),
         "scheduler": asdict(run.schedule),
         "scaler": run.scaler.state_dict() or None,
@@ -80,11 +78,11 @@ def checkpoint_content(run: Run, meta: CheckpointMeta) -> dict[str, Any]:
         "sampler": {"samples_done": state.samples_done, "data_order": meta.data_order},
         "rng": {"seed": command.seed},
         "tokenizer": {
-            "fingerprint": tokenizer.vocabulary.fingerprint,
-            "pieces": list(tokenizer.pieces),
+            "fingerprint": vocabulary.fingerprint,
+            "pieces": list(inputs.tokenizer.pieces),
             "base_size": run.base_size,
-            "model": tokenizer.model_bytes,
-            "normalizer": tokenizer.options.record,
+            "model": inputs.tokenizer.model_bytes,
+            "normalizer": inputs.tokenizer.options.record,
         },
         "recent_checkpoints": list(state.recent),
         "manifests": {
@@ -97,7 +95,7 @@ def checkpoint_content(run: Run, meta: CheckpointMeta) -> dict[str, Any]:
         "best_mel_loss": state.best_mel_loss,
         "state": {
             "validated_step": state.validated_step,
-            "validation_set": run.inputs.validation_set,
+            "validation_set": inputs.validation_set,
             "window": None if state.window is None else vars(state.window),
             "last_losses": state.last_losses,
             "num_skipped": state.num_skipped,
@@ -113,22 +111,17 @@ def checkpoint_content(run: Run, meta: CheckpointMeta) -> dict[str, Any]:
         "meta": meta.model_dump(mode="json", exclude={"num_bytes", "digest"}),
         "format_version": FORMAT_VERSION,
     }
+    return content, meta
 
 
-def _weights(run: Run, meta: CheckpointMeta) -> dict[str, Any]:
+def _weights(run: Run) -> dict[str, Any]:
     """Return the entry "model", and of a LoRA run "lora"; see `indextts.models.lora`."""
-    command, trained = run.inputs.command, run.trained
-    if not command.lora_rank:
+    if run.lora is None:
         return {"model": run.model.state_dict()}
-    record = LoraRecord(
-        rank=command.lora_rank,
-        alpha=command.lora_alpha,
-        targets=command.lora_targets,
-        first_rows={rows.name: rows.num_frozen for rows in trained.new_rows},
-        base=meta.base,
-    )
+    first_rows = {rows.name: rows.num_frozen for rows in run.trained.new_rows}
+    record = LoraRecord(**asdict(run.lora), first_rows=first_rows, base=run.base)
     return {
-        "model": {name: parameter.detach() for name, parameter in trained.parameters.items()},
+        "model": {name: parameter.detach() for name, parameter in run.trained.parameters.items()},
         "lora": record.model_dump(mode="json"),
     }
 

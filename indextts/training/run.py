@@ -8,7 +8,7 @@ import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from indextts.data.tokenizing import BuildStoppedError
 from indextts.errors import UserError
 from indextts.models.gpt.attention import AttentionBackend, choose_backend, with_flash_attention_3
 from indextts.models.gpt.config import GPTConfig, load_config_of
+from indextts.models.gpt.lora import LoraSettings
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.runs.directory import FileIdentity
 from indextts.runs.restore_facts import Codebook
@@ -140,16 +141,21 @@ class Inputs:
         """Data type of the forward pass."""
         return autocast_dtype(self.command.amp, self.device)
 
+    @property
+    def is_packed(self) -> bool:
+        """True if batches are packed, False if they are padded as in the published trainer."""
+        return self.command.padding == "none"
+
     @cached_property
     def collate(self) -> Collate:
-        """Function that builds batches: packed, or padded as in the published trainer."""
-        return collate_for(self.command.padding, self.config, self.tokenizer.language_row)
+        """Function that builds batches."""
+        return collate_for(self.config, self.tokenizer.language_row, is_packed=self.is_packed)
 
     @cached_property
     def attention(self) -> AttentionBackend:
         """Attention of packed batches."""
         backend = choose_backend(self.device, self.dtype)
-        return with_flash_attention_3(backend) if self.command.padding == "none" else backend
+        return with_flash_attention_3(backend) if self.is_packed else backend
 
     @cached_property
     def data_order(self) -> str:
@@ -172,7 +178,7 @@ class Inputs:
             "python": platform.python_version(),
             "device": torch.cuda.get_device_name(self.device) if is_cuda else "cpu",
             "arithmetic": str(self.dtype).removeprefix("torch."),
-            "attention": self.attention.name if self.command.padding == "none" else "padded",
+            "attention": self.attention.name if self.is_packed else "padded",
             "threads": torch.get_num_threads(),
             "processes": self.ranks.world_size,
         }
@@ -188,6 +194,7 @@ class Run:
         scaler: gradient scaler for float16; disabled for other types.
         average: average of the weights; None without --ema-decay.
         encoders: `encoders_identity` of the model; they are never trained.
+        lora: settings of the adapters; None where all weights are trained.
         saved_environment: environment of the resumed checkpoint; empty for a new run.
     """
 
@@ -202,6 +209,7 @@ class Run:
     base_size: int
     base: FileIdentity
     encoders: str
+    lora: LoraSettings | None
     saved_environment: dict[str, Any]
 
 
@@ -227,7 +235,13 @@ def load_inputs(
         [replace(file, language="") if file.language == own else file for file in files]
         for files in (command.train_files, command.val_files)
     )
-    indexes = _load_indexes(command, tokenizer, ranks, should_stop)
+    load = partial(load_index, folder=command.output_dir, may_write=not command.plan, should_stop=should_stop)
+    files = (*command.train_files, *command.val_files)
+    indexes = _on_first_ranks(
+        lambda: [load(file.path, for_language(tokenizer, file.language)) for file in files],
+        ranks,
+        should_stop,
+    )
     num_train = len(train_files)
     stores = open_stores(indexes, config)
     codebook = common_codebook({path: store.info for path, store in stores.items()})
@@ -240,27 +254,18 @@ def load_inputs(
     return Inputs(command, config, tokenizer, train_set, val_set, manifests, device, ranks, codebook)
 
 
-def _load_indexes(
-    command: Train, tokenizer: Tokenizer, ranks: Ranks, should_stop: Callable[[], bool]
+def _on_first_ranks(
+    load: Callable[[], list[PairIndex]], ranks: Ranks, should_stop: Callable[[], bool]
 ) -> list[PairIndex]:
-    """Return the indexes of all manifests, train first; rank 0 builds those that are not fresh.
+    """Return the indexes of all manifests; rank 0 loads first, and so builds those that are not fresh.
 
-    The first rank of a machine that does not share the disk builds its own. With --plan no file is written.
+    The first rank of a machine that does not share the disk builds its own.
     """
     indexes: list[PairIndex] = []
     for is_turn in (ranks.is_main, ranks.info.local_rank == 0, True):
         if is_turn and not indexes:
             with suppress(BuildStoppedError):  # raised below, on all ranks
-                indexes = [
-                    load_index(
-                        file.path,
-                        for_language(tokenizer, file.language),
-                        command.output_dir,
-                        may_write=not command.plan,
-                        should_stop=should_stop,
-                    )
-                    for file in (*command.train_files, *command.val_files)
-                ]
+                indexes = load()
         if ranks.any_rank(should_stop()):
             raise BuildStoppedError
     return indexes

@@ -20,7 +20,7 @@ import torch
 from indextts.commands.sampling_options import Sampling
 from indextts.data.feature_store import IMPORTED, read_info
 from indextts.data.manifest import Pair
-from indextts.data.networks import BACKEND_NAME
+from indextts.data.networks import BACKEND_NAME, NUM_SPECIAL_CODES
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.models.out_of_memory import is_out_of_memory
@@ -36,7 +36,7 @@ from indextts.training.batches import PairDataset, Unreadable
 from indextts.training.lora import blocks_in_float32
 from indextts.training.metrics import MetricsLog
 from indextts.training.order import VALIDATION_SEED, epoch_order
-from indextts.training.published_samples import PublishedSamples
+from indextts.training.published_samples import PublishedSamples, recordings_of
 from indextts.training.run import Inputs, Run
 
 logger = logging.getLogger(__name__)
@@ -76,9 +76,10 @@ class SampleSynthesizer:
     """Speaks a few sentences with the model in training; `decide` says at which steps."""
 
     def __init__(self, inputs: Inputs) -> None:
-        self.interval = inputs.command.sample_interval
-        self.chosen = choose_pairs(inputs.val_set) if self.interval else []
-        self.writer = self._writer(inputs) if self.interval else None
+        command = inputs.command
+        self.root = command.output_dir / SAMPLES_NAME
+        self.chosen = choose_pairs(inputs.val_set)
+        self.writer = self._writer(inputs, command.config.parent, command.val_manifest)
 
     def collect(self, metrics: MetricsLog) -> None:
         """Write the samples finished since the last call to TensorBoard."""
@@ -93,9 +94,7 @@ class SampleSynthesizer:
         was_training, has_run_out = run.model.training, False
         run.model.eval()
         try:
-            self._generate(
-                run, self.writer, run.inputs.command.output_dir / SAMPLES_NAME / name, metrics, stop
-            )
+            self._generate(run, self.writer, self.root / name, metrics, stop)
         except _StoppedError:
             logger.info("Stopped before the samples of step %d were finished", run.state.step)
         except (UserError, OSError) as error:
@@ -142,8 +141,13 @@ class SampleSynthesizer:
         spoken = list(zip(pairs, segments, strict=True))
         writer.write(folder, spoken, model_record(trained, writer.name, sampling), metrics)
 
-    def _writer(self, inputs: Inputs) -> SampleWriter | None:
-        """Return the writer for the codes of the run; log the reason and return None if there is none."""
+    def _writer(self, inputs: Inputs, models: Path, manifests: Sequence[Path]) -> SampleWriter | None:
+        """Return the writer for the codes of the run; log the reason and return None if there is none.
+
+        Args:
+            models: the folder of the published files.
+            manifests: of the validation pairs.
+        """
         path = inputs.val_set.pairs[0].features
         backend = read_info(path).backend
         if backend == BuiltinRenderer.name:
@@ -153,8 +157,9 @@ class SampleSynthesizer:
             logger.warning("--sample-interval is ignored: cannot synthesize codes of the backend %s", backend)
             return None
         try:
-            pairs = [inputs.val_set.pairs[index] for index in self.chosen]
-            return PublishedSamples(inputs, inputs.command.output_dir / SAMPLES_NAME, pairs)
+            recordings = recordings_of([inputs.val_set.pairs[index] for index in self.chosen], manifests)
+            num_codes = inputs.config.number_mel_codes - NUM_SPECIAL_CODES
+            return PublishedSamples(models, self.root, num_codes, recordings)
         except UserError as error:
             logger.warning("--sample-interval is ignored: %s", error)
             return None

@@ -26,7 +26,7 @@ from indextts.runs.owner import make_room, prune
 from indextts.system.amounts import ordinal, shown_size
 from indextts.system.signals import StopRequest
 from indextts.training.probe import Probe
-from indextts.training.record import checkpoint_content, checkpoint_meta
+from indextts.training.record import checkpoint_of
 from indextts.training.run import Run
 
 logger = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class HostCopy:
             frozen_pointers: data pointers of host tensors that never change; they are not copied.
         """
         copied: dict[str, Any] = self._walk(dict(content), (), frozen_pointers, self._copy)
+        # the copies run beside the host; the next step changes the weights that they read
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         return copied
@@ -82,6 +83,7 @@ class HostCopy:
         return value
 
     def _copy(self, tensor: Tensor, path: KeyPath) -> Tensor:
+        # not blocking: thousands of tensors, each of which would wait for the device
         return self._memory_for(tensor, path).copy_(tensor.detach(), non_blocking=True)
 
     def _memory_for(self, tensor: Tensor, path: KeyPath) -> Tensor:
@@ -106,6 +108,7 @@ class Saver:
         self.failures, self.problem = 0, ""
         self.lost_best_step: int | None = None
         self._copy = HostCopy()
+        # one thread: saves, and what they delete, never overlap
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="save")
         self._reserving: Future[None] | None = None
         self._writing: tuple[CheckpointMeta, Future[Path]] | None = None
@@ -116,6 +119,7 @@ class Saver:
         """True if the last save failed long enough ago to try again."""
         if not self.failures:
             return False
+        # the exponent is limited, since a float overflows after a thousand failures
         delay_s = min(RETRY_AFTER_S * 2.0 ** min(self.failures - 1, 10), MAX_RETRY_AFTER_S)
         return time.monotonic() - self._failed_at > delay_s
 
@@ -132,7 +136,7 @@ class Saver:
         self, content: Mapping[str, Any], meta: CheckpointMeta, frozen_pointers: frozenset[int]
     ) -> None:
         """Copy the state and start writing it, after the save before it."""
-        self.wait()
+        self.wait()  # it reads the copies that this save overwrites
         if self._reserving is not None:  # two threads must not allocate the same memory
             self._reserving.result()
         copied = self._copy.take(content, frozen_pointers)
@@ -152,7 +156,7 @@ class Saver:
         started = time.perf_counter()
         try:
             future.result()
-        except OSError as error:
+        except OSError as error:  # the disk; any other error is a bug, and ends the run
             if meta.is_best:
                 self.lost_best_step = meta.step
             self._note_failure(meta.step, error)
@@ -179,6 +183,7 @@ class Saver:
         )
 
     def _write(self, content: Mapping[str, Any], meta: CheckpointMeta) -> Path:
+        # asked before a byte is written: a disk that is full meanwhile stops the log and other programs too
         needed, free = num_bytes(content) + SPARE_BYTES, _free_bytes(self.run_dir)
         if needed > free and make_room(self.run_dir, needed - free, self.keep, meta.part):
             free = _free_bytes(self.run_dir)
@@ -219,7 +224,8 @@ def save_checkpoint(run: Run, probe: Probe, saver: Saver) -> None:
     saver.wait()
     is_best = state.best_is_unsaved or saver.lost_best_step == state.step  # its weights, tried again
     saver.lost_best_step = None
-    run.trained.check_views()
+    run.trained.check_views()  # a checkpoint whose optimizer is apart from its model would look valid
+    # counted on all ranks and before the write: a failed save's number is used up, so numbers only grow
     state.serial += 1
     state.saved_step = state.step
     state.best_is_unsaved = state.part_is_unsaved = False
@@ -227,9 +233,8 @@ def save_checkpoint(run: Run, probe: Probe, saver: Saver) -> None:
     state.recent = [*(other for other in state.recent if other != name), name][-saver.keep :]
     if not run.inputs.ranks.is_main:
         return
-    state.probe = probe.losses(run.model)
-    meta = checkpoint_meta(run, is_best=is_best)
-    saver.start(checkpoint_content(run, meta), meta, frozen_pointers(run))
+    state.probe = probe.losses(run.model)  # with the weights of this save, for the check after a resume
+    saver.start(*checkpoint_of(run, is_best=is_best), frozen_pointers(run))
     seconds = time.perf_counter() - started
     logger.info("Saving step %d; this blocked the training for %.2f s", state.step, seconds)
 
@@ -248,6 +253,7 @@ def finish_saving(run: Run, probe: Probe, saver: Saver, stop: StopRequest) -> No
             until a second signal.
     """
     saver.wait()
+    # after a stop signal somebody waits for the end, at the end of a run nobody may be there to free space
     deadline, is_stopping = time.monotonic() + END_PATIENCE_S, False
     retry_at = time.monotonic() + FINAL_RETRY_AFTER_S
     while saver.failures:
@@ -284,6 +290,7 @@ def num_bytes(value: Any) -> int:
 def _host_memory(tensor: Tensor) -> Tensor:
     """Return memory for a copy of `tensor`, page-locked if it is on a GPU and the system allows it."""
     try:
+        # copies into other memory would be staged by the driver, and block the host
         return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
     except RuntimeError:
         return torch.empty(tensor.shape, dtype=tensor.dtype)

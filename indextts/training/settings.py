@@ -13,12 +13,12 @@ import torch.distributed as dist
 
 from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.models.gpt.config import GPTConfig, config_with_text_tokens
+from indextts.models.gpt.config import config_with_text_tokens
 from indextts.planning.hardware import GpuFacts, MachineFacts, find_host
 from indextts.planning.held_settings import gpu_too_small
-from indextts.planning.memory import ModelSize, model_size
+from indextts.planning.memory import model_size
 from indextts.planning.pairs_size import PairsSize
-from indextts.planning.proposal import Proposal, propose
+from indextts.planning.proposal import propose
 from indextts.runs.directory import CheckpointMeta
 from indextts.runs.schedule import with_val_interval
 from indextts.training.run import Inputs
@@ -26,48 +26,40 @@ from indextts.training.run import Inputs
 logger = logging.getLogger(__name__)
 
 
-def with_chosen_settings(inputs: Inputs, base_size: int) -> Inputs:
-    """Return the inputs of a new run, with unset settings chosen for its machine and data.
+def with_automatic_settings(inputs: Inputs, base_size: int, meta: CheckpointMeta | None = None) -> Inputs:
+    """Return the inputs with the settings of a new run that were not typed, chosen for its machine and data.
+
+    A resume keeps the settings of its run; only the number of workers is chosen for this machine.
 
     Args:
+        inputs: of a resume, with the command of the restore plan.
         base_size: vocabulary size of the base tokenizer.
-    """
-    proposal = _propose(inputs, base_size)
-    _log(proposal, list(proposal.fields))
-    command = with_val_interval(
-        proposal.applied_to(inputs.command),
-        inputs.train_set.size,
-        inputs.val_set.size,
-        inputs.ranks.world_size,
-    )
-    return replace(inputs, command=command)
-
-
-def with_held_settings(inputs: Inputs, meta: CheckpointMeta, base_size: int) -> Inputs:
-    """Return the inputs of a resume with workers for this machine; all other settings are those of its run.
-
-    Args:
-        inputs: with the command of the restore plan.
+        meta: of the checkpoint that is resumed; None for a new run.
 
     Raises:
-        UserError: with status 3 if the settings do not fit into the memory of this GPU.
+        UserError: with status 3 if the settings of a resume do not fit into the memory of this GPU.
     """
+    command, world_size = inputs.command, inputs.ranks.world_size
     config = config_with_text_tokens(inputs.config, inputs.tokenizer.size)
-    too_small = gpu_too_small(
-        inputs.command,
-        machine_of(inputs),
-        config,
-        _size(inputs, config, base_size),
-        pairs_size(inputs),
-        inputs.ranks.world_size,
-        device_before=meta.environment.get("device"),
+    size = model_size(
+        config, base_size=base_size, lora_rank=command.lora_rank, lora_targets=command.lora_targets
     )
-    if too_small:
-        raise UserError(f"Resume failed: {too_small}", RESUME_REFUSED)
-    proposal = _propose(inputs, base_size)
-    workers = {name: value for name, value in proposal.fields.items() if name in Train.of_process}
-    _log(proposal, list(workers))
-    return replace(inputs, command=inputs.command.model_copy(update=workers))
+    pairs = PairsSize(inputs.train_set.size, spread=float(np.std(inputs.train_set.lengths)))
+    facts = (machine_of(inputs), config, size, pairs, world_size)
+    if meta is not None:
+        too_small = gpu_too_small(command, *facts, device_before=meta.environment.get("device"))
+        if too_small:
+            raise UserError(f"Resume failed: {too_small}", RESUME_REFUSED)
+    proposal = propose(command, *facts)
+    names = [name for name in proposal.fields if meta is None or name in Train.of_process]
+    for fields, reason in proposal.by_reason():
+        chosen = [name for name in fields if name in names]
+        if chosen:
+            logger.info("Automatic: %s: %s", " ".join(proposal.flags(chosen)), reason)
+    command = command.model_copy(update={name: proposal.fields[name] for name in names})
+    if meta is None:
+        command = with_val_interval(command, inputs.train_set.size, inputs.val_set.size, world_size)
+    return replace(inputs, command=command)
 
 
 def machine_of(inputs: Inputs) -> MachineFacts:
@@ -86,11 +78,6 @@ def machine_of(inputs: Inputs) -> MachineFacts:
     )
 
 
-def pairs_size(inputs: Inputs) -> PairsSize:
-    """Return the size of an epoch over the training pairs."""
-    return PairsSize(inputs.train_set.size, spread=float(np.std(inputs.train_set.lengths)))
-
-
 def _own_share(inputs: Inputs) -> MachineFacts:
     """Return what this rank may use: free memory of its GPU, its share of the cores and the host memory."""
     host, ranks_here = find_host(), inputs.ranks.info.local_world_size
@@ -105,24 +92,3 @@ def _own_share(inputs: Inputs) -> MachineFacts:
         num_cores=max(1, host.num_cores // ranks_here),
         memory_bytes=host.memory_bytes // ranks_here,
     )
-
-
-def _propose(inputs: Inputs, base_size: int) -> Proposal:
-    config = config_with_text_tokens(inputs.config, inputs.tokenizer.size)
-    size = _size(inputs, config, base_size)
-    machine, pairs = machine_of(inputs), pairs_size(inputs)
-    return propose(inputs.command, machine, config, size, pairs, inputs.ranks.world_size)
-
-
-def _size(inputs: Inputs, config: GPTConfig, base_size: int) -> ModelSize:
-    command = inputs.command
-    return model_size(
-        config, base_size=base_size, lora_rank=command.lora_rank, lora_targets=command.lora_targets
-    )
-
-
-def _log(proposal: Proposal, names: list[str]) -> None:
-    for fields, reason in proposal.by_reason():
-        chosen = [name for name in fields if name in names]
-        if chosen:
-            logger.info("Automatic: %s: %s", " ".join(proposal.flags(chosen)), reason)

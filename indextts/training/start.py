@@ -29,8 +29,8 @@ from indextts.models.checkpoint import (
     table_rows,
     text_rows,
 )
-from indextts.models.gpt.config import config_with_text_tokens
-from indextts.models.gpt.lora import add_adapters, is_block_matrix
+from indextts.models.gpt.config import GPTConfig, config_with_text_tokens
+from indextts.models.gpt.lora import LoraSettings, add_adapters, is_block_matrix
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import check_fit, empty_model, load_model
 from indextts.models.lora import IN
@@ -43,10 +43,11 @@ from indextts.runs.restore_facts import CheckpointFacts, RunFacts
 from indextts.runs.restore_notes import plan_text, rewarm_notes, warmup_notes
 from indextts.runs.schedule import Schedule
 from indextts.text.bases import base_tokenizer, load_tokenizer
+from indextts.text.special_tokens import language_row
+from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import require_extension
 from indextts.text.vocabulary import Vocabulary, move_rows
 from indextts.training.averaging import start_average
-from indextts.training.bases import has_new_language, with_language_row
 from indextts.training.checkpoint_facts import (
     OptimizerLayout,
     checkpoint_facts,
@@ -56,9 +57,10 @@ from indextts.training.checkpoint_facts import (
 from indextts.training.distributed.ranks import Ranks
 from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.gradients import LIMITED_STEPS
-from indextts.training.lora import SavedAdapters, log_adapters, lora_settings, with_base
+from indextts.training.lora import SavedAdapters, log_adapters, with_base
 from indextts.training.losses import LossSums
 from indextts.training.optim import (
+    LANGUAGE_ROWS,
     TrainedParameters,
     build_optimizer,
     load_optimizer,
@@ -68,24 +70,17 @@ from indextts.training.optim import (
 )
 from indextts.training.order import derive_seed
 from indextts.training.run import Inputs, Run, TrainState, load_inputs
-from indextts.training.settings import with_chosen_settings, with_held_settings
+from indextts.training.settings import with_automatic_settings
 
 logger = logging.getLogger(__name__)
 
 # Where one of these changes, micro-batches of another size may fit into memory.
 MEMORY_SETTINGS = (
-    "batch_size",
-    "batch_tokens",
-    "padding",
-    "amp",
-    "grad_checkpointing",
-    "compile",
-    "ema_decay",
-    "optimizer_state",
-    "lora_rank",
-    "lora_targets",
+    *("batch_size", "batch_tokens", "padding", "amp", "grad_checkpointing", "compile"),
+    *("ema_decay", "optimizer_state", "lora_rank", "lora_targets"),
 )
-MEMORY_FACTS = ("device", "arithmetic", "attention", "processes")
+OWN = "own"  # the value of --language-row-init that keeps the published row
+FIRST_STEP = {"step": 0, "epoch": 0, "samples_done": 0}
 
 
 @dataclass(frozen=True)
@@ -132,19 +127,22 @@ class Origin:
 
 def start_from_base(inputs: Inputs) -> Run:
     """Return a new run with the base weights, text tables extended to the tokenizer."""
-    path, seed = inputs.command.base_checkpoint, inputs.command.seed
+    command = inputs.command
+    path, seed = command.base_checkpoint, command.seed
     weights = read_weights(path)
     check_fit(inputs.config, weights, str(path))
-    weights = with_language_row(weights, inputs)
+    weights = _with_language_row(weights, inputs.tokenizer, inputs.config, command.language_row_init)
     num_rows = table_rows(weights, str(path)) - 1
     base_size = inputs.tokenizer.appended_ids(num_rows).start
-    notes = rewarm_notes(inputs.command)
-    inputs = with_chosen_settings(inputs, base_size)
+    notes = rewarm_notes(command)
+    inputs = with_automatic_settings(inputs, base_size)
     inputs = replace(inputs, command=inputs.command.model_copy(update={"rewarm": 0.0}))
-    schedule = first_schedule(inputs)
+    schedule = requested_schedule(
+        inputs.command, inputs.train_set.size, num_processes=inputs.ranks.world_size, **FIRST_STEP
+    )
     for note in [*notes, *warmup_notes(schedule, step=0)]:
         logger.warning("%s", note)
-    base = _base_vocabulary(inputs, num_rows)
+    base = _base_vocabulary(inputs.tokenizer, path, num_rows)
     state = TrainState()
     weights = move_text_rows(
         weights,
@@ -160,25 +158,16 @@ def start_from_base(inputs: Inputs) -> Run:
         return _assemble(inputs, origin, state, schedule)
 
 
-def first_schedule(inputs: Inputs) -> Schedule:
-    """Return the schedule of a new run."""
-    return requested_schedule(
-        inputs.command,
-        inputs.train_set.size,
-        num_processes=inputs.ranks.world_size,
-        step=0,
-        epoch=0,
-        samples_done=0,
-    )
-
-
 def plan_from_weights(command: Train, num_processes: int = 1) -> str:
     """Return the restore plan without a meta file: of a new run, or of a checkpoint of another trainer."""
     path = find_checkpoint(command, may_change=False)
     inputs = replace(load_inputs(command), ranks=Ranks(RankInfo(world_size=num_processes)))
     if path is None:
-        base_size = _base_size(inputs)
-        schedule = first_schedule(with_chosen_settings(inputs, base_size))
+        base_size = _base_size(inputs.tokenizer, command.base_checkpoint)
+        inputs = with_automatic_settings(inputs, base_size)
+        schedule = requested_schedule(
+            inputs.command, inputs.train_set.size, num_processes=num_processes, **FIRST_STEP
+        )
         lines = [
             f"step 0: a new run from the base checkpoint {command.base_checkpoint}",
             f"to do: {schedule.total_steps:,} steps",
@@ -200,27 +189,40 @@ def resume(inputs: Inputs, path: Path) -> Run:
     for line in plan.lines:
         logger.info("%s", line)
     inputs = replace(inputs, command=plan.command)
-    if facts.meta is not None:
-        inputs = with_held_settings(inputs, facts.meta, opened.run.base_size)
+    meta = facts.meta
+    if meta is not None:
+        inputs = with_automatic_settings(inputs, opened.run.base_size, meta)
+    command = inputs.command
     logger.info("Restoring model state...")
     weights = published_names(opened.content["model"])
     state = TrainState()
-    state.serial, state.part = _serial_and_part(inputs.command, path, plan.continues)
+    is_auto = command.resume == "auto"
+    state.serial, state.part = _serial_and_part(command.output_dir, path, is_auto, plan.continues)
     if plan.row_of is not None:
         weights = move_text_rows(
             weights,
             plan.row_of,
             pieces=inputs.tokenizer.pieces,
             base_size=opened.run.base_size,
-            seed=inputs.command.seed,
+            seed=command.seed,
             part=state.part,
         )
     if plan.continues:
-        _restore_state(state, opened, inputs, keeps_position=plan.keeps_position)
-        if not _is_what_auto_takes(inputs.command, path, facts.meta, state.part):
+        settings = command.model_dump(mode="json", include=set(MEMORY_SETTINGS))
+        is_unchanged = (
+            meta is not None
+            and settings.items() <= meta.settings.items()
+            and inputs.environment == meta.environment
+        )
+        _restore_state(
+            state, opened, inputs, keeps_position=plan.keeps_position, keeps_position_limit=is_unchanged
+        )
+        # would `auto` resume here too if the run ended before its first save? By the folder of the path and
+        # not of its target: a checkpoint may be a link to a file elsewhere
+        is_in_folder = path.parent.resolve() == command.output_dir.resolve()
+        if not (is_auto or (is_in_folder and meta is not None and meta.part == state.part)):
             state.saved_step = -1
-    meta = facts.meta
-    base = opened.run.base or (meta.base if meta else identify(inputs.command.base_checkpoint))
+    base = opened.run.base or (meta.base if meta else identify(command.base_checkpoint))
     origin = Origin(
         weights,
         source=str(path),
@@ -236,25 +238,27 @@ def resume(inputs: Inputs, path: Path) -> Run:
     if plan.continues:
         logger.info("Restoring optimizer state...")
         load_optimizer(run.optimizer, run.trained, named_moments(opened.content, opened.layout))
-        scale_rates(run.optimizer, run.inputs.command, state.step)
+        is_frozen = state.step <= command.freeze_body_steps
+        scale_rates(run.optimizer, command.new_row_lr_scale, is_frozen=is_frozen)
         for group in run.optimizer.param_groups:  # as in the checkpoint, even if no step follows
             group["lr"] = run.schedule.learning_rate(state.step) * group["lr_scale"]
-        if facts.meta is not None:
+        if meta is not None:
             logger.info("Restoring scheduler state...")
     if plan.takes_scaler:
         logger.info("Restoring gradient scaler state...")
         run.scaler.load_state_dict(opened.content["scaler"])
     logger.info("Successfully resumed from %s", path)
     logger.info("   Epoch: %d, Step: %d, Batch: %d", state.epoch, state.step, state.batch_idx)
-    present = [each for each in list_checkpoints(inputs.command.output_dir) if each.is_complete]
+    present = [each for each in list_checkpoints(command.output_dir) if each.is_complete]
     logger.info("   Recent checkpoints: %d", len(present))
     return run
 
 
 def _assemble(inputs: Inputs, origin: Origin, state: TrainState, schedule: Schedule) -> Run:
     """Build model, optimizer, scaler and weight average of the run."""
-    config = config_with_text_tokens(inputs.config, inputs.tokenizer.size)
-    lora = lora_settings(inputs.command)
+    command, tokenizer = inputs.command, inputs.tokenizer
+    config = config_with_text_tokens(inputs.config, tokenizer.size)
+    lora = LoraSettings.of(command.lora_rank, command.lora_alpha, command.lora_targets)
     model = load_model(
         config,
         origin.weights,
@@ -263,21 +267,24 @@ def _assemble(inputs: Inputs, origin: Origin, state: TrainState, schedule: Sched
         lambda name: inputs.dtype if lora and is_block_matrix(name) else torch.float32,
     )
     if lora:
-        seed_of = partial(derive_seed, inputs.command.seed, "adapter")
+        seed_of = partial(derive_seed, command.seed, "adapter")
         add_adapters(model, lora, seed_of, origin.adapters.values, origin.adapters.scale)
-    trained = select_trained(model, origin.base_size, has_new_language=has_new_language(inputs))
-    _log_rates(inputs.command, trained, state.step)
-    optimizer = build_optimizer(
-        trained, inputs.command.weight_decay, getattr(torch, inputs.command.optimizer_state)
-    )
+    has_new_language = _has_new_language(tokenizer, inputs.config)
+    trained = select_trained(model, origin.base_size, has_new_language=has_new_language)
+    _log_rates(trained, command.new_row_lr_scale, command.freeze_body_steps, state.step)
+    optimizer = build_optimizer(trained, command.weight_decay, getattr(torch, command.optimizer_state))
     _log_frozen_rows(model, trained, origin.base_size)
     if lora:
-        log_adapters(inputs, trained)
-    _log_attention(inputs)
+        log_adapters(lora, trained, inputs.dtype)
+    if inputs.is_packed:
+        dropout = f"dropout {config.dropout:g}"
+        if not inputs.attention.has_dropout:
+            dropout = "without dropout, which it does not support"
+        logger.info("No padding: packed batches with %s attention, %s", inputs.attention.name, dropout)
     encoders = origin.encoders or encoders_identity(model)
     _require_same_encoders(inputs, encoders)
     scaler = torch.amp.GradScaler(inputs.device.type, enabled=inputs.dtype == torch.float16)
-    average = start_average(trained, inputs.command.ema_decay, origin.averaged)
+    average = start_average(trained, command.ema_decay, origin.averaged)
     return Run(
         inputs=inputs,
         model=model,
@@ -290,6 +297,7 @@ def _assemble(inputs: Inputs, origin: Origin, state: TrainState, schedule: Sched
         base_size=origin.base_size,
         base=origin.base(),
         encoders=encoders,
+        lora=lora,
         saved_environment=origin.environment,
     )
 
@@ -310,22 +318,52 @@ def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
             )
 
 
-def _base_size(inputs: Inputs) -> int:
+def _with_language_row(
+    weights: dict[str, Tensor], tokenizer: Tokenizer, config: GPTConfig, source: str
+) -> dict[str, Tensor]:
+    """Return the base weights, where the row of an untrained language is a copy of that of `source`.
+
+    The published model speaks few of the languages that it has rows for; the rows of the others are as they
+    were initialised, perhaps many times longer.
+    """
+    row = tokenizer.language_row
+    if row is None or source == OWN or not _has_new_language(tokenizer, config):
+        return weights
+    table = weights[LANGUAGE_ROWS].clone()
+    before = table[row].float().norm().item()
+    table[row] = table[language_row(source)]
+    logger.info(
+        "The language row of %s (%d) starts as that of %s: its norm is %.2f, the published one has %.2f",
+        tokenizer.options.language,
+        row,
+        source,
+        table[row].float().norm().item(),
+        before,
+    )
+    return {**weights, LANGUAGE_ROWS: table}
+
+
+def _has_new_language(tokenizer: Tokenizer, config: GPTConfig) -> bool:
+    """Return whether the run has a language row that the base was not trained on."""
+    is_trained = tokenizer.options.language in config.of_base.trained_languages
+    return tokenizer.language_row is not None and not is_trained
+
+
+def _base_size(tokenizer: Tokenizer, base_checkpoint: Path) -> int:
     """Return how many pieces of the base the tokenizer keeps; errors as for `_base_vocabulary`."""
-    num_rows = text_rows(inputs.command.base_checkpoint) - 1
-    _base_vocabulary(inputs, num_rows)
-    return inputs.tokenizer.appended_ids(num_rows).start
+    num_rows = text_rows(base_checkpoint) - 1
+    _base_vocabulary(tokenizer, base_checkpoint, num_rows)
+    return tokenizer.appended_ids(num_rows).start
 
 
-def _base_vocabulary(inputs: Inputs, base_size: int) -> Vocabulary:
+def _base_vocabulary(tokenizer: Tokenizer, base_checkpoint: Path, base_size: int) -> Vocabulary:
     """Return the base tokenizer's vocabulary after checking that the run's tokenizer extends it.
 
     Raises:
         UserError: the tokenizer does not start with the base's pieces, or the base tokenizer does not belong
             to the base checkpoint.
     """
-    path = base_tokenizer(inputs.command.base_checkpoint)
-    tokenizer = inputs.tokenizer
+    path = base_tokenizer(base_checkpoint)
     if tokenizer.size < base_size:
         raise UserError(
             f"--tokenizer {tokenizer.path} has {tokenizer.size} pieces, fewer than the {base_size} of the "
@@ -353,17 +391,18 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         raise UserError(f"Failed to load checkpoint: {error}", RESUME_REFUSED) from None
     require_keys(frozenset(content))
     meta = embedded_meta(content, path)
-    base, why_no_base = _identify_base(command, meta)
-    lora = lora_settings(command if meta is None else continued(command, meta.settings))
+    base, why_no_base = _identify_base(command.base_checkpoint, meta)
+    resumed = command if meta is None else continued(command, meta.settings)
+    lora = LoraSettings.of(resumed.lora_rank, resumed.lora_alpha, resumed.lora_targets)
     with _refusing():
-        content, adapters = with_base(content, path, command, base, merges=lora is None)
+        content, adapters = with_base(content, path, command.base_checkpoint, base, merges=lora is None)
     if meta is not None:
         base_size = meta.base_size
-        environment = replace(inputs, command=continued(command, meta.settings)).environment
+        environment = replace(inputs, command=resumed).environment
     else:
-        base_size = _base_size(inputs)
+        base_size = _base_size(inputs.tokenizer, command.base_checkpoint)
         # another trainer wrote it, without settings: for this one it is a new run
-        inputs = with_chosen_settings(inputs, base_size)
+        inputs = with_automatic_settings(inputs, base_size)
         command, environment = inputs.command, inputs.environment
     model = empty_model(config_with_text_tokens(inputs.config, inputs.tokenizer.size))
     if lora:
@@ -411,45 +450,41 @@ def _refusing() -> Iterator[None]:
         raise UserError(f"Resume failed: {error}", RESUME_REFUSED) from None
 
 
-def _identify_base(command: Train, meta: CheckpointMeta | None) -> tuple[FileIdentity | None, str]:
+def _identify_base(path: Path, meta: CheckpointMeta | None) -> tuple[FileIdentity | None, str]:
     """Return the identity of the base checkpoint, or the reason why it is unreadable.
 
     A resume does not need the file.
     """
     try:
-        return identify(command.base_checkpoint, known=[meta.base] if meta else ()), ""
+        return identify(path, known=[meta.base] if meta else ()), ""
     except OSError as error:
         return None, error.strerror or str(error)
 
 
-def _serial_and_part(command: Train, resumed: Path, continues: bool) -> tuple[int, int]:
+def _serial_and_part(run_dir: Path, resumed: Path, is_auto: bool, continues: bool) -> tuple[int, int]:
     """Return the newest serial number in the run directory, and the part of the run.
 
     A new part starts when the run restarts, or resumes from another checkpoint than the newest of the
     directory: its saves must neither replace nor be older than those that exist. `auto` takes the newest
     valid checkpoint, so the corrupt ones that it skipped may be replaced.
     """
-    present = checkpoints(command.output_dir)
+    present = checkpoints(run_dir)
     if not present:
         return 0, 1
     newest = present[0][1]
     serial_of = {path.resolve(): meta.serial for path, meta in present}
-    is_newest = command.resume == "auto" or serial_of.get(resumed.resolve()) == newest.serial
+    is_newest = is_auto or serial_of.get(resumed.resolve()) == newest.serial
     last_part = max(meta.part for _, meta in present)
     return newest.serial, newest.part if continues and is_newest else last_part + 1
 
 
-def _is_what_auto_takes(command: Train, resumed: Path, meta: CheckpointMeta | None, part: int) -> bool:
-    """Return whether `--resume auto` would resume here too if the run ended before its first save."""
-    if command.resume == "auto":
-        return True
-    # its own place, since a checkpoint may be a link to a file elsewhere
-    is_in_folder = resumed.parent.resolve() == command.output_dir.resolve()
-    return is_in_folder and meta is not None and meta.part == part
-
-
 def _restore_state(
-    state: TrainState, opened: OpenedCheckpoint, inputs: Inputs, *, keeps_position: bool
+    state: TrainState,
+    opened: OpenedCheckpoint,
+    inputs: Inputs,
+    *,
+    keeps_position: bool,
+    keeps_position_limit: bool,
 ) -> None:
     """Restore the train state; a checkpoint of another trainer has only step and epoch."""
     facts, content = opened.facts, opened.content
@@ -465,38 +500,26 @@ def _restore_state(
         state.window = LossSums(**saved["window"]).to(inputs.device)
     if saved["validation_set"] == inputs.validation_set:
         state.best_mel_loss = content["best_mel_loss"]
-        state.num_worse = saved.get("num_worse", 0)  # absent in files of older versions
+        state.num_worse = saved["num_worse"]
         state.validation_mel_loss = facts.meta.validation_mel_loss
     else:
         logger.warning(
             "Validation uses other pairs than before (other --val-manifest, --max-val-batches, validation "
             "batch size or world size), so the best validation loss and --patience start over"
         )
-    state.num_skipped_in_a_row = saved.get("num_skipped_in_a_row", 0)
-    state.unreadable = set(saved.get("unreadable", ()))
-    if saved.get("grad_norm") is not None:
+    state.num_skipped_in_a_row = saved["num_skipped_in_a_row"]
+    state.unreadable = set(saved["unreadable"])
+    if saved["grad_norm"] is not None:
         state.grad_norm = saved["grad_norm"]
-    _restore_position_limit(state, saved.get("position_limits", []), facts.meta, inputs)
     if keeps_position:
         state.samples_done, state.batch_idx = facts.meta.samples_done, facts.meta.batch_idx
-
-
-def _restore_position_limit(
-    state: TrainState, limits_of_ranks: list[list[int]], meta: CheckpointMeta, inputs: Inputs
-) -> None:
-    """Restore the size of micro-batches that fit into memory, unless it may be another one now."""
-    settings = inputs.command.model_dump(mode="json")
-    changed = [
-        *(name for name in MEMORY_SETTINGS if meta.settings.get(name) != settings[name]),
-        *(name for name in MEMORY_FACTS if meta.environment.get(name) != inputs.environment[name]),
-    ]
-    if not any(limit for limit, _ in limits_of_ranks):
+    if not any(limit for limit, _ in saved["position_limits"]):
         return
-    if changed:
-        logger.info("Memory ran out before, but %s changed: trying whole micro-batches", ", ".join(changed))
+    if not keeps_position_limit:
+        logger.info("Memory ran out before, but settings or machine changed: trying whole micro-batches")
         return
-    state.limits_of_ranks = limits_of_ranks
-    state.position_limit, state.limited_at = limits_of_ranks[inputs.ranks.rank]
+    state.limits_of_ranks = saved["position_limits"]
+    state.position_limit, state.limited_at = state.limits_of_ranks[inputs.ranks.rank]
     if state.position_limit:
         logger.info(
             "Memory ran out at step %d: micro-batches have at most %d positions until step %d",
@@ -506,33 +529,24 @@ def _restore_position_limit(
         )
 
 
-def _log_rates(command: Train, trained: TrainedParameters, step: int) -> None:
+def _log_rates(trained: TrainedParameters, new_row_scale: float, num_frozen_steps: int, step: int) -> None:
     """Log the rates of new rows where they differ from those of the other weights.
 
     Raises:
         UserError: the body is frozen and there are no new rows, so that nothing would be trained.
     """
-    is_frozen = step < command.freeze_body_steps
+    is_frozen = step < num_frozen_steps
     if not trained.new_names:
         if is_frozen:
             raise UserError(
-                f"--freeze-body-steps {command.freeze_body_steps}: the run has no new rows, so these steps "
+                f"--freeze-body-steps {num_frozen_steps}: the run has no new rows, so these steps "
                 "would train nothing; extend the tokenizer (tools/extend_bpe.py), or set it to 0"
             )
         return
-    if command.new_row_lr_scale != 1:
-        logger.info("New rows train at %g times the learning rate", command.new_row_lr_scale)
+    if new_row_scale != 1:
+        logger.info("New rows train at %g times the learning rate", new_row_scale)
     if is_frozen:
-        logger.info("Up to step %d only the new rows are trained", command.freeze_body_steps)
-
-
-def _log_attention(inputs: Inputs) -> None:
-    if inputs.command.padding == "none":
-        attention, dropout = inputs.attention, inputs.config.dropout
-        text = (
-            f"dropout {dropout:g}" if attention.has_dropout else "without dropout, which it does not support"
-        )
-        logger.info("No padding: packed batches with %s attention, %s", attention.name, text)
+        logger.info("Up to step %d only the new rows are trained", num_frozen_steps)
 
 
 def _log_frozen_rows(model: UnifiedVoice, trained: TrainedParameters, base_size: int) -> None:

@@ -12,11 +12,9 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.system.files import read_object, write_json
 
@@ -24,18 +22,6 @@ logger = logging.getLogger(__name__)
 
 PROJECT = "indextts2"
 FILE = "tracker.json"
-
-
-@dataclass(frozen=True)
-class TrackedRun:
-    """Identity of a run in its tracker."""
-
-    id: str
-    name: str
-
-    def of_part(self, part: int) -> "TrackedRun":
-        suffix = "" if part == 1 else f"-part{part}"
-        return TrackedRun(self.id + suffix, self.name + suffix)
 
 
 class Tracker:
@@ -74,8 +60,12 @@ class Tracker:
             )
 
 
-def start_tracker(command: Train, part: int) -> Tracker | None:
+def start_tracker(kind: str, run_dir: Path, part: int, settings: dict[str, Any]) -> Tracker | None:
     """Open the tracked run of this part of the run, a new one or that of an earlier process.
+
+    Args:
+        kind: the value of --tracker.
+        settings: of the run, which the tracker shows.
 
     Returns:
         None with --tracker none.
@@ -83,33 +73,33 @@ def start_tracker(command: Train, part: int) -> Tracker | None:
     Raises:
         UserError: the tracker's package is missing, or the tracker refuses to start.
     """
-    if command.tracker == "none":
+    if kind == "none":
         return None
-    run = _identity(command.output_dir).of_part(part)
-    settings = command.model_dump(mode="json", exclude=set(Train.of_process))
-    open_run = _open_wandb if command.tracker == "wandb" else _open_trackio
+    id, name = _identity(run_dir)
+    if part > 1:
+        id, name = f"{id}-part{part}", f"{name}-part{part}"
+    open_run = _open_wandb if kind == "wandb" else _open_trackio
     try:
-        tracker = open_run(run, command.output_dir, settings)
+        tracker = open_run(id, name, run_dir, settings)
     except ModuleNotFoundError as error:
         raise UserError(
-            f"--tracker {command.tracker}: the package {error.name} is not installed; run "
-            "pip install -e '.[trackers]'"
+            f"--tracker {kind}: the package {error.name} is not installed; run pip install -e '.[trackers]'"
         ) from None
     except Exception as error:
         raise UserError(
-            f"--tracker {command.tracker} did not start: {error}; resolve this, or train with --tracker none"
+            f"--tracker {kind} did not start: {error}; resolve this, or train with --tracker none"
         ) from error
-    logger.info("Tracking the run with %s as %s", command.tracker, run.name)
+    logger.info("Tracking the run with %s as %s", kind, name)
     return tracker
 
 
-def _open_wandb(run: TrackedRun, run_dir: Path, settings: dict[str, Any]) -> Tracker:
+def _open_wandb(id: str, name: str, run_dir: Path, settings: dict[str, Any]) -> Tracker:
     import wandb
 
     opened = wandb.init(
         project=os.environ.get("WANDB_PROJECT", PROJECT),
-        id=run.id,
-        name=run.name,
+        id=id,
+        name=name,
         resume="allow",
         dir=run_dir,
         config=settings,
@@ -125,20 +115,20 @@ def _open_wandb(run: TrackedRun, run_dir: Path, settings: dict[str, Any]) -> Tra
     return Tracker("wandb", lambda numbers, step: opened.log({**numbers, "step": step}), opened.finish)
 
 
-def _open_trackio(run: TrackedRun, _: Path, settings: dict[str, Any]) -> Tracker:
+def _open_trackio(_: str, name: str, _run_dir: Path, settings: dict[str, Any]) -> Tracker:
     import trackio
 
-    opened = trackio.init(project=PROJECT, name=run.name, resume="allow", config=settings, embed=False)
+    opened = trackio.init(project=PROJECT, name=name, resume="allow", config=settings, embed=False)
     return Tracker("trackio", lambda numbers, step: opened.log(numbers, step=step), trackio.finish)
 
 
-def _identity(run_dir: Path) -> TrackedRun:
-    """Return the identity in tracker.json, which is written at the first start with a tracker."""
+def _identity(run_dir: Path) -> tuple[str, str]:
+    """Return the id and name in tracker.json, which is written at the first start with a tracker."""
     path = run_dir / FILE
     stored = read_object(path)
     if stored.keys() >= {"id", "name"}:
-        return TrackedRun(str(stored["id"]), str(stored["name"]))
-    new_id = uuid.uuid4().hex[:8]
-    run = TrackedRun(new_id, f"{run_dir.resolve().name}-{new_id}")
-    write_json(path, asdict(run))
-    return run
+        return str(stored["id"]), str(stored["name"])
+    id = uuid.uuid4().hex[:8]
+    name = f"{run_dir.resolve().name}-{id}"
+    write_json(path, {"id": id, "name": name})
+    return id, name

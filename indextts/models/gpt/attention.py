@@ -100,7 +100,7 @@ def _has_varlen(device: torch.device) -> bool:
         import torch.nn.attention.varlen
     except ImportError:
         return False
-    # the kernel needs Ampere; without a GPU (in tests) assume a current one
+    # flash attention needs Ampere; without a GPU (in tests) assume a current one
     return not torch.cuda.is_available() or torch.cuda.get_device_capability(device) >= (8, 0)
 
 
@@ -168,7 +168,8 @@ def _blocks(segments: Segments) -> Attend:
 
 
 def _blocks_operator(segments: Segments) -> Attend:
-    lengths = torch.tensor(segments.lengths)  # numbers would be constants of the compiled graph
+    # numbers would be constants of the compiled graph, and every batch would compile another one
+    lengths = torch.tensor(segments.lengths)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
         attended: Tensor = _operator(q, k, v, lengths, dropout)[0]
@@ -193,23 +194,27 @@ class _BlockAttention(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, lengths: tuple[int, ...], dropout: float
     ) -> Tensor:
+        # heads first: a block of queries of all heads is then one batched product
         q, k, v = (x.transpose(0, 1).contiguous() for x in (q, k, v))  # (H, T, d) each
         out = torch.empty_like(q)
         needs_backward = any(ctx.needs_input_grad)
         saved = []
         scale = q.shape[2] ** -0.5
         for first, start, stop in _query_blocks(lengths, q.dtype):
+            # softmax in float32, whatever the type: bfloat16 has too few digits for a sum of hundreds
             scores = torch.bmm(q[:, start:stop], k[:, first:stop].transpose(1, 2)).float().mul_(scale)
+            # keys up to the block's last query are loaded, so only its own square needs a mask
             diagonal = scores[:, :, start - first :]
             diagonal.add_(torch.full(diagonal.shape[1:], -torch.inf, device=q.device).triu_(1))
             weights = scores.softmax(-1).to(q.dtype)  # (H, stop-start, stop-first)
+            # a mask of bytes: the backward pass keeps it, and a mask of floats would be four times as large
             kept = _draw_kept(weights, dropout) if dropout else None
             used = weights if kept is None else weights * kept
             out[:, start:stop] = torch.bmm(used, v[:, first:stop])
             if needs_backward:
                 saved += [weights] if kept is None else [weights, kept]
         if dropout:
-            out.mul_(keep_scale(dropout))
+            out.mul_(keep_scale(dropout))  # once for the output, instead of for every weight
         ctx.save_for_backward(q, k, v, out, *saved)
         ctx.lengths, ctx.dropout = lengths, dropout
         return out.transpose(0, 1)
@@ -219,11 +224,13 @@ class _BlockAttention(torch.autograd.Function):
         q, k, v, out, *saved = ctx.saved_tensors
         blocks = iter(saved)
         gradient = gradient.transpose(0, 1).contiguous()  # (H, T, d)
-        # backward of softmax: subtract the weighted mean of the gradients of the weights
+        # Backward of softmax: subtract the weighted mean of the gradients of the weights. That mean is the
+        # product of output and gradient, as in FlashAttention, so that no row of weights is summed again.
         mean = (gradient.float() * out.float()).sum(-1, keepdim=True)  # (H, T, 1)
         if ctx.dropout:
             gradient = gradient * keep_scale(ctx.dropout)
         scale = q.shape[2] ** -0.5
+        # a query is in one block, so that dq is written; a key is in several, whose parts add up
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         for first, start, stop in _query_blocks(ctx.lengths, q.dtype):
             weights = next(blocks)

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,11 @@ class LoraSettings:
     rank: int
     alpha: float
     targets: str
+
+    @classmethod
+    def of(cls, rank: int, alpha: float, targets: str) -> Self | None:
+        """Return the settings of the Train command; None for rank 0, a run that trains all weights."""
+        return cls(rank, alpha, targets) if rank else None
 
     @property
     def scale(self) -> float:

@@ -116,16 +116,17 @@ class PackedBatch:
         num_prefix, num_samples = self.condition.shape[1] + 2, self.num_samples
         last = min(last, num_samples)
         # first row of each sample in each part, and the end
+        # from the positions, since the batch has the length of a sample but not of its text
         text, mel = (
             torch.cat([(positions == 0).nonzero()[:, 0], torch.tensor([len(positions)])])
             for positions in (self.text_positions, self.mel_positions)
         )
         of_prefix = slice(first * num_prefix, last * num_prefix)
         of_text, of_mel = (slice(int(starts[first]), int(starts[last])) for starts in (text, mel))
-        of_targets = slice(
-            of_text.start - first, of_text.stop - last
-        )  # a sample's last stop predicts nothing
+        # a sample's last stop predicts nothing: each sample before has one target fewer than inputs
+        of_targets = slice(of_text.start - first, of_text.stop - last)
         begin, end = int(self.offsets[first]), int(self.offsets[last])
+        # old place among the concatenated parts -> new place; the gaps of other samples are never read
         sources = torch.empty(int(self.sources.max()) + 1, dtype=torch.int64)
         kept = torch.cat(
             [
@@ -190,10 +191,12 @@ def pack(
     mel_inputs = np.empty(mel.total, dtype=np.int64)
     mel_inputs[mel.positions == 0] = config.start_mel_token
     mel_inputs[mel.positions > 0] = np.concatenate(codes)
+    # shifted over all samples at once; the start of the next sample is then replaced by this one's stop
     mel_targets = np.append(mel_inputs[1:], 0)
     mel_targets[mel.positions == mel.spread(mel.sizes) - 1] = config.stop_mel_token
 
-    # target positions of each part's rows in the sequence
+    # The parts are embedded one after another, all prefixes, all texts, all codes, since each is one look-up
+    # in its table; `sources` then sorts their rows into the sequence. Here: where each row goes.
     prefix_rows = prefix.spread(whole.starts) + prefix.positions
     text_rows = text.spread(whole.starts + num_prefix) + text.positions
     mel_rows = mel.spread(whole.starts + num_prefix + text.sizes) + mel.positions
@@ -201,6 +204,7 @@ def pack(
     sources[np.concatenate([prefix_rows, text_rows, mel_rows])] = np.arange(whole.total)
     return PackedBatch(
         lengths=tuple(whole.sizes.tolist()),
+        # int32, which the variable-length kernels require
         offsets=torch.from_numpy(np.append(whole.starts, whole.total).astype(np.int32)),
         condition=condition,
         emo_vec=emo_vec,
@@ -231,10 +235,10 @@ def packed_states(
         states = model.gpt(sequence, backend.bind(batch.segments))
     else:
         assert backend.bind_operator is not None
-        sequence = F.pad(
-            sequence, (0, 0, 0, length - batch.num_positions)
-        )  # the heads read no row of the tail
+        tail = length - batch.num_positions
+        sequence = F.pad(sequence, (0, 0, 0, tail))  # one graph for all lengths; no head reads the tail
         states = model.gpt.compiled_states(sequence, backend.bind_operator(batch.segments.with_tail(length)))
+    # before norm and heads: only positions with a target need them
     counted = states.index_select(0, torch.cat([batch.text_rows, batch.mel_rows]))
     text_states, mel_states = model.final_norm(counted).split([batch.num_text, batch.num_mel])
     return text_states, mel_states

@@ -4,7 +4,7 @@ OUTPUT_DIR/
   gpt.pth, gpt.safetensors   name -> tensor, every weight of the GPT, as published; one of them or both
   bpe.model                  the tokenizer of the training run, with its normaliser's options; also replaces
                              Ethiopic marks in raw texts (text/official_marks.py); for IndexTTS-2.5 its rank
-                             file (bases.py)
+                             file without gaps, whose options are in spoken_text/ only
   config.yaml                the base's, with the tokenizer's number of text tokens
   builtin.npz                the built-in speech backend; only for a model with built-in codes
   spoken_text/               the normaliser as a package, see text_package.py
@@ -21,7 +21,7 @@ verified folder, or as it was before.
 import logging
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,8 @@ from indextts.data.feature_store import read_info
 from indextts.data.networks import BACKEND_NAME
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, USER_MISTAKE, UserError
 from indextts.features import builtin
-from indextts.models.checkpoint import table_rows, write_and_sync
+from indextts.models.checkpoint import TEXT_TABLES, table_rows, write_and_sync
 from indextts.models.gpt.config import GPTConfig, config_for, config_with_text_tokens, load_config
-from indextts.speech.export.bases import in_official_order, official_file, official_order
 from indextts.speech.export.card import LICENCE_NOTE, FileCheck, model_card
 from indextts.speech.export.comparison import TOLERANCES, compare, logits_on_fixed_inputs
 from indextts.speech.export.official_files import (
@@ -60,6 +59,9 @@ from indextts.system.files import sync, write_bytes, write_json
 from indextts.system.json_lines import read_json_lines
 from indextts.system.yaml_files import parse_yaml
 from indextts.text.bases import stored_tokenizer, tokenizer_of
+from indextts.text.byte_level import ByteLevelTokenizer
+from indextts.text.official_marks import with_ethiopic_marks
+from indextts.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -266,3 +268,31 @@ def config_with_tokens(path: Path, num_tokens: int) -> str:
     if parse_yaml(edited) == config:
         return edited
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)  # another YAML style, such as {a: 1}
+
+
+# --- differences of the published models. In the official program of 2.5 the special tokens follow the
+# appended pieces, and it reads nothing but ranks, so that the options are in spoken_text/ only.
+
+
+def official_order(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return the token that each token of the official program is; empty if none moves."""
+    return tokenizer.official_order if isinstance(tokenizer, ByteLevelTokenizer) else ()
+
+
+def in_official_order(weights: Mapping[str, Tensor], order: Sequence[int]) -> Mapping[str, Tensor]:
+    """Return the weights by published name, with the text rows in the order of `official_order`."""
+    if not order:
+        return weights
+    rows = [*order, len(order)]  # the last row belongs to no token
+    return {**weights, **{name: weights[name][rows] for name in TEXT_TABLES}}
+
+
+def official_file(tokenizer: Tokenizer) -> bytes:
+    """Return the tokenizer file for the official program.
+
+    Raises:
+        OSError: the temporary folder cannot be written.
+    """
+    if isinstance(tokenizer, ByteLevelTokenizer):
+        return tokenizer.official_ranks
+    return with_ethiopic_marks(tokenizer.model_bytes)

@@ -6,10 +6,10 @@ import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import torch
 
-from indextts.commands.train import Train
 from indextts.errors import CHECK_FAILED, UserError
 from indextts.system.amounts import counted
 from indextts.system.signals import StopRequest
@@ -34,33 +34,27 @@ def gather_unreadable(ranks: Ranks, group: Sequence[MicroBatch]) -> list[Unreada
     return [sample for part in ranks.all_gather(own) for sample in part]
 
 
-def log_ranks(run: Run) -> None:
+def log_ranks(ranks: Ranks, device: str, step_size: str) -> None:
     """Log how many ranks train, on which nodes and devices, and the size of a step."""
-    inputs, command, ranks = run.inputs, run.inputs.command, run.inputs.ranks
     if not ranks.is_distributed:
         return
-    hosts_and_devices = ranks.all_gather((socket.gethostname(), str(inputs.environment["device"])))
-    devices = Counter(device for _, device in hosts_and_devices)
-    num_batches = ranks.world_size * command.grad_accumulation
-    samples = f"up to {num_batches * command.batch_tokens} positions"
-    if not command.batch_tokens:
-        samples = f"{num_batches * command.batch_size} samples"
+    hosts_and_devices = ranks.all_gather((socket.gethostname(), device))
+    devices = Counter(name for _, name in hosts_and_devices)
     logger.info(
         "%d ranks on %s (%s), %s per step%s",
         ranks.world_size,
         counted(len({host for host, _ in hosts_and_devices}), "node"),
-        ", ".join(f"{count} x {device}" for device, count in devices.items()),
-        samples,
+        ", ".join(f"{count} x {name}" for name, count in devices.items()),
+        step_size,
         f"; restart {ranks.info.num_restarts}" if ranks.info.num_restarts else "",
     )
 
 
-def require_same_start(run: Run) -> None:
-    """Raise a UserError unless all ranks start with the same weights, pairs and settings."""
+def require_same_start(run: Run, settings: Mapping[str, Any]) -> None:
+    """Raise a UserError unless all ranks start with the same weights, pairs and `settings`."""
     inputs = run.inputs
     if not inputs.ranks.is_distributed:
         return
-    settings = inputs.command.model_dump(mode="json", exclude=set(Train.of_process))
     facts = {
         "settings": str(settings),
         "training pairs": inputs.data_order,

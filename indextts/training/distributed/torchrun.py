@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from indextts.errors import UserError
-
 
 @dataclass(frozen=True)
 class RankInfo:
@@ -31,34 +29,17 @@ class RankInfo:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """Return the rank that torchrun, or another launcher with the same variables, gave this process.
-
-        Raises:
-            UserError: the variables contradict each other.
-        """
+        """Return the rank that torchrun, or another launcher with the same variables, gave this process."""
+        # a cluster may set one of the two for every program
         if "RANK" not in environment or "WORLD_SIZE" not in environment:
             return cls()
-
-        def number(name: str, default: int) -> int:
-            value = environment.get(name, str(default))
-            if not value.isdecimal():
-                raise UserError(f"The environment variable {name}={value!r} is not a number; use torchrun")
-            return int(value)
-
-        info = cls(
-            rank=number("RANK", 0),
-            world_size=number("WORLD_SIZE", 1),
-            local_rank=number("LOCAL_RANK", 0),
-            local_world_size=number("LOCAL_WORLD_SIZE", 1),
-            num_restarts=number("TORCHELASTIC_RESTART_COUNT", 0),
+        return cls(
+            rank=int(environment["RANK"]),
+            world_size=int(environment["WORLD_SIZE"]),
+            local_rank=int(environment.get("LOCAL_RANK", 0)),
+            local_world_size=int(environment.get("LOCAL_WORLD_SIZE", 1)),
+            num_restarts=int(environment.get("TORCHELASTIC_RESTART_COUNT", 0)),
         )
-        if info.rank >= info.world_size or info.local_rank >= info.local_world_size:
-            raise UserError(
-                f"The environment variables RANK={info.rank}, WORLD_SIZE={info.world_size}, "
-                f"LOCAL_RANK={info.local_rank} and LOCAL_WORLD_SIZE={info.local_world_size} contradict each "
-                "other; start with torchrun, or unset them"
-            )
-        return info
 
     @property
     def is_main(self) -> bool:
