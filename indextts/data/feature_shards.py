@@ -124,7 +124,7 @@ class Shards:
             for position in np.flatnonzero(self._shard == shard):
                 start = int(self._starts[position])
                 if (rows[start : start + int(self._num_rows[position])] >= value).any():
-                    found.add(self._key(position))
+                    found.add(self._key(int(position)))
         return found
 
     def corrupt_files(self) -> Iterator[Path]:

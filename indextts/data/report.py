@@ -2,13 +2,14 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 MAX_SPEAKERS_SHOWN = 20
 MAX_EXAMPLES = 5
+DEVIATION_OF_MAD = 1.4826  # of a normal distribution, in median absolute deviations
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,15 @@ class Report:
         lines += [f"  Notice: {notice}" for notice in self.notices]
         lines += [f"  Problem: {problem}" for problem in self.problems] or ["  No problems"]
         return "\n".join(lines)
+
+
+def robust_deviation(distances: Iterable[float]) -> float:
+    """Return a standard deviation that up to half of the values cannot distort.
+
+    Args:
+        distances: of the values from their median.
+    """
+    return DEVIATION_OF_MAD * statistics.median(map(abs, distances))
 
 
 def spread(values: Sequence[float]) -> str:

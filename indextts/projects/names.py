@@ -1,6 +1,6 @@
 """Names of projects: a title to read and a folder name.
 
-title    any text on one line, also Amharic or with spaces; in project.json, "" in older files
+title    any text on one line, also Amharic or with spaces; in project.json, "" for the folder name
 folder   ASCII, the name of the project in addresses, flags and links; never changes
 """
 

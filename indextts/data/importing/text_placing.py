@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from indextts.data.report import robust_deviation
 from indextts.features.recognizers.forced_alignment import MAX_COST, Costs, align_letters
 
 GRAM = 5
@@ -30,7 +31,6 @@ WORST_SCORE = -4.0
 SPARE_COST = MAX_COST  # one misheard letter, which counts much in a short sentence
 MIN_SENTENCES = 20
 DEVIATIONS = 5.0  # robust standard deviations below the median
-DEVIATION_OF_MAD = 1.4826
 MIN_DEVIATION = 0.15
 OVERLAP_S = 0.1  # of neighbours, whose last and first letters may share a position
 
@@ -212,7 +212,7 @@ def _min_score(places: Sequence[Place]) -> float:
     if len(best) < MIN_SENTENCES:
         return MIN_SCORE
     median = statistics.median(best.values())
-    deviation = DEVIATION_OF_MAD * statistics.median(abs(score - median) for score in best.values())
+    deviation = robust_deviation(score - median for score in best.values())
     return max(WORST_SCORE, median - DEVIATIONS * max(deviation, MIN_DEVIATION))
 
 

@@ -20,10 +20,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from indextts.data.quality.measures import Measures
+from indextts.data.report import robust_deviation
 
 MIN_CLIPS = 20  # a median of fewer is unreliable
 MAX_MEDIAN_ERROR_PERCENT = 50.0  # a recognizer that hears less says nothing about single clips
-DEVIATION_OF_MAD = 1.4826  # of a normal distribution, as the next
 DEVIATIONS_OF_90_PERCENT = 1.2816
 MIN_DEVIATION = {"error_percent": 3.0, "alignment": 0.1, "num_unheard": 0.5, "num_beyond": 0.5}
 OWN_DEVIATION = 0.5  # of a speaker's own deviation, if it is larger than that of the speakers together
@@ -185,7 +185,7 @@ def _robust_deviation(distances: Sequence[float], name: str) -> float:
     """Return the robust standard deviation of distances from a median; 0 without any."""
     if not distances:
         return 0.0
-    deviation = DEVIATION_OF_MAD * statistics.median(map(abs, distances))
+    deviation = robust_deviation(distances)
     if name in COUNTS:  # mostly 0, so that their median deviation says nothing
         deviation = max(deviation, sorted(distances)[int(0.9 * len(distances))] / DEVIATIONS_OF_90_PERCENT)
     return deviation
