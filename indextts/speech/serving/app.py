@@ -38,7 +38,7 @@ from starlette.types import Receive, Scope, Send
 from indextts.data.importing.items import AUDIO_SUFFIXES
 from indextts.errors import UserError
 from indextts.speech.serving import engine as speaking
-from indextts.speech.serving.encoding import MEDIA_TYPES, Format, at_rate, encoder_of, with_length
+from indextts.speech.serving.encoding import MEDIA_TYPES, Encoder, Format, at_rate
 from indextts.speech.serving.engine import Engine
 
 logger = logging.getLogger(__name__)
@@ -285,8 +285,6 @@ async def _answer(
         first = await _or_gone(request, _next(chunks))
         return SoundResponse(service, place, _joined(first, chunks), media_type=media_type)
     content = await _or_gone(request, _whole(chunks))
-    if wanted.response_format == "wav":
-        content = with_length(content)
     return SoundResponse(service, place, _blocks(content), media_type=media_type, size=len(content))
 
 
@@ -343,7 +341,7 @@ async def _chunks(
         loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
     spoken = speaking.Request(tuple(parts), recording, deliver, is_stream=wanted.stream)
-    encoder, has_sound = encoder_of(wanted.response_format), False
+    encoder, has_sound = Encoder(wanted.response_format, is_stream=wanted.stream), False
     rate_hz = service.engine.tts.renderer.sample_rate_hz
     service.engine.submit(spoken)
     try:
