@@ -116,6 +116,14 @@ def recognizer_folder(request: pytest.FixtureRequest) -> Path:
     return cached_recognizer(request.config.cache.mkdir("recognizers"))
 
 
+@pytest.fixture(scope="session")
+def speaking_project(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A project with a trained model; who uses it removes what it adds, except for exports."""
+    from tests.speaking_run import make_speaking_project
+
+    return make_speaking_project(tmp_path_factory.mktemp("speaking"))
+
+
 @pytest.fixture
 def time_of_addis_ababa() -> Iterator[None]:
     """Local times are 3 hours ahead of UTC, whatever the machine's time zone is."""

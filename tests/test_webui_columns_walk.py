@@ -11,7 +11,7 @@ from tests.import_sources import manifest_lines, write_tone
 from tests.test_data_importing_columns import ENGLISH, PATHS, TEXTS
 from tests.walking import Server, wait_for, wait_for_project
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 HOSTILE = "<img src=x onerror=document.title=1>"
 

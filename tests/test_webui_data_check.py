@@ -3,8 +3,6 @@
 import re
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -17,12 +15,12 @@ from indextts.data.quality.summary import CODES, MEASURES
 from indextts.data.review import check_folder
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
-from indextts.webui.data import reason_texts
+from indextts.system.messages import ENGLISH, table
 from indextts.webui.data.check_view import LIMITS, check_commands, check_outlook, overview_html
 from indextts.webui.data.reason_texts import flag_text
 from indextts.webui.language import t
 from indextts.webui.running.outlook import Outlook
-from indextts.webui.serving.security import Roots
+from tests.one_project import OneProject
 from tests.test_data_check import TEXTS, write_dataset
 
 
@@ -44,9 +42,6 @@ def test_before_an_import_and_before_a_check_a_link_leads_on(tmp_path: Path):
     assert 'href="#data/upload"' in shown(project)
     project.dataset.mkdir()
     write_dataset(project.dataset, TEXTS)
-    assert 'href="#data/check-start"' in shown(project)
-    check_folder(project.manifest).mkdir()
-    (check_folder(project.manifest) / "report.txt").write_text("of an earlier version")
     assert 'href="#data/check-start"' in shown(project)
 
 
@@ -88,15 +83,10 @@ def test_a_corrupt_overview_is_no_traceback(tmp_path: Path):
     assert 'href="#data/check-start"' in shown(project)
 
 
-def page_of(workspace: Path) -> Any:
-    return SimpleNamespace(roots=Roots(workspace), workspace=workspace)
-
-
 def outlook_of(workspace: Path, project: Project, asr: str = "", quality: str = "full") -> Outlook:
     settings = ProjectSettings.model_validate({"name": "voice", "base": workspace / "checkpoints"})
-    values = [getattr(QualityLimits(), name) for name in LIMITS]
-    [command] = check_commands(page_of(workspace), project, settings, asr, quality, *values)
-    return check_outlook(page_of(workspace), project, command)
+    values, page = [getattr(QualityLimits(), name) for name in LIMITS], OneProject(Project(workspace / "any"))
+    return check_outlook(page, project, settings, asr, quality, *values)
 
 
 def test_a_check_needs_imported_data(tmp_path: Path):
@@ -108,7 +98,7 @@ def test_a_check_needs_imported_data(tmp_path: Path):
 def test_the_recognizer_of_the_form_is_in_the_command_and_in_the_outlook(tmp_path: Path):
     settings = ProjectSettings.model_validate({"name": "voice", "base": tmp_path / "checkpoints"})
     values = ["full", *(getattr(QualityLimits(), name) for name in LIMITS)]
-    planned = partial(check_commands, page_of(tmp_path), Project(tmp_path), settings)
+    planned = partial(check_commands, OneProject(Project(tmp_path / "any")), Project(tmp_path), settings)
     assert planned(None, *values)[0].asr == ""
     [command] = planned(" someone/asr ", *values)
     assert (command.asr, command.asr_folder) == ("someone/asr", tmp_path / "checkpoints/recognizers")
@@ -135,9 +125,11 @@ def test_the_outlook_has_the_time_of_the_ratings_that_are_missing(tmp_path: Path
 
 
 def test_every_reason_measure_and_code_has_a_text():
-    assert reason_texts.REASONS.keys() == {reason.name for reason in REASONS}
-    assert reason_texts.MEASURES.keys() == set(MEASURES)
-    assert reason_texts.PROBLEMS.keys() == set(CODES.values())
+    ids = {f"data.reasons.{reason.name}" for reason in REASONS}
+    ids |= {f"data.measures.{name}" for name in MEASURES} | {
+        f"data.problems.{name}" for name in CODES.values()
+    }
+    assert ids <= table(ENGLISH).keys()
 
 
 @pytest.mark.parametrize(

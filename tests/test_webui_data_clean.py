@@ -101,7 +101,7 @@ def test_a_cleaned_clip_has_players_before_and_after(project: Project):
         assert "<audio" not in row_html(project, row_of(review, review.table.place_of["two"]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(bool(missing_packages()), reason="needs the extra clean")
 def test_a_user_cleans_noisy_clips_and_compares_them(server: Server, browser: Browser, tmp_path: Path):
     project = Project(server.workspace / "voice")

@@ -4,7 +4,6 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from indextts.webui.data.import_outlook import import_outlook
 from indextts.webui.data.import_sources import ImportSource, read_choices, with_choice
 from indextts.webui.language import LANGUAGES, use_language
 from tests.import_sources import run_import
+from tests.one_project import OneProject
 from tests.test_data_importing_table_preview import (
     AMBIGUOUS,
     ENGLISH,
@@ -46,16 +46,12 @@ def form(choices: str = "", source: str = NEW_SOURCES, **answers: str) -> list[s
     return [source, *(answers.get(name, "") for name in FIELDS), choices]
 
 
-def page(folder: Path) -> Any:
-    return SimpleNamespace(roots=SimpleNamespace(workspace=folder, others=[]))
-
-
 def sources(project: Project, settings: ProjectSettings, *values: str) -> list[ImportSource]:
-    return planned_sources(page(project.root), project, settings, *(values or form()))
+    return planned_sources(OneProject(project), project, settings, *(values or form()))
 
 
 def imports(project: Project, settings: ProjectSettings, *values: str) -> list[ImportDataset]:
-    commands = import_commands(page(project.root), project, settings, *values)
+    commands = import_commands(OneProject(project), project, settings, *values)
     return [command for command in commands if isinstance(command, ImportDataset)]
 
 

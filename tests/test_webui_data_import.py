@@ -3,8 +3,6 @@
 import json
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -26,6 +24,7 @@ from indextts.webui.data.import_outlook import import_outlook, invalid_import, s
 from indextts.webui.data.import_sources import source_key, with_chosen_columns
 from indextts.webui.data.tab import numbers_html
 from indextts.webui.data.uploads import store_uploads, upload_message
+from tests.one_project import OneProject
 
 
 def make(folder: Path, **settings: object) -> tuple[Project, ProjectSettings]:
@@ -55,7 +54,7 @@ def test_a_missing_manifest_is_named_and_blocks(tmp_path: Path):
 
 def test_recordings_from_addresses_alone_are_imported(tmp_path: Path):
     project, settings = make(tmp_path, data={"url": ["https://example.org/talk"]})
-    page: Any = SimpleNamespace(roots=SimpleNamespace(workspace=tmp_path, others=[]))
+    page = OneProject(project)
     command, *_ = import_commands(page, project, settings, NEW_SOURCES, *[""] * len(FIELDS), "")
     assert isinstance(command, ImportDataset)
     assert command.url == ["https://example.org/talk"]
@@ -113,7 +112,7 @@ def test_imported_data_are_shown_as_numbers(tmp_path: Path):
 
 def test_a_data_set_of_the_hub_is_imported_from_the_form_with_its_filters(tmp_path: Path):
     project, settings = make(tmp_path)
-    page: Any = SimpleNamespace(roots=SimpleNamespace(workspace=tmp_path, others=[]))
+    page = OneProject(project)
     options = ["google/fleurs", "am_et", "train\n dev \n", 2.5, "almaz\nsara", 0.15, -23.0, "", 1, 20]
     values = [NEW_SOURCES, *[""] * len(FIELDS), "", *options]
     command, *_ = import_commands(page, project, settings, *values)
@@ -132,7 +131,7 @@ def test_a_data_set_of_the_hub_is_imported_from_the_form_with_its_filters(tmp_pa
 
 def test_emptied_options_replace_those_of_the_project(tmp_path: Path):
     project, settings = make(tmp_path, data={"hub": "google/fleurs", "trim": 0.2})
-    page: Any = SimpleNamespace(roots=SimpleNamespace(workspace=tmp_path, others=[]))
+    page = OneProject(project)
     values = [NEW_SOURCES, *[""] * len(FIELDS), "", "", "", "", 0, "", 0, 0, "", 1, 20]
     with pytest.raises(UserError):
         import_commands(page, project, settings, *values)  # there is nothing to import
@@ -150,7 +149,7 @@ def test_long_uploads_are_cut_with_the_recognizer_of_the_form(tmp_path: Path):
     project, settings = make(tmp_path)
     (project.uploads / "files").mkdir(parents=True)
     (project.uploads / "files/book.mp3").touch()
-    page: Any = SimpleNamespace(roots=SimpleNamespace(workspace=tmp_path, others=[]), workspace=tmp_path)
+    page = OneProject(project)
     values = [NEW_SOURCES, *[""] * len(FIELDS), "", "", "", "", 0, "", 0, 0, "owner/asr", 2, 12]
     command, *_ = import_commands(page, project, settings, *values)
     assert isinstance(command, ImportDataset)
@@ -166,7 +165,7 @@ def test_answers_for_new_uploads_do_not_replace_those_of_an_imported_data_set(tm
     (project.uploads / "new.zip").touch()
     project.dataset.mkdir()
     write_answers(project.dataset, {"hub/google--fleurs--am_et": {"speaker": "bekele"}})
-    page: Any = SimpleNamespace(roots=SimpleNamespace(workspace=tmp_path, others=[]))
+    page = OneProject(project)
     answers = dict.fromkeys(FIELDS, "") | {"speaker": "almaz"}
     values = [NEW_SOURCES, *answers.values(), ""]
     hub, upload, *_ = import_commands(page, project, settings, *values)

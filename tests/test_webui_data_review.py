@@ -58,7 +58,7 @@ def reviewed(server: Server) -> dict[str, str]:
     return {u.id: u.text for _, u in read_reviewed(server.workspace / "demo/dataset/manifest.jsonl")}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_user_checks_and_reviews_by_keyboard(served: Server, browser: Browser, tmp_path: Path):
     page = browser.new_page(viewport={"width": 1280, "height": 1000})
     page.goto(f"{served.url}/#data/check-start")  # opens the sub-tab
@@ -134,7 +134,7 @@ def test_a_user_checks_and_reviews_by_keyboard(served: Server, browser: Browser,
     page.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_browsers_review_at_once_and_neither_loses_a_decision(served: Server, browser: Browser):
     mine, other = browser.new_page(), browser.new_page()
     for page in (mine, other):

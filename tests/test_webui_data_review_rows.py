@@ -33,6 +33,7 @@ from indextts.webui.data.review_rows import (
 )
 from indextts.webui.language import t
 from tests.import_sources import run_import, write_tone
+from tests.one_project import OneProject
 
 EVIL = '<img src=x onerror="alert(1)">\'&'
 NO_FILTER = ("", "", "", "")
@@ -54,16 +55,6 @@ def project(tmp_path: Path) -> Project:
         lines.append(json.dumps({"id": id, "flags": flags, "measures": {"snr_db": number, "new": 1}}))
     (folder / "clips.jsonl").write_text("\n".join(lines) + "\n")
     return project
-
-
-class OneProject:
-    """Stand-in for the page: the parts that the handlers use."""
-
-    def __init__(self, project: Project) -> None:
-        self.project = project
-
-    def find_project(self, name: str) -> Project:
-        return self.project
 
 
 def shown_ids(clips: str) -> list[str]:

@@ -116,7 +116,7 @@ def test_the_result_shows_the_yield_of_each_limit():
     assert agreement_html(None) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_user_comes_from_one_long_file_to_pairs(server: Server, browser: Browser, tmp_path: Path):
     project = Project(server.workspace / "voice")
     base = tmp_path / "base"

@@ -13,7 +13,7 @@ from tests.hub_server import Hub, hub_env
 from tests.test_features_download import MIB, fill
 from tests.walking import Server, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.long
 BASE = BASES["2.5"]
 
 

@@ -44,11 +44,10 @@ def test_fields_that_the_form_does_not_have_are_dropped(project: Project):
         b"{",
         b"\xff\xfe",
         b"[]",
-        b'{"version": 2, "values": {"resume": true}}',
-        b'{"version": 1, "values": [1]}',
+        b'{"values": [1]}',
         b"[" * 100_000,
     ],
-    ids=["empty", "cut", "no text", "list", "newer", "no values", "deep"],
+    ids=["empty", "cut", "no text", "list", "no values", "deep"],
 )
 def test_an_invalid_draft_counts_as_absent(project: Project, content: bytes):
     file_of(project).parent.mkdir()
@@ -58,7 +57,7 @@ def test_an_invalid_draft_counts_as_absent(project: Project, content: bytes):
 
 def test_a_value_of_another_kind_is_dropped_and_the_rest_stays(project: Project):
     file_of(project).parent.mkdir()
-    content = {"version": 1, "values": {"resume": [1], "path": "x"}}
+    content = {"values": {"resume": [1], "path": "x"}}
     file_of(project).write_text(json.dumps(content))
     assert read_draft(project, "train", FIELDS) == {"path": "x"}
 

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 from tests.walking import launched, open_tab
 from tests.webui_server import Server, serving
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 # Asked by Chromium for itself, whatever page is open.
 OF_CHROMIUM = {

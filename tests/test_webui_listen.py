@@ -15,13 +15,13 @@ from indextts.webui.listen.exporting import commands, exported, outlook, weights
 from indextts.webui.listen.saved_models import find_model
 from indextts.webui.listen.tab import empty_state
 from indextts.webui.running.outlook import LinkedError
-from tests.speaking_run import make_speaking_project
+from tests.one_project import OneProject
 from tests.watched_workspace import make_project
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return make_speaking_project(tmp_path_factory.mktemp("workspace"))
+@pytest.fixture
+def project(speaking_project: Project) -> Project:
+    return speaking_project
 
 
 def planned(project: Project, *values: Any, self_contained: bool = False) -> ExportModel:
@@ -44,7 +44,7 @@ def test_the_form_decides_type_format_and_mean(project: Project):
 
 
 def test_every_file_of_the_export_is_a_link_and_nothing_else(project: Project, tmp_path: Path):
-    page: Any = SimpleNamespace(find_project=lambda _: project)
+    page = OneProject(project)
     assert "<a href=" not in exported(page, "tiny")
     folder = export(planned(project, "latest.pth", "bfloat16", "both", 2)).parent
     (tmp_path / "secret").write_text("mine")

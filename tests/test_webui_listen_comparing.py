@@ -1,8 +1,6 @@
 """Tests of the blind comparison in tab 8: what it shows before and after a vote, and without two models."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,19 +10,20 @@ from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.webui.listen.comparing import next_number, show
 from indextts.webui.listen.renders import vote
+from tests.one_project import OneProject
 from tests.test_webui_listen_renders import write_side
 
 BUTTONS = slice(-4, -1)
 
 
-def comparison(tmp_path: Path, **changes: object) -> tuple[Project, Any]:
+def comparison(tmp_path: Path, **changes: object) -> tuple[Project, OneProject]:
     """Make a project with three texts that two models spoke; return it with a page of it."""
     project = Project(tmp_path / "voice")
     for side in "ab":
         write_side(project.listen / "0001", side, **changes)  # type: ignore[arg-type]
     for path in project.listen.rglob("*.wav"):
         soundfile.write(path, np.zeros(240), 24_000)
-    return project, SimpleNamespace(find_project=lambda _: project)
+    return project, OneProject(project)
 
 
 def test_a_text_is_blind_until_its_vote_and_then_has_no_vote_buttons(tmp_path: Path):
@@ -54,7 +53,7 @@ def test_a_model_against_itself_cannot_be_judged(tmp_path: Path):
 
 
 def test_a_project_without_a_comparison_says_so(tmp_path: Path):
-    page: Any = SimpleNamespace(find_project=lambda _: Project(tmp_path / "voice"))
+    page = OneProject(Project(tmp_path / "voice"))
     nothing, body, *_ = show(page, "voice", 1)
     assert nothing
     assert body.visible is False

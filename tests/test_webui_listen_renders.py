@@ -125,17 +125,6 @@ def test_a_model_is_not_compared_with_itself(tmp_path: Path):
     assert votes(project) == []
 
 
-def test_votes_on_one_model_and_second_votes_of_older_versions_do_not_count(tmp_path: Path):
-    project = compared(tmp_path)
-    vote(project, "0001", 1, "same")
-    given = json.loads((project.listen / "votes.jsonl").read_text())
-    other = given | {"render": "0000", "first": "step 200", "second": "step 200", "choice": "first"}
-    with (project.listen / "votes.jsonl").open("a") as file:
-        file.write(json.dumps(given | {"choice": "first"}) + "\n" + json.dumps(other) + "\n")
-    assert [one.choice for one in votes(project)] == ["same", "first"]
-    assert tally(votes(project)) == [["step 200", "step 236", 0, 0, 1]]
-
-
 def test_a_folder_that_an_active_job_will_write_is_taken(tmp_path: Path):
     project = Project(tmp_path / "voice")
     write_side(project.listen / "0004", "a", 1)

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,25 +24,19 @@ from indextts.webui.listen.scoring import (
     score_outlook,
     show,
 )
-from indextts.webui.serving.security import Roots
-from tests.speaking_run import make_speaking_project
+from tests.one_project import OneProject
 
 DEFAULTS = [100, 0, "auto", 25]
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return make_speaking_project(tmp_path_factory.mktemp("workspace"))
-
-
-def page_of(project: Project) -> Any:
-    workspace = project.root.parent
-    return SimpleNamespace(roots=Roots(workspace), workspace=workspace, find_project=lambda _: project)
+@pytest.fixture
+def project(speaking_project: Project) -> Project:
+    return speaking_project
 
 
 def planned(project: Project, chosen: list[str] | None, asr: str = "", *values: Any) -> Evaluate:
     given = values or DEFAULTS
-    [command] = score_commands(page_of(project), project, read_project(project), chosen, asr, *given)
+    [command] = score_commands(OneProject(project), project, read_project(project), chosen, asr, *given)
     assert isinstance(command, Evaluate)
     return command
 
@@ -87,7 +80,7 @@ def test_missing_and_outside_choices_are_refused(project: Project):
 
 
 def test_a_selection_stays_while_it_exists(project: Project):
-    page = page_of(project)
+    page = OneProject(project)
     best = find_model(project, "best.pth").name
     assert checkpoints(page, "tiny", None).value == [best]
     assert checkpoints(page, "tiny", ["best.pth", best]).value == [best]
@@ -121,13 +114,13 @@ def write_report(folder: Path, note: str, *, is_complete: bool = True) -> None:
 
 def test_the_newest_complete_report_is_shown_with_its_downloads(tmp_path: Path):
     project = Project(tmp_path / "voice")
-    assert show(page_of(project), "voice")[1] == ""
+    assert show(OneProject(project), "voice")[1] == ""
     write_report(project.scores / "0001", "older")
     write_report(project.scores / "0009", "newer")
     write_report(project.scores / "0010", "stopped", is_complete=False)
     assert newest_report(project) == project.scores / "0009"
     assert next_folder(project.scores) == project.scores / "0011"
-    report, picture = show(page_of(project), "voice")
+    report, picture = show(OneProject(project), "voice")
     assert "newer" in report
     assert picture.count("download=") == 3
     assert "/0009/scores.png?" in picture
@@ -151,13 +144,14 @@ def test_scores_are_a_table_of_aligned_numbers(tmp_path: Path):
 
 
 def test_a_run_without_validation_sentences_cannot_be_scored(project: Project, tmp_path: Path):
-    [command] = [planned(project, ["best.pth"])]
-    assert not score_outlook(page_of(project), project, command).blockers
+    values = (["best.pth"], "", *DEFAULTS)
+    settings = read_project(project)
+    assert not score_outlook(OneProject(project), project, settings, *values).blockers
     bare = Project(tmp_path / "bare")
     shutil.copytree(project.run_dir, bare.run_dir)
-    [blocker] = score_outlook(page_of(bare), bare, command).blockers
+    [blocker] = score_outlook(OneProject(bare), bare, settings, *values).blockers
     assert (blocker.link, blocker.kind) == ("#preprocess", "missing")
     bare.utterances("val").parent.mkdir(parents=True)
     bare.utterances("val").touch()  # a split without validation: the stage ran, with an unusable setting
-    [blocker] = score_outlook(page_of(bare), bare, command).blockers
+    [blocker] = score_outlook(OneProject(bare), bare, settings, *values).blockers
     assert (blocker.link, blocker.kind) == ("#preprocess", "problem")

@@ -34,25 +34,26 @@ from indextts.webui.listen.speaking import (
     Wish,
     checkpoint_choices,
     default_settings,
+    expected_seconds,
     notes_on,
     speak_commands,
+    speech_facts,
 )
-from indextts.webui.listen.speech_outlook import expected_seconds, speech_facts
 from indextts.webui.running.outlook import LinkedError
 from indextts.webui.serving.security import Roots
 from tests.checkpoint_files import save
-from tests.speaking_run import clips_of, make_speaking_project
+from tests.one_project import OneProject
+from tests.speaking_run import clips_of
 from tests.tiny_run import REPOSITORY
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return make_speaking_project(tmp_path_factory.mktemp("workspace"))
+@pytest.fixture
+def project(speaking_project: Project) -> Project:
+    return speaking_project
 
 
 def planned(project: Project, **changes: Any) -> list[Synthesize]:
-    workspace = project.root.parent
-    page: Any = SimpleNamespace(roots=Roots(workspace), workspace=workspace)
+    page = OneProject(project)
     clip = f"clip:{clips_of(project)[0].id}"
     given = {"typed": "ሰላም\n\n 5 ነው ", "voice": clip, "emotion": "", "checkpoint": "best.pth", "other": ""}
     settings = default_settings("builtin") | {k: v for k, v in changes.items() if k in SETTINGS}
@@ -189,7 +190,7 @@ def test_a_model_is_not_compared_with_itself(project: Project):
             with pytest.raises(LinkedError) as refused:
                 planned(project, checkpoint=one, other=other)
             assert refused.value.notice.link.startswith("#listen/")
-    page: Any = SimpleNamespace(find_project=lambda _: project)
+    page = OneProject(project)
     for now in (None, *best.names):
         first, second = both_choices(page, "tiny", now, "model_step1.pth")
         assert best.name in [value for _, value in first.choices]
@@ -201,7 +202,7 @@ def test_a_run_with_one_model_leads_to_the_training_for_a_comparison(project: Pr
     alone = Project(tmp_path / "voice")
     alone.run_dir.mkdir(parents=True)
     save(alone.run_dir, 20, is_best=True)
-    page: Any = SimpleNamespace(roots=Roots(tmp_path), workspace=tmp_path, find_project=lambda _: alone)
+    page = OneProject(alone)
     wish = Wish("ሰላም", None, None, ("best.pth", "latest.pth"))
     with pytest.raises(LinkedError) as refused:
         compare_commands(page, alone, read_project(project), wish, [])
@@ -211,7 +212,7 @@ def test_a_run_with_one_model_leads_to_the_training_for_a_comparison(project: Pr
 
 def test_a_shared_checkpoint_is_found_under_any_of_its_names(project: Project):
     newest = find_model(project, "latest.pth").name
-    page: Any = SimpleNamespace(find_project=lambda _: project)
+    page = OneProject(project)
     assert checkpoint_choices(page, "tiny", "latest.pth").value == newest
     assert "value" not in checkpoint_choices(page, "tiny", newest).constructor_args
 

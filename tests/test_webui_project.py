@@ -28,8 +28,7 @@ from indextts.webui.project import demo
 from indextts.webui.project.base_model import summary_html
 from indextts.webui.project.creating import NewProject, base_choices, create
 from indextts.webui.project.runs import run_rows, runs_html, sparkline
-from indextts.webui.project.stage_facts import stage_fact
-from indextts.webui.project.tab import next_html, way_html
+from indextts.webui.project.tab import next_html, stage_fact, way_html
 from indextts.webui.running.job_chip import chip_html
 from indextts.webui.serving.security import Roots
 from indextts.webui.stage_list import STAGES

@@ -22,7 +22,7 @@ from tests.page_layout import problems_of_tabs
 from tests.tiny_run import BASE_TOKENIZER, SENTENCES
 from tests.walking import Server
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 TEXTS = ["በBBC ዜና", "BBCን አየ", "ሰላም ነው <img src=x id=planted>"]
 

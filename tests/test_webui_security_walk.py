@@ -24,7 +24,7 @@ from tests.walking import launched, open_tab
 from tests.webui_server import Server, free_port, serving, wait_until_listening
 from tests.written_run import WrittenRun
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 PASSWORD = "correct horse battery"
 NAMES = "MAP studio.test 127.0.0.1, MAP evil.test 127.0.0.1"

@@ -15,7 +15,7 @@ from tests.tiny_run import TYPED, make_tiny_run
 from tests.waiting import wait_until
 from tests.walking import Server, ask, open_tab, plan_row, start_request, value, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SETTINGS = {
     "epochs": 3,

@@ -118,9 +118,6 @@ def known_projects(page: Page, name: str) -> gr.Dropdown:
     return gr.Dropdown(choices=found, value=name if name in names else names[0])
 
 
-DOES_NOT_FIT = "app.does_not_fit"
-
-
 class CheckedBlocks(gr.Blocks):
     """Blocks that accept untrusted requests: components raise arbitrary exceptions for a wrong type."""
 
@@ -136,4 +133,4 @@ class CheckedBlocks(gr.Blocks):
             error.print_exception = False
             raise
         except Exception:  # noqa: BLE001 - Gradio does not document which
-            raise gr.Error(t(DOES_NOT_FIT), print_exception=False) from None
+            raise gr.Error(t("app.does_not_fit"), print_exception=False) from None

@@ -1,22 +1,20 @@
 """Drafts: form values that were not started yet, which a reload or another browser shows again.
 
-    NAME/drafts/{form}.json    {"version": 1, "values": {"learning_rate": 2e-05, "resume": true, ...}}
+    NAME/drafts/{form}.json    {"values": {"learning_rate": 2e-05, "resume": true, ...}}
 
-A draft is a convenience: a file that is corrupt, too large or of another version counts as absent, and
-unknown fields are dropped. Drafted values pass the same checks as typed values. No Gradio here.
+A draft is a convenience: a file that is corrupt or too large counts as absent, and unknown fields
+are dropped. Drafted values pass the same checks as typed values. No Gradio here.
 """
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from indextts.projects.project import Project
+from indextts.system.files import read_object, written_aside
 
-VERSION = 1
 MAX_DRAFT_BYTES = 256 << 10
 
 Value = str | int | float | bool | None
@@ -26,13 +24,7 @@ _FORM = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 def read_draft(project: Project, form: str, fields: Collection[str]) -> dict[str, Value]:
     """Return the drafted values of `fields`; fields without a drafted value are absent."""
-    try:
-        with _path(project, form).open("rb") as file:
-            content = json.loads(file.read(MAX_DRAFT_BYTES + 1))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(content, dict) or content.get("version") != VERSION:
-        return {}
+    content = read_object(_path(project, form))
     values = content.get("values")
     if not isinstance(values, dict):
         return {}
@@ -45,17 +37,13 @@ def write_draft(project: Project, form: str, values: Mapping[str, object]) -> No
     On a full disk only the draft is lost.
     """
     plain = {name: value for name, value in values.items() if _is_plain(value)}
-    content = json.dumps({"version": VERSION, "values": plain}, ensure_ascii=False)
-    try:
-        encoded = content.encode()
-    except UnicodeEncodeError:  # a lone surrogate, which no field accepts
-        return
-    if len(encoded) > MAX_DRAFT_BYTES:
-        return
     path = _path(project, form)
-    with suppress(OSError):
-        path.parent.mkdir(exist_ok=True)
-        _replace(path, encoded)
+    with suppress(OSError, UnicodeEncodeError):  # a lone surrogate, which no field accepts
+        encoded = json.dumps({"values": plain}, ensure_ascii=False).encode()
+        if len(encoded) <= MAX_DRAFT_BYTES:
+            path.parent.mkdir(exist_ok=True)
+            with written_aside(path, is_unique=True) as aside:  # many pages may write at once
+                aside.write_bytes(encoded)
 
 
 def forget_draft(project: Project, form: str) -> None:
@@ -71,15 +59,3 @@ def _path(project: Project, form: str) -> Path:
 
 def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, str | int | float | bool)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a temporary file and rename it; concurrent writers use separate files."""
-    descriptor, aside = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        Path(aside).replace(path)
-    except OSError:
-        Path(aside).unlink(missing_ok=True)
-        raise

@@ -23,7 +23,6 @@ from indextts.webui.events import on
 from indextts.webui.language import field_title, t
 from indextts.webui.page import Page
 
-AUTOMATIC = "forms.automatic"
 ON, OFF = "on", "off"  # of a switch that is automatic otherwise
 
 
@@ -57,7 +56,7 @@ def component_for(command: type[Command], name: str, value: object = None) -> Co
         )
     if kind in (int, float):
         number: Any = value
-        common |= {"placeholder": t(AUTOMATIC)} if is_automatic else {}
+        common |= {"placeholder": t("forms.automatic")} if is_automatic else {}
         return gr.Number(value=number, precision=0 if kind is int else None, **common)
     return gr.Textbox(value=as_shown(value), lines=2 if kind == list[str] else 1, **common)
 
@@ -146,7 +145,7 @@ def as_shown(value: Any) -> Any:
 
 def switch_choices() -> list[tuple[str, str]]:
     """Return the choices of an automatic switch, in the current language."""
-    return [(t(AUTOMATIC), ""), (t("forms.on"), ON), (t("forms.off"), OFF)]
+    return [(t("forms.automatic"), ""), (t("forms.on"), ON), (t("forms.off"), OFF)]
 
 
 def as_shown_automatic(value: Any) -> Any:

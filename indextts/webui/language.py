@@ -47,10 +47,9 @@ def text_of(message: Message) -> str:
     return render(message, _chosen.get())
 
 
-def stage_name(stage: str) -> str:
-    """Return the name of a stage in the current language; an unknown stage unchanged."""
-    id = f"stage.{stage}"
-    return t(id) if id in table(ENGLISH) else stage
+def t_or(id: str, otherwise: str) -> str:
+    """Return the text of an id that may be absent, such as one made of a name in a file."""
+    return t(id) if id in table(ENGLISH) else otherwise
 
 
 def translated(english: str) -> str:

@@ -1,9 +1,9 @@
-"""Parts of the page as HTML: tiles, facts, links, empty parts and progress bars. No Gradio here.
+"""Parts of the page as HTML: tiles, facts, tables, links, empty parts and progress bars. No Gradio here.
 
 Arguments are escaped. A link is "#TAB" or "#TAB/ELEMENT" (page_files/page.js). Styles: page_files/page.css.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Literal
@@ -38,6 +38,26 @@ def facts_html(facts: Iterable[tuple[str, str]]) -> str:
     """Return names and values as two columns."""
     cells = (f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
     return f'<dl class="facts">{"".join(cells)}</dl>'
+
+
+def table_html(heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], css: str = "") -> str:
+    """Return a table.
+
+    Args:
+        heads: the title and the class of each column, such as "number".
+        rows: the cells of each row, as HTML.
+        css: a class of the table.
+    """
+    kinds = [kind for _, kind in heads]
+    head = _cells("th", kinds, [escape(title) for title, _ in heads])
+    body = "".join(f"<tr>{_cells('td', kinds, row)}</tr>" for row in rows)
+    name = f"list {css}".strip()
+    return f'<table class="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _cells(tag: str, kinds: Sequence[str], contents: Sequence[str]) -> str:
+    css = (f' class="{kind}"' if kind else "" for kind in kinds)
+    return "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(css, contents, strict=True))
 
 
 def link_html(link: str, text: str, css: str = "") -> str:

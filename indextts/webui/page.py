@@ -29,7 +29,6 @@ from indextts.webui.serving.security import Roots
 from indextts.webui.view_versions import once
 
 TICK_S = 2.0
-NO_PROJECT = "app.no_project"
 EVERY_TAB = ""  # not the id of a tab: for views that all tabs show
 
 # (versions, mark, mark, ...) -> marks
@@ -227,7 +226,7 @@ class Page:
             UserError: there is none.
         """
         if not name or name not in project_names(self.workspace):
-            raise UserError(t(NO_PROJECT, name=name))
+            raise UserError(t("app.no_project", name=name))
         return Project(self.workspace / name)
 
     def find_settings(self, name: str | None) -> ProjectSettings:

@@ -73,6 +73,27 @@ def bars_svg(
     return _figure(_bars(values, titles, gap=GAP), name, axis, remark)
 
 
+def curve_svg(
+    points: Sequence[tuple[float, float]], name: str, axis: Sequence[str], limit: float | None = None
+) -> str:
+    """Return a line through points.
+
+    Args:
+        points: x and y, each from 0 to 1.
+        axis: texts below the line.
+        limit: x of a vertical line.
+    """
+    line = " ".join(f"{100 * x:.1f},{100 * (1 - y):.1f}" for x, y in points)
+    x = 100 * (limit or 0)
+    mark = "" if limit is None else f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="100"/>'
+    ticks = "".join(f"<span>{escape(text)}</span>" for text in axis)
+    return (
+        f'<figure><b>{escape(name)}</b><svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(name)}">{mark}<polyline points="{line}"/></svg>'
+        f'<div class="plot-axis">{ticks}</div></figure>'
+    )
+
+
 def short(value: float) -> str:
     """Return a number with at most three significant digits, and no exponent below a million."""
     if value == 0:

@@ -12,9 +12,6 @@ from indextts.webui.metrics_reader import Line
 STALE_S = 60.0
 
 ENDED = {"finished": "monitor.ended.finished", "stopped": "monitor.ended.stopped"}  # in exit.json
-SAVED = "monitor.saved"
-NOT_SAVED = "monitor.not_saved"
-DAYS = "monitor.days"
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Progress:
     @property
     def saved_text(self) -> str:
         """The newest saved step in words."""
-        return t(NOT_SAVED) if self.saved_step is None else t(SAVED, step=self.saved_step)
+        return t("monitor.not_saved") if self.saved_step is None else t("monitor.saved", step=self.saved_step)
 
 
 def epoch_from_one(epoch: int, samples_done: int | None = None) -> int:
@@ -91,7 +88,7 @@ def duration(seconds: float) -> str:
         return f"{minutes} min"
     if minutes < 48 * 60:
         return f"{minutes // 60} h {minutes % 60} min"
-    return t(DAYS, days=minutes // (24 * 60))
+    return t("monitor.days", days=minutes // (24 * 60))
 
 
 def _saved_step(run_dir: Path, part: int) -> int | None:

@@ -50,16 +50,6 @@ SYMBOLS: dict[State, str] = {
     "ready": "○",
     "later": "·",
 }
-STATE_TEXTS: dict[State, str] = {
-    "done": "steps.states.done",
-    "running": "steps.states.running",
-    "failed": "steps.states.failed",
-    "stopped": "steps.states.stopped",
-    "outdated": "steps.states.outdated",
-    "next": "steps.states.next",
-    "ready": "steps.states.ready",
-    "later": "steps.states.later",
-}
 MARK_COLOURS: dict[State, str] = {
     "done": "--ok",
     "running": "--accent",
@@ -70,9 +60,6 @@ MARK_COLOURS: dict[State, str] = {
     "ready": "--faint",
     "later": "--faint",
 }
-OUTDATED_BY = "steps.outdated_by"
-NEW_UPLOADS = "steps.new_uploads"
-LAST_START = {"failed": "steps.last_start_failed", "stopped": "steps.last_start_stopped"}
 
 
 @dataclass(frozen=True)
@@ -114,16 +101,16 @@ class StageState:
     def text(self) -> str:
         """The state as text; of a done stage only a remark on its last start."""
         if self.state == "done":
-            return t(LAST_START[self.last_start]) if self.last_start else ""
+            return t(f"steps.last_start_{self.last_start}") if self.last_start else ""
         if self.state == "next":
             return t(self.stage.todo)
         if self.changed == self.stage.name:
-            return t(NEW_UPLOADS)
-        return t(OUTDATED_BY, what=t(BY_NAME[self.changed].title)) if self.changed else self.mark_text
+            return t("steps.new_uploads")
+        return t("steps.outdated_by", what=t(BY_NAME[self.changed].title)) if self.changed else self.mark_text
 
     @property
     def mark_text(self) -> str:
-        return t(STATE_TEXTS[self.state])
+        return t(f"steps.states.{self.state}")
 
 
 def stage_states(project: Project) -> list[StageState]:

@@ -5,12 +5,12 @@ Everything comes from the files of the check (indextts/data/quality/files.py); n
 
 import html
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from indextts.commands.base import Command
 from indextts.commands.data import CheckData
 from indextts.commands.quality_limits import QualityLimits
 from indextts.commands.recognizer_options import RECOGNIZERS_NAME
@@ -69,14 +69,6 @@ SHARE_FILTER = """element.addEventListener("click", event => {
 
 def build(page: Page) -> None:
     """Build the check, with a link for each reason to its clips in the review."""
-
-    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
-        return check_commands(page, project, settings, *values)
-
-    def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
-        [command] = check_commands(page, project, settings, *values)
-        return check_outlook(page, project, command)
-
     wanted = shared_choice(page, "review")
     with columns() as (main, side):
         with main:
@@ -100,9 +92,9 @@ def build(page: Page) -> None:
             stage = Stage(
                 CHECK_JOB,
                 "data.check",
-                commands,
+                partial(check_commands, page),
                 [asr, quality, *limits],
-                outlook=outlook,
+                outlook=partial(check_outlook, page),
                 outlook_version=checked_version,
                 onward=ONWARD,
             )
@@ -140,12 +132,13 @@ def check_commands(
     return [CheckData(**{**planned.model_dump(), **changed})]
 
 
-def check_outlook(page: Page, project: Project, command: CheckData) -> Outlook:
+def check_outlook(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
     """Return what the check reads and writes, and how long the ratings take; it needs imported data."""
     if not project.manifest.is_file():
         return Outlook(
             blockers=[Notice(t("data.nothing_imported"), IMPORT, t("data.import_first"), kind="missing")]
         )
+    [command] = check_commands(page, project, settings, *values)
     importing = newest_job(project, "data")
     is_importing = importing is not None and importing.is_active
     folder = check_folder(project.manifest)
@@ -207,8 +200,7 @@ def overview_html(project: Project, folder: Path) -> str:
         return empty_html(t("data.nothing_imported"), IMPORT, t("data.import_first"))
     overview = read_overview(folder)
     if overview is None:
-        text = "data.old_check" if (folder / REPORT_NAME).is_file() else "data.not_checked"
-        return empty_html(t(text), CHECK, t("data.start_check"))
+        return empty_html(t("data.not_checked"), CHECK, t("data.start_check"))
     is_stale = not _is_current(project, overview)
     stale = empty_html(t("data.stale_check"), CHECK, t("data.start_check")) if is_stale else ""
     return (

@@ -5,7 +5,7 @@ One job cleans the clips and checks the data again. The review plays a cleaned c
 
 import re
 import shutil
-from collections.abc import Sequence
+from functools import partial
 
 from indextts.commands.base import Command
 from indextts.commands.data import CleanAudio
@@ -36,19 +36,12 @@ PROGRESS = re.compile(r"Cleaning: (\d+)/(\d+) \w+, (.*)")  # lines of data/progr
 
 def build(page: Page) -> None:
     """Build the run panel in a fold."""
-
-    def commands(project: Project, settings: ProjectSettings) -> Sequence[Command]:
-        return clean_commands(page, project, settings)
-
-    def outlook(project: Project, settings: ProjectSettings) -> Outlook:
-        return clean_outlook(page, project, settings)
-
     with fold(t("data.clean_heading"), "check-clean"):
         stage = Stage(
             CLEAN_JOB,
             "data.clean",
-            commands,
-            outlook=outlook,
+            partial(clean_commands, page),
+            outlook=partial(clean_outlook, page),
             outlook_version=flagged_version,
             progress=show_bar,
             onward=ONWARD,

@@ -17,16 +17,7 @@ from indextts.webui.language import t
 MAX_SOURCES = 10  # whose tables are shown
 MAX_COLUMNS = 20
 
-NOT_USED = "data.uses.none"
-USES = {
-    "audio": "data.uses.audio",
-    "text": "data.uses.text",
-    "spoken": "data.uses.spoken",
-    "speaker": "data.uses.speaker",
-    "id": "data.uses.id",
-    "language": "data.uses.language",
-    "recording": "data.uses.recording",
-}
+USES = ("audio", "text", "spoken", "speaker", "id", "language", "recording")
 
 # `element` has the tables; a use belongs to one column, and a chosen candidate leaves the others unused
 CHOOSE_COLUMN = """
@@ -98,7 +89,9 @@ def _table(source: ImportSource, table: TablePreview, *, is_undecided: bool, is_
 
 
 def _uses_line(table: TablePreview) -> str:
-    uses = (f"{_label(column)} → {t(USES[column.use])}" for column in table.columns if column.use in USES)
+    uses = (
+        f"{_label(column)} → {t(f'data.uses.{column.use}')}" for column in table.columns if column.use in USES
+    )
     return ", ".join(uses)
 
 
@@ -127,7 +120,7 @@ def _row(column: ColumnPreview, *, is_target: bool) -> str:
 
 def _dropdown(column: ColumnPreview) -> str:
     value = UNDECIDED if column.candidate_for else column.use
-    options = {"": t(NOT_USED)} | {use: t(id) for use, id in USES.items()}
+    options = {"": t("data.uses.none")} | {use: t(f"data.uses.{use}") for use in USES}
     choices = f'<option value="{UNDECIDED}" disabled hidden>{escape(t("data.choose_use"))}</option>'
     choices += "".join(f'<option value="{use}">{escape(text)}</option>' for use, text in options.items())
     choices = choices.replace(f'value="{value}"', f'value="{value}" selected')

@@ -39,6 +39,7 @@ from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import t
 from indextts.webui.layout import fields, fold
+from indextts.webui.markup import table_html
 from indextts.webui.page import Page
 from indextts.webui.serving.received import MAX_AGE_S, size_of
 from indextts.webui.view_versions import files_version, once, periodic_version
@@ -48,9 +49,6 @@ CLIP_FIELDS = ("trim", "loudness")
 LONG_FIELDS = ("asr", "min_clip_s", "max_clip_s")
 OPTIONS = (*HUB_FIELDS, *CLIP_FIELDS, *LONG_FIELDS)  # of the project, not of a source
 NEW_SOURCES = "what is new"
-CHOOSE = "data.choose_upload"
-NOTHING = "data.nothing_to_import"
-RECEIVED = "data.received"
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ def import_form(page: Page) -> ImportForm:
     def removed(name: str, upload: str) -> tuple[Any, ...]:
         project = page.find_project(name)
         if upload == NEW_SOURCES:
-            raise UserError(t(CHOOSE))
+            raise UserError(t("data.choose_upload"))
         remove(project, upload)
         return "", *uploaded(project)
 
@@ -171,18 +169,9 @@ def tables_version(project: Project) -> str:
 
 def uploads_html(project: Project) -> str:
     """Return the uploads of a project as a table; "" without any."""
-    rows = [
-        f'<tr><td>{html.escape(name)}</td><td class="number">{num_files}</td>'
-        f'<td class="number">{html.escape(size)}</td></tr>'
-        for name, num_files, size in described(project)
-    ]
-    if not rows:
-        return ""
-    heads = (
-        f"<th>{html.escape(t('data.upload'))}</th><th class='number'>{html.escape(t('data.files'))}</th>"
-        f"<th class='number'>{html.escape(t('data.size'))}</th>"
-    )
-    return f'<table class="list"><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    heads = [(t("data.upload"), ""), (t("data.files"), "number"), (t("data.size"), "number")]
+    rows = [[html.escape(cell) for cell in row] for row in described(project)]
+    return table_html(heads, rows) if rows else ""
 
 
 def shown_received(folder: Path) -> str:
@@ -191,7 +180,9 @@ def shown_received(folder: Path) -> str:
     return (
         ""
         if not files
-        else html.escape(t(RECEIVED, files=files, size=shown_size(num_bytes), hours=round(MAX_AGE_S / 3600)))
+        else html.escape(
+            t("data.received", files=files, size=shown_size(num_bytes), hours=round(MAX_AGE_S / 3600))
+        )
     )
 
 
@@ -220,7 +211,7 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
             continue
         sources = sources_of(command)
         if not sources and not command.url and not command.hub:
-            raise UserError(t(NOTHING))
+            raise UserError(t("data.nothing_to_import"))
         folders = [*sources, *hub_folders(project, command)]
         names = {source_name(source, project.dataset) for source in folders}
         is_meant = chosen in {source.name for source in sources}

@@ -19,7 +19,7 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_imports
 from indextts.system.amounts import shown_size
 from indextts.webui.data.import_sources import ImportSource, column_blockers, sources_of
-from indextts.webui.language import shown_hours, t
+from indextts.webui.language import shown_hours, t, t_or
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.view_versions import files_version, utterances_of
 
@@ -27,7 +27,6 @@ MAX_FILES = 5_000  # counted in a folder; a recording set of a server can be lar
 MAX_SOURCES = 4  # with a fact of its own
 UPLOAD = "#data/upload"
 
-LAYOUTS = {"table": "data.layouts.table", "files": "data.layouts.files"}
 FORMATS = {
     "common-voice": "Common Voice",
     "fleurs": "FLEURS",
@@ -36,11 +35,6 @@ FORMATS = {
     "librispeech": "LibriSpeech",
     "parquet": "Parquet",
 }
-
-NOTHING = "data.nothing_to_import"
-UPLOAD_RECORDINGS = "data.upload_recordings"
-NO_MANIFEST = "data.no_manifest"
-SOURCE_MISSING = "data.source_missing"
 
 
 def import_outlook(
@@ -55,12 +49,16 @@ def import_outlook(
     paths = [(path, path == command.manifest) for command in imports for path in sources_of(command)]
     layouts = {source.path: shown_layout(source.preview.layout) for source in sources}
     blockers = [
-        Notice(t(NO_MANIFEST if is_manifest else SOURCE_MISSING, path=path), UPLOAD, t(UPLOAD_RECORDINGS))
+        Notice(
+            t("data.no_manifest" if is_manifest else "data.source_missing", path=path),
+            UPLOAD,
+            t("data.upload_recordings"),
+        )
         for path, is_manifest in paths
         if not path.exists()
     ]
     if not paths and not any(command.url or command.hub for command in imports):
-        blockers = [Notice(t(NOTHING), UPLOAD, t(UPLOAD_RECORDINGS), kind="missing")]
+        blockers = [Notice(t("data.nothing_to_import"), UPLOAD, t("data.upload_recordings"), kind="missing")]
     blockers += column_blockers(sources)
     facts = [
         (
@@ -100,7 +98,7 @@ def shown_hub(command: ImportDataset) -> str:
 
 def shown_layout(layout: str) -> str:
     """Return the name of a layout; the names of formats are the same in every language."""
-    return t(LAYOUTS[layout]) if layout in LAYOUTS else FORMATS.get(layout, layout)
+    return t_or(f"data.layouts.{layout}", FORMATS.get(layout, layout))
 
 
 def shown_dataset(project: Project) -> str:

@@ -23,20 +23,13 @@ from indextts.data.importing.speakers import answered, read_answers
 from indextts.data.importing.table_preview import SourcePreview, TablePreview, preview_source
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.language import t
+from indextts.webui.language import t, t_or
 from indextts.webui.running.outlook import Notice
 from indextts.webui.view_versions import files_version
 
 FOLDER_AGE_S = 60  # after which the tables in a folder are read again
 UNDECIDED = "?"  # use of a column that is one of several candidates
 TO_CHOOSE = "choose-column"  # id of the first column to choose
-
-CHOOSE_COLUMNS = "data.choose_columns"
-ADVICE = {
-    "audio": "data.choose_column.audio",
-    "text": "data.choose_column.text",
-    "speaker": "data.choose_column.speaker",
-}
 
 _NO_HUB = {"hub": "", "hub_subset": "", "hub_split": []}
 _USE = re.compile(r"(\d{1,3})=(\w{1,20}|\?)", re.ASCII)
@@ -149,7 +142,7 @@ def column_blockers(sources: Sequence[ImportSource]) -> list[Notice]:
         Notice(
             f"{_shown_place(source, table)}: {advice(table)}",
             f"#data/{TO_CHOOSE}" if source.has_choice and table.columns else "",
-            t(CHOOSE_COLUMNS),
+            t("data.choose_columns"),
         )
         for source in sources
         for table in source.preview.undecided
@@ -158,7 +151,9 @@ def column_blockers(sources: Sequence[ImportSource]) -> list[Notice]:
 
 def advice(table: TablePreview) -> str:
     """Return what to do about a table that is not decided."""
-    return table.problem or ", ".join(t(ADVICE[name]) for name in table.missing if name in ADVICE)
+    return table.problem or ", ".join(
+        filter(None, (t_or(f"data.choose_column.{name}", "") for name in table.missing))
+    )
 
 
 def shown_files(table: TablePreview) -> str:

@@ -54,12 +54,6 @@ CHANGES: dict[str, dict[str, str | None]] = {
     "reset": {"verdict": None},
 }
 
-CLIPS_SHOWN = "data.clips_shown"
-CHOOSE_ROW = "data.choose_row"
-NOTHING_DECIDED = "data.nothing_decided"
-NOTHING_IMPORTED = "data.nothing_imported"
-NO_NUMBER = "data.no_number"
-
 
 def build(page: Page) -> None:
     """Build the filters and the list of clips, and connect their events."""
@@ -171,7 +165,7 @@ def show_page(page: Page, name: str, number: float | None, *filters: Any) -> lis
     choices = list_choices(review)
     chosen = _filter(choices, *filters)
     if review is None:
-        nothing = empty_html(t(NOTHING_IMPORTED), IMPORT, t("data.import_first"))
+        nothing = empty_html(t("data.nothing_imported"), IMPORT, t("data.import_first"))
         off = gr.Button(interactive=False)
         return [gr.Dropdown(choices=choices, value=chosen.show), 0, "", nothing, off, off, "", ""]
     found = page_of(review, review.select(chosen), _whole(number), chosen.measure)
@@ -180,7 +174,7 @@ def show_page(page: Page, name: str, number: float | None, *filters: Any) -> lis
     return [
         gr.Dropdown(choices=choices, value=chosen.show),
         found.number,
-        f'<span class="number">{html.escape(t(CLIPS_SHOWN, **numbers))}</span>' if ids else "",
+        f'<span class="number">{html.escape(t("data.clips_shown", **numbers))}</span>' if ids else "",
         list_html(project, found.rows, str(chosen)),
         gr.Button(interactive=found.number > 1),
         gr.Button(interactive=found.number < found.num_pages),
@@ -198,14 +192,14 @@ def act(page: Page, name: str, measure: str, serial: int, values: Sequence[str])
         values: the project of the list, the action, the id of the clip, and the text or the key to undo.
     """
     if len(values) != 4 or values[0] != name:  # another project may have a clip of the same id
-        raise UserError(t(CHOOSE_ROW))
+        raise UserError(t("data.choose_row"))
     _, action, id, value = values
     project = page.find_project(name)
     review = read_review(project)
     if action == "undo":
         made = None if review is None else review.undo(value)
         if made is None:
-            raise UserError(t(NOTHING_DECIDED))
+            raise UserError(t("data.nothing_decided"))
         id = made.id
         place = find_place(review, id)
     else:
@@ -254,7 +248,7 @@ def export_manifest(project: Project) -> str:
         UserError: nothing is imported, or every clip is rejected.
     """
     if not project.manifest.is_file():
-        raise UserError(t(NOTHING_IMPORTED))
+        raise UserError(t("data.nothing_imported"))
     output = project.dataset / EXPORT_NAME
     rules = export_reviewed(project.manifest, output)
     text = t(
@@ -275,7 +269,7 @@ def _changed(action: str, typed: str, original: str) -> dict[str, str | None]:
         text = checked_text(typed)
         return {"text": None if text == original else text}
     if action not in CHANGES:
-        raise UserError(t(CHOOSE_ROW))
+        raise UserError(t("data.choose_row"))
     return CHANGES[action]
 
 
@@ -333,7 +327,7 @@ def _number(typed: str) -> float | None:
     try:
         return float(typed.replace(",", "."))
     except ValueError:
-        raise UserError(t(NO_NUMBER, typed=typed)) from None
+        raise UserError(t("data.no_number", typed=typed)) from None
 
 
 def _whole(number: float | None) -> int:

@@ -17,14 +17,8 @@ from indextts.data.manifest import Utterance
 from indextts.data.quality.reasons import Flag
 from indextts.data.review import Decision, check_folder, edited
 from indextts.data.review_table import (
-    ALL,
     CLIPS_NAME,
-    DECIDED,
-    DOUBTFUL,
     LISTS,
-    REJECTED,
-    SHUFFLED,
-    WARNED,
     ClipTable,
     Places,
     Review,
@@ -32,34 +26,12 @@ from indextts.data.review_table import (
 from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.webui.data.reason_texts import measure_name, reason_name
-from indextts.webui.language import t
+from indextts.webui.language import t, t_or
 from indextts.webui.view_versions import files_version, utterances_of
 
 ROWS_PER_PAGE = 20
 MAX_TEXT_CHARS = 2000
 MAX_SPEAKERS = 500  # offered as choices, those with the most clips; others can be typed
-LIST_TEXTS = {
-    DOUBTFUL: "data.filters.doubtful",
-    ALL: "data.filters.all",
-    SHUFFLED: "data.filters.shuffled",
-    REJECTED: "data.filters.rejected",
-    WARNED: "data.filters.warned",
-    DECIDED: "data.filters.decided",
-}
-VERDICTS = {  # (is kept, decided by hand)
-    (True, False): "data.verdicts.kept",
-    (False, False): "data.verdicts.rejected",
-    (True, True): "data.verdicts.kept_by_hand",
-    (False, True): "data.verdicts.rejected_by_hand",
-}
-
-CLEAN_METHODS = {"noise": "data.clean_methods.noise", "music": "data.clean_methods.music"}
-
-CHOOSE = "data.choose_clip"
-EMPTY = "data.text_empty"
-TOO_LONG = "data.text_too_long"
-NO_OTHER = "data.no_other_reading"
-
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _LOADING = threading.Lock()  # two browsers that open the review at once read the files once
 
@@ -93,7 +65,9 @@ class Row:
     @property
     def verdict(self) -> str:
         """Id of the verdict, and whether it was made by hand."""
-        return VERDICTS[self.is_kept, self.is_by_hand]
+        if self.is_by_hand:
+            return "data.verdicts.kept_by_hand" if self.is_kept else "data.verdicts.rejected_by_hand"
+        return "data.verdicts.kept" if self.is_kept else "data.verdicts.rejected"
 
     @property
     def is_by_hand(self) -> bool:
@@ -150,7 +124,7 @@ def find_place(review: Review | None, id: str) -> int:
     """
     place = None if review is None else review.table.place_of.get(id)
     if place is None:
-        raise UserError(t(CHOOSE))
+        raise UserError(t("data.choose_clip"))
     return place
 
 
@@ -188,7 +162,7 @@ def other_reading(review: Review, place: int) -> str:
     """
     found = review.table.utterances[place].provenance
     if found is None or not found.other:
-        raise UserError(t(NO_OTHER))
+        raise UserError(t("data.no_other_reading"))
     return checked_text(found.other)
 
 
@@ -197,7 +171,7 @@ def cleaned_text(record: Mapping[str, Any] | None) -> str:
     if record is None:
         return ""
     text = "data.cleaned_used" if record["is_used"] else "data.cleaned_unused"
-    return t(text, method=t(CLEAN_METHODS[record["method"]]), scores=shown_scores(record))
+    return t(text, method=t(f"data.clean_methods.{record['method']}"), scores=shown_scores(record))
 
 
 def page_of(review: Review, places: Places, number: int, measure: str = "") -> PageOfRows:
@@ -225,8 +199,8 @@ def list_choices(review: Review | None) -> list[tuple[str, str]]:
     """Return label (with the number of clips) and name of each list and each reason."""
     names = [*LISTS, *(review.table.by_reason if review else ())]
     counts = {name: review.count(name) if review else 0 for name in names}
-    labels = {name: t(id) for name, id in LIST_TEXTS.items()}
-    return [(f"{labels.get(name) or reason_name(name)} ({counts[name]:,})", name) for name in names]
+    labels = {name: t_or(f"data.filters.{name}", reason_name(name)) for name in names}
+    return [(f"{labels[name]} ({counts[name]:,})", name) for name in names]
 
 
 def speaker_choices(review: Review | None) -> list[tuple[str, str]]:
@@ -250,7 +224,7 @@ def checked_text(typed: str | None) -> str:
     """
     text = " ".join(_CONTROL.sub(" ", typed or "").split())
     if not text:
-        raise UserError(t(EMPTY))
+        raise UserError(t("data.text_empty"))
     if len(text) > MAX_TEXT_CHARS:
-        raise UserError(t(TOO_LONG, count=len(text), most=MAX_TEXT_CHARS))
+        raise UserError(t("data.text_too_long", count=len(text), most=MAX_TEXT_CHARS))
     return text

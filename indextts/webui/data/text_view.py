@@ -25,7 +25,7 @@ from indextts.projects.readings import read_readings
 from indextts.text.ambiguity import OPTION_VALUES
 from indextts.webui.events import on
 from indextts.webui.language import field_title, shown_hours, t
-from indextts.webui.markup import link_html
+from indextts.webui.markup import link_html, table_html
 from indextts.webui.page import Page, shared_choice, stamped
 from indextts.webui.view_versions import files_version
 
@@ -34,12 +34,6 @@ OPTIONS = "#tokenizer/normalizer"
 MAX_FORMS_SHOWN = 50
 MAX_CLIPS_SHOWN = 3
 MAX_FORM_CHARS = 200
-KINDS = {
-    "digits": "texts.kind.digits",
-    "abbreviation": "texts.kind.abbreviation",
-    "latin": "texts.kind.latin",
-    "mixed": "texts.kind.mixed",
-}
 HEADERS = (
     ("texts.headers.form", ""),
     ("texts.headers.kind", ""),
@@ -103,32 +97,26 @@ def _leftovers_html(project: Project, report: TextReport) -> str:
     if not report.leftovers:
         return f"{title}<p>{html.escape(t('texts.no_leftovers'))}</p>"
     have_readings = {row.written for row in read_readings(project)}
-    rows = "".join(
-        _form_row(row, has_reading=row.form in have_readings) for row in report.leftovers[:MAX_FORMS_SHOWN]
+    rows = (
+        _form_cells(row, has_reading=row.form in have_readings) for row in report.leftovers[:MAX_FORMS_SHOWN]
     )
     num_more = report.num_leftovers - min(MAX_FORMS_SHOWN, len(report.leftovers))
     more = f'<p class="remark">{html.escape(t("texts.more", count=f"{num_more:,}"))}</p>' if num_more else ""
-    head = "".join(f'<th class="{css}">{html.escape(t(name))}</th>' for name, css in HEADERS)
-    return (
-        f'{title}<p class="lead">{html.escape(t("texts.leftovers_lead"))}</p>'
-        f'<table class="list texts"><thead><tr>{head}<th></th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>{more}"
-    )
+    heads = [*((t(name), css) for name, css in HEADERS), ("", "number")]
+    lead = f'<p class="lead">{html.escape(t("texts.leftovers_lead"))}</p>'
+    return f"{title}{lead}{table_html(heads, rows, 'texts')}{more}"
 
 
-def _form_row(row: LeftoverForm, *, has_reading: bool) -> str:
+def _form_cells(row: LeftoverForm, *, has_reading: bool) -> list[str]:
     if has_reading:  # since the check
         action = html.escape(t("texts.has_reading"))
     else:
         link = link_html(EDITOR, t("texts.add_reading"))
         action = link.replace("<a ", f'<a data-form="{html.escape(row.form)}" ', 1)
     example = html.escape(" ".join(row.examples[0].split())[:80]) if row.examples else ""
-    return (
-        f"<tr><td><b>{html.escape(row.form)}</b></td><td>{html.escape(t(KINDS[row.kind]))}</td>"
-        f'<td class="number">{row.count:,}</td>'
-        f'<td class="number">{html.escape(shown_hours(3600 * row.hours))}</td>'
-        f'<td class="wide-only">{example}</td><td class="number">{action}</td></tr>'
-    )
+    kind, hours = t(f"texts.kind.{row.kind}"), shown_hours(3600 * row.hours)
+    form = f"<b>{html.escape(row.form)}</b>"
+    return [form, html.escape(kind), f"{row.count:,}", html.escape(hours), example, action]
 
 
 def _ambiguities_html(report: TextReport, notes: Mapping[str, str]) -> str:
@@ -155,15 +143,12 @@ def _option_html(found: AmbiguousOption, note: str) -> str:
         )
         action = html.escape(note) or (button if found.num_heard[1] else "")
         heard = f"<p>{html.escape(text)} {action}</p>"
-    rows = "".join(
-        f"<tr><td>{html.escape(clip.text)}</td>"
-        f"{''.join(f'<td>{html.escape(words)}</td>' for words in clip.words)}</tr>"
-        for clip in found.clips[:MAX_CLIPS_SHOWN]
-    )
+    rows = [
+        [html.escape(cell) for cell in (clip.text, *clip.words)] for clip in found.clips[:MAX_CLIPS_SHOWN]
+    ]
+    heads = [(t("data.headers.text"), ""), (found.value, ""), (other, "")]
     return (
         f"<h3>{html.escape(field_title(ExtendTokenizer, found.option))}</h3>"
         f"<p>{html.escape(summary)} {link_html(OPTIONS, t('texts.open_options'))}</p>{heard}"
-        f'<table class="list texts"><thead><tr><th>{html.escape(t("data.headers.text"))}</th>'
-        f"<th>{html.escape(found.value)}</th><th>{html.escape(other)}</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table>"
+        f"{table_html(heads, rows, 'texts')}"
     )

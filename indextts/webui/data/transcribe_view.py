@@ -6,6 +6,7 @@ One job transcribes, imports the result and checks it. What the recognizers disa
 import re
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,9 @@ from indextts.webui.events import on
 from indextts.webui.forms import component_for, fields_from, form_for
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns, fields, fold, heading
-from indextts.webui.markup import Tile, meter_html, tiles_html
+from indextts.webui.markup import Tile, meter_html, table_html, tiles_html
 from indextts.webui.page import Page
+from indextts.webui.plots import curve_svg
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, once
@@ -44,7 +46,6 @@ ONWARD = {"finished": (REVIEW, "data.open_doubtful"), "failed": (REVIEW, "data.o
 DOING = {"Cutting": "data.doing.cutting", "Transcribing": "data.doing.transcribing"}
 PROGRESS = re.compile(r"(Cutting|Transcribing): (\d+)/(\d+) \w+, (.*)")  # lines of data/progress.py
 MAX_LISTED = 20  # recordings in the table
-WIDTH, HEIGHT = 100, 100  # of the curve, which is stretched
 SHOWN_LIMIT = 0.5  # of the curve's axis, at most
 
 
@@ -90,9 +91,9 @@ def build(page: Page) -> None:
             stage = Stage(
                 TRANSCRIBE_JOB,
                 "data.transcribe",
-                lambda *values: commands(page, *values),
+                partial(commands, page),
                 [folder, asr, speakers, speaker, *more.values()],
-                outlook=lambda project, settings, *values: outlook(page, project, settings, *values),
+                outlook=partial(outlook, page),
                 invalid=lambda project, _settings, error, *_: Outlook(_facts(project), [Notice(str(error))]),
                 outlook_version=lambda project: files_version(project.recordings, project.manifest),
                 progress=show_bar,
@@ -185,14 +186,10 @@ def recordings_html(project: Project) -> str:
     found = _files_in(project.recordings)
     if not found:
         return ""
-    rows = "".join(
-        f'<tr><td>{escape(path.name)}</td><td class="number">{shown_size(path.stat().st_size)}</td></tr>'
-        for path in found[:MAX_LISTED]
-    )
+    rows = [(escape(path.name), shown_size(path.stat().st_size)) for path in found[:MAX_LISTED]]
     more = len(found) - MAX_LISTED
     remark = f'<p class="remark">{escape(t("data.more_recordings", count=more))}</p>' if more > 0 else ""
-    heads = f'<th>{escape(t("data.recording"))}</th><th class="number">{escape(t("data.size"))}</th>'
-    return f'<table class="list"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{remark}'
+    return table_html([(t("data.recording"), ""), (t("data.size"), "number")], rows) + remark
 
 
 def agreement_html(report: AgreementReport | None) -> str:
@@ -240,19 +237,13 @@ def _svg(report: AgreementReport) -> str:
     if not shown:
         return ""
     right, top = max(point.limit for point in shown) or 0.01, report.hours or 1.0
-    path, before = [], 0.0
+    points, before = [], 0.0
     for point in shown:
-        x, y = WIDTH * point.limit / right, HEIGHT * (1 - point.hours / top)
-        path += [f"{x:.1f},{HEIGHT * (1 - before / top):.1f}", f"{x:.1f},{y:.1f}"]
-        before = point.hours
-    limit = WIDTH * min(report.limit or 0.0, right) / right
-    title = escape(t("data.yield.title"))
-    return (
-        f'<figure><b>{title}</b><svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{title}"><line x1="{limit:.1f}" x2="{limit:.1f}" y1="0" y2="{HEIGHT}"/>'
-        f'<polyline points="{" ".join(path)}"/></svg><div class="plot-axis"><span>0 %</span>'
-        f"<span>{escape(t('data.yield.axis'))}</span><span>{100 * right:.0f} %</span></div></figure>"
-    )
+        x, y = point.limit / right, point.hours / top
+        points += [(x, before), (x, y)]
+        before = y
+    axis = ("0 %", t("data.yield.axis"), f"{100 * right:.0f} %")
+    return curve_svg(points, t("data.yield.title"), axis, min(report.limit or 0.0, right) / right)
 
 
 def show_bar(project: Project) -> str:

@@ -37,19 +37,6 @@ from indextts.webui.language import t
 FILES_NAME = "files"
 VOICES_NAME = "voices"
 
-NO_RECORDING = "data.no_recording"
-UNREADABLE = "data.upload_unreadable"
-NO_UPLOAD = "data.no_upload"
-UNWRITABLE = "data.unwritable"
-NOT_UPLOADED = "data.not_uploaded"
-BAD_NAME = "data.bad_name"
-BAD_KIND = "data.bad_kind"
-BAD_RECORDING = "data.bad_recording"
-ZIP_CORRUPT = "data.zip_corrupt"
-ZIP_EMPTY = "data.zip_empty"
-AUDIO_EMPTY = "data.audio_empty"
-AUDIO_UNREADABLE = "data.audio_unreadable"
-MORE_FILES = "data.more_files"
 
 _OWN_SOURCES = (*ARCHIVE_SUFFIXES, PARQUET_SUFFIX)
 _MAX_NAME_CHARS = 150
@@ -68,13 +55,7 @@ def store_uploads(project: Project, received: Sequence[str], received_in: Path) 
             written; except for a write error, no file was moved.
     """
     moves = [(Path(path), _target(project, Path(path), received_in)) for path in received]
-    problems = [problem for source, _ in moves if (problem := problem_of(source))]
-    if problems:
-        for source, _ in moves:
-            source.unlink(missing_ok=True)
-        more = len(problems) - _MAX_PROBLEMS
-        shown = problems[:_MAX_PROBLEMS] + ([t(MORE_FILES, count=more)] if more > 0 else [])
-        raise UserError("; ".join(shown))
+    _refuse_all([source for source, _ in moves], problem_of)
     _move(moves)
     return sorted({project.uploads / target.relative_to(project.uploads).parts[0] for _, target in moves})
 
@@ -91,17 +72,28 @@ def store_recordings(project: Project, received: Sequence[str], received_in: Pat
     paths = [Path(path) for path in received]
     for path in paths:
         _require_upload(path, received_in)
-    problems = [
-        t(BAD_RECORDING, name=path.name) if path.suffix.lower() not in AUDIO_SUFFIXES else problem_of(path)
-        for path in paths
-    ]
-    if any(problems):
-        for path in paths:
-            path.unlink(missing_ok=True)
-        raise UserError("; ".join(list(filter(None, problems))[:_MAX_PROBLEMS]))
+    _refuse_all(paths, _problem_of_recording)
     moves = [(path, project.recordings / path.name) for path in paths]
     _move(moves)
     return [target for _, target in moves]
+
+
+def _refuse_all(paths: Sequence[Path], problem_of_path: Callable[[Path], str]) -> None:
+    """Remove all files and name the problems if a file has one."""
+    problems = list(filter(None, map(problem_of_path, paths)))
+    if not problems:
+        return
+    for path in paths:
+        path.unlink(missing_ok=True)
+    more = len(problems) - _MAX_PROBLEMS
+    raise UserError(
+        "; ".join(problems[:_MAX_PROBLEMS] + ([t("data.more_files", count=more)] if more > 0 else []))
+    )
+
+
+def _problem_of_recording(path: Path) -> str:
+    is_audio = path.suffix.lower() in AUDIO_SUFFIXES
+    return problem_of(path) if is_audio else t("data.bad_recording", name=path.name)
 
 
 def upload_message(
@@ -136,14 +128,14 @@ def problem_of(path: Path) -> str:
     if suffix not in AUDIO_SUFFIXES:
         return ""
     if size < _MIN_AUDIO_BYTES:
-        return t(AUDIO_EMPTY, name=path.name, bytes=size)
+        return t("data.audio_empty", name=path.name, bytes=size)
     if suffix not in SNDFILE_SUFFIXES:
         return ""
     if readable_by_libsndfile(path):
-        return "" if soundfile.info(path).frames else t(AUDIO_EMPTY, name=path.name, bytes=size)
+        return "" if soundfile.info(path).frames else t("data.audio_empty", name=path.name, bytes=size)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # often m4a with the name of another format
         decoded = as_readable(path, Path(folder) / "decoded.flac")
-    return "" if isinstance(decoded, Path) else t(AUDIO_UNREADABLE, name=path.name, bytes=size)
+    return "" if isinstance(decoded, Path) else t("data.audio_unreadable", name=path.name, bytes=size)
 
 
 def store_voice(project: Project, received: str, received_in: Path) -> Path:
@@ -159,11 +151,11 @@ def store_voice(project: Project, received: str, received_in: Path) -> Path:
     source = Path(received)
     _require_upload(source, received_in)
     if source.suffix.lower() not in AUDIO_SUFFIXES:
-        raise UserError(t(NO_RECORDING, name=source.name))
+        raise UserError(t("data.no_recording", name=source.name))
     try:
         duration_s = soundfile.info(source).duration
     except (OSError, soundfile.LibsndfileError):
-        raise UserError(t(UNREADABLE, name=source.name)) from None
+        raise UserError(t("data.upload_unreadable", name=source.name)) from None
     require_reference_length(Path(source.name), duration_s)
     target = project.listen / VOICES_NAME / source.name
     _move([(source, target)])
@@ -178,7 +170,7 @@ def remove(project: Project, name: str) -> None:
     """
     found = [path for path in project.uploaded() if path.name == name]
     if not found:
-        raise UserError(t(NO_UPLOAD, name=name, project=project.root.name))
+        raise UserError(t("data.no_upload", name=name, project=project.root.name))
     if found[0].is_dir():
         shutil.rmtree(found[0])
     else:
@@ -201,9 +193,9 @@ def _problem_of_archive(path: Path) -> str:
             names = file.namelist()
     # UnicodeDecodeError for a name that is flagged as UTF-8 and is not
     except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, OSError):
-        return t(ZIP_CORRUPT, name=path.name)
+        return t("data.zip_corrupt", name=path.name)
     is_usable = any(may_be_read(Path(name)) for name in names)
-    return "" if is_usable else t(ZIP_EMPTY, name=path.name)
+    return "" if is_usable else t("data.zip_empty", name=path.name)
 
 
 def _move(moves: Sequence[tuple[Path, Path]]) -> None:
@@ -214,15 +206,15 @@ def _move(moves: Sequence[tuple[Path, Path]]) -> None:
             shutil.move(source, aside)
             aside.replace(target)
         except OSError as error:
-            raise UserError(t(UNWRITABLE, folder=target.parent, problem=error.strerror)) from None
+            raise UserError(t("data.unwritable", folder=target.parent, problem=error.strerror)) from None
 
 
 def _require_upload(path: Path, received_in: Path) -> None:
     name = path.name
     if not path.resolve().is_relative_to(received_in.resolve()) or not path.is_file():
-        raise UserError(t(NOT_UPLOADED, name=name))
+        raise UserError(t("data.not_uploaded", name=name))
     if name.startswith(".") or len(name) > _MAX_NAME_CHARS or not name.isprintable():
-        raise UserError(t(BAD_NAME, name=name))
+        raise UserError(t("data.bad_name", name=name))
 
 
 def _target(project: Project, path: Path, received_in: Path) -> Path:
@@ -231,5 +223,5 @@ def _target(project: Project, path: Path, received_in: Path) -> Path:
     if name.lower().endswith(_OWN_SOURCES):
         return project.uploads / name
     if path.suffix.lower() not in AUDIO_SUFFIXES | TEXT_SUFFIXES:
-        raise UserError(t(BAD_KIND, name=name))
+        raise UserError(t("data.bad_kind", name=name))
     return project.uploads / FILES_NAME / name

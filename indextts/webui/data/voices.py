@@ -12,6 +12,7 @@ from indextts.projects.project import Project
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.layout import fields
+from indextts.webui.markup import table_html
 from indextts.webui.page import Page
 from indextts.webui.serving.security import file_address
 from indextts.webui.view_versions import files_version
@@ -20,13 +21,11 @@ MAX_ROWS = 50  # those with the most clips
 HEADS = (
     ("data.voices.voice", ""),
     ("data.voices.name", ""),
-    ("data.voices.clips", " class='number'"),
-    ("data.voices.minutes", " class='number'"),
+    ("data.voices.clips", "number"),
+    ("data.voices.minutes", "number"),
     ("data.voices.closest", ""),
     ("data.voices.listen", ""),
 )
-NO_VOICE = "data.voices.no_voice"
-NO_NAME = "data.voices.no_name"
 
 
 def build(page: Page) -> None:
@@ -48,10 +47,10 @@ def build(page: Page) -> None:
 
     def renamed(project_name: str, chosen: str | None, typed: str) -> str:
         if not chosen:
-            raise UserError(t(NO_VOICE))
+            raise UserError(t("data.voices.no_voice"))
         speaker = " ".join(typed.split())
         if not speaker:
-            raise UserError(t(NO_NAME))
+            raise UserError(t("data.voices.no_name"))
         rename_voice(page.find_project(project_name).dataset, chosen, speaker)
         text = t("data.voices.renamed", voice=chosen, name=speaker)
         return f'<p class="is-ready" role="status">{escape(text)}</p>'
@@ -69,24 +68,20 @@ def voices_html(project: Project, rows: list[VoiceRow]) -> str:
     """Return the groups with most clips as a table, with a typical and the farthest clip of each."""
     if not rows:
         return ""
-    heads = "".join(f"<th{kind}>{escape(t(id))}</th>" for id, kind in HEADS)
-    body = "".join(_row(project.dataset, row) for row in rows[:MAX_ROWS])
+    rows_html = [_row(project.dataset, row) for row in rows[:MAX_ROWS]]
     more = t("data.voices.more", count=len(rows) - MAX_ROWS) if len(rows) > MAX_ROWS else ""
     return (
         f"<h3>{escape(t('data.voices.heading'))}</h3><p>{escape(t('data.voices.lead'))}</p>"
-        f'<table class="list voices"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+        f"{table_html([(t(id), css) for id, css in HEADS], rows_html, 'voices')}"
         f'<p class="remark">{escape(more)}</p>'
     )
 
 
-def _row(dataset: Path, row: VoiceRow) -> str:
+def _row(dataset: Path, row: VoiceRow) -> list[str]:
     closest = f"{row.closest} ({row.distance:.2f})" if row.closest and row.distance is not None else ""
     players = "".join(_player(dataset, file) for file in (*row.samples[:1], row.farthest) if file)
-    return (
-        f"<tr><td>{escape(row.voice)}</td><td>{escape(row.speaker)}</td>"
-        f'<td class="number">{row.num_clips:,}</td><td class="number">{row.minutes:.1f}</td>'
-        f"<td>{escape(closest)}</td><td>{players}</td></tr>"
-    )
+    cells = [row.voice, row.speaker, f"{row.num_clips:,}", f"{row.minutes:.1f}", closest]
+    return [*map(escape, cells), players]
 
 
 def _player(dataset: Path, file: str) -> str:

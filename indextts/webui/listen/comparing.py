@@ -38,24 +38,16 @@ from indextts.webui.listen.speaking import (
     Wish,
     choices_version,
     speak_commands,
+    speech_facts,
     text_field,
     voices_version,
 )
-from indextts.webui.listen.speech_outlook import speech_facts
-from indextts.webui.markup import empty_html
+from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import OPEN_TAB, LinkedError, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version
 
-NOTHING = "listen.nothing_to_compare"
-SAME_CHOSEN = "listen.same_chosen"
-ONE_MODEL = "listen.only_one_model"
-VOTED = {
-    "first": "listen.voted.first",
-    "second": "listen.voted.second",
-    "same": "listen.voted.same",
-}
 HEADERS = (
     "listen.headers.checkpoint_a",
     "listen.headers.checkpoint_b",
@@ -177,7 +169,7 @@ def compare_commands(
     found = models(project)
     if len(found) == 1:
         raise LinkedError(
-            t(ONE_MODEL, model=found[0].title),
+            t("listen.only_one_model", model=found[0].title),
             "#training",
             t(OPEN_TAB, tab=t("tab.training")),
             kind="missing",
@@ -185,7 +177,7 @@ def compare_commands(
     planned = speak_commands(page, project, settings, wish, values)
     first, second = (find_model(project, name) for name in wish.checkpoints)
     if first == second:
-        text = t(SAME_CHOSEN, a=wish.checkpoints[0], b=wish.checkpoints[1], model=first.title)
+        text = t("listen.same_chosen", a=wish.checkpoints[0], b=wish.checkpoints[1], model=first.title)
         raise LinkedError(text, "#listen/compare-b")
     return planned
 
@@ -236,7 +228,7 @@ def show(page: Page, name: str, number: float | None) -> list[Any]:
     render = newest_render(project, is_comparison=True)
     try:
         if render is None:
-            raise UserError(t(NOTHING))
+            raise UserError(t("listen.nothing_to_compare"))
         first, second = render.pair(int(number or 1))
     except UserError as error:
         buttons = [gr.Button(interactive=False)] * 3
@@ -266,7 +258,7 @@ def vote_result(project: Project, render: Render, number: int) -> str:
     given = vote_on(project, render, number)
     if given is None:
         return ""
-    return t(VOTED[given.choice], first=model_title(given.first), second=model_title(given.second))
+    return t(f"listen.voted.{given.choice}", first=model_title(given.first), second=model_title(given.second))
 
 
 def tally_html(project: Project, render: Render | None) -> str:
@@ -275,15 +267,9 @@ def tally_html(project: Project, render: Render | None) -> str:
     rows = tally(votes(project))
     if not rows:
         return judged
-    head = "".join(f"<th{' class=number' * (n > 1)}>{escape(t(id))}</th>" for n, id in enumerate(HEADERS))
-    body = "".join(
-        f"<tr><td>{escape(model_title(str(a)))}</td><td>{escape(model_title(str(b)))}</td>"
-        + "".join(f'<td class="number">{count}</td>' for count in counts)
-        + "</tr>"
-        for a, b, *counts in rows
-    )
-    table = f'<table class="list"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return f"{judged}<h3>{escape(t('listen.votes'))}</h3>{table}"
+    heads = [(t(id), "number" * (place > 1)) for place, id in enumerate(HEADERS)]
+    cells = [(*(escape(model_title(str(one))) for one in row[:2]), *map(str, row[2:])) for row in rows]
+    return f"{judged}<h3>{escape(t('listen.votes'))}</h3>{table_html(heads, cells)}"
 
 
 def _voter(page: Page, choice: str) -> Any:

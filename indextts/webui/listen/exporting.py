@@ -23,7 +23,7 @@ from indextts.webui.language import t
 from indextts.webui.layout import columns, fields
 from indextts.webui.listen.saved_models import SavedModel, choices, kept_choice, model_or_best
 from indextts.webui.listen.speaking import watch_checkpoints
-from indextts.webui.markup import empty_html
+from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
@@ -34,11 +34,6 @@ STAGE = "export"
 FIELDS = ("dtype", "format", "average_last", "self_contained")
 RECORD = "export.json"
 PACKAGE = "spoken_text"  # indextts/speech/export/text_package.py
-NOTHING = "listen.nothing_exported"
-EXPORTED = "listen.exported"
-EXPORTED_SOMETIME = "listen.exported_sometime"
-NO_SPACE = "listen.no_space"
-HEADERS = ("listen.headers.file", "listen.headers.size")
 
 
 def build(page: Page) -> None:
@@ -103,7 +98,7 @@ def outlook(project: Project, settings: ProjectSettings, checkpoint: str | None,
         facts.append((t("listen.weights"), shown_size(size)))
         free = shutil.disk_usage(project.root).free
         if size > free:
-            blockers.append(Notice(t(NO_SPACE, size=shown_size(size), free=shown_size(free))))
+            blockers.append(Notice(t("listen.no_space", size=shown_size(size), free=shown_size(free))))
     facts.append((t("listen.folder"), str(command.output_dir)))
     before = _record(command.output_dir)
     if before is not None:
@@ -133,22 +128,18 @@ def exported(page: Page, name: str) -> Any:
     names = [(path, str(path.relative_to(project.export))) for path in found]
     links = [(path, link) for path, name in names if (link := download_link(path, path.name, name))]
     if not links:
-        return empty_html(t(NOTHING))
-    head = f'<th>{escape(t(HEADERS[0]))}</th><th class="number">{escape(t(HEADERS[1]))}</th>'
-    rows = "".join(
-        f'<tr><td>{link}</td><td class="number">{shown_size(path.stat().st_size)}</td></tr>'
-        for path, link in links
-    )
-    table = f'<table class="list"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    return f"<h3>{escape(_title(project.export))}</h3>{table}"
+        return empty_html(t("listen.nothing_exported"))
+    heads = [(t("listen.headers.file"), ""), (t("listen.headers.size"), "number")]
+    rows = [(link, shown_size(path.stat().st_size)) for path, link in links]
+    return f"<h3>{escape(_title(project.export))}</h3>{table_html(heads, rows)}"
 
 
 def _title(folder: Path) -> str:
     record = _record(folder)
     if record is None:
-        return t(EXPORTED_SOMETIME)
+        return t("listen.exported_sometime")
     when = shown_time(folder.stat().st_mtime)
-    return t(EXPORTED, step=record[0], dtype=record[1], when=when)
+    return t("listen.exported", step=record[0], dtype=record[1], when=when)
 
 
 def _record(folder: Path) -> tuple[int, str] | None:

@@ -16,14 +16,6 @@ from indextts.webui.serving.security import file_address
 MAX_NEWEST = 3  # sounds under the start button
 MAX_ROWS = 100
 
-SILENT = "listen.silent"
-SOUND = "listen.sound"
-SOUND_CUT = "listen.sound_cut"
-DOWNLOAD = "listen.download"
-BEFORE = "listen.spoken_before"
-PLAYING = "listen.playing_live"
-ALL_SPOKEN = "listen.all_spoken"
-JUDGED = "listen.judged"
 CHOICES = {"first": "listen.was_first", "second": "listen.was_second", "same": "listen.no_difference"}
 
 
@@ -31,13 +23,17 @@ def player_html(sound: Sound, preload: str = "metadata") -> str:
     """Return a player for a sound, with its model, length and download."""
     model = model_title(sound.spoken.model)
     if sound.path is None:
-        return f'<div class="player">{html.escape(t(SILENT, model=model))}</div>'
+        return f'<div class="player">{html.escape(t("listen.silent", model=model))}</div>'
     address = file_address(sound.path)
-    caption = t(SOUND if sound.spoken.has_stopped else SOUND_CUT, model=model, seconds=sound.spoken.seconds)
+    caption = t(
+        "listen.sound" if sound.spoken.has_stopped else "listen.sound_cut",
+        model=model,
+        seconds=sound.spoken.seconds,
+    )
     return (
         f'<div class="player"><audio controls preload="{preload}" src="{address}"></audio>'
         f"<span>{html.escape(caption)}</span>"
-        f'<a href="{address}" download>{html.escape(t(DOWNLOAD))}</a></div>'
+        f'<a href="{address}" download>{html.escape(t("listen.download"))}</a></div>'
     )
 
 
@@ -47,7 +43,7 @@ def pieces_html(pieces: Sequence[Path], is_live: bool) -> str:
         return ""
     addresses = " ".join(file_address(path) for path in pieces)
     name = html.escape(pieces[0].parent.parent.parent.name)
-    shown = f'<p class="lead">{html.escape(t(PLAYING))}</p>' if is_live else ""
+    shown = f'<p class="lead">{html.escape(t("listen.playing_live"))}</p>' if is_live else ""
     live = str(is_live).lower()
     return f'{shown}<div data-stream="{name}" data-live="{live}" data-pieces="{addresses}"></div>'
 
@@ -70,7 +66,7 @@ def history_html(project: Project) -> str:
     rows = _rows(found if is_complete else (newest, *found))
     if not rows:
         return ""
-    title = html.escape(t(BEFORE if is_complete else ALL_SPOKEN))
+    title = html.escape(t("listen.spoken_before" if is_complete else "listen.all_spoken"))
     return f'<h3>{title}</h3><ol class="spoken">{"".join(rows)}</ol>'
 
 
@@ -96,4 +92,6 @@ def judged_html(project: Project, render: Render) -> str:
         both = "".join(player_html(sound, "none") for sound in sounds)
         text, verdict = html.escape(sounds[0].spoken.spoken), html.escape(t(CHOICES[given.choice]))
         rows.append(f"<li><p>{text}<small>{verdict}</small></p><div>{both}</div></li>")
-    return f'<h3>{html.escape(t(JUDGED))}</h3><ol class="spoken">{"".join(rows)}</ol>' if rows else ""
+    return (
+        f'<h3>{html.escape(t("listen.judged"))}</h3><ol class="spoken">{"".join(rows)}</ol>' if rows else ""
+    )

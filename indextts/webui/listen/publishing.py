@@ -4,12 +4,12 @@ A repository becomes public only from a terminal or on the hub's own page: who c
 able to publish a voice with the login of this machine.
 """
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
-from indextts.commands.base import REPOSITORY_NAME, Command
+from indextts.commands.base import REPOSITORY_NAME
 from indextts.commands.speech import PublishModel
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.forms import fields_from, form_for
@@ -25,10 +25,6 @@ from indextts.webui.view_versions import files_version
 STAGE = "publish"
 FIELDS = ("repository", "base_licence", "statement", "samples")
 PATHS = ("base_licence", "samples")
-NO_REPOSITORY = "listen.no_repository"
-NOT_EXPORTED = "listen.nothing_exported"
-LOGIN = "listen.hub_login"
-SENDS_NOTHING = "listen.sends_nothing"
 
 
 def build(page: Page) -> None:
@@ -43,27 +39,20 @@ def build(page: Page) -> None:
                 elem_id="PublishModel-dry_run",
             )
         with side:
-
-            def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
-                return [publish_command(page, project, *values)]
-
-            def expect(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
-                return outlook(project, publish_command(page, project, *values))
-
             stage_panel(
                 page,
                 Stage(
                     STAGE,
                     "listen.publish",
-                    commands,
+                    partial(commands, page),
                     [*form, dry_run],
-                    outlook=expect,
+                    outlook=partial(outlook, page),
                     outlook_version=lambda project: files_version(project.export, project.scores),
                 ),
             )
 
 
-def publish_command(page: Page, project: Project, *values: Any) -> PublishModel:
+def commands(page: Page, project: Project, _settings: ProjectSettings, *values: Any) -> list[PublishModel]:
     """Return the command that publishes the project's export with the losses and the newest scores.
 
     Args:
@@ -77,21 +66,26 @@ def publish_command(page: Page, project: Project, *values: Any) -> PublishModel:
         if name in given:
             given[name] = page.roots.inside(given[name], field_title(PublishModel, name))
     if not (project.export / RECORD).is_file():
-        raise LinkedError(t(NOT_EXPORTED), "#listen/listen-export", kind="missing")
+        raise LinkedError(t("listen.nothing_exported"), "#listen/listen-export", kind="missing")
     if not REPOSITORY_NAME.fullmatch(given.get("repository", "")):
-        raise LinkedError(t(NO_REPOSITORY), "#listen/PublishModel-repository")
+        raise LinkedError(t("listen.no_repository"), "#listen/PublishModel-repository")
     report = newest_report(project)
     scores = {} if report is None else {"evaluation": report}
-    return PublishModel(
-        model_folder=project.export, run_dir=project.run_dir, dry_run=bool(values[-1]), **scores, **given
-    )
+    return [
+        PublishModel(
+            model_folder=project.export, run_dir=project.run_dir, dry_run=bool(values[-1]), **scores, **given
+        )
+    ]
 
 
-def outlook(project: Project, command: PublishModel) -> Outlook:
+def outlook(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
     """Return what is published, and whether a login is needed."""
+    [command] = commands(page, project, settings, *values)
     facts = [
         (field_title(PublishModel, "repository"), command.repository),
         (field_title(PublishModel, "model_folder"), str(command.model_folder)),
         (field_title(PublishModel, "evaluation"), str(command.evaluation or "-")),
     ]
-    return Outlook(facts, notes=[Notice(t(SENDS_NOTHING if command.dry_run else LOGIN))])
+    return Outlook(
+        facts, notes=[Notice(t("listen.sends_nothing" if command.dry_run else "listen.hub_login"))]
+    )

@@ -34,14 +34,6 @@ from indextts.webui.language import t
 SPOKEN_NAME = "spoken.jsonl"
 SIDES = ("a", "b")
 
-NO_TEXT = "listen.no_such_text"
-NO_COMPARISON_YET = "listen.no_comparison_yet"
-NEWER_COMPARISON = "listen.newer_comparison"
-ALREADY_VOTED = "listen.already_voted"
-NO_VOTE = "listen.no_vote"
-SAME_MODEL = "listen.same_model"
-STEP = "listen.step"
-STEP_OF_PART = "listen.step_of_part"
 
 MODEL = re.compile(r"step (\d+)(?: of part (\d+))?")
 
@@ -114,10 +106,10 @@ class Render:
             UserError: there is no such text by two models, or both are the same model.
         """
         if not self.is_comparison or not 1 <= number <= len(self.sides[0]):
-            raise UserError(t(NO_TEXT, number=number))
+            raise UserError(t("listen.no_such_text", number=number))
         sounds = tuple(side[number - 1] for side in self.sides)
         if sounds[0].spoken.model == sounds[1].spoken.model:
-            raise UserError(t(SAME_MODEL, model=model_title(sounds[0].spoken.model)))
+            raise UserError(t("listen.same_model", model=model_title(sounds[0].spoken.model)))
         spoken = "".join(sound.spoken.model_dump_json() for side in self.sides for sound in side)
         is_swapped = hashlib.sha256(f"{self.name} {number} {spoken}".encode()).digest()[0] & 1
         return (sounds[1], sounds[0]) if is_swapped else (sounds[0], sounds[1])
@@ -129,7 +121,7 @@ def model_title(model: str) -> str:
     if found is None:
         return model
     step, part = (int(number) if number else 1 for number in found.groups())
-    return t(STEP, step=step) if part == 1 else t(STEP_OF_PART, step=step, part=part)
+    return t("listen.step", step=step) if part == 1 else t("listen.step_of_part", step=step, part=part)
 
 
 def renders(project: Project) -> Iterator[Render]:
@@ -184,14 +176,14 @@ def vote(project: Project, heard: str, number: int, choice: str) -> Vote:
     """
     render = newest_render(project, is_comparison=True)
     if render is None:
-        raise UserError(t(NO_COMPARISON_YET))
+        raise UserError(t("listen.no_comparison_yet"))
     if render.name != heard:
-        raise UserError(t(NEWER_COMPARISON))
+        raise UserError(t("listen.newer_comparison"))
     first, second = render.pair(number)
     if vote_on(project, render, number) is not None:
-        raise UserError(t(ALREADY_VOTED, number=number))
+        raise UserError(t("listen.already_voted", number=number))
     if choice not in get_args(Choice):
-        raise UserError(t(NO_VOTE, choice=choice))
+        raise UserError(t("listen.no_vote", choice=choice))
     given = Vote(
         render=render.name,
         number=number,
@@ -209,8 +201,6 @@ def tally(given: Iterable[Vote]) -> list[list[str | int]]:
     """Return a row for each pair of different models: A, B, votes for A, votes for B, ties."""
     counts: dict[tuple[str, str], Counter[str]] = {}
     for one in given:
-        if one.first == one.second:  # accepted by an older version
-            continue
         models = (min(one.first, one.second), max(one.first, one.second))
         winner = {"first": one.first, "second": one.second, "same": ""}[one.choice]
         counts.setdefault(models, Counter())[winner] += 1

@@ -29,13 +29,7 @@ from indextts.webui.running.outlook import OPEN_TAB, LinkedError
 from indextts.webui.serving.security import Roots
 from indextts.webui.view_versions import utterances_of
 
-LABEL = "listen.label"
-LABEL_WITH_LOSS = "listen.label_with_loss"
-STEP = "listen.step"
-STEP_OF_PART = "listen.step_of_part"
-BEST, NEWEST = "listen.best", "listen.newest"
 NO_CHECKPOINT = "listen.no_checkpoint"
-NONE_YET = "listen.no_checkpoint_yet"
 
 
 @dataclass(frozen=True)
@@ -65,10 +59,10 @@ class SavedModel:
     @property
     def title(self) -> str:
         """Step, part from the second one on, and whether it is the best or the newest."""
-        text = t(STEP, step=self.meta.step)
+        text = t("listen.step", step=self.meta.step)
         if self.meta.part > 1:
-            text = t(STEP_OF_PART, step=self.meta.step, part=self.meta.part)
-        notes = [t(BEST)] * self.is_best + [t(NEWEST)] * self.is_newest
+            text = t("listen.step_of_part", step=self.meta.step, part=self.meta.part)
+        notes = [t("listen.best")] * self.is_best + [t("listen.newest")] * self.is_newest
         return f"{text} ({', '.join(notes)})" if notes else text
 
 
@@ -107,7 +101,9 @@ def find_model(project: Project, name: str | None) -> SavedModel:
         if name in model.names:
             return model
     if not found:
-        raise LinkedError(t(NONE_YET), "#training", t(OPEN_TAB, tab=t("tab.training")), kind="missing")
+        raise LinkedError(
+            t("listen.no_checkpoint_yet"), "#training", t(OPEN_TAB, tab=t("tab.training")), kind="missing"
+        )
     raise UserError(t(NO_CHECKPOINT))
 
 
@@ -128,7 +124,7 @@ def choices(project: Project) -> list[tuple[str, str]]:
     for model in models(project):
         loss = losses.get((model.meta.part, model.meta.step))
         values = {"model": model.title, "loss": loss, "files": ", ".join(model.names)}
-        found.append((t(LABEL if loss is None else LABEL_WITH_LOSS, **values), model.name))
+        found.append((t("listen.label" if loss is None else "listen.label_with_loss", **values), model.name))
     return found
 
 
@@ -150,13 +146,11 @@ def normalizer_of(project: Project, name: str | None) -> NormalizerOptions:
 CLIPS_OF_A_SPEAKER = 5
 MAX_CLIPS = 200
 UPLOAD, CLIP = "upload:", "clip:"
-NOT_CHOSEN = "listen.no_voice"
-UPLOADED = "listen.uploaded"
 
 
 def voice_choices(project: Project) -> list[tuple[str, str]]:
     """Return label and value of each choice: the uploads, then the longest clips of each speaker to 15 s."""
-    uploads = [(t(UPLOADED, name=path.name), UPLOAD + path.name) for path in _uploads(project)]
+    uploads = [(t("listen.uploaded", name=path.name), UPLOAD + path.name) for path in _uploads(project)]
     clips = [
         (f"{clip.speaker}: {clip.id}, {clip.duration_s:.1f} s", CLIP + clip.id) for clip in _clips(project)
     ]
@@ -176,7 +170,7 @@ def find_recording(project: Project, choice: str | None, roots: Roots) -> Path:
     for clip in _utterances(project):
         if choice == CLIP + clip.id:
             return roots.inside(clip.audio, f"the recording of {clip.id}")
-    raise LinkedError(t(NOT_CHOSEN), "#data", t(OPEN_TAB, tab=t("tab.data")), kind="missing")
+    raise LinkedError(t("listen.no_voice"), "#data", t(OPEN_TAB, tab=t("tab.data")), kind="missing")
 
 
 def _uploads(project: Project) -> list[Path]:

@@ -7,6 +7,7 @@ The sub-tab shows the newest folder with a complete report: the rows of summary.
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from typing import Any
 import gradio as gr
 from pydantic import BaseModel, ValidationError
 
-from indextts.commands.base import Command
 from indextts.commands.recognizer_options import RECOGNIZERS_NAME
 from indextts.commands.speech import Evaluate
 from indextts.errors import UserError
@@ -26,7 +26,7 @@ from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, fold
 from indextts.webui.listen.renders import next_folder, numbered
 from indextts.webui.listen.saved_models import choices, find_model, kept_choice, models
-from indextts.webui.markup import empty_html
+from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import OPEN_TAB, LinkedError, Notice, Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
@@ -38,11 +38,7 @@ FIELDS = ("num_clips", "seed", "device", "solver_steps")
 REPORT_NAME, SUMMARY_NAME, PICTURE_NAME = "report.md", "summary.jsonl", "scores.png"
 DOWNLOADS = (REPORT_NAME, PICTURE_NAME, SUMMARY_NAME, "clips.jsonl")
 NOT_CHOSEN = "listen.none_to_score"
-NOTHING = "listen.none_scored"
 RECORDINGS = "recordings"  # the name of the first row
-NO_RECOGNIZER = "listen.no_recognizer"
-NONE_HELD_OUT = "listen.none_held_out"
-THE_RECORDINGS = "listen.the_recordings"
 
 
 class Score(BaseModel):
@@ -99,19 +95,12 @@ def build(page: Page) -> None:
 
 
 def _stage(page: Page, inputs: list[Any]) -> Stage:
-    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
-        return score_commands(page, project, settings, *values)
-
-    def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
-        [command] = score_commands(page, project, settings, *values)
-        return score_outlook(page, project, command)
-
     return Stage(
         STAGE,
         "listen.score",
-        commands,
+        partial(score_commands, page),
         inputs,
-        outlook=outlook,
+        outlook=partial(score_outlook, page),
         outlook_version=lambda project: files_version(project.run_dir, project.utterances("val")),
         onward={"finished": ("#listen/scores-report", "listen.open_report")},
     )
@@ -153,8 +142,9 @@ def score_commands(
     ]
 
 
-def score_outlook(page: Page, project: Project, command: Evaluate) -> Outlook:
+def score_outlook(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
     """Return the outlook of a scoring job; it is blocked without held-out sentences."""
+    [command] = score_commands(page, project, settings, *values)
     held_out = project.utterances("val")
     try:
         num_held_out = len(utterances_of(held_out))
@@ -165,12 +155,12 @@ def score_outlook(page: Page, project: Project, command: Evaluate) -> Outlook:
     amounts = {"sentences": num_sentences, "models": len(titles), "total": num_sentences * len(titles)}
     facts = [(t("listen.checkpoints"), ", ".join(titles))]
     facts.append((t("listen.sentences"), t("listen.sentences_of_models", **amounts)))
-    facts.append((t("listen.recognizers_fold"), str(len(command.asr) or t(NO_RECOGNIZER))))
+    facts.append((t("listen.recognizers_fold"), str(len(command.asr) or t("listen.no_recognizer"))))
     facts.append((t("listen.device"), device_shown(page.workspace, command.device)))
     facts.append((t("listen.folder"), str(command.output_dir)))
-    blockers = missing(held_out, NONE_HELD_OUT, "preprocess")
+    blockers = missing(held_out, "listen.none_held_out", "preprocess")
     if not num_held_out and not blockers:  # a split without validation
-        blockers = [Notice(t(NONE_HELD_OUT), "#preprocess", t(OPEN_TAB, tab=t("tab.preprocess")))]
+        blockers = [Notice(t("listen.none_held_out"), "#preprocess", t(OPEN_TAB, tab=t("tab.preprocess")))]
     return Outlook(facts, blockers)
 
 
@@ -195,7 +185,7 @@ def show(page: Page, name: str) -> tuple[str, str]:
     project = page.find_project(name)
     folder = newest_report(project)
     if folder is None:
-        return empty_html(t(NOTHING)), ""
+        return empty_html(t("listen.none_scored")), ""
     links = " ".join(filter(None, (download_link(folder / one, one) for one in DOWNLOADS)))
     picture = f'<img src="{file_address(folder / PICTURE_NAME)}" alt="{escape(t("listen.curves"))}">'
     return report_html(folder), f"{picture}<p>{links}</p>"
@@ -204,7 +194,7 @@ def show(page: Page, name: str) -> tuple[str, str]:
 def report_html(folder: Path) -> str:
     """Return the scores of a report as a table, and the settings of the measurement."""
     scores = read_scores(folder / SUMMARY_NAME)
-    table = table_html(scores) if scores else ""
+    table = scores_html(scores) if scores else ""
     try:
         lines = (folder / REPORT_NAME).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -222,18 +212,16 @@ def read_scores(path: Path) -> list[Score]:
         return []
 
 
-def table_html(scores: Sequence[Score]) -> str:
+def scores_html(scores: Sequence[Score]) -> str:
     """Return a row for each checkpoint, the recordings first."""
     recordings = scores[0]
-    titles = "".join(f'<th class="number">{escape(title)}</th>' for title in _titles(recordings))
-    rows = "".join(
-        f"<tr><td>{escape(t(THE_RECORDINGS) if score.name == RECORDINGS else score.name)}</td>"
-        + "".join(f'<td class="number">{escape(cell)}</td>' for cell in _cells(score, recordings))
-        + "</tr>"
-        for score in scores
-    )
-    head = f"<thead><tr><th>{escape(t('listen.checkpoint'))}</th>{titles}</tr></thead>"
-    return f'<div class="wide-table"><table class="list">{head}<tbody>{rows}</tbody></table></div>'
+    heads = [(t("listen.checkpoint"), ""), *((title, "number") for title in _titles(recordings))]
+    names = [t("listen.the_recordings") if score.name == RECORDINGS else score.name for score in scores]
+    rows = [
+        [escape(cell) for cell in (name, *_cells(score, recordings))]
+        for name, score in zip(names, scores, strict=True)
+    ]
+    return f'<div class="wide-table">{table_html(heads, rows)}</div>'
 
 
 def _titles(recordings: Score) -> list[str]:

@@ -10,19 +10,19 @@ import hashlib
 import re
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from indextts.commands.base import Command
 from indextts.commands.serving import Serve
 from indextts.errors import UserError
 from indextts.projects.jobs.records import Job, newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.system.files import write_bytes
-from indextts.webui.devices import device_shown, is_training_anywhere
+from indextts.webui.devices import device_shown, free_device
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
@@ -43,9 +43,6 @@ from indextts.webui.view_versions import files_version
 STAGE = "serve"
 FIELDS = ("port", "model_name", "requests_per_minute", "max_characters")
 KEY_BYTES = 24
-NO_KEY = "listen.no_key"
-SAME_VOICE_NAME = "listen.same_voice_name"
-ONLY_HERE = "listen.only_here"
 ADDRESS = re.compile(rb"\bhttp://\S+/v1$", re.MULTILINE)  # in the first lines of the server's log
 HEAD_BYTES = 64 * 1024
 
@@ -84,22 +81,19 @@ def build(page: Page) -> None:
 
 
 def _stage(page: Page, inputs: list[Any]) -> Stage:
-    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
-        return [serve_command(page, project, settings, *values)]
-
     def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
-        command = serve_command(page, project, settings, *values)
+        [command] = serve_commands(page, project, settings, *values)
         facts = [
             (t("listen.checkpoint"), model_or_best(project, values[0]).title),
             (t("listen.voices"), ", ".join(path.stem for path in command.voices)),
             (t("listen.device"), device_shown(page.workspace, command.device)),
         ]
-        return Outlook(facts, notes=[Notice(t(ONLY_HERE))])
+        return Outlook(facts, notes=[Notice(t("listen.only_here"))])
 
     return Stage(
         STAGE,
         "listen.start_server",
-        commands,
+        partial(serve_commands, page),
         inputs,
         outlook=outlook,
         outlook_version=lambda project: f"{choices_version(project)} {files_version(project.server_keys)}",
@@ -107,14 +101,14 @@ def _stage(page: Page, inputs: list[Any]) -> Stage:
     )
 
 
-def serve_command(
+def serve_commands(
     page: Page,
     project: Project,
     settings: ProjectSettings,
     checkpoint: str | None,
     voices: Sequence[str],
     *values: Any,
-) -> Serve:
+) -> list[Serve]:
     """Return the command that serves a checkpoint with the chosen voices.
 
     Args:
@@ -129,21 +123,19 @@ def serve_command(
     names = [path.stem for path in recordings]
     for name in names:
         if names.count(name) > 1:
-            raise LinkedError(t(SAME_VOICE_NAME, name=name), "#listen/serve-voices")
-    given: dict[str, Any] = fields_from(Serve, FIELDS, values)
-    if is_training_anywhere(page.workspace):
-        given["device"] = "cpu"  # the program itself only knows the run of its checkpoint
+            raise LinkedError(t("listen.same_voice_name", name=name), "#listen/serve-voices")
     command = Serve(
         checkpoint=project.run_dir / model.name,
         voices=recordings,
         key_file=project.server_keys,
         features=project.preprocessed / "features",
         models=settings.base,
-        **given,
+        device=free_device(page.workspace),  # the program itself only knows the run of its checkpoint
+        **fields_from(Serve, FIELDS, values),
     )
     if not project.server_keys.is_file():
-        raise LinkedError(t(NO_KEY), "#listen/serve-new-key")
-    return command
+        raise LinkedError(t("listen.no_key"), "#listen/serve-new-key")
+    return [command]
 
 
 def known_voices(project: Project, now: Sequence[str]) -> Any:

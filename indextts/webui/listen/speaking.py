@@ -3,7 +3,8 @@
 A checkpoint always uses its own tokenizer. The players read the disk (renders.py).
 """
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from indextts.commands.base import Command
 from indextts.commands.data import Preprocess
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Synthesize
-from indextts.projects.jobs.records import list_jobs, newest_job
+from indextts.projects.jobs.records import Job, list_jobs, newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.text.normalize import normalize
 from indextts.webui.data.uploads import store_voice
-from indextts.webui.devices import is_training_anywhere
+from indextts.webui.devices import device_shown, is_training_anywhere
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.language import t
@@ -37,8 +38,8 @@ from indextts.webui.listen.saved_models import (
     normalizer_of,
     voice_choices,
 )
-from indextts.webui.listen.speech_outlook import speech_facts
 from indextts.webui.page import Page, follow_shared_choice
+from indextts.webui.run_progress import duration
 from indextts.webui.running.outlook import LinkedError, Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version
@@ -57,12 +58,8 @@ SETTINGS = (
 MAX_TEXTS = 100
 MAX_CHARS = 20_000
 NO_CHOICE = ""
-
-SAME_AS_VOICE = "listen.same_as_voice"
-NO_TEXT = "listen.text_empty"
-TOO_LONG = "listen.too_long"
-TOO_MANY = "listen.too_many"
-BUILTIN = "listen.builtin_sound"
+NUM_JOBS = 8  # earlier jobs that an estimate counts
+TEXT_FLAG = "--text="
 
 
 @dataclass(frozen=True)
@@ -236,12 +233,12 @@ def texts_in(typed: str, link: str = "") -> list[str]:
         UserError: there are none, or too many.
     """
     if len(typed) > MAX_CHARS:
-        raise LinkedError(t(TOO_LONG, count=len(typed), most=MAX_CHARS), link)
+        raise LinkedError(t("listen.too_long", count=len(typed), most=MAX_CHARS), link)
     texts = [line.strip() for line in typed.splitlines() if line.strip()]
     if not texts:
-        raise LinkedError(t(NO_TEXT), link)
+        raise LinkedError(t("listen.text_empty"), link)
     if len(texts) > MAX_TEXTS:
-        raise LinkedError(t(TOO_MANY, count=len(texts), most=MAX_TEXTS), link)
+        raise LinkedError(t("listen.too_many", count=len(texts), most=MAX_TEXTS), link)
     return texts
 
 
@@ -297,7 +294,7 @@ def checkpoint_choices(page: Page, name: str, now: str | None) -> gr.Dropdown:
 def known_voices(page: Page, name: str, now: str | None, emotion: str | None) -> tuple[Any, Any]:
     """Return the available voices for voice and emotion; the selection stays."""
     found = voice_choices(page.find_project(name))
-    return with_choices(found, now), with_choices([(t(SAME_AS_VOICE), NO_CHOICE), *found], emotion)
+    return with_choices(found, now), with_choices([(t("listen.same_as_voice"), NO_CHOICE), *found], emotion)
 
 
 def store_uploaded_voice(
@@ -310,7 +307,7 @@ def store_uploaded_voice(
     taken = store_voice(project, path, Path(get_upload_folder()))
     found = voice_choices(project)
     chosen = gr.Dropdown(choices=found, value=UPLOAD + taken.name)
-    return None, chosen, with_choices([(t(SAME_AS_VOICE), NO_CHOICE), *found], emotion)
+    return None, chosen, with_choices([(t("listen.same_as_voice"), NO_CHOICE), *found], emotion)
 
 
 def read_as(page: Page, name: str, typed: str, checkpoint: str | None) -> str:
@@ -324,7 +321,7 @@ def notes_on(settings: ProjectSettings) -> list[Notice]:
     """Return what a project with built-in codes sounds like; nothing for a project that makes a voice."""
     if backend_of(settings) != "builtin":
         return []
-    return [Notice(t(BUILTIN), "#preprocess/Preprocess-backend", t("listen.open_backend"))]
+    return [Notice(t("listen.builtin_sound"), "#preprocess/Preprocess-backend", t("listen.open_backend"))]
 
 
 def spoken_version(project: Project) -> str:
@@ -345,3 +342,47 @@ def show_players(page: Page, name: str) -> tuple[Any, Any]:
     if render is None:
         return "", ""
     return newest_html(render) + pieces_html(pieces, is_live=False), history_html(project)
+
+
+def speech_facts(workspace: Path, project: Project, commands: Sequence[Command]) -> list[tuple[str, str]]:
+    """Return the facts of the planned commands."""
+    planned = [command for command in commands if isinstance(command, Synthesize)]
+    first = planned[0]
+    characters = sum(map(len, first.text))
+    titles = [find_model(project, command.checkpoint.name).title for command in planned]
+    facts = [(t("listen.texts"), f"{len(first.text):,}"), (t("listen.characters"), f"{characters:,}")]
+    both = [t("listen.headers.checkpoint_a"), t("listen.headers.checkpoint_b")]
+    facts += zip(both if len(titles) > 1 else [t("listen.checkpoint")], titles, strict=True)
+    facts.append((t("listen.voice"), Path(first.voice).stem))
+    if first.emotion_voice is not None:
+        facts.append((t("listen.emotion_of"), first.emotion_voice.stem))
+    facts.append((t("listen.device"), device_shown(workspace, first.device)))
+    seconds = expected_seconds(list_jobs(project), len(planned), characters)
+    if seconds is not None:
+        facts.append((t("listen.time"), t("listen.about", time=duration(seconds))))
+    return facts
+
+
+def expected_seconds(jobs: Iterable[Job], num_models: int, characters: int) -> float | None:
+    """Return the expected seconds of a speech job, from a line fitted to earlier jobs; None without those.
+
+    Args:
+        jobs: newest first; those of other stages do not count.
+    """
+    alike = [job for job in jobs if job.stage in (STAGE, COMPARE_STAGE) and len(job.argvs) == num_models]
+    ended = [(_characters(job), job.seconds(job.ended)) for job in alike if job.ended and not job.exit_status]
+    known = ended[:NUM_JOBS]
+    if not known:
+        return None
+    lengths, times = [length for length, _ in known], [seconds for _, seconds in known]
+    if len(set(lengths)) > 1:
+        slope, start = statistics.linear_regression(lengths, times)
+        if slope > 0 and start + slope * characters > 0:
+            return start + slope * characters
+    is_alike = min(lengths) / 2 <= characters <= 2 * max(lengths)
+    return statistics.median(times) if is_alike else None
+
+
+def _characters(job: Job) -> int:
+    words = job.argvs[0] if job.argvs else ()
+    return sum(len(word) - len(TEXT_FLAG) for word in words if word.startswith(TEXT_FLAG))

@@ -15,6 +15,7 @@ from indextts.projects.stages import plan_stage
 from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns, fields, heading
+from indextts.webui.markup import table_html
 from indextts.webui.page import Page
 from indextts.webui.plots import bars_svg, histogram_svg
 from indextts.webui.running.outlook import Outlook, missing
@@ -41,16 +42,11 @@ BARS = (
     ("pairs", "pairs.pairs_of_speaker", "pairs.pairs_of_a_speaker"),
     ("hours", "pairs.hours", "pairs.hours_of_targets"),
 )
-UNITS = {"seconds": "pairs.seconds", "codes": "pairs.codes", "times": "pairs.times"}
-NONE_YET = "pairs.none_yet"
-AT_MOST = "pairs.at_most"
-NO_UTTERANCES = "pairs.no_utterances"
-MADE = "pairs.made"
 HEADERS = {
     "pairs.speaker": "",
-    "pairs.pairs": ' class="number"',
-    "pairs.share_percent": ' class="number"',
-    "pairs.target_hours": ' class="number"',
+    "pairs.pairs": "number",
+    "pairs.share_percent": "number",
+    "pairs.target_hours": "number",
 }
 
 
@@ -110,8 +106,10 @@ def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outloo
     for part, text in SPLITS.items():
         count = num_lines(project.utterances(part))
         if count is not None:
-            facts.append((t(text), t(AT_MOST, utterances=f"{count:,}", pairs=f"{count * per_target:,}")))
-    return Outlook(facts, blockers=missing(project.utterances("train"), NO_UTTERANCES, "preprocess"))
+            facts.append(
+                (t(text), t("pairs.at_most", utterances=f"{count:,}", pairs=f"{count * per_target:,}"))
+            )
+    return Outlook(facts, blockers=missing(project.utterances("train"), "pairs.no_utterances", "preprocess"))
 
 
 def show(page: Page, name: str, split: str) -> Any:
@@ -122,14 +120,14 @@ def show(page: Page, name: str, split: str) -> Any:
         return [gr.skip()] * 3
     pairs = project.pairs(split)
     if not (pairs.is_file() and summary_path(pairs).is_file()):
-        return [t(NONE_YET), "", ""]
+        return [t("pairs.none_yet"), "", ""]
     summary = read_summary(pairs)
-    return [_numbers(summary), plots_html(summary), table_html(summary)]
+    return [_numbers(summary), plots_html(summary), speakers_html(summary)]
 
 
 def _numbers(summary: PairSummary) -> str:
     hours = shown_hours(3600 * sum(speaker.target_hours for speaker in summary.speakers))
-    return t(MADE, **{**summary.numbers, "hours": hours})
+    return t("pairs.made", **{**summary.numbers, "hours": hours})
 
 
 def plots_html(summary: PairSummary) -> str:
@@ -143,18 +141,20 @@ def plots_html(summary: PairSummary) -> str:
     plots = [(y, bars_svg(names, values_of[y], t(unit), t(title))) for y, unit, title in BARS]
     for name, unit, title in HISTOGRAMS:
         found = getattr(summary, name)
-        plots.append((name, histogram_svg(found.counts, found.edges, (), t(UNITS[unit]), t(title))))
+        plots.append((name, histogram_svg(found.counts, found.edges, (), t(f"pairs.{unit}"), t(title))))
     charts = "".join(f'<div id="plot-{escape(name)}">{plot}</div>' for name, plot in plots)
     return f'<div class="plots wide">{charts}</div>'
 
 
-def table_html(summary: PairSummary) -> str:
+def speakers_html(summary: PairSummary) -> str:
     """Return pairs and speech of each speaker as a table."""
-    heads = "".join(f"<th{css}>{escape(t(text))}</th>" for text, css in HEADERS.items())
-    rows = "".join(
-        f'<tr><td>{escape(one.speaker)}</td><td class="number">{one.num_pairs:,}</td>'
-        f'<td class="number">{100 * one.num_pairs / summary.num_pairs:.1f}</td>'
-        f'<td class="number">{escape(shown_hours(3600 * one.target_hours))}</td></tr>'
+    rows = (
+        (
+            escape(one.speaker),
+            f"{one.num_pairs:,}",
+            f"{100 * one.num_pairs / summary.num_pairs:.1f}",
+            escape(shown_hours(3600 * one.target_hours)),
+        )
         for one in summary.speakers[:NUM_BARS]
     )
-    return f'<table class="list"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+    return table_html([(t(text), css) for text, css in HEADERS.items()], rows)

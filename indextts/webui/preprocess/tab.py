@@ -14,7 +14,7 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
 from indextts.system.amounts import shown_size
 from indextts.webui.forms import fields_from, form_for, kept_form
-from indextts.webui.language import t
+from indextts.webui.language import t, t_or
 from indextts.webui.layout import columns, fields, heading
 from indextts.webui.markup import meter_html
 from indextts.webui.page import Page
@@ -28,10 +28,6 @@ PROGRESS = re.compile(
     r"((?:Checking|Comparing) recordings|Encoding): (\d+)/(\d+) clips(.*)|"
     r"\d+ for validation; (\d+ encoded, \d+ kept, \d+ rejected.*)"
 )
-NO_MANIFEST = "preprocess.no_manifest"
-MADE = "preprocess.made_count"
-UNKNOWN_ENCODER = "preprocess.encoders.unknown"
-ENCODERS = {"builtin": "preprocess.encoders.builtin", "indextts2": "preprocess.encoders.indextts2"}
 DOING = {
     "Checking recordings": "preprocess.doing.checking_recordings",
     "Comparing recordings": "preprocess.doing.comparing_recordings",
@@ -74,15 +70,18 @@ def commands(project: Project, settings: ProjectSettings, *values: Any) -> Seque
 def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
     """Return the outlook: encoder, number of utterances, earlier output and free disk space."""
     backend = fields_from(PreprocessCommand, FIELDS, values).get("backend", "")
-    facts = [(t("preprocess.encoder"), t(ENCODERS.get(backend, UNKNOWN_ENCODER)))]
+    encoder = t_or(f"preprocess.encoders.{backend}", t("preprocess.encoders.unknown"))
+    facts = [(t("preprocess.encoder"), encoder)]
     count = num_lines(project.manifest)
     if count is not None:
         facts.append((t("preprocess.utterances"), f"{count:,}"))
     made = [num_lines(project.utterances(split)) for split in ("train", "val")]
     if made[0] is not None and made[1] is not None:
-        facts.append((t("preprocess.made"), t(MADE, train=f"{made[0]:,}", val=f"{made[1]:,}")))
+        facts.append(
+            (t("preprocess.made"), t("preprocess.made_count", train=f"{made[0]:,}", val=f"{made[1]:,}"))
+        )
     facts.append((t("preprocess.free"), shown_size(shutil.disk_usage(project.root).free)))
-    return Outlook(facts, blockers=missing(project.manifest, NO_MANIFEST, "data"))
+    return Outlook(facts, blockers=missing(project.manifest, "preprocess.no_manifest", "data"))
 
 
 def show_bar(project: Project) -> str:

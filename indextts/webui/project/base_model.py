@@ -19,8 +19,6 @@ from indextts.webui.page import Page
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import once
 
-PUBLISHED_IN = "project.published_in"
-MISSING = "project.missing"
 PURPOSES = {
     "base model": "project.purposes.base_model",
     "speech features": "project.purposes.speech_features",
@@ -60,7 +58,7 @@ def build(page: Page) -> None:
                 t("project.size"),
                 t("project.purpose"),
             ],
-            label=t(PUBLISHED_IN, folder=page.workspace),
+            label=t("project.published_in", folder=page.workspace),
             interactive=False,
             elem_id="published-files",
             max_height=420,
@@ -71,7 +69,9 @@ def build(page: Page) -> None:
             interactive=False,
             elem_id="base-files",
         )
-    page.watch(once, lambda _name: gr.Dataframe(label=t(PUBLISHED_IN, folder=page.workspace)), [published])
+    page.watch(
+        once, lambda _name: gr.Dataframe(label=t("project.published_in", folder=page.workspace)), [published]
+    )
     page.watch(lambda _project: summary_html(page), lambda _name: summary_html(page), [line])
     watch_rows(page, base_rows, files)
     watch_rows(page, lambda _project: published_rows(page), published)
@@ -121,4 +121,4 @@ def download_commands(home: Project, _settings: ProjectSettings, *values: Any) -
 def base_rows(project: Project) -> list[list[str]]:
     """Return the base files of the project with their sizes."""
     paths = (project.config, project.base_checkpoint, project.base_tokenizer)
-    return [[p.name, shown_size(p.stat().st_size) if p.is_file() else t(MISSING)] for p in paths]
+    return [[p.name, shown_size(p.stat().st_size) if p.is_file() else t("project.missing")] for p in paths]

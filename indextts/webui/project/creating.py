@@ -27,11 +27,6 @@ from indextts.webui.layout import fields, fold, heading
 from indextts.webui.page import Page
 from indextts.webui.view_versions import once
 
-RESERVED = "project.reserved"
-NAME_TAKEN = "project.name_taken"
-NO_FILE = "project.no_file"
-NO_BACKEND = "project.no_backend"
-NO_BASE = "project.no_base"
 MANIFEST_ENDINGS = (".jsonl", ".json")
 OPEN_DATA = "() => { location.hash = 'data'; }"
 
@@ -134,7 +129,7 @@ def create(page: Page, form: NewProject) -> gr.Dropdown:
     if not is_title(title):
         raise UserError(t(TITLE_RULE, max=MAX_TITLE_CHARS))
     if form.backend is None:
-        raise UserError(t(NO_BACKEND))
+        raise UserError(t("project.no_backend"))
     name = form.folder.strip() or folder_name(title, page.workspace)
     _check_name(page, title, name)
     base = page.roots.inside(form.other_base.strip() or form.base, t("project.base_model"))
@@ -143,7 +138,7 @@ def create(page: Page, form: NewProject) -> gr.Dropdown:
         files = ("config.yaml", published.tokenizer_file, "gpt.pth")
         is_chosen = base == page.workspace / published.folder
         if is_chosen and not all((base / file).is_file() for file in files):
-            raise UserError(t(NO_BASE, name=published.title))
+            raise UserError(t("project.no_base", name=published.title))
     settings = make_settings(
         name=name,
         title=title,
@@ -160,11 +155,11 @@ def _check_name(page: Page, title: str, name: str) -> None:
     if not is_folder_name(name):
         raise UserError(t(NAME_RULE, name=repr(name)))
     if name in PUBLISHED_FOLDERS:
-        raise UserError(t(RESERVED, folder=name))
+        raise UserError(t("project.reserved", folder=name))
     if name in project_names(page.workspace):
-        raise UserError(t(NAME_TAKEN, name=name))
+        raise UserError(t("project.name_taken", name=name))
     if title in [shown for shown, _ in titled_projects(page.workspace)]:
-        raise UserError(t(NAME_TAKEN, name=title))
+        raise UserError(t("project.name_taken", name=title))
 
 
 def _recordings(page: Page, typed: str) -> dict[str, Any]:
@@ -173,7 +168,7 @@ def _recordings(page: Page, typed: str) -> dict[str, Any]:
         return {}
     path = page.roots.inside(typed, t("project.recordings"))
     if not path.exists():
-        raise UserError(t(NO_FILE, path=path))
+        raise UserError(t("project.no_file", path=path))
     if path.suffix in MANIFEST_ENDINGS:
         return {"manifest": path}
     return {"data": {"source": [str(path)]}}

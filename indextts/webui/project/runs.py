@@ -15,6 +15,7 @@ from indextts.projects.project import Project
 from indextts.runs.owner import is_training
 from indextts.system.amounts import shown_time
 from indextts.webui.language import t
+from indextts.webui.markup import table_html
 from indextts.webui.metrics_reader import RUNS, Line
 from indextts.webui.run_progress import ENDED, progress_of
 from indextts.webui.stage_list import changed_at
@@ -24,7 +25,13 @@ MAX_ROWS = 5
 MAX_POINTS = 60
 WIDTH, HEIGHT, MARGIN = 108, 24, 3  # of a sparkline, in pixels
 EVERY_S = 10.0
-HEADERS = ("runs.run", "runs.validation", "runs.best", "runs.step", "runs.state")
+HEADERS = {
+    "runs.run": "",
+    "runs.validation": "",
+    "runs.best": "number",
+    "runs.step": "number",
+    "runs.state": "",
+}
 
 
 @dataclass(frozen=True)
@@ -84,15 +91,8 @@ def runs_html(rows: Sequence[RunRow]) -> str:
     """Return the last runs as a table, "" without any."""
     if not rows:
         return ""
-    head = "".join(
-        f'<th class="{"number" if header in HEADERS[2:4] else ""}">{escape(t(header))}</th>'
-        for header in HEADERS
-    )
-    body = "".join(map(_row_html, rows))
-    return (
-        f'<h2>{escape(t("runs.heading"))}</h2><div class="scrolled"><table class="list">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    table = table_html([(t(id), css) for id, css in HEADERS.items()], map(_cells, rows))
+    return f'<h2>{escape(t("runs.heading"))}</h2><div class="scrolled">{table}</div>'
 
 
 def sparkline(points: Sequence[tuple[int, float]], label: str) -> str:
@@ -137,13 +137,10 @@ def _state(folder: Path, lines: Sequence[Line]) -> str:
     return t(ENDED[ended]) if ended in ENDED else t("runs.interrupted")
 
 
-def _row_html(row: RunRow) -> str:
+def _cells(row: RunRow) -> tuple[str, ...]:
     name = row.name if row.part == 1 else t("runs.part", run=row.name, part=row.part)
     best = best_loss(row.points)
     shown = "" if best is None else f"{best:.3f}"
     when = shown_time(row.ended)
-    return (
-        f"<tr><td>{escape(name)}</td><td>{sparkline(row.points, shown)}</td>"
-        f'<td class="number">{shown}</td><td class="number">{row.step:,}</td>'
-        f"<td>{escape(row.state)} <small>{when}</small></td></tr>"
-    )
+    state = f"{escape(row.state)} <small>{when}</small>"
+    return escape(name), sparkline(row.points, shown), shown, f"{row.step:,}", state

@@ -13,7 +13,7 @@ from indextts.projects.jobs.starting import CHECK_JOB, CLEAN_JOB, DEMO_JOB, TENS
 from indextts.projects.names import title_of
 from indextts.projects.pipeline import current_stage
 from indextts.projects.project import PUBLISHED, Project
-from indextts.webui.language import stage_name, t, text_of
+from indextts.webui.language import t, t_or, text_of
 from indextts.webui.metrics_reader import RUNS
 from indextts.webui.page import EVERY_TAB, Page
 from indextts.webui.run_progress import duration, progress_of
@@ -136,7 +136,7 @@ def _training(project: Project, now: float) -> tuple[float | None, float | None]
 def _text(home: Project, job: Job, state: str) -> str:
     if job.stage == DEMO_JOB:
         return t(DEMO_RUNS, state=state)
-    return t(JOB_RUNS, stage=stage_name(job.stage), project=title_of(home), state=state)
+    return t(JOB_RUNS, stage=t_or(f"stage.{job.stage}", job.stage), project=title_of(home), state=state)
 
 
 def _as_data(home: Project, job: Job, now: float) -> dict[str, str | bool]:

@@ -8,7 +8,7 @@ from indextts.errors import UserError
 from indextts.projects.jobs.records import Job, list_jobs
 from indextts.projects.names import title_of
 from indextts.projects.project import PUBLISHED, Project, project_names
-from indextts.webui.language import stage_name, t
+from indextts.webui.language import t, t_or
 from indextts.webui.running import history
 
 START_NOW = "jobs.start_now"
@@ -30,12 +30,8 @@ def waiting_choice(workspace: Path, now: str | None) -> gr.Dropdown:
     """Return the dropdown of active jobs, hidden without one; the selection stays while its job is active."""
     found = [(t(START_NOW), "")]
     for name, job in _active_jobs(workspace):
-        found.append(
-            (
-                t(AFTER, stage=stage_name(job.stage), project=title_of(Project(workspace / name))),
-                f"{name}/{job.folder.name}",
-            )
-        )
+        stage, title = t_or(f"stage.{job.stage}", job.stage), title_of(Project(workspace / name))
+        found.append((t(AFTER, stage=stage, project=title), f"{name}/{job.folder.name}"))
     if now in [choice for _, choice in found]:  # unchanged, because the user may change it meanwhile
         return gr.Dropdown(choices=found, visible=len(found) > 1)
     return gr.Dropdown(choices=found, value="", visible=len(found) > 1)

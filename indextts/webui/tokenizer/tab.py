@@ -25,35 +25,26 @@ from indextts.projects.project import Project, ProjectSettings, read_project, wr
 from indextts.projects.readings import store_normalizer
 from indextts.projects.stages import plan_stage
 from indextts.text.bases import load_tokenizer, tokenizer_of
-from indextts.text.size_summary import read_summary, summary_path
+from indextts.text.size_summary import SizePoint, read_summary, summary_path
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, form_for
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, fold, heading
+from indextts.webui.markup import table_html
 from indextts.webui.page import Page
+from indextts.webui.plots import curve_svg
 from indextts.webui.running.outlook import Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.tokenizer import readings_view
 from indextts.webui.tokenizer.readings_view import refuse_while_building
-from indextts.webui.tokenizer.size_curve import size_curve_html
 from indextts.webui.view_versions import files_version, num_lines
 
-NO_SIZE = "tokenizer.no_size"
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
 # the project has the language and the table of readings
 OPTIONS = tuple(
     name for name in NormalizerFlags.model_fields if name not in ("language", "language_row", "readings")
 )
-
-SPOKEN_FORM = "tokenizer.spoken_form"
-BEFORE = "tokenizer.before"
-AFTER = "tokenizer.after"
-NOT_EXTENDED = "tokenizer.not_extended"
-GROWS = "tokenizer.grows"
-GROWS_BY_HOURS = "tokenizer.grows_by_hours"
-NO_BASE = "tokenizer.no_base"
-NO_MANIFEST = "tokenizer.no_manifest"
 
 
 def build(page: Page) -> None:
@@ -118,12 +109,12 @@ def outlook(project: Project, _settings: ProjectSettings, size: float | None, *_
     facts = []
     if project.base_tokenizer.is_file():
         base = base_size(project.base_tokenizer, files_version(project.base_tokenizer))
-        grows = GROWS if size else GROWS_BY_HOURS
+        grows = "tokenizer.grows" if size else "tokenizer.grows_by_hours"
         facts.append((t("tokenizer.pieces"), t(grows, base=f"{base:,}", size=f"{int(size or 0):,}")))
     if (count := num_lines(project.manifest)) is not None:
         facts.append((t("tokenizer.texts"), f"{count:,}"))
-    blockers = missing(project.base_tokenizer, NO_BASE, "project")
-    return Outlook(facts, blockers=[*blockers, *missing(project.manifest, NO_MANIFEST, "data")])
+    blockers = missing(project.base_tokenizer, "tokenizer.no_base", "project")
+    return Outlook(facts, blockers=[*blockers, *missing(project.manifest, "tokenizer.no_manifest", "data")])
 
 
 @lru_cache(maxsize=8)
@@ -134,10 +125,28 @@ def base_size(path: Path, _version: str) -> int:
 
 def curve_html(project: Project) -> str:
     """Return tokens per word by tokenizer size as a curve with its table; "" before the extension."""
-    found = read_summary(project.tokenizer)
-    if found is None:
+    summary = read_summary(project.tokenizer)
+    if summary is None:
         return ""
-    return size_curve_html(found)
+    heads = [(t(f"tokenizer.{name}"), "number") for name in ("size", "tokens_per_word", "rare_pieces")]
+    rows = [_size_row(point, summary.base_size) for point in summary.points]
+    first, last = summary.points[0], summary.points[-1]
+    width = max(1, last.size - first.size)
+    height = max(point.tokens_per_word for point in summary.points) * 1.1 or 1
+    points = [((point.size - first.size) / width, point.tokens_per_word / height) for point in summary.points]
+    ends = [t("tokenizer.curve_end", size=f"{end.size:,}", rate=end.tokens_per_word) for end in (first, last)]
+    return (
+        f"<h3>{escape(t('tokenizer.size_heading'))}</h3>"
+        f'<p class="lead">{escape(t("tokenizer.size_lead", texts=f"{summary.num_texts:,}"))}</p>'
+        f'<div class="size-curve">{curve_svg(points, t("tokenizer.tokens_per_word"), ends)}'
+        f"{table_html(heads, rows)}</div>"
+    )
+
+
+def _size_row(point: SizePoint, base_size: int) -> tuple[str, str, str]:
+    appended = point.size - base_size
+    share = 100 * point.num_rare / appended if appended else 0
+    return f"{point.size:,}", f"{point.tokens_per_word:.2f}", f"{point.num_rare:,} ({share:.0f} %)"
 
 
 def project_values(page: Page, name: str) -> list[Any]:
@@ -152,7 +161,7 @@ def commands(
     project: Project, settings: ProjectSettings, size: float | None, *values: Any
 ) -> Sequence[Command]:
     if size is None:
-        raise UserError(t(NO_SIZE))
+        raise UserError(t("tokenizer.no_size"))
     options = dict(zip(OPTIONS, values, strict=True))
     asked = settings.with_fields("tokenizer", target_size=int(size)).with_fields("normalizer", **options)
     return plan_stage(project, asked, "tokenizer").commands
@@ -181,8 +190,8 @@ def tokenize(page: Page, name: str, sentence: str) -> str:
     base = load_tokenizer(project.base_tokenizer)
     if not project.tokenizer.is_file():
         parts = [
-            pieces_html(t(BEFORE), base, sentence, base.size),
-            f"<p>{escape(t(NOT_EXTENDED))}</p>",
+            pieces_html(t("tokenizer.before"), base, sentence, base.size),
+            f"<p>{escape(t('tokenizer.not_extended'))}</p>",
         ]
         return "".join([legend_html(), _spoken_form(base, sentence), *parts])
     extended = load_tokenizer(project.tokenizer)
@@ -191,24 +200,18 @@ def tokenize(page: Page, name: str, sentence: str) -> str:
         [
             legend_html(),
             _spoken_form(extended, sentence),
-            pieces_html(t(BEFORE), base_with_options, sentence, base.size),
-            pieces_html(t(AFTER), extended, sentence, base.size),
+            pieces_html(t("tokenizer.before"), base_with_options, sentence, base.size),
+            pieces_html(t("tokenizer.after"), extended, sentence, base.size),
         ]
     )
 
 
 def _spoken_form(tokenizer: Tokenizer, sentence: str) -> str:
-    return f"<p><b>{escape(t(SPOKEN_FORM))}</b>: {escape(tokenizer.normalize(sentence))}</p>"
+    return f"<p><b>{escape(t('tokenizer.spoken_form'))}</b>: {escape(tokenizer.normalize(sentence))}</p>"
 
 
 _MAX_SHOWN = 400
-KINDS = {
-    "base": "tokenizer.kinds.base",
-    "appended": "tokenizer.kinds.appended",
-    "unknown": "tokenizer.kinds.unknown",
-}
-COUNT_UNKNOWN = "tokenizer.count_unknown"
-MORE = "tokenizer.more"
+KINDS = ("base", "appended", "unknown")
 
 
 def pieces_html(title: str, tokenizer: Tokenizer, sentence: str, base_size: int) -> str:
@@ -226,15 +229,17 @@ def pieces_html(title: str, tokenizer: Tokenizer, sentence: str, base_size: int)
         for token in ids
     ]
     shown = list(zip(kinds, pieces, ids, strict=True))[:_MAX_SHOWN]
-    count = t(COUNT_UNKNOWN, count=len(ids), unknown=num_unknown)
-    more = f" {t(MORE, count=len(ids) - _MAX_SHOWN)}" if len(ids) > _MAX_SHOWN else ""
+    count = t("tokenizer.count_unknown", count=len(ids), unknown=num_unknown)
+    more = f" {t('tokenizer.more', count=len(ids) - _MAX_SHOWN)}" if len(ids) > _MAX_SHOWN else ""
     spans = "".join(_span(kind, piece, token) for kind, piece, token in shown)
     return f"<p><b>{escape(title)}</b>: {count}</p><div>{spans}{more}</div>"
 
 
 def legend_html() -> str:
     """Return the legend of the colours."""
-    return "".join(f'<span class="piece {kind}">{escape(t(word))}</span>' for kind, word in KINDS.items())
+    return "".join(
+        f'<span class="piece {kind}">{escape(t(f"tokenizer.kinds.{kind}"))}</span>' for kind in KINDS
+    )
 
 
 def _span(kind: str, piece: str, token: int) -> str:
