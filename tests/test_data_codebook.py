@@ -48,6 +48,7 @@ def test_a_resume_with_the_codes_of_another_codebook_is_refused(tiny: TinyRun):
     assert sorted(path.name for path in tiny.output.glob("*.pth")) == before
 
 
+@pytest.mark.long
 @pytest.mark.failure(67)
 def test_a_checkpoint_whose_meta_file_names_no_codebook_is_refused_too(tiny: TinyRun):
     assert tiny.train(max_steps=2) == 0
@@ -60,6 +61,7 @@ def test_a_checkpoint_whose_meta_file_names_no_codebook_is_refused_too(tiny: Tin
     assert str(store) in reason(tiny)
 
 
+@pytest.mark.long
 @pytest.mark.failure(67)
 def test_training_and_validation_with_different_codebooks_are_refused(tiny: TinyRun):
     first = read_pairs(tiny.folder / "train_pairs.jsonl")[0].features
@@ -69,6 +71,7 @@ def test_training_and_validation_with_different_codebooks_are_refused(tiny: Tiny
     assert str(second) in reason(tiny)
 
 
+@pytest.mark.long
 @pytest.mark.failure(67)
 @pytest.mark.parametrize(
     "backend", [("test", "backend in torch.bfloat16"), (IMPORTED, "unverified, from /x")]
@@ -84,6 +87,7 @@ def test_the_same_codebook_in_another_precision_or_an_unknown_one_resumes(
     assert warned == (backend[0] == IMPORTED)
 
 
+@pytest.mark.long
 @pytest.mark.failure(67)
 def test_a_checkpoint_of_imported_features_resumes_with_others(tiny: TinyRun):
     regenerate(tiny, (IMPORTED, "unverified, from /x"))

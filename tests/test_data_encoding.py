@@ -184,17 +184,6 @@ def test_every_utterance_is_in_one_batch_and_not_far_from_its_place():
     assert {int(id) // SORTED_CLIPS for id in order[:SORTED_CLIPS]} == {0}
 
 
-def test_most_of_a_batch_is_not_padding():
-    everything = random_utterances(1000)
-    total_s = sum(padded_s(batch) for batch in batches_of(everything, BatchLimit(80)))
-    assert total_s < 1.1 * sum(utterance.duration_s for utterance in everything)
-
-
-def test_without_a_limit_clips_are_alone_and_in_order():
-    everything = random_utterances(20)
-    assert list(batches_of(everything, BatchLimit(0))) == [[utterance] for utterance in everything]
-
-
 def test_a_lowered_limit_applies_to_later_batches(caplog):
     limit = BatchLimit(60)
     batches = batches_of(random_utterances(300), limit)

@@ -106,6 +106,7 @@ def test_the_run_counts_epochs_by_its_first_file(tiny: TinyRun):
     assert (lines[-1]["step"], lines[-1]["epoch"]) == (9, 2)
 
 
+@pytest.mark.long
 def test_validation_reports_each_language_at_the_end_of_its_line(tiny: TinyRun):
     last = [line for line in read_metrics(tiny.output / "metrics.jsonl") if line["kind"] == "val"][-1]
     low, high = sorted([last["mel_loss_am"], last["mel_loss_en"]])
@@ -116,6 +117,7 @@ def test_validation_reports_each_language_at_the_end_of_its_line(tiny: TinyRun):
     assert f"mel_loss={last['mel_loss']:.4f} mel_top1={last['mel_top1']:.4f} mel_loss_am=" in line
 
 
+@pytest.mark.long
 def test_texts_are_read_by_the_rules_of_the_language_of_their_file(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny", text="1999")
     path = run.folder / "train_pairs.jsonl"
@@ -126,6 +128,7 @@ def test_texts_are_read_by_the_rules_of_the_language_of_their_file(tmp_path: Pat
     assert ids[path] == ids[f"{path}@am"] != ids[f"{path}@en"]
 
 
+@pytest.mark.long
 def test_the_page_and_the_trainer_count_alike(tiny: TinyRun):
     command = parse(Train, tiny.flags(**files(tiny)))
     train_set = load_inputs(command).train_set

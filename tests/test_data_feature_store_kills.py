@@ -1,22 +1,42 @@
 """Tests of a feature store whose writer is killed or finds the disk full at any time."""
 
-import random
+import hashlib
 import resource
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from indextts.data.feature_store import FeatureStore, store_path
+from indextts.data.feature_store import FeatureStore, StoreInfo, store_path
+from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.errors import DISK_FULL, UserError
-from tests.conftest import REPOSITORY
-from tests.feature_store_program import CLIPS_PER_SHARD, INFO, append
 from tests.test_runs_owner import count_changes
+
+INFO = StoreInfo("builtin", "backend", "encoders", model_dim=64, num_latents=16, latents="float16")
+CLIPS_PER_SHARD = 4
+
+
+def encoded(number: int) -> EncodedUtterance:
+    rng = np.random.default_rng(number)
+    return EncodedUtterance(
+        id=f"u{number}",
+        key=hashlib.sha256(str(number).encode()).hexdigest(),
+        codes=rng.integers(0, 8192, 50 + number % 60),
+        condition=rng.standard_normal((16, 64), np.float32),
+        emo_vec=rng.standard_normal(64, np.float32),
+    )
+
+
+def append(folder: Path, count: int) -> None:
+    """Add missing features of `count` utterances, as preprocessing does."""
+    writer = FeatureStoreWriter(folder, INFO, CLIPS_PER_SHARD)
+    for number in range(count):
+        utterance = encoded(number)
+        if utterance.key not in writer:
+            writer.add(utterance)
+    writer.flush()
 
 
 @pytest.fixture
@@ -66,49 +86,6 @@ def test_the_next_writer_continues_after_a_kill_before_any_change_of_the_disk(fo
     assert total > 20  # 4 shards: their files, digests, renames and folders
 
 
-@pytest.mark.slow
-def test_a_store_is_complete_without_duplicates_after_several_kills(tmp_path):
-    count, seed = 60, 5
-    program = start(tmp_path / "reference", count, tmp_path / "log")
-    began = time.monotonic()
-    assert program.wait() == 0
-    duration_s = time.monotonic() - began
-    reference = files_of(tmp_path / "reference")
-    rng = random.Random(seed)
-    num_kills = num_finished = num_hit = 0
-    while num_kills < 6 or not num_hit:  # until a kill leaves a shard in progress
-        folder, log = tmp_path / f"run{num_finished}", tmp_path / f"log{num_finished}"
-        kills_before, before, is_done = num_kills, [], False
-        while not is_done:
-            program = start(folder, count, log)
-            time.sleep(rng.uniform(0, duration_s))
-            program.send_signal(signal.SIGKILL)
-            is_done = program.wait() == 0
-            num_kills += not is_done
-            num_hit += any(folder.rglob("*.part"))
-            now = committed(folder)
-            assert now[: len(before)] == before
-            before = now
-        num_finished += 1
-        assert files_of(folder) == reference
-        num_encoded = len(log.read_text().splitlines())
-        assert num_encoded <= count + (num_kills - kills_before) * CLIPS_PER_SHARD
-
-
-def start(folder: Path, count: int, log: Path) -> subprocess.Popen:
-    """Start the program and wait until it writes."""
-    arguments = [str(folder), str(count), str(log)]
-    program = subprocess.Popen(
-        [sys.executable, "-m", "tests.feature_store_program", *arguments],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-    )
-    assert program.stdout is not None
-    with program.stdout as output:
-        assert output.readline() == b"ready\n"
-    return program
-
-
 def test_a_write_that_fails_at_any_byte_is_a_one_line_error_and_loses_nothing(folder_in_memory):
     append(folder_in_memory / "reference", 8)
     folder = folder_in_memory / "s"
@@ -129,32 +106,3 @@ def test_a_write_that_fails_at_any_byte_is_a_one_line_error_and_loses_nothing(fo
     append(folder, 8)
     assert files_of(folder).keys() == files_of(folder_in_memory / "reference").keys()
     assert committed(folder) == committed(folder_in_memory / "reference")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path):
-    """A disk of 600 kB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("no disk can be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_committed_shards_survive_a_full_disk_and_the_writer_continues_later(tmp_path, small_disk):
-    folder, filler = small_disk / "s", small_disk / "filler"
-    append(tmp_path / "reference", 40)
-    filler.write_bytes(bytes(450_000))
-    kept = []
-    for _ in range(2):
-        with pytest.raises(UserError, match=str(folder)) as caught:
-            append(folder, 40)
-        assert caught.value.exit_status == DISK_FULL
-        assert committed(folder)[: len(kept)] == kept
-        kept = committed(folder)
-        assert 0 < len(kept) < 40
-    filler.unlink()
-    append(folder, 40)
-    assert files_of(folder) == files_of(tmp_path / "reference")

@@ -49,26 +49,6 @@ def refusal(path: Path, read=read_utterances) -> str:
     return message
 
 
-def test_an_utterance_gets_absolute_paths_and_no_language_without_one_in_its_line(tmp_path):
-    path = write_lines(tmp_path / "m.jsonl", UTTERANCE)
-    assert read_utterances(path) == [
-        Utterance("a", tmp_path / "audio/a.wav", "ሰላም።", "s", 1.5, "", features=None, num_codes=None)
-    ]
-
-
-def test_a_preprocessed_utterance_has_its_feature_store_and_its_number_of_codes(tmp_path):
-    stored = {"features": "../f.json", "code_len": 75, "features_key": KEY}
-    path = write_lines(tmp_path / "m.jsonl", UTTERANCE | stored)
-    [utterance] = read_utterances(path)
-    assert utterance.features == tmp_path.parent / "f.json"
-    assert (utterance.num_codes, utterance.features_key) == (75, KEY)
-
-
-def test_absolute_audio_paths_stay_absolute(tmp_path):
-    path = write_lines(tmp_path / "m.jsonl", UTTERANCE | {"audio": "/recordings/a.wav"})
-    assert read_utterances(path)[0].audio == Path("/recordings/a.wav")
-
-
 def test_a_written_manifest_reads_back_equal_and_has_relative_paths(tmp_path):
     utterances = [
         Utterance("ሀ/../ለ", tmp_path / "audio/x.wav", 'ሰላም "ለዓለም"\u2028።', "ተናጋሪ 1", 0.5),
@@ -125,24 +105,6 @@ def test_a_byte_order_mark_windows_line_ends_and_blank_lines_are_read(tmp_path):
     assert len(read_utterances(path)) == 1
 
 
-def test_a_failing_writer_leaves_the_old_file(tmp_path):
-    def broken():
-        yield Utterance("a", tmp_path / "a.wav", "a", "s", 1.0)
-        raise KeyboardInterrupt
-
-    path = write_lines(tmp_path / "m.jsonl", UTTERANCE)
-    before = path.read_bytes()
-    with pytest.raises(KeyboardInterrupt):
-        write_utterances(path, broken())
-    assert path.read_bytes() == before
-
-
-def test_the_error_names_a_folder_that_cannot_be_written(tmp_path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match=r"file/m.jsonl: "):
-        write_utterances(tmp_path / "file/m.jsonl", [Utterance("a", Path("/a"), "a", "s", 1.0)])
-
-
 def test_a_full_disk_has_its_own_status_and_leaves_the_old_manifest(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_text("what was there\n")
@@ -161,15 +123,6 @@ def test_the_error_for_a_missing_field_has_field_and_line(tmp_path, field):
     assert re.match(
         f"{re.escape(str(path))}:2: .*'{field}'.* id, audio, text, speaker, duration$", refusal(path)
     )
-
-
-@pytest.mark.parametrize("field", sorted(PAIR))
-@pytest.mark.failure(34)
-def test_the_error_for_a_missing_field_of_a_pair_has_the_field(tmp_path, field):
-    path = write_lines(tmp_path / "p.jsonl", {key: PAIR[key] for key in PAIR if key != field})
-    message = refusal(path, read_pairs)
-    assert message.startswith(f"{path}:1: ")
-    assert f"'{field}'" in message
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-import numpy as np
 import pytest
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data import pair_index, tokenizing
 from indextts.data.manifest import Pair, read_pairs, write_pairs
-from indextts.data.pair_columns import PairColumns, Ragged
+from indextts.data.pair_columns import PairColumns
 from indextts.data.pair_index import find_index, index_path, load_index
 from indextts.data.tokenizing import BuildStoppedError
 from indextts.errors import UserError
@@ -90,6 +89,7 @@ def test_an_index_has_the_pairs_and_the_ids_of_their_texts(manifest: Path):
     check(found.pairs, manifest)
 
 
+@pytest.mark.long
 @pytest.mark.failure(69)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_trainer_that_is_killed_or_stopped_while_it_indexes_leaves_nothing(
@@ -210,6 +210,7 @@ def test_a_plan_writes_no_index(manifest: Path):
     assert sorted(path.name for path in manifest.parent.iterdir()) == [manifest.name]
 
 
+@pytest.mark.long
 def test_many_texts_are_tokenized_by_several_processes(manifest: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tokenizing, "num_cores", lambda: 2)
     monkeypatch.setattr(tokenizing, "MIN_TEXTS_PER_PROCESS", 20)
@@ -255,15 +256,6 @@ def test_an_invalid_line_is_named(manifest: Path, line: str, place: str):
     assert not index_path(manifest).exists()
 
 
-@pytest.mark.parametrize("content", [None, "", "\n\n"])
-def test_a_file_without_pairs_is_refused(manifest: Path, content: str | None):
-    manifest.unlink()
-    if content is not None:
-        manifest.write_text(content)
-    with pytest.raises(UserError, match=manifest.name):
-        load_index(manifest, DEMO)
-
-
 def test_old_leftovers_of_a_kill_are_removed(manifest: Path):
     old, new = (manifest.with_name(f".tmp-{index_path(manifest).name}-{name}") for name in ("aaaa", "bbbb"))
     for path in (old, new):
@@ -284,18 +276,9 @@ def test_columns_are_joined_and_selected_like_lists(tmp_path: Path):
     assert list(joined) == lists
     rows = [12, 0, 7, 7]
     assert list(joined.take(rows)) == [lists[row] for row in rows]
-    assert list(joined[2:5]) == lists[2:5]
     for n, row in enumerate(rows):
         assert joined.take(rows).text_ids(n).tolist() == DEMO.encode(lists[row].target_text)
     assert joined.take([0]).used_stores == [lists[0].features]
-
-
-def test_ragged_arrays_keep_their_lengths():
-    ragged = Ragged.of([[1, 2], [], [3]], np.int32)
-    assert [ragged[row].tolist() for row in range(3)] == [[1, 2], [], [3]]
-    assert ragged.lengths.tolist() == [2, 0, 1]
-    assert [ragged.take([2, 0])[row].tolist() for row in range(2)] == [[3], [1, 2]]
-    assert len(Ragged.of([], np.int32)) == 0
 
 
 def test_the_format_of_another_version_is_built_again(manifest: Path, monkeypatch: pytest.MonkeyPatch):

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from indextts.data.manifest import Pair
-from indextts.data.pair_summary import read_summary, summarise, summary_path, write_plots, write_summary
+from indextts.data.pair_summary import read_summary, summarise, summary_path, write_summary
 from indextts.errors import UserError
 
 
@@ -36,13 +36,6 @@ def test_histograms_count_every_prompt_and_each_target_once():
     assert sum(summary.target_s.counts) == sum(summary.target_codes.counts) == 3
     assert summary.target_codes.maximum == 180_000
     assert (summary.prompt_uses.minimum, summary.prompt_uses.maximum) == (1, 2)
-
-
-def test_equal_values_have_one_bin_at_their_value(tmp_path: Path):
-    summary = summarise([pair("a1", "a2", "almaz", 5, 4), pair("a2", "a1", "almaz", 5, 4)])
-    assert (summary.target_s.edges, summary.target_s.counts) == ([5, 5], [2])
-    write_plots(summary, tmp_path / "pairs.png")
-    assert (tmp_path / "pairs.png").is_file()
 
 
 def test_the_summary_is_printed_with_shares_and_twenty_speakers():

@@ -10,7 +10,6 @@ import soundfile
 import soxr
 import torch
 
-from indextts.commands.data import Preprocess
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import read_utterances, write_utterances
@@ -32,7 +31,6 @@ from tests.preprocess_project import (
     write_dataset,
     write_model,
 )
-from tools.preprocess_data import main
 
 
 @pytest.fixture
@@ -94,6 +92,7 @@ def test_the_rules_are_those_of_the_review_when_preprocessing_began(project, mon
     assert (rules["review"]["kept"], rules["review"]["rejected"]) == (1, 0)
 
 
+@pytest.mark.long
 def test_features_do_not_depend_on_the_order_of_lines(project):
     run(project)
     before = files_of(project / "out")
@@ -109,22 +108,7 @@ def test_features_do_not_depend_on_the_order_of_lines(project):
     assert now == before
 
 
-def test_new_utterances_are_added_to_the_old_ones(project):
-    manifest = project / "data/manifest.jsonl"
-    whole = manifest.read_text(encoding="utf-8")
-    manifest.write_text("".join(whole.splitlines(keepends=True)[:15]), encoding="utf-8")
-    run(project)
-    first = codes_by_key(project)
-    shards = files_of(project / "out/features/codes") | files_of(project / "out/features/conditioning")
-    manifest.write_text(whole, encoding="utf-8")
-    result = run(project)
-    assert (result.num_encoded, result.num_kept) == (9, 15)
-    assert len(store_of(project).keys) == 24
-    assert codes_by_key(project).items() >= first.items()
-    now = files_of(project / "out/features/codes") | files_of(project / "out/features/conditioning")
-    assert now.items() > shards.items()
-
-
+@pytest.mark.long
 def test_only_a_changed_recording_is_encoded_again(project):  # D3
     run(project)
     first = codes_by_key(project)
@@ -157,6 +141,7 @@ def test_other_ids_speakers_texts_and_splits_encode_nothing_again(project):
         assert utterance.features_key == hashlib.sha256(utterance.audio.read_bytes()).hexdigest()
 
 
+@pytest.mark.long
 def test_utterances_with_the_same_recording_share_its_features(project):
     (project / "data/audio/copy.wav").write_bytes((project / "data/audio/0.wav").read_bytes())
     manifest = project / "data/manifest.jsonl"
@@ -191,6 +176,7 @@ def test_another_base_checkpoint_adds_only_conditioning(project):
     assert files_of(project / "out") == after | before  # the manifests refer to the first store again
 
 
+@pytest.mark.long
 def test_another_number_of_codes_is_refused(project):
     run(project)
     before = files_of(project / "out")
@@ -208,6 +194,7 @@ def test_the_codes_of_a_base_that_has_them_are_used(project):
     assert builtin.load(project / "out/features/builtin.npz").identity == of_base.identity
 
 
+@pytest.mark.long
 def test_another_vocabulary_leaves_features_valid(project):
     run(project)
     before = files_of(project / "out")
@@ -221,6 +208,7 @@ def test_another_vocabulary_leaves_features_valid(project):
     assert files_of(project / "out") == before
 
 
+@pytest.mark.long
 def test_features_of_another_codebook_are_not_mixed(project):  # D3
     run(project)
     first = store_of(project)
@@ -230,19 +218,6 @@ def test_features_of_another_codebook_are_not_mixed(project):  # D3
     assert second.info.backend_identity != first.info.backend_identity
     assert first.keys == second.keys
     assert any(first.codes(key).tolist() != second.codes(key).tolist() for key in first.keys)
-
-
-@pytest.mark.parametrize(("latents", "most"), [("float16", 2**-11), ("bfloat16", 2**-8)])
-def test_latents_can_be_stored_in_16_bits_with_a_rounding_error(project, latents, most):
-    run(project)
-    exact = store_of(project)
-    assert run(project, latents=latents).num_encoded == 24
-    rounded = store_of(project)
-    for key in exact.keys:
-        error = np.abs(rounded.condition(key) - exact.condition(key))
-        assert 0 < error.max() <= most * np.abs(exact.condition(key)).max()
-        np.testing.assert_array_equal(rounded.emo_vec(key), exact.emo_vec(key))
-    assert Preprocess.model_fields["latents"].default == "float16"
 
 
 def test_a_recording_that_changes_while_it_is_encoded_is_rejected(project, monkeypatch):
@@ -259,13 +234,6 @@ def test_a_recording_that_changes_while_it_is_encoded_is_rejected(project, monke
     again = run(project)
     assert (again.num_kept, again.rejected) == (24, [])
     assert len(store_of(project).keys) == 24
-
-
-def test_features_of_an_older_format_are_an_error(project):
-    (project / "out/features").mkdir(parents=True)
-    (project / "out/features/store.json").write_text("{}")
-    with pytest.raises(UserError, match="--output-dir"):
-        run(project)
 
 
 def test_clips_beyond_the_limits_of_the_model_are_rejected_and_counted(project, caplog):  # D17
@@ -290,6 +258,7 @@ def test_clips_beyond_the_limits_of_the_model_are_rejected_and_counted(project, 
     assert (num_codes["x3"], num_codes["x4"]) == (60, 3)
 
 
+@pytest.mark.long
 def test_any_rate_number_of_channels_and_format_is_encoded(project):
     samples, _ = soundfile.read(project / "data/audio/6.wav")  # 0.9 s
     lines = []
@@ -336,24 +305,7 @@ def test_features_on_a_gpu_equal_those_on_a_cpu(project):
         np.testing.assert_allclose(on_gpu.condition(key), store_of(project).condition(key), atol=1e-4)
 
 
-def test_the_program_prints_a_short_result(project, capsys):
-    settings = command(project)
-    assert (
-        main(
-            [
-                f"--manifest={settings.manifest}",
-                f"--output-dir={settings.output_dir}",
-                f"--config={settings.config}",
-                f"--gpt-checkpoint={settings.gpt_checkpoint}",
-            ]
-        )
-        == 0
-    )
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        f"{project}/out: 20 utterances for training, 4 for validation; 24 encoded, 0 kept, 0 rejected"
-    )
-
-
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_killed_preprocessing_resumes_and_ends_byte_identical(tmp_path):  # D13
     write_dataset(tmp_path / "data", "ab" * 150, max_duration_s=0.4)

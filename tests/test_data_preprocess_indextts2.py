@@ -20,7 +20,7 @@ from indextts.data.encoding import BatchLimit, ClipEncoder, batches_of
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import read_numbered_utterances, read_utterances
 from indextts.data.preprocess import preprocess
-from indextts.data.recordings import with_true_durations
+from indextts.data.recordings import measure
 from indextts.errors import UserError
 from indextts.features import indextts2, split_products
 from indextts.features.audio import load_audio
@@ -92,6 +92,7 @@ def encoder_of(model: Path, batch_s: float = 0) -> ClipEncoder:
     return ClipEncoder(backend, gpt, torch.device("cpu"), Throughput(batch_s, num_readers=1, num_threads=2))
 
 
+@pytest.mark.long
 def test_the_tool_reports_the_share_of_codes_that_a_faster_encoder_changes(
     model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
@@ -173,6 +174,7 @@ def test_the_tool_encodes_each_recording_as_if_alone_and_resumes(model, data, tm
     assert (again.num_encoded, again.num_kept, len(again.rejected)) == (0, 8, 1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_project_goes_from_recordings_to_three_training_steps(model, data, tmp_path):
     base = Path(shutil.copytree(model, tmp_path / "IndexTTS-2"))
@@ -208,7 +210,7 @@ def test_a_project_goes_from_recordings_to_three_training_steps(model, data, tmp
 
 
 def test_batching_does_not_change_the_features_or_their_order(model, data):
-    recorded = with_true_durations(data, read_numbered_utterances(data))
+    recorded, _ = measure(data, read_numbered_utterances(data))
     utterances = [utterance for utterance in recorded if utterance.id != "short_1776"]
     alone = list(encoder_of(model).encode_all(utterances))
     together = list(encoder_of(model, batch_s=6).encode_all(utterances))
@@ -234,6 +236,7 @@ def test_missing_files_are_an_error_before_anything_is_read(model, tmp_path, mon
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_the_speech_encoder_can_be_in_the_hugging_face_cache(model, data, tmp_path, monkeypatch):
     repository = tmp_path / "hub/models--facebook--w2v-bert-2.0"
     (repository / "refs").mkdir(parents=True)
@@ -246,6 +249,7 @@ def test_the_speech_encoder_can_be_in_the_hugging_face_cache(model, data, tmp_pa
     assert result.num_encoded == NUM_CLIPS + 2
 
 
+@pytest.mark.long
 def test_features_of_other_statistics_are_never_mixed(model, data, tmp_path):
     preprocess(command(model, data, tmp_path / "out"))
     first = store_of(tmp_path / "out")
@@ -258,6 +262,7 @@ def test_features_of_other_statistics_are_never_mixed(model, data, tmp_path):
     assert any((first.condition(key) != second.condition(key)).any() for key in first.keys)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("section", "changes", "what"),
     [

@@ -13,7 +13,7 @@ from indextts.commands.terminal import to_argv
 from indextts.data import preprocess as preprocess_module
 from indextts.data.manifest import read_utterances
 from indextts.errors import DISK_FULL, UserError
-from tests.preprocess_project import command, make_project, run, spoil, write_dataset, write_model
+from tests.preprocess_project import command, make_project, run, spoil, write_model
 from tools.preprocess_data import main
 
 
@@ -53,6 +53,7 @@ def test_a_repaired_recording_is_encoded_by_the_next_run(project):
     assert not (project / "out/rejected.jsonl").exists()
 
 
+@pytest.mark.long
 def test_both_utterances_of_a_broken_recording_are_rejected(project):
     for number in (0, 1):
         soundfile.write(project / f"data/audio/{number}.wav", np.full(9600, np.inf), 24_000, subtype="FLOAT")
@@ -62,6 +63,7 @@ def test_both_utterances_of_a_broken_recording_are_rejected(project):
     ]
 
 
+@pytest.mark.long
 def test_most_recordings_rejected_is_status_1_after_the_others_are_written(project, capsys):
     for number in range(13):
         (project / f"data/audio/{number}.wav").write_bytes(b"no audio")
@@ -89,21 +91,6 @@ def test_a_disk_without_enough_space_is_an_error_before_encoding(project, monkey
     assert caught.value.exit_status == DISK_FULL
 
 
-def test_without_a_ratio_there_is_no_validation_manifest(project):
-    run(project)
-    result = run(project, val_ratio=0)
-    assert (result.num_train, result.num_val) == (24, 0)
-    assert not (project / "out/val_manifest.jsonl").exists()
-    assert len(read_utterances(project / "out/train_manifest.jsonl")) == 24
-
-
-def test_a_ratio_without_validation_utterances_is_an_error_before_encoding(project):  # D16
-    write_dataset(project / "data", "aaaaabbbbb")
-    with pytest.raises(UserError, match=r"^--val-ratio 0\.2 "):
-        run(project)
-    assert not (project / "out").exists()
-
-
 def test_a_missing_checkpoint_is_an_error_before_anything_is_written(project):
     (project / "model/gpt.pth").unlink()
     with pytest.raises(UserError, match=r"gpt\.pth"):
@@ -123,18 +110,13 @@ def test_a_checkpoint_that_does_not_match_is_an_error_before_anything_is_written
     assert not (project / "out").exists()
 
 
-def test_the_error_names_a_file_in_place_of_the_folder(project):
-    (project / "out").write_text("x")
-    with pytest.raises(UserError, match="out/features: "):
-        run(project)
-
-
 def test_the_manifest_in_the_output_folder_is_not_overwritten(project):
     run(project)
     with pytest.raises(UserError, match="--output-dir"):
         run(project, manifest=project / "out/train_manifest.jsonl")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changes", "what"),
     [

@@ -21,13 +21,3 @@ def test_a_line_has_clips_and_audio_and_time_left(monkeypatch, caplog):
     assert line == "Encoding: 3/30 clips, 0.4 clips/s, 12.5 h of audio per hour, 8 s left"
     (found,) = PROGRESS.finditer(line)  # the page parses it
     assert found.groups()[:3] == ("Encoding", "3", "30")
-
-
-def test_without_durations_the_time_left_depends_on_clips(monkeypatch, caplog):
-    now = 0.0
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now)
-    caplog.set_level(logging.INFO)
-    progress = Progress("Checking recordings", 30)
-    now = 10.0
-    progress.advance()
-    assert caplog.messages == ["Checking recordings: 1/30 clips, 0.1 clips/s, 5 min left"]

@@ -365,13 +365,3 @@ def test_a_clip_of_any_length_has_a_loudness():
 def test_letters_of_other_scripts_are_counted_in_latin_texts():
     found = measure_text("hello 日本", NormalizerOptions(language="sw"))
     assert (found.num_latin, found.num_other) == (0, 2)
-
-
-def test_a_line_with_an_unknown_language_has_that_of_the_check(tmp_path):
-    """Imports of earlier versions stored the language of the data as it was written there."""
-    sound = 0.1 * np.sin(np.arange(48_000) / 20)
-    soundfile.write(tmp_path / "a.wav", sound, 24_000)
-    lines = [Utterance(str(n), tmp_path / "a.wav", "ሰላም ለዓለም", "s", 2.0, "Amharic") for n in range(2)]
-    write_utterances(tmp_path / "m.jsonl", lines)
-    report = check_manifest(tmp_path / "m.jsonl")
-    assert any("Amharic (100.0 %" in fact for fact in report.facts)

@@ -69,6 +69,7 @@ def reasons_of(records: dict[str, dict]) -> dict[str, set[str]]:
     return {id: reasons for id, reasons in found.items() if reasons}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_texts_that_do_not_belong_to_the_sound_are_rejected(
     folder: Path, tmp_path: Path, recognizer_folder: Path
@@ -83,6 +84,7 @@ def test_texts_that_do_not_belong_to_the_sound_are_rejected(
     assert "nats per letter" in limits
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_check_continues_with_what_was_transcribed(
     folder: Path, tmp_path: Path, recognizer_folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,6 +131,7 @@ def test_copies_with_other_texts_are_transcribed_once(tmp_path: Path, monkeypatc
     assert len(transcribed) == 1
 
 
+@pytest.mark.long
 def test_a_recognizer_that_hears_nothing_rejects_nothing(folder: Path, tmp_path: Path):
     facts, records = run_check(folder, tmp_path / "whisper", write_whisper(tmp_path / "asr"))
     assert reasons_of(records) == {}
@@ -136,12 +139,6 @@ def test_a_recognizer_that_hears_nothing_rejects_nothing(folder: Path, tmp_path:
     other = write_recognizer(tmp_path / "ctc", "ላ")
     _, heard = run_check(folder, tmp_path / "whisper", other)  # replaces what the other one heard
     assert {record["heard"] for record in heard.values()} == {"ላ"}
-
-
-def test_without_a_recognizer_the_report_says_that_texts_are_hardly_judged(folder: Path, tmp_path: Path):
-    facts, records = run_check(folder, tmp_path, "")
-    assert any("--asr" in fact for fact in facts)
-    assert {record["heard"] for record in records.values()} == {None}
 
 
 def test_a_recognizer_that_cannot_be_loaded_is_refused_before_the_recordings_are_read(

@@ -1,17 +1,13 @@
 """Tests of overview.json: its numbers are those of the other files of the check."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.check import check_manifest
-from indextts.data.quality.overview import OVERVIEW_NAME, Overview, read_overview, write_overview
-from indextts.errors import UserError
-from tests.conftest import REPOSITORY
+from indextts.data.quality.overview import OVERVIEW_NAME, read_overview
 from tests.test_data_check import TEXTS, write_dataset
 
 
@@ -67,26 +63,3 @@ def test_too_many_rejections_are_a_problem_with_a_code(tmp_path: Path):
 def test_a_corrupt_overview_counts_as_none(tmp_path: Path, content: bytes):
     (tmp_path / OVERVIEW_NAME).write_bytes(content)
     assert read_overview(tmp_path) is None
-
-
-def test_a_histogram_without_an_edge_for_each_bin_counts_as_corrupt(tmp_path: Path):
-    write_dataset(tmp_path, TEXTS)
-    check_manifest(tmp_path / "manifest.jsonl", QualityLimits(), tmp_path / "check")
-    content = json.loads((tmp_path / "check" / OVERVIEW_NAME).read_bytes())
-    content["histograms"][0]["edges"] = [1.0]
-    (tmp_path / "check" / OVERVIEW_NAME).write_text(json.dumps(content))
-    assert read_overview(tmp_path / "check") is None
-
-
-def test_an_unwritable_folder_is_named(tmp_path: Path):
-    (tmp_path / "file").touch()
-    empty = {"num_utterances": 0, "num_good": 0, "num_warned": 0, "num_rejected": 0, "hours": 0}
-    lists = {"reasons": [], "histograms": [], "problems": [], "notices": []}
-    overview = Overview.model_validate({**empty, "num_speakers": 0, **lists})
-    with pytest.raises(UserError, match=str(tmp_path / "file")):
-        write_overview(tmp_path / "file/check", overview)
-
-
-def test_the_page_reads_the_overview_without_torch():
-    code = "import sys, indextts.data.quality.overview; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0

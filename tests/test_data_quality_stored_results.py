@@ -19,20 +19,6 @@ def test_results_are_known_to_the_next_check(tmp_path):
     assert StoredResults(tmp_path, "scores", "model-1").known == {"a": {"score": 3.5}, "b": None}
 
 
-def test_what_is_kept_of_a_result_is_the_same_in_the_next_check(tmp_path):
-    with StoredResults(tmp_path, "scores", "model-1", kept=tuple) as results:
-        results.add("a", [1, 2])
-        assert results.known == {"a": (1, 2)}
-    assert StoredResults(tmp_path, "scores", "model-1", kept=tuple).known == {"a": (1, 2)}
-    assert StoredResults(tmp_path, "scores", "model-1").known == {"a": [1, 2]}
-
-
-def test_a_result_is_in_the_file_before_the_check_ends(tmp_path):
-    with StoredResults(tmp_path, "scores", "model-1") as results:
-        results.add("a", 1)
-        assert StoredResults(tmp_path, "scores", "model-1").known == {"a": 1}
-
-
 def test_results_of_another_version_are_replaced(tmp_path):
     with StoredResults(tmp_path, "scores", "model-1") as results:
         results.add("a", 1)
@@ -56,14 +42,6 @@ def test_a_line_that_a_kill_cut_off_does_not_count(tmp_path, num_lost):
     assert known["a"] == 1
     assert known["c"] == 3
     assert all(line.endswith(b"}\n") for line in _file(tmp_path).read_bytes().splitlines(keepends=True))
-
-
-def test_a_file_of_another_kind_begins_anew(tmp_path):
-    _file(tmp_path).parent.mkdir()
-    _file(tmp_path).write_bytes(b"\x00\xff no newline")
-    with StoredResults(tmp_path, "scores", "model-1") as results:
-        results.add("a", 1)
-    assert StoredResults(tmp_path, "scores", "model-1").known == {"a": 1}
 
 
 def test_without_a_folder_results_stay_in_memory(tmp_path):

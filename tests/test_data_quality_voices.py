@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import soundfile
 
 from indextts.data.importing.voice_vectors import VoiceEncoder
@@ -23,6 +24,7 @@ def spoken(folder: Path, voice: str, number: int) -> np.ndarray:
     return soundfile.read(path, dtype="float32")[0]
 
 
+@pytest.mark.long
 def test_wrong_labels_and_changing_voices_deviate_and_vectors_are_stored(tmp_path):
     weights = ge2e_weights()
     clips = {f"{voice} {n}": spoken(tmp_path, voice, n) for voice in VOICES for n in range(NUM_CLIPS)}

@@ -100,6 +100,7 @@ def test_only_a_recording_that_kills_its_reader_is_rejected(tmp_path, caplog):
     assert caplog.records
 
 
+@pytest.mark.long
 def test_several_dead_readers_in_a_row_are_an_error(tmp_path):
     with pytest.raises(UserError, match=rf"\.wav: {MAX_DEATHS_IN_A_ROW} "):
         read(write_utterances(tmp_path, [0.1] * 12), die_of_all)
@@ -138,6 +139,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_readers_exit_when_their_parent_is_killed(tmp_path):
     (utterance,) = write_utterances(tmp_path, [0.1])
     (tmp_path / "parent.py").write_text(PARENT)

@@ -150,13 +150,6 @@ def test_the_next_undecided_clip_is_searched_from_a_place_on_and_then_from_the_s
     assert review.first_undecided(places, 17) == 17
 
 
-def test_the_random_order_has_every_clip_once_and_stays_the_same(manifest):
-    found = ids(opened(manifest), SHUFFLED)
-    assert found != sorted(found)
-    assert sorted(found) == ids(opened(manifest), ALL)
-    assert found == ids(opened(manifest), SHUFFLED)
-
-
 def test_without_a_check_no_clip_is_doubtful(tmp_path):
     path = tmp_path / "manifest.jsonl"
     write_utterances(path, [Utterance("a", tmp_path / "a", "ሀ", "s", 1.0)])

@@ -140,6 +140,7 @@ def test_wrong_flags_are_refused_before_anything_is_written(folder: Path, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_killed_transcription_loses_and_repeats_nothing(folder: Path, tmp_path: Path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -95,7 +95,7 @@ def test_seen_and_unseen_speakers_have_separate_means(tiny: tuple[UnifiedVoice, 
 
 def test_languages_have_separate_means_beside_those_of_speakers(tiny: tuple[UnifiedVoice, PairDataset]):
     model, dataset = tiny
-    parts = [dataset.pairs[:3], dataset.pairs[3:]]
+    parts = [dataset.pairs.take(range(3)), dataset.pairs.take(range(3, len(dataset.pairs)))]
     files = [PairsFile(Path("own")), PairsFile(Path("other"), "en")]
     mixed = PairDataset(PairColumns.joined(parts), dataset.stores, files)
     found = validation((model, mixed))

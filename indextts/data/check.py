@@ -20,10 +20,9 @@ from indextts.data.quality.overview import write_overview
 from indextts.data.quality.ratings import rate_clips
 from indextts.data.quality.verdicts import judge
 from indextts.data.quality.voices import hear_voices
-from indextts.data.report import Findings, Report
+from indextts.data.report import Findings, Report, writing_to
 from indextts.data.review import check_folder, edited, read_decisions
 from indextts.data.text_report import report_texts, text_notices, write_text_report
-from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.files import write_bytes
 from indextts.text.readings import options_of
@@ -62,7 +61,8 @@ def _check(command: CheckData) -> list[Report]:
     if command.train_pairs is not None and command.val_pairs is not None:
         reports.append(check_split(command.train_pairs, command.val_pairs))
     if command.report_dir is not None:
-        _write_text(command.report_dir / REPORT_NAME, "\n\n".join(map(str, reports)) + "\n")
+        with writing_to(command.report_dir):
+            write_bytes(command.report_dir / REPORT_NAME, ("\n\n".join(map(str, reports)) + "\n").encode())
     return reports
 
 
@@ -120,9 +120,10 @@ def check_manifest(
     texts = report_texts(utterances, options, [clip.heard.text if clip.heard else None for clip in clips])
     notices = [*(notice.text for notice in found), *text_notices(texts, options)]
     if report_dir is not None:
-        write_text_report(report_dir, texts)
-        write_overview(report_dir, summary.overview_of(utterances, verdicts, limits, found, findings))
-        write_files(report_dir, utterances, clips, verdicts, limits, options)
+        with writing_to(report_dir):
+            write_text_report(report_dir, texts)
+            write_overview(report_dir, summary.overview_of(utterances, verdicts, limits, found, findings))
+            write_files(report_dir, utterances, clips, verdicts, limits, options)
     num_rejected = sum(verdict.is_rejected for verdict in verdicts)
     if num_rejected and (report_dir is None or report_dir.resolve() != check_folder(path).resolve()):
         notices.append(
@@ -160,14 +161,3 @@ def _codes_per_second(store: Path | None) -> int:
     """Return the rate of the base that the features of a store are for, of 2.0 without a store."""
     base = BASE_2_0.name if store is None or not store.is_file() else read_info(store).base
     return BASES[base].codes_per_second
-
-
-def _write_text(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, text.encode())
-    except OSError as error:
-        raise UserError(
-            f"--report-dir {path.parent}: cannot be written to ({error.strerror}); choose a folder that "
-            "you may write to"
-        ) from None

@@ -95,7 +95,7 @@ class Shards:
     @property
     def keys(self) -> list[str]:
         """Return all keys, in the order of writing."""
-        return [self._key(position) for position in np.lexsort((self._starts, self._shard))]
+        return [self._key(position) for position in np.lexsort((self._starts, self._shard)).tolist()]
 
     def num_rows(self, key: str) -> int:
         return int(self._num_rows[self._find(key)])

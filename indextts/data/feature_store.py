@@ -10,7 +10,6 @@ Axes: K latents, D model width, T codes of a recording.
         shard_00000/ condition.npy   float16, float32, or bfloat16 as uint16: (n, K, D)
                      emo_vec.npy     float32 (n, D)
       .lock                       held by the preprocessing that writes to this folder
-      recordings.jsonl            digests of the recordings (recordings.py)
       builtin.npz                 the file of the builtin speech backend (indextts/features/builtin.py)
 
 IDENTITY is the first 16 digits of a sha256 over everything that the features depend on. Features of another

@@ -34,16 +34,16 @@ class EncodedUtterance:
     Args:
         id: for messages; the store does not contain it.
         key: hex sha256 of the recording's bytes.
-        codes: (T,), never padded. None if the store has them.
-        condition: (K, D), float32. None if the store has it.
-        emo_vec: (D,), float32. None if the store has it.
+        codes: (T,), never padded.
+        condition: (K, D), float32.
+        emo_vec: (D,), float32.
     """
 
     id: str
     key: str
-    codes: NDArray[np.int64] | None
-    condition: NDArray[np.float32] | None
-    emo_vec: NDArray[np.float32] | None
+    codes: NDArray[np.int64]
+    condition: NDArray[np.float32]
+    emo_vec: NDArray[np.float32]
 
 
 class FeatureStoreWriter:
@@ -102,8 +102,7 @@ class FeatureStoreWriter:
     def _checked_conditioning(self, utterance: EncodedUtterance) -> dict[str, NDArray[Any]]:
         condition, emo_vec = utterance.condition, utterance.emo_vec
         shape = self.info.condition_shape
-        shapes = (shape, (self.info.model_dim,))
-        if condition is None or emo_vec is None or (condition.shape, emo_vec.shape) != shapes:
+        if (condition.shape, emo_vec.shape) != (shape, (self.info.model_dim,)):
             raise ValueError(f"{utterance.id!r}: the conditioning must have the shape {shape}")
         stored = packed(condition, self.info.latents)
         if self.info.latents == "float16" and np.isinf(stored).any() and not np.isinf(condition).any():
@@ -211,6 +210,6 @@ def _save(path: Path, array: NDArray[Any]) -> None:
 
 def _checked_codes(utterance: EncodedUtterance) -> NDArray[np.uint16]:
     codes = utterance.codes
-    if codes is None or len(codes) == 0 or not 0 <= codes.min() <= codes.max() <= MAX_CODE:
+    if len(codes) == 0 or not 0 <= codes.min() <= codes.max() <= MAX_CODE:
         raise ValueError(f"{utterance.id!r}: there are no codes, or codes outside 0 to {MAX_CODE}")
     return codes.astype("<u2")

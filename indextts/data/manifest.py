@@ -31,6 +31,7 @@ A manifest has no text ids: the index beside a pairs file (pair_index.py) has th
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -256,7 +257,6 @@ class _Line:
     folder: Path  # of the manifest
     record: dict[str, object]
     needed: tuple[str, ...]  # required fields
-    shared: dict[str, str]  # interned strings, to save memory
     shared_paths: dict[str, Path]
 
     @property
@@ -278,8 +278,7 @@ class _Line:
         return value
 
     def shared_string(self, name: str) -> str:
-        value = self.string(name)
-        return self.shared.setdefault(value, value)
+        return sys.intern(self.string(name))  # thousands of lines have the same, which saves memory
 
     def path(self, name: str) -> Path:
         value = self.string(name)
@@ -434,10 +433,9 @@ def _lines(
 ) -> Iterator[_Line]:
     """Yield the lines of a manifest, or of `records` if they are given."""
     folder = _folder(path)
-    shared: dict[str, str] = {}
     shared_paths: dict[str, Path] = {}
     for number, record in read_json_lines(path) if records is None else records:
-        yield _Line(path, number, folder, record, needed, shared, shared_paths)
+        yield _Line(path, number, folder, record, needed, shared_paths)
 
 
 def _utterance_record(utterance: Utterance, folder: Path, keeps_links: bool) -> dict[str, object]:

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,10 +54,6 @@ class Ragged:
     @property
     def lengths(self) -> NDArray[np.int64]:
         return np.diff(self.starts)
-
-    def take(self, rows: Iterable[int]) -> "Ragged":
-        """Return a copy of the arrays at `rows`."""
-        return Ragged.of((self[row] for row in rows), self.values.dtype.type)
 
     def raw(self, row: int) -> bytes:
         """Return the bytes of an array of bytes."""
@@ -162,13 +158,7 @@ class PairColumns(Sequence[Pair]):
     def __len__(self) -> int:
         return len(self.id)
 
-    @overload
-    def __getitem__(self, index: int) -> Pair: ...
-    @overload
-    def __getitem__(self, index: slice) -> "PairColumns": ...
-    def __getitem__(self, index: int | slice) -> "Pair | PairColumns":
-        if isinstance(index, slice):
-            return self.take(np.arange(len(self))[index])
+    def __getitem__(self, index: int) -> Pair:  # type: ignore[override]  # no slices: `take` returns columns
         prompt, target = int(self.prompt[index]), int(self.target[index])
         return Pair(
             id=self.id_of(index),

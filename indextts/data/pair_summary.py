@@ -7,7 +7,6 @@ The files next to the pairs save reading a million lines for a few numbers:
     train_pairs.png              its plots
 """
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from indextts.data.manifest import Pair
 from indextts.data.report import histogram
@@ -148,15 +148,12 @@ def read_summary(pairs: Path) -> PairSummary:
     """
     path = summary_path(pairs)
     try:
-        content = json.loads(path.read_bytes())
-        names = ("prompt_s", "target_s", "target_codes", "prompt_uses")
-        content |= {name: Histogram(**content[name]) for name in names}
-        content["speakers"] = [SpeakerPairs(**speaker) for speaker in content["speakers"]]
-        return PairSummary(**content)
+        return TypeAdapter(PairSummary).validate_json(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); build the pairs again") from None
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path}: the file is corrupt ({error}); build the pairs again") from None
+    except ValidationError as error:
+        what = error.errors()[0]["msg"]
+        raise UserError(f"{path}: the file is corrupt ({what}); build the pairs again") from None
 
 
 def write_plots(summary: PairSummary, path: Path) -> None:

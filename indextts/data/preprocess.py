@@ -127,7 +127,7 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
         backend = networks.published or _fit_or_load(folder, utterances, config, command)
         encoder = stack.enter_context(_encoder(command, config, networks, backend))
         writer = FeatureStoreWriter(folder, _store_info(command, encoder, networks.model))
-        keys = keys_of(utterances, folder)
+        keys = keys_of(utterances)
         missing: dict[str, Utterance] = {}
         for utterance in utterances:
             if utterance.id in keys and keys[utterance.id] not in writer:
@@ -193,7 +193,7 @@ def _encode(encoder: Encoder, utterances: Sequence[Utterance], writer: FeatureSt
 
 def _codes_of(encoder: Encoder, utterances: Sequence[Utterance]) -> dict[str, NDArray[np.int64]]:
     results = encoder.encode_all(utterances)
-    return {r.id: r.codes for r in results if isinstance(r, EncodedUtterance) and r.codes is not None}
+    return {r.id: r.codes for r in results if isinstance(r, EncodedUtterance)}
 
 
 def _log_changed_codes(
@@ -285,15 +285,13 @@ def _fit_or_load(
     num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
     if path.exists():
         logger.info("Using the codebook in %s", path)
-    elif of_base.exists():  # a base that was trained on builtin codes knows only these
-        logger.info("Using the codebook of the base, %s", of_base)
-        backend = builtin.load(of_base)
-        with writing(path):
-            backend.save(path)
     else:
-        rate = config.of_base.features_per_code
-        paths = [utterance.audio for utterance in utterances]
-        backend = builtin.fit(paths, num_codes, command.seed, rate)
+        if of_base.exists():  # a base that was trained on builtin codes knows only these
+            logger.info("Using the codebook of the base, %s", of_base)
+            backend = builtin.load(of_base)
+        else:
+            paths = [utterance.audio for utterance in utterances]
+            backend = builtin.fit(paths, num_codes, command.seed, config.of_base.features_per_code)
         with writing(path):
             backend.save(path)
     backend = builtin.load(path)

@@ -1,15 +1,8 @@
 """Audio files of a manifest: durations from their headers, and keys. No torch here.
 
-The key of a recording is the sha256 of its bytes. A cache saves reading files that did not change:
-
-    FEATURES/recordings.jsonl    written by the last run; may be deleted
-      {"audio": "/data/rec_0001.wav", "stamp": [size, modified, changed], "sha256": "..."}
-
-The times of `stamp` are in nanoseconds. A program cannot set `changed` (ctime), so it also detects a file
-that was replaced by another file with the same size and modification time.
+The key of a recording is the sha256 of its bytes.
 """
 
-import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,49 +13,16 @@ from pathlib import Path
 from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.rejected import Rejected
-from indextts.errors import UserError
 from indextts.features.audio import RecordingError, audio_duration_s
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256
-from indextts.system.json_lines import write_json_lines
 
 logger = logging.getLogger(__name__)
 
-KEYS_NAME = "recordings.jsonl"
-MAX_PROBLEMS_SHOWN = 20
 MAX_IDS_SHOWN = 5
 DURATION_TOLERANCE_S = 0.2  # rounding and re-encoding stay below, a truncated file does not
 CODES_PER_SECOND = 50
 ROUNDING = 0.01  # of a code: resampling rounds a clip's length to samples
-
-Stamp = tuple[int, ...]
-
-
-def with_true_durations(manifest: Path, utterances: Sequence[tuple[int, Utterance]]) -> list[Utterance]:
-    """Return the utterances with the durations of their files.
-
-    Args:
-        manifest: for messages.
-        utterances: with their line numbers.
-
-    Raises:
-        UserError: recordings are missing or unreadable; the message lists the first and counts the rest.
-    """
-    measured, rejected = measure(manifest, utterances)
-    if rejected:
-        number_of = {utterance.id: number for number, utterance in utterances}
-        lines = [
-            f"{manifest}: {len(rejected)} of {counted(len(utterances), 'recording')} cannot be used; nothing "
-            "was changed:",
-            *(
-                f"{manifest}:{number_of[each.id]}: {each.audio}: {each.reason}"
-                for each in rejected[:MAX_PROBLEMS_SHOWN]
-            ),
-        ]
-        if len(rejected) > MAX_PROBLEMS_SHOWN:
-            lines.append(f"and {len(rejected) - MAX_PROBLEMS_SHOWN} more")
-        raise UserError("\n  ".join(lines))  # several lines: twenty paths in one line are unreadable
-    return measured
 
 
 def measure(
@@ -148,55 +108,17 @@ def _duration_s(path: Path) -> float | RecordingError:
         return error
 
 
-def keys_of(utterances: Sequence[Utterance], folder: Path) -> dict[str, str]:
-    """Return the key of each utterance's recording, by id, without recordings that have disappeared.
-
-    Args:
-        folder: the feature store, which has the cache.
-
-    Raises:
-        UserError: the cache cannot be written.
-    """
-    path = folder / KEYS_NAME
-    files = {utterance.audio.absolute() for utterance in utterances}
-    known = _read(path)
+def keys_of(utterances: Sequence[Utterance]) -> dict[str, str]:
+    """Return the key of each utterance's recording, by id, without recordings that have disappeared."""
+    files = list(dict.fromkeys(utterance.audio for utterance in utterances))
+    progress = Progress("Comparing recordings", len(files))
+    key_of: dict[Path, str] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashlib releases the GIL
-        stamps = dict(zip(files, pool.map(_stamp, files), strict=True))
-        # Stamps before bytes: the next run reads a file again that changes in between.
-        found = {file: known[file] for file in files if file in known and known[file][0] == stamps[file]}
-        fresh = [file for file in files if file not in found]
-        progress = Progress("Comparing recordings", len(fresh))
-        for file, key in zip(fresh, pool.map(_key, fresh), strict=True):
+        for file, key in zip(files, pool.map(_key, files), strict=True):
             progress.advance()
-            stamp = stamps[file]
-            if stamp and key:
-                found[file] = stamp, key
-    if found != known:
-        write_json_lines(path, (_record(file, *found[file]) for file in sorted(found)))
-    absolute = {utterance.id: utterance.audio.absolute() for utterance in utterances}
-    return {id: found[file][1] for id, file in absolute.items() if file in found}
-
-
-def _read(path: Path) -> dict[Path, tuple[Stamp, str]]:
-    """Return the cache of an earlier run; empty if it is unreadable."""
-    if not path.exists():
-        return {}
-    try:
-        return {
-            Path(line["audio"]): (tuple(map(int, line["stamp"])), str(line["sha256"]))
-            for line in map(json.loads, path.read_bytes().splitlines())
-        }
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        logger.warning("%s: cannot be read (%s); reading all recordings again", path, error)
-        return {}
-
-
-def _stamp(path: Path) -> Stamp | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+            if key is not None:
+                key_of[file] = key
+    return {utterance.id: key_of[utterance.audio] for utterance in utterances if utterance.audio in key_of}
 
 
 def _key(path: Path) -> str | None:
@@ -204,7 +126,3 @@ def _key(path: Path) -> str | None:
         return file_sha256(path)
     except OSError:
         return None
-
-
-def _record(path: Path, stamp: Stamp, key: str) -> dict[str, object]:
-    return {"audio": str(path), "stamp": stamp, "sha256": key}

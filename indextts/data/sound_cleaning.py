@@ -206,7 +206,6 @@ def _scores(path: Path) -> dict[str, float | None]:
 
 
 def _write(path: Path, samples: NDArray[np.float32], rate_hz: int) -> None:
-
     encoded = io.BytesIO()  # soundfile does not report a full disk
     soundfile.write(encoded, np.clip(samples, -1, 1), rate_hz, format="FLAC", subtype="PCM_24")
     write_bytes(path, encoded.getvalue())

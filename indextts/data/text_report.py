@@ -24,7 +24,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.manifest import Utterance, read_numbered_utterances
 from indextts.data.review import DecisionLog, decide, edited, read_decisions
-from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.files import write_json
 from indextts.text.ambiguity import Ambiguity, find_ambiguities, nearest_reading, other_value
@@ -211,16 +210,9 @@ def use_heard_readings(manifest: Path, found: AmbiguousOption) -> int:
 
 
 def write_text_report(folder: Path, report: TextReport) -> None:
-    """Write texts.json into `folder`.
-
-    Raises:
-        UserError: the folder cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / TEXTS_NAME, report.model_dump())
-    except OSError as error:
-        raise UserError(f"--report-dir {folder}: cannot be written ({error.strerror})") from None
+    """Write texts.json into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / TEXTS_NAME, report.model_dump())
 
 
 def read_text_report(folder: Path) -> TextReport | None:

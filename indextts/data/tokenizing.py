@@ -6,9 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,6 @@ from indextts.text.tokenizer import Tokenizer
 logger = logging.getLogger(__name__)
 
 CHUNK = 500  # texts of a task, which take about half a second
-TASKS_PER_PROCESS = 4  # waiting or running, so that the memory is bounded
 MIN_TEXTS_PER_PROCESS = 2_000  # with fewer, a process takes longer to start than to tokenize
 MAX_PROCESSES = 32
 SECONDS_BETWEEN_LINES = 10.0
@@ -76,14 +73,8 @@ def _tokenized(
     # while it starts must not leave this one writing to a full pipe.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPool(num_processes, context, _begin, (tokenizer.path, tokenizer.options))
-    tasks: deque[Future[Ragged]] = deque()
     try:
-        for chunk in chunks:
-            tasks.append(pool.submit(_encode_in_worker, chunk))
-            if len(tasks) == TASKS_PER_PROCESS * num_processes:
-                yield tasks.popleft().result()
-        while tasks:
-            yield tasks.popleft().result()
+        yield from pool.map(_encode_in_worker, chunks)
     except BrokenProcessPool:
         if should_stop():  # the signal went to all processes
             raise BuildStoppedError from None

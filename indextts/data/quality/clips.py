@@ -8,6 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.data.manifest import Utterance
@@ -54,6 +55,9 @@ class ClipResult:
     text: TextMeasures
     heard: Heard | None = None
 
+
+TaskT = TypeVar("TaskT")
+ResultT = TypeVar("ResultT")
 
 Task = list[tuple[Path, str, str]]  # recordings, their texts and the languages of these
 Measure = Callable[[Task], list[ClipResult]]
@@ -103,12 +107,27 @@ def _map_locally(
         yield from (measure_task(task, known, options) for task in tasks)
         return
     logger.info("Checking with %d processes", workers)
-    # Not forked: the parent may have threads.
-    context = multiprocessing.get_context("spawn")
     chunk = max(1, math.ceil(len(tasks) / workers / 64))
+    measure = partial(_measure_in_worker, options)
+    yield from in_processes(measure, tasks, workers, chunk, partial(_remember, dict(known)))
+
+
+def in_processes(
+    work: Callable[[TaskT], ResultT],
+    tasks: Sequence[TaskT],
+    workers: int,
+    chunk: int,
+    begin: Callable[[], object],
+) -> Iterator[ResultT]:
+    """Yield the result of each task in order; `begin` is called in each process first.
+
+    Raises:
+        UserError: a process was killed.
+    """
+    context = multiprocessing.get_context("spawn")  # not forked: the parent may have threads
     try:
-        with ProcessPool(workers, context, _remember, (dict(known),)) as pool:
-            yield from pool.map(partial(_measure_in_worker, options), tasks, chunksize=chunk)
+        with ProcessPool(workers, context, begin) as pool:
+            yield from pool.map(work, tasks, chunksize=chunk)
     except BrokenProcessPool:
         raise UserError(
             "a process of the check was killed, probably because memory ran out; set --num-workers below "

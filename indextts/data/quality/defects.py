@@ -68,7 +68,7 @@ def measure_defects(
 
 def num_dropouts(mono: NDArray[np.float32], rate_hz: int, level: float) -> int:
     """Return the number of gaps inside the speech with abrupt edges."""
-    starts, ends = _runs(np.abs(mono) <= GAP_LEVEL * level)
+    starts, ends = runs(np.abs(mono) <= GAP_LEVEL * level)
     edge = round(GAP_EDGE_S * rate_hz)
     is_inside = (ends - starts >= MIN_GAP_S * rate_hz) & (starts >= edge) & (ends + edge <= len(mono))
     return sum(
@@ -89,7 +89,7 @@ def num_clicks(mono: NDArray[np.float32], rate_hz: int, level: float) -> int:
     apart = np.abs(np.arange(around.shape[1]) - CLICK_NEIGHBOURS) > 1
     usual = around[:, apart].max(axis=1)  # (W,)
     is_click = sharpest > CLICK_RATIO * (usual + QUIET_CLICK * level)
-    return len(_runs(is_click)[0])
+    return len(runs(is_click)[0])
 
 
 def flat_percent(channel: NDArray[np.float32]) -> float:
@@ -98,7 +98,7 @@ def flat_percent(channel: NDArray[np.float32]) -> float:
     for side in (channel, -channel):
         highest = float(side.max())
         if highest > 0:
-            starts, ends = _runs(side >= highest * (1 - FLAT_TOLERANCE) - SAMPLE_STEP)
+            starts, ends = runs(side >= highest * (1 - FLAT_TOLERANCE) - SAMPLE_STEP)
             lengths = ends - starts
             num_flat += int(lengths[lengths >= MIN_FLAT_RUN].sum())
     return 100 * num_flat / len(channel)
@@ -110,7 +110,7 @@ def _peak_ratio(mono: NDArray[np.float32]) -> float | None:
     return min(high / low for low, high in levels) if all(low > 0 for low, _ in levels) else None
 
 
-def _runs(is_true: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def runs(is_true: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the starts and the ends of the runs of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], is_true, [False]]).astype(np.int8)))
     return edges[::2], edges[1::2]

@@ -54,19 +54,12 @@ def write_files(
     limits: QualityLimits,
     options: NormalizerOptions,
 ) -> None:
-    """Write all files except the report; rejected.jsonl, which other stages read, comes last.
-
-    Raises:
-        UserError: the folder cannot be written.
-    """
+    """Write all files except the report; rejected.jsonl, which other stages read, comes last."""
     judged = list(zip(utterances, clips, verdicts, strict=True))
     write_json_lines(folder / CLIPS_NAME, (_clip_record(*clip) for clip in judged))
-    try:
-        write_json(folder / NORMALIZER_NAME, options.record)
-        write_json(folder / LIMITS_NAME, {name: getattr(limits, name) for name in QualityLimits.model_fields})
-        write_histograms(folder / HISTOGRAMS_NAME, verdicts, limits)
-    except OSError as error:
-        raise UserError(f"--report-dir {folder}: cannot be written ({error.strerror})") from None
+    write_json(folder / NORMALIZER_NAME, options.record)
+    write_json(folder / LIMITS_NAME, {name: getattr(limits, name) for name in QualityLimits.model_fields})
+    write_histograms(folder / HISTOGRAMS_NAME, verdicts, limits)
     rejected = (
         _rejected_record(utterance, verdict) for utterance, _, verdict in judged if verdict.is_rejected
     )

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.data.quality.copies import Fingerprint, fingerprint
-from indextts.data.quality.defects import measure_defects
+from indextts.data.quality.defects import measure_defects, runs
 from indextts.data.quality.pauses import tones_db
 from indextts.features import vad
 from indextts.features.audio import read_channels
@@ -85,6 +85,7 @@ def measure_audio(path: Path) -> tuple[Measures, str, Fingerprint]:
     resampled: NDArray[np.float32] = soxr.resample(mono, rate_hz, vad.SAMPLE_RATE_HZ)
     speech = vad.find_speech(resampled)
     is_full: NDArray[np.bool_] = np.any(np.abs(channels) >= FULL_SCALE, axis=1)  # (S,)
+    starts, ends = runs(is_full)
     power = _spectrum(mono, rate_hz)  # (T, K)
     snr_db = _snr_db(power, speech, rate_hz)
     measures: Measures = {
@@ -95,7 +96,7 @@ def measure_audio(path: Path) -> tuple[Measures, str, Fingerprint]:
         "silence_percent": 100 * max(0.0, 1 - sum(span.duration_s for span in speech) / duration_s),
         "edge_s": max(speech[0].start_s, duration_s - speech[-1].end_s) if speech else None,
         "clipped_percent": 100 * float(is_full.mean()),
-        "clipped_run": float(_longest_run(is_full)),
+        "clipped_run": float((ends - starts).max()) if len(starts) else 0.0,
         "bandwidth_hz": _bandwidth_hz(power, rate_hz),
         "tones_db": tones_db(resampled, speech),
         **measure_defects(channels, rate_hz, snr_db),
@@ -145,14 +146,6 @@ def _bandwidth_hz(power: NDArray[np.float32], rate_hz: int) -> float | None:
         return None
     strong = np.flatnonzero(mean > mean.max() * 10 ** (-BANDWIDTH_RANGE_DB / 10))
     return float(strong[-1]) * rate_hz / (2 * (len(mean) - 1))
-
-
-def _longest_run(is_full: NDArray[np.bool_]) -> int:
-    """Return the length of the longest run of true values."""
-    if not is_full.any():
-        return 0
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], is_full, [False]]).astype(np.int8)))
-    return int((edges[1::2] - edges[::2]).max())
 
 
 def _decibels(power: float) -> float:

@@ -18,7 +18,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from indextts.errors import UserError
 from indextts.system.files import write_json
 
 OVERVIEW_NAME = "overview.json"
@@ -91,16 +90,9 @@ class Overview(_Record):
 
 
 def write_overview(folder: Path, overview: Overview) -> None:
-    """Write overview.json into `folder`.
-
-    Raises:
-        UserError: the folder cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / OVERVIEW_NAME, overview.model_dump())
-    except OSError as error:
-        raise UserError(f"--report-dir {folder}: cannot be written ({error.strerror})") from None
+    """Write overview.json into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / OVERVIEW_NAME, overview.model_dump())
 
 
 def read_overview(folder: Path) -> Overview | None:

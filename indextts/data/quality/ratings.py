@@ -10,23 +10,19 @@ check resumes, and the next check rates only new recordings.
 """
 
 import logging
-import multiprocessing
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
-from indextts.data.quality.clips import ClipResult
+from indextts.data.quality.clips import ClipResult, in_processes
 from indextts.data.quality.measures import Measures
 from indextts.data.quality.stored_results import StoredResults
-from indextts.errors import UserError
 from indextts.features import dnsmos
 from indextts.features.audio import RecordingError, load_audio
 from indextts.system.amounts import counted, shown_duration
-from indextts.system.process_pool import ProcessPool
 from indextts.system.processes import num_cores
 
 logger = logging.getLogger(__name__)
@@ -89,15 +85,7 @@ def _rated(recordings: Sequence[Recording], workers: int) -> Iterator[tuple[str,
     if workers == 1:
         yield from map(_rate, recordings)
         return
-    context = multiprocessing.get_context("spawn")  # not forked: the parent may have threads
-    try:
-        with ProcessPool(workers, context, dnsmos.model_file) as pool:
-            yield from pool.map(_rate, recordings, chunksize=4)
-    except BrokenProcessPool:
-        raise UserError(
-            "a process of the check was killed, probably because memory ran out; set --num-workers below "
-            f"{workers}"
-        ) from None
+    yield from in_processes(_rate, recordings, workers, chunk=4, begin=dnsmos.model_file)
 
 
 def _rate(recording: Recording) -> tuple[str, list[float] | None]:

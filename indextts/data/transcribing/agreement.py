@@ -13,11 +13,12 @@ What differs is an upper bound of the mistakes that only one recognizer made. Mi
 same way are invisible to any limit; a random sample in the review measures them.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from pydantic import TypeAdapter, ValidationError
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.system.amounts import counted
@@ -108,10 +109,8 @@ class AgreementReport:
     def read(cls, folder: Path) -> Self | None:
         """Return the report in an output folder; None without a valid one."""
         try:
-            content = json.loads((folder / REPORT_NAME).read_bytes())
-            content["curve"] = [Point(**point) for point in content["curve"]]
-            return cls(**content)
-        except (OSError, ValueError, TypeError, KeyError):
+            return TypeAdapter(cls).validate_json((folder / REPORT_NAME).read_bytes())
+        except (OSError, ValidationError):
             return None
 
     def __str__(self) -> str:

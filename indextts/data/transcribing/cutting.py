@@ -17,7 +17,6 @@ last is left out.
 """
 
 import hashlib
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import soundfile
+from pydantic import TypeAdapter, ValidationError
 
 from indextts.data.importing.audio_files import as_readable
 from indextts.data.importing.items import AUDIO_SUFFIXES, cut_id, distinct, file_name
@@ -82,6 +82,9 @@ class CutRecording:
     stamp: list[Any]
     clips: list[CutClip]
     lost: dict[str, list[float]] = field(default_factory=dict)
+
+
+CUT_LINE = TypeAdapter(CutRecording)
 
 
 def find_recordings(sources: Sequence[Path], speaker: str, speaker_from: str) -> list[Recording]:
@@ -283,9 +286,8 @@ def _read(folder: Path) -> dict[str, CutRecording]:
     known: dict[str, CutRecording] = {}
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         try:
-            record = json.loads(line)
-            clips = [CutClip(**clip) for clip in record.pop("clips")]
-            known[record["recording"]] = CutRecording(clips=clips, **record)
-        except (ValueError, KeyError, TypeError):
+            cut = CUT_LINE.validate_json(line)
+        except ValidationError:
             continue
+        known[cut.recording] = cut
     return known
