@@ -85,12 +85,3 @@ def test_the_same_codebook_in_another_precision_or_an_unknown_one_resumes(
     assert tiny.train(resume="auto", max_steps=4) == 0
     warned = any("[Warn]" in line and str(store) in line for line in tiny.log.splitlines())
     assert warned == (backend[0] == IMPORTED)
-
-
-@pytest.mark.long
-@pytest.mark.failure(67)
-def test_a_checkpoint_of_imported_features_resumes_with_others(tiny: TinyRun):
-    regenerate(tiny, (IMPORTED, "unverified, from /x"))
-    assert tiny.train(max_steps=2) == 0
-    regenerate(tiny, OTHER)
-    assert tiny.train(resume="auto", max_steps=4) == 0

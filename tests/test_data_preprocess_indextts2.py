@@ -28,7 +28,7 @@ from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import load_model
 from tests.conftest import REPOSITORY
-from tests.published_files import write_published_files, write_stats
+from tests.published_files import write_published_files
 from tests.tiny_run import TYPED
 from tools.preprocess_data import main
 
@@ -131,15 +131,6 @@ def test_a_faster_encoder_refuses_what_it_cannot_be_compared_with(
         preprocess(command(model, data, tmp_path / "out", **settings))
 
 
-def test_tensorfloat_32_without_a_gpu_is_ignored(
-    model: Path, data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    preprocess(command(model, data, tmp_path / "out", encoder_precision="tf32"))
-    assert "tf32 ignored" in caplog.text
-    exact = preprocess(command(model, data, tmp_path / "out"))
-    assert exact.num_encoded == 0
-
-
 @pytest.mark.slow
 def test_the_tool_encodes_each_recording_as_if_alone_and_resumes(model, data, tmp_path):
     arguments = to_argv(command(model, data, tmp_path / "out"))
@@ -234,32 +225,6 @@ def test_missing_files_are_an_error_before_anything_is_read(model, tmp_path, mon
     assert "--semantic-codec checkpoints/semantic_codec/model.safetensors: " in message
     assert "--stats checkpoints/wav2vec2bert_stats.pt: " in message
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.long
-def test_the_speech_encoder_can_be_in_the_hugging_face_cache(model, data, tmp_path, monkeypatch):
-    repository = tmp_path / "hub/models--facebook--w2v-bert-2.0"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs/main").write_text("1" * 40)
-    shutil.copytree(model / "w2v-bert-2.0", repository / "snapshots" / ("1" * 40))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    default = Preprocess.model_fields["speech_encoder"].default
-    result = preprocess(command(model, data, tmp_path / "out", speech_encoder=default))
-    assert result.num_encoded == NUM_CLIPS + 2
-
-
-@pytest.mark.long
-def test_features_of_other_statistics_are_never_mixed(model, data, tmp_path):
-    preprocess(command(model, data, tmp_path / "out"))
-    first = store_of(tmp_path / "out")
-    write_stats(tmp_path / "other.pt")
-    result = preprocess(command(model, data, tmp_path / "out", stats=tmp_path / "other.pt"))
-    second = store_of(tmp_path / "out")
-    assert result.num_encoded == NUM_CLIPS + 2
-    assert first.keys == second.keys
-    assert first.info.backend_identity != second.info.backend_identity
-    assert any((first.condition(key) != second.condition(key)).any() for key in first.keys)
 
 
 @pytest.mark.long

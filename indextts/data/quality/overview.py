@@ -16,7 +16,7 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from indextts.system.files import write_json
 
@@ -50,12 +50,6 @@ class MeasureHistogram(_Record):
     counts: list[int]
     edges: list[float]
     limits: list[Limit]
-
-    @model_validator(mode="after")
-    def _has_an_edge_for_each_bin(self) -> "MeasureHistogram":
-        if len(self.edges) != len(self.counts) + 1:
-            raise ValueError("edges must have one element more than counts")
-        return self
 
 
 class Problem(_Record):
