@@ -1,6 +1,5 @@
 """Tests of indextts/data/on_ray/ on a cluster of two nodes with one core each, both on this machine."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -12,17 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
 from indextts.commands.data import CheckData
-from indextts.commands.terminal import to_argv
 from indextts.data.check import check
-from indextts.data.feature_store import FeatureStore
 from indextts.data.on_ray.cluster import cluster as connected
 from indextts.data.preprocess import preprocess
 from indextts.errors import DISK_FULL, UserError
-from tests.preprocess_project import command, files_of, kill_when, spoil, write_dataset, write_model
+from tests.preprocess_project import command, files_of, spoil, write_dataset, write_model
 from tests.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -49,37 +45,6 @@ def machines() -> Iterator[object]:
         cluster.shutdown()
 
 
-def ray_processes(doing: str) -> list[psutil.Process]:
-    """Return the busy processes of a cluster, by the title that Ray gives them."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if f"ray::_Actor.{doing}" in " ".join(process.info["cmdline"] or []):
-            found.append(process)
-    return found
-
-
-def is_stopped(process: psutil.Process) -> bool:
-    return process.status() == psutil.STATUS_STOPPED
-
-
-def kill_one(doing: str, killed: list[int]) -> None:
-    """Kill a process as soon as it is busy, after stopping it so that it still is."""
-
-    def is_killed() -> bool:
-        for process in ray_processes(doing):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.suspend()
-                wait_until(partial(is_stopped, process))
-                if f"ray::_Actor.{doing}" in " ".join(process.cmdline()):
-                    process.kill()
-                    killed.append(process.pid)
-                    return True
-                process.resume()
-        return False
-
-    wait_until(is_killed, pause_s=0.002)
-
-
 def project(folder: Path, num_recordings: int) -> Path:
     write_dataset(folder / "data", "ab" * (num_recordings // 2), max_duration_s=0.4)
     write_model(folder / "model")
@@ -103,37 +68,6 @@ def test_the_features_of_a_cluster_are_those_of_one_machine_byte_for_byte(tmp_pa
     again = preprocess(command(tmp_path, **on_ray(tmp_path, machines)))
     assert (again.num_encoded, again.num_kept) == (0, 293)
     assert files_of(tmp_path / "out") == local
-
-
-def test_a_killed_process_loses_only_its_shard(tmp_path, machines, caplog):
-    project(tmp_path, 400)
-    preprocess(command(tmp_path))
-    local = files_of(tmp_path / "out")
-    shutil.rmtree(tmp_path / "out")
-    killed: list[int] = []
-    killer = threading.Thread(target=kill_one, args=("do", killed))
-    killer.start()
-    result = preprocess(command(tmp_path, **on_ray(tmp_path, machines)))
-    killer.join()
-    assert len(killed) == 1
-    assert result.num_encoded == 400
-    assert caplog.text.count(" 128 recordings from ") == 1
-    assert files_of(tmp_path / "out") == local
-
-
-def test_a_killed_program_resumes_and_ends_byte_identical(tmp_path, machines):
-    project(tmp_path, 400)
-    settings = command(tmp_path, **on_ray(tmp_path, machines))
-    features = settings.output_dir / "features"
-    kill_when(features, "conditioning/*/shard_00000", to_argv(settings))
-    [path] = features.glob("*.json")
-    assert 128 <= len(FeatureStore.open(path).keys) < 400
-    result = preprocess(settings)
-    assert 128 <= result.num_kept < 400
-    resumed = files_of(tmp_path / "out")
-    shutil.rmtree(tmp_path / "out")
-    preprocess(command(tmp_path))
-    assert files_of(tmp_path / "out") == resumed
 
 
 def test_the_checks_of_a_cluster_are_those_of_one_machine(tmp_path, machines):
