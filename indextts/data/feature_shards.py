@@ -121,7 +121,7 @@ class Shards:
                 continue
             if not len(rows) or rows.max() < value:
                 continue
-            for position in np.flatnonzero(self._shard == shard):
+            for position in np.flatnonzero(self._shard == shard).tolist():
                 start = int(self._starts[position])
                 if (rows[start : start + int(self._num_rows[position])] >= value).any():
                     found.add(self._key(int(position)))
