@@ -8,7 +8,7 @@ import pytest
 from transformers import SeamlessM4TFeatureExtractor
 from transformers.audio_utils import mel_filter_bank
 
-from indextts.features.log_mel import corners_hz, log_mel_pairs, num_vectors, prepare, slaney_filters
+from indextts.features.log_mel import log_mel_pairs, num_vectors, prepare, slaney_filters
 
 
 def speech(num_samples: int) -> np.ndarray:
@@ -34,20 +34,7 @@ def test_frames_are_those_of_the_published_extractor(num_samples, loudness):
 
 @pytest.mark.parametrize(
     ("num_samples", "expected"),
-    [
-        (0, 0),
-        (399, 0),
-        (400, 0),
-        (559, 0),
-        (560, 1),
-        (720, 1),
-        (879, 1),
-        (880, 2),
-        (16_000, 49),
-        (16_160, 49),
-        (16_240, 50),
-        (15 * 16_000, 749),
-    ],
+    [(0, 0), (400, 0), (559, 0), (560, 1), (879, 1), (880, 2), (16_160, 49), (16_240, 50)],
 )
 def test_only_complete_pairs_of_frames_give_a_vector(num_samples, expected):  # pitfall 10
     assert num_vectors(num_samples) == expected
@@ -76,13 +63,3 @@ def test_reading_recordings_needs_no_torch():
 def test_filters_are_those_of_another_implementation(rate_hz, window, num_bands):
     theirs = mel_filter_bank(window // 2 + 1, num_bands, 0.0, rate_hz / 2, rate_hz, mel_scale="slaney")
     np.testing.assert_allclose(slaney_filters(rate_hz, window, num_bands), theirs.T, atol=1e-6)
-
-
-def test_corners_are_straight_below_1_khz_and_end_at_half_the_rate():
-    corners = corners_hz(22_050, 80)
-    assert corners.shape == (82,)
-    assert corners[0] == 0
-    assert corners[-1] == pytest.approx(11_025)
-    low = corners[corners < 950]
-    np.testing.assert_allclose(np.diff(low), low[1], rtol=1e-9)
-    assert (np.diff(corners) > 0).all()

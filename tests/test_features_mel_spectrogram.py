@@ -1,3 +1,5 @@
+"""Tests of indextts/features/mel_spectrogram.py; test_conformance.py compares it with published numbers."""
+
 import math
 
 import numpy as np
@@ -6,9 +8,7 @@ import soxr
 import torch
 
 from indextts.features.mel_spectrogram import (
-    kaldi_banks,
     kaldi_frames,
-    mel_basis,
     reference_mel,
     resample,
 )
@@ -27,34 +27,6 @@ def test_a_mel_frame_is_256_samples(num_samples):
 def test_silence_is_at_the_floors():
     assert reference_mel(torch.zeros(1, 4000)).unique().tolist() == pytest.approx([math.log(1e-5)])
     assert kaldi_frames(torch.zeros(4000)).unique().tolist() == pytest.approx([math.log(2**-23)])
-
-
-def test_every_filter_has_the_area_of_one_hertz():
-    areas = mel_basis().sum(dim=1) * 22_050 / 1024  # the narrowest filters have few bins
-    assert areas[10:].tolist() == pytest.approx([1.0] * 70, abs=0.06)
-
-
-@pytest.mark.parametrize("frequency_hz", [300.0, 1000.0, 4000.0])
-def test_a_tone_is_loudest_in_its_band(frequency_hz):
-    loudest = int(reference_mel(tone(frequency_hz, 22_050)[None])[0].mean(dim=1).argmax())
-    bins_hz = torch.arange(513) * 22_050 / 1024
-    centre_hz = float((mel_basis()[loudest] * bins_hz).sum() / mel_basis()[loudest].sum())
-    assert abs(centre_hz - frequency_hz) < 0.04 * frequency_hz + 20
-    loudest = int(kaldi_frames(tone(frequency_hz, 16_000)).mean(dim=0).argmax())
-    centre_hz = float(
-        (kaldi_banks()[loudest] * torch.arange(256) * 31.25).sum() / kaldi_banks()[loudest].sum()
-    )
-    assert abs(centre_hz - frequency_hz) < 0.04 * frequency_hz + 20
-
-
-def test_scaling_the_samples_adds_a_logarithm_to_the_frames():
-    noise = torch.randn(16_000, generator=torch.Generator().manual_seed(0)) * 0.05
-    torch.testing.assert_close(
-        kaldi_frames(10 * noise), kaldi_frames(noise) + math.log(100), rtol=0, atol=1e-4
-    )
-    torch.testing.assert_close(
-        reference_mel(10 * noise[None]), reference_mel(noise[None]) + math.log(10), rtol=0, atol=1e-3
-    )
 
 
 @pytest.mark.parametrize(("num_samples", "num_frames"), [(400, 1), (559, 1), (560, 2), (16_000, 98)])

@@ -25,8 +25,12 @@ def remote(file: PublishedFile, num_bytes: int) -> Remote:
     )
 
 
-def test_an_empty_folder_lacks_all_files(tmp_path: Path):
+def test_an_empty_folder_lacks_all_files_and_a_full_one_nothing(tmp_path: Path):
     assert missing_bytes(tmp_path, BASE) == missing_bytes(tmp_path / "absent", BASE) == TOTAL > 7e9
+    for file in FILES:
+        (tmp_path / file.place).parent.mkdir(exist_ok=True)
+        (tmp_path / file.place).touch()
+    assert missing_bytes(tmp_path, BASE) == 0
 
 
 def test_only_complete_files_reduce_what_is_missing(tmp_path: Path):
@@ -57,13 +61,6 @@ def test_a_file_is_found_in_the_cache_of_an_official_installation(tmp_path: Path
         path.touch()
         assert find_published(path) == path
     assert find_published(Path("gpt.pth")) == Path("gpt.pth")
-
-
-def test_all_files_lack_nothing(tmp_path: Path):
-    for file in FILES:
-        (tmp_path / file.place).parent.mkdir(exist_ok=True)
-        (tmp_path / file.place).touch()
-    assert missing_bytes(tmp_path, BASE) == 0
 
 
 def test_2_5_shares_the_files_that_are_not_its_own_and_needs_no_bpe_model():

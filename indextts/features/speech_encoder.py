@@ -19,7 +19,7 @@ Importing this module imports `transformers`, which takes seconds.
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ from transformers import Wav2Vec2BertConfig, Wav2Vec2BertModel
 from indextts.errors import UserError
 from indextts.features import log_mel
 from indextts.features.backend import to_device
-from indextts.features.weights import load_safetensors
-from indextts.models.checkpoint import read_file
+from indextts.features.weights import fill_weights
+from indextts.models.checkpoint import read_file, read_weights
 
 NUM_LAYERS = 17
 HUB_NAME = "facebook/w2v-bert-2.0"
@@ -110,7 +110,12 @@ def load_speech_encoder(folder: Path, stats: Path) -> SpeechEncoder:
     _check_extractor(folder)
     with torch.device("meta"):
         model = Wav2Vec2BertModel(config)
-    load_safetensors(model, folder / "model.safetensors", ADVICE, UNUSED)
+    path = folder / "model.safetensors"
+    try:
+        weights = {name: tensor for name, tensor in read_weights(path).items() if not UNUSED.match(name)}
+    except UserError as error:
+        raise UserError(f"{error}; {ADVICE}") from None
+    fill_weights(model, weights, str(path), ADVICE, torch.device("cpu"))
     mean, std = _load_stats(stats, config.hidden_size)
     encoder = SpeechEncoder(model, mean, std)
     return encoder.requires_grad_(False).eval()
@@ -125,31 +130,22 @@ def cached_folder() -> Path | None:
 
 def _load_config(folder: Path) -> Wav2Vec2BertConfig:
     """Return the published configuration, reduced to the layers that are used."""
-    content = _read_json(folder / "config.json")
-    if content.get("model_type") != Wav2Vec2BertConfig.model_type:
-        raise UserError(
-            f"{folder / 'config.json'}: model_type is {content.get('model_type')!r}, expected "
-            f"{Wav2Vec2BertConfig.model_type!r}; {ADVICE}"
-        )
+    path = folder / "config.json"
+    wanted = {
+        "model_type": Wav2Vec2BertConfig.model_type,
+        "position_embeddings_type": "relative_key",
+        "feature_projection_input_dim": log_mel.WIDTH,
+    }
+    content = _read_settings(path, wanted)
     try:
         config = Wav2Vec2BertConfig.from_dict(content)
     except (TypeError, ValueError, StrictDataclassError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"{folder / 'config.json'}: the file is corrupt ({reason}); {ADVICE}") from None
-    if config.position_embeddings_type != "relative_key":
-        raise UserError(
-            f"{folder / 'config.json'}: position_embeddings_type is {config.position_embeddings_type!r}, "
-            f"only 'relative_key' is supported; {ADVICE}"
-        )
-    if config.feature_projection_input_dim != log_mel.WIDTH:
-        raise UserError(
-            f"{folder / 'config.json'}: feature_projection_input_dim is "
-            f"{config.feature_projection_input_dim}, it must be {log_mel.WIDTH}; {ADVICE}"
-        )
+        raise UserError(f"{path}: the file is corrupt ({reason}); {ADVICE}") from None
     if config.num_hidden_layers < NUM_LAYERS:
         raise UserError(
-            f"{folder / 'config.json'}: num_hidden_layers is {config.num_hidden_layers}, the codec reads the "
-            f"output of layer {NUM_LAYERS}; {ADVICE}"
+            f"{path}: num_hidden_layers is {config.num_hidden_layers}, the codec reads the output of layer "
+            f"{NUM_LAYERS}; {ADVICE}"
         )
     config.num_hidden_layers = NUM_LAYERS
     config.add_adapter = False
@@ -160,20 +156,12 @@ def _load_config(folder: Path) -> Wav2Vec2BertConfig:
 
 def _check_extractor(folder: Path) -> None:
     """Raise a UserError if the settings of the feature extractor differ from those of log_mel.py."""
-    path = folder / "preprocessor_config.json"
-    content = _read_json(path)
     wanted = {
         "sampling_rate": log_mel.SAMPLE_RATE_HZ,
         "stride": log_mel.FRAMES_PER_VECTOR,
         "num_mel_bins": log_mel.NUM_BANDS,
     }
-    wrong = [
-        f"{name} is {content[name]!r}, it must be {value}"
-        for name, value in wanted.items()
-        if content.get(name, value) != value
-    ]
-    if wrong:
-        raise UserError(f"{path}: {'; '.join(wrong)}; {ADVICE}")
+    _read_settings(folder / "preprocessor_config.json", wanted)
 
 
 def _load_stats(path: Path, dim: int) -> tuple[Tensor, Tensor]:
@@ -192,7 +180,8 @@ def _load_stats(path: Path, dim: int) -> tuple[Tensor, Tensor]:
     return mean.clone(), var.sqrt()
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_settings(path: Path, wanted: Mapping[str, object]) -> dict[str, Any]:
+    """Return the object in a JSON file, whose values must be those that are wanted where it has them."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -200,4 +189,11 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: cannot be read ({reason}); {ADVICE}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path}: does not contain a JSON object; {ADVICE}")
+    wrong = [
+        f"{name} is {content[name]!r}, it must be {value!r}"
+        for name, value in wanted.items()
+        if content.get(name, value) != value
+    ]
+    if wrong:
+        raise UserError(f"{path}: {'; '.join(wrong)}; {ADVICE}")
     return content
