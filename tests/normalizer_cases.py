@@ -1,4 +1,4 @@
-"""More than 200 written forms and their spoken forms by class, for tests/test_text_normalize_classes.py.
+"""More than 200 written forms and their spoken forms by class, for tests/test_text_normalize.py.
 
 The cases were written down from the rules of the reference page and from Amharic usage before the code ran on
 them: 252 of 256 passed at once. Of the rest, 1/4 was an error of the table (a quarter has a name), and the

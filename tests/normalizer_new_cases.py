@@ -1,4 +1,4 @@
-"""Lines of newspapers, offices and courts, and how a reader says them, for test_text_normalize_new_lines.py.
+"""Lines of newspapers, offices and courts, and how a reader says them, for test_text_normalize.py.
 
 The first 150 were written down from Amharic usage before the code ran on them: 62 of them passed. `DOUBTFUL`
 holds forms that look alike and were added with the rules.

@@ -3,13 +3,7 @@ import torch
 
 from indextts.errors import UserError
 from indextts.models.gpt.weights import random_model
-from indextts.speech.synthesis.emotion import (
-    EMOTIONS,
-    EmotionTable,
-    load_emotions,
-    mix_emotion,
-    page_weights,
-)
+from indextts.speech.synthesis.emotion import EMOTIONS, EmotionTable, load_emotions, mix_emotion
 from tests.acoustic_files import EMO_NUM, STYLE_DIM, write_acoustic_files
 from tests.published_files import GPT
 from tests.tiny_gpt import TINY
@@ -68,14 +62,6 @@ def test_alpha_scales_the_weights_to_four_decimals():
 def test_invalid_weights_are_refused(weights, what):
     with pytest.raises(UserError, match=what):
         table().blend(weights, torch.ones(1, 2), torch.zeros(1, WIDTH))
-
-
-def test_the_published_page_biases_the_numbers_and_limits_their_sum():
-    assert page_weights(only("happy", 0.4)) == pytest.approx(only("happy", 0.4 * 0.9375))
-    assert page_weights(NONE) == NONE
-    limited = page_weights([1.0] * 8)
-    assert sum(limited) == pytest.approx(0.8)
-    assert limited[6] / limited[2] == pytest.approx(0.5625 / 1.0 * 0.6875 / 0.5625)
 
 
 def test_the_published_tables_are_split_into_emotions(folder):

@@ -7,7 +7,6 @@ from indextts.text.ethiopic import (
     LOOSE,
     MAX_TIGRINYA_SHARE,
     STRICT,
-    ethiopic_share,
     merge_homophones,
     merge_labialised,
     text_key,
@@ -62,12 +61,6 @@ def test_letters_of_one_sound_become_one(text, strict, loose):
 
 def test_labialised_letters_become_plain_ones():
     assert merge_labialised("ጐንደር ቍጥር ኰ ጓ") == "ጎንደር ቁጥር ኮ ጓ"
-
-
-def test_the_share_of_ethiopic_is_of_the_letters_alone():
-    assert ethiopic_share("ሰላም, 2017!") == 1.0
-    assert ethiopic_share("ሰላም UNO") == 0.5
-    assert ethiopic_share("፳፻ 12 ።") == ethiopic_share("") == 0.0
 
 
 @pytest.mark.parametrize(

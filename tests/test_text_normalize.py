@@ -1,3 +1,4 @@
+import io
 import random
 import sys
 import unicodedata
@@ -5,58 +6,39 @@ import unicodedata
 import pytest
 
 from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerOptions, Reading
-from indextts.text.ethiopic import amharic_letters, is_ethiopic, is_ethiopic_letter
-from indextts.text.normalize import RULES, explain, normalize
+from indextts.text.ethiopic import amharic_letters, is_ethiopic
+from indextts.text.normalize import RULES, explain, main, normalize
+from tests.normalizer_cases import CLASSES, OPTION_CLASSES
+from tests.normalizer_new_cases import CASES as NEW_CASES
 
 # Written form and spoken form. The rules are those of the project's reference page, and most cases are of
 # real text; where the form is a choice and not a rule, the table says so.
 
 # A prefix or an ending is joined to the number; a lone letter before it is a prefix too, as in TICO-19.
 PREFIXES_AND_ENDINGS = [
-    ("በ2017", "በሁለት ሺህ አሥራ ሰባት"),
     ("ከ 15 ሰዎች", "ከአሥራ አምስት ሰዎች"),
-    ("እስከ5 ቀን", "እስከአምስት ቀን"),
-    ("5ኛ", "አምስተኛ"),
-    ("5ኛው", "አምስተኛው"),
     ("16ኛን", "አሥራ ስድስተኛን"),
     ("የ19ነኛው", "የአሥራ ዘጠነኛው"),
     ("5 ኛ", "አምስተኛ"),
-    ("3ቱ", "ሦስቱ"),
-    ("34ቱ", "ሠላሳ አራቱ"),
-    ("8ቱ", "ስምንቱ"),
     ("10ሩ", "አሥሩ"),
-    ("9ቱ", "ዘጠኙ"),
     ("1930ዎቹ", "አንድ ሺህ ዘጠኝ መቶ ሠላሳዎቹ"),
-    ("5ዎቹ", "አምስቶቹ"),
     ("1000ዎች", "አንድ ሺዎች"),
     ("ሀ 1860s", "ሀ አንድ ሺህ ስምንት መቶ ስልሳዎቹ"),
     ("ሀ 21st", "ሀ ሃያ አንደኛ"),
-    ("በ2017 እና በ2018", "በሁለት ሺህ አሥራ ሰባት እና በሁለት ሺህ አሥራ ስምንት"),
-    ("ለ100 ሰዎች", "ለአንድ መቶ ሰዎች"),
-    ("የ3 ዓመት ልጅ", "የሦስት ዓመት ልጅ"),
-    ("ወደ 20 ገደማ", "ወደ ሃያ ገደማ"),
     ("ስለ2 ነገር", "ስለሁለት ነገር"),
-    ("21ኛው ክፍለ ዘመን", "ሃያ አንደኛው ክፍለ ዘመን"),
-    ("100ኛ", "አንድ መቶኛ"),
     ("5-ኛ ክፍል", "አምስተኛ ክፍል"),
 ]
 # A bracket that says the same number again is dropped; a number of 9 digits or more without groups is a row.
 DECIMALS_AND_GROUPS = [
-    ("3.14", "ሦስት ነጥብ አንድ አራት"),
     (".5", "ዜሮ ነጥብ አምስት"),
     ("52,000 (ሃምሳ ሁለት ሺህ) ሰዎች", "ሃምሳ ሁለት ሺህ ሰዎች"),
     ("52,000 (ሀምሳ ሁለት ሺ) ሰዎች", "ሃምሳ ሁለት ሺህ ሰዎች"),
     ("አምስት (5) ቀናት", "አምስት ቀናት"),
-    ("በአምስት (5) ቀናት", "በአምስት ቀናት"),
     ("ሰዎች (5) ቀናት", "ሰዎች 'አምስት' ቀናት"),
     ("3 000 ሰዎች", "ሦስት ሺህ ሰዎች"),
-    ("0.05", "ዜሮ ነጥብ ዜሮ አምስት"),
-    ("1,261", "አንድ ሺህ ሁለት መቶ ስልሳ አንድ"),
-    ("77,938,904", "ሰባ ሰባት ሚሊዮን ዘጠኝ መቶ ሠላሳ ስምንት ሺህ ዘጠኝ መቶ አራት"),
 ]
 # A range says percent once; ቱ, an ending of numbers, becomes the ው that በመቶ takes. A choice: both occur.
 PERCENT = [
-    ("50%", "ሃምሳ በመቶ"),
     ("ከ88-92%", "ከሰማንያ ስምንት እስከ ዘጠና ሁለት በመቶ"),
     ("14%-20%", "ከአሥራ አራት እስከ ሃያ በመቶ"),
     ("(40%-42%)፣", "'ከአርባ እስከ አርባ ሁለት በመቶ',"),
@@ -75,14 +57,8 @@ MONEY = [
     ("የ$200 ቢሊዮን(£150 ቢሊዮን)", "የሁለት መቶ ቢሊዮን ዶላር 'አንድ መቶ ሃምሳ ቢሊዮን ፓውንድ'"),
     ("12.50 ብር", "አሥራ ሁለት ብር ከሃምሳ ሳንቲም"),
     ("12.05 ብር", "አሥራ ሁለት ብር ከአምስት ሳንቲም"),
-    ("100.00 ብር", "አንድ መቶ ብር"),
     ("$5-10", "ከአምስት እስከ አሥር ዶላር"),
     ("ሀ 100 ETB", "ሀ አንድ መቶ ብር"),
-    ("5 ሚሊዮን ብር", "አምስት ሚሊዮን ብር"),
-    (
-        "169 ቢሊየን ብር 408 ሚሊየን 889 ሺህ 4 ብር",
-        "አንድ መቶ ስልሳ ዘጠኝ ቢሊየን ብር አራት መቶ ስምንት ሚሊየን ስምንት መቶ ሰማንያ ዘጠኝ ሺህ አራት ብር",
-    ),
     ("£120", "አንድ መቶ ሃያ ፓውንድ"),
     ("C$192 ሚሊዮን", "አንድ መቶ ዘጠና ሁለት ሚሊዮን የካናዳ ዶላር"),
     ("50$", "ሃምሳ ዶላር"),
@@ -90,7 +66,6 @@ MONEY = [
 ]
 # Led by 0 or +, or three groups with hyphens: digit by digit. A choice of the reference.
 PHONE_NUMBERS = [
-    ("0911234567", "ዜሮ ዘጠኝ አንድ አንድ ሁለት ሦስት አራት አምስት ስድስት ሰባት"),
     ("+251 911 234567", "ፕላስ ሁለት አምስት አንድ ዘጠኝ አንድ አንድ ሁለት ሦስት አራት አምስት ስድስት ሰባት"),
     ("+251911234567 ይደውሉ", "ፕላስ ሁለት አምስት አንድ ዘጠኝ አንድ አንድ ሁለት ሦስት አራት አምስት ስድስት ሰባት ይደውሉ"),
     ("0911 23 45 67", "ዜሮ ዘጠኝ አንድ አንድ ሁለት ሦስት አራት አምስት ስድስት ሰባት"),
@@ -99,10 +74,7 @@ PHONE_NUMBERS = [
 ]
 # A choice: fractions have denominators to 10; other pairs are read as they stand, with ከ before a large one.
 FRACTIONS_AND_SLASHES = [
-    ("½ ሰዓት", "ግማሽ ሰዓት"),
     ("14½-13½", "አሥራ አራት ተኩል አሥራ ሦስት ተኩል"),
-    ("¾", "ሦስት አራተኛ"),
-    ("3/4", "ሦስት አራተኛ"),
     ("2/3ኛውን", "ሁለት ሦስተኛውን"),
     ("1/2", "ግማሽ"),
     ("24/7", "ሃያ አራት ሰባት"),
@@ -110,41 +82,29 @@ FRACTIONS_AND_SLASHES = [
     ("የ2017/18", "የሁለት ሺህ አሥራ ሰባት አሥራ ስምንት"),
     ("97,039/1,617,204", "ዘጠና ሰባት ሺህ ሠላሳ ዘጠኝ ከአንድ ሚሊዮን ስድስት መቶ አሥራ ሰባት ሺህ ሁለት መቶ አራት"),
     ("0.31/100,000 ወንዶች", "ዜሮ ነጥብ ሦስት አንድ ከአንድ መቶ ሺህ ወንዶች"),
-    ("1/3", "አንድ ሦስተኛ"),
-    ("2½ ሰዓት", "ሁለት ተኩል ሰዓት"),
     ("ኤችአይቪ-1/2", "ኤችአይቪ አንድ ሁለት"),
     ("ጃንዋሪ 06/2020", "ጃንዋሪ ስድስት ሁለት ሺህ ሃያ"),
 ]
 # A choice: the second is larger in a range; else it is a score, which texts write 2ለ0.
 RANGES_AND_SCORES = [
-    ("5-10", "ከአምስት እስከ አሥር"),
-    ("ከ4-5", "ከአራት እስከ አምስት"),
     ("የ2020-2021", "የሁለት ሺህ ሃያ እስከ ሁለት ሺህ ሃያ አንድ"),
     ("በ17-5", "በአሥራ ሰባት ለአምስት"),
     ("95-93", "ዘጠና አምስት ለዘጠና ሦስት"),
     ("38 – 17", "ሠላሳ ስምንት ለአሥራ ሰባት"),
     ("2019–20", "ከሁለት ሺህ አሥራ ዘጠኝ እስከ ሃያ"),
     ("2015- 16", "ከሁለት ሺህ አሥራ አምስት እስከ አሥራ ስድስት"),
-    ("1-1", "አንድ ለአንድ"),
     ("2ለ0", "ሁለት ለዜሮ"),
     ("13-21-3", "አሥራ ሦስት ሃያ አንድ ሦስት"),
-    ("ሐምሌ 5-10", "ሐምሌ ከአምስት እስከ አሥር"),
     ("ከ10-5", "ከአሥር እስከ አምስት"),
 ]
 # Read as they stand: calendars are never converted.
 DATES = [
     ("14/05/2020", "አሥራ አራት አምስት ሁለት ሺህ ሃያ"),
-    ("2020-05-14", "ሁለት ሺህ ሃያ አምስት አሥራ አራት"),
     ("12.03.2020", "አሥራ ሁለት ሦስት ሁለት ሺህ ሃያ"),
-    ("መስከረም 1 ቀን 2017 ዓ.ም", "መስከረም አንድ ቀን ሁለት ሺህ አሥራ ሰባት ዓመተ ምሕረት"),
     ("ማርች 15፣ 2020 8:00 ጠዋት", "ማርች አሥራ አምስት, ሁለት ሺህ ሃያ ስምንት ሰዓት ጠዋት"),
 ]
 # Read as they stand: neither clock is converted. With seconds, with ደቂቃ or past 24 hours it is a race's time.
 TIMES = [
-    ("3:30", "ሦስት ተኩል"),
-    ("3፡30 ሰዓት ላይ", "ሦስት ሰዓት ተኩል ላይ"),
-    ("3:15", "ሦስት ሰዓት ከሩብ"),
-    ("3:45", "ለአራት ሩብ ጉዳይ"),
     ("በ3:45", "በሦስት ሰዓት ከአርባ አምስት ደቂቃ"),
     ("በ02:30", "በሁለት ተኩል"),
     ("00:24", "ዜሮ ሰዓት ከሃያ አራት ደቂቃ"),
@@ -158,7 +118,6 @@ TIMES = [
     ("1:5", "አንድ ለአምስት"),
     ("12:00", "አሥራ ሁለት ሰዓት"),
     ("12:45", "ለአንድ ሩብ ጉዳይ"),
-    ("ከጠዋቱ 3:35", "ከጠዋቱ ሦስት ሰዓት ከሠላሳ አምስት ደቂቃ"),
 ]
 # They become digits and are read by the same rules; signs in no order one by one.
 ETHIOPIC_NUMERALS = [
@@ -173,10 +132,8 @@ ABBREVIATIONS = [
     ("ት/ቤት", "ትምህርት ቤት"),
     ("በት/ቤቶች", "በትምህርት ቤቶች"),
     ("የጽ/ቤቱ", "የጽሕፈት ቤቱ"),
-    ("ዶ/ር አበበ", "ዶክተር አበበ"),
     ("ዶ/ርን", "ዶክተርን"),
     ("ዶ/ሩ", "ዶክተሩ"),
-    ("ወ/ሮ", "ወይዘሮ"),
     ("ወ/ሪት", "ወይዘሪት"),
     ("ጠ/ሚ", "ጠቅላይ ሚኒስትር"),
     ("ጠ/ሚኒስትሩ", "ጠቅላይ ሚኒስትሩ"),
@@ -209,7 +166,6 @@ ABBREVIATIONS = [
     ("ሆ/ል", "ሆስፒታል"),
     ("ተ/ሃይማኖት", "ተክለ ሃይማኖት"),
     ("ቅ/ጊዮርጊስ", "ቅዱስ ጊዮርጊስ"),
-    ("ክ/ከተማ", "ክፍለ ከተማ"),
     ("በአ/አ", "በአዲስ አበባ"),
     ("በ2011 ዓ/ም", "በሁለት ሺህ አሥራ አንድ ዓመተ ምሕረት"),
     ("ም/ፕሬዚዳንት", "ምክትል ፕሬዚዳንት"),
@@ -225,12 +181,9 @@ MEASURES_AND_SIGNS = [
     ("5ኪ.ሜ.", "አምስት ኪሎ ሜትር."),
     ("60 ኪ.ሜ/ሰ", "ስልሳ ኪሎ ሜትር በሰዓት"),
     ("10,000ሜ. ሪከርድ", "አሥር ሺህ ሜትር ሪከርድ"),
-    ("ሀ 5 km", "ሀ አምስት ኪሎ ሜትር"),
     ("ሀ 60 km/h", "ሀ ስልሳ ኪሎ ሜትር በሰዓት"),
     ("25 ሜ²", "ሃያ አምስት ካሬ ሜትር"),
-    ("ሀ 37°C", "ሀ ሠላሳ ሰባት ዲግሪ ሴልሺየስ"),
     ("ሀ -5°C", "ሀ ከዜሮ በታች አምስት ዲግሪ ሴልሺየስ"),
-    ("-5 ዲግሪ", "ከዜሮ በታች አምስት ዲግሪ"),
     ("−5", "ሲቀነስ አምስት"),
     ("5 − 3", "አምስት ሲቀነስ ሦስት"),
     ("5+3=8", "አምስት ሲደመር ሦስት እኩል ነው ስምንት"),
@@ -243,7 +196,6 @@ MEASURES_AND_SIGNS = [
     ("ሀ CD4+", "ሀ CD አራት ፕላስ"),
     ("5 ኪ.ሜ²", "አምስት ካሬ ኪሎ ሜትር"),
     ("90°", "ዘጠና ዲግሪ"),
-    ("5 ግራም እና 10 kg", "አምስት ግራም እና አሥር ኪሎ ግራም"),
 ]
 # Letters and digits of a name are read separately. Latin stays, in upper case.
 LATIN_AND_NAMES = [
@@ -253,12 +205,10 @@ LATIN_AND_NAMES = [
     ("ሀ H1N1", "ሀ H አንድ N አንድ"),
     ("ሀ N95", "ሀ N ዘጠና አምስት"),
     ("የCOVID-19", "የCOVID አሥራ ዘጠኝ"),
-    ("BBC ዜና", "BBC ዜና"),
     ("U.S. ነው", "US ነው"),
     ("https://tinyurl.com/vqu35cj ነው", "TINYURL ነጥብ COM VQU ሠላሳ አምስት CJ ነው"),
     ("a.b@c.com ነው", "A ነጥብ B አት C ነጥብ COM ነው"),
     ("IL-1β ነው", "IL አንድ ቤታ ነው"),
-    ("A & B ነው", "A እና B ነው"),
     ("ወ.ዘ.ተ.", "ወዘተ."),
     ("ወዘተ. ነው", "ወዘተ ነው"),
     ("#5", "ቁጥር አምስት"),
@@ -266,12 +216,9 @@ LATIN_AND_NAMES = [
     ("2011ጀምሮ", "ሁለት ሺህ አሥራ አንድ ጀምሮ"),
     ("35.5ሚሊዮን", "ሠላሳ አምስት ነጥብ አምስት ሚሊዮን"),
     ("መጠኑ7.5", "መጠኑ ሰባት ነጥብ አምስት"),
-    ("1,000,000,000", "አንድ ቢሊዮን"),
     ("123456789012", "አንድ ሁለት ሦስት አራት አምስት ስድስት ሰባት ስምንት ዘጠኝ ዜሮ አንድ ሁለት"),
     ("በ|ላ", "በኋላ"),
-    ("0.5", "ዜሮ ነጥብ አምስት"),
     ("007", "ዜሮ ዜሮ ሰባት"),
-    ("1985", "አንድ ሺህ ዘጠኝ መቶ ሰማንያ አምስት"),
     ("5፣6 እና 7", "አምስት, ስድስት እና ሰባት"),
     ("50፣000", "ሃምሳ ሺህ"),
     ("ሚር. ትራምፕ", "ሚስተር ትራምፕ"),
@@ -284,23 +231,30 @@ LATIN_AND_NAMES = [
     ("ሰው(HIV)ን", "ሰው 'HIV'ን"),
     ("٣ ሰው", "ሦስት ሰው"),
 ]
-TABLES = (
-    ("PREFIXES_AND_ENDINGS", PREFIXES_AND_ENDINGS),
-    ("DECIMALS_AND_GROUPS", DECIMALS_AND_GROUPS),
-    ("PERCENT", PERCENT),
-    ("MONEY", MONEY),
-    ("PHONE_NUMBERS", PHONE_NUMBERS),
-    ("FRACTIONS_AND_SLASHES", FRACTIONS_AND_SLASHES),
-    ("RANGES_AND_SCORES", RANGES_AND_SCORES),
-    ("DATES", DATES),
-    ("TIMES", TIMES),
-    ("ETHIOPIC_NUMERALS", ETHIOPIC_NUMERALS),
-    ("ABBREVIATIONS", ABBREVIATIONS),
-    ("MEASURES_AND_SIGNS", MEASURES_AND_SIGNS),
-    ("LATIN_AND_NAMES", LATIN_AND_NAMES),
-)
+TABLES = {
+    "affixes": PREFIXES_AND_ENDINGS,
+    "decimals": DECIMALS_AND_GROUPS,
+    "percent": PERCENT,
+    "money": MONEY,
+    "phone numbers": PHONE_NUMBERS,
+    "fractions": FRACTIONS_AND_SLASHES,
+    "ranges": RANGES_AND_SCORES,
+    "dates": DATES,
+    "times": TIMES,
+    "Ethiopic numerals": ETHIOPIC_NUMERALS,
+    "abbreviations": ABBREVIATIONS,
+    "measures": MEASURES_AND_SIGNS,
+    "names": LATIN_AND_NAMES,
+}
 CASES = [
-    pytest.param(*case, id=f"{name}-{number}") for name, table in TABLES for number, case in enumerate(table)
+    pytest.param(options, text, spoken, id=f"{name}-{number}")
+    for tables in (TABLES, CLASSES, NEW_CASES)
+    for name, cases in tables.items()
+    for number, (options, text, spoken) in enumerate(({}, *case) for case in cases)
+] + [
+    pytest.param(*case, id=f"{name}-{number}")
+    for name, cases in OPTION_CLASSES.items()
+    for number, case in enumerate(cases)
 ]
 
 OTHER_OPTIONS = NormalizerOptions(
@@ -320,28 +274,35 @@ OTHER_OPTIONS = NormalizerOptions(
 )
 
 
-@pytest.mark.parametrize(("text", "expected"), CASES)
-def test_numbers_signs_and_abbreviations_are_written_as_they_are_spoken(text, expected):
-    assert normalize(text) == expected
-    if expected[0].isalpha() and expected[-1].isalpha():  # a mark would meet the quote
-        assert normalize(f"እንዲህ አለ፦ «{text}» ብሎ") == f"እንዲህ አለ, '{expected}' ብሎ"
+@pytest.mark.parametrize(("options", "text", "spoken"), CASES)
+def test_a_text_is_written_as_it_is_spoken_and_only_once(options, text, spoken):
+    chosen = NormalizerOptions(**options)
+    assert normalize(text, chosen) == spoken
+    assert normalize(spoken, chosen) == spoken
+    other = normalize(text, OTHER_OPTIONS)
+    assert normalize(other, OTHER_OPTIONS) == other
 
 
-def test_there_are_200_written_cases():
-    assert len({case for _, table in TABLES for case, _ in table}) >= 200
+@pytest.mark.parametrize("table", TABLES)
+def test_a_quoted_text_is_read_as_the_text_alone(table):
+    for text, spoken in TABLES[table]:
+        if spoken[0].isalpha() and spoken[-1].isalpha():  # a mark would meet the quote
+            assert normalize(f"እንዲህ አለ፦ «{text}» ብሎ") == f"እንዲህ አለ, '{spoken}' ብሎ"
+
+
+@pytest.mark.parametrize(
+    "line", ["{}", "{}/3", "3/{}", "{}.5", "{}ኛ", "ከ{}-3", "{},000", "-{}%", "0911234567/{}"]
+)
+def test_a_number_of_thousands_of_digits_is_read(line):
+    once = normalize("ሀ " + line.format("5" * 5_000))
+    assert not any(map(str.isdigit, once))
+    assert normalize(once) == once
 
 
 def test_the_amharic_letters_are_the_291_that_every_amharic_tokenizer_must_hold(shared):
     required = (shared / "data" / "amharic" / "required_chars.txt").read_text("utf-8").strip()
     assert len(amharic_letters()) == 291
     assert set(amharic_letters()) == set(required)
-
-
-def test_ethiopic_letters_differ_from_marks_numerals_and_other_scripts():
-    assert all(is_ethiopic(char) and is_ethiopic_letter(char) for char in amharic_letters())
-    assert all(is_ethiopic(char) and not is_ethiopic_letter(char) for char in "።፣፲፼\u135f")
-    assert all(is_ethiopic_letter(char) for char in "ᎀⶀꬁ\U0001e7e0")
-    assert not any(is_ethiopic(char) for char in "A1. \u1249")  # U+1249 lies inside the block, unassigned
 
 
 @pytest.mark.parametrize(
@@ -531,3 +492,18 @@ def test_a_very_long_line_is_normalised_in_bounded_time(part):
     once = normalize("ሀ5" + part * (20_000 // len(part)))
     assert once.startswith("ሀ ")
     assert normalize(once) == once
+
+
+def test_the_program_normalises_lines_lists_changes_and_skips_what_is_not_utf_8(monkeypatch, capsys):
+    content = b"50%\r\n\xe9\n" + "5 ሰው\n".encode("utf-16-le") + "\nሰላም።".encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert main(["--explain", "--percent=ፐርሰንት"]) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines()[:4] == [
+        "ሃምሳ ፐርሰንት",
+        "    percent: '50%' -> '50 ፐርሰንት'",
+        "    numbers: '50' -> 'ሃምሳ'",
+        "",
+    ]
+    assert out.splitlines()[-2:] == ["ሰላም.", "    Ethiopic marks: 'ሰላም።' -> 'ሰላም.'"]
+    assert err.startswith("[Error] standard input:2: byte 1 is not UTF-8")

@@ -75,22 +75,10 @@ def is_ethiopic(char: str) -> bool:
     return char in _ETHIOPIC
 
 
-def is_ethiopic_letter(char: str) -> bool:
-    """Return whether `char` is an Ethiopic letter of any language."""
-    return is_ethiopic(char) and unicodedata.category(char) == "Lo"
-
-
 MAX_TIGRINYA_SHARE = 0.01  # of the fidel
 
 _FIDEL = re.compile(f"[{ETHIOPIC_LETTERS}]")
-_LETTER = re.compile(r"[^\W\d_]")
 _TIGRINYA = re.compile("[ቐ-ቖኸ-ኾኣ]")
-
-
-def ethiopic_share(text: str) -> float:
-    """Return the share of Ethiopic letters among the letters of a text, 0 without letters."""
-    letters = _LETTER.findall(text)
-    return len(_FIDEL.findall(text)) / len(letters) if letters else 0.0
 
 
 def tigrinya_share(text: str) -> float:

@@ -11,7 +11,7 @@ The forms are those of the text after the readings, so a form with a reading is 
 
 import re
 from collections.abc import Iterator
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.text.abbreviations import LETTER_NAMES, PREFIXES
@@ -20,7 +20,6 @@ from indextts.text.languages import AMHARIC, find_language
 from indextts.text.normalize import is_amharic, steps
 
 LeftoverKind = Literal["digits", "abbreviation", "latin", "mixed"]
-LEFTOVER_KINDS: tuple[LeftoverKind, ...] = get_args(LeftoverKind)
 
 
 class Leftover(NamedTuple):

@@ -149,8 +149,6 @@ _NAMES = {
 }
 _NAMED = re.compile("[" + re.escape("".join(_NAMES)) + "]")
 _SINGLE_ANGLE = re.compile(r"(?<!<)<(?!<)|(?<!>)>(?!>)")  # no comparison; two of them are a quote
-# The marks of normalised Amharic.
-ALLOWED_MARKS = frozenset(" .,?!…-'")
 _NOT_IN_WORDS = re.compile(r"[^\w\s.,?!…'-]|[_²³¹]")
 # Brackets and quotes stay here; `published_marks` turns them into apostrophes later.
 _KEPT = frozenset('"`´ʼ‘’‚‛“”„‟′″‹›«»≪≫()[]{}【】《》〈〉「」『』~·‒–—―−<>')

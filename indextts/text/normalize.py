@@ -21,11 +21,10 @@ options.
 
     python -m indextts.text.normalize [--explain] < lines     normalise lines; --explain lists the changes
 
-The program writes an output line for every input line, in bounded memory. A line that is not text (not UTF-8,
-zero bytes, more than `MAX_LINE_BYTES`) gives an empty line and an error message; UTF-16 input is refused.
+The program writes an output line for every input line. A line that is not UTF-8 gives an empty line and an
+error message.
 """
 
-import codecs
 import difflib
 import re
 import sys
@@ -40,8 +39,6 @@ from indextts.commands.normalizer_options import (
     NORMALIZER_VERSION,
     NormalizerOptions,
 )
-from indextts.errors import UserError
-from indextts.system.amounts import counted
 from indextts.text import (
     abbreviations,
     characters,
@@ -91,7 +88,7 @@ def _ignoring_options(function: Callable[[str], str]) -> Callable[[str, Normaliz
 
 
 def _upper(text: str) -> str:
-    # Upper-casing can decompose letters.
+    # Upper-casing can decompose letters (ΐ becomes three characters).
     return unicodedata.normalize("NFC", text.upper())
 
 
@@ -123,19 +120,25 @@ def _any_script_rule(name: str, function: Callable[[str], str]) -> Rule:
     return Rule(name, _ignoring_options(function), only_own=False)
 
 
+# The order is part of the behaviour: each rule relies on what the rules before it wrote.
 RULES = (
     Rule("characters", _characters, only_own=False),
     Rule("font damage", marks.font_damage),
+    # before the marks, whose rule must tell a word space from a colon between two numbers (፫፡፴)
     _amharic_rule("Ethiopic numerals", ethiopic_numerals_to_digits),
     _any_script_rule("Ethiopic marks", marks.ethiopic_marks_to_ascii),
+    # before the rules that read dots, slashes and digits, which an address also has
     Rule("addresses", latin.addresses),
+    # before the numbers: units such as ኪ.ሜ² and ሜ/ሰ stand beside digits
     _amharic_rule("abbreviations", abbreviations.spell_out),
     _amharic_rule("brackets apart", marks.brackets_apart),
+    # Signs that belong to several numbers come first: afterwards each number stands alone.
     _number_rule("commas", number_separators.commas),
     _number_rule("joined phone numbers", number_separators.joined_phone_numbers),
     _number_rule("ranges with words", number_separators.ranges_with_words),
     _number_rule("minus", number_separators.minus),
     _number_rule("numbers apart", number_rules.separate),
+    # before the dates and ranges, which also have hyphens between digits
     _number_rule("phone numbers", number_rules.phone_numbers),
     _number_rule("dates", number_rules.dates),
     _number_rule("times", number_rules.times),
@@ -146,11 +149,13 @@ RULES = (
     _number_rule("fractions", number_rules.fractions),
     _number_rule("ranges", number_rules.ranges),
     _number_rule("repeated numbers", number_rules.glosses),
+    # reads every digit that is left, so every rule that looks for digits is above
     _number_rule("numbers", number_rules.read_numbers),
     _amharic_rule("slashes", abbreviations.slashes_to_spaces),
     _amharic_rule("dots in words", abbreviations.split_at_dots),
     Rule("Latin words", latin.latin_words),
     Rule("Greek letters", latin.greek_letters),
+    # names the signs that no number rule has claimed
     Rule("symbols", marks.symbols),
     Rule("upper case", _upper_case, only_own=False),
     _any_script_rule("marks", marks.published_marks),
@@ -166,7 +171,7 @@ RULES = (
 _READINGS = Rule("readings", lambda text, options: apply_readings(text, options.readings), only_own=False)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=16)  # asked for every text
 def _rules_of(code: str) -> tuple[Rule, ...]:
     """Return the rules of a language.
 
@@ -201,6 +206,8 @@ def reads_alike(text: str, old: NormalizerOptions, new: NormalizerOptions) -> bo
     """Return whether both options give a text the same normalised form; fast if only the readings differ."""
     if new == old:
         return True
+    # Editing a reading asks this for every text of a project, and looking for readings is much cheaper than
+    # normalising twice.
     same_rules = new == old.model_copy(update={"readings": new.readings})
     if same_rules and not reading_changes(text, old.readings, new.readings):
         return True
@@ -243,7 +250,7 @@ def is_amharic(text: str) -> bool:
     )
 
 
-_AFTER_LATIN = "\u0250"
+_AFTER_LATIN = "\u0250"  # the first character after Latin Extended-B
 # Words without which hardly an English sentence does; no names, no units.
 _ENGLISH_WORDS = (
     "THE AND OF TO IN ON AT BY FOR FROM WITH IS ARE WAS WERE BE BEEN HAVE HAS HAD WILL WOULD CAN NOT BUT IT "
@@ -265,20 +272,24 @@ def steps(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> Iterator[t
     text = first.apply(text, options)  # entities can hide the script
     yield first, text
     if options.readings:
+        # before every other rule, so that a reading sees the form as written, not half of it spelled out
         text = _READINGS.apply(text, options)
         yield _READINGS, text
+    # Once and here: the words that later rules write for digits would change the answer.
     is_own = _is_own(text, options)
     for rule in others:
         if rule.only_own and not is_own:
             continue
         if options.rules_off and rule.name.removesuffix(" again") in options.rules_off:
             continue
+        # Most sentences have no digit; this saves half of the rules.
         if rule.only_digits and not _DIGIT.search(text):
             continue
         text = rule.apply(text, options)
         yield rule, text
 
 
+# The rules before the first number rule rewrite all other digits to these.
 _DIGIT = re.compile("[0-9½¼¾]")
 
 
@@ -290,6 +301,7 @@ def word_differences(before: str, after: str) -> Iterator[tuple[str, str]]:
     if before == after:
         return
     old, new = re.findall(r"\S+|\s+", before), re.findall(r"\S+|\s+", after)
+    # The matcher's time grows with the product of both lengths.
     if len(old) * len(new) > _MAX_COMPARED:
         yield before, after
         return
@@ -302,10 +314,6 @@ def word_differences(before: str, after: str) -> Iterator[tuple[str, str]]:
 
 # ---- the program
 
-MAX_LINE_BYTES = 2**20  # a longer line is not a sentence
-MAX_MESSAGES = 20  # a binary file has thousands of bad lines
-_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
 
 def normalize_lines(
     lines: BinaryIO, out: TextIO, err: TextIO, options: NormalizerOptions, show_changes: bool
@@ -315,54 +323,24 @@ def normalize_lines(
     Args:
         lines: UTF-8, with or without a byte order mark.
         show_changes: also write the changes of each rule below the line.
-
-    Raises:
-        UserError: the stream is UTF-16.
     """
     num_skipped = 0
-    for number, line in enumerate(_bounded_lines(lines), start=1):
-        problem = _problem(line)
-        if problem:
+    # read as bytes: a decoding stream would stop at the first bad line, not skip it
+    for number, line in enumerate(lines, start=1):
+        try:
+            text = line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
             num_skipped += 1
-            out.write("\n")
-            if num_skipped <= MAX_MESSAGES:
-                out.flush()
-                err.write(f"[Error] standard input:{number}: {problem}; skipped this line\n")
+            out.write("\n")  # line N of the output always belongs to line N of the input
+            out.flush()
+            problem = f"byte {error.start + 1} is not UTF-8; save the text as UTF-8"
+            err.write(f"[Error] standard input:{number}: {problem}; skipped this line\n")
             continue
-        text = line.decode("utf-8").rstrip("\r\n")
         out.write(normalize(text, options) + "\n")
         if show_changes:
             for change in explain(text, options):
                 out.write(f"    {change.rule}: {change.before!r} -> {change.after!r}\n")
-    if num_skipped > MAX_MESSAGES:
-        err.write(f"[Error] skipped {counted(num_skipped, 'line')} in total\n")
     return num_skipped
-
-
-def _bounded_lines(lines: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines; a too long line is truncated to `MAX_LINE_BYTES` + 1."""
-    is_first = True
-    while line := lines.readline(MAX_LINE_BYTES + 1):
-        if is_first and line.startswith(_UTF_16):
-            raise UserError("standard input is UTF-16; save the text as UTF-8")
-        is_first = False
-        yield line
-        rest = line
-        while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
-            rest = lines.readline(MAX_LINE_BYTES + 1)
-
-
-def _problem(line: bytes) -> str | None:
-    """Return the reason why a line is not text, None if it is."""
-    if len(line) > MAX_LINE_BYTES:
-        return f"longer than {MAX_LINE_BYTES:,} bytes; write one sentence per line"
-    if b"\0" in line:
-        return f"byte {line.index(0) + 1} is zero, so the input is not text"
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return f"byte {error.start + 1} is not UTF-8; save the text as UTF-8"
-    return None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

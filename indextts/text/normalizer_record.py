@@ -18,9 +18,7 @@ from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerO
 from indextts.errors import UserError
 
 _FIELD = 20_777
-# protobuf wire types
-_VARINT, _LENGTH_DELIMITED = 0, 2
-_FIXED_SIZE = {1: 8, 5: 4}
+_LENGTH_DELIMITED = 2  # protobuf wire type
 
 
 def with_record(model: bytes, record: dict[str, Any]) -> bytes:
@@ -28,25 +26,6 @@ def with_record(model: bytes, record: dict[str, Any]) -> bytes:
     content = json.dumps(record, ensure_ascii=False).encode()
     field = _varint(_FIELD << 3 | _LENGTH_DELIMITED) + _varint(len(content)) + content
     return model if model.endswith(field) else model + field
-
-
-def with_new_record(model: bytes, record: dict[str, Any]) -> bytes:
-    """Return a valid SentencePiece model with `record` in place of its earlier ones."""
-    parts, position = [], 0
-    while position < len(model):
-        start = position
-        tag, position = _read_varint(model, position)
-        kind = tag & 7
-        if kind == _LENGTH_DELIMITED:
-            size, position = _read_varint(model, position)
-            position += size
-        elif kind == _VARINT:
-            _, position = _read_varint(model, position)
-        else:
-            position += _FIXED_SIZE[kind]
-        if tag >> 3 != _FIELD:
-            parts.append(model[start:position])
-    return with_record(b"".join(parts), record)
 
 
 def read_record(proto: Any, path: Path) -> tuple[int, NormalizerOptions] | None:
@@ -93,15 +72,6 @@ def options_with_other_readings(record: dict[str, Any], now: NormalizerOptions) 
     """Return the options of a record that differ from `now` in the readings only, else None."""
     old = recorded_options(record)
     return old if old is not None and old.model_copy(update={"readings": now.readings}) == now else None
-
-
-def _read_varint(content: bytes, position: int) -> tuple[int, int]:
-    """Return the integer at a position, and the position behind it."""
-    number = shift = 0
-    while content[position] & 0x80:
-        number |= (content[position] & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-    return number | content[position] << shift, position + 1
 
 
 def _varint(number: int) -> bytes:

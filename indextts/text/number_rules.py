@@ -271,14 +271,12 @@ def _comparable(words: str) -> str:
 
 _VERSION = re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}")
 _ANY_NUMBER = re.compile(rf"({NUMBER}|(?<!\w)\.\d+)({_ENDING})?")
-_POINT_ALONE = re.compile(r"(?<=\w)\.(?=\d)")
 
 
 def read_numbers(text: str, options: NormalizerOptions) -> str:
     """Return `text` with words for all remaining digits; the last rule."""
     text = _VERSION.sub(lambda match: match[0].replace(".", f" {POINT} "), text)
-    text = _ANY_NUMBER.sub(lambda match: _spaced(match, _read(match[1], match[2] or "", options)), text)
-    return text
+    return _ANY_NUMBER.sub(lambda match: _spaced(match, _read(match[1], match[2] or "", options)), text)
 
 
 def _spaced(match: re.Match[str], words: str) -> str:

@@ -29,7 +29,7 @@ from indextts.commands.bases import BASE_2_0, Base
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NORMALIZER_VERSION, NormalizerOptions
 from indextts.errors import UserError
 from indextts.text.normalize import normalize
-from indextts.text.normalizer_record import read_record, with_new_record
+from indextts.text.normalizer_record import read_record, with_record
 from indextts.text.vocabulary import Vocabulary
 
 WORD_START = "\u2581"  # the SentencePiece sign for a space
@@ -137,7 +137,9 @@ class Tokenizer:
 
     def recording(self, options: NormalizerOptions) -> bytes:
         """Return the content of the tokenizer file with other options of the normaliser in its record."""
-        return with_new_record(self.model_bytes, options.record)
+        proto = self.proto
+        proto.DiscardUnknownFields()  # earlier records
+        return with_record(proto.SerializeToString(deterministic=True), options.record)
 
     def cutting_change(self, base: "Tokenizer") -> str:
         """Return the reason why a tokenizer with the pieces of `base` cuts texts differently, else empty."""

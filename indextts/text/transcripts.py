@@ -73,11 +73,6 @@ def edges(reference: str, hypothesis: str) -> Edges | None:
     return Edges(first - first_heard, end)
 
 
-def letters_kept(reference: str, hypothesis: str) -> frozenset[int]:
-    """Return the places of the letters of a text that a transcript has, aligned with the fewest edits."""
-    return frozenset(place for place, _ in _matches(reference, hypothesis))
-
-
 def _matches(a: str, b: str) -> list[tuple[int, int]]:
     """Return the places of the letters that an alignment with the fewest edits leaves as they are."""
     rows = [list(range(len(b) + 1))]

@@ -27,9 +27,6 @@ from indextts.speech.synthesis.config import load_acoustic_config
 from indextts.system.amounts import counted
 
 EMOTIONS = ("happy", "angry", "sad", "afraid", "disgusted", "melancholic", "surprised", "calm")
-# The published page multiplies each weight by its bias, then scales them down to at most this sum.
-PAGE_BIAS = (0.9375, 0.875, 1.0, 1.0, 0.9375, 0.9375, 0.6875, 0.5625)
-PAGE_MAX_SUM = 0.8
 ADVICE = "use feat1.pt, feat2.pt and the config.yaml of IndexTeam/IndexTTS-2"
 
 
@@ -116,12 +113,6 @@ def check_weights(weights: Sequence[float]) -> None:
             f"the emotion weights are {', '.join(f'{weight:g}' for weight in weights)}; each must be from 0 "
             f"to 1, and their sum at most 1: {names}"
         )
-
-
-def page_weights(weights: Sequence[float]) -> list[float]:
-    """Apply the bias and the limit of the sum of the published page to eight weights from 0 to 1."""
-    biased = [weight * bias for weight, bias in zip(weights, PAGE_BIAS, strict=True)]
-    return [weight * min(1.0, PAGE_MAX_SUM / max(sum(biased), 1e-9)) for weight in biased]
 
 
 @torch.no_grad()
