@@ -12,12 +12,11 @@ from indextts.data.epoch_mix import EpochMix
 from indextts.data.manifest import read_pairs, write_pairs
 from indextts.planning.changed_pairs import read_changed_pairs
 from indextts.planning.pairs_size import measure_pairs
-from indextts.planning.plan_from_meta import describe_restore
 from indextts.runs.directory import read_metrics
 from indextts.runs.schedule import EpochSize
 from indextts.training.order import BatchPlan, mixed_order
 from indextts.training.run import load_inputs
-from tests.tiny_run import TinyRun, make_tiny_run
+from tests.tiny_run import TinyRun, describe_restore, make_tiny_run
 
 NEW, OLD = 15, 7
 

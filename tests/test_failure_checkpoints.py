@@ -21,9 +21,8 @@ import torch
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.models.checkpoint import TEXT_TABLES, read_file
+from indextts.models.checkpoint import TEXT_TABLES, read_file, recover_meta
 from indextts.models.gpt.weights import random_model
-from indextts.planning.plan_from_meta import describe_restore
 from indextts.runs.directory import MAX_META_BYTES, CheckpointMeta, verify_checkpoint
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import publish, run_lock
@@ -35,7 +34,7 @@ from indextts.text.extend import extend_file
 from indextts.text.tokenizer import parse_model
 from indextts.training import loop
 from indextts.training.run import Run, load_inputs
-from indextts.training.start import resume
+from indextts.training.start import plan_from_weights, resume
 from tests.conftest import REPOSITORY
 from tests.corruption import flip_bit, truncate, zero_page
 from tests.test_models_checkpoint import Payload
@@ -75,7 +74,7 @@ def command(run: TinyRun, **changes: object) -> Train:
 def newest_valid(run: TinyRun) -> Path | None:
     """Return what a trainer that comes into the folder would go on from."""
     with run_lock(run.output):
-        return find_checkpoint(command(run, resume="auto"))
+        return find_checkpoint(command(run, resume="auto"), recover_meta)
 
 
 def rewrite(path: Path, change: Callable[[dict], object]) -> None:
@@ -262,7 +261,7 @@ def test_row_4_a_single_file_of_a_run_resumes_it_exactly(
 ):
     publish(two_steps.output / "model_step6.pth", two_steps.output / "best.pth")
     only(two_steps, name)
-    assert str(describe_restore(command(two_steps, resume="auto"))).startswith(f"{name}: step 6,")
+    assert plan_from_weights(command(two_steps, resume="auto")).startswith(f"{name}: step 6,")
     assert two_steps.train(resume="auto") == 0
     assert not list(two_steps.output.glob("*foreign*"))
     assert verify_checkpoint(two_steps.output / "latest.pth").part == 1
@@ -274,7 +273,7 @@ def test_row_4_a_single_file_of_a_run_resumes_it_exactly(
 def test_row_4_a_file_by_its_path_needs_no_meta_file(two_steps: TinyRun, tmp_path: Path):
     path = tmp_path / "renamed.pth"
     path.write_bytes((two_steps.output / "model_step6.pth").read_bytes())
-    assert str(describe_restore(command(two_steps, resume=path))).startswith("renamed.pth: step 6,")
+    assert plan_from_weights(command(two_steps, resume=path)).startswith("renamed.pth: step 6,")
     assert two_steps.train(resume=path, output_dir=two_steps.folder / "other", max_steps=7) == 0
     assert verify_checkpoint(two_steps.folder / "other/latest.pth").step == 7
     assert not path.with_suffix(".json").exists()  # of a folder that this trainer does not own
@@ -305,7 +304,7 @@ def test_row_4_a_truncated_file_without_a_meta_file_is_skipped_and_named(
     assert len(warnings) == 1
     assert "truncated" in warnings[0]
     assert newer.is_file()
-    assert str(describe_restore(command(two_steps, resume="auto"))).startswith("model_step7.pth: step 7,")
+    assert plan_from_weights(command(two_steps, resume="auto")).startswith("model_step7.pth: step 7,")
 
 
 @pytest.mark.failure(2, 4)
@@ -331,7 +330,7 @@ def test_row_4_a_newer_latest_that_was_copied_over_an_older_one_is_resumed(
     if is_new_file:
         latest.unlink()  # otherwise model_step6.pth and best.pth, the same file, are overwritten too
     latest.write_bytes((complete_run.output / "model_step8.pth").read_bytes())
-    assert ": step 8, " in str(describe_restore(command(two_steps, resume="auto"))).splitlines()[0]
+    assert ": step 8, " in plan_from_weights(command(two_steps, resume="auto")).splitlines()[0]
     taken = newest_valid(two_steps)
     assert taken is not None
     assert verify_checkpoint(taken).step == 8  # best.pth may be the same file
@@ -339,13 +338,14 @@ def test_row_4_a_newer_latest_that_was_copied_over_an_older_one_is_resumed(
     assert CheckpointMeta.read(latest.with_suffix(".json")).step == 8
 
 
+@pytest.mark.parametrize("bring", [shutil.copy, os.link], ids=["copy", "hard link"])
 @pytest.mark.failure(4)
 def test_row_4_a_newer_latest_without_its_meta_file_is_not_replaced_by_an_older_checkpoint(
-    two_steps: TinyRun, complete_run: TinyRun
+    two_steps: TinyRun, complete_run: TinyRun, bring: Callable[[Path, Path], object]
 ):
     for name in ("latest.pth", "latest.json"):
         (two_steps.output / name).unlink()
-    (two_steps.output / "latest.pth").write_bytes((complete_run.output / "model_step8.pth").read_bytes())
+    bring(complete_run.output / "model_step8.pth", two_steps.output / "latest.pth")
     assert newest_valid(two_steps) == two_steps.output / "latest.pth"
     assert verify_checkpoint(two_steps.output / "latest.pth").step == 8
     assert not list(two_steps.output.glob("*foreign*"))
@@ -695,7 +695,7 @@ def test_row_51_a_symbolic_link_to_a_checkpoint_is_resumed_and_its_target_kept(
             if suffix == ".pth" or with_meta:
                 (tiny.output / name).symlink_to(Path("../..") / "elsewhere" / name)
     before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
-    assert str(describe_restore(command(tiny, resume="auto"))).startswith("model_step6.pth: step 6,")
+    assert plan_from_weights(command(tiny, resume="auto")).startswith("model_step6.pth: step 6,")
     assert tiny.train(resume="auto", keep_checkpoints=1) == 0
     assert "Step: 6," in tiny.log
     assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before

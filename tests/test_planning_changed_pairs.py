@@ -14,10 +14,17 @@ from indextts.commands.train import Train
 from indextts.data.feature_store import FeatureStore
 from indextts.data.feature_store_writer import FeatureStoreWriter
 from indextts.data.manifest import Pair, read_pairs, write_pairs
-from indextts.planning.plan_from_meta import describe_restore
 from indextts.runs.directory import CheckpointMeta
 from indextts.training.start import plan_from_weights
-from tests.tiny_run import SENTENCES, TinyRun, features_of, make_tiny_run, pair, stored_utterances
+from tests.tiny_run import (
+    SENTENCES,
+    TinyRun,
+    describe_restore,
+    features_of,
+    make_tiny_run,
+    pair,
+    stored_utterances,
+)
 
 TOO_LONG = " ".join(SENTENCES)
 STEP, EPOCH, BATCH = 6, 1, 4  # 4 steps of 2 micro-batches an epoch
@@ -116,8 +123,8 @@ def test_the_plan_and_the_log_of_changed_pairs_match_the_run(
     plan = describe_restore(command)
     assert plan is not None
     assert ("epoch restarts" in plan) == (not keeps_position)
-    assert any(line.startswith("  train_manifest") for line in plan.splitlines())
-    [last] = re.findall(rf"^to do: steps {STEP + 1} to (\d+)$", plan, re.MULTILINE)
+    assert "  train_manifest: " in plan
+    [last] = re.findall(rf"^  Step: {STEP + 1} to (\d+),", plan, re.MULTILINE)
     assert stopped.train(resume="auto") == 0
     assert f"   Epoch: {EPOCH}, Step: {STEP}, Batch: {BATCH if keeps_position else 0}\n" in stopped.log
     assert ("epoch restarts" in stopped.log) == (not keeps_position)
@@ -140,7 +147,7 @@ def test_with_a_token_budget_the_plan_counts_the_steps_of_the_new_lengths(
     plan = describe_restore(command)
     assert plan is not None
     of_trainer = plan_from_weights(command)
-    assert plan.splitlines()[:3] == of_trainer.splitlines()[:3]
-    [last] = re.findall(r"^to do: steps 4 to (\d+)$", plan, re.MULTILINE)
+    assert plan.splitlines()[:6] == of_trainer.splitlines()[:6]
+    [last] = re.findall(r"^  Step: 4 to (\d+),", plan, re.MULTILINE)
     if change is regenerate_the_audio:
         assert int(last) > before

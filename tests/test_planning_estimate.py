@@ -18,7 +18,7 @@ from indextts.planning.estimate import SPARE_BYTES, Estimate, disk_need, estimat
 from indextts.planning.hardware import GpuFacts, MachineFacts
 from indextts.planning.pace import BENCHMARKS, OTHER_RUN, SOURCE, THIS_PROCESSOR, THIS_RUN, find_pace
 from indextts.planning.pairs_size import measure_pairs, measure_texts
-from indextts.planning.plan_from_meta import plan_from_meta
+from indextts.planning.restore_plan import plan_from_meta
 from indextts.runs.directory import read_metrics
 from indextts.system.messages import Message
 from indextts.text.tokenizer import Tokenizer

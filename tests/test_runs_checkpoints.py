@@ -76,9 +76,6 @@ def test_the_best_loss_is_the_lowest_of_the_folder_on_the_same_validation_pairs(
     assert best_validation_loss(tmp_path, "c") == math.inf
     quarantine(tmp_path / "model_step2.pth")
     assert best_validation_loss(tmp_path, "a") == 2.4
-    save(tmp_path, 6, serial=6)  # as an older version did, without a loss
-    assert best_validation_loss(tmp_path, "a") == 2.4
-    assert best_validation_loss(tmp_path, "a", of_older=2.1) == 2.1
 
 
 def test_validation_losses_are_known_by_part_and_step():

@@ -3,6 +3,7 @@
 What is corrupt and gone around is in tests/test_runs_owner.py.
 """
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -13,7 +14,8 @@ import torch
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, USER_MISTAKE, UserError
-from indextts.runs.directory import verify_checkpoint
+from indextts.models.checkpoint import recover_meta
+from indextts.runs.directory import files_without_meta, verify_checkpoint
 from indextts.runs.find_checkpoint import find_checkpoint
 from tests.checkpoint_files import content, save
 from tests.test_runs_owner import flip_a_bit
@@ -24,14 +26,18 @@ def command(folder: Path, resume: object = None) -> Train:
     return parse(Train, TinyRun(folder).flags(output_dir=folder, resume=resume))
 
 
+def found(folder: Path, resume: object = None, *, may_change: bool = True) -> Path | None:
+    return find_checkpoint(command(folder, resume), recover_meta, may_change=may_change)
+
+
 def test_a_new_run_needs_a_folder_without_checkpoints(tmp_path: Path):
-    assert find_checkpoint(command(tmp_path)) is None
-    assert find_checkpoint(command(tmp_path, "auto")) is None
+    assert found(tmp_path) is None
+    assert found(tmp_path, "auto") is None
     (tmp_path / "train.log").touch()
-    assert find_checkpoint(command(tmp_path)) is None
+    assert found(tmp_path) is None
     save(tmp_path, 3)
     with pytest.raises(UserError, match=r"model_step3\.pth.*--resume auto") as caught:
-        find_checkpoint(command(tmp_path))
+        found(tmp_path)
     assert caught.value.exit_status == USER_MISTAKE
 
 
@@ -39,21 +45,68 @@ def test_a_new_run_needs_a_folder_without_checkpoints(tmp_path: Path):
 def test_any_checkpoint_file_prevents_a_new_run(tmp_path: Path, name: str):
     (tmp_path / name).touch()
     with pytest.raises(UserError, match=name):
-        find_checkpoint(command(tmp_path))
+        found(tmp_path)
 
 
 def test_auto_takes_the_newest_serial_whatever_its_step_or_name(tmp_path: Path):
     save(tmp_path, 900, serial=1)
     save(tmp_path, 2, serial=3, part=2)
     save(tmp_path, 40, serial=2)
-    assert find_checkpoint(command(tmp_path, "auto")) == tmp_path / "model_step2.pth"
+    assert found(tmp_path, "auto") == tmp_path / "model_step2.pth"
 
 
 def test_auto_takes_a_link_if_the_numbered_file_is_gone(tmp_path: Path):
     save(tmp_path, 3)
     for name in ("model_step3.pth", "model_step3.json"):
         (tmp_path / name).unlink()
-    assert find_checkpoint(command(tmp_path, "auto")) == tmp_path / "latest.pth"
+    assert found(tmp_path, "auto") == tmp_path / "latest.pth"
+
+
+@pytest.mark.parametrize("step", [1, 3], ids=["older", "newer"])
+@pytest.mark.parametrize("meta_time_s", [0, 4e9], ids=["older meta", "newer meta"])
+def test_a_lone_latest_that_was_copied_over_another_is_taken(tmp_path: Path, step: int, meta_time_s: float):
+    folder = tmp_path / "run"
+    for number in (1, 2, 3):
+        save(tmp_path / "elsewhere", number, serial=number)
+    save(folder, 2, serial=2)
+    for path in folder.glob("model_step2.*"):
+        path.unlink()
+    latest = folder / "latest.pth"
+    latest.unlink()
+    shutil.copy(tmp_path / f"elsewhere/model_step{step}.pth", latest)
+    os.utime(latest.with_suffix(".json"), (meta_time_s, meta_time_s))
+    assert found(folder, latest, may_change=False) == latest
+    assert found(folder, "auto", may_change=False) == latest
+    assert found(folder, "auto") == latest
+    if step == 3 and meta_time_s == 0:
+        assert verify_checkpoint(latest).step == 3
+
+
+def test_a_folder_copied_with_other_times_and_without_links_is_used_as_it_is(tmp_path: Path):
+    for step in (1, 2):
+        save(tmp_path / "run", step, serial=step, is_best=step == 1)
+    copied = shutil.copytree(tmp_path / "run", tmp_path / "copied", copy_function=shutil.copyfile)
+    for path in copied.glob("*.json"):
+        os.utime(path, (0, 0))
+    before = {path.name: path.read_bytes() for path in copied.iterdir()}
+    assert found(copied, "auto") == copied / "model_step2.pth"
+    assert files_without_meta(copied) == []
+    for path in copied.glob("model_step*"):
+        path.unlink()
+    assert found(copied, "auto") == copied / "latest.pth"
+    assert {path.name for path in copied.iterdir()} == {name for name in before if "model_step" not in name}
+
+
+def test_of_two_copies_of_a_save_the_valid_latest_is_taken(tmp_path: Path):
+    path = save(tmp_path, 2)
+    latest = tmp_path / "latest.pth"
+    content_before = latest.read_bytes()
+    latest.unlink()
+    latest.write_bytes(content_before)
+    flip_a_bit(path)
+    assert found(tmp_path, "auto") == latest
+    assert (tmp_path / "damaged-model_step2.pth").is_file()
+    assert verify_checkpoint(latest).step == 2
 
 
 def test_a_search_that_may_not_change_the_folder_leaves_it_unchanged(tmp_path: Path):
@@ -61,7 +114,7 @@ def test_a_search_that_may_not_change_the_folder_leaves_it_unchanged(tmp_path: P
         save(tmp_path, step, serial=step)
     flip_a_bit(tmp_path / "model_step2.pth")
     before = sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir())
-    assert find_checkpoint(command(tmp_path, "auto"), may_change=False) == tmp_path / "model_step1.pth"
+    assert found(tmp_path, "auto", may_change=False) == tmp_path / "model_step1.pth"
     assert sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir()) == before
 
 
@@ -69,7 +122,7 @@ def test_a_fallback_logs_both_steps(tmp_path: Path, caplog: pytest.LogCaptureFix
     for step in (10, 20):
         save(tmp_path, step, serial=step)
     flip_a_bit(tmp_path / "model_step20.pth")
-    find_checkpoint(command(tmp_path, "auto"))
+    found(tmp_path, "auto")
     assert "model_step20.pth" in caplog.text
     assert "from step 20 to step 10" in caplog.text
 
@@ -83,7 +136,7 @@ def test_a_path_is_taken_from_any_folder(tmp_path: Path):
     for step in (1, 2):
         save(elsewhere, step, serial=step)
     path = elsewhere / "model_step1.pth"
-    assert find_checkpoint(command(folder, path)) == path
+    assert found(folder, path) == path
     assert list(folder.iterdir()) == []
 
 
@@ -91,7 +144,7 @@ def test_a_path_that_is_corrupt_is_refused_and_left_where_it_is(tmp_path: Path):
     path = save(tmp_path, 1)
     flip_a_bit(path)
     with pytest.raises(UserError, match=r"Resume failed: model_step1\.pth") as caught:
-        find_checkpoint(command(tmp_path, path))
+        found(tmp_path, path)
     assert caught.value.exit_status == RESUME_REFUSED
     assert path.is_file()
 
@@ -99,20 +152,20 @@ def test_a_path_that_is_corrupt_is_refused_and_left_where_it_is(tmp_path: Path):
 def test_a_missing_path_is_named_with_the_existing_checkpoints(tmp_path: Path):
     save(tmp_path, 7)
     with pytest.raises(UserError, match=r"not found: .*step8\.pth.*model_step7\.pth") as caught:
-        find_checkpoint(command(tmp_path, tmp_path / "model_step8.pth"))
+        found(tmp_path, tmp_path / "model_step8.pth")
     assert caught.value.exit_status == USER_MISTAKE
     with pytest.raises(UserError, match=r"run/latest\.pth"):
-        find_checkpoint(command(tmp_path, tmp_path / "run/latest.pth"))
+        found(tmp_path, tmp_path / "run/latest.pth")
 
 
 @pytest.mark.parametrize("meta", [b"", b"{}", b"\xff\xfe", b"[1]"], ids=str)
 def test_a_checkpoint_with_an_invalid_meta_file_is_used_only_if_it_has_a_record(tmp_path: Path, meta: bytes):
     path = save(tmp_path, 1)
     path.with_suffix(".json").write_bytes(meta)
-    assert find_checkpoint(command(tmp_path, path), may_change=False) == path
-    torch.save(content(1), path)
+    assert found(tmp_path, path, may_change=False) == path
+    path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match="Resume failed") as caught:
-        find_checkpoint(command(tmp_path, path))
+        found(tmp_path, path)
     assert caught.value.exit_status == RESUME_REFUSED
 
 
@@ -137,14 +190,14 @@ def test_among_foreign_checkpoints_latest_or_the_highest_step_is_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, names: tuple[str, ...], taken: str
 ):
     foreign(tmp_path, *names)
-    assert find_checkpoint(command(tmp_path, "auto")) == tmp_path / taken
+    assert found(tmp_path, "auto") == tmp_path / taken
     assert f"{taken} has no meta file" in caplog.text
 
 
 def test_own_checkpoints_come_before_foreign_ones(tmp_path: Path):
     foreign(tmp_path, "model_step900.pth")
     save(tmp_path, 3)
-    assert find_checkpoint(command(tmp_path, "auto")) == tmp_path / "model_step3.pth"
+    assert found(tmp_path, "auto") == tmp_path / "model_step3.pth"
 
 
 def test_a_foreign_checkpoint_does_not_replace_corrupt_own_ones(tmp_path: Path):
@@ -152,7 +205,7 @@ def test_a_foreign_checkpoint_does_not_replace_corrupt_own_ones(tmp_path: Path):
     flip_a_bit(tmp_path / "model_step3.pth")
     foreign(tmp_path, "model_step900.pth")
     with pytest.raises(UserError, match="Resume failed: ") as caught:
-        find_checkpoint(command(tmp_path, "auto"))
+        found(tmp_path, "auto")
     assert caught.value.exit_status == RESUME_REFUSED
 
 
@@ -162,7 +215,7 @@ def test_symbolic_links_are_followed(tmp_path: Path):
     save(folder, 3)
     for suffix in (".pth", ".json"):
         (folder / f"model_step900{suffix}").symlink_to(outside / f"model_step900{suffix}")
-    assert find_checkpoint(command(folder, "auto")) == folder / "model_step900.pth"
+    assert found(folder, "auto") == folder / "model_step900.pth"
 
 
 def test_a_foreign_symbolic_link_is_followed(tmp_path: Path):
@@ -170,31 +223,30 @@ def test_a_foreign_symbolic_link_is_followed(tmp_path: Path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "latest.pth").symlink_to(tmp_path / "outside.pth")
-    assert find_checkpoint(command(folder, "auto")) == folder / "latest.pth"
+    assert found(folder, "auto") == folder / "latest.pth"
 
 
 def test_skipped_files_are_named_with_the_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     save(tmp_path, 3)
     foreign(tmp_path, "model_step900.pth")
     torch.save(content(800), tmp_path / "model_step800.pth")
-    (tmp_path / "model_step700.pth").symlink_to("gone.pth")
-    find_checkpoint(command(tmp_path, "auto"))
+    found(tmp_path, "auto")
     [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warning.startswith("Skipped 3 files")
-    for name, reason in (("900", "not a zip"), ("800", "another program"), ("700", "missing")):
-        assert re.search(rf"model_step{name}\.pth \([^)]*{reason}", warning), warning
+    assert warning.startswith("Skipped 2 files")
+    for name, reason in (("900", "not a checkpoint"), ("800", "another program")):
+        assert re.search(rf"model_step{name}\.pth [^;]*{reason}", warning), warning
 
 
 @pytest.mark.parametrize("target", ["gone.pth", "latest.pth"], ids=["dangling", "loop"])
 def test_a_dangling_symbolic_link_is_not_a_checkpoint(tmp_path: Path, target: str):
     (tmp_path / "latest.pth").symlink_to(target)
-    assert find_checkpoint(command(tmp_path, "auto")) is None
+    assert found(tmp_path, "auto") is None
 
 
 def test_a_folder_with_the_name_of_a_checkpoint_is_ignored(tmp_path: Path):
     (tmp_path / "latest.pth").mkdir()
     with pytest.raises(UserError, match="Resume failed: "):
-        find_checkpoint(command(tmp_path, "auto"))
+        found(tmp_path, "auto")
 
 
 # --- through the trainer ---
@@ -234,7 +286,7 @@ def test_through_a_symbolic_link_to_the_folder_the_run_stays_the_same_part(tiny:
 def test_nothing_is_saved_if_nothing_is_left_to_train(tiny: TinyRun):
     before = {path.name: path.stat().st_mtime_ns for path in tiny.output.glob("model_step*")}
     assert tiny.train(resume="auto") == 0
-    assert "--max-steps is 3" in tiny.log
+    assert "step 3 of at most 3 is done" in tiny.log
     assert {path.name: path.stat().st_mtime_ns for path in tiny.output.glob("model_step*")} == before
 
 

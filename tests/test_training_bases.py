@@ -24,7 +24,6 @@ from indextts.errors import RESUME_REFUSED, UserError
 from indextts.features import builtin
 from indextts.features.bases import HalvingCodec
 from indextts.models.checkpoint import read_weights
-from indextts.planning.plan_from_meta import describe_restore
 from indextts.speech.export import export
 from indextts.speech.synthesis.acoustic import AcousticModel
 from indextts.speech.synthesis.synthesize import synthesize
@@ -34,7 +33,7 @@ from indextts.text.extend import extend_file, reserve_file
 from indextts.text.special_tokens import SPECIAL_TOKENS
 from tests.acoustic_files import STYLE_DIM, write_files_of_2_5
 from tests.conftest import REPOSITORY
-from tests.tiny_run import TYPED, flag, make_tiny_run
+from tests.tiny_run import TYPED, describe_restore, flag, make_tiny_run
 from tools import build_gpt_prompt_pairs
 from trainers.train_gpt_v2 import main
 
@@ -184,8 +183,8 @@ def test_a_frozen_body_stays_while_new_rows_and_the_row_of_a_new_language_learn(
     rows = (found["lang_embedding.weight"] != before["lang_embedding.weight"]).any(dim=1)
     assert rows.nonzero().flatten().tolist() == [75]
     log = (frozen / "train.log").read_text(encoding="utf-8")
-    assert re.search(r"new_row_lr_scale: 1 -> 10;", log)
-    assert re.search(r"freeze_body_steps: 0 -> 4;", log)
+    assert re.search("new_row_lr_scale: 1 -> 10:", log)
+    assert re.search("freeze_body_steps: 0 -> 4:", log)
 
 
 def test_features_checkpoints_and_weights_of_the_other_base_are_refused_with_status_3(

@@ -16,7 +16,6 @@ from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import read_file, read_weights, select_weights
 from indextts.models.gpt.lora import is_block_matrix
 from indextts.models.lora import LoraRecord, merge, resized
-from indextts.planning.plan_from_meta import describe_restore
 from indextts.speech.export import export
 from indextts.speech.export.model_folder import in_official_order, official_order
 from indextts.speech.synthesis.trained_model import load_trained
@@ -25,7 +24,7 @@ from indextts.training.optim import LANGUAGE_ROWS
 from indextts.training.run import Run
 from tests.run_checks import metrics_lines, problems_at_end
 from tests.tiny_gpt import tiny_batch
-from tests.tiny_run import TinyRun, make_tiny_run, signalled_in_step
+from tests.tiny_run import TinyRun, describe_restore, make_tiny_run, signalled_in_step
 
 LORA: dict[str, object] = {"lora_rank": 4, "lora_alpha": 8, "max_steps": 6, "keep_checkpoints": 9}
 CPU = torch.device("cpu")
@@ -256,9 +255,9 @@ def weights_at_step_0(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"lora_rank": 8}, "rank 4 -> 8"),
-        pytest.param({"lora_alpha": 16}, "alpha 8 -> 16", marks=pytest.mark.long),
-        pytest.param({"lora_rank": 0}, "rank 4", marks=pytest.mark.long),
+        ({"lora_rank": 8}, "lora_rank: 4 -> 8"),
+        pytest.param({"lora_alpha": 16}, "lora_alpha: 8 -> 16", marks=pytest.mark.long),
+        pytest.param({"lora_rank": 0}, "merged into the weights", marks=pytest.mark.long),
     ],
     ids=["rank", "alpha", "full"],
 )

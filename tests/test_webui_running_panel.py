@@ -70,5 +70,5 @@ def test_an_invalid_form_blocks_the_start(tmp_path: Path):
         raise UserError("--epochs: too small")
 
     settings = ProjectSettings(name="voice", base=tmp_path)
-    outlook = Stage("train", "training.start_training", refuse).look(Project(tmp_path), settings)
-    assert [notice.text for notice in outlook.blockers] == ["--epochs: too small"]
+    found = Stage("train", "training.start_training", refuse).prepare(Project(tmp_path), settings)
+    assert [notice.text for notice in found.outlook.blockers] == [found.error] == ["--epochs: too small"]

@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
@@ -12,12 +11,11 @@ from indextts.errors import UserError
 from indextts.planning.hardware import MachineFacts
 from indextts.planning.preflight import run_preflight
 from indextts.planning.presets import PRESETS
-from indextts.planning.resume_table import resume_rows
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.running.outlook import Outlook
 from indextts.webui.serving.security import Roots
-from indextts.webui.training.resume_card import AUTO, card_values, menu_choices
 from indextts.webui.training.settings_form import marks_html
+from indextts.webui.training.starting import ask_trainer, needs_weights, resume_value
 from indextts.webui.training.tab import resume_update
 from indextts.webui.training.training_form import (
     AUTOMATIC_VALUES,
@@ -28,12 +26,11 @@ from indextts.webui.training.training_form import (
     filled,
     preset_values,
     project_values,
-    resume_value,
     source_of,
     store_draft,
     store_resume,
 )
-from indextts.webui.training.training_outlook import invalid_outlook, is_unknown, outlook_of, plan_rows
+from indextts.webui.training.training_outlook import invalid_outlook, outlook_of, plan_rows
 from tests.tiny_run import TinyRun, make_tiny_run, write_tokenizer
 
 CPU = MachineFacts((), 2, 8 << 30)
@@ -56,7 +53,8 @@ def run(trained: TinyRun, tmp_path: Path) -> TinyRun:
 
 def looked(run: TinyRun, **changes: object) -> Outlook:
     command = parse(Train, run.flags(**{"max_steps": 12, **changes}))
-    return outlook_of(command, run_preflight(command, CPU))
+    found = run_preflight(command, CPU)
+    return outlook_of(command, found, is_unknown=needs_weights(command, found))
 
 
 def kinds(run: TinyRun, **changes: object) -> set[str]:
@@ -94,20 +92,19 @@ def test_a_resume_with_nothing_left_offers_more(run: TinyRun):
     assert [value for _, value in looked(run, resume="auto", max_steps=4).facts] == ["0 more, to 4"]
 
 
-def test_base_weights_and_a_wrong_path_are_refused(run: TinyRun):
-    for path in (run.folder / "base/gpt.pth", run.output / "model_step1.pth"):
-        assert kinds(run, resume=path) == {"refused"}
-        assert len(looked(run, resume=path).blockers) == 1
+def test_a_wrong_path_is_refused(run: TinyRun):
+    path = run.output / "model_step1.pth"
+    assert kinds(run, resume=path) == {"refused"}
+    assert len(looked(run, resume=path).blockers) == 1
 
 
-def test_a_checkpoint_of_another_program_is_left_to_the_weights(run: TinyRun):
-    path = run.folder / "other.pth"
-    torch.save({"model": {}, "optimizer": {}, "epoch": 0, "step": 3}, path)
-    command = parse(Train, run.flags(resume=path))
-    found = run_preflight(command, CPU)
-    assert is_unknown(command, found)
+def test_a_file_without_a_meta_file_is_left_to_the_trainer(run: TinyRun):
+    path = run.folder / "base/gpt.pth"
     assert kinds(run, resume=path) == {"unknown"}
     assert "#training/train-read" in [note.link for note in looked(run, resume=path).notes]
+    command = parse(Train, run.flags(resume=path))
+    with pytest.raises(UserError, match="missing required keys"):
+        ask_trainer(command)
 
 
 def test_a_problem_links_to_the_tab_or_field_that_solves_it(run: TinyRun):
@@ -163,17 +160,6 @@ def test_a_bare_file_name_is_looked_up_in_the_run_directory(tmp_path: Path):
             resume_value(Roots(run_dir), True, outside, run_dir)
 
 
-def test_the_menu_lists_the_checkpoints_whatever_the_path_is(run: TinyRun):
-    command = parse(Train, run.flags(resume=run.output / "absent.pth", max_steps=12))
-    rows, found = resume_rows(command), run_preflight(command, CPU)
-    names = [value for _, value in menu_choices(rows, 0.0)]
-    assert names[0] == AUTO
-    assert "model_step4.pth" in names
-    _title, menu, _plan, _read = card_values(rows, command.resume, found, [], can_read=False)
-    assert [value for _, value in menu.choices] == names
-    assert menu.value is None
-
-
 def test_the_menu_of_values_names_what_the_form_has(tmp_path: Path):
     (tmp_path / "voice").mkdir()
     own = project_values(Project(tmp_path / "voice"), ProjectSettings(name="voice", base=Path("base")))
@@ -193,7 +179,8 @@ def test_a_resume_is_ticked_with_the_first_checkpoint_unless_the_user_unticked_i
     (project.run_dir / "latest.pth").touch()
     assert resume_update(project).value is True
     settings = ProjectSettings(name="voice", base=Path("base"))
-    store_draft(project, settings, project_values(project, settings) | {"resume": False})
+    own = project_values(project, settings)
+    store_draft(project, own, own | {"resume": False})
     assert resume_update(project).value is True  # the form was filled before the checkpoint
     store_resume(project, settings, False)
     assert "value" not in resume_update(project)

@@ -14,6 +14,7 @@ import yaml
 from torch import Tensor
 
 from indextts.commands.bases import BASES
+from indextts.commands.train import Train
 from indextts.data.encoding import encoders_identity
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
@@ -22,6 +23,8 @@ from indextts.data.pair_columns import PairColumns
 from indextts.data.pair_index import load_index
 from indextts.models.gpt.config import GPTConfig, config_for, load_config
 from indextts.models.gpt.weights import random_model
+from indextts.planning.restore_plan import plan_from_meta
+from indextts.runs.restore_rows import plan_text
 from indextts.system.log_lines import log_to_stdout
 from indextts.text.bases import base_tokenizer, load_tokenizer
 from indextts.text.extend import extend
@@ -294,3 +297,9 @@ def signalled_in_step(step: int, number: signal.Signals = signal.SIGTERM) -> Ite
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "accumulate", signalled)
         yield
+
+
+def describe_restore(command: Train, num_processes: int = 1) -> str | None:
+    """Return the restore plan of `command` as `--plan` prints it; None if only the weights can decide."""
+    plan = plan_from_meta(command, num_processes)
+    return None if plan is None else plan_text(plan)

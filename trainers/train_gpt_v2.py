@@ -16,6 +16,7 @@ if __name__ == "__main__":
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,9 +27,11 @@ from typing import NoReturn
 from indextts.commands.terminal import parse, run
 from indextts.commands.train import Train
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, UserError
-from indextts.planning.plan_from_meta import describe_restore
+from indextts.planning.restore_plan import plan_from_meta
+from indextts.runs.directory import CheckpointMeta
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import prepare, run_lock
+from indextts.runs.restore_rows import plan_text
 from indextts.system.files import write_json
 from indextts.system.log_lines import log_for_rank, log_to_file
 from indextts.training.distributed.torchrun import RankInfo
@@ -74,11 +77,22 @@ def logged_run(command: Train, info: RankInfo, stop: StopRequest) -> int:
         if info.is_main:
             write_ending(folder, status, reason)
 
+    has_imported = threading.Event()
+
+    def recover(path: Path) -> CheckpointMeta | None:
+        has_imported.wait()  # two threads that import torch at the same time may see parts of it
+        from indextts.models.checkpoint import recover_meta
+
+        return recover_meta(path)
+
     try:
         with ThreadPoolExecutor(1) as reader:
-            checkpoint = reader.submit(find_checkpoint, command) if info.is_main else None
-            from indextts.training.distributed.ranks import process_group
-            from indextts.training.loop import train  # torch
+            checkpoint = reader.submit(find_checkpoint, command, recover) if info.is_main else None
+            try:
+                from indextts.training.distributed.ranks import process_group
+                from indextts.training.loop import train  # torch
+            finally:
+                has_imported.set()
 
             with process_group(info, stop) as ranks:
                 status = train(command, checkpoint, stop, ranks)
@@ -112,9 +126,9 @@ def exit_now(status: int) -> NoReturn:
 
 def plan_of(command: Train, num_processes: int) -> str:
     """Return the restore plan; without a meta file the checkpoint is opened, which needs torch."""
-    text = describe_restore(command, num_processes)
-    if text is not None:
-        return text
+    plan = plan_from_meta(command, num_processes) if command.resume else None
+    if plan is not None:
+        return plan_text(plan)
     from indextts.training.start import plan_from_weights
 
     return plan_from_weights(command, num_processes)

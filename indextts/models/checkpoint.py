@@ -51,7 +51,7 @@ from indextts.runs.directory import CheckpointMeta, checkpoint_path
 from indextts.runs.lora_base import find_base
 from indextts.runs.owner import commit, publish
 from indextts.system.amounts import counted
-from indextts.system.digest import DigestWriter
+from indextts.system.digest import DigestWriter, file_digest
 from indextts.system.files import sync
 
 logger = logging.getLogger(__name__)
@@ -122,6 +122,30 @@ def embedded_meta(content: Mapping[str, Any], path: Path) -> CheckpointMeta | No
             "of this program wrote it, update this installation",
             RESUME_REFUSED,
         ) from None
+
+
+def recover_meta(path: Path) -> CheckpointMeta | None:
+    """Return the meta of a checkpoint that lost its meta file, from its record; None without a record.
+
+    The `.pth` is a zip of uncompressed entries, each with its CRC-32. If one differs, the digest is empty.
+
+    Raises:
+        ValueError: the file is corrupt or cannot be read; with the reason.
+    """
+    try:
+        if _is_of_old_format(path):  # before the first version of this program
+            return None
+        meta = embedded_meta(read_file(path), path)
+        if meta is None:
+            return None
+        with zipfile.ZipFile(path) as archive:
+            corrupt = archive.testzip()
+    except OSError as error:
+        raise ValueError(f"{path.name}: {error.strerror or error}") from None
+    except (UserError, zipfile.BadZipFile, RuntimeError, ValueError, EOFError) as error:
+        raise ValueError(f"{path.name} is truncated, corrupt or not a checkpoint ({error})") from None
+    digest = "" if corrupt is not None else file_digest(path)
+    return meta.model_copy(update={"num_bytes": path.stat().st_size, "digest": digest})
 
 
 def read_tensor(path: Path) -> Tensor:

@@ -14,10 +14,10 @@ from indextts.planning.hardware import MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, model_size
 from indextts.planning.pace import Pace, find_pace, precision_of
 from indextts.planning.pairs_size import PairsSize, measure_pairs
-from indextts.planning.plan_from_meta import MetaPlan
-from indextts.planning.proposal import Proposal, memory_need, propose
+from indextts.planning.proposal import Proposal, memory_of, propose
 from indextts.runs.directory import LINKS, CheckpointMeta, checkpoints
 from indextts.runs.restore import requested_schedule
+from indextts.runs.restore_facts import RestorePlan
 from indextts.text.bases import base_tokenizer, load_tokenizer
 
 SPARE_BYTES = 1 << 30  # for the log, the metrics, the TensorBoard files and other writers
@@ -96,13 +96,13 @@ def _num_validations(command: Train, steps: int) -> int:
 def _is_same_kind(meta: CheckpointMeta, config: GPTConfig, command: Train) -> bool:
     """Return whether a checkpoint has the size of future ones: same model, same optimizer state."""
     shape = (meta.gpt_config.get("layers"), meta.gpt_config.get("model_dim"), meta.tokenizer_size)
-    had_average = bool(meta.settings.get("ema_decay", 0.0))
-    lora = (meta.settings.get("lora_rank", 0), meta.settings.get("lora_targets", "all"))
-    state = (meta.settings.get("optimizer_state", "float32"), had_average, lora)
-    return shape == (config.layers, config.model_dim, config.number_text_tokens) and state == (
-        command.optimizer_state,
-        bool(command.ema_decay),
-        (command.lora_rank, command.lora_targets),
+    return (
+        shape == (config.layers, config.model_dim, config.number_text_tokens)
+        and all(
+            meta.settings.get(name) == getattr(command, name)
+            for name in ("optimizer_state", "lora_rank", "lora_targets")
+        )
+        and bool(meta.settings.get("ema_decay")) == bool(command.ema_decay)
     )
 
 
@@ -122,7 +122,7 @@ class Estimate:
         memory: memory of a rank, on its GPU or, without a GPU, in host memory.
         available_memory: bytes of the GPU, or the rank's share of the host memory.
         is_on_gpu: the run trains on a GPU.
-                precision: data type of the forward pass.
+        precision: data type of the forward pass.
     """
 
     command: Train
@@ -169,7 +169,7 @@ class Estimate:
 def estimate(
     command: Train,
     machine: MachineFacts,
-    resumed: MetaPlan | None = None,
+    resumed: RestorePlan | None = None,
     other_runs: Iterable[Path] = (),
     num_processes: int = 1,
 ) -> Estimate:
@@ -184,11 +184,11 @@ def estimate(
     Raises:
         UserError: a file cannot be read, or a micro-batch is too small for the longest pair.
     """
-    config, size = sizes_of(resumed.plan.command if resumed else command)
+    config, size = sizes_of(resumed.command if resumed else command)
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
     automatic = None
     if resumed:
-        command = resumed.plan.command
+        command = resumed.command
     else:
         automatic = propose(command, machine, config, size, pairs, num_processes)
         command = automatic.applied_to(command)
@@ -202,8 +202,8 @@ def estimate(
         )
         first, total = 0, requested.total_steps
     else:
-        first = resumed.facts.step if resumed.plan.continues else 0
-        total = resumed.plan.schedule.total_steps
+        first = resumed.checkpoint.step if resumed.continues else 0
+        total = resumed.schedule.total_steps
     memory = memory_of(command, machine, config, size, pairs)
     micro_batches = max(1, steps_per_epoch * command.grad_accumulation)
     return Estimate(
@@ -246,14 +246,3 @@ def sizes_of(command: Train) -> tuple[GPTConfig, ModelSize]:
     extended = config_with_text_tokens(config, tokenizer.size)
     rank, targets = command.lora_rank, command.lora_targets
     return extended, model_size(extended, base_size=base_size, lora_rank=rank, lora_targets=targets)
-
-
-def memory_of(
-    command: Train, machine: MachineFacts, config: GPTConfig, size: ModelSize, pairs: PairsSize
-) -> MemoryNeed:
-    """Return the memory that a rank needs: on its GPU, or in host memory without a GPU."""
-    positions = pairs.most_positions(command.batch_size, command.batch_tokens)
-    if command.padding == "reference":  # each sample is padded to the longest of its batch
-        num_samples = command.batch_tokens / pairs.mean if command.batch_tokens else command.batch_size
-        positions = round(num_samples * pairs.size.longest)
-    return memory_need(command, machine, config, size, positions)

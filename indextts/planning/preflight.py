@@ -16,14 +16,14 @@ from indextts.data.manifest import sample_pairs
 from indextts.errors import UserError
 from indextts.planning.estimate import Estimate, estimate, sizes_of
 from indextts.planning.hardware import MachineFacts, share_of
-from indextts.planning.held_settings import gpu_too_small
 from indextts.planning.pairs_size import measure_pairs, measure_texts
-from indextts.planning.plan_from_meta import MetaPlan, plan_from_meta
+from indextts.planning.proposal import gpu_too_small
+from indextts.planning.restore_plan import plan_from_meta
 from indextts.runs.directory import checkpoint_files, read_complete
-from indextts.runs.embedded_meta import top_level_keys
-from indextts.runs.find_checkpoint import find_checkpoint
+from indextts.runs.find_checkpoint import named_checkpoint
 from indextts.runs.owner import is_training
-from indextts.runs.restore import require_keys
+from indextts.runs.restore_facts import RestorePlan
+from indextts.runs.restore_rows import nothing_left
 from indextts.system.amounts import shown_size
 from indextts.system.messages import Message, as_is
 from indextts.text.bases import base_tokenizer, load_tokenizer
@@ -34,8 +34,6 @@ NOTHING_TO_RESUME = "planning.nothing_to_resume"
 HAS_CHECKPOINTS = "planning.has_checkpoints"
 INCOMPLETE = "planning.incomplete"
 DISK_TOO_SMALL = "planning.disk_too_small"
-EPOCHS_DONE = "planning.epochs_done"
-MAX_STEPS_DONE = "planning.max_steps_done"
 UNKNOWN_PIECES = "planning.unknown_pieces"
 NO_PAIRS = "planning.no_pairs"
 NO_TOKENIZER = "planning.no_tokenizer"
@@ -74,7 +72,7 @@ class Preflight:
 
     problems: tuple[Problem, ...]
     estimate: Estimate | None
-    resumed: MetaPlan | None
+    resumed: RestorePlan | None
 
 
 def run_preflight(
@@ -217,9 +215,9 @@ def disk_too_small(command: Train, expected: Estimate) -> Message | None:
     return Message(DISK_TOO_SMALL, values)
 
 
-def held_settings_too_large(resumed: MetaPlan, share: MachineFacts, expected: Estimate) -> Message | None:
+def held_settings_too_large(resumed: RestorePlan, share: MachineFacts, expected: Estimate) -> Message | None:
     """Return a message if this GPU is too small for the settings of the run to resume."""
-    meta = resumed.facts.meta
+    meta = resumed.checkpoint.meta
     if meta is None:
         return None
     _, size = sizes_of(expected.command)
@@ -234,25 +232,11 @@ def held_settings_too_large(resumed: MetaPlan, share: MachineFacts, expected: Es
     )
 
 
-def nothing_left(resumed: MetaPlan) -> Message | None:
-    """Return a message if the run to resume has no step left."""
-    plan, facts = resumed.plan, resumed.facts
-    if not plan.continues:
-        return None
-    if facts.epoch >= plan.command.epochs:
-        return Message(EPOCHS_DONE, {"done": str(facts.epoch), "epochs": str(plan.command.epochs)})
-    if 0 < plan.command.max_steps <= facts.step:
-        return Message(
-            MAX_STEPS_DONE, {"step": f"{facts.step:,}", "max_steps": f"{plan.command.max_steps:,}"}
-        )
-    return None
-
-
 def resume_problems(command: Train) -> list[Problem]:
     """Return why nothing can be resumed, or why no new run can start in this run directory.
 
     Raises:
-        UserError: the named checkpoint does not exist or lacks keys; the same error as in the trainer.
+        UserError: the named checkpoint does not exist; the same error as in the trainer.
     """
     present, folder = checkpoint_files(command.output_dir), str(command.output_dir)
     if command.resume == "auto" and not present:
@@ -260,16 +244,14 @@ def resume_problems(command: Train) -> list[Problem]:
     if not command.resume and present:
         values = {"folder": folder, "name": present[-1].name}
         return [Problem("resume", Message(HAS_CHECKPOINTS, values))]
-    is_named = command.resume not in ("", "auto")
-    if is_named and not Path(command.resume).is_file():
-        find_checkpoint(command, may_change=False)  # raises; for an existing file it would read all bytes
-    elif is_named and Path(command.resume).with_suffix(".json").is_file():
+    if command.resume in ("", "auto"):
+        return []
+    path = named_checkpoint(command.resume)
+    if path.with_suffix(".json").is_file():  # else only the weights can decide
         try:
-            read_complete(Path(command.resume))
+            read_complete(path)
         except ValueError as error:
             return [Problem("resume", Message(INCOMPLETE, {"problem": str(error)}))]
-    elif is_named and (keys := top_level_keys(Path(command.resume))) is not None:
-        require_keys(keys)  # base weights are no checkpoint
     return []
 
 

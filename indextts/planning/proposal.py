@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from indextts.commands.base import flag_of
+from indextts.commands.terminal import with_typed
 from indextts.commands.train import Train
 from indextts.models.gpt.config import GPTConfig
 from indextts.planning.hardware import MachineFacts
@@ -62,6 +63,9 @@ TOO_SMALL = "planning.too_small"
 TOO_SMALL_BUT_FOR_LORA = "planning.too_small_but_for_lora"
 COMPILED = "planning.compiled"
 NOT_COMPILED = "planning.not_compiled"
+GPU_TOO_SMALL = "planning.gpu_too_small"
+NO_GPU_SETTINGS = "planning.no_settings_fit"
+MEMORY_SETTINGS = frozenset({"batch_size", "batch_tokens", "grad_accumulation", "grad_checkpointing"})
 OFFERED_RANK = 32  # never chosen: LoRA gives another result
 WORKERS = "planning.workers"
 NO_WORKERS = "planning.no_workers"
@@ -140,6 +144,45 @@ def propose(
         has_workers = Message(WORKERS, {"workers": str(workers)})
         reasons["num_workers"] = has_workers if workers else Message(NO_WORKERS)
     return Proposal(fields, reasons, batch.fits)
+
+
+def gpu_too_small(
+    command: Train,
+    machine: MachineFacts,
+    config: GPTConfig,
+    size: ModelSize,
+    pairs: PairsSize,
+    num_processes: int,
+    *,
+    device_before: str | None,
+) -> Message | None:
+    """Return a message with settings that fit if the GPU is too small for those of a run; else None.
+
+    A typed setting that decides about memory is the user's choice: the trainer splits a batch that does not
+    fit.
+
+    Args:
+        command: as the restore plan has it: `model_fields_set` are the typed fields.
+        machine: the share of one rank.
+        config: with the vocabulary size of the run's tokenizer.
+        device_before: the device of the checkpoint; on the same one, the run is known to fit.
+    """
+    gpu = machine.gpu
+    if gpu is None or gpu.name == device_before or command.model_fields_set & MEMORY_SETTINGS:
+        return None
+    needed = memory_of(command, machine, config, size, pairs).peak + CONTEXT_BYTES
+    if needed <= gpu.memory_bytes:
+        return None
+    batch = command.batch_tokens / pairs.mean if command.batch_tokens else command.batch_size
+    step_pairs = max(1, round(num_processes * command.grad_accumulation * batch))
+    free = with_typed(
+        command.model_copy(update={"step_pairs": step_pairs}), Train.automatic - MEMORY_SETTINGS
+    )
+    smaller = propose(free, machine, config, size, pairs, num_processes)
+    values = {"needed": shown_gib(needed), "there": shown_gib(gpu.memory_bytes), "gpu": gpu.name}
+    if not smaller.fits:
+        return Message(NO_GPU_SETTINGS, values)
+    return Message(GPU_TOO_SMALL, {**values, "flags": " ".join(smaller.flags())})
 
 
 def _choose_batch(
@@ -263,6 +306,17 @@ def expected_longest(pairs: PairsSize, config: GPTConfig) -> int:
         return pairs.size.longest
     largest = config.prefix_length + 3 + config.max_text_tokens + config.max_mel_tokens
     return min(largest, round(pairs.size.longest * SAMPLE_MARGIN))
+
+
+def memory_of(
+    command: Train, machine: MachineFacts, config: GPTConfig, size: ModelSize, pairs: PairsSize
+) -> MemoryNeed:
+    """Return the memory that a rank needs: on its GPU, or in host memory without a GPU."""
+    positions = pairs.most_positions(command.batch_size, command.batch_tokens)
+    if command.padding == "reference":  # each sample is padded to the longest of its batch
+        num_samples = command.batch_tokens / pairs.mean if command.batch_tokens else command.batch_size
+        positions = round(num_samples * pairs.size.longest)
+    return memory_need(command, machine, config, size, positions)
 
 
 def memory_need(

@@ -25,8 +25,6 @@ from indextts.runs.directory import (
     QUARANTINED,
     CheckpointMeta,
     checkpoint_files,
-    meta_of_save,
-    read_embedded_meta,
 )
 
 TRASH = "trash"
@@ -102,19 +100,14 @@ def list_checkpoints(run_dir: Path) -> list[Checkpoint]:
     return sorted(found, key=lambda each: (not each.is_complete, -each.serial, each.name))
 
 
-def best_validation_loss(run_dir: Path, validation_set: str, *, of_older: float = math.inf) -> float:
+def best_validation_loss(run_dir: Path, validation_set: str) -> float:
     """Return the lowest validation mel loss of the checkpoints in this folder, infinity if there is none.
 
     Args:
         validation_set: checkpoints validated on other pairs do not count.
-        of_older: the loss of each checkpoint of an older version, which records none.
     """
     found = [meta_of(path) for path in checkpoint_files(run_dir) if not path.name.startswith(QUARANTINED)]
-    losses = [
-        meta.validation_mel_loss if meta.validation_set else of_older
-        for meta in found
-        if meta is not None and meta.validation_set in ("", validation_set)
-    ]
+    losses = [meta.validation_mel_loss for meta in found if meta and meta.validation_set == validation_set]
     return min((loss for loss in losses if loss is not None), default=math.inf)
 
 
@@ -215,12 +208,8 @@ def meta_of(checkpoint: Path) -> CheckpointMeta | None:
     path = checkpoint.with_suffix(".json")
     try:
         status = path.stat()
-        return meta_of_save(checkpoint, _read(path, status.st_mtime_ns, status.st_ino))
+        return _read(path, status.st_mtime_ns, status.st_ino)
     except (OSError, ValueError):
-        pass
-    try:
-        return read_embedded_meta(checkpoint)
-    except ValueError:
         return None
 
 

@@ -3,7 +3,7 @@
     OUTPUT_DIR/
       config.json            the command with all defaults, versions, git commit, part, schedule, normaliser
       model_step{N}.pth      a checkpoint, torch.load(weights_only=True); keys: indextts/models/checkpoint.py
-      model_step{N}.json     its meta, written last; the owner restores a lost one from the checkpoint itself
+      model_step{N}.json     its meta, written last; a resume restores a lost one from the checkpoint itself
       model_step{N}.pinned   an empty file: this checkpoint is never deleted
       model_step{N}.part{P}.pth/.json   a checkpoint of part P whose name a later part reused
       model_step{N}.foreign.pth         a file of another program whose name a save needed
@@ -31,17 +31,15 @@ older checkpoint is resumed. Every save has a serial number that only grows: "ne
 
 import json
 import logging
+import zipfile
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ValidationError
 
-from indextts.runs.embedded_meta import read_record, verify_records
 from indextts.system.digest import file_digest
-from indextts.system.files import FileStamp, file_stamp, write_bytes
+from indextts.system.files import write_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -79,24 +77,22 @@ class CheckpointMeta(BaseModel, frozen=True):
         serial: grows by one with every save in this folder, across parts.
         part: run part, from 1.
         is_best: it had the lowest validation mel loss of this folder and validation set when it was saved.
-        validation_set: digest of the pairs that a validation uses; empty in files of older versions.
+        validation_set: digest of the pairs that a validation uses.
         validation_mel_loss: of this model on these pairs, None if this step was not validated.
         base_size: pieces of the base tokenizer; the rows of the text tables before it are frozen.
         gpt_config: the sizes of the model, as `dataclasses.asdict(GPTConfig)` gives them.
         data_order: digest of the samples and seed that define the order of `samples_done`.
         num_samples: of an epoch.
-        num_positions, longest: sequence positions of all samples, and of the longest; 0 in files of older
-            versions.
+        num_positions, longest: sequence positions of all samples, and of the longest.
         manifests: the pairs files, `train` first and then `val`, in the order given.
         settings: every field of the Train command, as `model_dump(mode="json")` gives it.
         schedule: `dataclasses.asdict(Schedule)`.
         environment: versions of torch and python, device name, arithmetic ("float32", "bfloat16"), threads.
         losses: of the last [Train] line, by name.
         pieces: of the tokenizer, by id.
-        normalizer: `NormalizerOptions.record` of the tokenizer; empty in older files.
-        codebook: `codebook_identity` of the codes; None if it is unknown or in older files.
-        num_bytes, digest: of the `.pth`. Without a readable meta file, the size is that of the file and the
-            digest is empty.
+        normalizer: `NormalizerOptions.record` of the tokenizer.
+        codebook: `codebook_identity` of the codes; None if it is unknown.
+        num_bytes, digest: of the `.pth`.
     """
 
     format_version: Literal[1] = 1
@@ -179,21 +175,17 @@ def checkpoint_path(run_dir: Path, step: int) -> Path:
 def verify_checkpoint(path: Path) -> CheckpointMeta:
     """Return the meta of the checkpoint at `path` after verifying its size and digest.
 
-    Without a readable meta file, the CRCs of the records in the file are verified, and the digest is new.
-
     Raises:
         ValueError: the checkpoint or its meta is missing or corrupt; the message has the reason.
     """
     meta = read_complete(path)
-    if not meta.digest:
-        verify_records(path)
     try:
         digest = file_digest(path)
     except OSError as error:
         raise ValueError(f"{path.name}: {error.strerror}") from None
-    if meta.digest and digest != meta.digest:
+    if digest != meta.digest:
         raise ValueError(f"{path.name} is corrupt: its digest differs from that in its meta file")
-    return meta.model_copy(update={"digest": digest})
+    return meta
 
 
 def read_complete(path: Path) -> CheckpointMeta:
@@ -211,65 +203,12 @@ def read_complete(path: Path) -> CheckpointMeta:
 
 
 def read_meta(path: Path) -> CheckpointMeta:
-    """Return the meta of the checkpoint at `path` from its meta file, else from the checkpoint itself.
+    """Return the meta of the checkpoint at `path`.
 
     Raises:
-        ValueError: neither can be read; the message has both reasons.
+        ValueError: its meta file is missing or invalid; the message has the reason.
     """
-    try:
-        meta = CheckpointMeta.read(path.with_suffix(".json"))
-    except ValueError as problem:
-        try:
-            return read_embedded_meta(path)
-        except ValueError as inside:
-            raise ValueError(f"{problem}; {inside}") from None
-    return meta_of_save(path, meta)
-
-
-def meta_of_save(path: Path, meta: CheckpointMeta) -> CheckpointMeta:
-    """Return `meta`, read from the meta file of `path`, unless that file is of another save than `path`.
-
-    That happens to latest.pth and best.pth, which every save replaces, if a newer one is copied over an older
-    one without its meta file.
-    """
-    if path.name in LINKS:
-        with suppress(ValueError):
-            inside = read_embedded_meta(path)
-            return meta if inside.serial == meta.serial else inside
-    return meta
-
-
-def read_embedded_meta(path: Path) -> CheckpointMeta:
-    """Return the meta record inside the checkpoint at `path`; it has the size of the file and no digest.
-
-    Raises:
-        ValueError: the file has no such record, or cannot be read; the message has the reason.
-    """
-    try:
-        if not path.is_file():
-            raise ValueError(f"{path.name} is missing or not a regular file")
-        found = _embedded_meta(path, file_stamp(path))
-    except OSError as error:
-        raise ValueError(f"{path.name}: {error.strerror}") from None
-    if isinstance(found, str):
-        raise ValueError(found)
-    return found
-
-
-@lru_cache(maxsize=64)  # a folder is listed often
-def _embedded_meta(path: Path, stamp: FileStamp) -> CheckpointMeta | str:
-    """Return the record, or the reason why there is none."""
-    try:
-        record = read_record(path)
-        if record is None:
-            return f"{path.name} has no meta record: another program wrote it"
-        file = {"num_bytes": stamp.num_bytes, "digest": ""}
-        return CheckpointMeta.model_validate({**json.loads(record), **file})
-    except (ValidationError, TypeError) as error:
-        reason = _first_problem(error) if isinstance(error, ValidationError) else str(error)
-        return f"{path.name}: its meta record is invalid: {reason}"
-    except ValueError as problem:
-        return str(problem)
+    return CheckpointMeta.read(path.with_suffix(".json"))
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -281,21 +220,61 @@ def _first_problem(error: ValidationError) -> str:
 def checkpoints(run_dir: Path) -> list[tuple[Path, CheckpointMeta]]:
     """Return the checkpoints with their metas, newest serial first, without verifying them.
 
-    A checkpoint without a readable meta file counts if its own record is readable. Symbolic links are
-    followed.
+    Symbolic links are followed. A file without a readable meta file is in `files_without_meta` only.
     """
     found = []
-    names = ("model_step*.pth", "model_step*.json", *LINKS, *(f"{Path(link).stem}.json" for link in LINKS))
+    names = ("model_step*.json", *(f"{Path(link).stem}.json" for link in LINKS))
     for path in {each.with_suffix(".pth") for name in names for each in run_dir.glob(name)}:
-        if is_half_removed(path):
-            continue
         try:
             found.append((path, read_meta(path)))
         except ValueError as error:
-            if path.with_suffix(".json").exists():
-                logger.warning("Invalid meta file of a checkpoint: %s", error)
+            logger.warning("Invalid meta file of a checkpoint: %s", error)
     # within a serial, the numbered file comes before the links to it
     return sorted(found, key=lambda item: (-item[1].serial, item[0].name in LINKS, item[0].name))
+
+
+def files_without_meta(run_dir: Path) -> list[Path]:
+    """Return the files that may be checkpoints and have no readable meta file, or that of another save.
+
+    Only torch can read the record inside.
+    """
+    found = []
+    for path in checkpoint_files(run_dir):
+        if path.name.startswith(QUARANTINED) or not path.is_file() or is_half_removed(path):
+            continue
+        try:
+            is_known = not _is_of_another_save(path, read_meta(path))
+        except ValueError:
+            is_known = False
+        if not is_known:
+            found.append(path)
+    return found
+
+
+def _is_of_another_save(path: Path, meta: CheckpointMeta) -> bool:
+    """Return whether latest.pth or best.pth may be another checkpoint, copied over that of `meta`.
+
+    A guess: the record inside and, where it is right after all, the digest decide.
+    """
+    if path.name not in LINKS:
+        return False
+    try:
+        numbered = checkpoint_path(path.parent, meta.step)
+        if numbered.is_file() and not path.samefile(numbered) and read_meta(numbered).serial == meta.serial:
+            return _checksums(path) != _checksums(numbered)  # equal where the file system has no hard links
+        # a save writes the meta file last; a copy may have any order
+        return path.stat().st_mtime_ns > path.with_suffix(".json").stat().st_mtime_ns
+    except (OSError, ValueError):
+        return False
+
+
+def _checksums(path: Path) -> list[tuple[str, int]] | None:
+    """Return name and CRC-32 of each entry in a file of torch.save, a zip; None for another file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [(entry.filename, entry.CRC) for entry in archive.infolist()]
+    except zipfile.BadZipFile:
+        return None
 
 
 def is_half_removed(path: Path) -> bool:
@@ -305,12 +284,7 @@ def is_half_removed(path: Path) -> bool:
     if path.with_name(f"{PRUNED}{path.stem}.json").exists():
         return True
     renamed = path.with_name(f"{QUARANTINED}{path.name}")
-    if renamed.exists() or not renamed.with_suffix(".json").exists():
-        return False
-    try:
-        return read_embedded_meta(path).serial == CheckpointMeta.read(renamed.with_suffix(".json")).serial
-    except ValueError:
-        return True
+    return renamed.with_suffix(".json").exists() and not renamed.exists()
 
 
 def checkpoint_files(run_dir: Path) -> list[Path]:

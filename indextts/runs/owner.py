@@ -5,14 +5,14 @@ owner takes the lock:
 
     commit        .tmp-X.pth, .tmp-X.json are written and synced; .tmp-X.pth -> X.pth; .tmp-X.json -> X.json
     step aside    X.pth -> X.partP.pth; X.json -> X.partP.json
-    publish       latest.json is removed; X.pth is linked as latest.pth; X.json as latest.json
+    publish       latest.json -> .tmp-old-latest.json; X.pth is linked as latest.pth; X.json as latest.json
     prune         X.json -> .tmp-pruned-X.json; X.pth and then .tmp-pruned-X.json are removed
     make room     as prune; where latest.pth was deleted, the checkpoint that stays is published
     quarantine    X.json -> damaged-X.json; X.pth -> damaged-X.pth
 
 So a meta file is never next to the wrong checkpoint, and never alone except while its checkpoint steps aside.
 A checkpoint that is still without a meta file after the repair lost it elsewhere, for example on the way from
-another machine; `restore_metas` writes it from the record in the checkpoint.
+another machine; a resume reads the record in the checkpoint, and `write_meta` writes the file.
 """
 
 import fcntl
@@ -31,7 +31,6 @@ from indextts.runs.directory import (
     checkpoint_path,
     checkpoints,
     is_half_removed,
-    read_embedded_meta,
     read_meta,
     verify_checkpoint,
 )
@@ -109,62 +108,59 @@ def repair(run_dir: Path) -> None:
         _finish_prune(pruned)
     for quarantined in run_dir.glob(f"{QUARANTINED}*.json"):
         _finish_quarantine(quarantined)
+    publish_newest(run_dir)
     for leftover in run_dir.glob(".tmp-*"):
         leftover.unlink(missing_ok=True)
-    _publish_newest(run_dir)
 
 
-def restore_metas(run_dir: Path) -> None:
-    """Write the meta file of each checkpoint that lost it, if the records of the checkpoint are valid.
-
-    Only for the owner, after `repair`.
+def write_meta(path: Path, meta: CheckpointMeta) -> None:
+    """Write the meta file of a checkpoint that lost it; only for the owner, after `repair`.
 
     Raises:
         UserError: the folder cannot be written.
     """
-    for path, meta in checkpoints(run_dir):
-        if meta.digest:
-            continue
-        try:
-            verified = verify_checkpoint(path)
-        except ValueError:  # a resume that would take it logs the reason and quarantines it
-            continue
-        with _os_error_as_user_error(run_dir):
-            if path.is_file():  # otherwise it was deleted meanwhile
-                verified.write(path.with_suffix(".json"))
-                logger.warning(
-                    "%s (step %d) had no meta file of its own; verified its checksums and wrote %s",
-                    path.name,
-                    meta.step,
-                    path.with_suffix(".json").name,
-                )
-    with _os_error_as_user_error(run_dir):
-        _publish_newest(run_dir)
+    with _os_error_as_user_error(path.parent):
+        meta.write(path.with_suffix(".json"))
+    logger.warning(
+        "%s (step %d) had no meta file of its own; verified its checksums and wrote %s",
+        path.name,
+        meta.step,
+        path.with_suffix(".json").name,
+    )
 
 
-def _publish_newest(run_dir: Path) -> None:
-    """Link the newest and the best checkpoint that have a meta file, if the link is older."""
+def publish_newest(run_dir: Path) -> None:
+    """Link the newest and the best checkpoint, if the link is older."""
     numbered = [
-        (path, meta)
-        for path, meta in checkpoints(run_dir)
-        if path.name not in LINKS and path.is_file() and meta.digest
+        (path, meta) for path, meta in checkpoints(run_dir) if path.name not in LINKS and path.is_file()
     ]
     best = [(path, meta) for path, meta in numbered if meta.is_best]
-    for found, link in ((numbered, "latest.pth"), (best, "best.pth")):
-        if found and _rank(found[0][1]) > _rank_of_link(run_dir / link):
-            publish(found[0][0], run_dir / link)
+    with _os_error_as_user_error(run_dir):
+        for found, link in ((numbered, run_dir / "latest.pth"), (best, run_dir / "best.pth")):
+            if found and _is_older(link, found[0][1]):
+                publish(found[0][0], link)
 
 
-def _rank(meta: CheckpointMeta) -> tuple[int, bool]:
-    """Return the serial number, and whether the meta file exists: a kill may leave a link without it."""
-    return meta.serial, bool(meta.digest)
-
-
-def _rank_of_link(link: Path) -> tuple[int, bool]:
+def _is_older(link: Path, meta: CheckpointMeta) -> bool:
+    """Return whether the checkpoint of `meta` replaces the one at `link`."""
     try:
-        return _rank(read_meta(link))
+        return read_meta(link).serial < meta.serial
     except ValueError:
-        return 0, False
+        return not _may_be_newer(link)
+
+
+def _may_be_newer(link: Path) -> bool:
+    """Return whether a link without a meta file may be a newer checkpoint, copied here without its meta file.
+
+    It is not if an interrupted `publish` removed the meta file, or if it is one of the numbered files.
+    """
+    numbered = [path for path in link.parent.glob("model_step*.pth") if path.is_file()]
+    is_link = link.is_file() and any(map(link.samefile, numbered))
+    return link.is_file() and not is_link and not _aside(link).exists()
+
+
+def _aside(link: Path) -> Path:
+    return link.with_name(f".tmp-old-{link.stem}.json")
 
 
 def commit(aside: Path, meta: CheckpointMeta) -> Path:
@@ -185,14 +181,14 @@ def commit(aside: Path, meta: CheckpointMeta) -> Path:
 
 def publish(checkpoint: Path, link: Path) -> None:
     """Link `checkpoint` and its meta file as `link` (latest.pth or best.pth)."""
-    if link.is_file() and not link.with_suffix(".json").exists():
-        try:
-            read_embedded_meta(link)
-        except ValueError as problem:
-            _rename_foreign(link, str(problem))
-    link.with_suffix(".json").unlink(missing_ok=True)  # never next to another checkpoint
+    meta_path, aside = link.with_suffix(".json"), _aside(link)
+    if meta_path.exists():
+        meta_path.replace(aside)  # never next to another checkpoint
+    elif _may_be_newer(link):
+        _rename_foreign(link, "it has no meta file")
     link_or_copy(checkpoint, link)
-    link_or_copy(checkpoint.with_suffix(".json"), link.with_suffix(".json"))
+    link_or_copy(checkpoint.with_suffix(".json"), meta_path)
+    aside.unlink(missing_ok=True)
     sync(link.parent)
 
 
@@ -283,10 +279,7 @@ def _own_and_needed(run_dir: Path, part: int) -> tuple[list[Path], list[Path]]:
     own = [
         (path, meta)
         for path, meta in present
-        if path == checkpoint_path(run_dir, meta.step)
-        and meta.part == part
-        and path.is_file()
-        and meta.digest
+        if path == checkpoint_path(run_dir, meta.step) and meta.part == part and path.is_file()
     ]
     needed = [
         path for path, meta in own if meta.serial == best_serial or path.with_suffix(".pinned").exists()

@@ -1,7 +1,8 @@
 """Decide what a run restores from a checkpoint, before it loads any weights.
 
 Facts about the checkpoint and about the run go in, a `RestorePlan` comes out. `indextts.training.start`
-carries out the plan; `--plan` and the page show it first. No torch. A plan is one of two:
+carries out the plan; `--plan` and the page show it first, in the words of `restore_rows`. No torch. A plan is
+one of two:
 
     continue    restore model, optimizer, schedule, scaler, step, epoch and position.
     start over  restore the model, with its text rows moved by piece. Optimizer, schedule, scaler, step,
@@ -17,34 +18,21 @@ pieces (rows - 1), never with rows.
 from collections.abc import Mapping
 from typing import Any
 
-from indextts.commands.base import flag_of
 from indextts.commands.terminal import continued
 from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.runs.directory import CheckpointMeta
 from indextts.runs.restore_facts import (
+    NO_SIZES,
     REQUIRED_KEYS,
     CheckpointFacts,
     RestorePlan,
     RunFacts,
     world_size,
 )
-from indextts.runs.restore_notes import (
-    base_notes,
-    continue_notes,
-    find_differences,
-    rate_change,
-    restart_reason,
-    rewarm_notes,
-    schedule_line,
-    size_differences,
-    text_notes,
-    tokenizer_notes,
-    vocabulary_lines,
-    warmup_notes,
-)
 from indextts.runs.schedule import EpochSize, Schedule, steps_of_run
 from indextts.system.amounts import counted
+from indextts.system.messages import Message
 from indextts.text.vocabulary import move_rows
 
 # Batches of a token budget may differ by one sample; a budget for fewer of the longest could leave one empty.
@@ -73,19 +61,17 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
     if checkpoint.meta is not None:
         _require_same_model(checkpoint.meta, run)
     _require_same_codebook(checkpoint, run)
-    adapter_change = _adapter_change(checkpoint, run)
-    notes = [*base_notes(checkpoint, run), *tokenizer_notes(checkpoint, run), *text_notes(run)]
+    adapters = _adapter_change(checkpoint, run)
+    row_of = None
     if not _has_same_pieces(checkpoint, run):
         _require_known_pieces(checkpoint, run)
         row_of = _row_of(checkpoint, run)
-        lines = vocabulary_lines(checkpoint, run, row_of)
-        return _start_over(checkpoint, run, row_of, notes, lines, adapter_change)
-    if adapter_change:
-        return _start_over(checkpoint, run, None, notes, [], adapter_change)
-    misfit = _optimizer_misfit(checkpoint, run)
-    if misfit is not None:
-        return _start_over(checkpoint, run, None, [*notes, f"The optimizer state does not fit: {misfit}"], [])
-    return _continue(checkpoint, run, notes)
+    # Adam's moments are those of the old rows and adapters: with other ones nothing of the optimizer is kept,
+    # and without it neither the schedule nor the step, or the rate would be that of a trained model.
+    misfit = "" if row_of is not None or adapters is not None else _optimizer_misfit(checkpoint, run)
+    if row_of is not None or adapters is not None or misfit:
+        return _start_over(checkpoint, run, row_of, adapters, misfit)
+    return _continue(checkpoint, run)
 
 
 # ---- 1. a checkpoint of this model, this base checkpoint and this base tokenizer?
@@ -103,7 +89,7 @@ def require_keys(keys: frozenset[str]) -> None:
 
 
 def _require_same_model(meta: CheckpointMeta, run: RunFacts) -> None:
-    sizes = size_differences(meta.gpt_config, run.gpt_config)
+    sizes = _size_differences(meta.gpt_config, run.gpt_config)
     if sizes:
         raise UserError(
             f"Resume failed: --config {run.command.config} describes another model: {'; '.join(sizes)}; "
@@ -129,6 +115,16 @@ def _require_same_model(meta: CheckpointMeta, run: RunFacts) -> None:
             )
 
 
+def _size_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the model sizes that differ, a phrase each."""
+    names = [name for name in {**old, **new} if name not in NO_SIZES]
+    return [
+        f"{name} is {old.get(name, 'absent')} in the checkpoint and {new.get(name, 'absent')} in the config"
+        for name in names
+        if old.get(name) != new.get(name)
+    ]
+
+
 def _require_same_codebook(checkpoint: CheckpointFacts, run: RunFacts) -> None:
     now = run.codebook
     if checkpoint.codebook is None or now is None or checkpoint.codebook == now.identity:
@@ -141,32 +137,28 @@ def _require_same_codebook(checkpoint: CheckpointFacts, run: RunFacts) -> None:
     )
 
 
-def _adapter_change(checkpoint: CheckpointFacts, run: RunFacts) -> str:
-    """Return what becomes of the adapters in the checkpoint, as a sentence; empty if nothing changes.
+def _adapter_change(checkpoint: CheckpointFacts, run: RunFacts) -> Message | None:
+    """Return what becomes of the adapters in the checkpoint; None if nothing changes.
 
     Raises:
         UserError: with status 3 if the run cannot hold what the checkpoint has learned.
     """
     command = _settings_of_run(checkpoint, run)
     stored = {} if checkpoint.meta is None else checkpoint.meta.settings
-    rank, alpha, targets = (
-        stored.get(name, Train.model_fields[name].default)
-        for name in ("lora_rank", "lora_alpha", "lora_targets")
-    )
-    now = command.lora_rank, command.lora_alpha, command.lora_targets
+    names = ("lora_rank", "lora_alpha", "lora_targets")
+    before = {name: stored.get(name, Train.model_fields[name].default) for name in names}
+    now = {name: getattr(command, name) for name in names}
+    rank, targets = before["lora_rank"], before["lora_targets"]
     if not rank and command.lora_rank:
         raise UserError(
             f"Resume failed: {checkpoint.name} holds all weights, and a LoRA run only adapters beside those "
             "of its base checkpoint; resume without --lora-rank, or start a LoRA run in another --output-dir",
             RESUME_REFUSED,
         )
-    if not rank or now == (rank, alpha, targets):
-        return ""
+    if not rank or now == before:
+        return None
     if not command.lora_rank:
-        return (
-            f"--lora-rank 0: the adapters of rank {rank} are merged into the weights, and from here on all "
-            "weights are trained"
-        )
+        return Message("restore.adapters_merged")
     if command.lora_targets not in ("all", targets):
         raise UserError(
             f"Resume failed: {checkpoint.name} has adapters for --lora-targets {targets}, and "
@@ -174,20 +166,8 @@ def _adapter_change(checkpoint: CheckpointFacts, run: RunFacts) -> str:
             "with --lora-rank 0, which merges them",
             RESUME_REFUSED,
         )
-    changes = [
-        f"{flag_of(name)} {before:g} -> {after:g}"
-        for name, before, after in (("lora_rank", rank, now[0]), ("lora_alpha", alpha, now[1]))
-        if before != after
-    ]
-    if targets != now[2]:
-        changes.append(f"--lora-targets {targets} -> {now[2]}")
-    lost = now[0] < rank
-    kept = (
-        f"the nearest adapters of rank {now[0]} replace them"
-        if lost
-        else "they compute the same at the start"
-    )
-    return f"The adapters change ({', '.join(changes)}): {kept}"
+    # the product of adapters of a lower rank cannot equal theirs
+    return Message("restore.adapters_reduced" if command.lora_rank < rank else "restore.adapters_kept")
 
 
 # ---- 2. the same pieces, and an optimizer that fits?
@@ -222,17 +202,17 @@ def _row_of(checkpoint: CheckpointFacts, run: RunFacts) -> tuple[int, ...]:
     return (*range(kept), *(-1 for _ in range(run.vocabulary.size - kept)), checkpoint.text_rows - 1)
 
 
-def _optimizer_misfit(checkpoint: CheckpointFacts, run: RunFacts) -> str | None:
-    """Return the first difference between the parameters of the two optimizers, None if they are equal."""
+def _optimizer_misfit(checkpoint: CheckpointFacts, run: RunFacts) -> str:
+    """Return the first difference between the parameters of the two optimizers; empty if they are equal."""
     old, new = checkpoint.trained_shapes, run.trained_shapes
-    if new is None:
-        return None
+    if new is None:  # only meta files were read, and a checkpoint with a meta file has matching moments
+        return ""
     if old is None:
         return checkpoint.misfit
     for name in [*new, *(name for name in old if name not in new)]:
         if old.get(name) != new.get(name):
             return f"{name} is {old.get(name, 'absent')} in the checkpoint and {new.get(name, 'absent')} here"
-    return None
+    return ""
 
 
 # ---- 3. the two plans
@@ -242,88 +222,47 @@ def _start_over(
     checkpoint: CheckpointFacts,
     run: RunFacts,
     row_of: tuple[int, ...] | None,
-    notes: list[str],
-    lines: list[str],
-    adapter_change: str = "",
+    adapters: Message | None,
+    misfit: str,
 ) -> RestorePlan:
-    meta = checkpoint.meta
     # --rewarm raises the rate of a run that continues; here the schedule starts anyway
     command = _settings_of_run(checkpoint, run).model_copy(update={"rewarm": 0.0})
-    schedule = requested_schedule(
-        command,
-        run.size,
-        num_processes=world_size(run.environment),
-        step=0,
-        epoch=0,
-        samples_done=0,
-    )
-    notes = [*notes, *rewarm_notes(run.command), *warmup_notes(schedule, step=0)]
-    if adapter_change and row_of is not None:  # else it is the summary of the plan
-        notes.append(adapter_change)
-    has_same_order = _has_same_order(checkpoint, run, command)
-    differences = () if meta is None else find_differences(meta, run, command, has_same_order)
     return RestorePlan(
+        checkpoint=checkpoint,
+        run=run,
         continues=False,
         keeps_position=False,
         takes_scaler=False,
-        adapter_change=adapter_change,
         row_of=row_of,
         command=command,
-        schedule=schedule,
-        rate_change="",
-        differences=differences,
-        notes=tuple(notes),
-        lines=(
-            *lines,
-            *(f"[Warn] {warning}" for warning in (*notes, *differences)),
-            *([f"[Warn] {adapter_change}"] if adapter_change and row_of is None else ()),
-            "[Info] SKIPPING optimizer, scheduler, AND scaler restore",
-            "[Info] AUTOMATIC FIX: Skipping incompatible optimizer state",
-            "[Info] Using FRESH optimizer with initial LR and warmup",
-            f"[Info] Training will RESTART from step 0 (was at step {checkpoint.step})",
+        schedule=requested_schedule(
+            command, run.size, num_processes=world_size(run.environment), step=0, epoch=0, samples_done=0
         ),
+        adapters=adapters,
+        misfit=misfit,
     )
 
 
-def _continue(checkpoint: CheckpointFacts, run: RunFacts, notes: list[str]) -> RestorePlan:
-    meta = checkpoint.meta
-    command = _settings_of_run(checkpoint, run)
-    keeps_position = _has_same_order(checkpoint, run, command)
-    schedule = _continued_schedule(checkpoint, run, command, keeps_position=keeps_position)
-    change = "" if meta is None else rate_change(Schedule(**meta.schedule), schedule, checkpoint.step)
-    differences = () if meta is None else find_differences(meta, run, command, keeps_position)
-    notes = [*notes, *continue_notes(checkpoint, run, command), *warmup_notes(schedule, checkpoint.step)]
-    warnings = [*notes, *map(str, differences)]
-    if not keeps_position:
-        warnings.append(f"The epoch restarts, {restart_reason(checkpoint)}")
-    if change:
-        warnings.append(change)
-    lines = [f"[Warn] {warning}" for warning in warnings]
-    if meta is None:
-        lines.append(schedule_line(checkpoint, schedule))
+def _continue(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
+    command, meta = _settings_of_run(checkpoint, run), checkpoint.meta
+    # The position counts the samples done in one order; in another order it would skip and repeat samples.
+    keeps_position = meta is not None and run.data_order(command.seed) == meta.data_order
     return RestorePlan(
+        checkpoint=checkpoint,
+        run=run,
         continues=True,
         keeps_position=keeps_position,
+        # only float16 scales its gradients; the state of another precision would skip steps for nothing
         takes_scaler=checkpoint.has_scaler and run.environment.get("arithmetic") == "float16",
-        adapter_change="",
         row_of=None,
         command=command,
-        schedule=schedule,
-        rate_change=change,
-        differences=differences,
-        notes=tuple(notes),
-        lines=tuple(lines),
+        schedule=_continued_schedule(checkpoint, run, command, keeps_position=keeps_position),
     )
 
 
 def _settings_of_run(checkpoint: CheckpointFacts, run: RunFacts) -> Train:
     """Return the typed settings, and those of the run where nothing was typed."""
     return run.command if checkpoint.meta is None else continued(run.command, checkpoint.meta.settings)
-
-
-def _has_same_order(checkpoint: CheckpointFacts, run: RunFacts, command: Train) -> bool:
-    """Return whether the samples come in the order in which the checkpoint counts its position."""
-    return checkpoint.meta is not None and run.data_order(command.seed) == checkpoint.meta.data_order
 
 
 # ---- 4. the schedule
@@ -382,14 +321,13 @@ def _continued_schedule(
         return _led_to(requested, step, rate, command.rewarm)
     stored = Schedule(**meta.schedule)
     now = _with_global_batch(command.model_dump(mode="json"), num_processes)
-    before = {"rewarm": 0.0, **_with_global_batch(meta.settings, world_size(meta.environment))}
+    before = _with_global_batch(meta.settings, world_size(meta.environment))
     # Unchanged settings keep the stored schedule, even if skipped steps or samples would give another count
     # now: an interruption must not change a run.
     is_changed = (
-        any(name not in before or before[name] != now[name] for name in SCHEDULE_SETTINGS)
+        any(before[name] != now[name] for name in SCHEDULE_SETTINGS)
         or run.size.num_samples != meta.num_samples
-        # meta files of older versions have 0 positions
-        or (command.batch_tokens and meta.num_positions not in (0, run.size.num_positions))
+        or (command.batch_tokens and meta.num_positions != run.size.num_positions)
         or samples_done != meta.samples_done
     )
     if not is_changed:
@@ -410,5 +348,5 @@ def _led_to(requested: Schedule, step: int, rate: float, rewarm: float) -> Sched
 
 def _with_global_batch(settings: Mapping[str, Any], num_processes: int) -> dict[str, Any]:
     """Return `settings` with the batches of all ranks summed; these decide the steps of a run."""
-    batches = {name: num_processes * settings[name] for name in PER_RANK_SETTINGS if name in settings}
+    batches = {name: num_processes * settings[name] for name in PER_RANK_SETTINGS}
     return {**settings, **batches}

@@ -1,21 +1,23 @@
 """The input and the output of a restore decision: `CheckpointFacts` and `RunFacts` in, `RestorePlan` out.
 
-`indextts.runs.restore` decides, `indextts.runs.restore_notes` words the result.
+`indextts.runs.restore` decides, `indextts.runs.restore_rows` words the result.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from indextts.commands.pairs_file import PairsFile, parse_files
 from indextts.commands.train import Train
 from indextts.runs.directory import CheckpointMeta, FileIdentity
 from indextts.runs.schedule import EpochSize, Schedule
-from indextts.system.amounts import counted
+from indextts.system.messages import Message
 from indextts.text.vocabulary import Vocabulary
 
 REQUIRED_KEYS = ("model", "optimizer", "epoch", "step")
+# Config keys that no weight shape depends on: these may change. Pieces are compared separately.
+NO_SIZES = ("dropout", "pe_length", "number_text_tokens")
 
 
 @dataclass(frozen=True)
@@ -116,15 +118,6 @@ class ChangedTexts:
     num_compared: int
     num_texts: int
 
-    def __str__(self) -> str:
-        if self.num_compared == self.num_texts:
-            return f"{self.num_changed:,} of {counted(self.num_texts, 'training text')}"
-        share = 100 * self.num_changed / max(1, self.num_compared)
-        return (
-            f"about {share:.1f} % of {counted(self.num_texts, 'training text')} "
-            f"({self.num_changed:,} of {self.num_compared:,} compared)"
-        )
-
 
 @dataclass(frozen=True)
 class RunFacts:
@@ -157,7 +150,7 @@ class RunFacts:
     base: FileIdentity | None
     environment: Mapping[str, Any]
     trained_shapes: dict[str, tuple[int, ...]] | None
-    why_no_base: str = "it is absent"
+    why_no_base: Message = field(default_factory=lambda: Message("restore.base_absent"))
     normalizer: Mapping[str, Any] = field(default_factory=dict)
     codebook: Codebook | None = None
     is_estimated: bool = False
@@ -165,65 +158,35 @@ class RunFacts:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A value that differs between the checkpoint and the run.
-
-    Args:
-        name: the field of Train, if it is one.
-        before: the value in the checkpoint.
-        now: the value in the command or on this machine.
-        used: the value that the run uses.
-        effect: the consequence of the difference.
-    """
-
-    name: str
-    before: str
-    now: str
-    used: Literal["now", "checkpoint"]
-    effect: str
-
-    @property
-    def values(self) -> str:
-        return f"{self.before} -> {self.now}" if self.used == "now" else f"{self.before} stays"
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.values}; {self.effect}"
-
-
-@dataclass(frozen=True)
 class RestorePlan:
-    """The parts of a checkpoint that a run restores.
+    """The parts of a checkpoint that a run restores; `restore_rows` words it.
 
     Args:
         continues: restore model, optimizer, schedule, step and epoch; if False, only the model.
         keeps_position: continue the epoch after the samples that are done; if False, restart the epoch.
         takes_scaler: restore the state of the gradient scaler too.
-        adapter_change: what happens to the checkpoint's LoRA adapters, as a sentence; empty if nothing does.
         row_of: the row of the checkpoint's text tables for each row of the new tables, -1 for a fresh row;
             None if the tables stay unchanged.
         command: with the values that the run uses.
         schedule: from here on.
-        rate_change: the learning rates before and after, as a sentence; empty if the schedule stays.
-        differences: between the checkpoint and the run; those where the new value is used come first.
-        notes: unusual facts and failed checks, a sentence each.
-        lines: the log lines in order, including notes and differences.
+        adapters: what happens to the checkpoint's LoRA adapters; None if nothing does.
+        misfit: why the optimizer state does not fit; empty if that is not why the run restarts.
     """
 
+    checkpoint: CheckpointFacts
+    run: RunFacts
     continues: bool
     keeps_position: bool
     takes_scaler: bool
-    adapter_change: str
     row_of: tuple[int, ...] | None
     command: Train
     schedule: Schedule
-    rate_change: str
-    differences: tuple[Difference, ...]
-    notes: tuple[str, ...]
-    lines: tuple[str, ...]
+    adapters: Message | None = None
+    misfit: str = ""
 
 
 def world_size(environment: Mapping[str, Any]) -> int:
-    """Return the number of ranks; checkpoints of older versions record none and had a single rank."""
+    """Return the number of ranks; 1 in an environment that does not name it."""
     return int(environment.get("processes", 1))
 
 

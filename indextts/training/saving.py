@@ -242,7 +242,7 @@ def save_checkpoint(run: Run, probe: Probe, saver: Saver) -> None:
 def best_loss_on_disk(run: Run, saver: Saver) -> float:
     """Wait for the save before; return the lowest validation mel loss of the folder, whatever its part."""
     saver.wait()
-    return best_validation_loss(saver.run_dir, run.inputs.validation_set, of_older=run.state.best_mel_loss)
+    return best_validation_loss(saver.run_dir, run.inputs.validation_set)
 
 
 def finish_saving(run: Run, probe: Probe, saver: Saver, stop: StopRequest) -> None:

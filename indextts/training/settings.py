@@ -15,10 +15,9 @@ from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import config_with_text_tokens
 from indextts.planning.hardware import GpuFacts, MachineFacts, find_host
-from indextts.planning.held_settings import gpu_too_small
 from indextts.planning.memory import model_size
 from indextts.planning.pairs_size import PairsSize
-from indextts.planning.proposal import propose
+from indextts.planning.proposal import gpu_too_small, propose
 from indextts.runs.directory import CheckpointMeta
 from indextts.runs.schedule import with_val_interval
 from indextts.training.run import Inputs

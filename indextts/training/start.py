@@ -26,6 +26,7 @@ from indextts.models.checkpoint import (
     move_text_rows,
     read_file,
     read_weights,
+    recover_meta,
     table_rows,
     text_rows,
 )
@@ -40,8 +41,9 @@ from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, i
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.restore import plan_restore, requested_schedule, require_keys
 from indextts.runs.restore_facts import CheckpointFacts, RunFacts
-from indextts.runs.restore_notes import plan_text, rewarm_notes, warmup_notes
+from indextts.runs.restore_rows import log_lines, new_run_rows, plan_text
 from indextts.runs.schedule import Schedule
+from indextts.system.messages import Message, as_is
 from indextts.text.bases import base_tokenizer, load_tokenizer
 from indextts.text.special_tokens import language_row
 from indextts.text.tokenizer import Tokenizer
@@ -134,14 +136,13 @@ def start_from_base(inputs: Inputs) -> Run:
     weights = _with_language_row(weights, inputs.tokenizer, inputs.config, command.language_row_init)
     num_rows = table_rows(weights, str(path)) - 1
     base_size = inputs.tokenizer.appended_ids(num_rows).start
-    notes = rewarm_notes(command)
     inputs = with_automatic_settings(inputs, base_size)
     inputs = replace(inputs, command=inputs.command.model_copy(update={"rewarm": 0.0}))
     schedule = requested_schedule(
         inputs.command, inputs.train_set.size, num_processes=inputs.ranks.world_size, **FIRST_STEP
     )
-    for note in [*notes, *warmup_notes(schedule, step=0)]:
-        logger.warning("%s", note)
+    for row in new_run_rows(command, schedule.total_steps):
+        logger.log(logging.WARNING if row.kind == "changed" else logging.INFO, "%s", row)
     base = _base_vocabulary(inputs.tokenizer, path, num_rows)
     state = TrainState()
     weights = move_text_rows(
@@ -160,21 +161,17 @@ def start_from_base(inputs: Inputs) -> Run:
 
 def plan_from_weights(command: Train, num_processes: int = 1) -> str:
     """Return the restore plan without a meta file: of a new run, or of a checkpoint of another trainer."""
-    path = find_checkpoint(command, may_change=False)
+    path = find_checkpoint(command, recover_meta, may_change=False)
     inputs = replace(load_inputs(command), ranks=Ranks(RankInfo(world_size=num_processes)))
-    if path is None:
-        base_size = _base_size(inputs.tokenizer, command.base_checkpoint)
-        inputs = with_automatic_settings(inputs, base_size)
-        schedule = requested_schedule(
-            inputs.command, inputs.train_set.size, num_processes=num_processes, **FIRST_STEP
-        )
-        lines = [
-            f"step 0: a new run from the base checkpoint {command.base_checkpoint}",
-            f"to do: {schedule.total_steps:,} steps",
-        ]
-        return "\n".join([*lines, *rewarm_notes(command), *warmup_notes(schedule, step=0)])
-    opened = _open(inputs, path)
-    return plan_text(plan_restore(opened.facts, opened.run), opened.facts, opened.run)
+    if path is not None:
+        opened = _open(inputs, path)
+        return plan_text(plan_restore(opened.facts, opened.run))
+    inputs = with_automatic_settings(inputs, _base_size(inputs.tokenizer, command.base_checkpoint))
+    schedule = requested_schedule(
+        inputs.command, inputs.train_set.size, num_processes=num_processes, **FIRST_STEP
+    )
+    title = f"step 0: a new run from the base checkpoint {command.base_checkpoint}"
+    return "\n".join([title, *(f"  {row}" for row in new_run_rows(command, schedule.total_steps))])
 
 
 def resume(inputs: Inputs, path: Path) -> Run:
@@ -186,7 +183,7 @@ def resume(inputs: Inputs, path: Path) -> Run:
     logger.info("Loading checkpoint from %s", path)
     opened = _open(inputs, path)
     facts, plan = opened.facts, plan_restore(opened.facts, opened.run)
-    for line in plan.lines:
+    for line in log_lines(plan):
         logger.info("%s", line)
     inputs = replace(inputs, command=plan.command)
     meta = facts.meta
@@ -450,15 +447,15 @@ def _refusing() -> Iterator[None]:
         raise UserError(f"Resume failed: {error}", RESUME_REFUSED) from None
 
 
-def _identify_base(path: Path, meta: CheckpointMeta | None) -> tuple[FileIdentity | None, str]:
+def _identify_base(path: Path, meta: CheckpointMeta | None) -> tuple[FileIdentity | None, Message]:
     """Return the identity of the base checkpoint, or the reason why it is unreadable.
 
     A resume does not need the file.
     """
     try:
-        return identify(path, known=[meta.base] if meta else ()), ""
+        return identify(path, known=[meta.base] if meta else ()), as_is("")
     except OSError as error:
-        return None, error.strerror or str(error)
+        return None, as_is(error.strerror or str(error))
 
 
 def _serial_and_part(run_dir: Path, resumed: Path, is_auto: bool, continues: bool) -> tuple[int, int]:

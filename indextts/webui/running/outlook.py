@@ -1,12 +1,14 @@
 """Outlook of a start: what it will do, what blocks it, and what it would lose. No Gradio here."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
+from indextts.commands.base import Command
+from indextts.commands.launching import ALONE, Launch
 from indextts.errors import UserError
 from indextts.webui.language import t
 from indextts.webui.markup import facts_html, link_html
@@ -78,6 +80,22 @@ class Outlook:
         """A digest of the losses: a second click confirms these and no others; "" without losses."""
         texts = "\n".join(notice.text for notice in self.losses)
         return hashlib.sha256(texts.encode()).hexdigest()[:16] if texts else ""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a click on Start would run, and the page's outlook on it.
+
+    Args:
+        error: why nothing can be started, now or later; "" if it can.
+        check: called before an immediate start, not for a job that waits; raises a UserError to prevent it.
+    """
+
+    commands: Sequence[Command] = ()
+    launch: Launch = ALONE
+    outlook: Outlook = Outlook()
+    error: str = ""
+    check: Callable[[], None] = lambda: None
 
 
 def outlook_html(outlook: Outlook, *, is_ready: bool = True, is_done: bool = False) -> str:

@@ -6,7 +6,8 @@
     log         its last lines, with a filter and a download
     command     folded
 
-The same function builds the commands for the preview and for the start.
+One answer of `Stage.prepare` fills the outlook, the button and the command. A click asks again, so that the
+server starts only what it has checked itself.
 """
 
 import time
@@ -18,7 +19,6 @@ import gradio as gr
 from gradio.components import Component
 
 from indextts.commands.base import Command
-from indextts.commands.launching import ALONE, Launch
 from indextts.errors import UserError
 from indextts.projects.jobs.records import Job, last_lines, list_jobs, newest_job, outcome
 from indextts.projects.jobs.starting import DATA_JOBS, DEMO_JOB, shell_line, start_job
@@ -37,6 +37,7 @@ from indextts.webui.running.outlook import (
     OPEN_TAB,
     Notice,
     Outlook,
+    Start,
     blocker_of,
     outlook_html,
     with_next_step,
@@ -54,9 +55,6 @@ CLICK_AGAIN = "outlook.click_again"
 ERROR = "[Error] "  # prefix of the last line of a failed program
 LAST_LINES = 40  # of a log that are searched for this line
 LAUNCHERS_LINES, LINES_A_PROCESS = 40, 10  # that torchrun writes after it
-
-CommandBuilder = Callable[..., Sequence[Command]]
-LaunchBuilder = Callable[..., Launch]
 
 
 @dataclass(frozen=True)
@@ -91,16 +89,14 @@ class Stage:
         button: id of the start button's text; once the stage is done, the button says "Run again".
         commands: called with the project, its settings and the values of `inputs`; returns what to run.
         inputs: the form.
-        launch: called like `commands`; returns how the commands are launched.
         outlook: called like `commands`; a UserError counts as a blocker.
         invalid: called like `commands`, with the UserError before the values, if the form is invalid.
+        prepares: called like `commands`, in place of these three.
         details: components that the outlook fills too, in one request with the panel.
         outlook_version: of files that the outlook depends on, as for `Page.watch`.
         progress: returns the progress of the running job as HTML; "" if it is unknown.
         onward: link and text id by the state of the newest job, as {"finished": ("#pairs", "pairs.open")}.
         result: what the job made, shown below its status; built with render=False.
-        allowed: called before every start, also of a job that waits; a UserError prevents the start.
-        before_start: called before an immediate start; a UserError prevents it.
         store_settings: stores the chosen values at every start.
         filled_for: holds the name of the project whose values are in the form.
         also_changes: components that may change the commands without being an input.
@@ -109,39 +105,36 @@ class Stage:
 
     name: str
     button: str
-    commands: CommandBuilder
+    commands: Callable[..., Sequence[Command]] = lambda *_: ()
     inputs: Sequence[Component] = ()
-    launch: LaunchBuilder = lambda *_: ALONE
     outlook: Callable[..., Outlook] = lambda *_: Outlook()
     invalid: Callable[..., Outlook] = lambda _project, _settings, error, *_: Outlook([], [blocker_of(error)])
+    prepares: Callable[..., Start] | None = None
     details: Sequence[Component] = ()
     outlook_version: Callable[[Project], str] = lambda _project: ""
     progress: Callable[[Project], str] = lambda _project: ""
     onward: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     result: Component | None = None
-    allowed: Callable[[ProjectSettings, Launch], None] | None = None
-    before_start: Callable[[Project, Sequence[Command], Launch], None] | None = None
     store_settings: Callable[[Project, Sequence[Command]], None] | None = None
     filled_for: Component | None = None
     also_changes: Sequence[Component] = ()
     home_of: Callable[[Project], Project] | None = None
 
-    def plan(
-        self, project: Project, settings: ProjectSettings, *values: Any
-    ) -> tuple[Sequence[Command], Launch]:
-        """Return the commands to run and how they are launched."""
-        return self.commands(project, settings, *values), self.launch(project, settings, *values)
-
     def home(self, chosen: Project) -> Project:
         return self.home_of(chosen) if self.home_of is not None else chosen
 
-    def look(self, project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
-        """Return the outlook; an invalid form is a blocker."""
+    def prepare(self, project: Project, settings: ProjectSettings, *values: Any) -> Start:
+        """Return what a start would run and its outlook; an invalid form is a blocker."""
+        if self.prepares is not None:
+            return self.prepares(project, settings, *values)
         try:
-            self.plan(project, settings, *values)
-            return self.outlook(project, settings, *values)
+            commands = self.commands(project, settings, *values)
         except UserError as error:
-            return self.invalid(project, settings, error, *values)
+            return Start(outlook=self.invalid(project, settings, error, *values), error=str(error))
+        try:
+            return Start(commands, outlook=self.outlook(project, settings, *values))
+        except UserError as error:
+            return Start(commands, outlook=self.invalid(project, settings, error, *values))
 
 
 def stage_panel(page: Page, stage: Stage) -> None:
@@ -158,22 +151,22 @@ def stage_panel(page: Page, stage: Stage) -> None:
             raise UserError(t(STILL_FILLING))
         project = find_project(name)
         settings = page.find_settings(name)
-        planned, launched = stage.plan(project, settings, *values)
-        if stage.allowed is not None:
-            stage.allowed(settings, launched)
         job_before = find_active(page.workspace, after)
         if stage.home_of is None and not _is_building_tokenizer(project):
-            apply_edited_readings(project, settings)
-        losses = stage.look(project, settings, *values).loss_key
+            apply_edited_readings(project, settings)  # first: the checks read the tokenizer
+        found = stage.prepare(project, settings, *values)
+        if found.error:
+            raise UserError(found.error)
+        losses = found.outlook.loss_key
         if losses and losses != confirmed:
             again = gr.Button(t(CLICK_AGAIN), elem_classes="amber")
             return [*[gr.skip()] * len(shown), again, losses]
-        if stage.before_start is not None and job_before is None:  # a job that waits checks at its turn
-            stage.before_start(project, planned, launched)
+        if job_before is None:  # a job that waits checks at its turn: its files may not be there yet
+            found.check()
         if stage.store_settings is not None:
-            stage.store_settings(project, planned)
+            stage.store_settings(project, found.commands)
         form = {str(component.elem_id): value for component, value in zip(stage.inputs, values, strict=True)}
-        start_job(project, stage.name, planned, after=job_before, form=form, launch=launched)
+        start_job(project, stage.name, found.commands, after=job_before, form=form, launch=found.launch)
         return [*show_job(project, stage, ""), gr.Button(interactive=False), ""]
 
     def ask_to_stop(name: str, wanted: str) -> Any:
@@ -324,7 +317,8 @@ def _show_outlook(page: Page, panel: Panel, stage: Stage, find_project: Callable
             return [gr.skip()] * len(outputs)
         project, settings = find_project(name), page.find_settings(name)
         states = _states(project, stage)
-        outlook = with_next_step(stage.look(project, settings, *values), states, stage.name)
+        found = stage.prepare(project, settings, *values)
+        outlook = with_next_step(found.outlook, states, stage.name)
         demo = newest_job(project, DEMO_JOB) if stage.name in (*BY_NAME, *DATA_JOBS) else None
         if demo is not None and demo.is_active and not outlook.blockers:
             at_work = Notice(t(DEMO_RUNS), "#project", t(OPEN_TAB, tab=t("tab.project")), kind="missing")
@@ -340,7 +334,8 @@ def _show_outlook(page: Page, panel: Panel, stage: Stage, find_project: Callable
             elem_classes="amber" if outlook.losses else "",
         )
         details = outlook.details or [gr.skip()] * len(stage.details)
-        preview = _command_lines(stage, project, settings, *values)
+        lines = [shell_line(command, found.launch) for command in found.commands]
+        preview = "\n".join(lines) if lines else f"[Error] {found.error}"
         html = outlook_html(outlook, is_ready=may_start, is_done=is_done)
         return [html, button, "", preview, *details]
 
@@ -365,12 +360,3 @@ def _is_done(states: Sequence[StageState], stage: Stage) -> bool:
 
 def _state_version(project: Project, stage: Stage) -> str:
     return stages_version(project) if stage.home_of is None else ""
-
-
-def _command_lines(stage: Stage, project: Project, settings: ProjectSettings, *values: Any) -> str:
-    """Return the commands as they would be typed in a shell, or why there are none."""
-    try:
-        planned, launched = stage.plan(project, settings, *values)
-    except UserError as error:
-        return f"[Error] {error}"
-    return "\n".join(shell_line(command, launched) for command in planned)

@@ -5,17 +5,13 @@ from html import escape
 import gradio as gr
 from gradio.components import Component
 
-from indextts.commands.launching import Launch, launch_of
+from indextts.commands.launching import Launch
 from indextts.commands.train import Train
-from indextts.errors import UserError
 from indextts.planning.hardware import MachineFacts, find_machine
-from indextts.planning.preflight import missing_hardware
 from indextts.projects.jobs.starting import shell_line
-from indextts.projects.project import ProjectSettings
 from indextts.system.amounts import shown_gib
-from indextts.system.messages import Message
 from indextts.webui.forms import form_for
-from indextts.webui.language import t, text_of
+from indextts.webui.language import t
 from indextts.webui.layout import fields
 from indextts.webui.page import Page
 from indextts.webui.training.training_form import LAUNCH
@@ -25,7 +21,6 @@ NO_GPUS = "training.no_gpus"
 ONE_GPU = "training.one_gpu"
 GPUS = "training.gpus"
 GPU = "training.gpu"
-MACHINES_NOT_ALLOWED = "training.machines_not_allowed"
 ON_MACHINE = "training.on_machine"
 
 
@@ -70,22 +65,3 @@ def other_nodes(command: Train, launch: Launch) -> str:
         f"{t(ON_MACHINE, rank=other.node_rank)}\n{shell_line(command, other)}"
         for other in launch.on_other_nodes()
     )
-
-
-def foreign_machines(settings: ProjectSettings, launch: Launch) -> Message | None:
-    """Return a message if the launch names machines that the project's settings do not.
-
-    Processes trust each other, so whoever names the machines controls this one. A visitor of a shared link
-    must not; a user who can write the project's settings controls it anyway.
-    """
-    own = launch_of(settings.launch)
-    if launch.nodes == 1 or (launch.nodes, launch.endpoint) == (own.nodes, own.endpoint):
-        return None
-    return Message(MACHINES_NOT_ALLOWED, {"nodes": str(launch.nodes), "endpoint": launch.endpoint})
-
-
-def require_allowed(settings: ProjectSettings, launch: Launch) -> None:
-    """Raise a UserError if the page may not start this launch, now or later."""
-    sentence = foreign_machines(settings, launch) or missing_hardware(find_machine(), launch)
-    if sentence:
-        raise UserError(text_of(sentence))

@@ -4,7 +4,7 @@ The menu of checkpoints only sets checkbox and path, in the browser; the command
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -13,11 +13,14 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
+from indextts.commands.train import Train
 from indextts.planning.preflight import Preflight
-from indextts.planning.resume_table import Fit, ResumeRow
-from indextts.webui.language import t, text_of
+from indextts.runs.checkpoints import Checkpoint, list_checkpoints, validation_losses
+from indextts.runs.restore_rows import HELD, HELD_AUTOMATIC, Kind, RestoreRow
+from indextts.system.messages import Message, as_is
+from indextts.webui.language import field_title, t, text_of
+from indextts.webui.metrics_reader import RUNS as METRICS
 from indextts.webui.run_progress import duration
-from indextts.webui.training.restore_rows import RestoreRow, rows_html
 
 AUTO = "auto"  # the newest checkpoint, an empty path
 # (choice) -> checkbox and path
@@ -31,10 +34,21 @@ STEP, STEP_OF, VALIDATION, AGO = (
     "training.validation",
     "training.ago",
 )
-FITS: dict[Fit, str] = {
-    "restarts": "training.fit.restarts",
-    "refused": "training.fit.refused",
-    "unknown": "training.fit.unknown",
+SYMBOLS: dict[Kind, str] = {
+    "continues": "✓",
+    "restarts": "↺",
+    "changed": "≠",
+    "refused": "✗",
+    "unknown": "?",
+    "finished": "✓",
+}
+KINDS: dict[Kind, str] = {
+    "continues": "restore.kind.continues",
+    "restarts": "restore.kind.restarts",
+    "changed": "restore.kind.changed",
+    "refused": "restore.kind.refused",
+    "unknown": "restore.kind.unknown",
+    "finished": "restore.kind.finished",
 }
 
 
@@ -79,28 +93,40 @@ def resume_card() -> ResumeCard:
 
 
 def card_values(
-    rows: Sequence[ResumeRow],
+    run_dir: Path,
     resume: str,
     found: Preflight | None,
     plan: Sequence[RestoreRow],
     *,
     can_read: bool,
+    answer: str = "",
 ) -> list[Any]:
     """Return the values of the card.
 
     Args:
-        rows: the checkpoints of the run directory.
         resume: the trainer's --resume, "" for a new run.
         found: None if the form is invalid.
+        answer: what the trainer said about a checkpoint that only it can read, in place of `plan`.
     """
-    chosen = chosen_row(rows, resume)
-    total = found.resumed.plan.schedule.total_steps if found and found.resumed else None
-    choices = menu_choices(rows, time.time())
-    value = _choice(rows, resume, chosen)
+    rows, now = list_checkpoints(run_dir), time.time()
+    losses = validation_losses(METRICS.of(run_dir).read()) if rows else {}
+    labels = {row.name: ", ".join(_facts(row, losses, now)) for row in rows}
+    chosen = _chosen(rows, resume)
+    total = found.resumed.schedule.total_steps if found and found.resumed else None
+    choices = menu_choices(rows, losses, now)
+    value = AUTO if resume == AUTO or (not rows and not resume) else chosen.name if chosen else None
+    if resume:
+        words = ", ".join(_facts(chosen, losses, now, total)) if chosen else ""
+        title = f"{t(RESUME_RUN)}: " if words else t(RESUME_RUN)
+    else:
+        newest = next((row for row in rows if row.step is not None), None)
+        words = t(HAS_A_RUN, run=labels[newest.name]) if newest else ""
+        title = t(START_NEW)
+    lead = f' <span class="lead">{escape(words)}</span>' if words else ""
     return [
-        title_html(chosen, total) if resume else new_run_html(rows),
+        f"<h2>{escape(title)}{lead}</h2>",
         gr.Dropdown(choices=choices, value=value if value in [known for _, known in choices] else None),
-        rows_html(plan),
+        answer_html(answer) if answer else rows_html(plan),
         gr.Button(visible=can_read),
     ]
 
@@ -111,68 +137,84 @@ def running_values() -> list[Any]:
     return [title, gr.skip(), f"<p>{escape(t('training.while_running'))}</p>", gr.Button(visible=False)]
 
 
-def plan_text_html(text: str) -> str:
+def answer_html(text: str) -> str:
     """Return the plan as the trainer reports it."""
     return "".join(f"<p>{escape(line)}</p>" for line in text.splitlines())
 
 
-def chosen_row(rows: Sequence[ResumeRow], resume: str) -> ResumeRow | None:
-    """Return the checkpoint that a resume takes; None if it is not in the run directory."""
-    if resume == AUTO:
-        return next((row for row in rows if row.can_start), None)
-    path = Path(resume)
-    return next((row for row in rows if row.path.parent == path.parent and path.name in row.names), None)
+def rows_html(rows: Sequence[RestoreRow]) -> str:
+    """Return the rows as a list, after the number of rows of each kind; "" without rows.
+
+    The settings that stay those of the run are one row.
+    """
+    if not rows:
+        return ""
+    held = [row for row in rows if row.text.id in (HELD, HELD_AUTOMATIC)]
+    shown = [(row.kind, _name(row), text_of(row.text)) for row in rows if row not in held]
+    if held:
+        values = (f"{_name(row)} {text_of(_message(row.text.values['before']))}" for row in held)
+        shown.append(("continues", t("restore.settings"), ", ".join(values)))
+    counts = [(kind, sum(kind == other for other, _, _ in shown)) for kind in KINDS]
+    summary = "".join(
+        f'<span class="{kind}">{escape(t(KINDS[kind]))} {count}</span>' for kind, count in counts if count
+    )
+    items = "".join(
+        f'<li class="{kind}"><span class="symbol" aria-hidden="true">{SYMBOLS[kind]}</span>'
+        f"<b>{escape(name)}</b><span>{escape(text)}</span></li>"
+        for kind, name, text in shown
+    )
+    title = escape(t("training.restore_plan"))
+    head = f'<p class="restore-head">{title}<span class="counts">{summary}</span></p>'
+    return f'{head}<ul class="restore">{items}</ul>'
 
 
-def menu_choices(rows: Sequence[ResumeRow], now: float) -> list[tuple[str, str]]:
+def menu_choices(
+    rows: Sequence[Checkpoint], losses: Mapping[tuple[int, int], float], now: float
+) -> list[tuple[str, str]]:
     """Return the checkpoints as labels and file names, after the newest."""
     if not rows:
         return [(t(NO_CHECKPOINTS), AUTO)]
-    newest = next((row for row in rows if row.can_start and row.step is not None), None)
+    newest = rows[0] if rows[0].is_complete else None
     first = t(NEWEST, step=t(STEP, step=f"{newest.step:,}")) if newest else t("training.newest_unknown")
-    return [(first, AUTO), *((_label(row, now), row.path.name) for row in rows)]
+    return [(first, AUTO), *((_label(row, losses, now), row.name) for row in rows)]
 
 
-def title_html(row: ResumeRow | None, total_steps: int | None) -> str:
-    """Return the title of a resume."""
-    words = [] if row is None else _facts(row, time.time(), total_steps)
-    facts = f' <span class="lead">{escape(", ".join(words))}</span>' if words else ""
-    return f"<h2>{escape(t(RESUME_RUN))}{':' if words else ''}{facts}</h2>"
+def _chosen(rows: Sequence[Checkpoint], resume: str) -> Checkpoint | None:
+    """Return the checkpoint that a resume takes; None if it is not in the run directory."""
+    if resume == AUTO:
+        return next(iter(rows), None)
+    is_link = {"latest.pth": "is_latest", "best.pth": "is_best"}.get(Path(resume).name, "")
+    return next((row for row in rows if row.name == Path(resume).name or getattr(row, is_link, False)), None)
 
 
-def new_run_html(rows: Sequence[ResumeRow]) -> str:
-    """Return the title of a new run."""
-    newest = next((row for row in rows if row.step is not None), None)
-    words = t(HAS_A_RUN, run=", ".join(_facts(newest, time.time()))) if newest else ""
-    facts = f' <span class="lead">{escape(words)}</span>' if words else ""
-    return f"<h2>{escape(t(START_NEW))}{facts}</h2>"
-
-
-def _choice(rows: Sequence[ResumeRow], resume: str, chosen: ResumeRow | None) -> str | None:
-    if resume == AUTO or (not rows and not resume):
-        return AUTO
-    return chosen.path.name if chosen else None
-
-
-def _label(row: ResumeRow, now: float) -> str:
-    """Return a checkpoint in words: step, time, loss, and what keeps a resume from continuing there."""
-    words = [row.path.name] if row.step is None else _facts(row, now)
-    if "best.pth" in row.names:
+def _label(row: Checkpoint, losses: Mapping[tuple[int, int], float], now: float) -> str:
+    """Return a checkpoint in words: step, time, loss, and that it is the best or incomplete."""
+    words = _facts(row, losses, now) if row.step is not None else [row.name]
+    if row.is_best:
         words.append(t("training.best"))
-    if row.is_valid is False:
-        words.append(text_of(row.validity))
-    elif row.fit in FITS:
-        words.append(t(FITS[row.fit]))
+    if row.step is not None and not row.is_complete:
+        words.append(t("training.incomplete"))
     return ", ".join(words)
 
 
-def _facts(row: ResumeRow, now: float, total_steps: int | None = None) -> list[str]:
+def _facts(
+    row: Checkpoint, losses: Mapping[tuple[int, int], float], now: float, total_steps: int | None = None
+) -> list[str]:
     words = []
-    if row.step is not None and total_steps:
-        words.append(t(STEP_OF, step=f"{row.step:,}", total=f"{total_steps:,}"))
-    elif row.step is not None:
-        words.append(t(STEP, step=f"{row.step:,}"))
-    words.append(t(AGO, time=duration(max(0.0, now - row.saved))))
-    if row.mel_loss is not None:
-        words.append(t(VALIDATION, loss=f"{row.mel_loss:.2f}"))
+    if row.step is not None:
+        step = f"{row.step:,}"
+        words.append(t(STEP_OF, step=step, total=f"{total_steps:,}") if total_steps else t(STEP, step=step))
+    words.append(t(AGO, time=duration(max(0.0, now - row.time))))
+    if (loss := losses.get((row.part or 0, row.step or 0))) is not None:
+        words.append(t(VALIDATION, loss=f"{loss:.2f}"))
     return words
+
+
+def _name(row: RestoreRow) -> str:
+    """Return the name of a row; of a setting, its title on the page."""
+    name = str(row.name)
+    return field_title(Train, name) if name in Train.model_fields else text_of(row.name)
+
+
+def _message(value: object) -> Message:
+    return value if isinstance(value, Message) else as_is(str(value))

@@ -18,6 +18,7 @@ from indextts.errors import UserError
 from indextts.planning.hardware import MachineFacts, find_machine, share_of
 from indextts.planning.presets import PRESETS, Preset, find_preset
 from indextts.planning.proposal import Proposal
+from indextts.projects.project import Project, ProjectSettings
 from indextts.system.amounts import shown_gib
 from indextts.webui.events import on
 from indextts.webui.forms import form_for
@@ -79,6 +80,11 @@ class Settings:
     changes: gr.HTML
     marks: gr.HTML
 
+    @property
+    def of_changes(self) -> list[Component]:
+        """The components that `changed_fields` fills."""
+        return [self.menu, self.source, self.reset, self.changes]
+
 
 def settings_form(page: Page) -> Settings:
     """Build the settings."""
@@ -127,7 +133,7 @@ def connect_settings(
     inputs: Sequence[Component],
     command: Callable[..., tuple[Train, Launch]],
 ) -> gr.Textbox:
-    """Connect menu, reset, marks and draft; return the component with the name of the project in the form.
+    """Connect menu and reset; return the component with the name of the project in the form.
 
     Args:
         inputs: the components of NAMES.
@@ -159,35 +165,30 @@ def connect_settings(
     def reset(name: str) -> list[Any]:
         return [*_settings_of(own(name)), ""]
 
-    def changed(name: str, filled_for: str, *values: Any) -> list[Any]:
-        if filled_for != name:  # the form still has the values of another project
-            return [gr.skip()] * 4
-        typed, its_own = dict(zip(NAMES, values, strict=True)), own(name)
-        store_draft(page.find_project(name), page.find_settings(name), typed)
-        source = source_of(typed, its_own)
-        names = [field for field in changed_values(typed, its_own) if field not in RESUME]
-        label = t("training.reset_changed", count=len(names))
-        text = (
-            ""
-            if source in (OWN, CUSTOM)
-            else gr.skip()
-            if source == PROPOSE
-            else preset_html(find_preset(source))
-        )
-        return [
-            gr.Dropdown(choices=menu_choices(), value=source),
-            text,
-            gr.Button(label, visible=bool(names)),
-            style_html(names, {"--changed": t("training.changed")}),
-        ]
-
     filled_for = page.fill(fill, inputs)
     shown = [*inputs, settings.source]
     on([settings.menu.input], choose, [page.project, settings.menu, *inputs], shown)
     on([settings.reset.click], reset, [page.project], shown)
-    marks = [settings.menu, settings.source, settings.reset, settings.changes]
-    on([page.form_signal("train").change], changed, [page.project, filled_for, *inputs], marks, latest=True)
     return filled_for
+
+
+def changed_fields(project: Project, settings: ProjectSettings, values: Mapping[str, Any]) -> list[Any]:
+    """Store the values of the form as its draft; return the values of `Settings.of_changes`."""
+    own = project_values(project, settings)
+    store_draft(project, own, values)
+    source = source_of(values, own)
+    names = [field for field in changed_values(values, own) if field not in RESUME]
+    label = t("training.reset_changed", count=len(names))
+    if source == PROPOSE:  # its reasons are those of the click that filled the form
+        text = gr.skip()
+    else:
+        text = "" if source in (OWN, CUSTOM) else preset_html(find_preset(source))
+    return [
+        gr.Dropdown(choices=menu_choices(), value=source),
+        text,
+        gr.Button(label, visible=bool(names)),
+        style_html(names, {"--changed": t("training.changed")}),
+    ]
 
 
 def menu_choices() -> list[tuple[str, str]]:

@@ -5,10 +5,9 @@ FIELDS, then the fields of the launch.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from indextts.commands.launching import Launch, launch_of
@@ -60,63 +59,6 @@ FORM, RESUME_FORM = "train", "train-resume"  # names of drafts
 OWN, PROPOSE, CUSTOM = "own", "propose", "custom"  # besides the presets, what the form can be filled with
 
 
-def command_of(
-    roots: Roots,
-    project: Project,
-    settings: ProjectSettings,
-    is_resume: bool,
-    typed: str | None,
-    values: Sequence[Any],
-) -> Train:
-    """Return the training command of the form.
-
-    Args:
-        is_resume, typed: the checkbox and the path of a resume.
-        values: of FIELDS and LAUNCH.
-
-    Raises:
-        UserError: a value is out of bounds, or a path is outside the allowed folders.
-    """
-    fields = fields_from(Train, FIELDS, values[: len(FIELDS)])
-    for field in PATHS:
-        if field in fields:
-            fields[field] = _inside(roots, field, fields[field])
-    emptied = Train.automatic - fields.keys()  # automatic, even where the project sets a value
-    own = {name: value for name, value in settings.train.items() if name not in emptied}
-    settings = settings.model_copy(update={"train": {**own, **fields}})
-    [command] = plan_stage(project, settings, "train").commands
-    assert isinstance(command, Train)
-    resume = resume_value(roots, is_resume, typed, command.output_dir)
-    return command.model_copy(update={"resume": resume})
-
-
-def launch_in(values: Sequence[Any]) -> Launch:
-    """Return the launch of the form; an empty field takes the default, not the project's value.
-
-    Args:
-        values: of FIELDS and LAUNCH.
-
-    Raises:
-        UserError: a value is out of bounds.
-    """
-    return Launch(**fields_from(Launch, LAUNCH, values[len(FIELDS) :]))
-
-
-def resume_value(roots: Roots, is_resume: bool, typed: str | None, run_dir: Path) -> str:
-    """Return the trainer's --resume for the checkbox and the path as typed.
-
-    Args:
-        run_dir: a file name without a folder is one of its files.
-    """
-    name = (typed or "").strip()
-    if not is_resume:
-        return ""
-    if not name:
-        return "auto"
-    is_bare = "/" not in name and name not in (".", "..")
-    return str(roots.inside(run_dir / name if is_bare else name, t("training.resume_path")))
-
-
 def project_values(project: Project, settings: ProjectSettings) -> dict[str, Any]:
     """Return the project's values, with the trainer's defaults for the rest, as the form shows them."""
     [command] = plan_stage(project, settings, "train").commands
@@ -142,14 +84,14 @@ def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
         elif field in draft and (value := _as_field(command.model_dump(), field, draft[field])) is not None:
             own[field] = value
     with suppress(UserError, ValueError, TypeError):  # these values belong together
-        drafted = launch_in([None] * len(FIELDS) + [draft.get(field, own[field]) for field in LAUNCH])
+        drafted = Launch(**fields_from(Launch, LAUNCH, [draft.get(field, own[field]) for field in LAUNCH]))
         own |= {field: as_shown(getattr(drafted, field)) for field in LAUNCH}
     return own
 
 
-def store_draft(project: Project, settings: ProjectSettings, values: Mapping[str, Any]) -> None:
-    """Store the values of the form that differ from the project's as its draft, without the resume."""
-    changed = changed_values(values, project_values(project, settings))
+def store_draft(project: Project, own: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Store the values of the form that differ from the project's `own` as its draft, without the resume."""
+    changed = changed_values(values, own)
     changed.pop("resume", None)
     if changed:
         write_draft(project, FORM, changed)
@@ -262,7 +204,7 @@ def _automatic(field: str) -> str | None:
     return "" if Train.model_fields[field].annotation is bool else None
 
 
-def _inside(roots: Roots, field: str, value: Any) -> Any:
+def inside(roots: Roots, field: str, value: Any) -> Any:
     """Return typed paths, resolved inside the allowed folders."""
     what = field_title(Train, field)
     if isinstance(value, list):

@@ -16,17 +16,11 @@ from indextts.planning.preflight import Preflight, Problem
 from indextts.planning.proposal import Proposal
 from indextts.projects.project import Project
 from indextts.runs.owner import is_training
+from indextts.runs.restore_rows import RestoreRow, new_run_rows, refused_row, restore_rows, unknown_row
 from indextts.system.amounts import shown_gib, shown_size
 from indextts.webui.language import field_title, t, text_of
 from indextts.webui.run_progress import duration
 from indextts.webui.running.outlook import Notice, NoticeKind, Outlook
-from indextts.webui.training.restore_rows import (
-    RestoreRow,
-    new_run_rows,
-    refused_row,
-    restore_rows,
-    unknown_row,
-)
 from indextts.webui.training.training_form import element_of
 from indextts.webui.view_versions import files_version
 
@@ -98,21 +92,25 @@ def preflight_version(project: Project) -> str:
     return f"{files_version(*files)} {is_training(project.run_dir)}"
 
 
-def outlook_of(command: Train, found: Preflight) -> Outlook:
-    """Return the outlook of a start."""
+def outlook_of(command: Train, found: Preflight, *, is_unknown: bool) -> Outlook:
+    """Return the outlook of a start.
+
+    Args:
+        is_unknown: only the weights can decide what a resume restores.
+    """
     losses, resumed, button = [], found.resumed, t(START)
-    if resumed is not None and not resumed.plan.continues:
-        before, now = resumed.facts.text_rows - 1, resumed.run.vocabulary.size
-        values = {"step": f"{resumed.facts.step:,}", "old": f"{before:,}", "new": f"{now:,}"}
+    if resumed is not None and not resumed.continues:
+        before, now = resumed.checkpoint.text_rows - 1, resumed.run.vocabulary.size
+        values = {"step": f"{resumed.checkpoint.step:,}", "old": f"{before:,}", "new": f"{now:,}"}
         losses = [Notice(t(LOSES_STEPS, **values), "#tokenizer", t("tab.tokenizer"))]
         button = t(RESTART)
     elif resumed is not None:
-        button = t(RESUME_AT, step=f"{resumed.facts.step:,}")
+        button = t(RESUME_AT, step=f"{resumed.checkpoint.step:,}")
     return Outlook(
         facts=facts(found.estimate) if found.estimate else (),
         blockers=[notice(problem) for problem in found.problems],
         losses=losses,
-        notes=list(_notes(command, found)),
+        notes=list(_notes(command, found, is_unknown=is_unknown)),
         button=button,
     )
 
@@ -181,16 +179,10 @@ def plan_rows(command: Train, found: Preflight) -> list[RestoreRow]:
     if refusals:
         return refusals
     if command.resume:
-        return [unknown_row(t("restore.checkpoint"))]
+        return [unknown_row()]
     if any(problem.message.id in MISSING for problem in found.problems):
         return []
     return new_run_rows(command, found.estimate.total_steps if found.estimate else None)
-
-
-def is_unknown(command: Train, found: Preflight) -> bool:
-    """Return whether only the weights can decide what a resume restores."""
-    is_refused = any(problem.about == "resume" for problem in found.problems)
-    return bool(command.resume) and found.resumed is None and not is_refused
 
 
 def facts(found: Estimate) -> Sequence[tuple[str, str]]:
@@ -211,8 +203,8 @@ def facts(found: Estimate) -> Sequence[tuple[str, str]]:
     return rows
 
 
-def _notes(command: Train, found: Preflight) -> Iterable[Notice]:
-    if is_unknown(command, found):
+def _notes(command: Train, found: Preflight, *, is_unknown: bool) -> Iterable[Notice]:
+    if is_unknown:
         yield Notice(t(PLAN_UNKNOWN), "#training/train-read", t("training.read_checkpoint"))
     if uses_builtin_backend(command):
         yield Notice(t(NO_VOICE), "#preprocess", t("tab.preprocess"))

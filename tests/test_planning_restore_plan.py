@@ -1,4 +1,4 @@
-"""Tests of indextts/planning/plan_from_meta.py: the plan comes from the meta file alone."""
+"""Tests of indextts/planning/restore_plan.py: the plan comes from the meta file alone."""
 
 import json
 import os
@@ -16,14 +16,12 @@ from indextts.data.pair_index import index_path, load_index
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import load_config
 from indextts.planning import changed_pairs
-from indextts.planning.plan_from_meta import describe_restore
 from indextts.runs.directory import CheckpointMeta, identify
 from indextts.runs.schedule import Schedule
 from indextts.system.digest import file_digest
 from indextts.text.tokenizer import Tokenizer
-from indextts.webui.training.trainer_plan import restore_plan
 from tests.conftest import REPOSITORY
-from tests.tiny_run import pair
+from tests.tiny_run import describe_restore, pair
 
 DEMO = REPOSITORY / "demo/checkpoints"
 NUM_BYTES = 7 * 10**9
@@ -83,7 +81,7 @@ class RunFolder:
             "base": identify(self.base),
             "settings": self.command.model_dump(mode="json"),
             "schedule": asdict(Schedule(5e-5, 1000, 100)),
-            "environment": {"torch": "1.0", "device": "a card"},
+            "environment": {"torch": "1.0", "device": "a card", "processes": 1},
             "losses": {},
             "num_bytes": NUM_BYTES,
             "digest": "of bytes that nobody reads",
@@ -109,27 +107,24 @@ def planned(command: Train) -> list[str]:
 
 def test_the_plan_of_a_resume_comes_from_the_meta_file(folder: RunFolder):
     lines = planned(folder.resumed())
-    assert lines[0] == "latest.pth: step 25, epoch 2: model, optimizer and scheduler continue"
-    assert lines[1] == "to do: steps 26 to 100"
-    text = "\n".join(lines[2:])
-    assert "learning_rate  5e-05 stays" in text
-    assert "batch_size     4 stays" in text
-    assert "torch" in text
-    assert "device" not in text  # not known without torch
+    assert lines[0] == "latest.pth: step 25, epoch 2: the run continues"
+    text = "\n".join(lines[1:])
+    assert "Step: 26 to 100" in text
+    assert "learning_rate: 5e-05 stays" in text
+    assert "batch_size: 4 stays" in text
+    assert "PyTorch" in text
+    assert "Device" not in text  # not known without torch
 
 
 def test_a_typed_setting_is_shown_as_the_effective_one(folder: RunFolder):
     text = "\n".join(planned(folder.resumed("--epochs=20", "--batch-size=8")))
-    assert "batch_size     4 -> 8" in text
-    assert "1.3e-06 at step 25" in text
-    assert "instead of 100" in text
+    assert "batch_size: 4 -> 8" in text
+    assert "1.3e-06 now" in text
 
 
 def test_the_plan_for_several_ranks_counts_the_batches_of_all(folder: RunFolder):
-    assert "processes" not in str(describe_restore(folder.resumed()))
-    text = str(describe_restore(folder.resumed(), num_processes=4))
-    assert "  processes" in text
-    assert "1 -> 4" in text
+    assert "Processes" not in str(describe_restore(folder.resumed()))
+    assert "Processes: 1 -> 4" in str(describe_restore(folder.resumed(), num_processes=4))
 
 
 def test_auto_selects_the_newest_serial_and_a_path_selects_itself(folder: RunFolder):
@@ -145,22 +140,21 @@ def test_another_tokenizer_restarts_the_run(folder: RunFolder):
     path = folder.folder / "shorter.model"
     path.write_bytes(shorter.SerializeToString())
     size = folder.tokenizer.size
-    assert (
-        f"tokenizer changed, {size} -> {size - 3} pieces"
-        in planned(folder.resumed().model_copy(update={"tokenizer": path}))[0]
-    )
+    text = "\n".join(planned(folder.resumed().model_copy(update={"tokenizer": path})))
+    assert f"{size} -> {size - 3} pieces" in text
+    assert "restarts at step 0" in text
 
 
 def test_pairs_files_with_another_time_and_the_same_content_are_unchanged(folder: RunFolder):
     os.utime(folder.train, ns=(1, 1))
-    assert planned(folder.resumed())[0].endswith("continue")
+    assert "epoch restarts" not in str(describe_restore(folder.resumed()))
 
 
 def test_changed_pairs_are_counted_and_reported(folder: RunFolder):
     folder.write_train_pairs(60)
     lines = planned(folder.resumed())
-    assert "epoch restarts" in lines[0]
-    assert lines[1] == f"to do: steps 26 to {25 + 8 * 15}"
+    assert any("epoch restarts" in line for line in lines)
+    assert any(f"Step: 26 to {25 + 8 * 15}," in line for line in lines)
     assert any("40 before, 60 now" in line for line in lines)
 
 
@@ -169,19 +163,19 @@ def test_many_pairs_without_an_index_are_counted_without_their_tokens(
 ):
     monkeypatch.setattr(changed_pairs, "MAX_TOKENIZED_PAIRS", 10)
     folder.write_train_pairs(60)
-    assert planned(folder.resumed())[1] == f"to do: steps 26 to about {25 + 8 * 15}"
+    assert "the step count is an estimate" in str(describe_restore(folder.resumed()))
     exact = load_index(folder.train, folder.tokenizer).pairs.order_digest(1234)
     folder.write(data_order=exact)
     index_path(folder.train).unlink()
-    assert planned(folder.resumed())[0].endswith("continue")  # the ids alone tell that the order is the same
+    assert "epoch restarts" not in str(describe_restore(folder.resumed()))
     folder.train.write_text("{}\n" * 60)
     with pytest.raises(UserError, match=r"train\.jsonl:1: "):
         describe_restore(folder.resumed())
     folder.write_train_pairs(60)
     load_index(folder.train, folder.tokenizer)
-    lines = planned(folder.resumed())
-    assert lines[0].endswith("continue")
-    assert "about" not in lines[1]
+    text = str(describe_restore(folder.resumed()))
+    assert "epoch restarts" not in text
+    assert "estimate" not in text
 
 
 def test_a_config_of_another_model_is_refused_with_its_status(folder: RunFolder):
@@ -223,8 +217,10 @@ def test_there_is_no_plan_if_it_depends_on_the_weights(folder: RunFolder):
     os.truncate(latest, NUM_BYTES)
     latest.with_suffix(".json").write_text("{}")
     assert describe_restore(folder.resumed().model_copy(update={"resume": str(latest)})) is None
-    latest.with_suffix(".json").unlink()
-    assert describe_restore(folder.resumed()) is None  # from elsewhere
+    folder.write("model_step9", step=9, serial=7)
+    assert describe_restore(folder.resumed()) is None  # latest.pth may be the newest
+    latest.unlink()
+    assert describe_restore(folder.resumed()) is not None
 
 
 def test_a_missing_manifest_is_a_one_line_error(folder: RunFolder):
@@ -238,8 +234,9 @@ def test_the_plan_never_loads_torch(folder: RunFolder):
         "import json, sys\n"
         "from indextts.commands.terminal import parse, to_argv\n"
         "from indextts.commands.train import Train\n"
-        "from indextts.planning.plan_from_meta import describe_restore\n"
-        "text = describe_restore(parse(Train))\n"
+        "from indextts.planning.restore_plan import plan_from_meta\n"
+        "from indextts.runs.restore_rows import plan_text\n"
+        "text = plan_text(plan_from_meta(parse(Train)))\n"
         "print(json.dumps([text, 'torch' in sys.modules]))"
     )
     argv = ["--resume=auto", f"--output-dir={folder.output}", f"--base-checkpoint={folder.base}"]
@@ -249,11 +246,6 @@ def test_the_plan_never_loads_torch(folder: RunFolder):
         [sys.executable, "-c", program, *argv], capture_output=True, text=True, check=True, cwd=REPOSITORY
     )
     assert json.loads(answer.stdout) == [describe_restore(folder.resumed()), False]
-
-
-def test_the_page_shows_the_same_text(folder: RunFolder):
-    command = folder.resumed("--epochs=20")
-    assert restore_plan(command) == describe_restore(command)
 
 
 # ---- the identity of a file

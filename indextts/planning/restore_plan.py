@@ -1,17 +1,16 @@
 """Restore plan of `--resume`, computed at once from the meta of the checkpoint, without torch.
 
 The page shows the plan and `--plan` prints it. The weights are not read; a corrupt checkpoint is detected
-when it is loaded. If the meta is not sufficient (a new run, a checkpoint from elsewhere, an incomplete
+when it is loaded. If the meta is not sufficient (a new run, a checkpoint without a meta file, an incomplete
 newest checkpoint), the result is None, and the trainer decides from the weights.
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from indextts.commands.train import Train
 from indextts.data.changed_texts import count_changed_texts
@@ -23,7 +22,14 @@ from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import load_config_of
 from indextts.planning.changed_pairs import read_changed_pairs
 from indextts.planning.pairs_size import StampedPath, stamped
-from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify, read_meta
+from indextts.runs.directory import (
+    CheckpointMeta,
+    FileIdentity,
+    checkpoints,
+    files_without_meta,
+    identify,
+    read_meta,
+)
 from indextts.runs.lora_base import find_base
 from indextts.runs.restore import plan_restore
 from indextts.runs.restore_facts import (
@@ -35,27 +41,15 @@ from indextts.runs.restore_facts import (
     recorded_files,
     recorded_manifests,
 )
-from indextts.runs.restore_notes import plan_text
 from indextts.runs.schedule import EpochSize
 from indextts.system.digest import PIECE_BYTES
+from indextts.system.messages import Message
 from indextts.text.bases import load_tokenizer
 from indextts.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True)
-class MetaPlan:
-    """The plan of a resume, and the facts it is based on."""
-
-    plan: RestorePlan
-    facts: CheckpointFacts
-    run: RunFacts
-
-    def __str__(self) -> str:
-        return plan_text(self.plan, self.facts, self.run)
-
-
-def describe_restore(command: Train, num_processes: int = 1) -> str | None:
-    """Return the restore plan of `command` as text; None if only the weights can decide.
+def plan_from_meta(command: Train, num_processes: int = 1) -> RestorePlan | None:
+    """Return the restore plan of `command`; None if only the weights can decide.
 
     Args:
         command: its `model_fields_set` are the fields that were typed.
@@ -64,26 +58,18 @@ def describe_restore(command: Train, num_processes: int = 1) -> str | None:
     Raises:
         UserError: the trainer would refuse to start; the same message and exit status.
     """
-    found = plan_from_meta(command, num_processes)
-    return None if found is None else str(found)
-
-
-def plan_from_meta(command: Train, num_processes: int = 1) -> MetaPlan | None:
-    """Return the restore plan of `command`; arguments, None and errors as for `describe_restore`."""
-    found = _find(command)
+    found = _find(command.resume, command.output_dir)
     if found is None:
         return None
     path, meta = found
-    _require_lora_base(command, path, meta)
-    facts = CheckpointFacts.of_meta(path.name, meta)
-    run = _run_facts(command, meta, num_processes)
-    return MetaPlan(plan_restore(facts, run), facts, run)
+    if meta.settings.get("lora_rank"):
+        _require_lora_base(command.base_checkpoint, path, meta)
+    return plan_restore(CheckpointFacts.of_meta(path.name, meta), _run_facts(command, meta, num_processes))
 
 
-def _require_lora_base(command: Train, path: Path, meta: CheckpointMeta) -> None:
+def _require_lora_base(given: Path, path: Path, meta: CheckpointMeta) -> None:
     """Raise a UserError if the base of a LoRA checkpoint is missing; the trainer compares its content too."""
-    given = command.base_checkpoint
-    if not meta.settings.get("lora_rank") or _has_size(given, meta.base.num_bytes):
+    if given.is_file() and given.stat().st_size == meta.base.num_bytes:
         return
     try:
         find_base(meta.base, path, (given.parent,), reads_content=False)
@@ -91,28 +77,21 @@ def _require_lora_base(command: Train, path: Path, meta: CheckpointMeta) -> None
         raise UserError(str(error), RESUME_REFUSED) from None
 
 
-def _find(command: Train) -> tuple[Path, CheckpointMeta] | None:
-    """Return the checkpoint that `--resume` selects, if its meta is readable and it has the recorded size."""
-    if command.resume == "auto":
-        present = checkpoints(command.output_dir)
-        # the trainer skips a corrupt newest checkpoint, and then the digests decide which one it takes
-        return present[0] if present and _has_its_size(*present[0]) else None
-    path = Path(command.resume)
-    if not path.is_file():
-        return None
-    try:
-        meta = read_meta(path)
-    except ValueError:
-        return None
-    return (path, meta) if _has_its_size(path, meta) else None
-
-
-def _has_its_size(path: Path, meta: CheckpointMeta) -> bool:
-    return _has_size(path, meta.num_bytes)
-
-
-def _has_size(path: Path, num_bytes: int) -> bool:
-    return path.is_file() and path.stat().st_size == num_bytes
+def _find(resume: str, run_dir: Path) -> tuple[Path, CheckpointMeta] | None:
+    """Return the checkpoint that `resume` selects, if its meta is readable and it has the recorded size."""
+    if resume == "auto":
+        present = checkpoints(run_dir)
+        # a file without a meta may be the newest; and the trainer skips a corrupt newest one, by its digest
+        if not present or files_without_meta(run_dir):
+            return None
+        path, meta = present[0]
+    else:
+        path = Path(resume)
+        try:
+            meta = read_meta(path)
+        except ValueError:
+            return None
+    return (path, meta) if path.is_file() and path.stat().st_size == meta.num_bytes else None
 
 
 def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunFacts:
@@ -125,6 +104,10 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
             f"{error.filename}: cannot be read ({error.strerror}); check the path and its permissions"
         ) from None
     base, why_no_base = _base_identity(command.base_checkpoint, meta.base)
+    try:
+        environment = {"torch": version("torch"), "processes": num_processes}
+    except PackageNotFoundError:
+        environment = {"processes": num_processes}
     run = RunFacts(
         vocabulary=tokenizer.vocabulary,
         base_size=meta.base_size,
@@ -134,14 +117,22 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
         data_order=lambda seed: meta.data_order if seed == meta.settings["seed"] else "",
         manifests=manifests,
         base=base,
-        environment={**_environment(), "processes": num_processes},
+        environment=environment,
         trained_shapes=None,
         why_no_base=why_no_base,
         normalizer=tokenizer.options.record,
         changed_texts=_changed_texts(command, tokenizer, meta),
         codebook=_codebook(paths),
     )
-    return run if _has_same_tokens(meta, run) else _with_changed_pairs(run)
+    if _has_same_tokens(meta, run):
+        return run
+    pairs = read_changed_pairs(command)
+    return replace(
+        run,
+        size=pairs.size or run.size.scaled(pairs.num_samples),
+        data_order=pairs.data_order,
+        is_estimated=pairs.size is None,
+    )
 
 
 def _changed_texts(command: Train, tokenizer: Tokenizer, meta: CheckpointMeta) -> ChangedTexts | None:
@@ -152,7 +143,7 @@ def _changed_texts(command: Train, tokenizer: Tokenizer, meta: CheckpointMeta) -
     return _count_changed(stamps, stamped(command.tokenizer), json.dumps(meta.normalizer), command.output_dir)
 
 
-@lru_cache(maxsize=16)  # called at each change of the form, for each checkpoint
+@lru_cache(maxsize=16)  # called at each change of the form
 def _count_changed(
     manifests: tuple[tuple[StampedPath, StampedPath], ...], tokenizer: StampedPath, record: str, run_dir: Path
 ) -> ChangedTexts | None:
@@ -169,17 +160,7 @@ def _has_same_tokens(meta: CheckpointMeta, run: RunFacts) -> bool:
         and [(file.language, file.share) for file in recorded_files(meta)["train_manifest"]]
         == [(file.language, file.share) for file in files]
         and meta.tokenizer_fingerprint == run.vocabulary.fingerprint
-        and meta.normalizer in ({}, run.normalizer)  # files of older versions record none
-    )
-
-
-def _with_changed_pairs(run: RunFacts) -> RunFacts:
-    pairs = read_changed_pairs(run.command)
-    return replace(
-        run,
-        size=pairs.size or run.size.scaled(pairs.num_samples),
-        data_order=pairs.data_order,
-        is_estimated=pairs.size is None,
+        and meta.normalizer in ({}, run.normalizer)
     )
 
 
@@ -193,28 +174,17 @@ def _codebook(manifests: Sequence[Path]) -> Codebook | None:
     return common_codebook(infos)
 
 
-def _base_identity(path: Path, recorded: FileIdentity) -> tuple[FileIdentity | None, str]:
+def _base_identity(path: Path, recorded: FileIdentity) -> tuple[FileIdentity | None, Message]:
     """Return the identity of the base checkpoint, or None and the reason if that takes reading the file."""
+    absent, moved = Message("restore.base_absent"), Message("restore.base_moved")
     if not path.is_file():
-        return None, "it is absent"
+        return None, absent
     status = path.stat()
+    place = str(path.resolve())
     if status.st_size != recorded.num_bytes:  # another file, whatever its content
-        identity = FileIdentity(
-            path=str(path), num_bytes=status.st_size, mtime_ns=status.st_mtime_ns, digest=""
-        )
-        return identity, ""
-    if status.st_size <= PIECE_BYTES or _is_untouched(path, recorded):
-        return identify(path, [recorded]), ""
-    return None, "it was moved or modified; the trainer compares it at the start"
-
-
-def _is_untouched(path: Path, recorded: FileIdentity) -> bool:
-    return (str(path.resolve()), path.stat().st_mtime_ns) == (recorded.path, recorded.mtime_ns)
-
-
-def _environment() -> dict[str, Any]:
-    """Return the part of the environment that is known without torch."""
-    try:
-        return {"torch": version("torch")}
-    except PackageNotFoundError:
-        return {}
+        other = FileIdentity(path=place, num_bytes=status.st_size, mtime_ns=status.st_mtime_ns, digest="")
+        return other, absent
+    is_untouched = (place, status.st_mtime_ns) == (recorded.path, recorded.mtime_ns)
+    if status.st_size <= PIECE_BYTES or is_untouched:
+        return identify(path, [recorded]), absent
+    return None, moved

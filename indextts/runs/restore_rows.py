@@ -1,0 +1,428 @@
+"""The restore plan in words: a row for each part of a run and what a start does with it. No torch.
+
+    kind        name            text
+    continues   Model weights   of step 236
+    restarts    Step            back to 0, was at step 236
+
+The log, `--plan` and the page show the same rows; `indextts.runs.restore` decides, nothing here does.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NEWER_OPTIONS
+from indextts.commands.pairs_file import PairsFile
+from indextts.commands.train import Train
+from indextts.runs.directory import FileIdentity
+from indextts.runs.restore_facts import (
+    NO_SIZES,
+    RestorePlan,
+    recorded_files,
+    recorded_manifests,
+    split_manifests,
+)
+from indextts.runs.schedule import Schedule
+from indextts.system.messages import Message, as_is
+
+Kind = Literal["continues", "restarts", "changed", "refused", "unknown", "finished"]
+
+# The consequence of a changed value; one that is not listed acts from the next step on.
+SCHEDULE, STEP_SIZE = "restore.effect.schedule", "restore.effect.step_size"
+ROUNDING, LAST_BITS = "restore.effect.rounding", "restore.effect.last_bits"
+GRADIENT, NOT_COMPARABLE = "restore.effect.gradient", "restore.effect.not_comparable"
+ORDER, NO_EFFECT, AVERAGE = "restore.effect.order", "restore.effect.none", "restore.effect.average"
+NEXT_STEP, ADAPTERS = "restore.effect.next_step", "restore.effect.adapters"
+NEW_ROWS, EMOTION = "restore.effect.new_rows", "restore.effect.emotion"
+EFFECTS = {
+    "learning_rate": SCHEDULE,
+    "warmup_steps": SCHEDULE,
+    "rewarm": SCHEDULE,
+    "epochs": SCHEDULE,
+    "max_steps": SCHEDULE,
+    "batch_size": STEP_SIZE,
+    "batch_tokens": STEP_SIZE,
+    "grad_accumulation": STEP_SIZE,
+    "step_pairs": NO_EFFECT,
+    "language_row_init": NO_EFFECT,
+    "new_row_lr_scale": NEW_ROWS,
+    "freeze_body_steps": NEW_ROWS,
+    "emotion_from": EMOTION,
+    "emotion_target_share": EMOTION,
+    "text_loss_weight": GRADIENT,
+    "mel_loss_weight": GRADIENT,
+    "amp": ROUNDING,
+    "optimizer_state": ROUNDING,
+    "lora_rank": ADAPTERS,
+    "lora_alpha": ADAPTERS,
+    "lora_targets": ADAPTERS,
+    "ema_decay": AVERAGE,
+    "padding": NOT_COMPARABLE,
+    "val_batch_size": NOT_COMPARABLE,
+    "max_val_batches": NOT_COMPARABLE,
+    "seed": ORDER,
+}
+OF_MACHINE = {
+    "torch": ("restore.name.torch", LAST_BITS),
+    "device": ("restore.name.device", LAST_BITS),
+    "threads": ("restore.name.threads", LAST_BITS),
+    "arithmetic": ("restore.name.arithmetic", ROUNDING),
+    "processes": ("restore.name.processes", STEP_SIZE),
+    "attention": ("restore.name.attention", LAST_BITS),
+}
+HELD, HELD_AUTOMATIC = "restore.held_value", "restore.held_automatic"
+MAX_ROWS_SHOWN = 5  # readings that differ
+LOW_SHARE = 0.1  # of the peak: a run whose rate stays below learns little
+
+
+@dataclass(frozen=True)
+class RestoreRow:
+    """A part of a run and what a start does with it.
+
+    Args:
+        name: the text of a part; of a setting, its field of Train as it is.
+    """
+
+    kind: Kind
+    name: Message
+    text: Message
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.text}"
+
+
+def plan_text(plan: RestorePlan) -> str:
+    """Return the plan as lines: the checkpoint, then the rows."""
+    facts = plan.checkpoint
+    id = "restore.title_continues" if plan.continues else "restore.title_restarts"
+    title = Message(id, {"name": facts.name, "step": f"{facts.step:,}", "epoch": facts.epoch})
+    return "\n".join([str(title), *(f"  {row}" for row in restore_rows(plan))])
+
+
+def log_lines(plan: RestorePlan) -> list[str]:
+    """Return the plan as log lines; what differs from the checkpoint is a warning."""
+    facts = plan.checkpoint
+    lines = []
+    if plan.row_of is not None:
+        old_size, size = facts.text_rows - 1, plan.run.vocabulary.size
+        has_same_size = old_size == size
+        lines = [
+            "WARNING: Vocabulary mismatch: same size, other pieces!"
+            if has_same_size
+            else "WARNING: Vocab size mismatch!",
+            f"[Warn]    Checkpoint vocab: {old_size}",
+            f"[Warn]    Current tokenizer: {size}",
+        ]
+    for row in restore_rows(plan):
+        is_expected = row.kind in ("continues", "finished") and row.text.id not in (HELD, HELD_AUTOMATIC)
+        lines.append(f"{'[Info]' if is_expected else '[Warn]'} {row}")
+    if not plan.continues:
+        lines += [
+            "[Info] SKIPPING optimizer, scheduler, AND scaler restore",
+            "[Info] AUTOMATIC FIX: Skipping incompatible optimizer state",
+            "[Info] Using FRESH optimizer with initial LR and warmup",
+            f"[Info] Training will RESTART from step 0 (was at step {facts.step})",
+        ]
+    return lines
+
+
+def restore_rows(plan: RestorePlan) -> list[RestoreRow]:
+    """Return the rows of a resume: the parts of the run, then what differs from the checkpoint."""
+    parts = _continued(plan) if plan.continues else _restarted(plan)
+    return [*parts, *_notes(plan), *_differences(plan)]
+
+
+def new_run_rows(command: Train, total_steps: int | None) -> list[RestoreRow]:
+    """Return the rows of a new run; without `total_steps`, they leave out the steps."""
+    rows = [_row("continues", "restore.weights", "restore.of_base", name=command.base_checkpoint.name)]
+    if total_steps is None:
+        return rows
+    rows.append(_row("continues", "restore.step", "restore.steps_to_do", first="1", last=f"{total_steps:,}"))
+    rows += _rewarm_rows(command)
+    if command.warmup_steps > total_steps:
+        rows.append(_warmup_row(command.warmup_steps, total_steps))
+    return rows
+
+
+def refused_row(reason: str) -> RestoreRow:
+    """Return the row of a resume that the trainer refuses."""
+    return RestoreRow("refused", Message("restore.checkpoint"), as_is(reason))
+
+
+def unknown_row() -> RestoreRow:
+    """Return the row of a checkpoint without a meta file, whose weights decide."""
+    return _row("unknown", "restore.checkpoint", "restore.needs_weights")
+
+
+def nothing_left(plan: RestorePlan) -> Message | None:
+    """Return a message if the run has no step left."""
+    facts, command = plan.checkpoint, plan.command
+    if not plan.continues:
+        return None
+    if facts.epoch >= command.epochs:
+        return Message("planning.epochs_done", {"done": str(facts.epoch), "epochs": str(command.epochs)})
+    if 0 < command.max_steps <= facts.step:
+        values = {"step": f"{facts.step:,}", "max_steps": f"{command.max_steps:,}"}
+        return Message("planning.max_steps_done", values)
+    return None
+
+
+def _row(kind: Kind, part: str, id: str, **values: object) -> RestoreRow:
+    """Return a row from the ids of its two texts."""
+    return RestoreRow(kind, Message(part), Message(id, values))
+
+
+# ---- the parts of a run
+
+
+def _continued(plan: RestorePlan) -> Iterable[RestoreRow]:
+    facts, run = plan.checkpoint, plan.run
+    step, size = f"{facts.step:,}", run.size.num_samples
+    yield _row("continues", "restore.weights", "restore.of_step", step=step)
+    yield _row("continues", "restore.optimizer", "restore.of_step", step=step)
+    yield _rate_row(plan)
+    if done := nothing_left(plan):
+        yield RestoreRow("finished", Message("restore.step"), done)
+        return
+    place = {"epoch": min(facts.epoch + 1, plan.command.epochs), "epochs": plan.command.epochs}
+    steps = {"first": f"{facts.step + 1:,}", "last": f"{plan.schedule.total_steps:,}"}
+    yield _row("continues", "restore.step", "restore.steps_in_epoch", **steps, **place)
+    if facts.meta is None:
+        yield _row("restarts", "restore.data_order", "restore.position_unknown")
+    elif plan.keeps_position:
+        yield _row(
+            "continues",
+            "restore.data_order",
+            "restore.position",
+            done=f"{facts.meta.samples_done:,}",
+            size=f"{size:,}",
+        )
+    else:
+        yield _row("restarts", "restore.data_order", "restore.epoch_restarts")
+
+
+def _restarted(plan: RestorePlan) -> Iterable[RestoreRow]:
+    step, schedule = f"{plan.checkpoint.step:,}", plan.schedule
+    yield _row("continues", "restore.weights", "restore.of_step", step=step)
+    if plan.row_of is not None:
+        yield _text_rows(plan, plan.row_of)
+    if plan.adapters is not None:
+        yield RestoreRow("changed", Message("restore.adapters"), plan.adapters)
+    if plan.misfit:
+        yield _row("restarts", "restore.optimizer", "restore.misfit", why=plan.misfit)
+    else:
+        yield _row("restarts", "restore.optimizer", "restore.fresh")
+    yield _row(
+        "restarts",
+        "restore.rate",
+        "restore.warms_up",
+        steps=f"{schedule.warmup_steps:,}",
+        peak=f"{schedule.peak:g}",
+    )
+    yield _row("restarts", "restore.step", "restore.step_zero", step=step, last=f"{schedule.total_steps:,}")
+    yield _row("restarts", "restore.best", "restore.fresh")
+
+
+def _text_rows(plan: RestorePlan, row_of: Sequence[int]) -> RestoreRow:
+    """Return which text rows of the checkpoint the run keeps."""
+    base_size = plan.run.base_size
+    kept = {row for row in row_of[:-1] if row >= 0}
+    num_base = sum(row < base_size for row in kept)
+    learned = max(0, plan.checkpoint.text_rows - 1 - base_size)
+    values = {
+        "old": plan.checkpoint.text_rows - 1,
+        "new": plan.run.vocabulary.size,
+        "base": num_base,
+        "kept": len(kept) - num_base,
+        "learned": learned,
+        "fresh": sum(row < 0 for row in row_of),
+    }
+    kind: Kind = "restarts" if values["kept"] < learned else "continues"
+    return _row(
+        kind,
+        "restore.text_rows",
+        "restore.rows_moved",
+        **{name: f"{value:,}" for name, value in values.items()},
+    )
+
+
+def _rate_row(plan: RestorePlan) -> RestoreRow:
+    """Return the rate now, and the rates to come if the schedule is not that of the checkpoint."""
+    schedule, facts = plan.schedule, plan.checkpoint
+    step, rate = facts.step, f"{schedule.learning_rate(max(1, facts.step)):.1e}"
+    if facts.meta is None:
+        return _row("changed", "restore.rate", "restore.rate_rebuilt", rate=rate, step=f"{step:,}")
+    if schedule == Schedule(**facts.meta.schedule) or step >= schedule.total_steps:
+        return _row("continues", "restore.rate", "restore.rate_now", rate=rate)
+    highest_step, highest = schedule.highest_after(step)
+    share = highest / schedule.peak
+    is_low = share < LOW_SHARE
+    # where the bridge or the warm-up ends, else the end of the run
+    ends = (step + schedule.bridge_steps, schedule.warmup_end)
+    to = next((end for end in ends if step < end < schedule.total_steps), schedule.total_steps)
+    values = {"rate": rate, "highest": f"{highest:.1e}", "step": f"{highest_step:,}"}
+    values |= {"then": f"{schedule.learning_rate(to):.1e}", "to": f"{to:,}"}
+    values |= {
+        "percent": f"{100 * share:.2g}" if is_low else f"{100 * share:.0f}",
+        "peak": f"{schedule.peak:g}",
+    }
+    return _row("changed", "restore.rate", "restore.rate_low" if is_low else "restore.rate_changed", **values)
+
+
+def _notes(plan: RestorePlan) -> Iterable[RestoreRow]:
+    """Yield unusual facts and what could not be compared."""
+    facts, run = plan.checkpoint, plan.run
+    if facts.meta is not None and run.base is None:
+        path = run.command.base_checkpoint
+        yield _row("unknown", "restore.base", "restore.base_not_compared", path=path, why=run.why_no_base)
+    yield from _tokenizer_rows(plan)
+    if (texts := run.changed_texts) is not None:
+        is_all = texts.num_compared == texts.num_texts
+        id = "restore.changed_texts" if is_all else "restore.changed_sample"
+        counts = {"changed": texts.num_changed, "compared": texts.num_compared, "all": texts.num_texts}
+        yield _row("changed", "restore.texts", id, **{name: f"{count:,}" for name, count in counts.items()})
+    is_half = run.environment.get("arithmetic") == "float16"
+    if plan.continues and is_half and not facts.has_scaler:
+        yield _row("changed", "restore.scaler", "restore.no_scaler")
+    if run.is_estimated:
+        yield _row("changed", "restore.data_order", "restore.is_estimated")
+    step, schedule = facts.step if plan.continues else 0, plan.schedule
+    if not plan.continues:
+        yield from _rewarm_rows(run.command)
+    if schedule.warmup_end > schedule.total_steps > step:
+        yield _warmup_row(schedule.warmup_steps, schedule.total_steps)
+
+
+def _tokenizer_rows(plan: RestorePlan) -> Iterable[RestoreRow]:
+    facts, run = plan.checkpoint, plan.run
+    if facts.meta is None:
+        old = facts.old_tokenizer
+        is_known = old.vocabulary is not None
+        id = "restore.old_tokenizer" if is_known else "restore.old_tokenizer_unknown"
+        yield _row("changed" if is_known else "unknown", "restore.tokenizer", id, source=old.source)
+    elif (given := run.command.resume_tokenizer) is not None:
+        yield _setting("changed", "resume_tokenizer", "restore.old_tokenizer_unused", path=given)
+    before = facts.vocabulary
+    if plan.continues and before is not None and before.fingerprint != run.vocabulary.fingerprint:
+        yield _row("changed", "restore.tokenizer", "restore.other_scores")
+
+
+def _rewarm_rows(command: Train) -> list[RestoreRow]:
+    """Return the row of a --rewarm at the start of a schedule, where it has no effect."""
+    return [_setting("changed", "rewarm", "restore.rewarm_ignored")] if command.rewarm else []
+
+
+def _warmup_row(warmup_steps: int, total_steps: int) -> RestoreRow:
+    values = {"warmup": f"{warmup_steps:,}", "steps": f"{total_steps:,}"}
+    return _setting("changed", "warmup_steps", "restore.warmup_too_long", **values)
+
+
+def _setting(kind: Kind, name: str, id: str, **values: object) -> RestoreRow:
+    return RestoreRow(kind, as_is(name), Message(id, values))
+
+
+# ---- differences between the checkpoint and the run
+
+
+def _differences(plan: RestorePlan) -> list[RestoreRow]:
+    """Return a row for each difference; those where the new value is used come first."""
+    meta, run = plan.checkpoint.meta, plan.run
+    if meta is None:
+        return []
+    rows = [
+        *_setting_rows(plan, meta.settings),
+        *_manifest_rows(plan),
+        *(
+            _changed(as_is(f"config {name}"), meta.gpt_config[name], run.gpt_config[name], NEXT_STEP)
+            for name in NO_SIZES
+            if name != "number_text_tokens" and meta.gpt_config[name] != run.gpt_config[name]
+        ),
+        *_normalizer_rows(meta.normalizer, run.normalizer),
+        *(
+            _changed(Message(id), meta.environment[name], run.environment[name], effect)
+            for name, (id, effect) in OF_MACHINE.items()
+            if name in meta.environment and name in run.environment
+            if meta.environment[name] != run.environment[name]
+        ),
+    ]
+    return sorted(rows, key=lambda row: row.kind != "changed")
+
+
+def _setting_rows(plan: RestorePlan, stored: Mapping[str, Any]) -> Iterable[RestoreRow]:
+    """Yield the settings that differ between the checkpoint and the command as given."""
+    now, used = (each.model_dump(mode="json") for each in (plan.run.command, plan.command))
+    for name in Train.model_fields:
+        if name in Train.of_process or name not in stored or stored[name] == now[name]:
+            continue
+        if used[name] == now[name]:
+            yield _changed(as_is(name), stored[name], now[name], EFFECTS.get(name, NEXT_STEP))
+        else:  # an automatic setting has no default that would hold instead
+            id = HELD_AUTOMATIC if name in Train.automatic else HELD
+            values = {"before": _shown(stored[name]), "default": _shown(now[name])}
+            yield RestoreRow("continues", as_is(name), Message(id, values))
+
+
+def _manifest_rows(plan: RestorePlan) -> Iterable[RestoreRow]:
+    """Yield the manifests whose content, language or share differs, whatever their paths."""
+    meta, run = plan.checkpoint.meta, plan.run
+    assert meta is not None
+    old, new = recorded_manifests(meta), split_manifests(run.manifests, len(run.command.train_manifest))
+    typed = recorded_files(meta)
+    typed_now = {"train_manifest": run.command.train_files, "val_manifest": run.command.val_files}
+    is_same_order = run.data_order(plan.command.seed) == meta.data_order
+    counts = {"before": f"{meta.num_samples:,}", "now": f"{run.size.num_samples:,}"}
+    train = Message("restore.effect.same_order" if is_same_order else "restore.effect.other_pairs", counts)
+    for name, effect in (("train_manifest", train), ("val_manifest", Message(NOT_COMPARABLE))):
+        before, now = _contents(old[name], typed[name]), _contents(new[name], typed_now[name])
+        if before != now:
+            names = _names(old[name], typed[name]), _names(new[name], typed_now[name])
+            yield _changed(as_is(name), *names, effect)
+
+
+def _normalizer_rows(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterable[RestoreRow]:
+    """Yield the normalizer options that differ; a record leaves out newer options at their default."""
+    if not old:
+        return
+    defaults = DEFAULT_OPTIONS.model_dump(mode="json", include=set(NEWER_OPTIONS))
+    before, now = {**defaults, **old}, {**defaults, **new}
+    for name in now:
+        if name in before and before[name] != now[name]:
+            if isinstance(now[name], list):
+                shown = _shown_rows(before[name], now[name]), _shown_rows(now[name], before[name])
+            else:
+                shown = before[name], now[name]
+            yield _changed(as_is(f"normalizer {name}"), *shown, NOT_COMPARABLE)
+
+
+def _changed(name: Message, before: Any, now: Any, effect: str | Message) -> RestoreRow:
+    effect = Message(effect) if isinstance(effect, str) else effect
+    values = {"before": _shown(before), "now": _shown(now), "effect": effect}
+    return RestoreRow("changed", name, Message("restore.changed_value", values))
+
+
+def _shown_rows(rows: Sequence[Any], besides: Sequence[Any]) -> str:
+    """Return the number of rows of an option, and those that are not in the other list."""
+    own = [row if isinstance(row, str) else f"{row[0]} = {row[1]}" for row in rows if row not in besides]
+    more = [f"and {len(own) - MAX_ROWS_SHOWN} more"] if len(own) > MAX_ROWS_SHOWN else []
+    return f"{len(rows)} ({', '.join([*own[:MAX_ROWS_SHOWN], *more])})" if own else f"{len(rows)}"
+
+
+def _contents(
+    identities: Sequence[FileIdentity], typed: Sequence[PairsFile]
+) -> list[tuple[str, str, float | None]]:
+    return [
+        (identity.digest, file.language, file.share) for identity, file in zip(identities, typed, strict=True)
+    ]
+
+
+def _names(identities: Sequence[FileIdentity], typed: Sequence[PairsFile]) -> str:
+    return ", ".join(
+        replace(file, path=Path(identity.path)).name for identity, file in zip(identities, typed, strict=True)
+    )
+
+
+def _shown(value: Any) -> str | Message:
+    if isinstance(value, bool):
+        return Message("forms.on" if value else "forms.off")
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

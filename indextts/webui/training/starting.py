@@ -1,0 +1,256 @@
+"""What a click on Start does with the training form: values -> command -> checks and restore plan -> job.
+
+`prepare` answers once per change of the form; the run panel, the resume card and the marks at the fields all
+show its answer. A click calls it again on the server, and starts only what it lets through.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from indextts.commands.launching import Launch, launch_of
+from indextts.commands.terminal import to_argv
+from indextts.commands.train import Train
+from indextts.errors import UserError
+from indextts.planning.hardware import find_machine
+from indextts.planning.preflight import Preflight, Problem, missing_hardware, run_preflight
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.project import REPOSITORY, Project, ProjectSettings, project_names
+from indextts.projects.stages import plan_stage
+from indextts.runs.owner import is_training
+from indextts.runs.restore_rows import refused_row
+from indextts.system.files import file_stamp
+from indextts.system.messages import Message
+from indextts.webui.forms import fields_from
+from indextts.webui.language import t, text_of
+from indextts.webui.page import Page
+from indextts.webui.running.outlook import Start
+from indextts.webui.serving.security import Roots
+from indextts.webui.training.launch_group import other_nodes
+from indextts.webui.training.resume_card import card_values, running_values
+from indextts.webui.training.settings_form import changed_fields, marks_html
+from indextts.webui.training.training_form import FIELDS, LAUNCH, NAMES, PATHS, element_of, inside
+from indextts.webui.training.training_outlook import (
+    invalid_outlook,
+    outlook_of,
+    plan_rows,
+    running_outlook,
+)
+
+MACHINES_NOT_ALLOWED = "training.machines_not_allowed"
+NO_ANSWER = "training.no_answer"
+PLAN_TIMEOUT_S = 300
+MAX_ANSWERS = 16
+_ANSWERS: dict[tuple[object, ...], str] = {}  # of the trainer, by command and files
+
+
+def prepare(
+    page: Page, project: Project, settings: ProjectSettings, is_resume: bool, typed: str, *values: Any
+) -> Start:
+    """Return what a start would run, and what the page shows about it.
+
+    Args:
+        is_resume, typed: the checkbox and the path of a resume.
+        values: of FIELDS and LAUNCH.
+    """
+    changes = changed_fields(project, settings, dict(zip(NAMES, (is_resume, typed, *values), strict=True)))
+    try:
+        command = command_of(page.roots, project, settings, is_resume, typed, values)
+        launch = launch_in(values)
+    except UserError as error:
+        run_dir = _run_dir(page.roots, project, settings, values)
+        plan = [] if element_of(str(error)) else [refused_row(str(error))]
+        card = card_values(run_dir, str(typed or "auto") if is_resume else "", None, plan, can_read=False)
+        details = [*card, gr.Textbox(visible=False), marks_html(None, None, error), *changes]
+        return Start(outlook=replace(invalid_outlook(error), details=details), error=str(error))
+    nodes = gr.Textbox(other_nodes(command, launch), visible=launch.nodes > 1)
+    machine = find_machine()
+    runs = [Project(page.workspace / name).run_dir for name in project_names(page.workspace)]
+    forbidden = foreign_machines(settings, launch)
+    # no process can use a GPU that is not there, and a visitor must not name machines: not even later
+    hardware = forbidden or missing_hardware(machine, launch)
+    never = text_of(hardware) if hardware else ""
+    if is_active(project) or is_training(command.output_dir):  # by the demo or from a terminal
+        outlook = replace(running_outlook(), details=[*running_values(), nodes, "", *changes])
+
+        def check_now() -> None:
+            _check(command, run_preflight(command, machine, runs, launch), launch.num_processes)
+
+        return Start([command], launch, outlook, never, check_now)
+    found = run_preflight(command, machine, runs, launch)
+    if forbidden:
+        found = replace(found, problems=(*found.problems, Problem("launch", forbidden)))
+    is_unknown = needs_weights(command, found)
+    answer = _ANSWERS.get(_key(command, launch.num_processes), "") if is_unknown else ""
+    can_read = is_unknown and not answer
+    rows = plan_rows(command, found)
+    card = card_values(command.output_dir, command.resume, found, rows, can_read=can_read, answer=answer)
+    chosen = found.estimate.command if found.estimate else None
+    marks = marks_html(command, chosen, is_resume=found.resumed is not None)
+    details = [*card, nodes, marks, *changes]
+    return Start(
+        [command],
+        launch,
+        replace(outlook_of(command, found, is_unknown=can_read), details=details),
+        error=never,
+        check=partial(_check, command, found, launch.num_processes),
+    )
+
+
+def _check(command: Train, found: Preflight, num_processes: int) -> None:
+    """Raise a UserError if a check blocks an immediate start, or the trainer would refuse it."""
+    if found.problems:
+        raise UserError(" ".join(f"{text_of(problem.message)}." for problem in found.problems))
+    if needs_weights(command, found):
+        ask_trainer(command, num_processes)
+
+
+def needs_weights(command: Train, found: Preflight) -> bool:
+    """Return whether only the weights can decide what a resume restores."""
+    is_refused = any(problem.about == "resume" for problem in found.problems)
+    return bool(command.resume) and found.resumed is None and not is_refused
+
+
+def is_active(project: Project) -> bool:
+    """Return whether a training job of the project runs."""
+    job = newest_job(project, "train")
+    return job is not None and job.is_active and job.state != "waiting"
+
+
+def foreign_machines(settings: ProjectSettings, launch: Launch) -> Message | None:
+    """Return a message if the launch names machines that the project's settings do not.
+
+    Processes trust each other, so whoever names the machines controls this one. A visitor of a shared link
+    must not; a user who can write the project's settings controls it anyway.
+    """
+    own = launch_of(settings.launch)
+    if launch.nodes == 1 or (launch.nodes, launch.endpoint) == (own.nodes, own.endpoint):
+        return None
+    return Message(MACHINES_NOT_ALLOWED, {"nodes": str(launch.nodes), "endpoint": launch.endpoint})
+
+
+# ---- values of the form -> command
+
+
+def command_of(
+    roots: Roots,
+    project: Project,
+    settings: ProjectSettings,
+    is_resume: bool,
+    typed: str | None,
+    values: Sequence[Any],
+) -> Train:
+    """Return the training command of the form.
+
+    Args:
+        is_resume, typed: the checkbox and the path of a resume.
+        values: of FIELDS and LAUNCH.
+
+    Raises:
+        UserError: a value is out of bounds, or a path is outside the allowed folders.
+    """
+    fields = fields_from(Train, FIELDS, values[: len(FIELDS)])
+    for field in PATHS:
+        if field in fields:
+            fields[field] = inside(roots, field, fields[field])
+    emptied = Train.automatic - fields.keys()  # automatic, even where the project sets a value
+    own = {name: value for name, value in settings.train.items() if name not in emptied}
+    settings = settings.model_copy(update={"train": {**own, **fields}})
+    [command] = plan_stage(project, settings, "train").commands
+    assert isinstance(command, Train)
+    resume = resume_value(roots, is_resume, typed, command.output_dir)
+    return command.model_copy(update={"resume": resume})
+
+
+def launch_in(values: Sequence[Any]) -> Launch:
+    """Return the launch of the form; an empty field takes the default, not the project's value.
+
+    Args:
+        values: of FIELDS and LAUNCH.
+
+    Raises:
+        UserError: a value is out of bounds.
+    """
+    return Launch(**fields_from(Launch, LAUNCH, values[len(FIELDS) :]))
+
+
+def resume_value(roots: Roots, is_resume: bool, typed: str | None, run_dir: Path) -> str:
+    """Return the trainer's --resume for the checkbox and the path as typed.
+
+    Args:
+        run_dir: a file name without a folder is one of its files.
+    """
+    name = (typed or "").strip()
+    if not is_resume:
+        return ""
+    if not name:
+        return "auto"
+    is_bare = "/" not in name and name not in (".", "..")
+    return str(roots.inside(run_dir / name if is_bare else name, t("training.resume_path")))
+
+
+def _run_dir(roots: Roots, project: Project, settings: ProjectSettings, values: Sequence[Any]) -> Path:
+    """Return the run directory of a form with an invalid value, else the project's own."""
+    with suppress(UserError):
+        return command_of(roots, project, settings, False, "", values).output_dir
+    return project.run_dir
+
+
+# ---- the trainer's own answer, for a checkpoint whose meta file does not suffice
+
+
+def ask_trainer(command: Train, num_processes: int = 1) -> str:
+    """Return what the trainer's --plan prints on rank 0, or its earlier answer for the same files.
+
+    The page never loads torch and never runs a pickle, so a process of its own reads the weights.
+
+    Raises:
+        UserError: the trainer refuses the start, with its message.
+    """
+    key = _key(command, num_processes)
+    if key in _ANSWERS:
+        return _ANSWERS[key]
+    environment = dict(os.environ)
+    if num_processes > 1:  # set by torchrun otherwise; a plan joins no process group
+        environment |= {"RANK": "0", "WORLD_SIZE": str(num_processes)}
+    argv = [sys.executable, str(REPOSITORY / command.program), *to_argv(command), "--plan"]
+    # files and not pipes: the answer of a process that is killed at the end of its time can still be read
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as answer, tempfile.TemporaryFile("w+") as problem:
+        try:
+            status = subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=answer,
+                stderr=problem,
+                timeout=PLAN_TIMEOUT_S,
+                env=environment,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            raise UserError(t(NO_ANSWER, seconds=PLAN_TIMEOUT_S)) from None
+        answer.seek(0)
+        problem.seek(0)
+        output, errors = answer.read().strip().splitlines(), problem.read().strip().splitlines()
+    if status:
+        raise UserError(errors[-1].removeprefix("[Error] ") if errors else f"the trainer ended with {status}")
+    while len(_ANSWERS) >= MAX_ANSWERS:
+        _ANSWERS.pop(next(iter(_ANSWERS)), None)
+    _ANSWERS[key] = "\n".join(line for line in output if not line.startswith("["))  # without the log
+    return _ANSWERS[key]
+
+
+def _key(command: Train, num_processes: int) -> tuple[object, ...]:
+    """Return the command with the stamps of the files that its plan depends on."""
+    files = {Path(command.resume), command.tokenizer, command.config, command.base_checkpoint}
+    files |= {file.path for file in (*command.train_files, *command.val_files)}
+    files |= {*command.output_dir.glob("*.pth"), *command.output_dir.glob("*.json")}
+    stamps = [(str(path), file_stamp(path)) for path in sorted(files) if path.is_file()]
+    return (*to_argv(command), num_processes, *stamps)
