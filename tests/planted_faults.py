@@ -100,20 +100,29 @@ def planted(source: str, fault: Fault) -> str:
 
 
 def importers(copy: Path, changed: str) -> list[str]:
-    """Return the test files that import the changed module, itself or through a module of tests/."""
+    """Return the test files that import the changed module, itself or through a module of tests/.
+
+    If there are none, those that import a module that imports it, and so on.
+    """
     module = changed.removesuffix(".py").replace("/", ".")
-    imported = imports_of_tests(copy)
-    reached = {name for name, names in imported.items() if module in names}
-    while more := {name for name, names in imported.items() if names & reached} - reached:
-        reached |= more
-    files = [f"tests/{name.removeprefix('tests.')}.py" for name in reached if name.startswith("tests.test_")]
+    imported = imports_of_modules(copy)
+    reached, files = {module}, []
+    while not files:
+        reached |= {name for name, names in imported.items() if names & reached}
+        files = [name for name in reached if name.startswith("tests.")]
+    while more := {name for name, names in imported.items() if names & set(files)} - set(files):
+        files += [name for name in more if name.startswith("tests.")]
     of_module = f"tests/test_{module.removeprefix('indextts.').replace('.', '_')}.py"
-    return sorted(files, key=lambda file: (file != of_module, file))
+    found = [f"tests/{name.removeprefix('tests.')}.py" for name in files if name.startswith("tests.test_")]
+    return sorted(found, key=lambda file: (file != of_module, file))
 
 
-@cache  # parses all test files, which no fault changes
-def imports_of_tests(copy: Path) -> dict[str, set[str]]:
-    return {f"tests.{path.stem}": set(imports(path)) for path in (copy / "tests").glob("*.py")}
+@cache  # of the sources without a fault, which changes no import
+def imports_of_modules(copy: Path) -> dict[str, set[str]]:
+    paths = [*(copy / "tests").glob("*.py"), *(copy / "indextts").rglob("*.py")]
+    paths.remove(copy / "tests/conftest.py")  # all tests import it
+    named = {".".join(path.relative_to(copy).with_suffix("").parts): path for path in paths}
+    return {name: set(imports(path)) for name, path in named.items()}
 
 
 def imports(path: Path) -> Iterator[str]:
