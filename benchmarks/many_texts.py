@@ -40,9 +40,9 @@ from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
 from indextts.models.gpt.config import GPTConfig, load_config
 from indextts.models.gpt.generate import set_precision
 from indextts.speech.synthesis import text_to_speech
-from indextts.speech.synthesis.acoustic import AcousticModel, Voice
+from indextts.speech.synthesis.acoustic import AcousticModel, Reference, Voice
 from indextts.speech.synthesis.bigvgan import BigVGAN
-from indextts.speech.synthesis.renderer import BuiltinRenderer, PublishedRenderer, Reference
+from indextts.speech.synthesis.renderer import BuiltinRenderer, PublishedRenderer
 from indextts.speech.synthesis.s2mel import S2Mel, SolverSettings
 from indextts.speech.synthesis.segments import VoicePrompt
 from indextts.speech.synthesis.streaming import SpeechStream

@@ -6,7 +6,7 @@ from torch.nn.functional import normalize
 
 from indextts.errors import UserError
 from indextts.features import indextts2
-from indextts.speech.synthesis.acoustic import AcousticModel, Encoded, Voice
+from indextts.speech.synthesis.acoustic import AcousticModel, Reference, Utterance, Voice
 from indextts.speech.synthesis.s2mel import SolverSettings, target_frames
 from tests.acoustic_files import STYLE_DIM, write_acoustic_files
 from tests.published_files import FEATURE_DIM, GPT, NUM_CODES
@@ -77,6 +77,10 @@ def test_an_emotion_recording_is_read_directly_at_16_khz(model, tmp_path):
     assert (features - through_22_khz).abs().mean() < 0.1 * features.std()
 
 
+def utterance(speech: tuple[torch.Tensor, torch.Tensor], voice: Voice, seed: int) -> Utterance:
+    return Utterance(*speech, Reference(voice.features, voice), seed)
+
+
 def rendered(
     model: AcousticModel,
     codes: torch.Tensor,
@@ -85,7 +89,7 @@ def rendered(
     seed: int = 0,
     settings: SolverSettings = FAST,
 ) -> np.ndarray:
-    [samples] = model.render([Encoded(codes, latents, voice, seed)], settings)
+    [samples] = model.render([utterance((codes, latents), voice, seed)], settings)
     return samples
 
 
@@ -116,12 +120,12 @@ def test_utterances_of_a_batch_sound_as_each_does_alone(model, voice, guidance_r
     settings = SolverSettings(steps=3, guidance_rate=guidance_rate)
     voices = [voice, model.voice_of(noise(2.6, seed=2)), model.voice_of(noise(1.2, seed=3))]
     utterances = [
-        Encoded(*speech(num_codes, seed=number), voices[number % 3], number)
+        utterance(speech(num_codes, seed=number), voices[number % 3], number)
         for number, num_codes in enumerate((7, 31, 1, 25))
     ]
     together = model.render_batch(utterances, settings)
-    for samples, utterance in zip(together, utterances, strict=True):
-        [alone] = model.render([utterance], settings)
+    for samples, each in zip(together, utterances, strict=True):
+        [alone] = model.render([each], settings)
         np.testing.assert_allclose(samples, alone, rtol=0, atol=1e-5)
 
 
@@ -135,7 +139,7 @@ def test_a_gpu_gets_batches_of_similar_lengths_and_utterances_keep_their_order(m
         lambda self, given, *rest: seen.append(len(given)) or whole(self, given, *rest),
     )
     sizes = (7, 40, 0, 9, 41)
-    found = model.render([Encoded(*speech(n), voice, 0) for n in sizes], FAST)
+    found = model.render([utterance(speech(n), voice, 0) for n in sizes], FAST)
     assert [len(samples) for samples in found] == [256 * target_frames(n) for n in sizes]
     assert seen == [2, 1, 1]
 

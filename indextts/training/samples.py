@@ -24,7 +24,8 @@ from indextts.data.networks import BACKEND_NAME, NUM_SPECIAL_CODES
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.models.out_of_memory import is_out_of_memory
-from indextts.speech.synthesis.renderer import BuiltinRenderer, PublishedRenderer, Reference
+from indextts.speech.synthesis.acoustic import Reference
+from indextts.speech.synthesis.renderer import BuiltinRenderer, PublishedRenderer
 from indextts.speech.synthesis.segments import Line, Segment, VoicePrompt, generate_segments
 from indextts.speech.synthesis.synthesize import model_record, speech_record, write_wav
 from indextts.speech.synthesis.text_to_speech import render_lines, split_for_model

@@ -149,8 +149,10 @@ class Engine:
             renderer.num_codes,
             lambda _: self._require_clients(spoken),
         ):
-            utterances = [utterance_of(item.segment, lines[item.line].voice.reference) for item in group]
-            numbers = (item.line for item in group)
+            utterances = [
+                utterance_of(segment, lines[number].voice.reference) for number, _, segment in group
+            ]
+            numbers = (number for number, _, _ in group)
             sounds |= dict(zip(numbers, renderer.render(utterances), strict=True))
         for number, (request, part) in enumerate(spoken):
             if request.is_cancelled:

@@ -15,7 +15,7 @@ from indextts.errors import UserError
 from indextts.models.gpt.generate import set_precision
 from indextts.speech.serving.app import RateLimit, Service, build_app
 from indextts.speech.serving.engine import Engine
-from indextts.speech.synthesis import batch_sizing
+from indextts.speech.synthesis import segments
 from indextts.speech.synthesis.renderer import load_renderer
 from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.synthesize import resolve_sampling, synthesis_device, synthesis_dtype
@@ -37,7 +37,7 @@ def serve(command: Serve) -> None:
     Raises:
         UserError: the model, the voices or the keys cannot be used, or the port is taken.
     """
-    logging.getLogger(batch_sizing.__name__).setLevel(logging.WARNING)  # it logs a line for each batch
+    logging.getLogger(segments.__name__).setLevel(logging.WARNING)  # it logs a line for each batch
     keys = read_keys(command)
     for path in command.voices:
         if not path.exists():

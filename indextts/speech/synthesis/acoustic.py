@@ -79,13 +79,28 @@ class Voice:
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """An utterance to render.
+class Reference:
+    """The features of a reference recording.
 
     Args:
-        codes: (M,), up to the first stop token.
+        features: (T, F), for `UnifiedVoice.conditioning` and `emotion`.
+        voice: the inputs of the published acoustic model; None with the built-in backend.
+        style: (1, Z), for `UnifiedVoice.conditioning`.
+    """
+
+    features: Tensor
+    voice: Voice | None = None
+    style: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """Codes to render.
+
+    Args:
+        codes: (M,), each in the codebook, up to the first stop token; may be empty.
         latents: (M, D), the GPT state that predicts each code, from `code_states`.
-        voice: of the reference recording.
+        reference: of the voice.
         seed: of the noise, which is the same on every device.
         first_code: number of codes before `codes` in the speech that they are part of; a multiple of
             `CODES_PER_BLOCK`. A part has the noise that its frames have in the complete speech.
@@ -93,7 +108,7 @@ class Encoded:
 
     codes: Tensor
     latents: Tensor
-    voice: Voice
+    reference: Reference
     seed: int
     first_code: int = 0
 
@@ -183,7 +198,7 @@ class AcousticModel:
 
     @torch.no_grad()
     def render(
-        self, utterances: Sequence[Encoded], settings: SolverSettings = DEFAULT_SETTINGS
+        self, utterances: Sequence[Utterance], settings: SolverSettings = DEFAULT_SETTINGS
     ) -> list[NDArray[np.float32]]:
         """Return samples at SAMPLE_RATE_HZ in [-1, 1] of each utterance, as it sounds alone.
 
@@ -203,7 +218,7 @@ class AcousticModel:
         found = [np.zeros(0, np.float32)] * len(utterances)
         spoken = [number for number, utterance in enumerate(utterances) if len(utterance.codes)]
         sizes = [
-            utterances[number].voice.mel.shape[2]
+            _voice(utterances[number]).mel.shape[2]
             + self.path.num_frames(len(utterances[number].codes), settings.duration_factor)
             for number in spoken
         ]
@@ -216,7 +231,7 @@ class AcousticModel:
 
     @torch.no_grad()
     def render_batch(
-        self, utterances: Sequence[Encoded], settings: SolverSettings = DEFAULT_SETTINGS
+        self, utterances: Sequence[Utterance], settings: SolverSettings = DEFAULT_SETTINGS
     ) -> list[NDArray[np.float32]]:
         """Return the samples of utterances with codes, computed in one batch; as for `render`."""
         mels = self.s2mel.mels(
@@ -228,8 +243,8 @@ class AcousticModel:
         samples = self.vocoder(together, lengths if is_padded else None)[:, 0].cpu().numpy()
         return [row[: MEL_HOP * mel.shape[2]] for row, mel in zip(samples, mels, strict=True)]
 
-    def _target(self, utterance: Encoded, duration_factor: float) -> MelTarget:
-        codes, voice = utterance.codes, utterance.voice
+    def _target(self, utterance: Utterance, duration_factor: float) -> MelTarget:
+        codes, voice = utterance.codes, _voice(utterance)
         if not 0 <= int(codes.min()) <= int(codes.max()) < self.backend.num_codes:
             raise ValueError(f"codes must be 0 to {self.backend.num_codes - 1}, found {int(codes.max())}")
         latents = utterance.latents.to(self._device, torch.float32)
@@ -252,3 +267,8 @@ class AcousticModel:
     @property
     def _device(self) -> torch.device:
         return next(self.s2mel.parameters()).device
+
+
+def _voice(utterance: Utterance) -> Voice:
+    assert utterance.reference.voice is not None  # a reference of the built-in backend has none
+    return utterance.reference.voice

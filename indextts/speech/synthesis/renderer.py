@@ -10,7 +10,6 @@ The user cannot choose the backend: codes have a meaning only in the backend tha
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -28,47 +27,12 @@ from indextts.features import builtin
 from indextts.features import mel_spectrogram as front_end
 from indextts.features.backend import SAMPLE_RATE_HZ as BUILTIN_RATE_HZ
 from indextts.models.gpt.config import load_config
-from indextts.speech.synthesis.acoustic import AcousticModel, Encoded, Voice
+from indextts.speech.synthesis.acoustic import AcousticModel, Reference, Utterance
 from indextts.speech.synthesis.griffin_lim import render_codes
 from indextts.speech.synthesis.reference import load_speech
 from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.system.json_lines import read_json_lines
-
-
-@dataclass(frozen=True)
-class Reference:
-    """The features of a reference recording.
-
-    Args:
-        features: (T, F), for `UnifiedVoice.conditioning` and `emotion`.
-        voice: the inputs of the published acoustic model; None with the built-in backend.
-        style: (1, Z), for `UnifiedVoice.conditioning`.
-    """
-
-    features: Tensor
-    voice: Voice | None = None
-    style: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Utterance:
-    """Codes to render.
-
-    Args:
-        codes: (M,), each below the renderer's `num_codes`; may be empty.
-        latents: (M, D), of the GPT.
-        reference: of the voice.
-        seed: of the noise.
-        first_code: number of codes before them in the speech that they are part of; a multiple of
-            `CODES_PER_BLOCK`.
-    """
-
-    codes: Tensor
-    latents: Tensor
-    reference: Reference
-    seed: int
-    first_code: int = 0
 
 
 class Renderer(Protocol):
@@ -150,12 +114,7 @@ class PublishedRenderer:
         return self.acoustic.features_of(load_speech(recording, front_end.KALDI_RATE_HZ))
 
     def render(self, utterances: Sequence[Utterance]) -> list[NDArray[np.float32]]:
-        encoded = []
-        for each in utterances:
-            assert each.reference.voice is not None
-            voice = each.reference.voice
-            encoded.append(Encoded(each.codes, each.latents, voice, each.seed, each.first_code))
-        return self.acoustic.render(encoded, self.settings)
+        return self.acoustic.render(utterances, self.settings)
 
     def num_samples(self, num_codes: int) -> int:
         return front_end.MEL_HOP * self.acoustic.path.num_frames(num_codes, self.settings.duration_factor)

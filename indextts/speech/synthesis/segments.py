@@ -16,16 +16,19 @@ import torch
 from torch import Tensor
 
 from indextts.commands.sampling_options import Sampling
-from indextts.models.gpt.generate import OnStep, Prompt, code_states, generate
+from indextts.data.batch_sizing import GPU_MEMORY_SHARE, HOST_MEMORY_SHARE, available_bytes
+from indextts.models.gpt.generate import OnStep, Prompt, code_states, generate, max_num_codes
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.search import Generated
-from indextts.speech.synthesis.batch_sizing import choose_num_segments
-from indextts.speech.synthesis.renderer import Reference
+from indextts.speech.synthesis.acoustic import Reference
 from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.system.amounts import counted
 from indextts.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
+
+MAX_SEGMENTS = 64  # more gain little: the matrix products are large enough by then
+SCORE_BYTES = 32  # of all arrays in the search, for each beam and code
 
 
 @dataclass(frozen=True)
@@ -70,23 +73,14 @@ class Segment:
     seed: int
 
 
-@dataclass(frozen=True)
-class NumberedSegment:
-    """The segment of part `part` of line `line`, both counted from 0."""
-
-    line: int
-    part: int
-    segment: Segment
-
-
 def generate_batches(
     trained: TrainedModel,
     lines: Sequence[Line],
     sampling: Sampling,
     num_codes: int,
     on_step: OnStep = lambda _: None,
-) -> Iterator[list[NumberedSegment]]:
-    """Yield the segments of all lines, batch by batch, the longest texts first.
+) -> Iterator[list[tuple[int, int, Segment]]]:
+    """Yield the segments of all lines with their line and part, batch by batch, the longest texts first.
 
     Args:
         sampling: settings; the seeds are those of the lines.
@@ -105,10 +99,7 @@ def generate_batches(
         generated = generate(trained.gpt, [prompt for *_, prompt in batch], sampling, on_step)
         texts = [lines[number].parts[part] for number, part, _ in batch]
         segments = segments_of(trained.gpt, texts, [prompt for *_, prompt in batch], generated, num_codes)
-        yield [
-            NumberedSegment(number, part, segment)
-            for (number, part, _), segment in zip(batch, segments, strict=True)
-        ]
+        yield [(number, part, segment) for (number, part, _), segment in zip(batch, segments, strict=True)]
 
 
 def generate_segments(
@@ -120,9 +111,9 @@ def generate_segments(
 ) -> list[tuple[Segment, ...]]:
     """Return the segments of each line, in order; arguments as for `generate_batches`."""
     found = {
-        (item.line, item.part): item.segment
+        (number, part): segment
         for batch in generate_batches(trained, lines, sampling, num_codes, on_step)
-        for item in batch
+        for number, part, segment in batch
     }
     return [
         tuple(found[number, part] for part in range(len(line.parts))) for number, line in enumerate(lines)
@@ -175,3 +166,35 @@ def drop_invalid_codes(codes: Tensor, num_codes: int) -> Tensor:
     if not is_valid.all():
         logger.warning("Dropped %d of %d codes: not in the codebook", (~is_valid).sum(), len(codes))
     return codes[is_valid]
+
+
+def choose_num_segments(model: UnifiedVoice, sampling: Sampling) -> int:
+    """Return the number of segments to generate at once, at least 1; log it with its reason."""
+    device = model.mel_head.weight.device
+    if device.type == "cuda":
+        free_bytes, share = torch.cuda.mem_get_info(device)[0], GPU_MEMORY_SHARE
+    else:
+        free_bytes, share = available_bytes(), HOST_MEMORY_SHARE
+    needed = segment_bytes(model, sampling)
+    number = int(max(1, min(MAX_SEGMENTS, share * free_bytes // needed)))
+    logger.info(
+        "Generating up to %s at once: each may need %.2f GB, and %.1f GB are free",
+        counted(number, "segment"),
+        needed / 1e9,
+        free_bytes / 1e9,
+    )
+    return number
+
+
+def segment_bytes(model: UnifiedVoice, sampling: Sampling) -> int:
+    """Return the largest memory of a segment during the generation.
+
+    Keys and values of every layer for the prefix, which the beams share, and for each code of each beam; half
+    as many again while the cache grows.
+    """
+    config, num_beams = model.config, sampling.num_beams
+    value_bytes = model.mel_head.weight.element_size()
+    num_prefix = config.prefix_length + config.num_text_positions + 1
+    num_entries = num_prefix + 3 * num_beams * max_num_codes(model, sampling) // 2
+    cache = num_entries * config.layers * 2 * config.model_dim * value_bytes
+    return cache + num_beams * config.number_mel_codes * SCORE_BYTES

@@ -27,7 +27,7 @@ from torch import Tensor
 from indextts.commands.sampling_options import Sampling
 from indextts.models.gpt.generate import OnStep, generate_stream
 from indextts.models.gpt.search import Generated
-from indextts.speech.synthesis.renderer import Utterance
+from indextts.speech.synthesis.acoustic import Utterance
 from indextts.speech.synthesis.s2mel import CODES_PER_BLOCK
 from indextts.speech.synthesis.segments import Line, Segment, prompt_of, segments_of, states_of
 from indextts.speech.synthesis.text_to_speech import SILENCE_S, Speech, TextToSpeech

@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from indextts.commands.sampling_options import Sampling
 from indextts.errors import UserError
 from indextts.models.gpt.generate import OnStep
+from indextts.speech.synthesis.acoustic import Reference, Utterance
 from indextts.speech.synthesis.emotion import EMOTIONS, load_emotions, mix_emotion
-from indextts.speech.synthesis.renderer import Reference, Renderer, Utterance
+from indextts.speech.synthesis.renderer import Renderer
 from indextts.speech.synthesis.segments import Line, Segment, VoicePrompt, generate_batches
 from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.system.amounts import counted
@@ -160,12 +161,14 @@ class TextToSpeech:
         pending: list[dict[int, tuple[Segment, NDArray[np.float32]]]] = [{} for _ in lines]
         num_done, num_all = 0, sum(len(line.parts) for line in lines)
         for batch in generate_batches(self.trained, lines, sampling, self.renderer.num_codes, on_step):
-            utterances = [utterance_of(item.segment, lines[item.line].voice.reference) for item in batch]
-            for item, samples in zip(batch, self.renderer.render(utterances), strict=True):
-                pending[item.line][item.part] = item.segment, samples
-                if len(pending[item.line]) == len(lines[item.line].parts):
-                    yield item.line, _joined(pending[item.line], self.renderer.sample_rate_hz)
-                    pending[item.line] = {}
+            utterances = [
+                utterance_of(segment, lines[number].voice.reference) for number, _, segment in batch
+            ]
+            for (number, part, segment), samples in zip(batch, self.renderer.render(utterances), strict=True):
+                pending[number][part] = segment, samples
+                if len(pending[number]) == len(lines[number].parts):
+                    yield number, _joined(pending[number], self.renderer.sample_rate_hz)
+                    pending[number] = {}
             num_done += len(batch)
             if num_all > 1:
                 logger.info("Spoke %d of %s", num_done, counted(num_all, "segment"))

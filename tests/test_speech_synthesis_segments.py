@@ -5,8 +5,8 @@ import torch
 from indextts.commands.sampling_options import Sampling
 from indextts.models.gpt.decoder import Decoder, make_prefix
 from indextts.models.gpt.weights import random_model
-from indextts.speech.synthesis import batch_sizing
-from indextts.speech.synthesis.batch_sizing import choose_num_segments, segment_bytes
+from indextts.speech.synthesis import segments
+from indextts.speech.synthesis.segments import choose_num_segments, segment_bytes
 from tests.tiny_gpt import TINY, tiny_batch
 
 BEAMS = Sampling(num_beams=3)
@@ -27,6 +27,6 @@ def test_the_cache_of_the_longest_speech_fits_into_the_estimate():
 def test_the_number_of_segments_follows_the_free_memory(monkeypatch):
     model = random_model(TINY, seed=3).eval()
     needed = segment_bytes(model, BEAMS)
-    for free_bytes, wanted in ((0, 1), (7 * needed, 3), (10_000 * needed, batch_sizing.MAX_SEGMENTS)):
-        monkeypatch.setattr(batch_sizing, "available_bytes", lambda free_bytes=free_bytes: free_bytes)
+    for free_bytes, wanted in ((0, 1), (7 * needed, 3), (10_000 * needed, segments.MAX_SEGMENTS)):
+        monkeypatch.setattr(segments, "available_bytes", lambda free_bytes=free_bytes: free_bytes)
         assert choose_num_segments(model, BEAMS) == wanted
