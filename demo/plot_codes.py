@@ -13,7 +13,7 @@ and a large --keep-checkpoints.
 
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from indextts.errors import UserError
 from indextts.models.gpt.generate import Prompt, generate
 from indextts.models.gpt.search import Generated
 from indextts.runs.directory import checkpoints, read_metrics
-from indextts.speech.evaluation.judge import has_loop, histogram, histogram_distance
+from indextts.speech.evaluation.judge import has_loop
 from indextts.speech.synthesis.trained_model import TrainedModel, load_trained
 
 BATCH = 10
@@ -136,6 +136,20 @@ def draw(rows: Sequence[Row], floor: float, picture: Path) -> None:
 def _recordings(store: FeatureStore, pairs: Sequence[Pair]) -> list[NDArray[np.int64]]:
     """Return the codes of each target once."""
     return [store.codes(key) for key in dict.fromkeys(pair.target_key for pair in pairs)]
+
+
+def histogram(clips: Iterable[NDArray[np.int64]], num_codes: int) -> NDArray[np.float64]:
+    """Return the frequency of each code over all clips: (C,); zeros if there are no codes."""
+    counts = np.zeros(num_codes)
+    for codes in clips:
+        counts += np.bincount(codes, minlength=num_codes)
+    shares: NDArray[np.float64] = counts / max(counts.sum(), 1.0)
+    return shares
+
+
+def histogram_distance(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Return the total variation distance of two histograms (C,): 0 if equal, 1 without overlap."""
+    return float(np.abs(a - b).sum() / 2)
 
 
 if __name__ == "__main__":

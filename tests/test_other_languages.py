@@ -46,6 +46,7 @@ TRAIN = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("code", ["ko", "ar", "th", "sw"])
 def test_a_language_walks_from_its_recordings_to_its_speech(tmp_path, code):

@@ -1,9 +1,9 @@
-"""Tests of indextts/speech/evaluation/judge.py: loops and histograms of codes."""
+"""Tests of indextts/speech/evaluation/judge.py: loops of codes."""
 
 import numpy as np
 import pytest
 
-from indextts.speech.evaluation.judge import has_loop, histogram, histogram_distance, longest_run
+from indextts.speech.evaluation.judge import has_loop, longest_run
 
 
 def codes(*parts: np.ndarray) -> np.ndarray:
@@ -39,13 +39,3 @@ def test_the_two_seconds_of_a_loop_follow_the_codes_per_second():
 def test_the_longest_run_is_found_wherever_it_is():
     for text, length in (("", 0), ("0", 0), ("1", 1), ("1101110", 3), ("0111", 3), ("1110", 3)):
         assert longest_run(np.array([char == "1" for char in text], dtype=bool)) == length
-
-
-def test_histograms_are_shares_and_their_distance_is_from_0_to_1():
-    a = histogram([np.array([0, 0, 1]), np.array([3])], 4)
-    np.testing.assert_array_equal(a, [0.5, 0.25, 0, 0.25])
-    b = histogram([np.array([0, 2])], 4)
-    assert histogram_distance(a, a) == 0
-    assert histogram_distance(a, b) == pytest.approx(0.5)  # half of the codes would have to change
-    assert histogram_distance(histogram([np.array([0])], 4), histogram([np.array([1])], 4)) == 1
-    np.testing.assert_array_equal(histogram([], 4), np.zeros(4))

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import soundfile
 import torch
 from torch.nn.functional import normalize
 
@@ -58,23 +57,6 @@ def test_autograd_can_save_the_features_of_a_voice(voice):
     weight = torch.ones_like(voice.features, requires_grad=True)
     (weight * voice.features).sum().backward()
     assert torch.equal(weight.grad, voice.features)  # the gradient of a product is exact on any CPU
-
-
-def test_a_recording_is_read_at_the_published_rate(model, tmp_path):
-    clip = noise(1.5, seed=1)
-    soundfile.write(tmp_path / "a.wav", clip, 22_050, subtype="FLOAT")
-    from_file, from_samples = model.voice(tmp_path / "a.wav"), model.voice_of(clip)
-    for name, value in vars(from_samples).items():
-        torch.testing.assert_close(getattr(from_file, name), value, rtol=0, atol=0)
-
-
-def test_an_emotion_recording_is_read_directly_at_16_khz(model, tmp_path):
-    soundfile.write(tmp_path / "a.wav", noise(1.5, seed=1), 22_050, subtype="FLOAT")
-    features = model.emotion_features(tmp_path / "a.wav")
-    assert features.shape == (74, FEATURE_DIM)
-    through_22_khz = model.voice(tmp_path / "a.wav").features
-    assert not torch.equal(features, through_22_khz)
-    assert (features - through_22_khz).abs().mean() < 0.1 * features.std()
 
 
 def utterance(speech: tuple[torch.Tensor, torch.Tensor], voice: Voice, seed: int) -> Utterance:

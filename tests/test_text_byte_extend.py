@@ -96,6 +96,7 @@ def lines_of_other_scripts(count: int) -> list[str]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_4000_pieces_give_held_out_amharic_at_most_2_2_tokens_per_word(shared: Path, corpus):
     assert corpus.size == 60_509 + 4_000
@@ -104,6 +105,7 @@ def test_4000_pieces_give_held_out_amharic_at_most_2_2_tokens_per_word(shared: P
     assert found.changed == ()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_20000_lines_without_ethiopic_letters_keep_their_ids(shared: Path, corpus):
     base = load_tokenizer(shared / PUBLISHED)
@@ -111,6 +113,7 @@ def test_20000_lines_without_ethiopic_letters_keep_their_ids(shared: Path, corpu
         assert corpus.encoding.encode_ordinary(line) == base.encoding.encode_ordinary(line), line
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_1549_reserved_pieces_give_held_out_amharic_at_most_2_8_tokens_per_word(shared: Path, tmp_path: Path):
     learned, held_out = texts_of_corpus(shared)

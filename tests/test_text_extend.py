@@ -276,16 +276,6 @@ def test_a_base_of_thousands_of_pieces_tokenizes_english_and_chinese_exactly_as_
         assert before.unknown_id not in before.encode(text)
 
 
-def test_the_base_of_the_demo_tokenizes_english_exactly_as_before(tmp_path):
-    base = REPOSITORY / "demo/checkpoints/bpe.model"
-    sentences = (REPOSITORY / "demo/english.txt").read_text("utf-8").splitlines()
-    before = Tokenizer.load(base)
-    after = Tokenizer(extend(base, AMHARIC, 2000), tmp_path / "after.model")
-    assert len(sentences) > 100
-    for text in (*sentences, *english_sentences()):
-        assert after.encode(text) == before.encode(text), text
-
-
 def test_size_0_is_the_size_advised_for_the_hours(tmp_path, caplog):
     base = write_base(tmp_path)
     with caplog.at_level(logging.INFO):

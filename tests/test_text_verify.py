@@ -40,10 +40,6 @@ def test_a_good_extension_has_no_problems(base, extended):
     assert str(extended.size) in str(report)
 
 
-def test_one_more_row_than_pieces_is_not_a_mismatch(base, extended):
-    assert not report_of(extended, base, rows=base.size + 1, config=base.size).problems
-
-
 def test_another_base_is_a_problem_that_names_the_first_difference(base, extended, tmp_path):
     other = Tokenizer(trained_model(tuple(reversed(ENGLISH[:2])), vocab_size=50), tmp_path / "other.model")
     report = report_of(extended, other)
@@ -82,10 +78,6 @@ def test_unknown_pieces_are_a_problem_above_the_limit_only(base, extended):
 
 def test_texts_that_use_no_appended_piece_are_a_problem(base, extended):
     assert whats(report_of(extended, base, texts=ENGLISH)) == [not_used(base)]
-
-
-def test_the_base_tokenizer_itself_has_every_problem_of_amharic(base):
-    assert whats(report_of(base, base)) == ["Amharic letters", "unknown pieces", not_used(base)]
 
 
 def test_rows_of_another_checkpoint_are_a_problem(base, extended):

@@ -1,9 +1,9 @@
 """Automatic scoring of one clip: transcript errors, similarity of the voice, loops and silence.
 
-Axes: S samples, M codes of a clip, C semantic codes.
+Axes: S samples, M codes of a clip.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,20 +37,6 @@ def longest_run(is_true: NDArray[np.bool_]) -> int:
     """Return the length of the longest run of True in `is_true` (n,)."""
     ends = np.flatnonzero(~np.concatenate([[False], is_true, [False]]))
     return int(np.diff(ends).max() - 1)
-
-
-def histogram(clips: Iterable[NDArray[np.int64]], num_codes: int) -> NDArray[np.float64]:
-    """Return the frequency of each code over all clips: (C,); zeros if there are no codes."""
-    counts = np.zeros(num_codes)
-    for codes in clips:
-        counts += np.bincount(codes, minlength=num_codes)
-    shares: NDArray[np.float64] = counts / max(counts.sum(), 1.0)
-    return shares
-
-
-def histogram_distance(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Return the total variation distance of two histograms (C,): 0 if equal, 1 without overlap."""
-    return float(np.abs(a - b).sum() / 2)
 
 
 MIN_SPEECH_SHARE = 0.1  # a clip with less speech counts as silent

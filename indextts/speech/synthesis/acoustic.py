@@ -51,7 +51,6 @@ from indextts.speech.synthesis.acoustic_weights import (
 from indextts.speech.synthesis.bases import acoustic_path
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.config import load_acoustic_config
-from indextts.speech.synthesis.reference import load_emotion, load_reference
 from indextts.speech.synthesis.s2mel import MelTarget, S2Mel, SolverSettings
 
 if TYPE_CHECKING:  # it imports transformers, which takes seconds
@@ -155,14 +154,6 @@ class AcousticModel:
             )
         return cls(backend, s2mel, campplus, vocoder)
 
-    def voice(self, recording: Path) -> Voice:
-        """Return the voice of a reference recording.
-
-        Raises:
-            UserError: the recording cannot be read, or is too short, too long or silent (`load_reference`).
-        """
-        return self.voice_of(load_reference(recording))
-
     @torch.no_grad()
     def voice_of(self, samples: NDArray[np.float32]) -> Voice:
         """Return the voice of `samples` (S,) at SAMPLE_RATE_HZ, at least one second."""
@@ -177,17 +168,6 @@ class AcousticModel:
             mel=mel,
             prompt=self.s2mel.stretched(self.path.prompt_content(features), mel.shape[2]),
         )
-
-    def emotion_features(self, recording: Path) -> Tensor:
-        """Return the speech features (T, F) of an emotion recording, for `emotion.mix_emotion`.
-
-        Args:
-            recording: a second recording, or the reference recording itself.
-
-        Raises:
-            UserError: as for `voice`.
-        """
-        return self.features_of(load_emotion(recording))
 
     @torch.no_grad()
     def features_of(self, samples: NDArray[np.float32]) -> Tensor:

@@ -5,9 +5,9 @@ Axes: D width of the GPT, T speech features, F their width, E rows of the two ta
     recording:  emo_vec = vec(speaker) + alpha * (vec(recording) - vec(speaker))
     weights:    emo_vec = sum_i e_i row_i + (1 - sum_i e_i) * vec(recording, or the speaker's)
 
-`vec` is `UnifiedVoice.emotion`. Without a second recording, it reads the speaker's own through
-`reference.load_emotion`, with alpha 1. row_i is the row of emotion i's group in feat2.pt whose counterpart in
-feat1.pt has the highest cosine similarity to the speaker's style.
+`vec` is `UnifiedVoice.emotion`. Without a second recording, it reads the speaker's own, with alpha 1. row_i
+is the row of emotion i's group in feat2.pt whose counterpart in feat1.pt has the highest cosine similarity to
+the speaker's style.
 """
 
 import itertools

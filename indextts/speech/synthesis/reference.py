@@ -19,7 +19,6 @@ from indextts.features.audio import (
     load_audio,
     require_reference_length,
 )
-from indextts.features.mel_spectrogram import KALDI_RATE_HZ, SAMPLE_RATE_HZ
 from indextts.features.vad import SAMPLE_RATE_HZ as VAD_RATE_HZ
 from indextts.features.vad import find_speech
 
@@ -28,39 +27,13 @@ logger = logging.getLogger(__name__)
 MIN_LOUDNESS_DB = -50.0  # of the loudest 100 ms, relative to full scale
 
 
-def load_reference(path: Path) -> NDArray[np.float32]:
-    """Return the first 15 s of a voice recording: (S,) at 22,050 Hz.
-
-    Raises:
-        UserError: the recording cannot be read, is too short or too long, or these 15 s are silent.
-    """
-    return _load(path, SAMPLE_RATE_HZ)
-
-
-def load_emotion(path: Path) -> NDArray[np.float32]:
-    """Return the first 15 s of an emotion recording: (S,) at 16,000 Hz; errors as for `load_reference`.
-
-    As in the published inference, it is resampled to this rate directly, also the voice's own recording.
-    """
-    return _load(path, KALDI_RATE_HZ)
-
-
 def load_speech(path: Path, rate_hz: int) -> NDArray[np.float32]:
     """Return the first 15 s of a recording that contains speech: (S,) at `rate_hz`.
 
     Raises:
-        UserError: as for `load_reference`, or these 15 s contain no speech.
+        UserError: the recording cannot be read, is too short or too long, or these 15 s are silent or contain
+            no speech.
     """
-    samples = _load(path, rate_hz)
-    if not find_speech(soxr.resample(samples, rate_hz, VAD_RATE_HZ)):
-        raise UserError(
-            f"{path}: no speech found in the first {MAX_REFERENCE_S} s; use a recording of one speaker "
-            "without music"
-        )
-    return samples
-
-
-def _load(path: Path, rate_hz: int) -> NDArray[np.float32]:
     duration_s = audio_duration_s(path)
     require_reference_length(path, duration_s)
     if duration_s < SHORT_REFERENCE_S:
@@ -74,6 +47,11 @@ def _load(path: Path, rate_hz: int) -> NDArray[np.float32]:
         raise UserError(
             f"{path}: silent in the first {MAX_REFERENCE_S} s (the loudest 100 ms are below "
             f"{MIN_LOUDNESS_DB:g} dB of full scale); use a recording with speech"
+        )
+    if not find_speech(soxr.resample(samples, rate_hz, VAD_RATE_HZ)):
+        raise UserError(
+            f"{path}: no speech found in the first {MAX_REFERENCE_S} s; use a recording of one speaker "
+            "without music"
         )
     return samples
 

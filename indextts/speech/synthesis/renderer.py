@@ -111,6 +111,7 @@ class PublishedRenderer:
         return Reference(voice.features, voice, voice.style)
 
     def emotion_features(self, recording: Path) -> Tensor:
+        # as published, resampled to this rate directly, also the voice's own recording
         return self.acoustic.features_of(load_speech(recording, front_end.KALDI_RATE_HZ))
 
     def render(self, utterances: Sequence[Utterance]) -> list[NDArray[np.float32]]:
