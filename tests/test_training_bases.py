@@ -22,11 +22,11 @@ from indextts.data.feature_store import FeatureStore
 from indextts.data.preprocess import preprocess
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.features import builtin
+from indextts.features.audio import load_audio
 from indextts.features.bases import HalvingCodec
 from indextts.models.checkpoint import read_weights
 from indextts.speech.export import export
 from indextts.speech.synthesis.acoustic import AcousticModel
-from indextts.speech.synthesis.reference import load_speech
 from indextts.speech.synthesis.synthesize import synthesize
 from indextts.system.log_lines import log_to_stdout
 from indextts.text.bases import load_tokenizer, tokenizer_in
@@ -151,7 +151,7 @@ def test_features_are_25_codes_a_second_the_style_of_the_voice_and_the_emotion(p
         key, audio = line["features_key"], project.features / line["audio"]
         duration_s = soundfile.info(audio).duration
         assert len(store.codes(key)) == -(-int((duration_s - 0.015) * 50 + 1e-6) // 2) == line["code_len"]
-        voice = acoustic.voice_of(load_speech(audio, 22_050))
+        voice = acoustic.voice_of(load_audio(audio, 22_050))
         np.testing.assert_allclose(store.condition(key), voice.style.numpy(), rtol=1e-3, atol=1e-4)
 
 
