@@ -30,6 +30,7 @@ TORCHRUN_FLAGS = {
     "--signals-to-handle",
 }
 BENCHMARK_FLAGS = {"--output", "--help"}
+TEST_FLAGS = {"--all"}  # of test.sh and tests.planted_faults
 CODE = re.compile(r"^```.*?^```|^(?: {4}|\t).*?$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
@@ -70,7 +71,7 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
 def test_every_flag_that_a_page_explains_exists(page: Path) -> None:
     if page.parent.name == "results":
         return  # flags of the commit that measured
-    of_others = TORCHRUN_FLAGS | BENCHMARK_FLAGS | {DOCKER_FLAG, OFFICIAL_FLAG}
+    of_others = TORCHRUN_FLAGS | BENCHMARK_FLAGS | TEST_FLAGS | {DOCKER_FLAG, OFFICIAL_FLAG}
     known = set(FLAG.findall(commands_page())) | of_others | {"--flag", "--no-amp"}
     assert set(FLAG.findall(page.read_text(encoding="utf-8"))) - known == set()
 
