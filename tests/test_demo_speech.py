@@ -14,7 +14,7 @@ from indextts.text.transcripts import count_errors, error_rate
 from tests.conftest import REPOSITORY
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_recognizer_hears_the_texts_that_the_demos_model_speaks(tmp_path: Path, recognizer_folder: Path):
     project, evaluation = Project(tmp_path / "demo"), tmp_path / "evaluation"
     run("tools/run_pipeline.py", f"--workspace={tmp_path}", "--demo")

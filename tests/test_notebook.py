@@ -31,7 +31,7 @@ def execute(folder: Path, steps: int) -> str:
     return "".join(output.get("text", "") for output in outputs)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("default")  # of Jupyter's packages
 def test_the_notebook_runs_and_resumes_on_a_new_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))

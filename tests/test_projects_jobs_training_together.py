@@ -23,7 +23,7 @@ TWO = Launch(processes=2)
 CPU = MachineFacts((), 2, 8 << 30)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_ranks_save_once_on_a_stop_and_resume_as_estimated(tmp_path: Path):
     tiny, project = make_tiny_run(tmp_path), Project(tmp_path / "voice")
     command = parse(Train, tiny.flags(epochs=100_000, val_interval=1000, save_interval=1000))

@@ -81,7 +81,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return workspace, answer.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_demo_of_2_5_runs_all_stages_and_a_larger_vocabulary_begins_a_new_part(tmp_path: Path):
     flags = ["--demo", "--base=2.5", "--max-steps=2"]
     answer = run(tmp_path, *flags)

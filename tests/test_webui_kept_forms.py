@@ -9,7 +9,7 @@ from tests.page_layout import DESKTOP
 from tests.waiting import wait_until
 from tests.walking import Server, open_tab, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_typed_values_of_tabs_4_and_5_stay_after_a_reload(server: Server, browser: Browser):
