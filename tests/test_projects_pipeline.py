@@ -171,6 +171,7 @@ def test_editing_the_projects_config_does_not_change_the_demos(demo: tuple[Path,
     )
 
 
+@pytest.mark.long
 def test_the_check_of_the_demos_data_finds_no_problem(demo: tuple[Path, str]):
     folder = demo[0] / "demo/preprocessed_amharic"
     flags = [f"--train-manifest={folder}/train_manifest.jsonl", f"--train-pairs={folder}/train_pairs.jsonl"]
@@ -283,6 +284,7 @@ def test_several_ranks_are_launched_and_stopped_together(tmp_path: Path):
     assert output == b"saved\nsaved\nstatus 143\n"
 
 
+@pytest.mark.long
 def test_a_yaml_file_describes_a_project(demo: tuple[Path, str], tmp_path: Path):
     base = tmp_path / "base"
     shutil.copytree(demo[0] / "demo/checkpoints", base)
