@@ -1,6 +1,6 @@
 """Find the audio files of a source, and decode those that libsndfile cannot read.
 
-PyAV decodes other formats to FLAC, in a process of its own (track_decoder.py). It may only open the given
+PyAV decodes other formats to FLAC, in a separate process (track_decoder.py). It may only open the given
 file: other protocols and playlist formats, which can refer to any file of this machine, are disabled.
 """
 

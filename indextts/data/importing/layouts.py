@@ -14,7 +14,7 @@
     files         NAME.wav with NAME.txt, and NAME.mp3 with subtitles NAME.srt, NAME.am.vtt
 
 A reader yields rows (items.Row), and `_Source.recording` looks for the recording of each. A new layout is a
-reader in a module of its own, and a line of LAYOUTS.
+reader in a separate module, and a line of LAYOUTS.
 
 `auto` takes the first matching layout. It descends into a folder that is alone in its parent, and searches
 subfolders if the folder itself has no layout, or only tables of other facts. The fallback is `files`.

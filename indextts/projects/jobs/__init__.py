@@ -27,7 +27,7 @@
     stopping.py   stop_job, kill_job               webhook.py  the notification at the end
     log_tail.py   the end of a log
 
-The runner is detached in a session of its own. It waits for the job before it, runs the commands in order
+The runner is detached in a separate session. It waits for the job before it, runs the commands in order
 until one fails, stops them in phases on request, ends leftover processes and writes exit.json. Its programs
 and all that they start have its mark in their environment (files.py). The state of a job is read from the
 disk and from /proc at each call, so a second page, or the page after a restart, shows the same.

@@ -10,7 +10,7 @@ SAVE_S = (
 )
 KILL_S = 20.0  # from there to SIGKILL
 WEBHOOK = "INDEXTTS_WEBHOOK"  # an environment variable: other users could read a command line or a file
-MARK = "INDEXTTS_JOB"  # the runner sets it for its programs; torchrun gives each rank a session of its own
+MARK = "INDEXTTS_JOB"  # the runner sets it for its programs; torchrun starts each rank in a separate session
 
 
 def runner_of(folder: Path) -> Process | None:
