@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from indextts.runs.checkpoints import list_checkpoints
+from indextts.system.amounts import shown_duration
 from indextts.webui.language import t
 from indextts.webui.metrics_reader import Line
 
@@ -81,14 +82,8 @@ def progress_of(lines: Sequence[Line], run_dir: Path, now: float) -> Progress:
 
 def duration(seconds: float) -> str:
     """Return a duration in words: "40 s", "12 min", "3 h 20 min", "4 days"."""
-    if seconds < 60:
-        return f"{max(1, round(seconds))} s" if seconds < 10 else f"{10 * round(seconds / 10)} s"
-    minutes = round(seconds / 60)
-    if minutes < 90:
-        return f"{minutes} min"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return t("monitor.days", days=minutes // (24 * 60))
+    days = round(seconds / 60) // (24 * 60)
+    return t("monitor.days", days=days) if days >= 2 else shown_duration(seconds)
 
 
 def _saved_step(run_dir: Path, part: int) -> int | None:
