@@ -86,10 +86,6 @@ def wait_for(job: Job, is_true) -> Job:
     return reread(job)
 
 
-def runner_of(job: Job) -> Process:
-    return job.runner
-
-
 def program_of(job: Job) -> Process:
     return Process.from_json((job.folder / "program.json").read_bytes())
 

@@ -118,6 +118,7 @@ def test_a_waiting_job_with_a_killed_runner_is_lost(project: Project):
     assert wait_until_over(third).before == "lost"
 
 
+@pytest.mark.long
 def test_the_queue_continues_without_the_page(project: Project, tmp_path: Path):
     program(project, WAITS_FOR_GO, "first.py")
     program(project, "print('late')", "second.py")

@@ -1,5 +1,6 @@
 """Tests of indextts/webui/app.py: rules for the complete page."""
 
+import html
 import json
 import subprocess
 import sys
@@ -7,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from indextts.system.messages import ENGLISH, table
+from indextts.webui.language import HEADING, translations
 from tests.conftest import REPOSITORY
+from tests.test_webui_language import OTHERS, SAME
 
 BUILD = """
 import json, pathlib, sys
 from indextts.commands.app import WebUI
 from indextts.projects.project import Project, read_project, write_project
 from indextts.webui.app import build_app
+from indextts.webui.language import texts_of
 demo = build_app(WebUI(workspace=pathlib.Path(sys.argv[1])))
 config = demo.get_config_file()
 project = Project(pathlib.Path(sys.argv[1]) / "demo")
@@ -40,6 +45,9 @@ print(json.dumps({
                  and c["type"] not in ("row", "column", "markdown", "timer", "form", "tabs")],
     "tabs": [c["props"]["label"] for c in config["components"]
              if c["type"] == "tabitem" and c["props"]["elem_id"].startswith("tab-")],
+    "texts": sorted({text for c in config["components"] for text in texts_of(c["type"], c["props"]).values()}
+                    | {name for c in config["components"] if c["type"] == "dataframe"
+                       for name in c["props"]["headers"] or ()}),
     "torch": sorted(name for name in sys.modules if name in ("torch", "transformers", "trainers")),
 }))
 """
@@ -54,7 +62,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict:
     )
     assert answer.returncode == 0, answer.stderr
     assert (workspace / "demo/project.json").is_file()
-    return json.loads(answer.stdout.splitlines()[-1])
+    folder = str(workspace.resolve())
+    return json.loads(answer.stdout.splitlines()[-1].replace(folder, "{folder}"))
 
 
 def test_there_are_eight_tabs(built: dict):
@@ -101,6 +110,16 @@ def test_a_choice_made_during_another_request_is_not_dropped(built: dict):
 
 def test_every_visible_component_has_an_id(built: dict):
     assert built["nameless"] == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_all_texts_of_the_page_are_translated(language: str, built: dict):
+    assert len(built["texts"]) > 300
+    texts: set[str] = set()
+    for text in set(built["texts"]) - {table(ENGLISH)["project.published_in"]}:
+        heading = HEADING.fullmatch(text)
+        texts |= {html.unescape(part) for part in heading.groups() if part} if heading else {text}
+    assert sorted(texts - translations(language).keys() - SAME) == []
 
 
 def test_each_tab_has_a_build_function(built: dict):

@@ -1,6 +1,7 @@
 """Tests of the report of the check on the page."""
 
 import re
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -24,13 +25,22 @@ from tests.one_project import OneProject
 from tests.test_data_check import TEXTS, write_dataset
 
 
-def checked(folder: Path, **limits: float) -> Project:
-    """Return a project with seven clips of two seconds and a report on them."""
-    project = Project(folder)
+@pytest.fixture(scope="module")
+def checked_once(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Return a project with seven clips of two seconds and a report on them, which all are too short."""
+    project = Project(tmp_path_factory.mktemp("checked"))
     project.dataset.mkdir()
     write_dataset(project.dataset, TEXTS)
-    check_manifest(project.manifest, QualityLimits(**limits), check_folder(project.manifest))
+    limits = QualityLimits(min_duration_s=3, warn_min_duration_s=4, min_snr_db=15)
+    check_manifest(project.manifest, limits, check_folder(project.manifest))
     return project
+
+
+@pytest.fixture
+def project(checked_once: Project, tmp_path: Path) -> Project:
+    """Return a copy of the checked project, with the times of its files."""
+    shutil.copytree(checked_once.dataset, tmp_path / "dataset")
+    return Project(tmp_path)
 
 
 def shown(project: Project) -> str:
@@ -45,16 +55,16 @@ def test_before_an_import_and_before_a_check_a_link_leads_on(tmp_path: Path):
     assert 'href="#data/check-start"' in shown(project)
 
 
-def test_each_reason_has_its_count_and_a_link_to_its_clips(tmp_path: Path):
-    html = shown(checked(tmp_path, min_duration_s=3, warn_min_duration_s=4))
+def test_each_reason_has_its_count_and_a_link_to_its_clips(project: Project):
+    html = shown(project)
     [row] = [row for row in re.findall(r"<tr>.*?</tr>", html) if 'data-filter="too_short"' in row]
     assert 'href="#data/data-tab-review"' in row
     assert re.findall(r">(\d+) clips<", row) == ["7"]
     assert html.count('<li class="bad">') == 2  # too many rejected, and no voice left
 
 
-def test_histograms_have_the_limits_that_were_checked(tmp_path: Path):
-    html = shown(checked(tmp_path, min_snr_db=15))
+def test_histograms_have_the_limits_that_were_checked(project: Project):
+    html = shown(project)
     of_models = {
         "error_percent",
         "alignment",
@@ -70,15 +80,13 @@ def test_histograms_have_the_limits_that_were_checked(tmp_path: Path):
     assert "&lt; 15" in html
 
 
-def test_a_changed_manifest_makes_the_report_outdated(tmp_path: Path):
-    project = checked(tmp_path)
+def test_a_changed_manifest_makes_the_report_outdated(project: Project):
     assert "check-start" not in shown(project)
     write_dataset(project.dataset, TEXTS[:5])
     assert 'href="#data/check-start"' in shown(project)
 
 
-def test_a_corrupt_overview_is_no_traceback(tmp_path: Path):
-    project = checked(tmp_path)
+def test_a_corrupt_overview_is_no_traceback(project: Project):
     (check_folder(project.manifest) / OVERVIEW_NAME).write_bytes(b"{")
     assert 'href="#data/check-start"' in shown(project)
 
@@ -86,16 +94,17 @@ def test_a_corrupt_overview_is_no_traceback(tmp_path: Path):
 def outlook_of(workspace: Path, project: Project, asr: str = "", quality: str = "full") -> Outlook:
     settings = ProjectSettings.model_validate({"name": "voice", "base": workspace / "checkpoints"})
     values, page = [getattr(QualityLimits(), name) for name in LIMITS], OneProject(Project(workspace / "any"))
-    return check_outlook(page, project, settings, asr, quality, *values)
+    planned = check_commands(page, project, settings, asr, quality, *values)
+    return check_outlook(page, project, settings, planned)
 
 
-def test_a_check_needs_imported_data(tmp_path: Path):
-    [blocker] = outlook_of(tmp_path, Project(tmp_path)).blockers
+def test_a_check_needs_imported_data(tmp_path: Path, project: Project):
+    [blocker] = outlook_of(tmp_path, Project(tmp_path / "new")).blockers
     assert blocker.link == "#data/upload"
-    assert not outlook_of(tmp_path, checked(tmp_path)).blockers
+    assert not outlook_of(tmp_path, project).blockers
 
 
-def test_the_recognizer_of_the_form_is_in_the_command_and_in_the_outlook(tmp_path: Path):
+def test_the_recognizer_of_the_form_is_in_the_command_and_in_the_outlook(tmp_path: Path, project: Project):
     settings = ProjectSettings.model_validate({"name": "voice", "base": tmp_path / "checkpoints"})
     values = ["full", *(getattr(QualityLimits(), name) for name in LIMITS)]
     planned = partial(check_commands, OneProject(Project(tmp_path / "any")), Project(tmp_path), settings)
@@ -105,7 +114,6 @@ def test_the_recognizer_of_the_form_is_in_the_command_and_in_the_outlook(tmp_pat
     assert planned("asr", *values)[0].asr == str(tmp_path / "asr")
     with pytest.raises(UserError, match="'/etc'"):
         planned("/etc", *values)
-    project = checked(tmp_path)
     shown_without, shown_with = (
         dict(outlook_of(tmp_path, project, asr).facts) for asr in ("", "someone/asr")
     )
@@ -113,8 +121,7 @@ def test_the_recognizer_of_the_form_is_in_the_command_and_in_the_outlook(tmp_pat
     assert shown_without[t("data.facts.recognizer")] == t("data.no_recognizer")
 
 
-def test_the_outlook_has_the_time_of_the_ratings_that_are_missing(tmp_path: Path):
-    project = checked(tmp_path)
+def test_the_outlook_has_the_time_of_the_ratings_that_are_missing(tmp_path: Path, project: Project):
     label = t("data.facts.rating")
     assert label not in dict(outlook_of(tmp_path, project, quality="fast").facts)
     assert dict(outlook_of(tmp_path, project).facts)[label].startswith("7 ")

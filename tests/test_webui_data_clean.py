@@ -3,23 +3,19 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-import soundfile
-from playwright.sync_api import Browser, expect
 
 from indextts.commands.data import CheckData, CleanAudio
-from indextts.data.cleaned import INSTALL, missing_packages
+from indextts.data.cleaned import INSTALL
 from indextts.data.quality.overview import Overview, ReasonCount, write_overview
 from indextts.data.review import check_folder
-from indextts.projects.project import Project, ProjectSettings, make_settings, write_project
+from indextts.projects.project import Project, ProjectSettings, make_settings
 from indextts.webui.data.clean_view import clean_commands, clean_outlook
 from indextts.webui.data.review_list import row_html
 from indextts.webui.data.review_rows import read_review, row_of
+from indextts.webui.running.outlook import Outlook
 from tests.import_sources import run_import, write_tone
 from tests.one_project import OneProject
-from tests.spoken_languages import spoken
-from tests.walking import Server, wait_for
 
 
 @pytest.fixture
@@ -73,17 +69,20 @@ def test_one_job_cleans_and_checks(page: OneProject, project: Project, settings:
 def test_a_start_needs_a_check_flags_and_the_packages(
     page: OneProject, project: Project, settings: ProjectSettings, monkeypatch: pytest.MonkeyPatch
 ):
+    def looked() -> Outlook:
+        return clean_outlook(page, project, settings, clean_commands(page, project, settings))
+
     packages: list[str] = []
     monkeypatch.setattr("indextts.webui.data.clean_view.missing_packages", lambda: packages)
-    [blocker] = clean_outlook(page, project, settings).blockers
+    [blocker] = looked().blockers
     assert blocker.link == "#data/check-start"
     write_flags(project, quiet=2)
-    [blocker] = clean_outlook(page, project, settings).blockers
+    [blocker] = looked().blockers
     assert blocker.kind == "finished"
     write_flags(project, noisy=2)
-    assert not clean_outlook(page, project, settings).blockers
+    assert not looked().blockers
     packages.append("demucs")
-    [blocker] = clean_outlook(page, project, settings).blockers
+    [blocker] = looked().blockers
     assert INSTALL in blocker.text
     assert "demucs" in blocker.text
 
@@ -99,43 +98,3 @@ def test_a_cleaned_clip_has_players_before_and_after(project: Project):
         assert html.count("<audio") == count
         assert html.count("two.wav") == count / 2
         assert "<audio" not in row_html(project, row_of(review, review.table.place_of["two"]))
-
-
-@pytest.mark.long
-@pytest.mark.skipif(bool(missing_packages()), reason="needs the extra clean")
-def test_a_user_cleans_noisy_clips_and_compares_them(server: Server, browser: Browser, tmp_path: Path):
-    project = Project(server.workspace / "voice")
-    project.root.mkdir()
-    write_project(project, make_settings(name="voice", base=tmp_path / "base"))
-    source, rng = tmp_path / "in", np.random.default_rng(0)
-    source.mkdir()
-    for name, text, noise in (
-        ("noisy", "እንደምን አደሩ፣ ዛሬ ፀሐይ በጣም ሞቃታማ ናት።", 0.3),
-        ("clean", "ልጁ ወደ ቤት ሄደ።", 0.001),
-    ):
-        samples, rate_hz = spoken(text, "am+f2")
-        samples = samples + noise * samples.std() * rng.standard_normal(len(samples)).astype(np.float32)
-        soundfile.write(source / f"{name}.wav", 0.5 * samples / np.abs(samples).max(), rate_hz)
-        (source / f"{name}.txt").write_text(text, encoding="utf-8")
-    run_import(source, project.dataset, speaker="almaz")
-
-    page = browser.new_page(viewport={"width": 1280, "height": 1000})
-    page.goto(f"{server.url}/?project=voice#data/check-start")
-    expect(page.locator("#check-outlook")).to_contain_text("Ready to start")  # the page listens from here on
-    page.locator("#check-start").click()
-    wait_for(page, "check-status", r"^(finished|failed)\b")
-    page.locator('#check-overview a[href="#data/clean-start"]').click()
-    page.locator("#clean-start").click()
-    wait_for(page, "clean-status", r"^(finished|failed)\b")
-    wait_for(page, "clean-log", r"1 flagged clip: 1 replaced by a cleaned one")
-    page.goto(f"{server.url}/?project=voice#data/data-tab-review")
-    page.locator("#review-filter input").click()
-    page.get_by_role("option", name="All").first.click()
-    page.locator('tr[data-clip="noisy"]').click()
-    players = page.locator("tr.chosen .clip-compared audio")
-    expect(players).to_have_count(2)
-    loaded = "audio => new Promise(done => { audio.oncanplay = () => done(audio.duration); audio.load(); })"
-    before, after = (players.nth(number).evaluate(loaded) for number in (0, 1))
-    assert before == pytest.approx(after, abs=0.01)
-    expect(page.locator("tr.chosen .clip-facts")).to_contain_text("OVRL")
-    page.close()

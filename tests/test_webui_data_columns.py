@@ -51,7 +51,7 @@ def sources(project: Project, settings: ProjectSettings, *values: str) -> list[I
 
 
 def imports(project: Project, settings: ProjectSettings, *values: str) -> list[ImportDataset]:
-    commands = import_commands(OneProject(project), project, settings, *values)
+    commands = import_commands(OneProject(project), project, settings, *(values or form()))
     return [command for command in commands if isinstance(command, ImportDataset)]
 
 
@@ -81,7 +81,7 @@ def test_new_tables_are_shown_with_their_decided_uses(tmp_path: Path):
     assert Dropdowns(html).values == ["audio", "text", ""]
     assert len(set(Dropdowns(html).labels)) == 3
     assert all(text in html for text in ("talks.zip", "text_am", TEXTS[0], ENGLISH[1], "<details", " open>"))
-    assert not import_outlook(project, settings, sources(project, settings)).blockers
+    assert not import_outlook(project, imports(project, settings)).blockers
     assert imports(project, settings, *form())[0].columns == ""
 
 
@@ -98,7 +98,7 @@ def test_nothing_is_shown_without_a_table(tmp_path: Path, content: str):
     project, settings = make(tmp_path, talks=content)
     assert column_tables_html(sources(project, settings)) == ""
     (project.uploads / "broken.zip").write_bytes(b"no archive")
-    assert not import_outlook(project, settings, sources(project, settings)).blockers
+    assert not import_outlook(project, imports(project, settings)).blockers
     assert column_tables_html([]) == ""
 
 
@@ -108,13 +108,13 @@ def test_an_undecided_column_blocks_the_import_until_it_is_chosen(tmp_path: Path
     with use_language(language):
         found = sources(project, settings)
         html = column_tables_html(found)
-        [blocker] = import_outlook(project, settings, found).blockers
+        [blocker] = import_outlook(project, imports(project, settings)).blockers
     assert Dropdowns(html).values == ["audio", "?", "?"]
     assert "talks.zip" in blocker.text
     assert f'id="{blocker.link.removeprefix("#data/")}"' in html
     choices = with_choice({}, found, [found[0].key, "set/metadata.csv", "0=audio", "2=text"])
     values = form(json.dumps(choices))
-    assert not import_outlook(project, settings, sources(project, settings, *values)).blockers
+    assert not import_outlook(project, imports(project, settings, *values)).blockers
     assert [command.columns for command in imports(project, settings, *values)] == [
         "audio=file_name,text=second"
     ]
@@ -126,8 +126,8 @@ def test_typed_columns_decide_a_table_too(tmp_path: Path):
     project, settings = make(tmp_path, talks=AMBIGUOUS)
     found = sources(project, settings, *form(columns="audio=0,text=1"))
     assert Dropdowns(column_tables_html(found)).values == ["audio", "text", ""]
-    found = sources(project, settings, *form(columns="audio=0,text=9"))
-    assert len(import_outlook(project, settings, found).blockers) == 1
+    planned = imports(project, settings, *form(columns="audio=0,text=9"))
+    assert len(import_outlook(project, planned).blockers) == 1
 
 
 def test_each_source_has_its_own_choice(tmp_path: Path):
@@ -186,8 +186,9 @@ def test_an_incomplete_or_invalid_choice_blocks_the_import(
     found = sources(project, settings)
     choices = with_choice({}, found, [found[0].key, "set/metadata.csv", *uses])
     assert (found[0].key in choices) == is_kept
+    planned = imports(project, settings, *form(json.dumps(choices)))
+    assert bool(import_outlook(project, planned).blockers) == is_blocked
     found = sources(project, settings, *form(json.dumps(choices)))
-    assert bool(import_outlook(project, settings, found).blockers) == is_blocked
     assert len(Dropdowns(column_tables_html(found)).values) == 3  # it can be corrected
 
 

@@ -18,7 +18,6 @@ from indextts.webui.data.import_form import (
     import_commands,
     store_settings,
     uploads_html,
-    with_options,
 )
 from indextts.webui.data.import_outlook import import_outlook, invalid_import, shown_source
 from indextts.webui.data.import_sources import source_key, with_chosen_columns
@@ -47,7 +46,7 @@ def test_a_project_without_sources_is_blocked_with_a_link_to_the_upload(tmp_path
 
 def test_a_missing_manifest_is_named_and_blocks(tmp_path: Path):
     project, settings = make(tmp_path, manifest=tmp_path / "absent.jsonl")
-    [blocker] = import_outlook(project, settings).blockers
+    [blocker] = import_outlook(project, plan_imports(project, settings)).blockers
     assert str(tmp_path / "absent.jsonl") in blocker.text
     assert blocker.link
 
@@ -70,7 +69,7 @@ def test_what_will_be_read_and_where_it_goes_is_listed(tmp_path: Path):
         file.writestr("a/1.flac", b"x")
         file.writestr("a/2.MP3", b"x")
         file.writestr("a/2.txt", b"x")
-    outlook = import_outlook(project, settings)
+    outlook = import_outlook(project, plan_imports(project, settings))
     assert not outlook.blockers
     texts = [value for _, value in outlook.facts]
     assert texts[0].startswith("set.jsonl: 2 ")
@@ -124,7 +123,7 @@ def test_a_data_set_of_the_hub_is_imported_from_the_form_with_its_filters(tmp_pa
     )
     assert (command.max_hours, command.speakers) == (2.5, ["almaz", "sara"])
     assert (command.trim, command.loudness) == (0.15, -23.0)
-    outlook = import_outlook(project, with_options(settings, *values))
+    outlook = import_outlook(project, [command])
     assert not outlook.blockers
     assert any("google/fleurs am_et train dev" in value for _, value in outlook.facts)
 
@@ -155,7 +154,7 @@ def test_long_uploads_are_cut_with_the_recognizer_of_the_form(tmp_path: Path):
     assert isinstance(command, ImportDataset)
     assert (command.asr, command.min_clip_s, command.max_clip_s) == ("owner/asr", 2, 12)
     assert command.asr_folder == tmp_path / "recognizers"
-    outlook = import_outlook(project, with_options(settings, *values))
+    outlook = import_outlook(project, [command])
     assert any(value == "owner/asr" for _, value in outlook.facts)
 
 

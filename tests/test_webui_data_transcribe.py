@@ -62,7 +62,7 @@ def test_one_job_transcribes_imports_and_checks(
     assert imported.manifest == transcribe.output_dir / "manifest.jsonl"
     assert isinstance(check, CheckData)
     assert check.train_manifest == project.manifest
-    assert not outlook(page, project, settings, *form).blockers
+    assert not outlook(page, project, settings, [transcribe, imported, check]).blockers
 
 
 def test_a_later_import_takes_the_transcription_too(project: Project, settings: ProjectSettings):
@@ -84,7 +84,8 @@ def test_a_wrong_form_is_refused(page: OneProject, project: Project, settings: P
 
 def test_what_is_missing_prevents_the_start(page: OneProject, project: Project, settings: ProjectSettings):
     shutil.rmtree(project.recordings)
-    found = outlook(page, project, settings, "", "a/b", "voices", "", 2.0, 15.0, "")
+    planned = commands(page, project, settings, "", "a/b", "voices", "", 2.0, 15.0, "")
+    found = outlook(page, project, settings, planned)
     assert len(found.blockers) == 2  # no recordings, no weights that tell voices
     assert len(found.notes) == 1  # one recognizer
 

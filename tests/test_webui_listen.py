@@ -37,6 +37,9 @@ def test_the_form_decides_type_format_and_mean(project: Project):
     assert planned(project, "best.pth", "float32", "pth", None).average_last == 1
     assert planned(project, "best.pth", "float32", "pth", 1, self_contained=True).self_contained
     assert planned(project, None, "float32", "pth", 1) == planned(project, "best.pth", "float32", "pth", 1)
+    found = outlook(project, read_project(project), [command])
+    assert not found.blockers
+    assert str(project.export) in [value for _, value in found.facts]
     with pytest.raises(UserError):
         planned(project, "../../secret.pth", "float32", "pth", 1)
     with pytest.raises(UserError, match="--average-last"):
@@ -59,6 +62,7 @@ def test_every_file_of_the_export_is_a_link_and_nothing_else(project: Project, t
     (folder / "link").unlink()
 
 
+@pytest.mark.long
 def test_the_outlook_has_the_size_of_the_weights(project: Project):
     sizes = []
     for dtype, format in (("float32", "pth"), ("float16", "pth"), ("float16", "both")):
@@ -70,9 +74,6 @@ def test_the_outlook_has_the_size_of_the_weights(project: Project):
     weights = export(planned(project, "best.pth", "float32", "pth", 1))
     tensors = torch.load(weights, weights_only=True).values()
     assert sizes[0] == pytest.approx(4 * sum(tensor.numel() for tensor in tensors), rel=0.01)
-    found = outlook(project, read_project(project), "best.pth", "float32", "pth", 1, False)
-    assert not found.blockers
-    assert str(project.export) in [value for _, value in found.facts]
 
 
 def test_a_project_without_a_checkpoint_leads_to_its_next_step(project: Project, tmp_path: Path):

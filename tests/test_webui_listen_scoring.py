@@ -24,6 +24,7 @@ from indextts.webui.listen.scoring import (
     score_outlook,
     show,
 )
+from indextts.webui.running.outlook import Outlook
 from tests.one_project import OneProject
 
 DEFAULTS = [100, 0, "auto", 25]
@@ -146,12 +147,17 @@ def test_scores_are_a_table_of_aligned_numbers(tmp_path: Path):
 def test_a_run_without_validation_sentences_cannot_be_scored(project: Project, tmp_path: Path):
     values = (["best.pth"], "", *DEFAULTS)
     settings = read_project(project)
-    assert not score_outlook(OneProject(project), project, settings, *values).blockers
+
+    def looked(of: Project) -> Outlook:
+        page = OneProject(of)
+        return score_outlook(page, of, settings, score_commands(page, of, settings, *values))
+
+    assert not looked(project).blockers
     bare = Project(tmp_path / "bare")
     shutil.copytree(project.run_dir, bare.run_dir)
-    [blocker] = score_outlook(OneProject(bare), bare, settings, *values).blockers
+    [blocker] = looked(bare).blockers
     assert (blocker.link, blocker.kind) == ("#preprocess", "missing")
     bare.utterances("val").parent.mkdir(parents=True)
     bare.utterances("val").touch()  # a split without validation: the stage ran, with an unusable setting
-    [blocker] = score_outlook(OneProject(bare), bare, settings, *values).blockers
+    [blocker] = looked(bare).blockers
     assert (blocker.link, blocker.kind) == ("#preprocess", "problem")

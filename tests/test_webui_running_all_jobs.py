@@ -1,14 +1,31 @@
 """Tests of indextts/webui/running/all_jobs.py: the list of jobs."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from indextts.errors import UserError
+from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.stopping import stop_job
 from indextts.projects.project import Project
 from indextts.webui.language import t
-from indextts.webui.running.all_jobs import CHOOSE, EMPTY, find_job, hint, job_html, job_rows
-from tests.running_jobs import ended_job
+from indextts.webui.running.all_jobs import CHOOSE, EMPTY, MAX_ROWS, find_job, hint, job_html, job_rows
+from indextts.webui.view_versions import jobs_version
+from tests.running_jobs import (
+    SAVES_ON_SIGTERM,
+    bytes_read_so_far,
+    command_for,
+    ended_job,
+    ended_jobs,
+    kill,
+    program,
+    program_of,
+    project_with_jobs,
+    wait_until_over,
+    wait_until_ready,
+)
 
 ARGV = ("tools/x.py", "--text=<b>bold</b>")
 
@@ -18,12 +35,26 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path / "demo")
 
 
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    with project_with_jobs(tmp_path, monkeypatch) as project:
+        yield project
+
+
 def test_the_rows_show_how_each_job_ended(project: Project):
     ended_job(project.jobs / "20260101_000000_data", "", status=0, reason="finished")
     ended_job(project.jobs / "20260102_000000_train", "", status=2, reason="failed")
     rows = {row[0]: row[1:] for row in job_rows(project)}
     assert rows["20260101_000000_data"][:2] == ["1:07", "finished after 1:07"]
     assert rows["20260102_000000_train"][1] == "failed with exit status 2 after 1:07"
+
+
+def test_a_command_is_short_and_its_paths_are_names(started: Project):
+    ended_jobs(started, 1)
+    job = start_job(started, "data", [program(started, SAVES_ON_SIGTERM), command_for("other.py")])
+    running, ended = job_rows(started)
+    assert running == [job.folder.name, "", running[2], "program.py (and 1 more)"]
+    assert ended[1:] == ["1:15", "finished after 1:15", "trainers/train_gpt_v2.py --tokenizer=t.model"]
 
 
 def test_a_job_shows_command_versions_and_its_last_forty_lines_as_text(project: Project):
@@ -51,3 +82,34 @@ def test_without_a_job_the_page_shows_what_to_do(project: Project):
     assert hint(project) == t(EMPTY)
     ended_job(project.jobs / "20260101_000000_data", "", status=0, reason="finished")
     assert hint(project) == t(CHOOSE)
+
+
+def test_a_thousand_jobs_are_read_once(started: Project):
+    ended_jobs(started, 1000)
+    assert len(job_rows(started)) == MAX_ROWS
+    word = jobs_version(started)
+    before = bytes_read_so_far()
+    assert len(job_rows(started)) == MAX_ROWS
+    assert jobs_version(started) == word
+    assert bytes_read_so_far() - before < 1000  # of /proc, to ask just that
+
+
+def test_the_version_changes_with_every_state(started: Project):
+    words = [jobs_version(started)]
+    ended_jobs(started, 2)
+    words.append(jobs_version(started))
+    job = start_job(started, "train", [program(started, SAVES_ON_SIGTERM)])
+    words.append(jobs_version(started))
+    waiting = start_job(started, "export", [program(started, "", "export.py")], after=job.folder)
+    words.append(jobs_version(started))
+    wait_until_ready(job)
+    assert jobs_version(started) == words[-1]
+    stop_job(waiting)
+    wait_until_over(waiting)
+    words.append(jobs_version(started))
+    kill(job.runner)
+    kill(program_of(job))
+    words.append(jobs_version(started))  # lost: nothing on the disk has changed
+    shutil.rmtree(job.folder)
+    words.append(jobs_version(started))
+    assert len(set(words)) == len(words)

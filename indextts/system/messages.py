@@ -1,6 +1,6 @@
 """Texts of the page, by short ids, in every language.
 
-    locales/en.json    {"training.ready": "Ready to start.", ...}
+    locales/en.json    {"outlook.ready": "Ready to start.", ...}
     locales/am.json    the same ids in Amharic, and those of the commands' fields (see `webui.language`)
 
 A template has `{name}` for each value, as for `str.format`; without values its braces stay as they are.

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from indextts.data.manifest import Utterance, read_utterances
-from indextts.projects.jobs.records import newest_job
+from indextts.projects.jobs.records import job_folders, newest_job, read_job
 from indextts.projects.project import Project
 from indextts.system.files import count_lines
 
@@ -61,6 +61,27 @@ def running_version(project: Project, stage: str) -> str:
         return "none"
     second = int(time.time()) if job.is_active else 0
     return f"{job.folder.name} {job.state} {files_version(job.log)} {second}"
+
+
+def jobs_version(project: Project) -> str:
+    """Return a version that changes whenever a job starts, changes its state, ends or is removed."""
+    try:
+        stat = project.jobs.stat()
+    except OSError:
+        return ""
+    made = (stat.st_ino, stat.st_mtime_ns, stat.st_nlink)
+    return f"{made} {' '.join(map(_state, _unfinished(project, made)))}"
+
+
+@lru_cache(256)
+def _unfinished(project: Project, _made: tuple[int, int, int]) -> tuple[Path, ...]:
+    """Return the jobs that were active when their folder last changed; finished jobs never change."""
+    return tuple(folder for folder in job_folders(project) if not (folder / "exit.json").exists())
+
+
+def _state(folder: Path) -> str:
+    job = read_job(folder)
+    return f"{folder.name}={job.state}" if job else f"{folder.name}={files_version(folder)}"
 
 
 def num_lines(path: Path) -> int | None:

@@ -132,13 +132,15 @@ def check_commands(
     return [CheckData(**{**planned.model_dump(), **changed})]
 
 
-def check_outlook(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+def check_outlook(
+    page: Page, project: Project, _settings: ProjectSettings, planned: Sequence[CheckData]
+) -> Outlook:
     """Return what the check reads and writes, and how long the ratings take; it needs imported data."""
     if not project.manifest.is_file():
         return Outlook(
             blockers=[Notice(t("data.nothing_imported"), IMPORT, t("data.import_first"), kind="missing")]
         )
-    [command] = check_commands(page, project, settings, *values)
+    [command] = planned
     importing = newest_job(project, "data")
     is_importing = importing is not None and importing.is_active
     folder = check_folder(project.manifest)

@@ -3,8 +3,8 @@
 One job cleans the clips and checks the data again. The review plays a cleaned clip before and after.
 """
 
-import re
 import shutil
+from collections.abc import Sequence
 from functools import partial
 
 from indextts.commands.base import Command
@@ -12,8 +12,6 @@ from indextts.commands.data import CleanAudio
 from indextts.data.cleaned import CLEANED_NAME, INSTALL, METHOD_OF, missing_packages, read_cleaned
 from indextts.data.quality.overview import OVERVIEW_NAME, read_overview
 from indextts.data.review import check_folder
-from indextts.projects.jobs.log_tail import tail
-from indextts.projects.jobs.records import newest_job
 from indextts.projects.jobs.starting import CLEAN_JOB
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check
@@ -21,8 +19,8 @@ from indextts.system.amounts import shown_size
 from indextts.webui.devices import device_shown, free_device
 from indextts.webui.language import t
 from indextts.webui.layout import fold
-from indextts.webui.markup import meter_html
 from indextts.webui.page import Page
+from indextts.webui.running.job_bar import job_bar
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version
@@ -31,7 +29,7 @@ START = "#data/clean-start"
 CHECK = "#data/check-start"
 REVIEW = "#data/data-tab-review"
 ONWARD = {"finished": (REVIEW, "data.open_cleaned"), "failed": (REVIEW, "data.open_review")}
-PROGRESS = re.compile(r"Cleaning: (\d+)/(\d+) \w+, (.*)")  # lines of data/progress.py
+DOING = {"Cleaning": "data.doing.cleaning"}
 
 
 def build(page: Page) -> None:
@@ -43,7 +41,7 @@ def build(page: Page) -> None:
             partial(clean_commands, page),
             outlook=partial(clean_outlook, page),
             outlook_version=flagged_version,
-            progress=show_bar,
+            progress=lambda project: job_bar(project, CLEAN_JOB, DOING),
             onward=ONWARD,
         )
         stage_panel(page, stage)
@@ -69,14 +67,16 @@ def clean_commands(page: Page, project: Project, settings: ProjectSettings) -> l
     return [clean, plan_check(project, settings)]
 
 
-def clean_outlook(page: Page, project: Project, settings: ProjectSettings) -> Outlook:
+def clean_outlook(
+    page: Page, project: Project, _settings: ProjectSettings, planned: Sequence[Command]
+) -> Outlook:
     """Return how many flags there are, and what prevents the cleaning."""
     count = num_flags(project)
     if count is None:
         return Outlook(blockers=[Notice(t("data.not_checked"), CHECK, t("data.start_check"), kind="missing")])
     cleaned = read_cleaned(project.manifest).values()
     num_used = sum(bool(record["is_used"]) for record in cleaned)
-    [command, _] = clean_commands(page, project, settings)
+    command, _ = planned
     assert isinstance(command, CleanAudio)
     facts = [
         (t("data.facts.flags"), f"{count:,}"),
@@ -91,15 +91,3 @@ def clean_outlook(page: Page, project: Project, settings: ProjectSettings) -> Ou
     elif not count:
         blockers.append(Notice(t("data.nothing_to_clean"), kind="finished"))
     return Outlook(facts, blockers=blockers)
-
-
-def show_bar(project: Project) -> str:
-    """Return a progress bar from the last progress line of the log; "" without one."""
-    job = newest_job(project, CLEAN_JOB)
-    found = list(PROGRESS.finditer(tail(job.log))) if job is not None and job.is_active else []
-    if not found:
-        return ""
-    done, total, pace = found[-1].groups()
-    return meter_html(
-        int(done) / max(1, int(total)), t("data.doing.cleaning", done=done, total=total, pace=pace)
-    )

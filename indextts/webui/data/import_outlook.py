@@ -12,13 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from indextts.commands.base import Command
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.items import AUDIO_SUFFIXES
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
-from indextts.projects.stages import plan_imports
 from indextts.system.amounts import shown_size
-from indextts.webui.data.import_sources import ImportSource, column_blockers, sources_of
+from indextts.webui.data.import_sources import column_blockers, import_sources, sources_of
 from indextts.webui.language import shown_hours, t, t_or
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.view_versions import files_version, utterances_of
@@ -37,16 +37,11 @@ FORMATS = {
 }
 
 
-def import_outlook(
-    project: Project, settings: ProjectSettings, sources: Sequence[ImportSource] = ()
-) -> Outlook:
-    """Return what the import reads and where it writes; a missing source or an undecided column blocks it.
-
-    Args:
-        sources: those that can be read.
-    """
-    imports = plan_imports(project, settings)
+def import_outlook(project: Project, commands: Sequence[Command]) -> Outlook:
+    """Return what the import reads and where it writes; a missing source or an undecided column blocks it."""
+    imports = [command for command in commands if isinstance(command, ImportDataset)]
     paths = [(path, path == command.manifest) for command in imports for path in sources_of(command)]
+    sources = import_sources(project, imports)
     layouts = {source.path: shown_layout(source.preview.layout) for source in sources}
     blockers = [
         Notice(
@@ -83,7 +78,7 @@ def import_outlook(
 def invalid_import(project: Project, settings: ProjectSettings, error: UserError, *_values: Any) -> Outlook:
     """Return the outlook of an import that cannot be planned, mostly because there is nothing to import."""
     is_empty = not settings.manifest and not settings.data and not project.uploaded()
-    return import_outlook(project, settings) if is_empty else Outlook(blockers=[Notice(str(error))])
+    return import_outlook(project, ()) if is_empty else Outlook(blockers=[Notice(str(error))])
 
 
 def outlook_version(project: Project) -> str:

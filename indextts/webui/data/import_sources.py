@@ -57,7 +57,7 @@ class ImportSource:
         return self.preview.has_choice and not self.is_manifest
 
 
-def import_sources(project: Project, commands: Sequence[Command], chosen: str) -> list[ImportSource]:
+def import_sources(project: Project, commands: Sequence[Command], chosen: str = "") -> list[ImportSource]:
     """Return the sources of the commands, except for unreadable ones.
 
     Args:

@@ -1,25 +1,17 @@
 """Tab 2: import recordings, transcribe those without texts, check and review them, each in its own tab."""
 
 from functools import partial
-from typing import Any
 
 import gradio as gr
 
-from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.project import Project
 from indextts.webui.data import check_view, review, transcribe_view, voices
-from indextts.webui.data.import_form import (
-    import_commands,
-    import_form,
-    planned_sources,
-    store_settings,
-    with_options,
-)
+from indextts.webui.data.import_form import import_commands, import_form, store_settings
 from indextts.webui.data.import_outlook import import_outlook, invalid_import, outlook_version
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns
 from indextts.webui.markup import Tile, empty_html, tiles_html
 from indextts.webui.page import Page
-from indextts.webui.running.outlook import Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, utterances_of
 
@@ -44,10 +36,6 @@ def build(page: Page) -> None:
 
 
 def build_import(page: Page) -> None:
-    def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
-        sources = planned_sources(page, project, settings, *values)
-        return import_outlook(project, with_options(settings, *values), sources)
-
     with columns() as (main, side):
         with main:
             numbers = gr.HTML(elem_id="data-numbers")
@@ -59,7 +47,7 @@ def build_import(page: Page) -> None:
                 "data.import_and_check",
                 partial(import_commands, page),
                 form.inputs,
-                outlook=outlook,
+                outlook=lambda project, _settings, planned: import_outlook(project, planned),
                 invalid=invalid_import,
                 outlook_version=outlook_version,
                 onward=ONWARD,

@@ -3,7 +3,6 @@
 One job transcribes, imports the result and checks it. What the recognizers disagree on waits in the review.
 """
 
-import re
 import shutil
 from collections.abc import Sequence
 from functools import partial
@@ -19,8 +18,6 @@ from indextts.commands.recognizer_options import RECOGNIZERS_NAME
 from indextts.data.importing.items import AUDIO_SUFFIXES
 from indextts.data.transcribing.agreement import REPORT_NAME, AgreementReport
 from indextts.errors import UserError
-from indextts.projects.jobs.log_tail import tail
-from indextts.projects.jobs.records import newest_job
 from indextts.projects.jobs.starting import TRANSCRIBE_JOB
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check, plan_transcribed
@@ -31,9 +28,10 @@ from indextts.webui.events import on
 from indextts.webui.forms import component_for, fields_from, form_for
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns, fields, fold, heading
-from indextts.webui.markup import Tile, meter_html, table_html, tiles_html
+from indextts.webui.markup import Tile, table_html, tiles_html
 from indextts.webui.page import Page
 from indextts.webui.plots import curve_svg
+from indextts.webui.running.job_bar import job_bar
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, once
@@ -44,7 +42,6 @@ UPLOAD = "#data/raw-upload"
 REVIEW = "#data/data-tab-review"
 ONWARD = {"finished": (REVIEW, "data.open_doubtful"), "failed": (REVIEW, "data.open_review")}
 DOING = {"Cutting": "data.doing.cutting", "Transcribing": "data.doing.transcribing"}
-PROGRESS = re.compile(r"(Cutting|Transcribing): (\d+)/(\d+) \w+, (.*)")  # lines of data/progress.py
 MAX_LISTED = 20  # recordings in the table
 SHOWN_LIMIT = 0.5  # of the curve's axis, at most
 
@@ -96,7 +93,7 @@ def build(page: Page) -> None:
                 outlook=partial(outlook, page),
                 invalid=lambda project, _settings, error, *_: Outlook(_facts(project), [Notice(str(error))]),
                 outlook_version=lambda project: files_version(project.recordings, project.manifest),
-                progress=show_bar,
+                progress=lambda project: job_bar(project, TRANSCRIBE_JOB, DOING),
                 onward=ONWARD,
                 also_changes=[stored],
             )
@@ -161,9 +158,9 @@ def commands(
     return [transcribe, imported, plan_check(project, settings)]
 
 
-def outlook(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+def outlook(page: Page, project: Project, _settings: ProjectSettings, planned: Sequence[Command]) -> Outlook:
     """Return what is transcribed with which recognizers, and what prevents it."""
-    transcribe, imported, _ = commands(page, project, settings, *values)
+    transcribe, imported, _ = planned
     assert isinstance(transcribe, Transcribe)
     assert isinstance(imported, ImportDataset)
     facts = [
@@ -244,16 +241,6 @@ def _svg(report: AgreementReport) -> str:
         before = y
     axis = ("0 %", t("data.yield.axis"), f"{100 * right:.0f} %")
     return curve_svg(points, t("data.yield.title"), axis, min(report.limit or 0.0, right) / right)
-
-
-def show_bar(project: Project) -> str:
-    """Return a progress bar from the last progress line of the log; "" without one."""
-    job = newest_job(project, TRANSCRIBE_JOB)
-    found = list(PROGRESS.finditer(tail(job.log))) if job is not None and job.is_active else []
-    if not found:
-        return ""
-    doing, done, total, pace = found[-1].groups()
-    return meter_html(int(done) / max(1, int(total)), t(DOING[doing], done=done, total=total, pace=pace))
 
 
 def _facts(project: Project, source: Path | None = None) -> list[tuple[str, str]]:

@@ -143,15 +143,12 @@ def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox) -> S
         wish = Wish(text, voice, emotion, (first, second), "#listen/compare-lines")
         return compare_commands(page, project, settings, wish, form)
 
-    def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
-        return Outlook(facts=speech_facts(page.workspace, project, commands(project, settings, *values)))
-
     return Stage(
         COMPARE_STAGE,
         "listen.speak_both",
         commands,
         inputs,
-        outlook=outlook,
+        outlook=lambda project, _settings, planned: Outlook(speech_facts(page.workspace, project, planned)),
         outlook_version=choices_version,
         onward={"finished": ("#listen/compare-judging", "listen.open_judging")},
         filled_for=filled_for,

@@ -21,7 +21,7 @@ from indextts.system.amounts import shown_size, shown_time
 from indextts.webui.forms import fields_from, form_for, project_values
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields
-from indextts.webui.listen.saved_models import SavedModel, choices, kept_choice, model_or_best
+from indextts.webui.listen.saved_models import SavedModel, choices, find_model, kept_choice, model_or_best
 from indextts.webui.listen.speaking import watch_checkpoints
 from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page, follow_shared_choice
@@ -85,11 +85,11 @@ def commands(
     return [command.model_copy(update={"checkpoint": project.run_dir / model.name}) for command in planned]
 
 
-def outlook(project: Project, settings: ProjectSettings, checkpoint: str | None, *values: Any) -> Outlook:
+def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Command]) -> Outlook:
     """Return what an export writes, and where; a full disk blocks it."""
-    [command] = commands(project, settings, checkpoint, *values)
+    [command] = planned
     assert isinstance(command, ExportModel)
-    model = model_or_best(project, checkpoint)
+    model = find_model(project, command.checkpoint.name)
     facts = [(t("listen.checkpoint"), model.title)]
     facts.append((t("listen.vocabulary"), t("listen.pieces", pieces=model.meta.tokenizer_size)))
     size = weights_bytes(project, model, command)

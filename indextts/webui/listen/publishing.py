@@ -4,6 +4,7 @@ A repository becomes public only from a terminal or on the hub's own page: who c
 able to publish a voice with the login of this machine.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -46,7 +47,7 @@ def build(page: Page) -> None:
                     "listen.publish",
                     partial(commands, page),
                     [*form, dry_run],
-                    outlook=partial(outlook, page),
+                    outlook=outlook,
                     outlook_version=lambda project: files_version(project.export, project.scores),
                 ),
             )
@@ -78,9 +79,9 @@ def commands(page: Page, project: Project, _settings: ProjectSettings, *values: 
     ]
 
 
-def outlook(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+def outlook(_project: Project, _settings: ProjectSettings, planned: Sequence[PublishModel]) -> Outlook:
     """Return what is published, and whether a login is needed."""
-    [command] = commands(page, project, settings, *values)
+    [command] = planned
     facts = [
         (field_title(PublishModel, "repository"), command.repository),
         (field_title(PublishModel, "model_folder"), str(command.model_folder)),

@@ -142,9 +142,11 @@ def score_commands(
     ]
 
 
-def score_outlook(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+def score_outlook(
+    page: Page, project: Project, _settings: ProjectSettings, planned: Sequence[Evaluate]
+) -> Outlook:
     """Return the outlook of a scoring job; it is blocked without held-out sentences."""
-    [command] = score_commands(page, project, settings, *values)
+    [command] = planned
     held_out = project.utterances("val")
     try:
         num_held_out = len(utterances_of(held_out))

@@ -29,6 +29,7 @@ from indextts.webui.language import t
 from indextts.webui.layout import columns, fields
 from indextts.webui.listen.saved_models import (
     choices,
+    find_model,
     find_recording,
     kept_choice,
     model_or_best,
@@ -81,10 +82,10 @@ def build(page: Page) -> None:
 
 
 def _stage(page: Page, inputs: list[Any]) -> Stage:
-    def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
-        [command] = serve_commands(page, project, settings, *values)
+    def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Serve]) -> Outlook:
+        [command] = planned
         facts = [
-            (t("listen.checkpoint"), model_or_best(project, values[0]).title),
+            (t("listen.checkpoint"), find_model(project, command.checkpoint.name).title),
             (t("listen.voices"), ", ".join(path.stem for path in command.voices)),
             (t("listen.device"), device_shown(page.workspace, command.device)),
         ]

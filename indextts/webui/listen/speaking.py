@@ -157,8 +157,7 @@ def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox, play
         model = model_or_best(project, checkpoint)
         return speak_commands(page, project, settings, Wish(text, voice, emotion, (model.name,)), form)
 
-    def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
-        planned = commands(project, settings, *values)
+    def outlook(project: Project, settings: ProjectSettings, planned: Sequence[Command]) -> Outlook:
         return Outlook(speech_facts(page.workspace, project, planned), notes=notes_on(settings))
 
     return Stage(

@@ -98,10 +98,9 @@ def commands(project: Project, settings: ProjectSettings, *values: Any) -> Seque
     return plan_stage(project, settings.with_fields("pairs", **fields), "pairs").commands
 
 
-def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Command]) -> Outlook:
     """Return the number of utterances and of pairs to build."""
-    per_target = fields_from(BuildPairs, FIELDS, values).get("pairs_per_target")
-    per_target = per_target or BuildPairs.model_fields["pairs_per_target"].default
+    per_target = next(each.pairs_per_target for each in planned if isinstance(each, BuildPairs))
     facts = []
     for part, text in SPLITS.items():
         count = num_lines(project.utterances(part))

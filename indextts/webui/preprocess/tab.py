@@ -1,33 +1,24 @@
 """Tab 4: encode recordings as features, with a progress bar."""
 
-import html
-import re
 import shutil
 from collections.abc import Sequence
 from typing import Any
 
 from indextts.commands.base import Command
 from indextts.commands.data import Preprocess as PreprocessCommand
-from indextts.projects.jobs.log_tail import tail
-from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
 from indextts.system.amounts import shown_size
 from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import t, t_or
 from indextts.webui.layout import columns, fields, heading
-from indextts.webui.markup import meter_html
 from indextts.webui.page import Page
+from indextts.webui.running.job_bar import job_bar
 from indextts.webui.running.outlook import Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, num_lines
 
 FIELDS = ("backend", "val_ratio", "val_speakers", "seed", "device")
-# log lines of indextts/data/progress.py, and the last line of tools/preprocess_data.py
-PROGRESS = re.compile(
-    r"((?:Checking|Comparing) recordings|Encoding): (\d+)/(\d+) clips(.*)|"
-    r"\d+ for validation; (\d+ encoded, \d+ kept, \d+ rejected.*)"
-)
 DOING = {
     "Checking recordings": "preprocess.doing.checking_recordings",
     "Comparing recordings": "preprocess.doing.comparing_recordings",
@@ -55,7 +46,7 @@ def build(page: Page) -> None:
                     outlook_version=lambda project: files_version(
                         project.manifest, project.utterances("train")
                     ),
-                    progress=show_bar,
+                    progress=lambda project: job_bar(project, "preprocess", DOING),
                     onward={"finished": ("#pairs", "preprocess.open_pairs")},
                     filled_for=filled_for,
                 ),
@@ -67,9 +58,9 @@ def commands(project: Project, settings: ProjectSettings, *values: Any) -> Seque
     return plan_stage(project, settings.with_fields("preprocess", **fields), "preprocess").commands
 
 
-def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Command]) -> Outlook:
     """Return the outlook: encoder, number of utterances, earlier output and free disk space."""
-    backend = fields_from(PreprocessCommand, FIELDS, values).get("backend", "")
+    backend = next(each.backend for each in planned if isinstance(each, PreprocessCommand))
     encoder = t_or(f"preprocess.encoders.{backend}", t("preprocess.encoders.unknown"))
     facts = [(t("preprocess.encoder"), encoder)]
     count = num_lines(project.manifest)
@@ -82,17 +73,3 @@ def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outloo
         )
     facts.append((t("preprocess.free"), shown_size(shutil.disk_usage(project.root).free)))
     return Outlook(facts, blockers=missing(project.manifest, "preprocess.no_manifest", "data"))
-
-
-def show_bar(project: Project) -> str:
-    """Return a progress bar or the result, from the last progress line of the log."""
-    job = newest_job(project, "preprocess")
-    found = list(PROGRESS.finditer(tail(job.log))) if job else []
-    return bar(found[-1]) if found else ""
-
-
-def bar(line: re.Match[str]) -> str:
-    doing, done, total, speed, result = line.groups()
-    if result:
-        return f"<p>{html.escape(result)}</p>"
-    return meter_html(int(done) / max(1, int(total)), t(DOING[doing], done=done, total=total, speed=speed))

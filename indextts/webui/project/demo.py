@@ -33,11 +33,11 @@ from indextts.webui.language import t
 from indextts.webui.markup import meter_html
 from indextts.webui.page import Page
 from indextts.webui.run_progress import duration
-from indextts.webui.running import history
 from indextts.webui.running.job_chip import LEFT, progress_of_job
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.stage_list import BY_NAME, stage_states, stages_version
+from indextts.webui.view_versions import jobs_version
 
 Offer = Literal["first", "demo", ""]
 NUM_GB = 0.3  # of the finished demo, measured
@@ -67,7 +67,7 @@ def build(page: Page) -> None:
             DEMO_JOB,
             "demo.start",
             commands,
-            outlook=lambda project, _settings: outlook(project),
+            outlook=lambda project, *_: outlook(project),
             outlook_version=lambda project: outlook_version(demo_of(page, project)),
             progress=progress_html,
             onward={"finished": ("#listen", "demo.listen")},
@@ -102,7 +102,7 @@ def choose(page: Page, base_name: str) -> gr.Dropdown:
 
 
 def outlook_version(demo: Project) -> str:
-    return f"{stages_version(demo)} {history.version(demo)}"
+    return f"{stages_version(demo)} {jobs_version(demo)}"
 
 
 def offer(page: Page, project: Project) -> Offer:

@@ -1,28 +1,32 @@
 """Job history in tab 1: every job of the project, with command, status and log of the chosen job."""
 
 import html
+import os
+import shlex
 import time
 
 import gradio as gr
 
 from indextts.errors import UserError
-from indextts.projects.jobs.records import Job, job_folders, last_lines, read_job
+from indextts.projects.jobs.records import Job, clock, job_folders, last_lines, list_jobs, outcome, read_job
 from indextts.projects.jobs.starting import script
 from indextts.projects.project import Project
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
 from indextts.webui.layout import fold
 from indextts.webui.page import Page
-from indextts.webui.running import history
 from indextts.webui.serving.security import download_link
+from indextts.webui.view_versions import jobs_version
 
 HEADERS = ["jobs.headers.job", "jobs.headers.duration", "jobs.headers.status", "jobs.headers.command"]
 WIDTHS: list[str | int] = ["22%", "8%", "25%", "45%"]
 MAX_ROWS = 500
+MAX_COMMAND_CHARS = 100
 LAST_LINES = 40
 EMPTY = "jobs.none_yet"
 NO_JOB = "jobs.no_job"
 CHOOSE = "jobs.choose"
+AND_MORE = "jobs.and_more"
 
 
 def build(page: Page) -> None:
@@ -38,7 +42,7 @@ def build(page: Page) -> None:
             elem_id="jobs",
         )
         details = gr.HTML(elem_id="job-details")
-    page.watch(history.version, lambda name: job_rows(page.find_project(name)), [table])
+    page.watch(jobs_version, lambda name: job_rows(page.find_project(name)), [table])
     # once a job is shown, only another project hides it
     page.watch(has_jobs, lambda name: hint(page.find_project(name)), [details])
 
@@ -54,11 +58,31 @@ def has_jobs(project: Project) -> str:
 
 
 def job_rows(project: Project) -> list[list[str]]:
-    """Return a row for each of the newest jobs."""
+    """Return a row for each of the newest jobs; an active one without a duration."""
+    now = time.time()
     return [
-        [row.folder.name, row.duration, text_of(row.outcome), text_of(row.command)]
-        for row in history.rows(project, time.time(), MAX_ROWS)
+        [
+            job.folder.name,
+            "" if job.is_active or job.ended is None else clock(job.seconds(now)),
+            text_of(outcome(job, now)),
+            _command(job),
+        ]
+        for job in list_jobs(project)[:MAX_ROWS]
     ]
+
+
+def _command(job: Job) -> str:
+    """Return the first command without the folders of its paths, which are the same in every row."""
+    words = [_last_part(word) for word in job.argvs[0]] if job.argvs else []
+    command = shlex.join(words)
+    if len(command) > MAX_COMMAND_CHARS:
+        command = command[: MAX_COMMAND_CHARS - 1] + "…"
+    return t(AND_MORE, command=command, count=len(job.argvs) - 1) if len(job.argvs) > 1 else command
+
+
+def _last_part(word: str) -> str:
+    flag, equals, value = word.partition("=")
+    return f"{flag}={os.path.basename(value)}" if equals and value.startswith("/") else word  # noqa: PTH119
 
 
 def hint(project: Project) -> str:

@@ -31,7 +31,6 @@ from indextts.webui.language import t, text_of
 from indextts.webui.layout import fold
 from indextts.webui.markup import link_html
 from indextts.webui.page import FOLLOW_LOGS, Page
-from indextts.webui.running import history
 from indextts.webui.running.log_box import LogBox, log_box, log_values
 from indextts.webui.running.outlook import (
     OPEN_TAB,
@@ -44,7 +43,7 @@ from indextts.webui.running.outlook import (
 )
 from indextts.webui.running.queue_choice import START_NOW, active_version, find_active, waiting_choice
 from indextts.webui.stage_list import BY_NAME, StageState, stage_states, stages_version
-from indextts.webui.view_versions import job_version, running_version
+from indextts.webui.view_versions import job_version, jobs_version, running_version
 
 RUN_AGAIN = "outlook.run_again"
 DEMO_RUNS = "outlook.demo_runs"
@@ -89,13 +88,13 @@ class Stage:
         button: id of the start button's text; once the stage is done, the button says "Run again".
         commands: called with the project, its settings and the values of `inputs`; returns what to run.
         inputs: the form.
-        outlook: called like `commands`; a UserError counts as a blocker.
+        outlook: called with the project, its settings and these commands; a UserError counts as a blocker.
         invalid: called like `commands`, with the UserError before the values, if the form is invalid.
         prepares: called like `commands`, in place of these three.
         details: components that the outlook fills too, in one request with the panel.
         outlook_version: of files that the outlook depends on, as for `Page.watch`.
         progress: returns the progress of the running job as HTML; "" if it is unknown.
-        onward: link and text id by the state of the newest job, as {"finished": ("#pairs", "pairs.open")}.
+        onward: link and text id by the state of the newest job, as {"finished": ("#pairs", ID)}.
         result: what the job made, shown below its status; built with render=False.
         store_settings: stores the chosen values at every start.
         filled_for: holds the name of the project whose values are in the form.
@@ -132,7 +131,7 @@ class Stage:
         except UserError as error:
             return Start(outlook=self.invalid(project, settings, error, *values), error=str(error))
         try:
-            return Start(commands, outlook=self.outlook(project, settings, *values))
+            return Start(commands, outlook=self.outlook(project, settings, commands))
         except UserError as error:
             return Start(commands, outlook=self.invalid(project, settings, error, *values))
 
@@ -195,7 +194,7 @@ def stage_panel(page: Page, stage: Stage) -> None:
 
     def version(chosen: Project) -> str:
         home = stage.home(chosen)
-        versions = (running_version(home, stage.name), history.version(home), _state_version(chosen, stage))
+        versions = (running_version(home, stage.name), jobs_version(home), _state_version(chosen, stage))
         return " ".join(versions)
 
     wanted = panel.log.wanted

@@ -9,7 +9,7 @@ from indextts.projects.jobs.records import Job, list_jobs
 from indextts.projects.names import title_of
 from indextts.projects.project import PUBLISHED, Project, project_names
 from indextts.webui.language import t, t_or
-from indextts.webui.running import history
+from indextts.webui.view_versions import jobs_version
 
 START_NOW = "jobs.start_now"
 ALREADY_ENDED = "jobs.already_ended"
@@ -18,7 +18,7 @@ AFTER = "jobs.after"
 
 def active_version(workspace: Path) -> str:
     """Return a version that changes when a job of any project starts or ends."""
-    return " ".join(history.version(home) for home in job_homes(workspace))
+    return " ".join(jobs_version(home) for home in job_homes(workspace))
 
 
 def job_homes(workspace: Path) -> list[Project]:

@@ -104,13 +104,14 @@ def build(page: Page) -> None:
     )
 
 
-def outlook(project: Project, _settings: ProjectSettings, size: float | None, *_values: Any) -> Outlook:
+def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Command]) -> Outlook:
     """Return the sizes before and after, and the texts that the new pieces are learned from."""
+    size = next(each.target_size for each in planned if isinstance(each, ExtendTokenizer))
     facts = []
     if project.base_tokenizer.is_file():
         base = base_size(project.base_tokenizer, files_version(project.base_tokenizer))
         grows = "tokenizer.grows" if size else "tokenizer.grows_by_hours"
-        facts.append((t("tokenizer.pieces"), t(grows, base=f"{base:,}", size=f"{int(size or 0):,}")))
+        facts.append((t("tokenizer.pieces"), t(grows, base=f"{base:,}", size=f"{size:,}")))
     if (count := num_lines(project.manifest)) is not None:
         facts.append((t("tokenizer.texts"), f"{count:,}"))
     blockers = missing(project.base_tokenizer, "tokenizer.no_base", "project")
