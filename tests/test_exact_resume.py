@@ -44,13 +44,23 @@ from tests.trainer_process import (
     TrainerProcess,
 )
 
-NUM_PAIRS, NUM_VAL_PAIRS = 40, 60
+NUM_PAIRS, NUM_VAL_PAIRS = 40, 24
 TRIES = 8  # to hit a moment that lasts milliseconds
+SETTINGS: dict[str, object] = {
+    "batch_size": 1,
+    "val_batch_size": 1,
+    "grad_accumulation": 12,
+    "warmup_steps": 3,
+    "log_interval": 1,
+    "val_interval": 3,
+    "save_interval": 2,
+    "resume": "auto",
+}
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """Return a run of 12 steps, 4 per epoch: three of 12 micro-steps, one of 4; and 60 validation batches."""
+    """Return a run of 12 steps, 4 per epoch: three of 12 micro-steps, one of 4; and 24 validation batches."""
     run = make_tiny_run(tmp_path_factory.mktemp("exact") / "tiny", num_train=NUM_PAIRS + NUM_VAL_PAIRS)
     trained = [pair(run.folder, i, (i + 1) % NUM_PAIRS) for i in range(NUM_PAIRS)]
     held_out = [pair(run.folder, i, i + 1) for i in range(NUM_PAIRS, NUM_PAIRS + NUM_VAL_PAIRS)]
@@ -62,25 +72,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 @pytest.fixture(scope="module")
 def reference(project: TinyRun) -> Path:
     """Return the folder of the uninterrupted run."""
-    assert resume_run(project, project.output, workers=0) == 0
+    assert project.train(output_dir=project.output, num_workers=0, **SETTINGS) == 0
     return project.output
 
 
 def start(project: TinyRun, run_dir: Path, workers: int, **more: object) -> TrainerProcess:
-    argv = project.flags(
-        output_dir=run_dir,
-        num_workers=workers,
-        batch_size=1,
-        val_batch_size=1,
-        grad_accumulation=12,
-        warmup_steps=3,
-        log_interval=1,
-        val_interval=3,
-        save_interval=2,
-        resume="auto",
-        allow_cpu="",
-        **more,
-    )
+    argv = project.flags(output_dir=run_dir, num_workers=workers, **SETTINGS, **more)
     return TrainerProcess(argv, project.folder / f"{run_dir.name}.log")
 
 
@@ -240,12 +237,13 @@ def test_averages_bfloat16_moments_adapters_and_rates_of_new_rows_are_bit_identi
     assert {line["step"] for line in metrics_lines(run_dir) if "averaged_mel_loss" in line} == {3, 6, 9, 12}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
         ("within an accumulation", signal.SIGINT),
-        pytest.param("in a validation", signal.SIGTERM, marks=pytest.mark.long),
+        ("in a validation", signal.SIGTERM),
     ],
 )
 @pytest.mark.failure(19)
@@ -260,7 +258,7 @@ def test_a_run_stopped_at_any_moment_loses_no_step_and_ends_bit_identical(
     assert problems_at_end(reference, run_dir, project.folder / "base/gpt.pth") == []
 
 
-@pytest.mark.parametrize("step", [5, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [4, pytest.param(5, marks=pytest.mark.long)])
 @pytest.mark.failure(19)
 def test_the_last_line_of_a_run_is_that_of_an_uninterrupted_one(tmp_path: Path, step: int):
     run = make_tiny_run(tmp_path / "tiny")
@@ -415,6 +413,7 @@ def test_with_changed_settings_every_sample_of_the_epoch_is_seen_once(
     assert num_samples(run, epoch) == sum(len(seen[step]) for step in epoch) == len(ids)
 
 
+@pytest.mark.long
 def test_a_resume_within_an_epoch_does_not_read_the_samples_before(marked: TinyRun, tmp_path: Path):
     done = set.union(*(seen_by_step(marked)[step] for step in (5, 6)))
     assert len(done) == 12

@@ -105,7 +105,10 @@ def noted(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.long) for n in (signal.SIGINT, signal.SIGUSR1))],
+)
 def test_the_third_signal_ends_the_process_at_once_with_its_status(number: signal.Signals):
     with start(WAITING) as process:
         for count in (1, 2):
@@ -135,6 +138,7 @@ def test_under_nohup_a_hangup_does_not_stop_the_program():
     assert output == "left\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGUSR1, 138), (signal.SIGHUP, 129)])
 def test_sigusr1_and_a_hangup_save_and_exit_with_their_status(
     tmp_path: Path, number: signal.Signals, status: int

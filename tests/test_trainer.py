@@ -16,6 +16,7 @@ from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.runs.directory import CheckpointMeta, read_metrics, verify_checkpoint
+from indextts.runs.owner import run_lock
 from indextts.training import run as device
 from indextts.training.optim import TrainedParameters
 from tests.conftest import REPOSITORY
@@ -147,7 +148,7 @@ def test_the_base_rows_stay_bit_identical_and_the_new_rows_change(complete_run: 
             assert torch.equal(trained[name], base[name])
 
 
-@pytest.mark.parametrize("step", [2, 8, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 5, 7, 10))])
+@pytest.mark.parametrize("step", [7, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 5, 8, 10))])
 @pytest.mark.failure(7)
 def test_a_run_resumed_from_any_step_ends_bit_identical(complete_run: TinyRun, tiny: TinyRun, step: int):
     copy_checkpoint(complete_run, step, tiny)
@@ -220,55 +221,11 @@ def test_another_tokenizer_keeps_the_settings_that_are_not_typed(complete_run: T
     assert next(line["lr"] for line in lines if line["kind"] == "train") > 0.018
 
 
-@pytest.mark.failure(1)
-def test_a_corrupt_newest_checkpoint_is_named_and_the_previous_one_resumes(
-    complete_run: TinyRun, tiny: TinyRun
-):
-    for step in (8, 10):
-        copy_checkpoint(complete_run, step, tiny)
-    damaged = tiny.output / "model_step10.pth"
-    damaged.write_bytes(damaged.read_bytes()[:-1])
-    assert tiny.train(resume="auto") == 0
-    assert re.search(r"\[Warn\] .*model_step10\.pth", tiny.log)
-    assert "Auto-resume: found checkpoint at " + str(tiny.output / "model_step8.pth") in tiny.log
-
-
-def test_a_folder_with_only_corrupt_checkpoints_is_refused_with_status_3(
-    complete_run: TinyRun, tiny: TinyRun
-):
-    copy_checkpoint(complete_run, 8, tiny)
-    (tiny.output / "model_step8.pth").write_bytes(b"junk")
-    assert tiny.train(resume="auto") == 3
-    assert f"Resume failed: {tiny.output}" in tiny.log
-    assert json.loads((tiny.output / "exit.json").read_text())["status"] == 3
-
-
 def test_auto_starts_from_the_base_only_in_a_folder_without_checkpoints(tiny: TinyRun):
     assert tiny.train(resume="auto", max_steps=1) == 0
     assert "Starting from the base checkpoint" in tiny.log
     assert tiny.train(resume=None) == 2
     assert re.search(rf"\[Error\] .*{tiny.output}.*--resume", tiny.log)
-
-
-def test_a_checkpoint_without_its_meta_file_resumes_with_the_meta_in_the_checkpoint(
-    complete_run: TinyRun, tiny: TinyRun
-):
-    copy_checkpoint(complete_run, 8, tiny)
-    (tiny.output / "model_step8.json").unlink()  # as after a copy to another machine
-    assert tiny.train(resume="auto") == 0
-    assert re.search(r"model_step8\.pth .*model_step8\.json", tiny.log)
-    assert numbers(tiny, kind="train")[12] == numbers(complete_run, kind="train")[12]
-    assert (tiny.output / "model_step8.pth").is_file()
-
-
-@pytest.mark.long
-def test_a_resume_updates_latest_after_a_kill_before_its_replacement(complete_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(complete_run, 8, tiny)
-    for suffix in (".pth", ".json"):
-        (tiny.output / f"model_step8{suffix}").rename(tiny.output / f"latest{suffix}")
-    copy_checkpoint(complete_run, 12, tiny)
-    assert tiny.train(resume="auto") == 0
-    assert verify_checkpoint(tiny.output / "latest.pth").step == 12
 
 
 def test_a_missing_checkpoint_is_named_with_the_existing_ones(complete_run: TinyRun, tiny: TinyRun):
@@ -294,6 +251,7 @@ def test_an_older_checkpoint_starts_a_new_part_and_replaces_nothing(complete_run
     assert CheckpointMeta.read(tiny.output / "latest.json").part == 2
 
 
+@pytest.mark.long
 def test_changed_settings_are_logged_with_their_effect_on_the_learning_rate(
     complete_run: TinyRun, tiny: TinyRun
 ):
@@ -350,7 +308,10 @@ def test_a_warm_up_longer_than_the_run_is_a_warning_and_a_rewarm_of_a_new_run_to
     assert CheckpointMeta.read(tiny.output / "latest.json").settings["rewarm"] == 0
 
 
-@pytest.mark.parametrize("scheduler", [None, {"last_epoch": 8, "_last_lr": [0.001]}])
+@pytest.mark.parametrize(
+    "scheduler",
+    [None, pytest.param({"last_epoch": 8, "_last_lr": [0.001]}, marks=pytest.mark.long)],
+)
 @pytest.mark.failure(71)
 def test_a_rebuilt_schedule_is_not_reported_as_restored(
     complete_run: TinyRun, tiny: TinyRun, scheduler: dict | None
@@ -461,6 +422,7 @@ def test_a_run_stops_early_when_validations_stop_improving(tiny: TinyRun):
     assert load(tiny.output / "latest.pth")["step"] > last
 
 
+@pytest.mark.long
 def test_a_budget_of_positions_sees_every_sample_once_and_resumes_exactly(tmp_path: Path):
     whole, parts = make_tiny_run(tmp_path / "whole"), make_tiny_run(tmp_path / "parts")
     flags = {
@@ -497,6 +459,7 @@ def test_repeated_nan_losses_end_the_run_with_status_6_without_a_checkpoint(tiny
     assert re.search(r"\[Warn\] .*step 1: .* u\d+", tiny.log)
 
 
+@pytest.mark.long
 def test_a_resume_needs_no_base_checkpoint(complete_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(complete_run, 8, tiny)
     (tiny.folder / "base/gpt.pth").unlink()
@@ -518,11 +481,6 @@ def test_amp_computes_in_bfloat16(complete_run: TinyRun, tiny: TinyRun, monkeypa
     assert mine["mel_loss"] != other["mel_loss"]
     assert mine["mel_loss"] == pytest.approx(other["mel_loss"], rel=0.05)
     assert load(tiny.output / "latest.pth")["model"]["mel_head.weight"].dtype == torch.float32
-
-
-def test_data_workers_do_not_change_the_losses(complete_run: TinyRun, tiny: TinyRun):
-    assert tiny.train(num_workers=2, save_interval=12) == 0
-    assert_same(load(tiny.output / "latest.pth")["model"], load(complete_run.output / "latest.pth")["model"])
 
 
 def test_a_plan_shows_what_a_resume_restores_and_changes_nothing(
@@ -579,12 +537,8 @@ def test_a_stopped_run_saves_its_step_and_the_resumed_run_continues_with_the_nex
 
 @pytest.mark.failure(26)
 def test_a_second_trainer_in_the_same_folder_ends_with_status_5(tiny: TinyRun):
-    with start(tiny, epochs=500, log_interval=1) as first:
-        second = subprocess.run(
-            [sys.executable, str(TRAINER), *tiny.flags(resume="auto")], capture_output=True, text=True
-        )
-        os.kill(first.pid, signal.SIGTERM)
-        first.communicate(timeout=PATIENCE_S)
-    assert second.returncode == 5
-    assert f"process {first.pid}" in second.stderr
-    assert first.returncode == 143
+    tiny.output.mkdir()
+    with run_lock(tiny.output), pytest.raises(UserError, match=f"process {os.getpid()}") as caught:
+        tiny.train(resume="auto")
+    assert caught.value.exit_status == 5
+    assert not (tiny.output / "latest.pth").exists()

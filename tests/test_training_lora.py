@@ -92,6 +92,7 @@ def test_a_step_changes_no_frozen_weight_of_the_model(tmp_path: Path, monkeypatc
     assert len(digests) == 1
 
 
+@pytest.mark.long
 def test_merged_weights_compute_what_base_and_adapters_compute(
     lora: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

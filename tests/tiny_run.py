@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from indextts.data.manifest import Pair, write_pairs
 from indextts.data.pair_columns import PairColumns
 from indextts.data.pair_index import load_index
 from indextts.models.gpt.config import GPTConfig, config_for, load_config
+from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import random_model
 from indextts.planning.restore_plan import plan_from_meta
 from indextts.runs.restore_rows import plan_text
@@ -165,7 +167,7 @@ def make_tiny_run(
         (base / "bpe.model").write_bytes(BASE_TOKENIZER.read_bytes())
         write_tokenizer(folder / "tokenizer.model", num_appended=320)
     (base / "config.yaml").write_text(yaml.safe_dump({"gpt": asdict(replace(config, dropout=dropout))}))
-    torch.save(random_model(config, seed=0).state_dict(), base / "gpt.pth")
+    torch.save(base_model(config).state_dict(), base / "gpt.pth")
     write_features(folder / "features", num_train + 8, num_codes, config=config)
     write_pairs(
         folder / "train_pairs.jsonl", [pair(folder, i, (i + 1) % num_train, text) for i in range(num_train)]
@@ -173,6 +175,11 @@ def make_tiny_run(
     val = range(num_train, num_train + 7)
     write_pairs(folder / "val_pairs.jsonl", [pair(folder, i, i + 1, text) for i in val])
     return TinyRun(folder)
+
+
+@cache  # building the modules takes longer than all the rest of a tiny run
+def base_model(config: GPTConfig) -> UnifiedVoice:
+    return random_model(config, seed=0)
 
 
 def load_pairs(manifests: Sequence[Path], tokenizer: Tokenizer, config: GPTConfig) -> PairDataset:
@@ -213,7 +220,7 @@ def write_features(
     random = np.random.default_rng(0)
     info = StoreInfo(
         *backend,
-        encoders_identity(random_model(config, seed=0)),
+        encoders_identity(base_model(config)),
         config.model_dim,
         config.condition_shape[0],
         base=config.base,
