@@ -131,7 +131,7 @@ def test_texts_are_read_by_the_rules_of_the_language_of_their_file(tmp_path: Pat
 def test_the_page_and_the_trainer_count_alike(tiny: TinyRun):
     command = parse(Train, tiny.flags(**files(tiny)))
     train_set = load_inputs(command).train_set
-    found = read_changed_pairs(command)
+    found = read_changed_pairs(command.train_files, command.tokenizer, command.config, command.output_dir)
     assert (found.num_samples, found.data_order(7)) == (train_set.size.num_samples, train_set.digest(7))
     assert measure_pairs(command.train_manifest, command.tokenizer, command.config).size == found.size
 

@@ -12,11 +12,20 @@ from indextts.commands.train import Train
 from indextts.data.manifest import read_pairs, sample_pairs, write_pairs
 from indextts.data.pair_index import load_index
 from indextts.errors import UserError
-from indextts.models.gpt.config import load_config
+from indextts.models.gpt.config import GPTConfig, load_config
 from indextts.planning import pairs_size
 from indextts.planning.estimate import SPARE_BYTES, Estimate, disk_need, estimate, sizes_of
 from indextts.planning.hardware import GpuFacts, MachineFacts
-from indextts.planning.pace import BENCHMARKS, OTHER_RUN, SOURCE, THIS_PROCESSOR, THIS_RUN, find_pace
+from indextts.planning.pace import (
+    BENCHMARKS,
+    OTHER_RUN,
+    SOURCE,
+    THIS_PROCESSOR,
+    THIS_RUN,
+    Pace,
+    conditions_of,
+    find_pace,
+)
 from indextts.planning.pairs_size import measure_pairs, measure_texts
 from indextts.planning.restore_plan import plan_from_meta
 from indextts.runs.directory import read_metrics
@@ -232,16 +241,21 @@ def test_a_pace_on_another_device_is_ignored(run: TinyRun):
 
 def test_benchmarks_apply_to_the_same_gpu_and_the_published_size_only(run: TinyRun):
     command = command_of(run, amp="")
-    values = {"micro_positions": 15_000, "mean_positions": 362.0, "other_runs": ()}
-    pace = find_pace(command, PUBLISHED, H200, **values)
+
+    def found(config: GPTConfig, machine: MachineFacts, num_processes: int = 1) -> Pace | None:
+        conditions = conditions_of(command, config, machine, num_processes)
+        values = {"prefix_length": 34, "micro_positions": 15_000, "mean_positions": 362.0}
+        return find_pace(conditions, run.output, (), **values)
+
+    pace = found(PUBLISHED, H200)
     assert pace is not None
     assert pace.positions_per_second == 116_162
     assert SOURCE in str(pace.source)
     l4 = MachineFacts((GpuFacts("NVIDIA L4", 22_478 << 20, (8, 9)),), 8, 32 << 30)
-    assert find_pace(command, PUBLISHED, l4, **values) is None
-    assert find_pace(command, replace(PUBLISHED, layers=12), H200, **values) is None
-    assert find_pace(command, PUBLISHED, CPU, **values) is None
-    assert find_pace(command, PUBLISHED, H200, num_processes=8, **values) is None
+    assert found(PUBLISHED, l4) is None
+    assert found(replace(PUBLISHED, layers=12), H200) is None
+    assert found(PUBLISHED, CPU) is None
+    assert found(PUBLISHED, H200, num_processes=8) is None
 
 
 def test_the_benchmarks_match_the_published_table():
@@ -249,9 +263,9 @@ def test_the_benchmarks_match_the_published_table():
     for row in BENCHMARKS:
         [line] = [line for line in lines if f"| {row.positions_per_second:,} |" in line]
         assert f"{row.positions} tokens" in line
-        assert row.precision in line
-        assert ("checkpointing" in line, "compiled" in line) == (row.grad_checkpointing, row.compile)
-        assert ("| padded," in line) == (row.padding == "reference")
+        assert row.conditions.precision in line
+        assert ("checkpointing" in line) == row.conditions.grad_checkpointing
+        assert ("| padded," in line) == (row.conditions.padding == "reference")
 
 
 # ---- disk

@@ -30,12 +30,6 @@ def test_gpus_have_the_memory_that_they_report():
     assert L4.memory_bytes / 2**30 < 22  # of nominal 24 GB
 
 
-def test_an_old_driver_reports_no_compute_capability():
-    [gpu] = parse_gpus(["Tesla K80, 11441"])
-    assert gpu.compute_capability is None
-    assert not gpu.has_native_bfloat16
-
-
 def test_a_failed_gpu_is_left_out():
     assert parse_gpus(["NVIDIA A100, [N/A], [N/A]"]) == ()
 

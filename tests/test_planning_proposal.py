@@ -42,7 +42,7 @@ REQUIRED = ["--train-manifest=t", "--val-manifest=v", "--tokenizer=m"]
 
 
 def proposed(gpu: str, *typed: str, cores: int = 16, num_processes: int = 1) -> Proposal:
-    machine = MachineFacts((GPUS[gpu],), cores, 64 << 30, can_compile=True)
+    machine = MachineFacts((GPUS[gpu],), cores, 64 << 30)
     return proposed_for(machine, *typed, num_processes=num_processes)
 
 
@@ -102,9 +102,10 @@ def test_the_fixed_cost_is_that_of_the_measured_steps():
     """8,192 positions take 78.1 ms, 32,768 take 265.2 ms: 7.6 us each, and 15.7 ms."""
     machine = MachineFacts((GPUS["H200"],), 16, 64 << 30)
     command = parse(Train, [*REQUIRED, "--amp"])
-    share = pace.fixed_share(command, CONFIG, machine, 16_384)
+    share = pace.fixed_share(pace.conditions_of(command, CONFIG, machine), 16_384)
     assert share == pytest.approx(15.7 / (15.7 + 16.384 * 7.613), rel=0.01)
-    assert pace.fixed_share(command, CONFIG, MachineFacts((GPUS["A100"],), 16, 64 << 30), 16_384) == 0
+    other = MachineFacts((GPUS["A100"],), 16, 64 << 30)
+    assert pace.fixed_share(pace.conditions_of(command, CONFIG, other), 16_384) == 0
 
 
 def test_a_gpu_of_22_gib_splits_the_step_and_the_reason_names_its_memory():
@@ -140,13 +141,6 @@ def test_a_gpu_without_native_bfloat16_gets_float16_with_a_reason():
     assert "compute capability 8.9" in str(proposed("L4").reasons["amp"])
 
 
-def test_an_unknown_capability_stays_in_float32():
-    gpu = replace(GPUS["A100"], compute_capability=None)
-    proposal = proposed_for(MachineFacts((gpu,), 16, 64 << 30))
-    assert proposal.fields["amp"] is False
-    assert "float32" in str(proposal.reasons["amp"])
-
-
 def test_gradient_checkpointing_is_on_only_where_memory_requires_it():
     assert [proposed(name).fields["grad_checkpointing"] for name in ("A100", "L4", "T4", "3060")] == [
         False,
@@ -175,7 +169,7 @@ def test_workers_leave_a_core_for_the_trainer():
 
 def test_a_machine_without_a_gpu_trains_with_all_cores():
     fields = proposed_for(CPU).fields
-    assert (fields["amp"], fields["num_workers"], fields["compile"]) == (False, 0, False)
+    assert (fields["amp"], fields["num_workers"]) == (False, 0)
     assert fields["grad_accumulation"] > 1
 
 
@@ -203,7 +197,7 @@ def test_a_typed_setting_is_not_chosen(gpu: str, typed: list[str]):
     command = parse(Train, [*REQUIRED, *typed])
     proposal = proposed(gpu, *typed)
     assert not proposal.fields.keys() & command.model_fields_set
-    chosen = proposal.applied_to(command)
+    chosen = command.model_copy(update=proposal.fields)
     assert {name: getattr(chosen, name) for name in command.model_fields_set} == {
         name: getattr(command, name) for name in command.model_fields_set
     }
@@ -212,7 +206,7 @@ def test_a_typed_setting_is_not_chosen(gpu: str, typed: list[str]):
 def test_the_settings_of_before_can_be_typed():
     """With these flags a run is what it was when nothing was automatic."""
     chosen = proposed("H200", "--no-amp", "--batch-size=8", "--num-workers=0").fields
-    assert chosen == {"grad_checkpointing": False, "compile": False}
+    assert chosen == {"grad_checkpointing": False}
 
 
 def test_a_typed_batch_size_is_the_step_unless_a_step_is_typed():
@@ -253,23 +247,6 @@ def test_float32_and_padding_leave_room_for_fewer_positions():
         for typed in ([], ["--no-amp"], ["--padding=reference"])
     ]
     assert positions[0] > max(positions[1:])
-
-
-def test_compilation_is_chosen_only_where_it_was_measured_to_help(monkeypatch: pytest.MonkeyPatch):
-    assert not [gpu for gpu in GPUS if proposed(gpu).fields["compile"]]
-    plain = next(row for row in pace.BENCHMARKS if row.positions == 16384)
-    faster = replace(plain, positions_per_second=plain.positions_per_second + 1, compile=True)
-    slower = replace(faster, positions_per_second=plain.positions_per_second - 1)
-    monkeypatch.setattr(pace, "BENCHMARKS", (*pace.BENCHMARKS, slower))
-    assert proposed("H200").fields["compile"] is False
-    monkeypatch.setattr(pace, "BENCHMARKS", (*pace.BENCHMARKS, faster))
-    assert proposed("H200").fields["compile"] is True
-    for others in (["--no-amp"], ["--padding=reference"], ["--grad-checkpointing"]):
-        assert proposed("H200", *others).fields["compile"] is False
-    assert proposed("A100").fields["compile"] is False
-    assert proposed("H200", num_processes=2).fields["compile"] is False
-    no_compiler = MachineFacts((GPUS["H200"],), 16, 64 << 30, can_compile=False)
-    assert proposed_for(no_compiler).fields["compile"] is False
 
 
 def test_every_chosen_field_has_a_reason():

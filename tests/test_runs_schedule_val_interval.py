@@ -9,7 +9,8 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.runs import schedule as val_interval
 from indextts.runs.directory import read_metrics
-from indextts.runs.schedule import EpochSize, min_val_interval, with_val_interval
+from indextts.runs.schedule import EpochSize
+from indextts.training.settings import _with_val_interval
 from tests.tiny_run import make_tiny_run
 
 HOURS_200 = EpochSize(120_000, 120_000 * 362, 800)
@@ -17,6 +18,10 @@ HOURS_200 = EpochSize(120_000, 120_000 * 362, 800)
 
 def command(*flags: str) -> Train:
     return parse(Train, ["--train-manifest=t", "--val-manifest=v", "--tokenizer=m", *flags])
+
+
+def interval_of(given: Train, validation: EpochSize, world_size: int = 1) -> int:
+    return _with_val_interval(given, HOURS_200, validation, world_size).val_interval
 
 
 @pytest.mark.parametrize("num_val", [500, 6000, 40_000])
@@ -36,7 +41,7 @@ def test_forward_passes_of_validations_are_at_most_a_twentieth_of_the_operations
 ):
     given = command(*flags)
     validation = EpochSize(num_val, num_val * 362, 800)
-    chosen = with_val_interval(given, HOURS_200, validation).val_interval
+    chosen = interval_of(given, validation)
     assert chosen >= 1000
     steps_of_epoch = HOURS_200.num_batches(given.batch_size, given.batch_tokens) / given.grad_accumulation
     trained = 3 * 362 * 120_000 / steps_of_epoch * chosen  # forward and backward, in forwards
@@ -50,8 +55,8 @@ def test_forward_passes_of_validations_are_at_most_a_twentieth_of_the_operations
 def test_a_typed_validation_interval_is_used():
     validation = EpochSize(40_000, 40_000 * 362, 800)
     typed = command("--val-interval=1000")
-    assert min_val_interval(typed, HOURS_200, validation) > 1000
-    assert with_val_interval(typed, HOURS_200, validation) == typed
+    assert interval_of(command(), validation) > 1000
+    assert interval_of(typed, validation) == 1000
 
 
 def test_a_run_stores_the_interval_it_chose_and_a_resume_keeps_it(
@@ -81,5 +86,4 @@ def test_a_run_stores_the_interval_it_chose_and_a_resume_keeps_it(
 )
 def test_several_processes_validate_as_often_as_one_with_all_their_batches(each: list[str], whole: list[str]):
     validation = EpochSize(6000, 6000 * 362, 800)
-    alone = min_val_interval(command(*whole), HOURS_200, validation)
-    assert min_val_interval(command(*each), HOURS_200, validation, num_processes=4) == alone
+    assert interval_of(command(*each), validation, world_size=4) == interval_of(command(*whole), validation)

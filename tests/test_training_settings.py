@@ -49,7 +49,7 @@ def test_a_new_run_logs_and_stores_what_it_chose_and_a_resume_elsewhere_holds_it
     assert chosen["batch_tokens"]
     command = parse(Train, [*tiny.flags(**UNTYPED), *automatic_flags(tiny.log)])
     assert {name: getattr(command, name) for name in Train.automatic} == chosen
-    assert len(re.findall("Automatic: ", tiny.log)) == 5
+    assert len(re.findall("Automatic: ", tiny.log)) == 4
 
     num_logged = len(tiny.log)
     on_machine(monkeypatch, MachineFacts((BIG_GPU,), 2, 8 << 30))
@@ -62,7 +62,7 @@ def test_what_was_typed_is_neither_chosen_nor_logged(tiny: TinyRun, monkeypatch:
     on_machine(monkeypatch, replace(CPU, has_native_bfloat16=True))
     typed = {"amp": False, "batch_size": 8, "num_workers": 0}
     assert tiny.train(**UNTYPED | typed, max_steps=1) == 0
-    assert automatic_flags(tiny.log) == {"--no-grad-checkpointing", "--no-compile"}
+    assert automatic_flags(tiny.log) == {"--no-grad-checkpointing"}
     assert stored(tiny) == Train.model_construct().model_dump(include=set(Train.automatic))
 
 

@@ -38,10 +38,10 @@ def test_an_automatic_field_is_empty_until_a_value_is_set():
     assert isinstance(amp, gr.Dropdown)
     assert (amp.value, [value for _, value in amp.choices]) == ("", ["", "on", "off"])
     assert fields_from(Train, ["batch_tokens", "amp"], [None, ""]) == {}
-    assert fields_from(Train, ["batch_tokens", "amp", "compile"], [0, "on", "off"]) == {
+    assert fields_from(Train, ["batch_tokens", "amp", "grad_checkpointing"], [0, "on", "off"]) == {
         "batch_tokens": 0,
         "amp": True,
-        "compile": False,
+        "grad_checkpointing": False,
     }
 
 

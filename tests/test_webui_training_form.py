@@ -80,7 +80,12 @@ def test_an_automatic_setting_is_kept_apart_from_a_typed_one(project: Project):
         return command_of(roots, project, settings, False, "", [values[name] for name in (*FIELDS, *LAUNCH)])
 
     own = filled(project, settings)
-    assert [own[name] for name in ("batch_size", "batch_tokens", "amp", "compile")] == [8, None, "off", ""]
+    assert [own[name] for name in ("batch_size", "batch_tokens", "amp", "grad_checkpointing")] == [
+        8,
+        None,
+        "off",
+        "",
+    ]
     assert command(own).model_fields_set & Train.automatic == {"batch_size", "amp"}
     assert "--batch-size=8" in to_argv(command(own))
 

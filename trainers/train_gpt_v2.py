@@ -87,7 +87,9 @@ def logged_run(command: Train, info: RankInfo, stop: StopRequest) -> int:
 
     try:
         with ThreadPoolExecutor(1) as reader:
-            checkpoint = reader.submit(find_checkpoint, command, recover) if info.is_main else None
+            checkpoint = None
+            if info.is_main:
+                checkpoint = reader.submit(find_checkpoint, command.resume, folder, recover)
             try:
                 from indextts.training.distributed.ranks import process_group
                 from indextts.training.loop import train  # torch

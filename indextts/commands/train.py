@@ -262,11 +262,10 @@ class Train(Command):
         description="Recompute activations: saves memory, and steps take about a third longer; automatic: on "
         "where the memory requires it.",
     )
-    compile: Automatic[bool] = Field(
+    compile: bool = Field(
         False,
         title="Compile",
-        description="Compile the blocks into one graph: minutes at the first start, and slower on a CPU; "
-        "automatic: on where it was measured to be faster.",
+        description="Compile the blocks into one graph: minutes at the first start, and slower on a CPU.",
     )
     amp: Automatic[bool] = Field(
         False,

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from indextts.commands.pairs_file import PairsFile
-from indextts.commands.train import Train
 from indextts.data.epoch_mix import EpochMix, digest_of_mix
 from indextts.data.manifest import read_pairs, resolved_path
 from indextts.data.pair_columns import PairColumns, order_digest
@@ -43,17 +42,17 @@ class ChangedPairs:
     data_order: Callable[[int], str]
 
 
-def read_changed_pairs(command: Train) -> ChangedPairs:
-    """Return the training pairs of `command`; a second call for unchanged files takes no time.
+def read_changed_pairs(
+    files: tuple[PairsFile, ...], tokenizer: Path, config: Path, run_dir: Path
+) -> ChangedPairs:
+    """Return the training pairs of a run; a second call for unchanged files takes no time.
 
     Raises:
         UserError: a pairs file is invalid.
     """
-    files = command.train_files
     manifests = tuple(stamped(file.path) for file in files)
     indexes = tuple(stamped(index_path(file.path)) for file in files)
-    tokenizer, config = stamped(command.tokenizer), stamped(command.config)
-    return _read(files, manifests, indexes, tokenizer, config, command.output_dir)
+    return _read(files, manifests, indexes, stamped(tokenizer), stamped(config), run_dir)
 
 
 @lru_cache(maxsize=8)  # called at each change of the form, for each checkpoint

@@ -12,10 +12,10 @@ from indextts.commands.train import Train
 from indextts.models.gpt.config import GPTConfig, config_with_text_tokens, load_config_of
 from indextts.planning.hardware import MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, model_size
-from indextts.planning.pace import Pace, find_pace, precision_of
+from indextts.planning.pace import Pace, conditions_of, find_pace, precision_of
 from indextts.planning.pairs_size import PairsSize, measure_pairs
 from indextts.planning.proposal import Proposal, memory_of, propose
-from indextts.runs.directory import LINKS, CheckpointMeta, checkpoints
+from indextts.runs.directory import LINKS, checkpoints
 from indextts.runs.restore import requested_schedule
 from indextts.runs.restore_facts import RestorePlan
 from indextts.text.bases import base_tokenizer, load_tokenizer
@@ -64,12 +64,24 @@ def disk_need(command: Train, config: GPTConfig, size: ModelSize, *, steps: int)
         for path, meta in checkpoints(command.output_dir)
         if path.name not in LINKS and path.is_file()
     ]
-    same = [meta for _, meta in present if _is_same_kind(meta, config, command)]
+    # one of the same model and optimizer state has the size of those to come
+    kind = {"layers": config.layers, "model_dim": config.model_dim}
+    state = {name: getattr(command, name) for name in ("optimizer_state", "lora_rank", "lora_targets")}
+    same = [
+        meta
+        for _, meta in present
+        if kind.items() <= meta.gpt_config.items()
+        and meta.tokenizer_size == config.number_text_tokens
+        and state.items() <= meta.settings.items()
+        and bool(meta.settings.get("ema_decay")) == bool(command.ema_decay)
+    ]
     part = present[0][1].part if present else 1
     num_present = sum(
         meta.part == part and not path.with_suffix(".pinned").exists() for path, meta in present
     )
-    num_saves = -(-steps // command.save_interval) + _num_validations(command, steps)
+    # each validation may be the best so far and cause a save
+    num_validations = -(-steps // command.val_interval) if command.val_interval else command.epochs
+    num_saves = -(-steps // command.save_interval) + num_validations
     return DiskNeed(
         checkpoint_bytes=(
             same[0].num_bytes if same else size.checkpoint_bytes(command.optimizer_state, command.ema_decay)
@@ -86,24 +98,6 @@ def free_bytes(folder: Path) -> int:
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return shutil.disk_usage(folder).free
-
-
-def _num_validations(command: Train, steps: int) -> int:
-    """Return the largest number of validations; each may be the best so far and cause a save."""
-    return -(-steps // command.val_interval) if command.val_interval else command.epochs
-
-
-def _is_same_kind(meta: CheckpointMeta, config: GPTConfig, command: Train) -> bool:
-    """Return whether a checkpoint has the size of future ones: same model, same optimizer state."""
-    shape = (meta.gpt_config.get("layers"), meta.gpt_config.get("model_dim"), meta.tokenizer_size)
-    return (
-        shape == (config.layers, config.model_dim, config.number_text_tokens)
-        and all(
-            meta.settings.get(name) == getattr(command, name)
-            for name in ("optimizer_state", "lora_rank", "lora_targets")
-        )
-        and bool(meta.settings.get("ema_decay")) == bool(command.ema_decay)
-    )
 
 
 @dataclass(frozen=True)
@@ -191,7 +185,7 @@ def estimate(
         command = resumed.command
     else:
         automatic = propose(command, machine, config, size, pairs, num_processes)
-        command = automatic.applied_to(command)
+        command = command.model_copy(update=automatic.fields)
     num_micro_steps = pairs.size.num_batches(
         num_processes * command.batch_size, num_processes * command.batch_tokens
     )
@@ -216,19 +210,18 @@ def estimate(
         first_step=first,
         total_steps=total,
         pace=find_pace(
-            command,
-            config,
-            machine,
-            num_processes=num_processes,
+            conditions_of(command, config, machine, num_processes),
+            command.output_dir,
+            other_runs,
+            prefix_length=config.prefix_length,
             micro_positions=round(pairs.size.num_positions / micro_batches),
             mean_positions=pairs.mean,
-            other_runs=other_runs,
         ),
         disk=disk_need(command, config, size, steps=max(0, total - first)),
         memory=memory,
         available_memory=machine.gpu.memory_bytes if machine.gpu else machine.memory_bytes,
         is_on_gpu=machine.gpu is not None,
-        precision=precision_of(command, machine),
+        precision=precision_of(command.amp, machine),
     )
 
 

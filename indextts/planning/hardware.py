@@ -6,9 +6,7 @@ kernel's control groups (cgroups), version 2 or 1.
 """
 
 import os
-import shutil
 import subprocess
-import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,10 +16,7 @@ from indextts.commands.launching import Launch
 
 NATIVE_BFLOAT16 = (8, 0)  # compute capability; before it (T4: 7.5, V100: 7.0) bfloat16 is emulated
 DRIVER_TIMEOUT_S = 10
-QUERIES = (
-    "name,memory.total,compute_cap",
-    "name,memory.total",
-)  # an old driver does not support the third column
+QUERY = "name,memory.total,compute_cap"
 
 
 @dataclass(frozen=True)
@@ -29,18 +24,17 @@ class GpuFacts:
     """Properties of an NVIDIA GPU.
 
     Args:
-        compute_capability: None if the driver does not report it.
         number: index in nvidia-smi.
     """
 
     name: str
     memory_bytes: int
-    compute_capability: tuple[int, int] | None
+    compute_capability: tuple[int, int]
     number: int = 0
 
     @property
     def has_native_bfloat16(self) -> bool:
-        return self.compute_capability is not None and self.compute_capability >= NATIVE_BFLOAT16
+        return self.compute_capability >= NATIVE_BFLOAT16
 
 
 @dataclass(frozen=True)
@@ -52,14 +46,12 @@ class MachineFacts:
         num_cores: cores that this process may use.
         memory_bytes: memory of the machine or the limit of its container, whichever is less.
         has_native_bfloat16: the CPU supports bfloat16 natively.
-        can_compile: torch.compile finds a C compiler and the headers of Python.
     """
 
     gpus: tuple[GpuFacts, ...]
     num_cores: int
     memory_bytes: int
     has_native_bfloat16: bool = False
-    can_compile: bool = False
 
     @property
     def gpu(self) -> GpuFacts | None:
@@ -81,7 +73,6 @@ def find_host() -> MachineFacts:
         num_cores=len(os.sched_getaffinity(0)),
         memory_bytes=min(physical, container_limit() or physical),
         has_native_bfloat16=cpu_has_native_bfloat16(_processor_flags(Path("/proc/cpuinfo")), os.environ),
-        can_compile=_can_compile(),
     )
 
 
@@ -107,12 +98,13 @@ def gpus_for(machine: MachineFacts, launch: Launch) -> tuple[GpuFacts, ...]:
 
 
 def parse_gpus(lines: list[str]) -> tuple[GpuFacts, ...]:
-    """Parse lines of `name, MiB, compute capability`; the last column may be absent."""
+    """Parse lines of `name, MiB, compute capability`."""
     gpus = []
     for number, line in enumerate(lines):
-        name, memory, *more = [column.strip() for column in line.split(",")]
-        if memory.isdecimal():  # a failed GPU reports "[N/A]"
-            gpus.append(GpuFacts(name, int(memory) << 20, _capability(more[0] if more else ""), number))
+        name, memory, capability = (column.strip() for column in line.split(","))
+        major, _, minor = capability.partition(".")
+        if memory.isdecimal() and major.isdecimal():  # a failed GPU reports "[N/A]"
+            gpus.append(GpuFacts(name, int(memory) << 20, (int(major), int(minor)), number))
     return tuple(gpus)
 
 
@@ -135,27 +127,13 @@ def visible_gpus(gpus: tuple[GpuFacts, ...], chosen: str | None) -> tuple[GpuFac
     return tuple(found)
 
 
-def _capability(text: str) -> tuple[int, int] | None:
-    major, _, minor = text.partition(".")
-    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
-
-
 def _query_driver() -> list[str]:
-    for query in QUERIES:
-        argv = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
-        try:
-            answer = subprocess.check_output(
-                argv, text=True, stderr=subprocess.DEVNULL, timeout=DRIVER_TIMEOUT_S
-            )
-        except (OSError, subprocess.SubprocessError):
-            continue
-        return answer.splitlines()
-    return []
-
-
-def _can_compile() -> bool:
-    has_compiler = any(map(shutil.which, (os.environ.get("CC") or "cc", "gcc", "clang")))
-    return has_compiler and (Path(sysconfig.get_path("include")) / "Python.h").is_file()
+    argv = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.check_output(argv, text=True, stderr=subprocess.DEVNULL, timeout=DRIVER_TIMEOUT_S)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return answer.splitlines()
 
 
 def cpu_has_native_bfloat16(processor_flags: Sequence[str], environment: Mapping[str, str]) -> bool:

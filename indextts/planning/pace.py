@@ -7,7 +7,7 @@ steps are done.
 import json
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from indextts.commands.train import Train
@@ -24,33 +24,50 @@ BENCHMARK = "planning.benchmark"
 
 TAIL_BYTES = 64 << 10
 MAX_LINES = 20  # of the last [Train] lines; the first steps of a process are slower
-SAME_SETTINGS = ("padding", "grad_checkpointing", "compile")
-
 PUBLISHED_SHAPE = (24, 1280)  # layers, width
 SOURCE = "benchmarks/results/gpu_round_h200.md"
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A row of a benchmark table: positions per second of a model of the published size."""
+class Conditions:
+    """All that the pace of a training step depends on, besides the size of its micro-batches.
 
-    gpu: str
+    Args:
+        device: name of the GPU, or "cpu".
+        shape: layers and width of the model.
+    """
+
+    device: str
     precision: str
-    positions: int  # of a micro-batch
-    positions_per_second: int
     padding: str = "none"
     grad_checkpointing: bool = False
     compile: bool = False
+    lora_rank: int = 0
+    shape: tuple[int, int] = PUBLISHED_SHAPE
+    num_processes: int = 1
 
 
-# The compiled row of that table measured two graphs per block; the one graph of today has no row yet.
+@dataclass(frozen=True)
+class Measured:
+    """A row of a benchmark table.
+
+    Args:
+        positions: of a micro-batch.
+    """
+
+    conditions: Conditions
+    positions: int
+    positions_per_second: int
+
+
+H200 = Conditions("H200", "bfloat16")
 BENCHMARKS = (
-    Measured("H200", "bfloat16", 8192, 104_909),
-    Measured("H200", "bfloat16", 16384, 116_162),
-    Measured("H200", "bfloat16", 32768, 123_562),
-    Measured("H200", "bfloat16", 16384, 90_237, grad_checkpointing=True),
-    Measured("H200", "float32", 16384, 54_127),
-    Measured("H200", "bfloat16", 16384, 58_849, padding="reference"),
+    Measured(H200, 8192, 104_909),
+    Measured(H200, 16384, 116_162),
+    Measured(H200, 32768, 123_562),
+    Measured(replace(H200, grad_checkpointing=True), 16384, 90_237),
+    Measured(replace(H200, precision="float32"), 16384, 54_127),
+    Measured(replace(H200, padding="reference"), 16384, 58_849),
 )
 
 
@@ -62,77 +79,96 @@ class Pace:
     source: Message
 
 
-def precision_of(command: Train, machine: MachineFacts) -> str:
+def precision_of(amp: bool, machine: MachineFacts) -> str:
     """Return the data type of the forward pass, chosen as the trainer does."""
-    if not command.amp:
+    if not amp:
         return "float32"
     if machine.gpu is None:
         return "bfloat16" if machine.has_native_bfloat16 else "float32"
     return "bfloat16" if machine.gpu.has_native_bfloat16 else "float16"
 
 
+def conditions_of(
+    command: Train, config: GPTConfig, machine: MachineFacts, num_processes: int = 1
+) -> Conditions:
+    """Return the conditions of a training run that has not started.
+
+    Args:
+        num_processes: world size; the pace is the sum over all ranks.
+    """
+    return Conditions(
+        device=machine.gpu.name if machine.gpu else "cpu",
+        precision=precision_of(command.amp, machine),
+        padding=command.padding,
+        grad_checkpointing=command.grad_checkpointing,
+        compile=command.compile,
+        lora_rank=command.lora_rank,
+        shape=(config.layers, config.model_dim),
+        num_processes=num_processes,
+    )
+
+
 def find_pace(
-    command: Train,
-    config: GPTConfig,
-    machine: MachineFacts,
+    conditions: Conditions,
+    run_dir: Path,
+    other_runs: Iterable[Path],
     *,
+    prefix_length: int,
     micro_positions: int,
     mean_positions: float,
-    other_runs: Iterable[Path],
-    num_processes: int = 1,
 ) -> Pace | None:
     """Return the best known pace of a training run; None if no measurement fits.
 
     Args:
+        other_runs: run directories of the workspace.
+        prefix_length: positions before the text of a sample.
         micro_positions: positions of a micro-batch.
         mean_positions: mean positions of a sample.
-        other_runs: run directories of the workspace.
-        num_processes: world size; the pace is the sum over all ranks.
     """
-    wanted = (precision_of(command, machine), *_device(machine))
-    for run_dir, template in (
-        (command.output_dir, THIS_RUN),
-        *((run_dir, OTHER_RUN) for run_dir in other_runs if run_dir != command.output_dir),
+    for folder, template in (
+        (run_dir, THIS_RUN),
+        *((folder, OTHER_RUN) for folder in other_runs if folder != run_dir),
     ):
-        rate = _rate_of_run(run_dir, command, config, wanted, num_processes)
-        if rate is not None:
+        if _conditions_of_run(folder) != conditions:
+            continue
+        if rates := _last_rates(folder / "metrics.jsonl"):
             # a run counts only positions with a loss: all but the prefix and one start
-            positions = rate * mean_positions / max(1.0, mean_positions - config.prefix_length - 1)
-            values = {"device": wanted[1] if machine.gpu else Message(THIS_PROCESSOR)}
+            positions = (
+                statistics.median(rates) * mean_positions / max(1.0, mean_positions - prefix_length - 1)
+            )
+            device = Message(THIS_PROCESSOR) if conditions.device == "cpu" else conditions.device
+            values: dict[str, object] = {"device": device}
             if template is OTHER_RUN:
-                values["project"] = run_dir.parent.name
+                values["project"] = folder.parent.name
             return Pace(positions, Message(template, values))
-    return None if num_processes > 1 else _benchmark(command, config, machine, micro_positions)
+    rows = _benchmarks_of(conditions)
+    if not rows:
+        return None
+    nearest = min(rows, key=lambda row: abs(row.positions - micro_positions))
+    values = {"gpu": nearest.conditions.device, "source": SOURCE}
+    return Pace(nearest.positions_per_second, Message(BENCHMARK, values))
 
 
-def _device(machine: MachineFacts) -> tuple[str]:
-    return (machine.gpu.name if machine.gpu else "cpu",)
-
-
-def _rate_of_run(
-    run_dir: Path, command: Train, config: GPTConfig, wanted: tuple[str, str], num_processes: int
-) -> float | None:
-    """Return the tokens per second of a run with the same settings, device type and world size."""
+def _conditions_of_run(run_dir: Path) -> Conditions | None:
+    """Return the conditions that a run recorded; None if it recorded none."""
     record = read_object(run_dir / "config.json")
     environment, settings = record.get("environment"), record.get("command")
     if not isinstance(environment, dict) or not isinstance(settings, dict):
         return None
-    if (environment.get("arithmetic"), environment.get("device")) != wanted:
-        return None
-    if environment.get("processes", 1) != num_processes:
-        return None
-    if any(settings.get(name) != getattr(command, name) for name in SAME_SETTINGS):
-        return None
-    if settings.get("lora_rank", 0) != command.lora_rank:
-        return None
     try:
-        other = load_config(Path(str(settings.get("config"))))
-    except UserError:
+        config = load_config(Path(str(settings.get("config"))))
+        return Conditions(
+            device=environment["device"],
+            precision=environment["arithmetic"],
+            padding=settings["padding"],
+            grad_checkpointing=settings["grad_checkpointing"],
+            compile=settings["compile"],
+            lora_rank=settings["lora_rank"],
+            shape=(config.layers, config.model_dim),
+            num_processes=environment.get("processes", 1),
+        )
+    except (UserError, KeyError):
         return None
-    if (other.layers, other.model_dim) != (config.layers, config.model_dim):
-        return None
-    rates = _last_rates(run_dir / "metrics.jsonl")
-    return statistics.median(rates) if rates else None
 
 
 def _last_rates(metrics: Path) -> list[float]:
@@ -160,30 +196,13 @@ def _last_rates(metrics: Path) -> list[float]:
     return rates[:MAX_LINES]
 
 
-def compiled_is_faster(command: Train, config: GPTConfig, machine: MachineFacts) -> bool:
-    """Return whether a benchmark on this GPU measured these settings to be faster with --compile."""
-    if machine.gpu is None or (config.layers, config.model_dim) != PUBLISHED_SHAPE:
-        return False
-    rates = {
-        (row.positions, row.compile): row.positions_per_second
-        for row in BENCHMARKS
-        if row.gpu in machine.gpu.name
-        and row.precision == precision_of(command, machine)
-        and (row.padding, row.grad_checkpointing) == (command.padding, command.grad_checkpointing)
-    }
-    return any(
-        is_compiled and rate > rates.get((positions, False), rate)
-        for (positions, is_compiled), rate in rates.items()
-    )
-
-
-def fixed_share(command: Train, config: GPTConfig, machine: MachineFacts, positions: float) -> float:
+def fixed_share(conditions: Conditions, positions: float) -> float:
     """Return the share of a step of `positions` that does not depend on their number; 0 if it is unknown.
 
     Weights are cast, updated and clipped once per step. The share follows from the measured steps with the
     fewest and the most positions.
     """
-    rows = _rows_for(command, config, machine)
+    rows = _benchmarks_of(conditions)
     if len(rows) < 2:
         return 0.0
     ends = min(rows, key=lambda row: row.positions), max(rows, key=lambda row: row.positions)
@@ -193,24 +212,11 @@ def fixed_share(command: Train, config: GPTConfig, machine: MachineFacts, positi
     return fixed / (fixed + positions * per_position)
 
 
-def _benchmark(command: Train, config: GPTConfig, machine: MachineFacts, positions: int) -> Pace | None:
-    rows = _rows_for(command, config, machine)
-    if not rows:
-        return None
-    nearest = min(rows, key=lambda row: abs(row.positions - positions))
-    return Pace(nearest.positions_per_second, Message(BENCHMARK, {"gpu": nearest.gpu, "source": SOURCE}))
-
-
-def _rows_for(command: Train, config: GPTConfig, machine: MachineFacts) -> list[Measured]:
-    """Return the benchmarks of this GPU with the settings of `command`."""
-    is_other = command.lora_rank or (config.layers, config.model_dim) != PUBLISHED_SHAPE
-    if machine.gpu is None or is_other:
-        return []
-    precision = precision_of(command, machine)
+def _benchmarks_of(conditions: Conditions) -> list[Measured]:
+    """Return the benchmarks under these conditions; the driver's name of a GPU is longer, "NVIDIA H200"."""
     return [
         row
         for row in BENCHMARKS
-        if row.gpu in machine.gpu.name
-        and row.precision == precision
-        and all(getattr(row, name) == getattr(command, name) for name in SAME_SETTINGS)
+        if row.conditions.device in conditions.device
+        and replace(row.conditions, device=conditions.device) == conditions
     ]

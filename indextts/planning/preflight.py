@@ -11,10 +11,11 @@ from typing import Literal
 
 from indextts.commands.data import VerifyTraining
 from indextts.commands.launching import ALONE, Launch
+from indextts.commands.pairs_file import parse_files
 from indextts.commands.train import Train
 from indextts.data.manifest import sample_pairs
 from indextts.errors import UserError
-from indextts.planning.estimate import Estimate, estimate, sizes_of
+from indextts.planning.estimate import DiskNeed, Estimate, estimate, sizes_of
 from indextts.planning.hardware import MachineFacts, share_of
 from indextts.planning.pairs_size import measure_pairs, measure_texts
 from indextts.planning.proposal import gpu_too_small
@@ -49,7 +50,7 @@ NUM_PROBED_PAIRS = 100  # enough to recognize the kind of file
 MAX_UNKNOWN_PERCENT: float = VerifyTraining.model_fields["max_unknown_percent"].default
 
 Subject = Literal["folder", "resume", "pairs", "tokenizer", "base", "disk", "settings", "launch"]
-Check = Callable[[Train], Message | None]
+Check = Callable[[], Message | None]
 
 
 @dataclass(frozen=True)
@@ -89,18 +90,27 @@ def run_preflight(
     problems: list[Problem] = []
     if missing := missing_hardware(machine, launch):
         problems.append(Problem("launch", missing))
-    for about, check in CHECKS:
-        problem = _run_check(about, check, command)
+    pairs = (command.train_manifest, command.tokenizer, command.config)
+    checks: dict[Subject, Check] = {
+        "folder": lambda: folder_in_use(command.output_dir),
+        "pairs": lambda: unusable_pairs(*pairs, [file.path for file in command.val_files]),
+        "tokenizer": lambda: tokenizer_mismatch(*pairs, command.base_checkpoint),
+        # a resumed run does not need the base
+        "base": lambda: None if command.resume else no_base(command.base_checkpoint),
+    }
+    for about, check in checks.items():
+        problem = _run_check(about, check)
         # two checks may find the same problem of a file
         if problem and str(problem.message) not in [str(known.message) for known in problems]:
             problems.append(problem)
     resumed = None
     try:
-        problems += resume_problems(command)
+        problems += resume_problems(command.resume, command.output_dir)
         resumed = plan_from_meta(command, launch.num_processes) if command.resume else None
     except UserError as error:
         problems.append(Problem("resume", as_is(str(error))))
-    if any(_prevents_estimate(problem, command) for problem in problems):
+    prevent_estimate = {"pairs", "tokenizer", "launch", *(["resume"] if command.resume else [])}
+    if any(problem.about in prevent_estimate for problem in problems):
         return Preflight(tuple(problems), None, resumed)
     try:
         share = share_of(machine, launch)
@@ -111,16 +121,9 @@ def run_preflight(
         problems.append(Problem("resume", done))
     if resumed and (too_small := held_settings_too_large(resumed, share, expected)):
         problems.append(Problem("resume", too_small))
-    if too_small := disk_too_small(command, expected):
+    if too_small := disk_too_small(command.output_dir, expected.disk):
         problems.append(Problem("disk", too_small))
     return Preflight(tuple(problems), expected, resumed)
-
-
-def _prevents_estimate(problem: Problem, command: Train) -> bool:
-    """Return whether a problem makes an estimate impossible, such as a missing file."""
-    return problem.about in ("pairs", "tokenizer", "launch") or (
-        problem.about == "resume" and bool(command.resume)
-    )
 
 
 def missing_hardware(machine: MachineFacts, launch: Launch) -> Message | None:
@@ -138,75 +141,74 @@ def missing_hardware(machine: MachineFacts, launch: Launch) -> Message | None:
     return Message(FEWER_GPUS if present else FEWER_CORES, values)
 
 
-def _run_check(about: Subject, check: Check, command: Train) -> Problem | None:
+def _run_check(about: Subject, check: Check) -> Problem | None:
     try:
-        message = check(command)
+        message = check()
     except UserError as error:
         message = as_is(str(error))
     return None if message is None else Problem(about, message)
 
 
-def folder_in_use(command: Train) -> Message | None:
+def folder_in_use(run_dir: Path) -> Message | None:
     """Return a message if another trainer holds the lock of the run directory."""
-    if not is_training(command.output_dir):
-        return None
-    return Message(IN_USE, {"folder": str(command.output_dir)})
+    return Message(IN_USE, {"folder": str(run_dir)}) if is_training(run_dir) else None
 
 
-def unusable_pairs(command: Train) -> Message | None:
+def unusable_pairs(
+    manifests: Sequence[Path], tokenizer: Path, config: Path, val_paths: Sequence[Path]
+) -> Message | None:
     """Return a message if a pair manifest is missing or no pair fits the model.
 
     Raises:
         UserError: a file cannot be read or is not a pair manifest.
     """
-    for path in (file.path for file in (*command.train_files, *command.val_files)):
+    paths = [file.path for file in parse_files(list(manifests))]
+    for path in (*paths, *val_paths):
         if not path.exists():
             return Message(NO_PAIRS, {"path": str(path)})
         sample_pairs(path, NUM_PROBED_PAIRS)
-    if not command.tokenizer.is_file():
+    if not tokenizer.is_file():
         return None  # tokenizer_mismatch reports it
-    pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
-    if pairs.size.num_samples:
+    if measure_pairs(manifests, tokenizer, config).size.num_samples:
         return None
-    return Message(NO_PAIR_FITS, {"paths": ", ".join(str(file.path) for file in command.train_files)})
+    return Message(NO_PAIR_FITS, {"paths": ", ".join(map(str, paths))})
 
 
-def tokenizer_mismatch(command: Train) -> Message | None:
+def tokenizer_mismatch(
+    manifests: Sequence[Path], path: Path, config: Path, base_checkpoint: Path
+) -> Message | None:
     """Return a message if the tokenizer is missing or does not know the texts.
 
     Raises:
         UserError: the tokenizer cannot be read or does not extend the base tokenizer.
     """
-    if not command.tokenizer.exists():
-        return Message(NO_TOKENIZER, {"path": str(command.tokenizer)})
-    tokenizer = load_tokenizer(command.tokenizer)
-    base_path = base_tokenizer(command.base_checkpoint)
+    if not path.exists():
+        return Message(NO_TOKENIZER, {"path": str(path)})
+    tokenizer = load_tokenizer(path)
+    base_path = base_tokenizer(base_checkpoint)
     if base_path.is_file():
         require_extension(tokenizer, load_tokenizer(base_path))
-    if not all(file.path.is_file() for file in command.train_files):
+    if not all(file.path.is_file() for file in parse_files(list(manifests))):
         return None  # unusable_pairs reports it
-    texts = measure_texts(command.train_manifest, command.tokenizer, command.config)
+    texts = measure_texts(manifests, path, config)
     found = unknown_pieces(texts, MAX_UNKNOWN_PERCENT, tokenizer.options.language)
     if found.verdict != "problem":
         return None
-    values = {"path": str(command.tokenizer), "value": found.value, "advice": found.advice}
+    values = {"path": str(path), "value": found.value, "advice": found.advice}
     return Message(UNKNOWN_PIECES, values)
 
 
-def no_base(command: Train) -> Message | None:
-    """Return a message if the base checkpoint is missing; a resumed run does not need it."""
-    if command.resume or command.base_checkpoint.is_file():
-        return None
-    return Message(NO_BASE, {"path": str(command.base_checkpoint)})
+def no_base(path: Path) -> Message | None:
+    """Return a message if the base checkpoint is missing."""
+    return None if path.is_file() else Message(NO_BASE, {"path": str(path)})
 
 
-def disk_too_small(command: Train, expected: Estimate) -> Message | None:
+def disk_too_small(run_dir: Path, disk: DiskNeed) -> Message | None:
     """Return a message if the disk has no space for the checkpoints."""
-    disk = expected.disk
     if disk.fits:
         return None
     values = {
-        "folder": str(command.output_dir),
+        "folder": str(run_dir),
         "free": shown_size(disk.free_bytes),
         "needed": shown_size(disk.needed_bytes),
         "count": str(disk.num_at_most),
@@ -232,32 +234,24 @@ def held_settings_too_large(resumed: RestorePlan, share: MachineFacts, expected:
     )
 
 
-def resume_problems(command: Train) -> list[Problem]:
+def resume_problems(resume: str, run_dir: Path) -> list[Problem]:
     """Return why nothing can be resumed, or why no new run can start in this run directory.
 
     Raises:
         UserError: the named checkpoint does not exist; the same error as in the trainer.
     """
-    present, folder = checkpoint_files(command.output_dir), str(command.output_dir)
-    if command.resume == "auto" and not present:
+    present, folder = checkpoint_files(run_dir), str(run_dir)
+    if resume == "auto" and not present:
         return [Problem("resume", Message(NOTHING_TO_RESUME, {"folder": folder}))]
-    if not command.resume and present:
+    if not resume and present:
         values = {"folder": folder, "name": present[-1].name}
         return [Problem("resume", Message(HAS_CHECKPOINTS, values))]
-    if command.resume in ("", "auto"):
+    if resume in ("", "auto"):
         return []
-    path = named_checkpoint(command.resume)
+    path = named_checkpoint(resume)
     if path.with_suffix(".json").is_file():  # else only the weights can decide
         try:
             read_complete(path)
         except ValueError as error:
             return [Problem("resume", Message(INCOMPLETE, {"problem": str(error)}))]
     return []
-
-
-CHECKS: tuple[tuple[Subject, Check], ...] = (
-    ("folder", folder_in_use),
-    ("pairs", unusable_pairs),
-    ("tokenizer", tokenizer_mismatch),
-    ("base", no_base),
-)

@@ -33,7 +33,7 @@ from indextts.planning.memory import (
     host_memory,
     with_lora,
 )
-from indextts.planning.pace import compiled_is_faster, fixed_share, precision_of
+from indextts.planning.pace import conditions_of, fixed_share, precision_of
 from indextts.planning.pairs_size import PairsSize
 from indextts.runs.restore import MIN_LONGEST_PER_BATCH
 from indextts.system.amounts import shown_gib
@@ -50,7 +50,6 @@ SAMPLE_MARGIN = 1.2  # the longest of 300,000 pairs is longer than the longest o
 MACHINE = "planning.machine"
 NATIVE = "planning.native"
 NOT_NATIVE = "planning.not_native"
-UNKNOWN_CAPABILITY = "planning.unknown_capability"
 CPU_NATIVE = "planning.cpu_native"
 CPU_FLOAT32 = "planning.cpu_float32"
 STEP_FITS = "planning.step_fits"
@@ -61,8 +60,6 @@ RECOMPUTED = "planning.recomputed"
 NOT_NEEDED = "planning.not_needed"
 TOO_SMALL = "planning.too_small"
 TOO_SMALL_BUT_FOR_LORA = "planning.too_small_but_for_lora"
-COMPILED = "planning.compiled"
-NOT_COMPILED = "planning.not_compiled"
 GPU_TOO_SMALL = "planning.gpu_too_small"
 NO_GPU_SETTINGS = "planning.no_settings_fit"
 MEMORY_SETTINGS = frozenset({"batch_size", "batch_tokens", "grad_accumulation", "grad_checkpointing"})
@@ -84,10 +81,6 @@ class Proposal:
     fields: dict[str, Any]
     reasons: dict[str, Message]
     fits: bool
-
-    def applied_to(self, command: Train) -> Train:
-        """Return the command with the chosen values, which then count as set."""
-        return command.model_copy(update=self.fields)
 
     def by_reason(self) -> Iterator[tuple[tuple[str, ...], Message]]:
         """Yield the fields of each reason, and the reason."""
@@ -134,10 +127,6 @@ def propose(
     fields |= batch.fields
     reasons = {**batch.reasons, **reasons}
     command = command.model_copy(update=fields)
-    if "compile" not in typed:
-        is_faster = machine.can_compile and compiled_is_faster(command, config, machine)
-        fields["compile"] = is_faster = is_faster and num_processes == 1
-        reasons["compile"] = Message(COMPILED if is_faster else NOT_COMPILED)
     if "num_workers" not in typed:
         workers = min(GPU_WORKERS, max(0, machine.num_cores - 1)) if machine.gpu else 0
         fields["num_workers"] = workers
@@ -206,7 +195,11 @@ def _choose_batch(
     is_large = share > MAX_FIXED_SHARE
     target = (LARGE_STEP_PAIRS if is_large else command.step_pairs) * pairs.mean  # positions of a step
     longest = expected_longest(pairs, config)
-    positions = _typed_positions(command, pairs)
+    positions = 0  # of a large micro-batch of the typed size
+    if command.batch_tokens and "batch_tokens" in typed:
+        positions = command.batch_tokens
+    elif typed & {"batch_size", "batch_tokens"}:
+        positions = pairs.most_positions(command.batch_size, 0)
     least = positions or MIN_LONGEST_PER_BATCH * longest
     # with padding, each sample takes the positions of the longest of its batch
     padded = pairs.size.longest / pairs.mean if command.padding == "reference" else 1.0
@@ -287,17 +280,7 @@ def _fixed_share(
     is_typed = command.model_fields_set & {"step_pairs", "batch_size", "batch_tokens", "grad_accumulation"}
     if is_typed or num_processes > 1 or pairs.size.num_samples < MIN_LARGE_STEPS * LARGE_STEP_PAIRS:
         return 0.0
-    return fixed_share(command, config, machine, command.step_pairs * pairs.mean)
-
-
-def _typed_positions(command: Train, pairs: PairsSize) -> int:
-    """Return the positions of a large micro-batch of the typed size; 0 if no size was typed."""
-    typed = command.model_fields_set
-    if command.batch_tokens and "batch_tokens" in typed:
-        return command.batch_tokens
-    if typed & {"batch_size", "batch_tokens"}:
-        return pairs.most_positions(command.batch_size, 0)
-    return 0
+    return fixed_share(conditions_of(command, config, machine), command.step_pairs * pairs.mean)
 
 
 def expected_longest(pairs: PairsSize, config: GPTConfig) -> int:
@@ -328,7 +311,7 @@ def memory_need(
         positions: of the largest micro-batch. With 0, gradients accumulate: a batch that fits next to
             accumulated gradients also fits without them.
     """
-    is_half, recomputes = precision_of(command, machine) != "float32", command.grad_checkpointing
+    is_half, recomputes = precision_of(command.amp, machine) != "float32", command.grad_checkpointing
     state = size.state_bytes(command.optimizer_state, command.ema_decay)
     need = gpu_memory(
         config,
@@ -351,8 +334,6 @@ def _precision(machine: MachineFacts) -> tuple[bool, Message]:
     if gpu is None:
         native = machine.has_native_bfloat16
         return native, Message(CPU_NATIVE if native else CPU_FLOAT32)
-    if gpu.compute_capability is None:
-        return False, Message(UNKNOWN_CAPABILITY, {"gpu": gpu.name})
     template = NATIVE if gpu.has_native_bfloat16 else NOT_NATIVE
     capability = ".".join(map(str, gpu.compute_capability))
     return True, Message(template, {"gpu": gpu.name, "capability": capability})

@@ -11,7 +11,9 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
+from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
 from indextts.data.changed_texts import count_changed_texts
 from indextts.data.codebook import common_codebook
@@ -121,12 +123,12 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
         trained_shapes=None,
         why_no_base=why_no_base,
         normalizer=tokenizer.options.record,
-        changed_texts=_changed_texts(command, tokenizer, meta),
+        changed_texts=_changed_texts(command.train_files, tokenizer, meta.normalizer, command.output_dir),
         codebook=_codebook(paths),
     )
     if _has_same_tokens(meta, run):
         return run
-    pairs = read_changed_pairs(command)
+    pairs = read_changed_pairs(command.train_files, command.tokenizer, command.config, command.output_dir)
     return replace(
         run,
         size=pairs.size or run.size.scaled(pairs.num_samples),
@@ -135,12 +137,14 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
     )
 
 
-def _changed_texts(command: Train, tokenizer: Tokenizer, meta: CheckpointMeta) -> ChangedTexts | None:
-    if not meta.normalizer or meta.normalizer == tokenizer.options.record:
+def _changed_texts(
+    files: Sequence[PairsFile], tokenizer: Tokenizer, normalizer: dict[str, Any], run_dir: Path
+) -> ChangedTexts | None:
+    if not normalizer or normalizer == tokenizer.options.record:
         return None
-    paths = [file.path for file in command.train_files if not file.language]
+    paths = [file.path for file in files if not file.language]
     stamps = tuple((stamped(path), stamped(index_path(path))) for path in paths)
-    return _count_changed(stamps, stamped(command.tokenizer), json.dumps(meta.normalizer), command.output_dir)
+    return _count_changed(stamps, stamped(tokenizer.path), json.dumps(normalizer), run_dir)
 
 
 @lru_cache(maxsize=16)  # called at each change of the form

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.runs.directory import (
     LINKS,
@@ -31,10 +30,12 @@ logger = logging.getLogger(__name__)
 Recover = Callable[[Path], CheckpointMeta | None]
 
 
-def find_checkpoint(command: Train, recover: Recover, *, may_change: bool = True) -> Path | None:
+def find_checkpoint(resume: str, folder: Path, recover: Recover, *, may_change: bool = True) -> Path | None:
     """Return the verified checkpoint that `--resume` names; None to start from the base checkpoint.
 
     Args:
+        resume: the value of `--resume`.
+        folder: the run directory.
         may_change: write missing meta files, and quarantine corrupt checkpoints that are newer than the
             returned one; only for the owner of the folder.
 
@@ -42,13 +43,12 @@ def find_checkpoint(command: Train, recover: Recover, *, may_change: bool = True
         UserError: with status 2 if the path does not exist, or if a new run would start in a folder that has
             checkpoints; with status 3 if the checkpoints cannot be used.
     """
-    folder, present = command.output_dir, checkpoint_files(command.output_dir)
-    if not command.resume:
+    if not resume:
         require_no_run(folder)
         return None
-    if command.resume == "auto":
-        return _newest_valid(folder, recover, may_change) if present else None
-    path = named_checkpoint(command.resume)
+    if resume == "auto":
+        return _newest_valid(folder, recover, may_change) if checkpoint_files(folder) else None
+    path = named_checkpoint(resume)
     if may_change:
         _recovered(folder, recover, may_change)
     _require_valid(path, recover)

@@ -37,6 +37,8 @@ from indextts.text.vocabulary import move_rows
 
 # Batches of a token budget may differ by one sample; a budget for fewer of the longest could leave one empty.
 MIN_LONGEST_PER_BATCH = 3
+# Changing one of these bends the learning-rate curve. A bridge then leads from the current rate to the new
+# curve: Adam's moments were averaged at the old rate, and a jump shows as a jump of the loss.
 SCHEDULE_SETTINGS = (
     "learning_rate",
     "warmup_steps",
@@ -57,8 +59,10 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
         UserError: with status 3: the checkpoint lacks a required key, belongs to a model of other sizes, to
             another base checkpoint or to another base tokenizer, or its learned text rows would be lost.
     """
+    # Refusals first, the hardest mistake before the others: without its keys a file is no checkpoint, and in
+    # another model or another codebook nothing that it has learned has a meaning.
     require_keys(checkpoint.keys)
-    if checkpoint.meta is not None:
+    if checkpoint.meta is not None:  # another program recorded neither config nor base
         _require_same_model(checkpoint.meta, run)
     _require_same_codebook(checkpoint, run)
     adapters = _adapter_change(checkpoint, run)
@@ -96,6 +100,9 @@ def _require_same_model(meta: CheckpointMeta, run: RunFacts) -> None:
             "use the config.yaml that the run was started with",
             RESUME_REFUSED,
         )
+    # A LoRA checkpoint holds adapters only, and every checkpoint has the frozen rows of its base: with
+    # another base, both would belong to other weights. Compared by content, because the same file may have
+    # moved. Where it is missing, that is only logged: a resume does not read it.
     base, path = run.base, run.command.base_checkpoint
     if base is not None and (base.num_bytes, base.digest) != (meta.base.num_bytes, meta.base.digest):
         raise UserError(
@@ -104,6 +111,7 @@ def _require_same_model(meta: CheckpointMeta, run: RunFacts) -> None:
             "needs; use that file, or start a new run in another --output-dir",
             RESUME_REFUSED,
         )
+    # The rows of the base are frozen by their index, not by their piece, so these ids must not move.
     for token, piece in enumerate(meta.pieces[: meta.base_size]):
         now = run.vocabulary.pieces[token] if token < run.vocabulary.size else "absent"
         if now != piece:
@@ -117,6 +125,7 @@ def _require_same_model(meta: CheckpointMeta, run: RunFacts) -> None:
 
 def _size_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return the model sizes that differ, a phrase each."""
+    # of both, in the order of the config: a key that only one of them has is a difference too
     names = [name for name in {**old, **new} if name not in NO_SIZES]
     return [
         f"{name} is {old.get(name, 'absent')} in the checkpoint and {new.get(name, 'absent')} in the config"
@@ -126,6 +135,8 @@ def _size_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
 
 
 def _require_same_codebook(checkpoint: CheckpointFacts, run: RunFacts) -> None:
+    # Codes are indices into a codebook. Those of another one are valid numbers with other sounds: the loss
+    # would rise, and nothing else would show the mistake. An unknown codebook cannot be compared.
     now = run.codebook
     if checkpoint.codebook is None or now is None or checkpoint.codebook == now.identity:
         return
@@ -143,13 +154,14 @@ def _adapter_change(checkpoint: CheckpointFacts, run: RunFacts) -> Message | Non
     Raises:
         UserError: with status 3 if the run cannot hold what the checkpoint has learned.
     """
+    # the settings of the run, not the command: without flags, a resume keeps its adapters
     command = _settings_of_run(checkpoint, run)
     stored = {} if checkpoint.meta is None else checkpoint.meta.settings
     names = ("lora_rank", "lora_alpha", "lora_targets")
     before = {name: stored.get(name, Train.model_fields[name].default) for name in names}
     now = {name: getattr(command, name) for name in names}
     rank, targets = before["lora_rank"], before["lora_targets"]
-    if not rank and command.lora_rank:
+    if not rank and command.lora_rank:  # a LoRA checkpoint has no place for trained matrices
         raise UserError(
             f"Resume failed: {checkpoint.name} holds all weights, and a LoRA run only adapters beside those "
             "of its base checkpoint; resume without --lora-rank, or start a LoRA run in another --output-dir",
@@ -157,7 +169,7 @@ def _adapter_change(checkpoint: CheckpointFacts, run: RunFacts) -> Message | Non
         )
     if not rank or now == before:
         return None
-    if not command.lora_rank:
+    if not command.lora_rank:  # base + a @ b is a matrix like any other: nothing learned is lost
         return Message("restore.adapters_merged")
     if command.lora_targets not in ("all", targets):
         raise UserError(
@@ -174,7 +186,8 @@ def _adapter_change(checkpoint: CheckpointFacts, run: RunFacts) -> Message | Non
 
 
 def _has_same_pieces(checkpoint: CheckpointFacts, run: RunFacts) -> bool:
-    if checkpoint.vocabulary is None:
+    # Not the fingerprints: other scores cut texts differently, but every row still belongs to its piece.
+    if checkpoint.vocabulary is None:  # only sizes can be compared; the tables have one row more than pieces
         return checkpoint.text_rows - 1 == run.vocabulary.size
     return checkpoint.vocabulary.pieces == run.vocabulary.pieces
 
@@ -199,6 +212,7 @@ def _row_of(checkpoint: CheckpointFacts, run: RunFacts) -> tuple[int, ...]:
         return move_rows(checkpoint.vocabulary, run.vocabulary)
     # The pieces are unknown: only the rows of the base are known to match.
     kept = min(run.base_size, checkpoint.text_rows - 1)
+    # the last row of a table belongs to no piece, and stays the last
     return (*range(kept), *(-1 for _ in range(run.vocabulary.size - kept)), checkpoint.text_rows - 1)
 
 
@@ -207,7 +221,7 @@ def _optimizer_misfit(checkpoint: CheckpointFacts, run: RunFacts) -> str:
     old, new = checkpoint.trained_shapes, run.trained_shapes
     if new is None:  # only meta files were read, and a checkpoint with a meta file has matching moments
         return ""
-    if old is None:
+    if old is None:  # torch numbers its moments; without names they could end up with other parameters
         return checkpoint.misfit
     for name in [*new, *(name for name in old if name not in new)]:
         if old.get(name) != new.get(name):
@@ -244,6 +258,7 @@ def _start_over(
 
 
 def _continue(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
+    # The model keeps its rows and its optimizer, so all that counts steps goes on with it.
     command, meta = _settings_of_run(checkpoint, run), checkpoint.meta
     # The position counts the samples done in one order; in another order it would skip and repeat samples.
     keeps_position = meta is not None and run.data_order(command.seed) == meta.data_order
@@ -261,7 +276,11 @@ def _continue(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
 
 
 def _settings_of_run(checkpoint: CheckpointFacts, run: RunFacts) -> Train:
-    """Return the typed settings, and those of the run where nothing was typed."""
+    """Return the typed settings, and those of the run where nothing was typed.
+
+    A default is not a choice: `--resume auto` alone must not turn a run with --learning-rate 5e-5 into one
+    with the default of 2e-5.
+    """
     return run.command if checkpoint.meta is None else continued(run.command, checkpoint.meta.settings)
 
 
@@ -279,6 +298,7 @@ def requested_schedule(
     Raises:
         UserError: the token budget of a micro-batch is too small for the longest sample.
     """
+    # of a rank: each packs its own micro-batches, so the budgets of several ranks do not add up
     if 0 < command.batch_tokens < MIN_LONGEST_PER_BATCH * size.longest:
         raise UserError(
             f"--batch-tokens {command.batch_tokens}: the longest pair takes {size.longest} positions and the "
@@ -305,6 +325,7 @@ def _continued_schedule(
 ) -> Schedule:
     """Return the stored schedule, or one that leads from it to the requested one if something changed."""
     meta, step = checkpoint.meta, checkpoint.step
+    # an epoch that restarts has all of its steps before it again
     samples_done = meta.samples_done if meta is not None and keeps_position else 0
     num_processes = world_size(run.environment)
     requested = requested_schedule(
@@ -315,11 +336,12 @@ def _continued_schedule(
         epoch=checkpoint.epoch,
         samples_done=samples_done,
     )
-    if meta is None:
+    if meta is None:  # another program's curve is unknown, so the bridge starts at the rate of its last step
         known = checkpoint.learning_rate
         rate = requested.learning_rate(step) if known is None else known
         return _led_to(requested, step, rate, command.rewarm)
     stored = Schedule(**meta.schedule)
+    # by the batch of all ranks: twice the ranks with half the batch take the same steps
     now = _with_global_batch(command.model_dump(mode="json"), num_processes)
     before = _with_global_batch(meta.settings, world_size(meta.environment))
     # Unchanged settings keep the stored schedule, even if skipped steps or samples would give another count
@@ -332,6 +354,7 @@ def _continued_schedule(
     )
     if not is_changed:
         return stored
+    # Compared with the stored value: the same --rewarm typed again at the next resume must not warm up again.
     if command.rewarm != before["rewarm"]:
         return _led_to(requested, step, stored.learning_rate(step), command.rewarm)
     # an earlier --rewarm set another peak than the learning rate

@@ -139,7 +139,7 @@ def new_run_rows(command: Train, total_steps: int | None) -> list[RestoreRow]:
     if total_steps is None:
         return rows
     rows.append(_row("continues", "restore.step", "restore.steps_to_do", first="1", last=f"{total_steps:,}"))
-    rows += _rewarm_rows(command)
+    rows += _rewarm_rows(command.rewarm)
     if command.warmup_steps > total_steps:
         rows.append(_warmup_row(command.warmup_steps, total_steps))
     return rows
@@ -289,7 +289,7 @@ def _notes(plan: RestorePlan) -> Iterable[RestoreRow]:
         yield _row("changed", "restore.data_order", "restore.is_estimated")
     step, schedule = facts.step if plan.continues else 0, plan.schedule
     if not plan.continues:
-        yield from _rewarm_rows(run.command)
+        yield from _rewarm_rows(run.command.rewarm)
     if schedule.warmup_end > schedule.total_steps > step:
         yield _warmup_row(schedule.warmup_steps, schedule.total_steps)
 
@@ -308,9 +308,9 @@ def _tokenizer_rows(plan: RestorePlan) -> Iterable[RestoreRow]:
         yield _row("changed", "restore.tokenizer", "restore.other_scores")
 
 
-def _rewarm_rows(command: Train) -> list[RestoreRow]:
+def _rewarm_rows(rewarm: float) -> list[RestoreRow]:
     """Return the row of a --rewarm at the start of a schedule, where it has no effect."""
-    return [_setting("changed", "rewarm", "restore.rewarm_ignored")] if command.rewarm else []
+    return [_setting("changed", "rewarm", "restore.rewarm_ignored")] if rewarm else []
 
 
 def _warmup_row(warmup_steps: int, total_steps: int) -> RestoreRow:

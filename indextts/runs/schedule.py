@@ -22,14 +22,9 @@ pairs, which costs a third of a training step over as many positions. Validating
 the cost. The validations before the first and after the last step are not counted.
 """
 
-import logging
 import math
 from dataclasses import dataclass, replace
 from typing import Self
-
-from indextts.commands.train import Train
-
-logger = logging.getLogger(__name__)
 
 SAMPLED_STEPS = 2_000  # of a long run, to find its highest rate
 MIN_BRIDGE_STEPS = 100  # steps; a warm-up of 0 must not cause a jump in the middle of a run
@@ -184,37 +179,26 @@ MAX_VALIDATION_SHARE = 1 / 20
 FORWARD_SHARE = 1 / 3  # of the cost of forward and backward
 
 
-def with_val_interval(
-    command: Train, train: EpochSize, validation: EpochSize, num_processes: int = 1
-) -> Train:
-    """Return the command with a validation interval that limits the cost; a typed interval is kept."""
-    if "val_interval" in command.model_fields_set:
-        return command
-    interval = min_val_interval(command, train, validation, num_processes)
-    if interval <= command.val_interval:
-        return command
-    logger.info(
-        "Validating every %d steps instead of every %d, which limits validation to 1/%d of the training cost "
-        "(override with --val-interval)",
-        interval,
-        command.val_interval,
-        round(1 / MAX_VALIDATION_SHARE),
-    )
-    return command.model_copy(update={"val_interval": interval})
-
-
-def min_val_interval(command: Train, train: EpochSize, validation: EpochSize, num_processes: int = 1) -> int:
+def min_val_interval(
+    train: EpochSize,
+    validation: EpochSize,
+    *,
+    batch_size: int,
+    batch_tokens: int,
+    grad_accumulation: int,
+    max_val_pairs: int,
+    validates_average: bool,
+) -> int:
     """Return the fewest steps between validations that keep to MAX_VALIDATION_SHARE.
 
     Args:
         train, validation: all pairs of each kind.
-        num_processes: the world size; the batch settings apply to each rank.
+        batch_size, batch_tokens: of all ranks, as for `EpochSize.num_batches`.
+        max_val_pairs: in a validation; 0 for all.
+        validates_average: each validation runs a second time, with the averaged weights.
     """
-    pairs = validation.num_samples
-    if command.max_val_batches:
-        pairs = min(pairs, command.max_val_batches * num_processes * command.validation_batch_size)
-    passes = 2 if command.ema_decay else 1
+    pairs = min(validation.num_samples, max_val_pairs or validation.num_samples)
+    passes = 2 if validates_average else 1
     cost = passes * FORWARD_SHARE * validation.scaled(pairs).num_positions
-    num_batches = train.num_batches(num_processes * command.batch_size, num_processes * command.batch_tokens)
-    num_steps = math.ceil(num_batches / command.grad_accumulation)
+    num_steps = math.ceil(train.num_batches(batch_size, batch_tokens) / grad_accumulation)
     return math.ceil(cost / MAX_VALIDATION_SHARE * num_steps / train.num_positions)

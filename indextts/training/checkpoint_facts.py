@@ -24,7 +24,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from indextts.commands.train import Train
 from indextts.data.feature_store import IMPORTED
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import codes_identity, read_file, table_rows
@@ -112,7 +111,7 @@ def checkpoint_facts(
 
 
 def find_old_tokenizer(
-    command: Train, content: Mapping[str, Any], path: Path, base_pieces: Sequence[str]
+    typed: Path | None, content: Mapping[str, Any], path: Path, base_pieces: Sequence[str]
 ) -> OldTokenizer:
     """Return the tokenizer of another program's checkpoint: --resume-tokenizer, else as the file names it.
 
@@ -122,15 +121,15 @@ def find_old_tokenizer(
         UserError: the file of --resume-tokenizer is not the tokenizer of this checkpoint.
     """
     num_pieces = table_rows(published_names(content["model"]), str(path)) - 1
-    if command.resume_tokenizer is not None:
-        vocabulary = load_tokenizer(command.resume_tokenizer).vocabulary
+    if typed is not None:
+        vocabulary = load_tokenizer(typed).vocabulary
         misfit = _tokenizer_misfit(vocabulary, num_pieces, base_pieces)
         if misfit:
             raise UserError(
-                f"--resume-tokenizer {command.resume_tokenizer} is not the tokenizer of {path}: {misfit}; "
+                f"--resume-tokenizer {typed} is not the tokenizer of {path}: {misfit}; "
                 "pass the tokenizer that the checkpoint was trained with"
             )
-        return OldTokenizer(vocabulary, f"--resume-tokenizer {command.resume_tokenizer}")
+        return OldTokenizer(vocabulary, f"--resume-tokenizer {typed}")
     named = _named_tokenizer(content) or _named_tokenizer(_saved_with(path, content))
     if named is None:
         return OldTokenizer()

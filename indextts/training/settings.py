@@ -19,7 +19,7 @@ from indextts.planning.memory import model_size
 from indextts.planning.pairs_size import PairsSize
 from indextts.planning.proposal import gpu_too_small, propose
 from indextts.runs.directory import CheckpointMeta
-from indextts.runs.schedule import with_val_interval
+from indextts.runs.schedule import MAX_VALIDATION_SHARE, EpochSize, min_val_interval
 from indextts.training.run import Inputs
 
 logger = logging.getLogger(__name__)
@@ -57,8 +57,31 @@ def with_automatic_settings(inputs: Inputs, base_size: int, meta: CheckpointMeta
             logger.info("Automatic: %s: %s", " ".join(proposal.flags(chosen)), reason)
     command = command.model_copy(update={name: proposal.fields[name] for name in names})
     if meta is None:
-        command = with_val_interval(command, inputs.train_set.size, inputs.val_set.size, world_size)
+        command = _with_val_interval(command, inputs.train_set.size, inputs.val_set.size, world_size)
     return replace(inputs, command=command)
+
+
+def _with_val_interval(command: Train, train: EpochSize, validation: EpochSize, world_size: int) -> Train:
+    """Return the command with a validation interval that limits the cost; a typed interval is kept."""
+    interval = min_val_interval(
+        train,
+        validation,
+        batch_size=world_size * command.batch_size,
+        batch_tokens=world_size * command.batch_tokens,
+        grad_accumulation=command.grad_accumulation,
+        max_val_pairs=command.max_val_batches * world_size * command.validation_batch_size,
+        validates_average=command.ema_decay > 0,
+    )
+    if "val_interval" in command.model_fields_set or interval <= command.val_interval:
+        return command
+    logger.info(
+        "Validating every %d steps instead of every %d, which limits validation to 1/%d of the training cost "
+        "(override with --val-interval)",
+        interval,
+        command.val_interval,
+        round(1 / MAX_VALIDATION_SHARE),
+    )
+    return command.model_copy(update={"val_interval": interval})
 
 
 def machine_of(inputs: Inputs) -> MachineFacts:
@@ -73,7 +96,6 @@ def machine_of(inputs: Inputs) -> MachineFacts:
         num_cores=min(share.num_cores for share in shares),
         memory_bytes=min(share.memory_bytes for share in shares),
         has_native_bfloat16=all(share.has_native_bfloat16 for share in shares),
-        can_compile=all(share.can_compile for share in shares),
     )
 
 

@@ -161,7 +161,7 @@ def start_from_base(inputs: Inputs) -> Run:
 
 def plan_from_weights(command: Train, num_processes: int = 1) -> str:
     """Return the restore plan without a meta file: of a new run, or of a checkpoint of another trainer."""
-    path = find_checkpoint(command, recover_meta, may_change=False)
+    path = find_checkpoint(command.resume, command.output_dir, recover_meta, may_change=False)
     inputs = replace(load_inputs(command), ranks=Ranks(RankInfo(world_size=num_processes)))
     if path is not None:
         opened = _open(inputs, path)
@@ -431,7 +431,9 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
     with _refusing():
         facts = checkpoint_facts(content, path, meta, layout)
     if meta is None:
-        old = find_old_tokenizer(command, content, path, base_pieces=run.vocabulary.pieces[:base_size])
+        old = find_old_tokenizer(
+            command.resume_tokenizer, content, path, base_pieces=run.vocabulary.pieces[:base_size]
+        )
         facts = replace(facts, old_tokenizer=old)
     return OpenedCheckpoint(facts, run, content, layout, adapters)
 
