@@ -1,17 +1,13 @@
 """Tests of layouts and tables: invalid rows, encodings, paths."""
 
 import json
-import subprocess
-import sys
-import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 import soundfile
 
-from benchmarks.frame import process_memory
 from indextts.errors import UserError
-from tests.conftest import REPOSITORY
 from tests.import_sources import manifest_lines, rejected, run_import, write_tone
 
 TEXTS = ["ሰላም ለዓለም።", "እንዴት ነህ፣ ደህና?", "በ2017 ተጀመረ።", "ነገ እንገናኛለን አለ።"]
@@ -125,25 +121,19 @@ def test_a_binary_file_instead_of_a_text_or_table_is_one_rejection(tmp_path):
     assert caught.value.exit_status == 1
 
 
-@pytest.mark.slow
-@pytest.mark.long
-def test_a_line_of_2_gb_is_one_rejection_and_takes_little_memory(tmp_path):
+def test_a_line_of_200_mb_is_one_rejection_and_takes_little_memory(tmp_path):
     write_clips(tmp_path / "in/wavs", "1.wav", "2.wav")
     table = write_text(tmp_path / "in/metadata.csv", "1|ሰላም", "9|" + "ሰ" * 100_000)
     with table.open("r+b") as file:
-        file.seek(2 * 10**9)  # a sparse file
+        file.seek(200 * 10**6)  # a sparse file
         file.write("\n2|ደህና\n".encode())
-    argv = [sys.executable, str(REPOSITORY / "tools/import_dataset.py"), f"--source={tmp_path / 'in'}"]
-    program = subprocess.Popen([*argv, "--speaker=s", f"--output-dir={tmp_path / 'out'}"])
-    peak = 0
-    while program.poll() is None:
-        # not ru_maxrss, which for a child starts with the memory of the process that forked it
-        peak = process_memory(program.pid, "VmHWM") or peak
-        time.sleep(0.02)
-    assert program.returncode == 0
-    assert [line["id"] for line in manifest_lines(tmp_path / "out")] == ["1", "2"]
-    assert rejected(tmp_path / "out") == [("metadata.csv", 2, "line_too_long")]
-    assert 0 < peak < 600 * 2**20
+    tracemalloc.start()
+    try:
+        assert [id for id, _, _ in imported(tmp_path / "in")] == ["1", "2"]
+        assert tracemalloc.get_traced_memory()[1] < 60 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert out_rejected(tmp_path / "in") == [("metadata.csv", 2, "line_too_long")]
 
 
 def test_a_table_of_seven_named_columns_is_not_detected_as_fleurs(tmp_path):
@@ -250,7 +240,7 @@ def test_a_command_of_wav_scp_is_not_run(tmp_path):
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("missing", ["wav.scp", "text", "utt2spk"])
+@pytest.mark.parametrize("missing", ["wav.scp", "text"])
 def test_an_incomplete_kaldi_folder_is_named(tmp_path, missing):
     write_kaldi(tmp_path / "in", [f"wav/{name}.wav" for name in NAMES])
     (tmp_path / "in" / missing).unlink()

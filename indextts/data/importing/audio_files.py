@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import soundfile
 
-from indextts.data.importing.inner_archives import InnerArchives
+from indextts.data.importing.archive import InnerArchives
 from indextts.data.importing.items import AUDIO_SUFFIXES, SNDFILE_SUFFIXES
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s

@@ -26,22 +26,29 @@ from pathlib import Path
 from typing import cast
 
 from indextts.commands.data import ImportDataset, ImportLayout
-from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpacked
-from indextts.data.importing.audio_files import AudioFinder
-from indextts.data.importing.choosing import (
-    log_left_out,
-    of_speakers,
-    require_named_speakers,
-    with_unique_key,
+from indextts.data.importing.archive import (
+    UNPACKED_PREFIX,
+    InnerArchives,
+    inner_archives,
+    is_archive,
+    unpacked,
 )
+from indextts.data.importing.audio_files import AudioFinder
 from indextts.data.importing.cleaning import summary
 from indextts.data.importing.download import DOWNLOADS_NAME, download
 from indextts.data.importing.hub import HUB_NAME, download_dataset
-from indextts.data.importing.inner_archives import InnerArchives, inner_archives
-from indextts.data.importing.items import Rejection, SourceRecording, source_name
+from indextts.data.importing.items import Rejection, SourceRecording, source_name, without_shards
 from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Journal, read_journal
 from indextts.data.importing.layouts import read_source
-from indextts.data.importing.speakers import answered, read_answers, with_speakers, write_answers
+from indextts.data.importing.speakers import (
+    answered,
+    log_left_out,
+    of_speakers,
+    read_answers,
+    require_named_speakers,
+    with_speakers,
+    write_answers,
+)
 from indextts.data.importing.storing import ProjectStore, is_aligned, transcoded_items
 from indextts.data.importing.transcoding import ASIDE_PREFIX, recording_stamp
 from indextts.data.importing.voice_vectors import (
@@ -247,7 +254,7 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     language, columns = find_language(command.language).code, source.answers["columns"]
     finder = AudioFinder(_allowed_folders(source, command), source.archives)
     for read in read_source(source.root, layout, finder, source.path, language, columns):
-        item = read if isinstance(read, Rejection) else with_unique_key(read, seen, source.root)
+        item = read if isinstance(read, Rejection) else _with_unique_key(read, seen, source.root)
         if isinstance(item, Rejection):
             source.rejections.append(item)
         else:
@@ -263,6 +270,29 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     languages = Counter(str(item.language) for item in source.found)
     if len(languages) > 1:
         logger.warning("%s: recordings in several languages: %s", source.path, counts_by_code(languages))
+
+
+def _with_unique_key(
+    item: SourceRecording, seen: Mapping[str, SourceRecording], root: Path
+) -> SourceRecording | Rejection:
+    """Return a recording under a key that no other has: tables of several splits may repeat their ids.
+
+    A row of the same table, or for the same recording, is a duplicate.
+    """
+    if item.key not in seen:
+        return item
+    first = seen[item.key]
+    table, other = item.where.file, first.where.file
+    if table != other and (item.embedded or item.audio != first.audio):
+        # The key depends on the place of the table alone, so that it stays when the source grows.
+        common = os.path.commonpath([table.parent, other.parent])
+        for place in (table.parent, without_shards(table)):
+            key = f"{os.path.relpath(place, root)}/{item.key}"
+            if place != Path(common) and key not in seen:
+                return replace(item, key=key, id="_".join([*place.relative_to(common).parts, item.id]))
+    line = "" if first.where.line is None else f":{first.where.line}"
+    reason = f"{first.where.file.name}{line} already has {item.key}; give each row a unique id"
+    return Rejection(item.where, "duplicate", reason)
 
 
 def _allowed_folders(source: _Source, command: ImportDataset) -> list[Path]:

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 ANSWERS_NAME = "answers.json"
 FIELDS = ("layout", "columns", "speaker", "speaker_from")
+_MAX_SHOWN_SPEAKERS = 5
 
 
 def with_speakers(
@@ -120,3 +121,41 @@ def answered(command: ImportDataset, before: dict[str, str]) -> dict[str, str]:
     if not {"speaker", "speaker_from"} <= kept:
         kept -= {"speaker", "speaker_from"}  # the two are one answer
     return {name: before.get(name, given[name]) if name in kept else given[name] for name in FIELDS}
+
+
+def of_speakers(
+    found: Mapping[Path, Sequence[SourceRecording]], wanted: Sequence[str]
+) -> dict[Path, list[SourceRecording]]:
+    """Return the recordings of some speakers, by the paths of their sources.
+
+    Raises:
+        UserError: a speaker has no recording in any source.
+    """
+    known = {item.speaker for items in found.values() for item in items if item.speaker}
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        some = ", ".join(sorted(known)[:_MAX_SHOWN_SPEAKERS]) or "the data name none"
+        more = ", ..." if len(known) > _MAX_SHOWN_SPEAKERS else ""
+        raise UserError(
+            f"--speakers {unknown[0]}: no recording of this speaker; there are "
+            f"{counted(len(known), 'speaker')}: {some}{more}"
+        )
+    kept = {path: [item for item in items if item.speaker in wanted] for path, items in found.items()}
+    for path, items in found.items():
+        log_left_out(path, len(items) - len(kept[path]), "--speakers")
+    return kept
+
+
+def require_named_speakers(wanted: Sequence[str], speaker_from: str) -> None:
+    """Raise a UserError for --speakers with speakers that are only known at the end of the import."""
+    if wanted and speaker_from == "voices":
+        raise UserError(
+            f"--speakers {wanted[0]}: --speaker-from voices tells the speakers apart only after all "
+            "recordings are imported; leave out --speakers"
+        )
+
+
+def log_left_out(source: Path, count: int, flag: str) -> None:
+    """Log how many recordings of a source a flag leaves out, if any."""
+    if count:
+        logger.info("%s: left out %s because of %s", source, counted(count, "recording"), flag)
