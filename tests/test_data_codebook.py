@@ -1,4 +1,4 @@
-"""Tests of indextts/data/codebook.py: a run has the codes of a single codebook, from its start to its end."""
+"""A run has the codes of a single codebook, from its start to its end."""
 
 import json
 from dataclasses import replace

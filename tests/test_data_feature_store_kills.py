@@ -12,6 +12,7 @@ import pytest
 from indextts.data.feature_store import FeatureStore, StoreInfo, store_path
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.errors import DISK_FULL, UserError
+from tests.preprocess_project import files_of
 from tests.test_runs_owner import count_changes
 
 INFO = StoreInfo("builtin", "backend", "encoders", model_dim=64, num_latents=16, latents="float16")
@@ -51,10 +52,6 @@ def folder_in_memory(tmp_path: Path):
 
 def append_6(folder: Path) -> None:
     append(folder, 6)
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def committed(folder: Path) -> list[str]:

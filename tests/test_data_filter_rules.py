@@ -5,11 +5,10 @@ import pytest
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.commands.quality_limits import QualityLimits
-from indextts.data.check import check_manifest
 from indextts.data.filter_rules import export_reviewed, rules_file
 from indextts.data.manifest import read_utterances
 from indextts.data.review import DecisionLog, check_folder, decide
-from tests.test_data_check import TEXTS, write_dataset
+from tests.test_data_check import TEXTS, checked, write_dataset
 
 
 @pytest.fixture
@@ -20,8 +19,9 @@ def manifest(tmp_path: Path) -> Path:
     return tmp_path / "data/manifest.jsonl"
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_an_exported_manifest_has_the_kept_clips_with_the_rules_beside_it(manifest, tmp_path):
-    check_manifest(manifest, QualityLimits(min_script_percent=20), check_folder(manifest))
+    checked(manifest.parent, "check", min_script_percent=20)
     verdicts = (check_folder(manifest) / "rejected.jsonl").read_text(encoding="utf-8")
     rejected = [json.loads(line) for line in verdicts.splitlines()]
     before = read_utterances(manifest)

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.data import pair_index, tokenizing
+from indextts.data import tokenizing
 from indextts.data.manifest import Pair, read_pairs, write_pairs
 from indextts.data.pair_columns import PairColumns
 from indextts.data.pair_index import find_index, index_path, load_index
@@ -279,10 +279,3 @@ def test_columns_are_joined_and_selected_like_lists(tmp_path: Path):
     for n, row in enumerate(rows):
         assert joined.take(rows).text_ids(n).tolist() == DEMO.encode(lists[row].target_text)
     assert joined.take([0]).used_stores == [lists[0].features]
-
-
-def test_the_format_of_another_version_is_built_again(manifest: Path, monkeypatch: pytest.MonkeyPatch):
-    load_index(manifest, DEMO)
-    monkeypatch.setattr(pair_index, "FORMAT_VERSION", 99)
-    assert find_index(manifest, DEMO) is None
-    check(load_index(manifest, DEMO).pairs, manifest)

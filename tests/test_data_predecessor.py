@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from indextts.data import predecessor
 from indextts.data.predecessor import Limits, OldFolder, OldUtterance, find_moved
 from indextts.errors import UserError
-from indextts.features import backend
 from indextts.text.tokenizer import Tokenizer
 from tests.predecessor_folder import (
     MODEL_DIM,
@@ -70,11 +68,6 @@ def test_codes_of_padding_are_found_and_cut_off(tmp_path, with_audio):  # D1
 
 def predecessor_length(duration_s: float) -> int:
     return (1 + (round(16_000 * duration_s) - 400) // 160) // 2
-
-
-def test_lengths_are_those_of_the_published_speech_encoder():
-    assert backend.LEAD_S["indextts2"] == predecessor.LEAD_S
-    assert predecessor.CODES_PER_SECOND == backend.CODES_PER_SECOND
 
 
 def huge_array() -> bytes:

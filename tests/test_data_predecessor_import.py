@@ -16,6 +16,7 @@ from indextts.errors import UserError
 from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import read_metrics
 from tests.predecessor_folder import save_features, write_old_folder, write_rows
+from tests.preprocess_project import files_of
 from tests.tiny_run import CONFIG, TinyRun, write_tokenizer
 from tools import build_gpt_prompt_pairs, preprocess_data
 
@@ -50,10 +51,6 @@ def command(project: Path, **changes: object) -> ImportFeatures:
 def imported(project: Path) -> dict[str, Utterance]:
     parts = [read_utterances(project / f"out/{name}_manifest.jsonl") for name in ("train", "val")]
     return {utterance.id: utterance for part in parts for utterance in part}
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def test_imported_features_are_those_of_the_folder(project):

@@ -16,11 +16,7 @@ from indextts.data.manifest import read_utterances, write_utterances
 from indextts.data.review import DecisionLog, decide
 from indextts.errors import UserError
 from indextts.features import builtin
-from indextts.features.audio import load_audio
-from indextts.models.gpt.config import load_config
-from indextts.models.gpt.weights import random_model
 from tests.preprocess_project import (
-    codes_by_key,
     command,
     files_of,
     kill_when,
@@ -53,29 +49,6 @@ def test_every_utterance_has_codes_of_its_true_length(project):  # D1
         assert codes.max() < 16
 
 
-def test_features_are_those_of_the_clip_alone(project):  # pitfalls 9 and 10
-    run(project)
-    store = store_of(project)
-    backend = builtin.load(project / "out/features/builtin.npz")
-    model = random_model(load_config(project / "model/config.yaml"), seed=0).eval()
-    for utterance in read_utterances(project / "out/train_manifest.jsonl"):
-        key = utterance.features_key
-        features = backend.features(load_audio(utterance.audio, 24_000))
-        with torch.no_grad():
-            condition, emo_vec = model.conditioning(features[None])[0], model.emotion(features[None])[0]
-        np.testing.assert_array_equal(store.codes(key), backend.codes(features))
-        np.testing.assert_allclose(store.condition(key), condition, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(store.emo_vec(key), emo_vec, rtol=0, atol=1e-5)
-
-
-def test_preprocessing_twice_changes_nothing(project):  # D12, D19
-    run(project)
-    before = files_of(project / "out")
-    result = run(project)
-    assert (result.num_encoded, result.num_kept) == (0, 24)
-    assert files_of(project / "out") == before
-
-
 def test_the_rules_are_those_of_the_review_when_preprocessing_began(project, monkeypatch):
     manifest = project / "data/manifest.jsonl"
     encode_all = ClipEncoder.encode_all
@@ -106,20 +79,6 @@ def test_features_do_not_depend_on_the_order_of_lines(project):
     assert json.loads(rules)["after"]["utterances"] == 24
     assert rules != before.pop("filter_rules.json")  # the digest of the manifest
     assert now == before
-
-
-@pytest.mark.long
-def test_only_a_changed_recording_is_encoded_again(project):  # D3
-    run(project)
-    first = codes_by_key(project)
-    [old] = [u for u in read_utterances(project / "out/train_manifest.jsonl") if u.id == "a002"]
-    write_audio(old.audio, 0.9, seed=99)
-    result = run(project)
-    assert (result.num_encoded, result.num_kept) == (1, 23)
-    [new] = [u for u in read_utterances(project / "out/train_manifest.jsonl") if u.id == "a002"]
-    assert (old.num_codes, new.num_codes) == (len(first[old.features_key]), 45)
-    assert old.features_key != new.features_key
-    assert codes_by_key(project).items() > first.items()  # features that others still need remain
 
 
 def test_other_ids_speakers_texts_and_splits_encode_nothing_again(project):

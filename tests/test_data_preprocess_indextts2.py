@@ -131,19 +131,14 @@ def test_a_faster_encoder_refuses_what_it_cannot_be_compared_with(
         preprocess(command(model, data, tmp_path / "out", **settings))
 
 
-@pytest.mark.slow
-def test_the_tool_encodes_each_recording_as_if_alone_and_resumes(model, data, tmp_path):
-    arguments = to_argv(command(model, data, tmp_path / "out"))
-    program = [sys.executable, str(REPOSITORY / "tools/preprocess_data.py"), *arguments]
-    answer = subprocess.run(program, capture_output=True, text=True)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert answer.stdout.splitlines()[-1] == (
+def test_the_tool_encodes_each_recording_as_if_alone_and_resumes(model, data, tmp_path, capsys, caplog):
+    assert main(to_argv(command(model, data, tmp_path / "out"))) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
         f"{tmp_path}/out: 5 utterances for training, 3 for validation; 8 encoded, 0 kept, "
         "1 rejected (1 too_short)"
     )
-    assert "fewer than 3 codes: short_1776" in answer.stdout
-    assert "--backend builtin" not in answer.stdout
-    assert answer.stderr == ""
+    assert "fewer than 3 codes: short_1776" in caplog.text
+    assert "--backend builtin" not in caplog.text
     store = store_of(tmp_path / "out")
     assert store.info.backend == "indextts2"
     encoder = encoder_of(model)

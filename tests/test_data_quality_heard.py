@@ -1,6 +1,7 @@
 """Tests of the comparison of texts with what recognizers hear: speech of espeak-ng with planted faults."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,14 @@ import soundfile
 
 from indextts.commands.data import CheckData
 from indextts.data.check import check
-from indextts.data.manifest import Utterance, write_utterances
+from indextts.data.manifest import Utterance, read_utterances, write_utterances
 from indextts.errors import UserError
 from indextts.features.recognizers.ctc import CtcRecognizer
 from tests.espeak_recognizer import TrainRecognizer, sentences_of
 from tests.recognizers import write_recognizer, write_whisper
 from tests.spoken_languages import spoken
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 CUT_S = 1.0
 NUM_CLIPS = 24
@@ -50,7 +53,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_check(folder: Path, report_dir: Path, asr: Path | str) -> tuple[list[str], dict[str, dict]]:
+def run_check(
+    folder: Path, report_dir: Path, asr: Path, readings: Path | None = None
+) -> tuple[list[str], dict[str, dict]]:
     """Return the facts of the report, and the records of clips.jsonl by id."""
     command = CheckData(
         train_manifest=folder / "manifest.jsonl",
@@ -58,10 +63,21 @@ def run_check(folder: Path, report_dir: Path, asr: Path | str) -> tuple[list[str
         asr=str(asr),
         device="cpu",
         quality="fast",
+        readings=readings,
     )
     [report] = check(command)
     lines = (report_dir / "clips.jsonl").read_text("utf-8").splitlines()
     return report.facts, {record["id"]: record for record in map(json.loads, lines)}
+
+
+def write_noise(folder: Path, texts: dict[str, str]) -> None:
+    """Write a second of noise, and a manifest in which it has each of the texts."""
+    samples = np.random.default_rng(0).standard_normal(24_000) * 0.1
+    soundfile.write(folder / "noise.wav", samples, 24_000)
+    write_utterances(
+        folder / "manifest.jsonl",
+        [Utterance(name, folder / "noise.wav", text, "almaz", 1.0) for name, text in texts.items()],
+    )
 
 
 def reasons_of(records: dict[str, dict]) -> dict[str, set[str]]:
@@ -116,13 +132,7 @@ def test_copies_with_other_texts_are_transcribed_once(tmp_path: Path, monkeypatc
         "_of_batch",
         lambda self, clips: transcribed.extend(map(len, clips)) or of_batch(self, clips),
     )
-    samples = np.random.default_rng(0).standard_normal(24_000) * 0.1
-    soundfile.write(tmp_path / "noise.wav", samples, 24_000)
-    texts = {"first": "ላላ", "second": "ሰላም"}
-    write_utterances(
-        tmp_path / "manifest.jsonl",
-        [Utterance(name, tmp_path / "noise.wav", text, "almaz", 1.0) for name, text in texts.items()],
-    )
+    write_noise(tmp_path, {"first": "ላላ", "second": "ሰላም"})
     asr = write_recognizer(tmp_path / "asr", "ላ")
     _, expected = run_check(tmp_path, tmp_path / "check", asr)
     aligned = {name: record["measures"].get("alignment") is not None for name, record in expected.items()}
@@ -150,35 +160,20 @@ def test_a_recognizer_that_cannot_be_loaded_is_refused_before_the_recordings_are
 
 
 def test_an_unreadable_recording_is_not_transcribed(tmp_path: Path):
+    write_noise(tmp_path, {"noise": "ሰላም"})
     (tmp_path / "broken.wav").write_bytes(b"RIFF")
-    samples = np.random.default_rng(0).standard_normal(24_000) * 0.1
-    soundfile.write(tmp_path / "noise.wav", samples, 24_000)
-    names = ("broken", "noise")
-    write_utterances(
-        tmp_path / "manifest.jsonl",
-        [Utterance(name, tmp_path / f"{name}.wav", "ሰላም", "almaz", 1.0) for name in names],
-    )
+    [noise] = read_utterances(tmp_path / "manifest.jsonl")
+    broken = replace(noise, id="broken", audio=tmp_path / "broken.wav")
+    write_utterances(tmp_path / "manifest.jsonl", [broken, noise])
     _, records = run_check(tmp_path, tmp_path / "check", write_recognizer(tmp_path / "asr", "ላ"))
-    assert [records[name]["heard"] for name in names] == [None, "ላ"]
+    assert [records[name]["heard"] for name in ("broken", "noise")] == [None, "ላ"]
     assert records["noise"]["measures"]["error_percent"] == pytest.approx(100 * 2 / 3, abs=0.01)
 
 
 def test_the_texts_are_compared_as_the_readings_say_them(tmp_path: Path):
-    samples = np.random.default_rng(0).standard_normal(24_000) * 0.1
-    soundfile.write(tmp_path / "noise.wav", samples, 24_000)
+    write_noise(tmp_path, {"noise": "BBC"})
     readings = tmp_path / "readings.tsv"
     readings.write_text("written\tspoken\tmatch\nBBC\tላ\tword\n", "utf-8")
-    manifest = tmp_path / "manifest.jsonl"
-    write_utterances(manifest, [Utterance("noise", tmp_path / "noise.wav", "BBC", "almaz", 1.0)])
-    check(
-        CheckData(
-            train_manifest=manifest,
-            report_dir=tmp_path / "check",
-            asr=str(write_recognizer(tmp_path / "asr", "ላ")),
-            device="cpu",
-            quality="fast",
-            readings=readings,
-        )
-    )
+    run_check(tmp_path, tmp_path / "check", write_recognizer(tmp_path / "asr", "ላ"), readings)
     _, line = (tmp_path / "check/measured/heard.jsonl").read_text("utf-8").splitlines()
     assert json.loads(line)["result"]["text"] == "ላ"

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands.quality_limits import QualityLimits
-from indextts.data.check import check_manifest
 from indextts.data.quality.overview import OVERVIEW_NAME, read_overview
-from tests.test_data_check import TEXTS, write_dataset
+from tests.test_data_check import TEXTS, checked, write_dataset
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 def test_the_overview_counts_what_clips_jsonl_lists(tmp_path: Path):
     write_dataset(tmp_path, [*TEXTS[:5], f"{TEXTS[5]} PDF", "good morning"])
     (tmp_path / "0.wav").unlink()
-    report = check_manifest(tmp_path / "manifest.jsonl", QualityLimits(), tmp_path / "check")
+    report = checked(tmp_path, "check")
     overview = read_overview(tmp_path / "check")
     assert overview is not None
     lines = (tmp_path / "check/clips.jsonl").read_text(encoding="utf-8").splitlines()
@@ -40,23 +40,16 @@ def test_the_overview_counts_what_clips_jsonl_lists(tmp_path: Path):
     assert {each.code for each in overview.notices} == {"few_speakers", "dominant_speaker", "short_speakers"}
 
 
-def test_a_histogram_holds_every_measured_clip_and_the_limits_of_its_measure(tmp_path: Path):
-    write_dataset(tmp_path, TEXTS)
-    check_manifest(tmp_path / "manifest.jsonl", QualityLimits(min_snr_db=3), tmp_path / "check")
+def test_a_histogram_holds_every_measured_clip_and_too_many_rejections_are_a_problem(tmp_path: Path):
+    write_dataset(tmp_path, TEXTS[:4])
+    checked(tmp_path, "check", min_snr_db=3, min_duration_s=3)
     overview = read_overview(tmp_path / "check")
     assert overview is not None
     found = {each.measure: each for each in overview.histograms}
-    assert sum(found["duration_s"].counts) == 7
+    assert sum(found["duration_s"].counts) == 4
     snr = [(each.value, each.side, each.is_hard) for each in found["snr_db"].limits]
     assert snr == [(3.0, "below", True), (20.0, "below", False)]
-
-
-def test_too_many_rejections_are_a_problem_with_a_code(tmp_path: Path):
-    write_dataset(tmp_path, TEXTS)
-    check_manifest(tmp_path / "manifest.jsonl", QualityLimits(min_duration_s=3), tmp_path / "check")
-    overview = read_overview(tmp_path / "check")
-    assert overview is not None
-    assert {each.code: each.count for each in overview.problems} == {"too_many_rejected": 7, "no_voice": 2}
+    assert {each.code: each.count for each in overview.problems} == {"too_many_rejected": 4, "no_voice": 2}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"num_utterances": "many"}', b"\xff"])

@@ -1,6 +1,7 @@
 """DNSMOS in the check: clips with music are rejected as outliers of a speaker; a killed check resumes."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +9,14 @@ import soundfile
 
 from indextts.commands.data import CheckData
 from indextts.commands.quality_limits import QualityLimits
-from indextts.data.check import check_manifest
+from indextts.data.check import check
 from indextts.data.manifest import Utterance, read_utterances, write_utterances
 from indextts.data.quality import ratings
 from indextts.features import dnsmos
 from indextts.features.audio import load_audio
 from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 NUM_CLIPS = 20
 
@@ -41,49 +44,62 @@ def manifest(tmp_path):
     return tmp_path / "manifest.jsonl"
 
 
-def test_music_is_an_outlier_and_ratings_are_reused_after_a_kill(manifest, monkeypatch):
+def check_fully(manifest: Path, **settings: object) -> list[dict]:
+    """Check with DNSMOS; return the records of clips.jsonl."""
     folder = manifest.parent / "check"
-    rate, rated = dnsmos.rate, []
+    check(CheckData.model_validate({"train_manifest": manifest, "report_dir": folder, **settings}))
+    lines = (folder / "clips.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
-    def killed_after_5(samples):
-        if len(rated) == 5:
-            raise KeyboardInterrupt
-        rated.append(len(samples))
-        return rate(samples)
 
-    monkeypatch.setattr(dnsmos, "rate", killed_after_5)
-    with pytest.raises(KeyboardInterrupt):
-        check_manifest(manifest, report_dir=folder, command=CheckData())
-    monkeypatch.setattr(dnsmos, "rate", lambda samples: rated.append(len(samples)) or rate(samples))
-    check_manifest(manifest, report_dir=folder, command=CheckData())
-    assert len(rated) == NUM_CLIPS
-    check_manifest(manifest, QualityLimits(max_bak_below=3.6), folder, command=CheckData())
-    assert len(rated) == NUM_CLIPS
-
-    clips = [json.loads(line) for line in (folder / "clips.jsonl").read_text(encoding="utf-8").splitlines()]
+@pytest.mark.long
+def test_music_is_an_outlier(manifest):
+    clips = check_fully(manifest, max_bak_below=3.6)
     found = [[flag["reason"] for flag in clip["flags"]] for clip in clips]
     assert "background" in found[-1]
     assert not any("background" in reasons for reasons in found[:-1])
     assert clips[0]["measures"]["bak"] > clips[-1]["measures"]["bak"] + 0.9
 
 
-def test_a_fast_check_rates_nothing(manifest, monkeypatch):
-    monkeypatch.setattr(dnsmos, "rate", lambda samples: pytest.fail("rated"))
-    check_manifest(manifest, report_dir=manifest.parent / "check", command=CheckData(quality="fast"))
-    line = (manifest.parent / "check/clips.jsonl").read_text(encoding="utf-8").splitlines()[0]
-    assert "bak" not in json.loads(line)["measures"]
+def test_ratings_are_reused_after_a_kill_and_a_fast_check_needs_none(manifest, monkeypatch):
+    rated: list[int] = []
+    limit = 5
+
+    def rate(samples: np.ndarray) -> dnsmos.Scores:
+        if len(rated) == limit:
+            raise KeyboardInterrupt
+        rated.append(len(samples))
+        return dnsmos.Scores(3.0, 1.0 if len(samples) == longest else 4.0, 3.0)
+
+    utterances = read_utterances(manifest)[:8]
+    write_utterances(manifest, utterances)
+    longest = max(soundfile.info(each.audio).frames for each in utterances)
+    monkeypatch.setattr(dnsmos, "rate", rate)
+    assert "bak" not in check_fully(manifest, quality="fast")[0]["measures"]
+    assert rated == []
+    with pytest.raises(KeyboardInterrupt):
+        check_fully(manifest)
+    limit = 8
+    check_fully(manifest)
+    assert len(rated) == 8
+    scores = sorted(clip["measures"]["bak"] for clip in check_fully(manifest))
+    assert (scores[0], scores[1]) == (1.0, 4.0)
 
 
-def test_long_recordings_are_rated_in_windows_and_cost_more():
+def test_the_cost_of_a_rating_follows_its_windows():
+    assert dnsmos.cost_s(12.1) == 4 * dnsmos.cost_s(3)
+    assert dnsmos.cost_s(1000) == dnsmos.MAX_WINDOWS * dnsmos.cost_s(3)
+    clips = [Utterance(str(n), REPOSITORY, "", "s", 3.0) for n in range(8)]
+    assert ratings.expected_s(clips, 4) == pytest.approx(2 * dnsmos.cost_s(3))
+
+
+@pytest.mark.long
+def test_long_recordings_are_rated_in_windows():
     speech = load_audio(REPOSITORY / "demo/audio/demo_0055.opus", dnsmos.SAMPLE_RATE_HZ)  # 4.5 s
     twice = np.concatenate([speech, speech])[: dnsmos.WINDOW_SAMPLES]
     assert dnsmos.rate(speech).bak == pytest.approx(dnsmos.rate(twice).bak, abs=0.05)
     later = np.concatenate([speech, speech, np.zeros(5 * dnsmos.SAMPLE_RATE_HZ, np.float32)])
     assert dnsmos.rate(later) != dnsmos.rate(twice)
-    assert dnsmos.cost_s(12.1) == 4 * dnsmos.cost_s(3)
-    assert dnsmos.cost_s(1000) == dnsmos.MAX_WINDOWS * dnsmos.cost_s(3)
-    clips = [Utterance(str(n), REPOSITORY, "", "s", 3.0) for n in range(8)]
-    assert ratings.expected_s(clips, 4) == pytest.approx(2 * dnsmos.cost_s(3))
 
 
 @pytest.mark.parametrize(("scatter", "is_outlier"), [(0.02, True), (0.3, False)])

@@ -5,7 +5,6 @@ import pytest
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data import text_report
-from indextts.data.check import check_manifest
 from indextts.data.manifest import Utterance
 from indextts.data.review import read_reviewed
 from indextts.data.text_report import (
@@ -16,6 +15,7 @@ from indextts.data.text_report import (
     use_heard_readings,
 )
 from tests.import_sources import write_tone
+from tests.test_data_check import checked
 
 TEXTS = ["በBBC ዜና WHO", "የBBC ዜና", "በ1985 ዓ.ም ተወለደ", "በ1974 ዓ.ም WHO"]
 
@@ -79,6 +79,7 @@ def test_the_printed_notices_name_forms_options_and_both_readings(monkeypatch: p
     assert text_notices(report_texts([], options), options) == []
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_check_writes_the_report_beside_its_other_files(tmp_path: Path):
     for number in range(len(TEXTS)):
         write_tone(tmp_path / f"{number}.wav", 200 + number, 2.0)
@@ -88,7 +89,7 @@ def test_a_check_writes_the_report_beside_its_other_files(tmp_path: Path):
         for number, text in enumerate(TEXTS)
     ]
     manifest.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    printed = str(check_manifest(manifest, report_dir=tmp_path / "check"))
+    printed = str(checked(tmp_path, "check"))
     assert "BBC (latin, 2)" in printed
     found = read_text_report(tmp_path / "check")
     assert found is not None

@@ -137,7 +137,7 @@ def damage(run: TinyRun) -> None:
         spoil(array_file(run, id, name))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.failure(35, 36, 37, 38, 39, 40)
 def test_rows_35_to_40_pairs_with_unusable_arrays_are_skipped_named_and_never_replaced(
     spread: TinyRun, monkeypatch: pytest.MonkeyPatch, workers: int
@@ -211,7 +211,7 @@ def test_row_47_without_a_readable_validation_pair_the_run_ends_before_its_first
     assert not list(spread.output.glob("*.pth"))
 
 
-@pytest.mark.parametrize("code", [8, 9, 2**16 - 1], ids=["start", "stop", "far out"])
+@pytest.mark.parametrize("code", [8, pytest.param(2**16 - 1, marks=pytest.mark.long)])
 @pytest.mark.failure(42, 43)
 def test_rows_42_and_43_an_invalid_code_is_refused_at_the_start_with_its_utterance(tiny: TinyRun, code: int):
     def spoil(utterance: EncodedUtterance) -> EncodedUtterance:
@@ -283,7 +283,9 @@ def test_row_47_a_validation_set_smaller_than_a_batch_has_a_real_loss(tiny: Tiny
     assert min(losses[1:]) == load(tiny.output / "best.pth")["best_mel_loss"]
 
 
-@pytest.mark.parametrize("name", ["train_pairs.jsonl", "val_pairs.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["train_pairs.jsonl", pytest.param("val_pairs.jsonl", marks=pytest.mark.long)]
+)
 @pytest.mark.failure(47)
 def test_row_47_a_set_without_usable_pairs_is_refused(tiny: TinyRun, name: str):
     write_pairs(tiny.folder / name, [pair(tiny.folder, 22, 23, "ሰላም ነው " * 300)])
@@ -329,14 +331,16 @@ def test_row_48_a_batch_with_nan_is_skipped_and_the_rest_is_as_without_its_step(
         assert torch.equal(mine["model"][name][: poisoned.base_size], base[name][: poisoned.base_size])
 
 
+def poisoning(run: Run, group: list[MicroBatch], tokens: TokenCounts) -> object:
+    """Accumulate as the loop does, with a loss that is NaN from the fourth step on."""
+    sums, loss = accumulate(run, group, tokens)
+    assert loss is not None
+    return sums, loss * math.nan if run.state.step >= 3 else loss
+
+
 @pytest.mark.long
 @pytest.mark.failure(48)
 def test_row_48_weights_that_are_not_finite_are_never_saved(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
-    def poisoning(run: Run, group: list[MicroBatch], tokens: TokenCounts) -> object:
-        sums, loss = accumulate(run, group, tokens)
-        assert loss is not None
-        return sums, loss * math.nan if run.state.step >= 3 else loss
-
     monkeypatch.setattr(loop, "accumulate", poisoning)
     assert tiny.train(save_interval=1, epochs=10) == 6
     assert re.search(r"\[Error\] .*10 steps .* step 13\b", tiny.log)
@@ -349,11 +353,6 @@ def test_row_48_weights_that_are_not_finite_are_never_saved(tiny: TinyRun, monke
 @pytest.mark.long
 @pytest.mark.failure(48)
 def test_row_48_skipped_steps_in_a_row_count_across_a_resume(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
-    def poisoning(run: Run, group: list[MicroBatch], tokens: TokenCounts) -> object:
-        sums, loss = accumulate(run, group, tokens)
-        assert loss is not None
-        return sums, loss * math.nan if run.state.step >= 3 else loss
-
     monkeypatch.setattr(loop, "accumulate", poisoning)
     assert tiny.train(max_steps=8, epochs=10) == 0
     assert load(tiny.output / "latest.pth")["state"]["num_skipped_in_a_row"] == 5
@@ -379,6 +378,9 @@ def limit_memory(monkeypatch: pytest.MonkeyPatch, most_samples: int) -> list[int
     return tried
 
 
+SPLITS = (("none", 4, 3), ("reference", 4, 3), ("reference", 2, 1))
+
+
 def first_group(run: Run, batch_size: int) -> list[MicroBatch]:
     train_set = run.inputs.train_set
     order = in_batches(epoch_order(len(train_set), run.inputs.command.seed, 0), batch_size)
@@ -386,8 +388,10 @@ def first_group(run: Run, batch_size: int) -> list[MicroBatch]:
     return next(group_batches(batches, cycle([False]), 2))
 
 
-@pytest.mark.parametrize("padding", ["none", "reference"])
-@pytest.mark.parametrize(("most", "kept"), [(4, 3), (2, 1)])
+@pytest.mark.parametrize(
+    ("padding", "most", "kept"),
+    [("none", 2, 1), *(pytest.param(*each, marks=pytest.mark.long) for each in SPLITS)],
+)
 @pytest.mark.failure(49)
 def test_row_49_a_split_step_has_the_gradient_of_the_full_step_and_sees_every_sample(
     tmp_path: Path,
@@ -490,7 +494,7 @@ class StoppedClock(datetime):
         return cls(2026, 10, 25, 2, 30)
 
 
-@pytest.mark.parametrize("is_stopped", [False, True], ids=["clock", "same second"])
+@pytest.mark.parametrize("is_stopped", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.failure(55)
 def test_row_55_a_repeated_step_is_in_a_separate_curve(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, is_stopped: bool

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from indextts.commands.quality_limits import QualityLimits
-from indextts.data.check import check_manifest
 from indextts.data.quality.overview import OVERVIEW_NAME
 from indextts.data.quality.reasons import REASONS, Flag
 from indextts.data.quality.stored_results import StoredResults
@@ -23,6 +22,7 @@ from indextts.webui.language import t
 from indextts.webui.running.outlook import Outlook
 from tests.one_project import OneProject
 from tests.test_data_check import TEXTS, write_dataset
+from tests.test_data_check import checked as check_dataset
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,7 @@ def checked_once(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = Project(tmp_path_factory.mktemp("checked"))
     project.dataset.mkdir()
     write_dataset(project.dataset, TEXTS)
-    limits = QualityLimits(min_duration_s=3, warn_min_duration_s=4, min_snr_db=15)
-    check_manifest(project.manifest, limits, check_folder(project.manifest))
+    check_dataset(project.dataset, "check", min_duration_s=3, warn_min_duration_s=4, min_snr_db=15)
     return project
 
 

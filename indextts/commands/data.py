@@ -13,18 +13,11 @@ from indextts.commands.recognizer_options import RecognizerFolder
 
 Engine = Literal["local", "ray"]
 Quality = Literal["full", "fast"]
-
-
 TextChoice = Literal["all", "agreed", "reviewed"]
-
-
 PublishedSet = Literal["training", "speech", "all"]
-
-
 ImportLayout = Literal[
     "auto", "table", "common-voice", "fleurs", "jsonl", "parquet", "kaldi", "librispeech", "files"
 ]
-
 
 RAY_ADDRESS = "Address HOST:PORT of a running Ray cluster; without it, Ray starts on this machine."
 

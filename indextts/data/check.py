@@ -6,16 +6,16 @@ from pathlib import Path
 
 from indextts.commands.bases import BASE_2_0, BASES
 from indextts.commands.data import CheckData, Engine
-from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
-from indextts.commands.quality_limits import QualityLimits
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.check_pairs import Stored, check_features, check_pairs, check_split
 from indextts.data.feature_store import read_info
 from indextts.data.manifest import Utterance, read_numbered_utterances
 from indextts.data.on_ray.cluster import running_on
 from indextts.data.quality import summary
-from indextts.data.quality.clips import MapTasks, measure_clips
-from indextts.data.quality.files import REPORT_NAME, read_known, write_files
+from indextts.data.quality.clips import ClipResult, MapTasks, measure_clips
+from indextts.data.quality.files import REPORT_NAME, read_known, write_files, write_histograms
 from indextts.data.quality.heard import hear_clips, load_chosen
+from indextts.data.quality.measures import Measures
 from indextts.data.quality.overview import write_overview
 from indextts.data.quality.ratings import rate_clips
 from indextts.data.quality.verdicts import judge
@@ -44,16 +44,7 @@ def _check(command: CheckData) -> list[Report]:
     options = options_of(command)
     reports = []
     if command.train_manifest is not None:
-        reports.append(
-            check_manifest(
-                command.train_manifest,
-                command,
-                command.report_dir,
-                command.num_workers,
-                options,
-                command,
-            )
-        )
+        reports.append(_check_manifest(command.train_manifest, command, options))
     if command.train_pairs is not None:
         reports.append(check_pairs(command.train_pairs, command.train_manifest, options))
     if command.val_pairs is not None:
@@ -66,49 +57,24 @@ def _check(command: CheckData) -> list[Report]:
     return reports
 
 
-def check_manifest(
-    path: Path,
-    limits: QualityLimits | None = None,
-    report_dir: Path | None = None,
-    num_workers: int = 1,
-    options: NormalizerOptions = DEFAULT_OPTIONS,
-    command: CheckData | None = None,
-) -> Report:
+def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) -> Report:
     """Return the report on a manifest of utterances, raw or preprocessed, after measuring every recording.
 
     Corrected texts of the review replace those of the manifest.
-
-    Args:
-        report_dir: the folder for the files of indextts/data/quality/files.py and overview.py.
-        num_workers: the number of processes; 0 to choose it.
-        options: the options of the normaliser.
-        command: names the engine, the recognizer and whether to rate the recordings with DNSMOS; None for
-            this machine and neither.
-
-    Raises:
-        UserError: a line is not a valid utterance, the recognizer cannot be used, or the report cannot be
-            written.
     """
-    limits = limits or QualityLimits()
+    report_dir = command.report_dir
     decisions = read_decisions(path)
     numbered = [(number, edited(u, decisions)) for number, u in read_numbered_utterances(path)]
     utterances = [utterance for _, utterance in numbered]
     # Loaded first, so that an unusable recognizer does not cost the time of the measures.
-    recognizer = load_chosen(command) if command is not None and command.asr else None
-    map_tasks = _map_tasks(command.engine if command else "local")
-    clips = measure_clips(utterances, read_known(report_dir), num_workers, options, map_tasks)
-    if recognizer is not None and command is not None:
+    recognizer = load_chosen(command) if command.asr else None
+    known, map_tasks = read_known(report_dir), _map_tasks(command.engine)
+    clips = measure_clips(utterances, known, command.num_workers, options, map_tasks)
+    if recognizer is not None:
         clips = hear_clips(utterances, clips, recognizer, report_dir, options)
-    is_full = command is not None and command.quality == "full"
-    ratings = rate_clips(utterances, clips, report_dir, num_workers) if is_full else []
-    if is_full and command is not None and command.voice_encoder is not None:
-        voices = hear_voices(utterances, clips, command.voice_encoder, report_dir)
-        ratings = [
-            {**voice, **rating} for voice, rating in zip(voices, ratings or [{}] * len(voices), strict=True)
-        ]
-    verdicts = judge(utterances, clips, limits, ratings)
+    verdicts = judge(utterances, clips, command, _from_models(command, utterances, clips))
     findings = Findings()
-    summary.add_problems(utterances, clips, verdicts, limits, findings)
+    summary.add_problems(utterances, clips, verdicts, command, findings)
     _check_codes(path, numbered, findings)
     stored = {
         u.id: Stored(u.features, u.features_key, u.num_codes)
@@ -116,14 +82,16 @@ def check_manifest(
         if u.features and u.features_key
     }
     check_features(stored, findings)
-    found = summary.notices(utterances, verdicts, limits)
+    found = summary.notices(utterances, verdicts, command)
     texts = report_texts(utterances, options, [clip.heard.text if clip.heard else None for clip in clips])
     notices = [*(notice.text for notice in found), *text_notices(texts, options)]
     if report_dir is not None:
         with writing_to(report_dir):
             write_text_report(report_dir, texts)
-            write_overview(report_dir, summary.overview_of(utterances, verdicts, limits, found, findings))
-            write_files(report_dir, utterances, clips, verdicts, limits, options)
+            overview = summary.overview_of(utterances, verdicts, command, found, findings)
+            write_overview(report_dir, overview)
+            write_histograms(report_dir, overview)
+            write_files(report_dir, utterances, clips, verdicts, command, options)
     num_rejected = sum(verdict.is_rejected for verdict in verdicts)
     if num_rejected and (report_dir is None or report_dir.resolve() != check_folder(path).resolve()):
         notices.append(
@@ -131,10 +99,23 @@ def check_manifest(
             f"{check_folder(path)} to skip them"
         )
     facts = [
-        *summary.facts(utterances, clips, verdicts, limits, options.language),
+        *summary.facts(utterances, clips, verdicts, command, options.language),
         f"normaliser: {options.summary} ({options.fingerprint})",
     ]
     return Report(f"{path}: utterances", facts, notices, findings.lines())
+
+
+def _from_models(
+    command: CheckData, utterances: Sequence[Utterance], clips: Sequence[ClipResult]
+) -> Sequence[Measures]:
+    """Return the measures of DNSMOS and of the voice encoder; empty with --quality fast."""
+    if command.quality != "full":
+        return ()
+    ratings = rate_clips(utterances, clips, command.report_dir, command.num_workers)
+    if command.voice_encoder is None:
+        return ratings
+    voices = hear_voices(utterances, clips, command.voice_encoder, command.report_dir)
+    return [{**voice, **rating} for voice, rating in zip(voices, ratings, strict=True)]
 
 
 def _map_tasks(engine: Engine) -> MapTasks | None:

@@ -21,7 +21,7 @@ in the shards is the sha256 of its bytes; only manifests have ids, texts, speake
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from indextts.commands.bases import BASE_2_0
 from indextts.data.feature_shards import REBUILD_ADVICE, ArrayFormat, Shards, read_json
-from indextts.errors import UserError
+from indextts.errors import RESUME_REFUSED, UserError
+from indextts.runs.restore_facts import Codebook, codebook_identity
 
 FORMAT_VERSION = 2
 DIGITS_IN_NAMES = 16
@@ -69,9 +70,9 @@ class StoreInfo:
 
     @property
     def content(self) -> dict[str, Any]:
-        """Return the fields as stored: without the newer ones at their default, as in older stores."""
-        newer = {"base": BASE_2_0.name, "condition_dim": 0}
-        return {name: value for name, value in asdict(self).items() if newer.get(name) != value}
+        """Return the fields as stored: without those that only another base than 2.0 needs."""
+        usual = {"base": BASE_2_0.name, "condition_dim": 0}
+        return {name: value for name, value in asdict(self).items() if usual.get(name) != value}
 
     @property
     def condition_shape(self) -> tuple[int, int]:
@@ -207,6 +208,30 @@ def read_info(path: Path) -> StoreInfo:
             f"{path}: the file is corrupt (its name does not match its content); {REBUILD_ADVICE}"
         )
     return info
+
+
+def common_codebook(stores: Mapping[Path, StoreInfo]) -> Codebook | None:
+    """Return the codebook of all feature stores; None if another program computed all of them.
+
+    Codes of different codebooks are numbers without a common meaning.
+
+    Raises:
+        UserError: with status 3 if the codes of two stores are of different codebooks.
+    """
+    found: Codebook | None = None
+    for path, info in stores.items():
+        if info.is_imported:
+            continue  # its codec is unknown; the trainer warns
+        codebook = Codebook(codebook_identity(info.backend_identity), path)
+        if found is not None and codebook.identity != found.identity:
+            raise UserError(
+                f"{path} and {found.store} have codes of different codebooks ({codebook.identity[:16]} and "
+                f"{found.identity[:16]}); preprocess all recordings of a run with the same backend and "
+                "codec, and build the pairs again",
+                RESUME_REFUSED,
+            )
+        found = codebook
+    return found
 
 
 def packed(condition: NDArray[np.float32], latents: str) -> NDArray[Any]:

@@ -32,10 +32,10 @@ A manifest has no text ids: the index beside a pairs file (pair_index.py) has th
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -43,19 +43,6 @@ from indextts.errors import UserError
 from indextts.system.json_lines import read_json_lines, sample_json_lines, shown_value, write_json_lines
 
 UTTERANCE_FIELDS = ("id", "audio", "text", "speaker", "duration")
-PAIR_FIELDS = (
-    "id",
-    "speaker",
-    "prompt_id",
-    "target_id",
-    "target_text",
-    "target_code_len",
-    "target_duration",
-    "prompt_duration",
-    "features",
-    "prompt_key",
-    "target_key",
-)
 
 _FEATURE_FIELDS = ("features", "features_key", "code_len")
 _KEY = re.compile("[0-9a-f]{64}")
@@ -256,7 +243,7 @@ class _Line:
     number: int  # from 1
     folder: Path  # of the manifest
     record: dict[str, object]
-    needed: tuple[str, ...]  # required fields
+    needed: Collection[str]  # required fields
     shared_paths: dict[str, Path]
 
     @property
@@ -366,6 +353,21 @@ class _Line:
         )
 
 
+PAIR_FIELDS: dict[str, Callable[[_Line, str], Any]] = {  # in the order of the fields of Pair
+    "id": _Line.string,
+    "speaker": _Line.shared_string,
+    "prompt_id": _Line.shared_string,
+    "target_id": _Line.shared_string,
+    "target_text": _Line.shared_string,
+    "target_code_len": _Line.count,
+    "target_duration": _Line.seconds,
+    "prompt_duration": _Line.seconds,
+    "features": _Line.shared_path,
+    "prompt_key": _Line.key,
+    "target_key": _Line.key,
+}
+
+
 def _utterance(line: _Line) -> Utterance:
     line.refuse_predecessor()
     line.refuse_pair()
@@ -394,24 +396,13 @@ def _utterance(line: _Line) -> Utterance:
 def _pair(line: _Line) -> Pair:
     line.refuse_predecessor()
     line.refuse_utterance()
-    return Pair(
-        id=line.string("id"),
-        speaker=line.shared_string("speaker"),
-        prompt_id=line.shared_string("prompt_id"),
-        target_id=line.shared_string("target_id"),
-        target_text=line.shared_string("target_text"),
-        target_num_codes=line.count("target_code_len"),
-        target_duration_s=line.seconds("target_duration"),
-        prompt_duration_s=line.seconds("prompt_duration"),
-        features=line.shared_path("features"),
-        prompt_key=line.key("prompt_key"),
-        target_key=line.key("target_key"),
-        target_text_origin=line.text_origin(),
-    )
+    values = [read(line, name) for name, read in PAIR_FIELDS.items()]
+    values.append(line.text_origin())
+    return Pair(*values)
 
 
 def _read_unique(
-    path: Path, needed: tuple[str, ...], parse: Callable[[_Line], ItemT]
+    path: Path, needed: Collection[str], parse: Callable[[_Line], ItemT]
 ) -> list[tuple[int, ItemT]]:
     items = []
     number_of: dict[str, int] = {}
@@ -428,7 +419,7 @@ def _read_unique(
 
 def _lines(
     path: Path,
-    needed: tuple[str, ...],
+    needed: Collection[str],
     records: Iterable[tuple[int, dict[str, object]]] | None = None,
 ) -> Iterator[_Line]:
     """Yield the lines of a manifest, or of `records` if they are given."""
@@ -463,19 +454,9 @@ def _utterance_record(utterance: Utterance, folder: Path, keeps_links: bool) -> 
 
 
 def _pair_record(pair: Pair, folder: Path) -> dict[str, object]:
-    record: dict[str, object] = {
-        "id": pair.id,
-        "speaker": pair.speaker,
-        "prompt_id": pair.prompt_id,
-        "target_id": pair.target_id,
-        "target_text": pair.target_text,
-        "target_code_len": pair.target_num_codes,
-        "target_duration": pair.target_duration_s,
-        "prompt_duration": pair.prompt_duration_s,
-        "features": os.path.relpath(pair.features, folder),
-        "prompt_key": pair.prompt_key,
-        "target_key": pair.target_key,
-    }
+    values = (getattr(pair, field.name) for field in fields(pair))
+    record: dict[str, object] = dict(zip(PAIR_FIELDS, values, strict=False))  # the last field is optional
+    record["features"] = os.path.relpath(pair.features, folder)
     if pair.target_text_origin != "given":
         record["target_text_origin"] = pair.target_text_origin
     return record

@@ -1,4 +1,4 @@
-r"""Read folders of the predecessor and find their known defects. No torch here.
+r"""Read folders of the predecessor and find their known defects.
 
 Axes: T codes, K latents, D model width.
 
@@ -29,20 +29,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indextts.data.encoding import MIN_CODES
 from indextts.data.manifest import Utterance
 from indextts.data.recordings import DURATION_TOLERANCE_S
 from indextts.data.report import Findings
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
+from indextts.features.backend import CODES_PER_SECOND, LEAD_S
 from indextts.system.json_lines import read_json_lines_or_errors
 from indextts.text.ethiopic import text_key
 from indextts.text.languages import AMHARIC
 from indextts.text.tokenizer import Tokenizer
 
 UTTERANCE_FILES = ("train_manifest.jsonl", "val_manifest.jsonl")
-CODES_PER_SECOND = 50
-LEAD_S = 0.015  # of a clip before its first code, as in indextts/features/backend.py, which imports torch
-MIN_CODES = 3  # the conformer's first convolution is 3 feature vectors wide
 MAX_CODES_SHORT = DURATION_TOLERANCE_S * CODES_PER_SECOND
 MAX_ROUNDING_CODES = 1  # durations in manifests may be rounded
 MIN_DECODED = 0.5  # share of a text's letters: unknown pieces are missing in the decoded text
@@ -237,7 +236,7 @@ class OldFolder:
         Args:
             is_measured: whether the duration is that of the file, not that of the manifest.
         """
-        num_true = max(0, math.floor((duration_s - LEAD_S) * CODES_PER_SECOND + 1e-6))
+        num_true = max(0, math.floor((duration_s - LEAD_S["indextts2"]) * CODES_PER_SECOND + 1e-6))
         # + 1: a clip with an odd number of log-mel frames, encoded alone, got a code for half a pair.
         max_true = num_true + 1 + (0 if is_measured else MAX_ROUNDING_CODES)
         if len(codes) < num_true - MAX_CODES_SHORT:

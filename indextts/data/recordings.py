@@ -1,4 +1,4 @@
-"""Audio files of a manifest: durations from their headers, and keys. No torch here.
+"""Audio files of a manifest: durations from their headers, and keys.
 
 The key of a recording is the sha256 of its bytes.
 """
@@ -14,6 +14,7 @@ from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.rejected import Rejected
 from indextts.features.audio import RecordingError, audio_duration_s
+from indextts.features.backend import CODES_PER_SECOND
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256
 
@@ -21,7 +22,6 @@ logger = logging.getLogger(__name__)
 
 MAX_IDS_SHOWN = 5
 DURATION_TOLERANCE_S = 0.2  # rounding and re-encoding stay below, a truncated file does not
-CODES_PER_SECOND = 50
 ROUNDING = 0.01  # of a code: resampling rounds a clip's length to samples
 
 

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.pair_columns import Ragged
+from indextts.data.progress import Progress
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.process_pool import ProcessPool
@@ -27,7 +27,6 @@ logger = logging.getLogger(__name__)
 CHUNK = 500  # texts of a task, which take about half a second
 MIN_TEXTS_PER_PROCESS = 2_000  # with fewer, a process takes longer to start than to tokenize
 MAX_PROCESSES = 32
-SECONDS_BETWEEN_LINES = 10.0
 
 
 class BuildStoppedError(Exception):
@@ -46,15 +45,14 @@ def tokenize(
         UserError: a process was killed.
         BuildStoppedError: `should_stop` became true.
     """
-    parts, num_done, last_line = [], 0, time.monotonic()
+    parts = []
+    progress = Progress("Tokenizing", len(texts), noun="texts")
     for part in _tokenized(texts, tokenizer, should_stop):
         if should_stop():
             raise BuildStoppedError
         parts.append(part)
-        num_done += len(part)
-        if time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
-            logger.info("Tokenizing: %d of %d texts", num_done, len(texts))
-            last_line = time.monotonic()
+        for _ in range(len(part)):
+            progress.advance()
     return Ragged.joined(parts) if parts else Ragged.of([], np.int32)
 
 

@@ -16,8 +16,7 @@ from typing import Any
 from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
 from indextts.data.changed_texts import count_changed_texts
-from indextts.data.codebook import common_codebook
-from indextts.data.feature_store import read_info
+from indextts.data.feature_store import common_codebook, read_info
 from indextts.data.manifest import stream_pairs
 from indextts.data.pair_index import index_path
 from indextts.errors import RESUME_REFUSED, UserError

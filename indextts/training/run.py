@@ -17,8 +17,8 @@ from torch import Tensor
 
 from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
-from indextts.data.codebook import common_codebook
 from indextts.data.epoch_mix import EpochMix
+from indextts.data.feature_store import common_codebook
 from indextts.data.pair_index import PairIndex, load_index
 from indextts.data.tokenizing import BuildStoppedError
 from indextts.errors import UserError

@@ -23,7 +23,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from indextts.commands.normalizer_options import NormalizerOptions
@@ -33,7 +32,7 @@ from indextts.data.manifest import Utterance
 from indextts.data.quality.clips import AudioResult, ClipResult
 from indextts.data.quality.copies import parse_fingerprint
 from indextts.data.quality.measures import MEASURES_VERSION
-from indextts.data.quality.reasons import REASONS
+from indextts.data.quality.overview import Overview
 from indextts.data.quality.summary import MEASURES
 from indextts.data.quality.verdicts import Verdict
 from indextts.data.review import REJECTED_NAME
@@ -54,12 +53,11 @@ def write_files(
     limits: QualityLimits,
     options: NormalizerOptions,
 ) -> None:
-    """Write all files except the report; rejected.jsonl, which other stages read, comes last."""
+    """Write the files on single clips and the settings; rejected.jsonl, which other stages read, is last."""
     judged = list(zip(utterances, clips, verdicts, strict=True))
     write_json_lines(folder / CLIPS_NAME, (_clip_record(*clip) for clip in judged))
     write_json(folder / NORMALIZER_NAME, options.record)
     write_json(folder / LIMITS_NAME, {name: getattr(limits, name) for name in QualityLimits.model_fields})
-    write_histograms(folder / HISTOGRAMS_NAME, verdicts, limits)
     rejected = (
         _rejected_record(utterance, verdict) for utterance, _, verdict in judged if verdict.is_rejected
     )
@@ -129,30 +127,27 @@ def _rejected_record(utterance: Utterance, verdict: Verdict) -> dict[str, object
     }
 
 
-NUM_BINS = 40
 COLUMNS = 3
 
 
-def write_histograms(path: Path, verdicts: Sequence[Verdict], limits: QualityLimits) -> None:
+def write_histograms(folder: Path, overview: Overview) -> None:
     """Write a PNG: solid lines for limits that reject clips, dashed lines for warnings."""
-    values_of = {
-        name: [value for verdict in verdicts if (value := verdict.measures.get(name)) is not None]
-        for name in MEASURES
-    }
-    shown = [name for name, values in values_of.items() if values]
-    rows = max(1, -(-len(shown) // COLUMNS))
-    figure = Figure(figsize=(4 * COLUMNS, 2.4 * rows), layout="constrained", dpi=90)
-    FigureCanvasAgg(figure)
-    for place, name in enumerate(shown):
+    rows = max(1, -(-len(overview.histograms) // COLUMNS))
+    # A layout engine would take more time than everything else that a check does after the measuring.
+    figure = Figure(figsize=(4 * COLUMNS, 2.4 * rows), dpi=90)
+    figure.subplots_adjust(left=0.04, right=0.98, bottom=0.3 / rows, top=1 - 0.15 / rows, hspace=0.4)
+    for place, found in enumerate(overview.histograms):
         axes = figure.add_subplot(rows, COLUMNS, place + 1)
-        values = values_of[name]
-        axes.hist(values, bins=NUM_BINS, color="#3b6ea5")
+        if len(found.counts) > 1:
+            axes.stairs(found.counts, found.edges, fill=True, color="#3b6ea5")
+        else:
+            axes.bar(found.edges[:1], found.counts, color="#3b6ea5")
         low, high = axes.get_xlim()
-        for reason in REASONS:
-            limit = getattr(limits, reason.limit) if reason.measure == name and reason.limit else None
-            if limit is not None and low <= limit <= high:
-                axes.axvline(limit, color="#b03a2e", linestyle="-" if reason.is_hard else "--", linewidth=1)
-        axes.set_title(f"{MEASURES[name]}, {len(values)} clips", fontsize=9)
+        for limit in found.limits:
+            if low <= limit.value <= high:
+                style = "-" if limit.is_hard else "--"
+                axes.axvline(limit.value, color="#b03a2e", linestyle=style, linewidth=1)
+        axes.set_title(f"{MEASURES[found.measure]}, {sum(found.counts)} clips", fontsize=9)
         axes.tick_params(labelsize=8)
-    with written_aside(path) as aside:
+    with written_aside(folder / HISTOGRAMS_NAME) as aside:
         figure.savefig(aside, format="png")

@@ -2,8 +2,7 @@
 
 The scores depend on the voice, so a clip is compared with the median of its speaker, and not at all if the
 speaker has few clips. A clip far below it has something that the others do not have: music, another voice,
-damage. The distance counts in deviations, of 1.48 times the median absolute distance in the set: the scores
-of short clips scatter more.
+damage. The distance counts in robust standard deviations of the set: the scores of short clips scatter more.
 
 Recordings are rated in parallel processes. Each result is stored at once (stored_results.py), so a killed
 check resumes, and the next check rates only new recordings.
@@ -20,6 +19,7 @@ from indextts.data.progress import Progress
 from indextts.data.quality.clips import ClipResult, in_processes
 from indextts.data.quality.measures import Measures
 from indextts.data.quality.stored_results import StoredResults
+from indextts.data.report import robust_deviation
 from indextts.features import dnsmos
 from indextts.features.audio import RecordingError, load_audio
 from indextts.system.amounts import counted, shown_duration
@@ -116,6 +116,6 @@ def _add_distances(utterances: Sequence[Utterance], measured: Sequence[Measures]
         }
         if not distances:
             continue
-        deviation = 1.48 * statistics.median(abs(distance) for distance in distances.values())
+        deviation = robust_deviation(distances.values())
         for place, distance in distances.items():
             measured[place][f"{name}_below"] = distance / max(deviation, MIN_DEVIATION)

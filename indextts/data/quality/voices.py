@@ -4,8 +4,8 @@
               stranger, or several voices
     halves    similarity of the first half of a clip to the second: low if the voice changes within the clip
 
-Both are given as deviations: how far below the median of the set, in units of its spread (1.48 times the
-median absolute deviation), so that the scale of the encoder does not matter.
+Both are given as deviations: how far below the median of the set, in robust standard deviations, so that the
+scale of the encoder does not matter.
 
     REPORT_DIR/measured/voices.jsonl   {"audio": sha256, "result": {"vector": [...], "halves": 0.87}}
 
@@ -36,6 +36,7 @@ from indextts.data.progress import Progress
 from indextts.data.quality.clips import ClipResult
 from indextts.data.quality.measures import Measures
 from indextts.data.quality.stored_results import StoredResults
+from indextts.data.report import robust_deviation
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, load_audio
 from indextts.system.digest import file_sha256
@@ -150,5 +151,5 @@ def _deviations(values: Sequence[float | None]) -> list[float | None]:
     if len(known) < MIN_CLIPS_TO_COMPARE:
         return [None] * len(values)
     median = statistics.median(known)
-    spread = max(MIN_SPREAD, 1.48 * statistics.median(abs(value - median) for value in known))
+    spread = max(MIN_SPREAD, robust_deviation(value - median for value in known))
     return [None if value is None else (median - value) / spread for value in values]

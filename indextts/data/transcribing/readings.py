@@ -7,7 +7,7 @@ model is; null for other models and clips without a text. The recognizer is part
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ def hear(
                     store.add(group[place].sha256, result)
             for clip in group:
                 progress.advance(clip.duration)
-        return [[Reading(*_values(store.known[clip.sha256])) for store in stores] for clip in clips]
+        return [[_reading(store.known[clip.sha256]) for store in stores] for clip in clips]
 
 
 def _loaded(
@@ -105,5 +105,5 @@ def _read(recognizer: "Recognizer", samples: Sequence[Samples]) -> Iterator[dict
         yield {"heard": text, "score": None if best is None else round(best, 4)}
 
 
-def _values(result: Any) -> tuple[str, float | None]:
-    return str(result["heard"]), result["score"]
+def _reading(result: Mapping[str, Any]) -> Reading:
+    return Reading(result["heard"], result["score"])
