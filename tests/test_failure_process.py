@@ -22,6 +22,7 @@ from indextts.models.checkpoint import write_checkpoint
 from indextts.runs import owner as run_owner
 from indextts.runs.directory import CheckpointMeta, verify_checkpoint
 from indextts.runs.owner import run_lock
+from indextts.system.signals import SIGNALS
 from indextts.training import loop, saving, start
 from indextts.training.distributed.ranks import STOPPED_BEFORE_LOADING
 from indextts.training.metrics import MetricsLog
@@ -88,7 +89,7 @@ def exit_status(run: TinyRun) -> int:
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.long) for n in (signal.SIGINT, signal.SIGUSR1))],
+    [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.long) for n in SIGNALS if n != signal.SIGTERM)],
 )
 @pytest.mark.failure(19)
 def test_row_19_each_signal_has_its_status_and_the_step_is_finished(

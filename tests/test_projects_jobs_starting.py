@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from indextts.commands.terminal import to_argv
-from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.records import list_jobs, newest_job
@@ -159,24 +158,6 @@ def test_unusual_values_reach_the_program_unchanged(project: Project):
     assert over.argvs == (("program.py", *to_argv(command)),)
     assert not (project.root.parent / "x").exists()
     assert shell_line(command) in over.log.read_text(encoding="utf-8")
-
-
-def test_a_shell_parses_the_shown_line_as_the_command_that_runs(tmp_path: Path):
-    command = Train(
-        train_manifest=[Path("it's $(x).jsonl"), Path("ሁለት\n.jsonl")],
-        val_manifest=[Path("-v")],
-        tokenizer=Path('"t".model'),
-        epochs=3,
-    )
-    line = shell_line(command)
-    assert line.startswith("python trainers/train_gpt_v2.py ")
-    assert line.endswith(" --epochs=3")
-    read = subprocess.run(
-        ["bash", "-c", f"for word in {line}; do printf '%s\\0' \"$word\"; done"],
-        capture_output=True,
-        text=True,
-    )
-    assert read.stdout.split("\0")[:-1] == ["python", command.program, *to_argv(command)]
 
 
 def test_a_job_keeps_its_form_and_versions_but_no_secret(project: Project):

@@ -228,7 +228,7 @@ def test_a_worker_in_its_own_session_that_ignores_sigterm_is_killed(project: Pro
         assert outcome(over, 0).id == KILLED_BY_HAND
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_saves_on_a_stop_and_leaves_no_worker_after_a_kill(tmp_path: Path):
     tiny = make_tiny_run(tmp_path)
     command = parse(Train, tiny.flags(epochs=100_000, num_workers=2, val_interval=1000, resume="auto"))

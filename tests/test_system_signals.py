@@ -5,14 +5,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from indextts.system.signals import SIGNALS, StopRequest
 from tests.conftest import REPOSITORY
-from tests.test_trainer import start as start_trainer
-from tests.tiny_run import make_tiny_run
 from tests.waiting import PATIENCE_S
 
 WAITING = """
@@ -136,21 +133,6 @@ def test_under_nohup_a_hangup_does_not_stop_the_program():
         assert noted(process) == "15 1"
         output, _ = process.communicate(timeout=PATIENCE_S)
     assert output == "left\n"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGUSR1, 138), (signal.SIGHUP, 129)])
-def test_sigusr1_and_a_hangup_save_and_exit_with_their_status(
-    tmp_path: Path, number: signal.Signals, status: int
-):
-    run = make_tiny_run(tmp_path / "tiny")
-    settings = {"epochs": 500, "save_interval": 100_000, "log_interval": 1, "val_interval": 100_000}
-    with start_trainer(run, **settings) as process:
-        process.send_signal(number)
-        output, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == status, output
-    assert (run.output / "latest.pth").is_file()
-    assert f'"status": {status}' in (run.output / "exit.json").read_text()
 
 
 def test_another_rank_can_request_a_stop_but_an_own_signal_has_priority():

@@ -10,7 +10,7 @@ import pytest
 
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.listen.players import history_html, judged_html
+from indextts.webui.listen.players import history_html
 from indextts.webui.listen.renders import newest_render, next_folder, tally, vote, votes
 
 STEPS = {"a": 200, "b": 236}
@@ -113,18 +113,6 @@ def test_checkpoints_of_another_part_are_counted_separately(tmp_path: Path):
     assert tally(votes(project)) == [["step 236", "step 236 of part 2", 0, 0, 1]]
 
 
-def test_a_model_is_not_compared_with_itself(tmp_path: Path):
-    project = Project(tmp_path / "voice")
-    for side, name in (("a", "best.pth"), ("b", "model_step236.pth")):
-        write_side(project.listen / "0001", side, step=236, checkpoint=name)
-    render = newest_render(project, is_comparison=True)
-    assert render is not None
-    assert not render.is_of_two_models
-    with pytest.raises(UserError, match="236"):
-        vote(project, "0001", 1, "first")
-    assert votes(project) == []
-
-
 def test_a_folder_that_an_active_job_will_write_is_taken(tmp_path: Path):
     project = Project(tmp_path / "voice")
     write_side(project.listen / "0004", "a", 1)
@@ -149,14 +137,3 @@ def test_the_history_has_a_player_for_each_file_inside_the_project(tmp_path: Pat
     assert "<b>" not in shown
     write_side(project.listen / "0005", "a", 200)
     assert history_html(project).count("<li>") == 100
-
-
-def test_a_comparison_shows_who_spoke_only_after_the_vote(tmp_path: Path):
-    project = compared(tmp_path)
-    render = newest_render(project, is_comparison=True)
-    assert render is not None
-    assert judged_html(project, render) == ""
-    vote(project, render.name, 2, "first")
-    shown = judged_html(project, render)
-    assert (shown.count("<li>"), shown.count("<audio")) == (1, 2)
-    assert "s2" in shown

@@ -22,11 +22,6 @@ from indextts.webui.stage_list import STAGES
 
 NOTHING = "jobs.none_running"
 JOB_RUNS, DEMO_RUNS = "jobs.runs", "jobs.demo_runs"
-STATES = {
-    "running": "jobs.states.running",
-    "waiting": "jobs.states.waiting",
-    "stopping": "jobs.states.stopping",
-}
 NOTIFY = "jobs.notify"
 LEFT = "jobs.time_left"
 TAB_OF_STAGE = {stage.name: stage.tab for stage in STAGES} | {
@@ -103,7 +98,7 @@ def chip_html(workspace: Path, now: float) -> str:
         return f'<div data-jobs="{data}"><span class="chip idle">{html.escape(t(NOTHING))}</span></div>'
     home, job = min(active, key=lambda each: each[1].state == "waiting")
     more = f" +{len(active) - 1}" if len(active) > 1 else ""
-    text = _text(home, job, t(STATES[job.state]))
+    text = _text(home, job, t(f"jobs.states.{job.state}"))
     share, left = progress_of_job(home, job, now)
     ring = "" if share is None else f'<i class="ring" style="--share:{100 * share:.0f}"></i>'
     details = [] if share is None else [f"{100 * share:.0f} %"]

@@ -40,6 +40,7 @@ def launch_group(page: Page) -> tuple[dict[str, Component], gr.Textbox]:
             buttons=["copy"],
             elem_id="train-other-nodes",
         )
+    # when the tab opens and not when the page is built: the note is in the language of the browser
     page.watch(once, lambda _: gpus_html(find_machine()), [note])
     return form, others
 

@@ -54,8 +54,10 @@ def other_data_group(page: Page, form: Mapping[str, Component]) -> None:
 
     manifests = [form[name] for name in MANIFESTS]
     on([add.click], added, [page.project, other, share, *manifests], manifests)
+    # the names are the version: a project gets its pairs in another tab, without a file of this one changing
     page.watch(
         lambda project: " ".join(others_with_pairs(page.workspace, project.root.name)),
+        # without a value: the user's choice stays
         lambda name: gr.Dropdown(choices=others_with_pairs(page.workspace, name)),
         [other],
     )

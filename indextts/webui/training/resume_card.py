@@ -42,14 +42,6 @@ SYMBOLS: dict[Kind, str] = {
     "unknown": "?",
     "finished": "✓",
 }
-KINDS: dict[Kind, str] = {
-    "continues": "restore.kind.continues",
-    "restarts": "restore.kind.restarts",
-    "changed": "restore.kind.changed",
-    "refused": "restore.kind.refused",
-    "unknown": "restore.kind.unknown",
-    "finished": "restore.kind.finished",
-}
 
 
 @dataclass(frozen=True)
@@ -88,6 +80,8 @@ def resume_card() -> ResumeCard:
             )
         plan = gr.HTML(elem_id="train-plan", padding=False)
         read = gr.Button(t("training.read_checkpoint"), size="sm", visible=False, elem_id="train-read")
+    # no Python function: both values are known in the browser, and the form reports their change anyway;
+    # `input` and not `change`: `card_values` sets the menu too, which must not overwrite a typed path
     menu.input(None, [menu], [resume, path], js=CHOOSE_JS)
     return ResumeCard(title, resume, menu, path, plan, read)
 
@@ -113,6 +107,7 @@ def card_values(
     labels = {row.name: ", ".join(_facts(row, losses, now)) for row in rows}
     chosen = _chosen(rows, resume)
     total = found.resumed.schedule.total_steps if found and found.resumed else None
+    # built at each answer: their labels have the age of each file, in the language of this browser
     choices = menu_choices(rows, losses, now)
     value = AUTO if resume == AUTO or (not rows and not resume) else chosen.name if chosen else None
     if resume:
@@ -134,6 +129,7 @@ def card_values(
 def running_values() -> list[Any]:
     """Return the values of the card while the training runs."""
     title = f"<h2>{escape(t(RUNS))}</h2>"
+    # the menu stays: the trainer adds and removes checkpoints all the time, and none can be chosen now
     return [title, gr.skip(), f"<p>{escape(t('training.while_running'))}</p>", gr.Button(visible=False)]
 
 
@@ -154,9 +150,11 @@ def rows_html(rows: Sequence[RestoreRow]) -> str:
     if held:
         values = (f"{_name(row)} {text_of(_message(row.text.values['before']))}" for row in held)
         shown.append(("continues", t("restore.settings"), ", ".join(values)))
-    counts = [(kind, sum(kind == other for other, _, _ in shown)) for kind in KINDS]
+    counts = [(kind, sum(kind == other for other, _, _ in shown)) for kind in SYMBOLS]
     summary = "".join(
-        f'<span class="{kind}">{escape(t(KINDS[kind]))} {count}</span>' for kind, count in counts if count
+        f'<span class="{kind}">{escape(t(f"restore.kind.{kind}"))} {count}</span>'
+        for kind, count in counts
+        if count
     )
     items = "".join(
         f'<li class="{kind}"><span class="symbol" aria-hidden="true">{SYMBOLS[kind]}</span>'

@@ -167,6 +167,8 @@ def connect_settings(
 
     filled_for = page.fill(fill, inputs)
     shown = [*inputs, settings.source]
+    # `input` is the user's choice only: `changed_fields` sets the menu after each change of a field, and a
+    # `change` event would then fill the form again and undo what was typed
     on([settings.menu.input], choose, [page.project, settings.menu, *inputs], shown)
     on([settings.reset.click], reset, [page.project], shown)
     return filled_for
@@ -184,6 +186,7 @@ def changed_fields(project: Project, settings: ProjectSettings, values: Mapping[
     else:
         text = "" if source in (OWN, CUSTOM) else preset_html(find_preset(source))
     return [
+        # with the choices: Gradio built the page in English, and they are sent in the browser's language
         gr.Dropdown(choices=menu_choices(), value=source),
         text,
         gr.Button(label, visible=bool(names)),

@@ -62,6 +62,7 @@ def prepare(
         is_resume, typed: the checkbox and the path of a resume.
         values: of FIELDS and LAUNCH.
     """
+    # first of all: also an invalid value is kept as a draft, so that a reload does not lose it
     changes = changed_fields(project, settings, dict(zip(NAMES, (is_resume, typed, *values), strict=True)))
     try:
         command = command_of(page.roots, project, settings, is_resume, typed, values)
@@ -70,6 +71,7 @@ def prepare(
         run_dir = _run_dir(page.roots, project, settings, values)
         plan = [] if element_of(str(error)) else [refused_row(str(error))]
         card = card_values(run_dir, str(typed or "auto") if is_resume else "", None, plan, can_read=False)
+        # here and below in the order of the stage's `details` in tab.py: Gradio matches outputs by position
         details = [*card, gr.Textbox(visible=False), marks_html(None, None, error), *changes]
         return Start(outlook=replace(invalid_outlook(error), details=details), error=str(error))
     nodes = gr.Textbox(other_nodes(command, launch), visible=launch.nodes > 1)
@@ -82,6 +84,7 @@ def prepare(
     if is_active(project) or is_training(command.output_dir):  # by the demo or from a terminal
         outlook = replace(running_outlook(), details=[*running_values(), nodes, "", *changes])
 
+        # the preflight takes a second on many pairs, and a running training needs its answer only at a click
         def check_now() -> None:
             _check(command, run_preflight(command, machine, runs, launch), launch.num_processes)
 
@@ -90,6 +93,7 @@ def prepare(
     if forbidden:
         found = replace(found, problems=(*found.problems, Problem("launch", forbidden)))
     is_unknown = needs_weights(command, found)
+    # only an earlier answer: the trainer needs seconds to load torch, which no key press may wait for
     answer = _ANSWERS.get(_key(command, launch.num_processes), "") if is_unknown else ""
     can_read = is_unknown and not answer
     rows = plan_rows(command, found)
@@ -222,6 +226,7 @@ def ask_trainer(command: Train, num_processes: int = 1) -> str:
     environment = dict(os.environ)
     if num_processes > 1:  # set by torchrun otherwise; a plan joins no process group
         environment |= {"RANK": "0", "WORLD_SIZE": str(num_processes)}
+    # the trainer itself and no function of ours: what it prints is what the start will do
     argv = [sys.executable, str(REPOSITORY / command.program), *to_argv(command), "--plan"]
     # files and not pipes: the answer of a process that is killed at the end of its time can still be read
     with tempfile.TemporaryFile("w+", encoding="utf-8") as answer, tempfile.TemporaryFile("w+") as problem:
@@ -241,6 +246,7 @@ def ask_trainer(command: Train, num_processes: int = 1) -> str:
         output, errors = answer.read().strip().splitlines(), problem.read().strip().splitlines()
     if status:
         raise UserError(errors[-1].removeprefix("[Error] ") if errors else f"the trainer ended with {status}")
+    # in memory and not on the disk: a restarted page asks again, and no stale file has to be recognised
     while len(_ANSWERS) >= MAX_ANSWERS:
         _ANSWERS.pop(next(iter(_ANSWERS)), None)
     _ANSWERS[key] = "\n".join(line for line in output if not line.startswith("["))  # without the log

@@ -40,6 +40,7 @@ def build(page: Page) -> None:
         with main:
             card = resume_card()
             form = settings_form(page)
+        # in the order of NAMES (training_form.py): Gradio calls handlers with positional values
         inputs = [card.resume, card.path, *form.fields.values(), *form.launch.values()]
 
         def launched(name: str, is_resume: bool, typed: str, *values: Any) -> tuple[Train, Launch]:
@@ -74,6 +75,7 @@ def build(page: Page) -> None:
         if filled == name:  # else a later filling of the form would take it for the project's
             store_resume(page.find_project(name), page.find_settings(name), is_resume)
 
+    # `input`, not `change`: the first checkpoint ticks the box too, and that is no choice of the user
     on([card.resume.input], choose_resume, [page.project, filled_for, card.resume], [], latest=True)
     on(
         [card.menu.input],

@@ -83,7 +83,8 @@ def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
             own[field] = _automatic(field)
         elif field in draft and (value := _as_field(command.model_dump(), field, draft[field])) is not None:
             own[field] = value
-    with suppress(UserError, ValueError, TypeError):  # these values belong together
+    # these values belong together: two machines without an address are no launch, so all or none are kept
+    with suppress(UserError, ValueError, TypeError):
         drafted = Launch(**fields_from(Launch, LAUNCH, [draft.get(field, own[field]) for field in LAUNCH]))
         own |= {field: as_shown(getattr(drafted, field)) for field in LAUNCH}
     return own
@@ -92,7 +93,7 @@ def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
 def store_draft(project: Project, own: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Store the values of the form that differ from the project's `own` as its draft, without the resume."""
     changed = changed_values(values, own)
-    changed.pop("resume", None)
+    changed.pop("resume", None)  # `store_resume` has it: only a click on the box is a choice
     if changed:
         write_draft(project, FORM, changed)
     else:
@@ -131,6 +132,7 @@ def source_of(values: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     settings = {name: value for name, value in values.items() if name not in RESUME}
     if not changed_values(settings, own):
         return OWN
+    # found by comparing values and not kept anywhere: a reload or another browser then shows the same
     candidates = {preset.id: preset_values(preset) for preset in PRESETS} | {PROPOSE: AUTOMATIC_VALUES}
     for id, filling in candidates.items():
         if not changed_values(settings, {**own, **filling}):
@@ -174,6 +176,7 @@ def proposal_for(command: Train, machine: MachineFacts, launch: Launch) -> Propo
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
     if not pairs.size.num_samples:
         raise UserError(t(NO_PAIRS))
+    # without what the form sets: the proposal replaces it
     free = with_typed(command, command.model_fields_set - set(AUTOMATIC_VALUES))
     return propose(free, share_of(machine, launch), config, size, pairs, launch.num_processes)
 

@@ -45,13 +45,6 @@ LOSES_STEPS = "training.loses_steps"
 PLAN_UNKNOWN = "training.plan_unknown"
 START, RESUME_AT, RESTART = "training.start_training", "training.resume_at", "training.restart"
 
-TABS = {
-    "project": "tab.project",
-    "data": "tab.data",
-    "tokenizer": "tab.tokenizer",
-    "pairs": "tab.pairs",
-    "monitor": "tab.monitor",
-}
 # Problems that a tab or another field than the one they name solves, by the id of their message.
 SOLVED_IN = {
     "planning.no_pairs": "pairs",
@@ -89,6 +82,7 @@ def preflight_version(project: Project) -> str:
         project.config,
         project.base_checkpoint,
     )
+    # the lock too: a trainer that was killed changes no file
     return f"{files_version(*files)} {is_training(project.run_dir)}"
 
 
@@ -102,6 +96,7 @@ def outlook_of(command: Train, found: Preflight, *, is_unknown: bool) -> Outlook
     if resumed is not None and not resumed.continues:
         before, now = resumed.checkpoint.text_rows - 1, resumed.run.vocabulary.size
         values = {"step": f"{resumed.checkpoint.step:,}", "old": f"{before:,}", "new": f"{now:,}"}
+        # only another vocabulary restarts a run; the text of the loss is what a second click confirms
         losses = [Notice(t(LOSES_STEPS, **values), "#tokenizer", t("tab.tokenizer"))]
         button = t(RESTART)
     elif resumed is not None:
@@ -117,7 +112,7 @@ def outlook_of(command: Train, found: Preflight, *, is_unknown: bool) -> Outlook
 
 def running_outlook() -> Outlook:
     """Return the outlook while the training runs."""
-    running = Notice(t(IN_PROGRESS), "#monitor", t(TABS["monitor"]), kind="finished")
+    running = Notice(t(IN_PROGRESS), "#monitor", t("tab.monitor"), kind="finished")
     return Outlook(blockers=[running], notes=[Notice(t(WHILE_RUNNING))])
 
 
@@ -149,7 +144,7 @@ def notice(problem: Problem) -> Notice:
     text = text[:1].upper() + text[1:]
     if id in SOLVED_IN:
         tab = SOLVED_IN[id]
-        return Notice(text, f"#{tab}", t(TABS[tab]), kind="missing" if id in MISSING else "problem")
+        return Notice(text, f"#{tab}", t(f"tab.{tab}"), kind="missing" if id in MISSING else "problem")
     if id in SOLVED_BY:
         name = SOLVED_BY[id]
         kind: NoticeKind = "finished" if id in FINISHED else "problem"
