@@ -1,7 +1,6 @@
 """Tests of indextts/projects/project.py: the YAML file and the folder of a project."""
 
 import re
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from indextts.data.importing.importer import import_dataset
 from indextts.errors import UserError
 from indextts.projects.project import Project, read_settings
 from indextts.projects.stages import plan_check, plan_imports, plan_stage
-from tests.import_sources import tone_bytes, write_parquet, write_tar, write_tone
+from tests.import_sources import write_parquet, write_tone
 
 GOOD = "name: voice\nmanifest: m.jsonl\nbase: base\ntrain: {epochs: 3}\n"
 
@@ -144,18 +143,3 @@ def test_an_upload_cannot_name_recordings_outside_itself(tmp_path: Path, column:
     assert command.source == [project.uploads / "x.parquet"]
     with pytest.raises(UserError, match=r"\(3 outside"):
         import_dataset(command)
-
-
-def test_uploaded_archives_and_parquet_files_are_imported(tmp_path: Path):
-    project = Project(tmp_path / "w")
-    members = {"set/wavs/a.wav": tone_bytes(kind="WAV"), "set/metadata.csv": "a|ሰላም\n".encode()}
-    write_tar(project.uploads / "set.tar.gz", members)
-    with zipfile.ZipFile(project.uploads / "set.zip", "w") as file:
-        for name, content in (members | {"set/wavs/a.wav": tone_bytes(300, kind="WAV")}).items():
-            file.writestr(name, content)
-    columns = {"audio": [{"bytes": tone_bytes(400), "path": "b.flac"}], "text": ["ሰላም"]}
-    write_parquet(project.uploads / "x.parquet", columns)
-    (tmp_path / "p.yaml").write_text(GOOD.replace("manifest: m.jsonl\n", ""))
-    settings = read_settings(tmp_path / "p.yaml")
-    commands = [command.model_copy(update={"speaker": "s"}) for command in plan_imports(project, settings)]
-    assert [import_dataset(command).num_added for command in commands] == [1, 1, 1]

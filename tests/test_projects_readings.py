@@ -61,16 +61,6 @@ def test_stored_readings_are_in_table_tokenizer_and_commands_and_the_pieces_stay
     assert extension.readings == check.readings == project.readings
 
 
-def test_each_change_replaces_the_record_of_the_tokenizer(project: Project):
-    store_readings(project, ROWS)
-    size = project.tokenizer.stat().st_size
-    for _ in range(3):
-        store_readings(project, [])
-        assert Tokenizer.load(project.tokenizer).options.readings == ()
-        store_readings(project, ROWS)
-    assert project.tokenizer.stat().st_size == size
-
-
 def test_an_edited_table_is_stored_in_the_tokenizer(project: Project):
     write_rows(project.readings, ROWS)
     assert is_done(project)

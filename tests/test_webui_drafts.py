@@ -1,6 +1,5 @@
 """Tests of indextts/webui/drafts.py: typed values survive, corrupt drafts are ignored."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -53,13 +52,6 @@ def test_an_invalid_draft_counts_as_absent(project: Project, content: bytes):
     file_of(project).parent.mkdir()
     file_of(project).write_bytes(content)
     assert read_draft(project, "train", FIELDS) == {}
-
-
-def test_a_value_of_another_kind_is_dropped_and_the_rest_stays(project: Project):
-    file_of(project).parent.mkdir()
-    content = {"values": {"resume": [1], "path": "x"}}
-    file_of(project).write_text(json.dumps(content))
-    assert read_draft(project, "train", FIELDS) == {"path": "x"}
 
 
 def test_a_huge_value_keeps_the_previous_draft(project: Project):

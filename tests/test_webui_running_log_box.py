@@ -1,6 +1,5 @@
 """Tests of the log box."""
 
-import os
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from indextts.webui.running.log_box import (
     show_log,
 )
 from indextts.webui.serving.launch import PAGE_FILES
-from tests.running_jobs import bytes_read_so_far
 
 CSS = (PAGE_FILES / "page.css").read_text(encoding="utf-8")
 
@@ -104,13 +102,6 @@ def test_a_line_has_the_class_of_its_level(line: str, name: str):
     assert not name or f".dark .log-view .log-{name} {{" in CSS
 
 
-def test_a_progress_line_shows_its_last_state_and_bad_bytes_are_replaced(tmp_path: Path):
-    path = tmp_path / "output.log"
-    path.write_bytes(b"  0%\r 50%\r100%\n\xff\xfe ok\n" + b"y" * 5000 + b"\n 1%\r 2%\r")
-    lines = Parsed(show_log(path).html).text.split("\n")
-    assert lines == ["100%", "\ufffd\ufffd ok", "y" * 2000, " 2%"]
-
-
 def test_the_last_lines_are_shown_with_the_size_of_the_log(tmp_path: Path):
     path = log_of(tmp_path, *(f"[Train] step {number}" for number in range(100_000)))
     view = show_log(path)
@@ -129,19 +120,3 @@ def test_an_empty_or_missing_log_is_reported_as_empty(tmp_path: Path):
     for path in (empty, tmp_path / "absent.log"):
         assert str(show_log(path).note) == str(Message(EMPTY))
         assert Parsed(show_log(path).html).text == ""
-
-
-@pytest.mark.parametrize("wanted", ["", "step 7"])
-def test_a_log_of_five_gigabytes_opens_like_a_small_one(tmp_path: Path, wanted: str):
-    lines = "".join(f"[Train] step {number}\n" for number in range(10_000))
-    small, huge = tmp_path / "small.log", tmp_path / "huge.log"
-    small.write_text(lines)
-    with huge.open("wb") as file:
-        file.truncate(5 * 10**9)
-        file.seek(0, os.SEEK_END)
-        file.write(b"\n" + lines.encode())
-    before = bytes_read_so_far()
-    shown = show_log(small, wanted=wanted)
-    for_small = bytes_read_so_far() - before
-    assert show_log(huge, wanted=wanted).html == shown.html
-    assert bytes_read_so_far() - before - for_small < for_small + 100_000

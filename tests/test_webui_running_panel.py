@@ -35,10 +35,6 @@ def test_a_failed_job_shows_the_last_error_of_its_program(
     assert describe(job) == expected.replace("1:07", "1:07 (1970-01-01 03:17)")
 
 
-def test_a_stage_without_a_job_has_no_status():
-    assert describe(None) == ""
-
-
 def test_queued_jobs_are_counted_and_can_be_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with project_with_jobs(tmp_path, monkeypatch) as project:
         project.root.mkdir(exist_ok=True)
