@@ -37,6 +37,7 @@ from indextts.webui.listen.speaking import (
     Speaking,
     Wish,
     choices_version,
+    model_menu,
     speak_commands,
     speech_facts,
     text_field,
@@ -185,14 +186,7 @@ def both_choices(page: Page, name: str, first: str | None, second: str | None) -
     found = choices(project)
     kept = kept_choice(project, first) or (found[0][1] if found else None)
     others = [(label, other) for label, other in found if other != kept]
-    return _menu(found, first, kept), _menu(others, second, kept_choice(project, second))
-
-
-def _menu(found: list[tuple[str, str]], now: str | None, kept: str | None) -> Any:
-    """Return a menu; `kept` is the choice for the model of `now`."""
-    if kept is not None and kept != now and kept in [name for _, name in found]:
-        return gr.Dropdown(choices=found, value=kept)
-    return with_choices(found, now)
+    return model_menu(found, first, kept), model_menu(others, second, kept_choice(project, second))
 
 
 def _connect(page: Page, judging: _Judging) -> None:

@@ -284,10 +284,14 @@ def watch_checkpoints(page: Page, checkpoint: gr.Dropdown) -> None:
 def checkpoint_choices(page: Page, name: str, now: str | None) -> gr.Dropdown:
     """Return the models of the run; the selection stays, the best one is the default."""
     project = page.find_project(name)
-    kept = kept_choice(project, now)
-    if kept is not None and kept != now:  # its numbered file is new or gone
-        return gr.Dropdown(choices=choices(project), value=kept)
-    return with_choices(choices(project), now)
+    return model_menu(choices(project), now, kept_choice(project, now))
+
+
+def model_menu(found: list[tuple[str, str]], now: str | None, kept: str | None) -> gr.Dropdown:
+    """Return a menu of models; `kept` is the choice for the model of `now`, whose file may be new or gone."""
+    if kept is not None and kept != now and kept in [name for _, name in found]:
+        return gr.Dropdown(choices=found, value=kept)
+    return with_choices(found, now)
 
 
 def known_voices(page: Page, name: str, now: str | None, emotion: str | None) -> tuple[Any, Any]:
