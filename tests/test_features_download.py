@@ -74,7 +74,7 @@ def test_all_files_are_downloaded_to_their_places_once(published: Hub, tmp_path:
 
 
 @pytest.mark.usefixtures("no_sleep")
-@pytest.mark.parametrize("knows_ranges", [True, False])
+@pytest.mark.parametrize("knows_ranges", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_broken_connection_resumes_where_it_broke(published: Hub, tmp_path: Path, knows_ranges: bool):
     gpt(published).break_after, gpt(published).knows_ranges = [BLOCK, BLOCK], knows_ranges
     run(tmp_path)
@@ -153,7 +153,7 @@ def official_installation(folder: Path, hub: Hub) -> None:
         path.write_bytes(hub.repositories[file.repository].files[file.name].content)
 
 
-@pytest.mark.parametrize("is_online", [True, False])
+@pytest.mark.parametrize("is_online", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_in_an_official_installation_nothing_is_downloaded(
     published: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_online: bool
 ):

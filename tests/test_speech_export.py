@@ -54,8 +54,24 @@ def command(run: TinyRun, output: Path, **changes: object) -> ExportModel:
     return ExportModel(output_dir=output, **fields)  # type: ignore[arg-type]
 
 
-def test_the_folder_fits_together_and_holds_the_trained_weights(trained: TinyRun, tmp_path: Path):
-    path = export(command(trained, tmp_path / "model"))
+@pytest.fixture(scope="module")
+def exported(trained: TinyRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The weights of an export without further options."""
+    return export(command(trained, tmp_path_factory.mktemp("exported") / "model"))
+
+
+@pytest.fixture
+def own_export(exported: Path, tmp_path: Path) -> Path:
+    """The weights of a copy of `exported` at tmp_path/model, for tests that change it."""
+    return shutil.copytree(exported.parent, tmp_path / "model") / exported.name
+
+
+def card_of(checkpoint: Path, has_builtin_codes: bool = False) -> str:
+    return model_card(BASES["2.0"], read_source(checkpoint, 1), [], has_builtin_codes)
+
+
+def test_the_folder_fits_together_and_holds_the_trained_weights(trained: TinyRun, exported: Path):
+    path = exported
     assert {file.name for file in path.parent.iterdir()} == {"gpt.pth", *SMALL_FILES}
     config, tokenizer = load_config(path.parent / "config.yaml"), Tokenizer.load(path.parent / "bpe.model")
     assert config.number_text_tokens == tokenizer.size == 720
@@ -66,7 +82,7 @@ def test_the_folder_fits_together_and_holds_the_trained_weights(trained: TinyRun
 
 
 def test_the_normaliser_options_go_from_the_tokenizer_into_run_checkpoint_and_export(
-    trained: TinyRun, tmp_path: Path
+    trained: TinyRun, exported: Path
 ):
     record = Tokenizer.load(trained.folder / "tokenizer.model").options.record
     assert record == NormalizerOptions().record
@@ -74,12 +90,13 @@ def test_the_normaliser_options_go_from_the_tokenizer_into_run_checkpoint_and_ex
     assert CheckpointMeta.read(trained.output / "latest.json").normalizer == record
     checkpoint = torch.load(trained.output / "latest.pth", weights_only=True)
     assert checkpoint["tokenizer"]["normalizer"] == record
-    model = export(command(trained, tmp_path / "model")).with_name("bpe.model")
-    of_run, exported = Tokenizer.load(trained.output / "tokenizer.model"), Tokenizer.load(model)
-    assert (exported.pieces, exported.options) == (of_run.pieces, of_run.options)
-    assert not exported.normalizer_warning
+    of_run = Tokenizer.load(trained.output / "tokenizer.model")
+    tokenizer = Tokenizer.load(exported.with_name("bpe.model"))
+    assert (tokenizer.pieces, tokenizer.options) == (of_run.pieces, of_run.options)
+    assert not tokenizer.normalizer_warning
 
 
+@pytest.mark.long
 def test_a_run_resumed_with_other_options_logs_them_and_the_export_uses_those_of_the_run(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     path = run.folder / "tokenizer.model"
@@ -105,11 +122,12 @@ def without_record(path: Path) -> bytes:
     return bytes(proto.SerializeToString())
 
 
-def test_the_export_omits_the_optimizer_and_half_precision_halves_its_size(trained: TinyRun, tmp_path: Path):
-    whole = export(command(trained, tmp_path / "whole"))
+def test_the_export_omits_the_optimizer_and_half_precision_halves_its_size(
+    trained: TinyRun, exported: Path, tmp_path: Path
+):
     half = export(command(trained, tmp_path / "half", dtype="bfloat16"))
-    assert whole.stat().st_size < 0.5 * (trained.output / "latest.pth").stat().st_size
-    assert half.stat().st_size < 0.7 * whole.stat().st_size  # small tensors: the file's own index weighs
+    assert exported.stat().st_size < 0.5 * (trained.output / "latest.pth").stat().st_size
+    assert half.stat().st_size < 0.7 * exported.stat().st_size  # small tensors: the file's own index weighs
     assert {tensor.dtype for tensor in read_weights(half).values()} == {torch.bfloat16}
 
 
@@ -213,8 +231,8 @@ def test_a_checkpoint_of_another_model_than_the_config_is_refused(trained: TinyR
         export(command(trained, tmp_path / "model", config=tmp_path / "config.yaml"))
 
 
-def test_the_model_card_lists_data_training_and_base_without_paths(trained: TinyRun, tmp_path: Path):
-    card = export(command(trained, tmp_path / "model")).with_name("README.md").read_text("utf-8")
+def test_the_model_card_lists_data_training_and_base_without_paths(trained: TinyRun, exported: Path):
+    card = exported.with_name("README.md").read_text("utf-8")
     meta = CheckpointMeta.read(trained.output / "latest.json")
     # 22 targets of 0.4 s to train on, 7 to validate on
     texts = "50.0 % came with the recordings; 50.0 % were heard by two speech recognizers that agree"
@@ -233,51 +251,36 @@ def test_the_model_card_lists_data_training_and_base_without_paths(trained: Tiny
     assert str(REPOSITORY) not in card
 
 
-def test_the_model_card_lists_the_data_sets_of_the_project_with_their_licences(
+def test_the_model_card_lists_the_data_sets_of_the_project_and_does_not_count_changed_pairs_files(
     trained: TinyRun, tmp_path: Path
 ):
-    run = TinyRun(tmp_path / "project/preprocessed")
-    shutil.copytree(trained.folder, run.folder)
-    content = torch.load(run.output / "latest.pth", weights_only=True)
-    for number, name in enumerate(("train_pairs.jsonl", "val_pairs.jsonl")):
-        content["meta"]["manifests"][number]["path"] = str(run.folder / name)
-    for path in run.output.glob("*.json"):
-        path.unlink()
-    torch.save(content, run.output / "latest.pth")
-    dataset = tmp_path / "project/dataset"
-    dataset.mkdir()
+    project, checkpoint = tmp_path / "project", tmp_path / "latest.pth"
+    (project / "dataset").mkdir(parents=True)
+    (project / "preprocessed").mkdir()
+    pairs = project / "preprocessed/train_pairs.jsonl"
+    pairs.write_text((trained.folder / pairs.name).read_text("utf-8") + "\n", "utf-8")
+    content = torch.load(trained.output / "latest.pth", weights_only=True)
+    train, val = content["meta"]["manifests"]
+    train["path"], val["path"] = str(pairs), str(pairs.with_name("gone.jsonl"))
+    torch.save(content, checkpoint)
     url = "https://huggingface.co/datasets/almaz/voices"
     entry = DataSource(name="almaz/voices", url=url, revision="e" * 40, licence="cc-by-4.0")
-    write_source(dataset, "hub/almaz--voices", entry)
-    card = export(command(run, tmp_path / "model")).with_name("README.md").read_text("utf-8")
+    write_source(project / "dataset", "hub/almaz--voices", entry)
+
+    card = card_of(checkpoint)
     [line] = [line for line in card.splitlines() if url in line]
     assert "almaz/voices" in line
     assert "cc-by-4.0" in line
-    (dataset / "sources.json").write_text("{")
-    card = export(command(run, tmp_path / "model")).with_name("README.md").read_text("utf-8")
-    assert url not in card
-
-
-def test_the_model_card_does_not_count_changed_pairs_files(trained: TinyRun, tmp_path: Path):
-    run = TinyRun(tmp_path / "copy")
-    shutil.copytree(trained.folder, run.folder)
-    content = torch.load(run.output / "latest.pth", weights_only=True)
-    train, val = content["meta"]["manifests"]
-    train["path"], val["path"] = str(run.folder / "train_pairs.jsonl"), str(run.folder / "gone.jsonl")
-    for path in run.output.glob("*.json"):
-        path.unlink()
-    torch.save(content, run.output / "latest.pth")
-    pairs = run.folder / "train_pairs.jsonl"
-    pairs.write_text(pairs.read_text("utf-8") + "\n", "utf-8")
-    card = export(command(run, tmp_path / "model")).with_name("README.md").read_text("utf-8")
-    assert re.search(r"^\| train_pairs\.jsonl \| training \| unknown: [^|]+\| \| \| \|$", card, re.MULTILINE)
-    assert re.search(r"^\| gone\.jsonl \| validation \| unknown: [^|]+\| \| \| \|$", card, re.MULTILINE)
+    for name, use in (("train_pairs", "training"), ("gone", "validation")):
+        assert re.search(rf"^\| {name}\.jsonl \| {use} \| unknown: [^|]+\| \| \| \|$", card, re.MULTILINE)
+    (project / "dataset/sources.json").write_text("{")
+    assert url not in card_of(checkpoint)
 
 
 def test_an_export_that_fails_verification_is_removed_and_the_earlier_export_stays(
-    trained: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: TinyRun, own_export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    before = export(command(trained, tmp_path / "model")).read_bytes()
+    before = own_export.read_bytes()
 
     def spoil(path: Path, content: dict[str, Tensor]) -> tuple[int, str]:
         content["mel_head.bias"] = content["mel_head.bias"] + 1e-3
@@ -287,7 +290,7 @@ def test_an_export_that_fails_verification_is_removed_and_the_earlier_export_sta
     with pytest.raises(UserError, match=r"gpt\.pth: 1 .*mel_head\.bias") as caught:
         export(command(trained, tmp_path / "model"))
     assert caught.value.exit_status == CHECK_FAILED
-    assert (tmp_path / "model/gpt.pth").read_bytes() == before
+    assert own_export.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
@@ -301,7 +304,7 @@ def test_logits_that_differ_from_the_checkpoints_fail_the_export(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("format", ["pth", "safetensors"])
+@pytest.mark.parametrize("format", ["pth", pytest.param("safetensors", marks=pytest.mark.long)])
 def test_a_full_disk_gives_its_status_and_leaves_nothing(trained: TinyRun, tmp_path: Path, format: str):
     with largest_file(20_000), pytest.raises(UserError, match=r"--output-dir \S+/model: ") as caught:
         export(command(trained, tmp_path / "model", format=format))
@@ -322,7 +325,9 @@ def largest_file(num_bytes: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, old)
 
 
-def test_a_folder_with_unknown_files_is_refused_and_unchanged(trained: TinyRun, tmp_path: Path):
+def test_a_folder_with_unknown_files_is_refused_and_unchanged(
+    trained: TinyRun, own_export: Path, tmp_path: Path
+):
     for name in ("s2mel.pth", "gpt.pth"):
         folder = tmp_path / name.removesuffix(".pth")
         folder.mkdir()
@@ -330,15 +335,13 @@ def test_a_folder_with_unknown_files_is_refused_and_unchanged(trained: TinyRun, 
         with pytest.raises(UserError, match=rf"--output-dir {folder}: .*{name}"):
             export(command(trained, folder))
         assert (folder / name).read_text() == "mine"
-    kept = export(command(trained, tmp_path / "model"))
-    (kept.parent / "notes.txt").write_text("mine")
+    (own_export.parent / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match=r"notes\.txt"):
         export(command(trained, tmp_path / "model"))
 
 
-def test_an_interrupted_rename_is_recovered(trained: TinyRun, tmp_path: Path):
-    path = export(command(trained, tmp_path / "model"))
-    path.parent.rename(tmp_path / ".old-model")
+def test_an_interrupted_rename_is_recovered(trained: TinyRun, own_export: Path, tmp_path: Path):
+    own_export.parent.rename(tmp_path / ".old-model")
     (tmp_path / ".tmp-model-dead").mkdir()
     with pytest.raises(UserError, match=r"gpt\.pth"):  # nothing new is written
         export(command(trained, tmp_path / "model", checkpoint=trained.folder / "base/gpt.pth"))
@@ -358,6 +361,7 @@ while True:
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_killed_export_leaves_a_complete_folder_or_none(trained: TinyRun, tmp_path: Path):
     target = tmp_path / "model"
@@ -481,8 +485,7 @@ def test_a_model_with_built_in_codes_is_not_sent_to_the_official_page(trained: T
     assert "webui.py --version 2" in card
     (folder / "builtin.npz").touch()
     assert run_check(folder) == 1
-    source = read_source(trained.output / "latest.pth", 1, "raw")
-    card = model_card(BASES["2.0"], source, [], has_builtin_codes=True)
+    card = card_of(trained.output / "latest.pth", has_builtin_codes=True)
     assert "webui.py" not in card
     assert "tools/synthesize.py --checkpoint THIS_FOLDER" in card
 

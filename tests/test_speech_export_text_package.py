@@ -149,6 +149,7 @@ def test_the_official_front_end_cuts_a_long_text_at_ethiopic_marks():
     assert max(map(len, exported)) <= MAX_PIECES
 
 
+@pytest.mark.long
 def test_the_official_front_end_of_2_5_gives_the_text_of_the_package_the_tokens_of_the_training(
     tmp_path: Path,
 ):

@@ -122,6 +122,7 @@ def test_a_client_that_disappears_frees_its_place(server: Server):
     assert server.say()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_hostile_requests_are_refused_and_memory_stays_flat(server: Server):
     statuses = attack(server, range(100))

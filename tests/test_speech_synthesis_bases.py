@@ -65,6 +65,7 @@ def test_a_folder_of_2_5_speaks_and_the_duration_factor_changes_the_length_only(
     np.testing.assert_array_equal(spoken(folder, tmp_path / "c.wav"), plain)
 
 
+@pytest.mark.long
 def test_the_language_of_the_tokenizer_reaches_the_model(folder: Path, tmp_path: Path):
     trained = load_trained(folder, torch.device("cpu"))
     weights = torch.load(folder / "gpt.pth", weights_only=True)

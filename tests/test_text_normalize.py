@@ -246,16 +246,11 @@ TABLES = {
     "measures": MEASURES_AND_SIGNS,
     "names": LATIN_AND_NAMES,
 }
-CASES = [
-    pytest.param(options, text, spoken, id=f"{name}-{number}")
-    for tables in (TABLES, CLASSES, NEW_CASES)
+CASES = {
+    f"{name} {number}": [({}, *case) for case in cases]
+    for number, tables in enumerate((TABLES, CLASSES, NEW_CASES))
     for name, cases in tables.items()
-    for number, (options, text, spoken) in enumerate(({}, *case) for case in cases)
-] + [
-    pytest.param(*case, id=f"{name}-{number}")
-    for name, cases in OPTION_CLASSES.items()
-    for number, case in enumerate(cases)
-]
+} | OPTION_CLASSES
 
 OTHER_OPTIONS = NormalizerOptions(
     homophones="loose",
@@ -274,13 +269,14 @@ OTHER_OPTIONS = NormalizerOptions(
 )
 
 
-@pytest.mark.parametrize(("options", "text", "spoken"), CASES)
-def test_a_text_is_written_as_it_is_spoken_and_only_once(options, text, spoken):
-    chosen = NormalizerOptions(**options)
-    assert normalize(text, chosen) == spoken
-    assert normalize(spoken, chosen) == spoken
-    other = normalize(text, OTHER_OPTIONS)
-    assert normalize(other, OTHER_OPTIONS) == other
+@pytest.mark.parametrize("name", CASES)
+def test_a_text_is_written_as_it_is_spoken_and_only_once(name):
+    for options, text, spoken in CASES[name]:
+        chosen = NormalizerOptions(**options)
+        assert normalize(text, chosen) == spoken
+        assert normalize(spoken, chosen) == spoken
+        other = normalize(text, OTHER_OPTIONS)
+        assert normalize(other, OTHER_OPTIONS) == other
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -15,6 +15,7 @@ The map is read, extended and compiled by SentencePiece again. Other texts keep 
 import io
 import tempfile
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -46,17 +47,24 @@ def with_ethiopic_marks(model: bytes) -> bytes:
         UserError: the model's map of characters is corrupt.
     """
     proto = parse_model(model)
+    charsmap = proto.normalizer_spec.precompiled_charsmap
+    changed = _with_marks(charsmap)
+    if changed == charsmap:
+        return model
+    proto.normalizer_spec.precompiled_charsmap = changed
+    return proto.SerializeToString()  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=1)  # takes seconds, and all tokenizers of a base have the same map
+def _with_marks(charsmap: bytes) -> bytes:
     try:
-        rules = dict(charsmap_rules(proto.normalizer_spec.precompiled_charsmap))
+        rules = dict(charsmap_rules(charsmap))
     except (ValueError, IndexError) as error:
         raise UserError(
             f"the tokenizer's map of characters is corrupt ({error}); use the published bpe.model"
         ) from None
     missing = {mark: to for mark, to in MARKS.items() if mark not in rules}
-    if not missing:
-        return model
-    proto.normalizer_spec.precompiled_charsmap = _compiled(rules | missing)
-    return proto.SerializeToString()  # type: ignore[no-any-return]
+    return _compiled(rules | missing) if missing else charsmap
 
 
 def charsmap_rules(charsmap: bytes) -> Iterator[tuple[str, str]]:
