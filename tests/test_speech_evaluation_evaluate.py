@@ -13,8 +13,8 @@ from indextts.commands.speech import Evaluate
 from indextts.errors import UserError
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.projects.project import Project
-from indextts.speech.evaluation import evaluate as module
 from indextts.speech.evaluation.evaluate import checkpoint_names, evaluate, read_held_out
+from indextts.speech.synthesis import synthesize as module
 from indextts.text.tokenizer import Tokenizer
 from tests.recognizers import write_recognizer
 from tests.speaking_run import make_speaking_project

@@ -30,10 +30,11 @@ from indextts.speech.serving import serve
 from indextts.speech.serving.app import RateLimit, Service, build_app
 from indextts.speech.serving.encoding import RATE_HZ, Encoder, change_speed
 from indextts.speech.serving.engine import Engine, Request
-from indextts.speech.serving.serve import listen, load_engine, read_keys
+from indextts.speech.serving.serve import listen, read_keys
 from indextts.speech.synthesis.renderer import PublishedRenderer
 from indextts.speech.synthesis.segments import Line
 from indextts.speech.synthesis.streaming import SpeechStream
+from indextts.speech.synthesis.synthesize import load_tts, resolve_sampling
 from tests.acoustic_files import write_files_of_2_5
 from tests.speaking_run import clips_of, make_speaking_project
 from tests.speech_server import KEY, REFUSALS, TEXT, Server, attack, speech_server
@@ -282,7 +283,8 @@ def test_a_client_that_takes_nothing_keeps_its_place_until_its_connection_ends(
 def test_a_streaming_request_that_is_alone_gets_its_sound_in_pieces(project: Project):
     voice = clips_of(project)[0].audio
     command = Serve(checkpoint=project.run_dir, voices=[voice], max_codes=150, device="cpu")
-    engine = load_engine(command, torch.device("cpu"))
+    tts = load_tts(command, project.run_dir, torch.device("cpu"))
+    engine = Engine(tts, resolve_sampling(command, "builtin"), max_batch=8)
     gpt = engine.tts.trained.gpt
     gpt.mel_head.bias.data[gpt.config.stop_mel_token] = -1e4  # it speaks to the limit of the codes
     text = "ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 4
@@ -293,7 +295,7 @@ def test_a_streaming_request_that_is_alone_gets_its_sound_in_pieces(project: Pro
         received: list[list[Any]] = [[] for _ in range(num_requests)]
         for one in received:
             engine.submit(Request(tuple(parts), voice, one.append, is_stream=True))
-        while engine.num_requests:
+        while engine._requests:
             engine._speak(engine._next_batch() or [])
         return received
 
@@ -315,15 +317,15 @@ def test_a_key_may_have_any_characters(tmp_path: Path):
     assert call(build_app(service), wanted, authorization=f"Bearer {key}x")[0] == 401
 
 
-def test_the_engine_computes_in_the_precision_of_the_command(tmp_path: Path):
+def test_the_model_computes_in_the_precision_of_the_command(tmp_path: Path):
     folder = write_files_of_2_5(tmp_path / "published")
     command = Serve(checkpoint=folder, models=folder, voices=[tmp_path], precision="bfloat16")
-    tts = load_engine(command, torch.device("cpu")).tts
+    tts = load_tts(command, folder, torch.device("cpu"))
     assert tts.trained.gpt.mel_head.weight.dtype == torch.bfloat16
     assert isinstance(tts.renderer, PublishedRenderer)
     assert tts.renderer.settings.dtype == torch.bfloat16
     with pytest.raises(UserError, match="--precision"):
-        load_engine(command.model_copy(update={"precision": "float16"}), torch.device("cpu"))
+        load_tts(command.model_copy(update={"precision": "float16"}), folder, torch.device("cpu"))
 
 
 def test_the_rate_limit_refills_over_a_minute_and_forgets_old_clients():
@@ -349,7 +351,7 @@ def test_waiting_requests_share_a_batch_and_none_starves():
     engine._finish(short, None)
     engine.cancel(other)
     assert engine._next_batch() == [(long, 2), (long, 3), (long, 4), (long, 5)]
-    assert engine.num_requests == 1
+    assert len(engine._requests) == 1
     late = [request_of("k") for _ in range(9)]
     for request in late:
         engine.submit(request)
@@ -364,7 +366,7 @@ def test_an_error_reaches_its_request_only_once():
     engine._finish(request, UserError("no"))
     engine._finish(request, None)
     assert [str(each) for each in received] == ["no"]
-    assert engine.num_requests == 0
+    assert not engine._requests
 
 
 @pytest.mark.parametrize("speed", [0.25, 0.8, 1.7, 4.0])

@@ -212,8 +212,8 @@ def test_the_options_are_recorded_and_reported(tmp_path: Path):
     report = describe(extension, TEXTS)
     assert re.search(r"appended: +60, of which the texts use [1-9]", report)
     summary = summarize(extension.extended, extension.base.size, TEXTS)
-    assert [point.size for point in summary.points][-1] == size
-    assert summary.points[-1].tokens_per_word < summary.points[0].tokens_per_word
+    assert [point.size for point in summary.sizes][-1] == size
+    assert summary.sizes[-1].tokens_per_word < summary.sizes[0].tokens_per_word
 
 
 def test_options_are_stored_in_a_rank_file_whose_pieces_stay(tmp_path: Path):

@@ -138,11 +138,6 @@ def test_words_are_learned_with_the_settings_of_the_base(tmp_path, settings):
     assert [word for word in words if word] == ["ሰላም", "ነው"]
 
 
-def test_the_same_input_gives_the_same_bytes(tmp_path):
-    base = write_base(tmp_path)
-    assert extend(base, AMHARIC, 450) == extend(base, iter(AMHARIC), 450)
-
-
 def test_a_small_corpus_gives_fewer_pieces_and_a_warning_with_their_number(tmp_path, caplog):
     base = write_base(tmp_path)
     with caplog.at_level(logging.WARNING):
@@ -153,7 +148,7 @@ def test_a_small_corpus_gives_fewer_pieces_and_a_warning_with_their_number(tmp_p
     assert tokenizer.size == Tokenizer.load(base).size + NUM_IN_BLOCK + 7
 
 
-@pytest.mark.parametrize("texts", [["ሀ"], ["", "ሀ", " "], ["ሰላም ነው።\r\n", "ሰላም\r"], ["ሰላም\x00▅\ud800"]])
+@pytest.mark.parametrize("texts", [["", "ሀ", " "], ["ሰላም\x00▅\ud800\r"]])
 def test_a_tiny_corpus_works(tmp_path, texts):
     tokenizer = extended(write_base(tmp_path), texts, 24_000)
     assert measure(tokenizer, ["ሀ ሰላም ነው"]).num_unknown == 0

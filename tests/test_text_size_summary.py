@@ -32,8 +32,8 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 def test_the_last_point_is_the_tokenizer_itself_and_rates_fall_with_the_size(extended: Tokenizer):
     summary = summarize(extended, Tokenizer.load(BASE).size, TEXTS)
-    sizes = [point.size for point in summary.points]
-    rates = [point.tokens_per_word for point in summary.points]
+    sizes = [point.size for point in summary.sizes]
+    rates = [point.tokens_per_word for point in summary.sizes]
     assert sizes == sorted(sizes)
     assert sizes[-1] == extended.size
     assert rates == sorted(rates, reverse=True)
@@ -43,7 +43,7 @@ def test_the_last_point_is_the_tokenizer_itself_and_rates_fall_with_the_size(ext
 
 def test_a_smaller_tokenizer_has_the_rate_of_the_curve(extended: Tokenizer, tmp_path: Path):
     base = Tokenizer.load(BASE)
-    point = summarize(extended, base.size, TEXTS).points[2]
+    point = summarize(extended, base.size, TEXTS).sizes[2]
     output = tmp_path / "smaller.model"
     smaller = extend_file(BASE, TEXTS, output, point.size, advise_size(1.0), {}).extended
     assert smaller.size == point.size
@@ -61,10 +61,10 @@ def test_many_texts_are_sampled_evenly_and_rare_pieces_are_projected_to_all(
     assert same.num_texts == num_encoded
     # every piece of the text occurs in each of the texts, so only those of other texts are rare
     used = {token for token in extended.encode(TEXTS[0]) if token >= base_size}
-    assert same.points[-1].num_rare == extended.size - base_size - len(used)
+    assert same.sizes[-1].num_rare == extended.size - base_size - len(used)
     # the sample reaches the texts at the end
     mixed = summarize(extended, base_size, TEXTS[:1] * (num_texts - 3) + TEXTS[1:2] * 3)
-    assert mixed.points[0].tokens_per_word != same.points[0].tokens_per_word
+    assert mixed.sizes[0].tokens_per_word != same.sizes[0].tokens_per_word
 
 
 def test_a_summary_is_read_as_it_was_written_and_a_corrupt_one_counts_as_absent(

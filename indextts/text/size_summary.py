@@ -7,24 +7,23 @@ Merges are appended in the order they are learned. So the first merges of a toke
 one, and one extension gives the whole curve.
 """
 
-import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field, ValidationError
 
 from indextts.errors import UserError
-from indextts.system.files import read_object, written_aside
+from indextts.system.files import written_aside
 from indextts.text.tokenizer import Tokenizer
 
-VERSION = 1
 NUM_SIZES = 6
 MAX_TEXTS = 2_000  # for the tokens per word; every size encodes them
 RARE = 20  # occurrences; with fewer, a training hardly changes the row of a piece
 
 
-@dataclass(frozen=True)
-class SizePoint:
+class SizePoint(BaseModel, frozen=True):
     """A size of the tokenizer.
 
     Args:
@@ -37,13 +36,13 @@ class SizePoint:
     num_rare: int
 
 
-@dataclass(frozen=True)
-class SizeSummary:
+class SizeSummary(BaseModel, frozen=True):
     """The curve of a tokenizer."""
 
+    version: Literal[1] = 1
     base_size: int
     num_texts: int
-    points: tuple[SizePoint, ...]
+    sizes: tuple[SizePoint, ...] = Field(min_length=1)
 
 
 def summarize(extended: Tokenizer, base_size: int, texts: Sequence[str]) -> SizeSummary:
@@ -55,8 +54,8 @@ def summarize(extended: Tokenizer, base_size: int, texts: Sequence[str]) -> Size
     num_letters = next((n for n, piece in enumerate(appended) if len(piece) > 1), len(appended))
     first, last = base_size + num_letters, extended.size
     sizes = sorted({round(first + (last - first) * n / (NUM_SIZES - 1)) for n in range(NUM_SIZES)})
-    points = (_measured(extended, size, base_size, normalized, scale) for size in sizes)
-    return SizeSummary(base_size, len(normalized), tuple(points))
+    points = tuple(_measured(extended, size, base_size, normalized, scale) for size in sizes)
+    return SizeSummary(base_size=base_size, num_texts=len(normalized), sizes=points)
 
 
 def _measured(
@@ -66,7 +65,8 @@ def _measured(
     counts = Counter(token for text in normalized for token in cut.encode_normalized(text))
     num_words = sum(len(cut.normalized_words(text).split()) for text in normalized)
     num_rare = sum(scale * counts[token] < RARE for token in cut.appended_ids(base_size))
-    return SizePoint(size, round(counts.total() / max(1, num_words), 3), num_rare)
+    tokens_per_word = round(counts.total() / max(1, num_words), 3)
+    return SizePoint(size=size, tokens_per_word=tokens_per_word, num_rare=num_rare)
 
 
 def summary_path(model: Path) -> Path:
@@ -80,15 +80,9 @@ def write_summary(model: Path, summary: SizeSummary) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    content = {
-        "version": VERSION,
-        "base_size": summary.base_size,
-        "num_texts": summary.num_texts,
-        "sizes": [asdict(point) for point in summary.points],
-    }
     try:
         with written_aside(summary_path(model), is_unique=True) as aside:
-            aside.write_text(json.dumps(content), encoding="utf-8")
+            aside.write_text(summary.model_dump_json(), encoding="utf-8")
     except OSError as error:
         raise UserError(
             f"--output-model {model}: its summary {summary_path(model).name} cannot be written "
@@ -98,14 +92,7 @@ def write_summary(model: Path, summary: SizeSummary) -> None:
 
 def read_summary(model: Path) -> SizeSummary | None:
     """Return the summary of a tokenizer; None if it is absent, corrupt, empty or of another version."""
-    content = read_object(summary_path(model))
     try:
-        if content["version"] != VERSION or not content["sizes"]:
-            return None
-        points = tuple(
-            SizePoint(int(each["size"]), float(each["tokens_per_word"]), int(each["num_rare"]))
-            for each in content["sizes"]
-        )
-        return SizeSummary(int(content["base_size"]), int(content["num_texts"]), points)
-    except (ValueError, KeyError, TypeError, OverflowError):  # int(Infinity) overflows
+        return SizeSummary.model_validate_json(summary_path(model).read_bytes())
+    except (OSError, ValidationError):
         return None

@@ -36,7 +36,6 @@ from indextts.errors import UserError
 from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio
 from indextts.features.campplus import CAMPPlusConfig, load_campplus
 from indextts.features.recognizers.recognizer import Recognizer
-from indextts.models.gpt.generate import set_precision
 from indextts.speech.evaluation.judge import Judge, SpokenText, has_loop
 from indextts.speech.evaluation.minimal_pairs import (
     FOLDER,
@@ -55,17 +54,15 @@ from indextts.speech.evaluation.report import (
     summarize,
 )
 from indextts.speech.synthesis.acoustic_weights import campplus_file
-from indextts.speech.synthesis.renderer import Renderer, load_renderer
-from indextts.speech.synthesis.s2mel import SolverSettings
+from indextts.speech.synthesis.renderer import Renderer
 from indextts.speech.synthesis.segments import VoicePrompt
 from indextts.speech.synthesis.synthesize import (
+    load_tts,
     resolve_sampling,
     synthesis_device,
-    synthesis_dtype,
     write_wav,
 )
 from indextts.speech.synthesis.text_to_speech import TextToSpeech
-from indextts.speech.synthesis.trained_model import load_trained
 from indextts.system.amounts import counted
 from indextts.system.files import write_bytes, written_aside
 from indextts.system.json_lines import write_json_lines
@@ -148,7 +145,7 @@ def evaluate(command: Evaluate) -> list[Row]:
     lines: list[dict[str, object]] = []
     renderer: Renderer | None = None
     for name, path in zip(names, command.checkpoint, strict=True):
-        tts = _load_tts(command, path, device, renderer)
+        tts = load_tts(command, path, device, renderer)
         renderer = tts.renderer
         if not rows:  # the recordings are compared with the texts as the first checkpoint reads them
             recorded = list(_judge_recordings(judge, held_out, styles, tts.trained.tokenizer.options))
@@ -205,17 +202,6 @@ def _judge(command: Evaluate, device: torch.device, language: str, notes: list[s
     for note in notes[1:]:
         logger.info("%s", note)
     return Judge(recognizers, campplus)
-
-
-def _load_tts(
-    command: Evaluate, checkpoint: Path, device: torch.device, loaded: Renderer | None
-) -> TextToSpeech:
-    trained = load_trained(checkpoint, device, command.weights, (command.models,))
-    dtype = synthesis_dtype(command.precision, device)
-    settings = SolverSettings(steps=command.solver_steps, dtype=dtype)
-    renderer = load_renderer(trained, command.features, command.models, device, settings, loaded)
-    set_precision(trained.gpt, dtype)
-    return TextToSpeech(trained, renderer)
 
 
 def _recording(path: Path) -> tuple[NDArray[np.float32], int]:

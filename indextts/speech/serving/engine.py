@@ -86,10 +86,6 @@ class Engine:
             self._is_closed = True
             self._changed.notify()
 
-    @property
-    def num_requests(self) -> int:
-        return len(self._requests)
-
     def _work(self) -> None:
         while True:
             batch = self._next_batch()

@@ -7,20 +7,14 @@ import re
 import socket
 from pathlib import Path
 
-import torch
 import uvicorn
 
 from indextts.commands.serving import Serve
 from indextts.errors import UserError
-from indextts.models.gpt.generate import set_precision
 from indextts.speech.serving.app import RateLimit, Service, build_app
 from indextts.speech.serving.engine import Engine
 from indextts.speech.synthesis import segments
-from indextts.speech.synthesis.renderer import load_renderer
-from indextts.speech.synthesis.s2mel import SolverSettings
-from indextts.speech.synthesis.synthesize import resolve_sampling, synthesis_device, synthesis_dtype
-from indextts.speech.synthesis.text_to_speech import TextToSpeech
-from indextts.speech.synthesis.trained_model import load_trained
+from indextts.speech.synthesis.synthesize import load_tts, resolve_sampling, synthesis_device
 from indextts.system.amounts import counted
 
 logger = logging.getLogger(__name__)
@@ -44,8 +38,8 @@ def serve(command: Serve) -> None:
             raise UserError(f"--voices {path}: not found; pass recordings, or a folder of recordings")
     listener = listen(command.host, command.port)
     device = synthesis_device(command.checkpoint, command.device)
-    engine = load_engine(command, device)
-    trained = engine.tts.trained
+    tts = load_tts(command, command.checkpoint, device)
+    engine = Engine(tts, resolve_sampling(command, tts.renderer.name), command.max_batch)
     service = Service(
         engine,
         command.model_name,
@@ -58,7 +52,7 @@ def serve(command: Serve) -> None:
     listener.listen()  # a client that reads the line below can connect
     logger.info(
         "%s on %s, %s: http://%s:%d/v1",
-        trained.source,
+        tts.trained.source,
         device.type,
         counted(len(service.voice_names()), "voice"),
         command.host,
@@ -80,21 +74,6 @@ def serve(command: Serve) -> None:
     finally:
         engine.close()
         thread.join(timeout=5)
-
-
-def load_engine(command: Serve, device: torch.device) -> Engine:
-    """Return the engine with its model on the device, in the type of `--precision`.
-
-    Raises:
-        UserError: the model cannot be loaded, or the device cannot compute with the precision.
-    """
-    dtype = synthesis_dtype(command.precision, device)
-    trained = load_trained(command.checkpoint, device, command.weights, (command.models,))
-    settings = SolverSettings(steps=command.solver_steps, dtype=dtype)
-    renderer = load_renderer(trained, command.features, command.models, device, settings)
-    set_precision(trained.gpt, dtype)
-    sampling = resolve_sampling(command, renderer.name)
-    return Engine(TextToSpeech(trained, renderer), sampling, command.max_batch)
 
 
 def read_keys(command: Serve) -> tuple[bytes, ...]:

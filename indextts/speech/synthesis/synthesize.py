@@ -14,6 +14,7 @@ WAV files are written atomically: an interrupted program leaves complete files o
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,16 @@ import torch
 
 from indextts.commands.base import Device
 from indextts.commands.sampling_options import Sampling
-from indextts.commands.speech import Precision, Synthesize
+from indextts.commands.speech import CheckpointSpeech, Synthesize
 from indextts.data.batch_sizing import choose_device
 from indextts.data.manifest import read_utterances
 from indextts.data.preprocess import TRAIN_NAME, VAL_NAME
 from indextts.errors import UserError
 from indextts.models.gpt.generate import set_precision
 from indextts.runs.owner import is_training
+from indextts.speech.synthesis.acoustic import DEFAULT_SETTINGS
 from indextts.speech.synthesis.emotion import check_weights
-from indextts.speech.synthesis.renderer import load_renderer
+from indextts.speech.synthesis.renderer import Renderer, load_renderer
 from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.segments import Line
 from indextts.speech.synthesis.streaming import SpeechStream
@@ -61,18 +63,10 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     if command.output.suffix == ".wav" and len(texts) > 1:
         raise UserError(f"--output {command.output}: {len(texts)} texts need a folder; pass its path")
     device = synthesis_device(command.checkpoint, command.device)
-    trained = load_trained(command.checkpoint, device, command.weights, (command.models,))
+    solver = SolverSettings(guidance_rate=command.guidance, duration_factor=command.duration_factor)
+    tts = load_tts(command, command.checkpoint, device, solver=solver)
+    trained, renderer = tts.trained, tts.renderer
     recording = find_voice(command, trained)
-    dtype = synthesis_dtype(command.precision, device)
-    settings = SolverSettings(
-        steps=command.solver_steps,
-        guidance_rate=command.guidance,
-        dtype=dtype,
-        duration_factor=command.duration_factor,
-    )
-    renderer = load_renderer(trained, command.features, command.models, device, settings)
-    set_precision(trained.gpt, dtype)
-    tts = TextToSpeech(trained, renderer)
     for text in texts:  # find unusable texts before the voice is read
         tts.split(text)
     emotion = Emotion(command.emotion_voice, command.emotion_alpha, weights, command.models)
@@ -158,18 +152,32 @@ def synthesis_device(checkpoint: Path, device: Device) -> torch.device:
     return choose_device(device)
 
 
-def synthesis_dtype(precision: Precision, device: torch.device) -> torch.dtype:
-    """Return the type of `--precision`.
+def load_tts(
+    command: CheckpointSpeech,
+    checkpoint: Path,
+    device: torch.device,
+    loaded: Renderer | None = None,
+    solver: SolverSettings = DEFAULT_SETTINGS,
+) -> TextToSpeech:
+    """Return a checkpoint with the renderer of its codes, in the type of `--precision`.
+
+    Args:
+        loaded: the renderer of an earlier call with the same command.
+        solver: guidance and duration factor; the command decides the rest.
 
     Raises:
-        UserError: the device cannot compute with it.
+        UserError: files are missing or do not fit each other, or the device cannot compute with the type.
     """
-    if precision == "float16" and device.type != "cuda":
+    if command.precision == "float16" and device.type != "cuda":
         raise UserError(
             f"--precision float16: slow on the {device.type}; use bfloat16, or a GPU with --device"
         )
-    dtype: torch.dtype = getattr(torch, precision)
-    return dtype
+    dtype: torch.dtype = getattr(torch, command.precision)
+    trained = load_trained(checkpoint, device, command.weights, (command.models,))
+    settings = replace(solver, steps=command.solver_steps, dtype=dtype)
+    renderer = load_renderer(trained, command.features, command.models, device, settings, loaded)
+    set_precision(trained.gpt, dtype)
+    return TextToSpeech(trained, renderer)
 
 
 def find_voice(command: Synthesize, trained: TrainedModel) -> Path:

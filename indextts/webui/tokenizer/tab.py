@@ -130,11 +130,11 @@ def curve_html(project: Project) -> str:
     if summary is None:
         return ""
     heads = [(t(f"tokenizer.{name}"), "number") for name in ("size", "tokens_per_word", "rare_pieces")]
-    rows = [_size_row(point, summary.base_size) for point in summary.points]
-    first, last = summary.points[0], summary.points[-1]
+    rows = [_size_row(point, summary.base_size) for point in summary.sizes]
+    first, last = summary.sizes[0], summary.sizes[-1]
     width = max(1, last.size - first.size)
-    height = max(point.tokens_per_word for point in summary.points) * 1.1 or 1
-    points = [((point.size - first.size) / width, point.tokens_per_word / height) for point in summary.points]
+    height = max(point.tokens_per_word for point in summary.sizes) * 1.1 or 1
+    points = [((point.size - first.size) / width, point.tokens_per_word / height) for point in summary.sizes]
     ends = [t("tokenizer.curve_end", size=f"{end.size:,}", rate=end.tokens_per_word) for end in (first, last)]
     return (
         f"<h3>{escape(t('tokenizer.size_heading'))}</h3>"

@@ -1,15 +1,12 @@
-"""Tests of indextts/speech/synthesis/reference.py; those of text to speech have more refusals."""
+"""Tests of load_speech in renderer.py; those of text to speech have more refusals."""
 
 import logging
 
 import numpy as np
-import pytest
 import soundfile
 
-from indextts.errors import UserError
 from indextts.features.audio import load_audio
-from indextts.speech.synthesis import reference
-from indextts.speech.synthesis.reference import load_speech
+from indextts.speech.synthesis.renderer import load_speech
 from tests.conftest import REPOSITORY
 
 VOICE = sorted((REPOSITORY / "demo/audio").glob("*.opus"))[0]
@@ -35,14 +32,3 @@ def test_a_short_reference_is_used_with_a_warning(tmp_path, caplog):
     path = write_speech(tmp_path / "a.wav", 1.5)
     load_speech(path, 22_050)
     assert [(record.levelname, record.args) for record in caplog.records] == [("WARNING", (path, 1.5))]
-
-
-@pytest.mark.parametrize(("duration_s", "shown"), [(0.5, "0.5 s"), (3600, "3600.0 s")])
-def test_a_reference_that_is_too_short_or_too_long_is_refused_unread(
-    tmp_path, monkeypatch, duration_s, shown
-):
-    path = tmp_path / "a.wav"
-    soundfile.write(path, np.zeros(int(duration_s * 100), np.int16), 100)
-    monkeypatch.setattr(reference, "load_audio", lambda *_: pytest.fail("the file was read"))
-    with pytest.raises(UserError, match=rf"a\.wav: .*{shown}"):
-        load_speech(path, 22_050)
