@@ -40,7 +40,7 @@ from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
 from indextts.models.gpt.config import GPTConfig, load_config
 from indextts.models.gpt.generate import set_precision
 from indextts.speech.synthesis import text_to_speech
-from indextts.speech.synthesis.acoustic import AcousticModel, Reference, Voice
+from indextts.speech.synthesis.acoustic import AcousticModel, Reference
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.renderer import BuiltinRenderer, PublishedRenderer
 from indextts.speech.synthesis.s2mel import S2Mel, SolverSettings
@@ -287,13 +287,12 @@ def _voice(tts: TextToSpeech) -> Any:
     config = tts.trained.gpt.config
     generator = torch.Generator().manual_seed(1)
     draw: Callable[..., torch.Tensor] = partial(torch.randn, generator=generator)
-    voice = Voice(
-        features=torch.zeros(0),
+    reference = Reference(
+        torch.zeros(0),
         style=draw(1, 192),
         mel=draw(1, 80, VOICE_FRAMES) - 4,
         prompt=draw(1, VOICE_FRAMES, 512),
     )
-    reference = Reference(torch.zeros(0), None if isinstance(tts.renderer, BuiltinRenderer) else voice)
     condition = draw(config.num_latents, config.model_dim)
     return VoicePrompt(reference, condition, draw(config.model_dim))
 

@@ -5,7 +5,7 @@ from torch.nn.functional import normalize
 
 from indextts.errors import UserError
 from indextts.features import indextts2
-from indextts.speech.synthesis.acoustic import AcousticModel, Reference, Utterance, Voice
+from indextts.speech.synthesis.acoustic import AcousticModel, Reference, Utterance
 from indextts.speech.synthesis.s2mel import SolverSettings, target_frames
 from tests.acoustic_files import STYLE_DIM, write_acoustic_files
 from tests.published_files import FEATURE_DIM, GPT, NUM_CODES
@@ -59,15 +59,15 @@ def test_autograd_can_save_the_features_of_a_voice(voice):
     assert torch.equal(weight.grad, voice.features)  # the gradient of a product is exact on any CPU
 
 
-def utterance(speech: tuple[torch.Tensor, torch.Tensor], voice: Voice, seed: int) -> Utterance:
-    return Utterance(*speech, Reference(voice.features, voice), seed)
+def utterance(speech: tuple[torch.Tensor, torch.Tensor], voice: Reference, seed: int) -> Utterance:
+    return Utterance(*speech, voice, seed)
 
 
 def rendered(
     model: AcousticModel,
     codes: torch.Tensor,
     latents: torch.Tensor,
-    voice: Voice,
+    voice: Reference,
     seed: int = 0,
     settings: SolverSettings = FAST,
 ) -> np.ndarray:

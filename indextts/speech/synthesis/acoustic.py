@@ -61,35 +61,20 @@ FRAME_BYTES = 500_000  # of the arrays of the vocoder for a mel frame, the large
 
 
 @dataclass(frozen=True)
-class Voice:
-    """The inputs of the acoustic model from a reference recording.
+class Reference:
+    """The features of a reference recording; mel and prompt only for the published acoustic model.
 
-    Attributes:
+    Args:
         features: (T, F), for `UnifiedVoice.conditioning` and `emotion`.
-        style: (1, Z).
+        style: (1, Z), for `UnifiedVoice.conditioning`.
         mel: (1, 80, P).
         prompt: (1, P, K), the content of the recording, frame by frame.
     """
 
     features: Tensor
-    style: Tensor
-    mel: Tensor
-    prompt: Tensor
-
-
-@dataclass(frozen=True)
-class Reference:
-    """The features of a reference recording.
-
-    Args:
-        features: (T, F), for `UnifiedVoice.conditioning` and `emotion`.
-        voice: the inputs of the published acoustic model; None with the built-in backend.
-        style: (1, Z), for `UnifiedVoice.conditioning`.
-    """
-
-    features: Tensor
-    voice: Voice | None = None
     style: Tensor | None = None
+    mel: Tensor | None = None
+    prompt: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -155,14 +140,14 @@ class AcousticModel:
         return cls(backend, s2mel, campplus, vocoder)
 
     @torch.no_grad()
-    def voice_of(self, samples: NDArray[np.float32]) -> Voice:
+    def voice_of(self, samples: NDArray[np.float32]) -> Reference:
         """Return the voice of `samples` (S,) at SAMPLE_RATE_HZ, at least one second."""
         wave = torch.from_numpy(samples)[None].to(self._device)  # (1, S)
         wave_16k = resample(wave, SAMPLE_RATE_HZ, KALDI_RATE_HZ)[0]
         frames = kaldi_frames(wave_16k)
         features = self.features_of(wave_16k.cpu().numpy())
         mel = reference_mel(wave)  # (1, 80, P)
-        return Voice(
+        return Reference(
             features=features,
             style=self.campplus((frames - frames.mean(dim=0))[None]),
             mel=mel,
@@ -198,7 +183,7 @@ class AcousticModel:
         found = [np.zeros(0, np.float32)] * len(utterances)
         spoken = [number for number, utterance in enumerate(utterances) if len(utterance.codes)]
         sizes = [
-            _voice(utterances[number]).mel.shape[2]
+            _mel_of(utterances[number]).shape[2]
             + self.path.num_frames(len(utterances[number].codes), settings.duration_factor)
             for number in spoken
         ]
@@ -224,19 +209,21 @@ class AcousticModel:
         return [row[: MEL_HOP * mel.shape[2]] for row, mel in zip(samples, mels, strict=True)]
 
     def _target(self, utterance: Utterance, duration_factor: float) -> MelTarget:
-        codes, voice = utterance.codes, _voice(utterance)
+        codes, voice, mel = utterance.codes, utterance.reference, _mel_of(utterance)
+        assert voice.prompt is not None
+        assert voice.style is not None
         if not 0 <= int(codes.min()) <= int(codes.max()) < self.backend.num_codes:
             raise ValueError(f"codes must be 0 to {self.backend.num_codes - 1}, found {int(codes.max())}")
         latents = utterance.latents.to(self._device, torch.float32)
         content = self.path.content(codes.to(self._device), latents)
         first_frame = self.path.num_frames(utterance.first_code, duration_factor)
         num_frames = first_frame + self.path.num_frames(len(codes), duration_factor)
-        num_bands = voice.mel.shape[1]
+        num_bands = mel.shape[1]
         generator = torch.Generator().manual_seed(utterance.seed)
         # frame by frame, so that longer speech begins with the noise of shorter speech
         noise = torch.randn(num_frames, num_bands, generator=generator)[first_frame:].T
-        noise = F.pad(noise, (voice.mel.shape[2], 0))[None].to(self._device)  # none over the prompt
-        return MelTarget(voice.prompt, content, voice.mel, voice.style, noise)
+        noise = F.pad(noise, (mel.shape[2], 0))[None].to(self._device)  # none over the prompt
+        return MelTarget(voice.prompt, content, mel, voice.style, noise)
 
     def _frames_at_once(self) -> float:
         """Return the largest padded size of a batch of several utterances, in mel frames."""
@@ -249,6 +236,6 @@ class AcousticModel:
         return next(self.s2mel.parameters()).device
 
 
-def _voice(utterance: Utterance) -> Voice:
-    assert utterance.reference.voice is not None  # a reference of the built-in backend has none
-    return utterance.reference.voice
+def _mel_of(utterance: Utterance) -> Tensor:
+    assert utterance.reference.mel is not None  # a reference of the built-in backend has none
+    return utterance.reference.mel

@@ -122,8 +122,7 @@ class PublishedRenderer:
         return self.acoustic.backend.num_codes
 
     def read_reference(self, recording: Path) -> Reference:
-        voice = self.acoustic.voice_of(load_speech(recording, front_end.SAMPLE_RATE_HZ))
-        return Reference(voice.features, voice, voice.style)
+        return self.acoustic.voice_of(load_speech(recording, front_end.SAMPLE_RATE_HZ))
 
     def emotion_features(self, recording: Path) -> Tensor:
         # as published, resampled to this rate directly, also the voice's own recording

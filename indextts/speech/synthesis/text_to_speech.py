@@ -117,13 +117,13 @@ class TextToSpeech:
         alpha = 1.0 if emotion.weights or emotion.recording is None else emotion.alpha
         emo_vec = mix_emotion(gpt, reference.features, other, alpha)  # (1, D)
         if emotion.weights:
-            if reference.voice is None:
+            if reference.mel is None or reference.style is None:
                 raise UserError(
                     "--emotion needs the published codec, but the model was trained on "
                     "built-in codes; pass a recording with --emotion-voice"
                 )
             table = load_emotions(emotion.models)
-            emo_vec = table.blend(emotion.weights, reference.voice.style, emo_vec, emotion.alpha)
+            emo_vec = table.blend(emotion.weights, reference.style, emo_vec, emotion.alpha)
         condition = gpt.conditioning(reference.features[None], style=reference.style)
         return VoicePrompt(reference, condition[0], emo_vec[0])
 
