@@ -14,9 +14,7 @@ from indextts.webui.monitor.charts import (
     decimate,
     in_range,
     marks,
-    newest_part,
-    part_of,
-    points_of,
+    run_of,
     smoothed,
     span_of,
 )
@@ -36,7 +34,7 @@ def steps_of(*runs: DrawnRun, **display) -> list[float]:
 
 
 def test_without_lines_nothing_is_drawn():
-    empty = newest_part([])
+    empty = run_of([])
     assert curves([empty], "text_loss") == []
     assert span_of([empty]) == (0, 1)
     assert (marks(empty, "mel_loss"), best_validation(empty)) == ([], None)
@@ -44,24 +42,17 @@ def test_without_lines_nothing_is_drawn():
 
 def test_curves_are_named_and_have_no_gaps():
     lines = [point(0, 3.0, kind="val"), point(1, 2.0), point(2, None), point(3, math.nan), point(4, 1.0)]
-    assert lines_of(newest_part(lines), metric="text_loss") == {
+    assert lines_of(run_of(lines), metric="text_loss") == {
         ("training", "training"): [[1.0, 2.0], [4.0, 1.0]],
         ("validation", "validation"): [[0.0, 3.0]],
     }
 
 
-@pytest.mark.parametrize("value", ["high", [1], {}, None, math.inf, True])
-def test_only_numbers_are_points(value: object):
-    lines = [{**point(1), "mel_loss": value}, point(2, 1.5)]
-    assert points_of(lines, "mel_loss").tolist()[-1] == [2.0, 1.5]
-    assert all(isinstance(step, float) for step, _ in points_of(lines, "mel_loss").tolist())
-
-
 def test_the_newest_part_is_drawn_and_another_part_or_run_beside_it():
     lines = [point(1, 5.0), point(2, 4.0), point(1, 3.0, part=2)]
-    run = newest_part(lines)
+    run = run_of(lines)
     assert lines_of(run) == {("training", "training"): [[1.0, 3.0]]}
-    others = [newest_part(part_of(lines, 1), "part 1"), newest_part([point(7, 9.0, kind="val")], "other")]
+    others = [run_of(lines, 1, "part 1"), run_of([point(7, 9.0, kind="val")], name="other")]
     assert lines_of(run, *others) == {
         ("training", "training"): [[1.0, 3.0]],
         ("training, part 1", "training"): [[1.0, 5.0], [2.0, 4.0]],
@@ -89,7 +80,7 @@ def test_smoothing_keeps_the_logged_curve_and_does_not_change_validations():
         lines.append(point(step, 4.0 + generator.gauss(0, 0.5)))
         if step % 50 == 0:
             lines.append(point(step, 4.0 + generator.gauss(0, 0.5), kind="val"))
-    run = newest_part(lines)
+    run = run_of(lines)
     plain, smooth = lines_of(run), lines_of(run, smoothing=0.95)
     assert smooth["training", "raw"] == plain["training", "training"]
     assert smooth["validation", "validation"] == plain["validation", "validation"]
@@ -100,45 +91,37 @@ def test_smoothing_keeps_the_logged_curve_and_does_not_change_validations():
 
 def test_a_run_with_few_points_is_hardly_smoothed():
     lines = [point(step, float(100 - step)) for step in range(10, 90, 10)]
-    drawn = lines_of(newest_part(lines), smoothing=0.8)
+    drawn = lines_of(run_of(lines), smoothing=0.8)
     for (_, value), (_, mean) in zip(drawn["training", "raw"], drawn["training", "training"], strict=True):
         assert mean == pytest.approx(value, abs=0.1)
 
 
 def test_the_learning_rate_is_drawn_as_it_is():
     lines = [point(step) | {"lr": float(step)} for step in range(1, 100)]
-    assert lines_of(newest_part(lines), metric="lr", smoothing=0.9) == {
+    assert lines_of(run_of(lines), metric="lr", smoothing=0.9) == {
         ("training", "training"): [[float(step), float(step)] for step in range(1, 100)]
     }
 
 
 def test_only_a_range_of_steps_is_drawn_and_its_lines_go_on_at_both_ends():
-    run = newest_part([point(step, 10.0 if step <= 50 else 1.0) for step in range(1, 101)])
-    assert steps_of(run, first=51, last=60) == [float(step) for step in range(50, 62)]
-    assert steps_of(run, first=51.5, last=51.6) == [51.0, 52.0, 53.0]
-    assert span_of([run], DisplayOptions(first=51, last=60)) == (51, 60)
-    smooth = lines_of(run, first=51, last=60, smoothing=0.99)["training", "training"]
+    run = run_of([point(step, 10.0 if step <= 50 else 1.0) for step in range(1, 101)])
+    assert steps_of(run, span=(51, 60)) == [float(step) for step in range(50, 62)]
+    assert steps_of(run, span=(51, 52)) == [50.0, 51.0, 52.0, 53.0]
+    assert span_of([run], DisplayOptions(span=(51, 60))) == (51, 60)
+    smooth = lines_of(run, span=(51, 60), smoothing=0.99)["training", "training"]
     assert smooth[0][1] == pytest.approx(10)  # the mean of the steps before is in it
     assert in_range(np.empty((0, 2)), 1, 2).tolist() == []
 
 
 def test_a_narrow_range_of_a_long_run_shows_every_line_again():
-    run = newest_part([point(step, float(step)) for step in range(1, 15_001)])
+    run = run_of([point(step, float(step)) for step in range(1, 15_001)])
     assert len(steps_of(run)) <= 2 * BUCKETS + 2
-    assert steps_of(run, first=7_000, last=7_400) == [float(step) for step in range(6_999, 7_402)]
+    assert steps_of(run, span=(7_000, 7_400)) == [float(step) for step in range(6_999, 7_402)]
 
 
 def test_a_logarithmic_scale_skips_values_that_have_no_logarithm():
-    run = newest_part([point(1, 100.0), point(2, 0.0), point(3, 0.01)])
+    run = run_of([point(1, 100.0), point(2, 0.0), point(3, 0.01)])
     assert lines_of(run, is_log=True) == {("training", "training"): [[1.0, 100.0], [3.0, 0.01]]}
-
-
-def test_points_after_the_step_of_a_resume_are_not_drawn_until_repeated():
-    lines = [start(0), point(10), point(20), point(30, 9.0), start(20), point(25)]
-    assert steps_of(newest_part(lines)) == [10.0, 20.0, 25.0]
-    assert newest_part(lines).resumes == [20]
-    assert newest_part([*lines, start(10)]).resumes == [10]
-    assert newest_part([*lines, start(0, part=2)]).resumes == []
 
 
 def test_resumes_and_the_best_validation_are_marked():
@@ -149,7 +132,7 @@ def test_resumes_and_the_best_validation_are_marked():
         point(20, 2.0, kind="val"),
         point(30, 2.5, kind="val"),
     ]
-    run = newest_part(lines)
+    run = run_of(lines)
     assert [(mark.step, mark.kind, mark.value) for mark in marks(run, "text_loss")] == [
         (10, "resume", None),
         (20, "best", 2.0),

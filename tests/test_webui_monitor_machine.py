@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from indextts.webui.language import t
-from indextts.webui.monitor.machine import GpuState, read_gpus, read_machine
-from indextts.webui.monitor.machine_tiles import machine_tiles
+from indextts.webui.monitor.machine import GpuState, machine_tiles, read_gpus, read_machine
 
 HAS_DRIVER = shutil.which("nvidia-smi") is not None
 

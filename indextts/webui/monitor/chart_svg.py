@@ -29,9 +29,6 @@ ROWS, COLUMNS = 5, 6  # about this many lines across, and steps below
 FLAG_SHARE = 0.14  # of the width that the text of a mark takes
 
 NO_VALUES = "monitor.no_values"
-SHOW_ALL = "monitor.show_all"
-STEP_AXIS = "monitor.headers.step"
-READ_BY_KEYS = "monitor.read_by_keys"
 
 Points = NDArray[np.float64]  # (N, 2): step and value, in the order of steps
 Kind = Literal["raw", "training", "validation"]
@@ -118,7 +115,7 @@ def chart_html(chart: Chart) -> str:
     is_alone = all(each.kind != "validation" for each in drawn)
     head = f"<b>{escape(chart.title)}</b> <span>{escape(chart.unit)}</span>{_keys(chart.series)}"
     if chart.is_zoomed:
-        head += f'<button type="button" class="quiet" data-show-all>{escape(t(SHOW_ALL))}</button>'
+        head += f'<button type="button" class="quiet" data-show-all>{escape(t("monitor.show_all"))}</button>'
     body = _plot(chart, drawn) if drawn else f'<p class="empty">{escape(t(NO_VALUES))}</p>'
     css = "chart alone" if is_alone else "chart"
     return f'<figure class="{css}"><figcaption>{head}</figcaption>{body}</figure>'
@@ -151,7 +148,7 @@ def _plot(chart: Chart, drawn: Sequence[Series]) -> str:
         lines += [f'<path class="{kind}" d="{at}"/>'] if at else []
     lines += [line for each in drawn for line in _lines(each, x, y)]
     svg = f'<svg viewBox="0 0 {SIZE} {SIZE}" preserveAspectRatio="none" aria-hidden="true">'
-    about = escape(f"{chart.title}. {t(READ_BY_KEYS)}")
+    about = escape(f"{chart.title}. {t('monitor.read_by_keys')}")
     return (
         f'<div class="plot" tabindex="0" role="img" aria-label="{about}" '
         f"data-points='{_data(x, drawn)}'>"
@@ -165,7 +162,7 @@ def _labels(x: Scale, y: Scale) -> str:
     rows = (f'<span class="y" style="top:{_down(y, v) / 10:g}%">{number(v)}</span>' for v in y.ticks(ROWS))
     steps = [step for step in x.ticks(COLUMNS) if step == int(step) and step >= 0]
     columns = (
-        f'<span class="x" style="left:{float(x.at(step)) / 10:.2f}%">{_short(step)}</span>' for step in steps
+        f'<span class="x" style="left:{float(x.at(step)) / 10:.2f}%">{number(step)}</span>' for step in steps
     )
     return "".join((*rows, *columns))
 
@@ -236,7 +233,7 @@ def _data(x: Scale, drawn: Sequence[Series]) -> str:
         for each in drawn
         if each.kind != "raw"
     ]
-    found = {"span": [round(x.low, 3), round(x.high, 3)], "step": t(STEP_AXIS), "series": series}
+    found = {"span": [round(x.low, 3), round(x.high, 3)], "step": t("monitor.headers.step"), "series": series}
     text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
 
@@ -244,10 +241,3 @@ def _data(x: Scale, drawn: Sequence[Series]) -> str:
 def _down(y: Scale, value: float) -> int:
     """Return the distance of a value from the upper edge."""
     return SIZE - round(float(y.at(value)))
-
-
-def _short(step: float) -> str:
-    """Return a step for the axis: "80", "9,000", "12k", "1.5M"."""
-    if step >= 1_000_000:
-        return f"{step / 1_000_000:g}M"
-    return f"{step / 1_000:g}k" if step >= 10_000 else f"{step:,.0f}"

@@ -1,6 +1,6 @@
 """Curves of a run: smoothed, cut to a range, and compared with other runs.
 
-    lines --newest_part--> train, val --points_of, smoothed, in_range--> --decimate--> Series of a Chart
+    lines --run_of--> train, val --points_of, smoothed, in_range--> --decimate--> Series of a Chart
 
 A run can be compared with its older parts and with runs of other projects. A choice is "PROJECT:PART", part 0
 for the newest. No Gradio here.
@@ -24,10 +24,9 @@ BUCKETS = 300  # across a chart; each keeps its least and its greatest value
 
 TRAINING = "monitor.training"
 VALIDATION = "monitor.validation"
-RESUMED = "monitor.resumed"
 BEST = "monitor.best"
 AT_BEST = "monitor.at_best"
-OF_RUN = "monitor.of_run"
+MAX_COMPARED = 3  # runs beside that of the open project
 EXACT = ("lr",)  # metrics without noise
 
 
@@ -38,13 +37,12 @@ class DisplayOptions:
     Args:
         smoothing: weight of the earlier values in a running mean of the training curves, 0 to below 1, after
             one bucket of the chart. The unsmoothed curves are drawn too.
-        first, last: the steps to draw; None for no limit.
+        span: first and last step to draw; None for all.
         is_log: a logarithmic scale; values not above 0 are skipped.
     """
 
     smoothing: float = 0.0
-    first: float | None = None
-    last: float | None = None
+    span: tuple[float, float] | None = None
     is_log: bool = False
 
 
@@ -61,27 +59,25 @@ class DrawnRun:
 DEFAULT_DISPLAY = DisplayOptions()
 
 
-def newest_part(lines: Iterable[Line], name: str = "") -> DrawnRun:
-    """Return the newest part of a run, without what a later process of that part repeats."""
-    shown = _shown(lines)
-    newest = max((line["part"] for line in shown), default=0)
-    part = [line for line in shown if line["part"] == newest]
+def run_of(lines: Sequence[Line], part: int = 0, name: str = "") -> DrawnRun:
+    """Return one part of a run, the newest for 0."""
+    part = part or max((line["part"] for line in lines), default=0)
+    shown = [line for line in lines if line["part"] == part]
     return DrawnRun(
         name,
-        train=[line for line in part if line["kind"] == "train"],
-        val=[line for line in part if line["kind"] == "val"],
-        resumes=[line["step"] for line in part if line["kind"] == "start" and line["step"] > 0],
+        train=[line for line in shown if line["kind"] == "train"],
+        val=[line for line in shown if line["kind"] == "val"],
+        resumes=[line["step"] for line in shown if line["kind"] == "start" and line["step"] > 0],
     )
 
 
 def span_of(runs: Iterable[DrawnRun], display: DisplayOptions = DEFAULT_DISPLAY) -> tuple[float, float]:
     """Return the first and last step to draw, at least one step apart."""
-    if display.first is not None and display.last is not None:
-        return display.first, max(display.last, display.first + 1)
+    if display.span:
+        return display.span
     steps = [line["step"] for run in runs for lines in (run.train, run.val) for line in lines]
-    first = display.first if display.first is not None else min(steps, default=0)
-    last = display.last if display.last is not None else max(steps, default=0)
-    return float(first), float(max(last, first + 1))
+    first = min(steps, default=0)
+    return float(first), float(max([*steps, first + 1]))
 
 
 def curves(runs: Sequence[DrawnRun], metric: str, display: DisplayOptions = DEFAULT_DISPLAY) -> list[Series]:
@@ -94,16 +90,14 @@ def curves(runs: Sequence[DrawnRun], metric: str, display: DisplayOptions = DEFA
             ("validation", run.val, VALIDATION),
         )
         for kind, lines, word in kinds:
-            points = points_of(lines, metric)
-            if display.is_log:
-                points = points[points[:, 1] > 0]
+            points = points_of(lines, metric, display.is_log)
             if not len(points):
                 continue
             drawn: list[tuple[Kind, Points]] = [(kind, points)]
             if kind == "training" and display.smoothing and metric not in EXACT:
                 smooth = smoothed(points, display.smoothing, (last - first) / BUCKETS)
                 drawn = [("raw", points), (kind, smooth)] if number_of_run == 1 else [(kind, smooth)]
-            name = series_name(word, run.name)
+            name = t("monitor.of_run", curve=t(word), run=run.name) if run.name else t(word)
             found += [
                 Series(name, decimate(in_range(each, first, last)), number_of_run, shown_as)
                 for shown_as, each in drawn
@@ -113,26 +107,18 @@ def curves(runs: Sequence[DrawnRun], metric: str, display: DisplayOptions = DEFA
 
 def language_curves(run: DrawnRun, display: DisplayOptions = DEFAULT_DISPLAY) -> list[Series]:
     """Return a line for the validation loss of each language, named by its code."""
-    first, last = span_of([run], display)
-    names = {name for line in run.val for name in line if name.startswith(OF_LANGUAGE)}
-    found = []
-    for number_of_line, name in enumerate(sorted(names), 1):
-        points = points_of(run.val, name)
-        if display.is_log:
-            points = points[points[:, 1] > 0]
-        shown = decimate(in_range(points, first, last))
-        found.append(Series(name.removeprefix(OF_LANGUAGE), shown, number_of_line))
-    return found
-
-
-def series_name(word: str, run: str = "") -> str:
-    """Return the name of a curve; `word` is TRAINING or VALIDATION, `run` another run's name."""
-    return t(OF_RUN, curve=t(word), run=run) if run else t(word)
+    span = span_of([run], display)
+    names = sorted({name for line in run.val for name in line if name.startswith(OF_LANGUAGE)})
+    lines = [decimate(in_range(points_of(run.val, name, display.is_log), *span)) for name in names]
+    return [
+        Series(name.removeprefix(OF_LANGUAGE), line, number_of_line)
+        for number_of_line, (name, line) in enumerate(zip(names, lines, strict=True), 1)
+    ]
 
 
 def marks(run: DrawnRun, metric: str) -> list[Mark]:
     """Return the resumes of a run and the step of its best validation, with the value of the metric there."""
-    found = [Mark(step, t(RESUMED), "resume") for step in run.resumes]
+    found = [Mark(step, t("monitor.resumed"), "resume") for step in run.resumes]
     best = best_validation(run)
     value = None if best is None else _finite(best.get(metric))
     if best is not None and value is not None:
@@ -147,21 +133,12 @@ def best_validation(run: DrawnRun) -> Line | None:
     return min(known, key=lambda line: float(line["mel_loss"]), default=None)
 
 
-def part_of(lines: Iterable[Line], part: int) -> list[Line]:
-    """Return the lines of one part of a run."""
-    return [line for line in lines if line["part"] == part]
-
-
-def points_of(lines: Iterable[Line], metric: str) -> Points:
-    """Return the finite values of a metric by step."""
-    lines = list(lines)
-    found = [line.get(metric) for line in lines]
-    try:
-        values = np.array(found, dtype=np.float64)  # None becomes NaN
-    except (TypeError, ValueError):  # something else than a number is in the file
-        values = np.array([_finite(value) for value in found], dtype=np.float64)
+def points_of(lines: Sequence[Line], metric: str, is_log: bool = False) -> Points:
+    """Return the finite values of a metric by step; on a logarithmic scale, those above 0."""
+    values = np.array([line.get(metric) for line in lines], dtype=np.float64)  # None becomes NaN
     steps = np.array([line["step"] for line in lines], dtype=np.float64)
-    points: Points = np.stack([steps, values], axis=1)[np.isfinite(values)]
+    is_shown = np.isfinite(values) & ((values > 0) | (not is_log))
+    points: Points = np.stack([steps, values], axis=1)[is_shown]
     return points[np.argsort(points[:, 0], kind="stable")]
 
 
@@ -207,27 +184,10 @@ def _finite(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def _shown(lines: Iterable[Line]) -> list[Line]:
-    """Return the lines that no later process of their part replaced by starting before them."""
-    begins: dict[int, int] = {}  # part: the earliest step at which a process started after this line
-    kept = []
-    for line in reversed(list(lines)):
-        part, step = line["part"], line["step"]
-        if step <= begins.get(part, step):
-            kept.append(line)
-            if line["kind"] == "start":
-                begins[part] = step
-    return kept[::-1]
-
-
-MAX_COMPARED = 3
-PART = "monitor.part"
-
-
 def comparable(workspace: Path, name: str) -> list[tuple[str, str]]:
     """Return label and choice of each run that can be compared with that of the project `name`."""
     parts = sorted({line["part"] for line in RUNS.of(Project(workspace / name).run_dir).read()})
-    older = [(t(PART, part=part), f"{name}:{part}") for part in parts[:-1]]
+    older = [(t("monitor.part", part=part), f"{name}:{part}") for part in parts[:-1]]
     others = [
         (other, f"{other}:0")
         for other in project_names(workspace)
@@ -255,5 +215,5 @@ def compared(workspace: Path, name: str, chosen: Sequence[str] | None) -> list[D
     for choice in known[:MAX_COMPARED]:
         project, part = choice.rsplit(":", 1)
         lines = RUNS.of(Project(workspace / project).run_dir).read()
-        found.append(newest_part(part_of(lines, int(part)) if part != "0" else lines, labels[choice]))
+        found.append(run_of(lines, int(part), labels[choice]))
     return found

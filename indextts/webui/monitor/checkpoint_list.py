@@ -41,87 +41,45 @@ HEADERS = {  # text: class of the cells
     "monitor.headers.size": "number",
     "monitor.headers.saved": "",
 }
-ACTIONS_HEADER = "monitor.headers.actions"
 NONE_YET = "monitor.none_yet"
 CHOOSE = "monitor.choose"
 ACTIONS = {"listen": "monitor.listen", "export": "monitor.export"}
-PIN = "monitor.pin"
-UNPIN = "monitor.unpin"
-DELETE = "monitor.delete"
-CONFIRM = "monitor.confirm_delete"
-TRASHED = "monitor.trashed"
-EMPTY_TRASH = "monitor.empty_trash"
-TRASH_EMPTIED = "monitor.trash_emptied"
 NOTES = {
     "is_best": "monitor.notes.is_best",
     "is_latest": "monitor.notes.is_latest",
     "is_pinned": "monitor.notes.is_pinned",
 }
-INCOMPLETE = "monitor.incomplete"
 
-# `element` and `trigger` are Gradio's
+# `element` and `trigger` are Gradio's. What is deleted is of the project that the table shows, whatever was
+# chosen meanwhile.
 SEND_ACTION = """element.addEventListener("click", event => {
   const button = event.target.closest("[data-action]");
-  const { action, name } = button?.dataset ?? {};
-  if (button) trigger("select", { index: [0, 0], value: action, row_value: [name] }); // as a table
+  const { action, name, question } = button?.dataset ?? {};
+  if (!button || (question && !confirm(question))) return;
+  const { project } = button.closest("table").dataset;
+  trigger("select", { index: [0, 0], value: action, row_value: [project, name] }); // as a table
 });"""
-
-
-class _Components:
-    """Components of the list and of its confirmation question."""
-
-    def __init__(self) -> None:
-        heading("monitor.checkpoints")
-        with gr.Group(visible=False, elem_id="checkpoint-confirm") as self.confirmation:
-            self.question = gr.Markdown(elem_id="checkpoint-question")
-            with gr.Row():
-                self.yes = gr.Button(
-                    t("monitor.move_to_trash"), variant="stop", size="sm", elem_id="checkpoint-yes"
-                )
-                self.no = gr.Button(t("monitor.cancel_delete"), size="sm", elem_id="checkpoint-no")
-        self.table = gr.HTML(elem_id="checkpoint-table", js_on_load=SEND_ACTION)
-        self.empty = gr.Button("", visible=False, size="sm", elem_id="checkpoint-empty", elem_classes="asks")
-        self.to_delete = gr.Textbox(visible="hidden", container=False, show_label=False)
-
-    @property
-    def shown(self) -> list[Any]:
-        return [self.table, self.empty]
-
-    @property
-    def asked(self) -> list[Any]:
-        return [self.confirmation, self.question, self.to_delete]
 
 
 def build(page: Page) -> None:
     """Build the list and connect its buttons."""
-    components = _Components()
+    heading("monitor.checkpoints")
+    table = gr.HTML(elem_id="checkpoint-table", js_on_load=SEND_ACTION)
+    empty = gr.Button("", visible=False, size="sm", elem_id="checkpoint-empty", elem_classes="asks")
     shared = [shared_choice(page, what) for what in ACTIONS]
 
     def show(name: str) -> list[Any]:
         return shown(page.find_project(name))
 
     def act(name: str, event: gr.SelectData) -> list[Any]:
-        return perform(page.find_project(name), event.value, event.row_value[0])
-
-    def confirm(name: str, to_delete: str) -> list[Any]:
-        return delete(page.find_project(name), to_delete)
+        return perform(page.find_project(name), event.value, event.row_value)
 
     def clear(name: str) -> list[Any]:
         return clear_trash(page.find_project(name))
 
-    page.watch(version, show, components.shown)
-    on(
-        [components.table.select],
-        act,
-        [page.project],
-        [*shared, *components.asked, *components.shown],
-        each=True,
-    )
-    for trigger in (page.project.change, components.no.click):  # two events: one drops what comes meanwhile
-        on([trigger], hide_question, [], components.asked)
-    answered = [*components.asked, *components.shown]
-    on([components.yes.click], confirm, [page.project, components.to_delete], answered)
-    on([components.empty.click], clear, [page.project], components.shown)
+    page.watch(version, show, [table, empty])
+    on([table.select], act, [page.project], [*shared, table, empty], each=True)
+    on([empty.click], clear, [page.project], [table, empty])
 
 
 def version(project: Project) -> str:
@@ -134,7 +92,7 @@ def shown(project: Project) -> list[Any]:
     in_trash = bytes_in_trash(project.run_dir)
     return [
         table_html(project, list_checkpoints(project.run_dir)),
-        gr.Button(t(EMPTY_TRASH, size=shown_size(in_trash)), visible=in_trash > 0),
+        gr.Button(t("monitor.empty_trash", size=shown_size(in_trash)), visible=in_trash > 0),
     ]
 
 
@@ -149,14 +107,14 @@ def table_html(project: Project, found: Sequence[Checkpoint]) -> str:
         for each in found
     )
     return (
-        f'<table class="list checkpoints"><thead><tr>{head}<th>{escape(t(ACTIONS_HEADER))}</th></tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table>"
+        f'<table class="list checkpoints" data-project="{escape(project.root.name)}"><thead><tr>{head}'
+        f"<th>{escape(t('monitor.headers.actions'))}</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
 
 
 def _row(each: Checkpoint, loss: float | None, refusal: str) -> str:
     notes = [t(word) for field, word in NOTES.items() if getattr(each, field)]
-    notes += [] if each.is_complete else [t(INCOMPLETE)]
+    notes += [] if each.is_complete else [t("monitor.incomplete")]
     cells = [
         "" if each.step is None else f"{each.step:,}",
         "" if each.epoch is None else str(epoch_from_one(each.epoch, each.samples_done)),
@@ -170,99 +128,57 @@ def _row(each: Checkpoint, loss: float | None, refusal: str) -> str:
     )
     marks = "".join(f"<em>{escape(note)}</em>" for note in notes)
     buttons = [_button(each.name, action, t(text)) for action, text in ACTIONS.items()]
-    buttons.append(_button(each.name, "pin", t(UNPIN if each.is_pinned else PIN)))
-    buttons.append(_button(each.name, "delete", t(DELETE), refusal))
+    buttons.append(_button(each.name, "pin", t("monitor.unpin" if each.is_pinned else "monitor.pin")))
+    step = "?" if each.step is None else each.step
+    question = escape(t("monitor.confirm_delete", name=each.name, size=shown_size(each.num_bytes), step=step))
+    # a needed checkpoint looks as if it could not be deleted, and a click shows the reason
+    more = f'aria-disabled="true" title="{escape(refusal)}"' if refusal else f'data-question="{question}"'
+    buttons.append(_button(each.name, "delete", t("monitor.delete"), more))
     return (
         f'<tr data-name="{escape(each.name)}"><td><code>{escape(each.name)}</code>{marks}</td>{data}'
         f'<td class="actions">{"".join(buttons)}</td></tr>'
     )
 
 
-def _button(name: str, action: str, text: str, refusal: str = "") -> str:
-    """Return a button of a row; with a refusal it looks disabled, and a click shows the reason."""
-    reason = f' aria-disabled="true" title="{escape(refusal)}"' if refusal else ""
+def _button(name: str, action: str, text: str, more: str = "") -> str:
+    """Return a button of a row; `more` are further attributes."""
     label = escape(f"{text}: {name}")
     return (
         f'<button type="button" class="quiet" data-action="{action}" data-name="{escape(name)}" '
-        f'aria-label="{label}"{reason}>{escape(text)}</button>'
+        f'aria-label="{label}" {more}>{escape(text)}</button>'
     )
 
 
-def perform(project: Project, action: Any, name: Any) -> list[Any]:
-    """Carry out an action on the checkpoint `name`; both can be anything that a browser sends.
-
-    Returns:
-        The choices shared with tab 8 (listen, export), the confirmation question, the list.
-
-    Raises:
-        UserError: the checkpoint no longer exists, or the action is refused.
-    """
-    found = _found(project, name)
-    nothing = gr.skip()
-    if action in tuple(ACTIONS):  # a tuple, because a dict cannot look up every value
-        sent = [stamped(found.name) if action == what else nothing for what in ACTIONS]
-        return [*sent, *[nothing] * 5]
-    if action == "pin":
-        pin(project.run_dir, found.name, is_pinned=not found.is_pinned)
-        return [nothing, nothing, *hide_question(), *shown(project)]
-    if action == "delete":
-        return [nothing, nothing, *question(project, found), nothing, nothing]
-    raise UserError(t(CHOOSE))
-
-
-def question(project: Project, found: Checkpoint) -> list[Any]:
-    """Return the confirmation question of a deletion.
-
-    Raises:
-        UserError: the checkpoint is needed.
-    """
-    reason = deletion_refusal(project.run_dir, found.name)
-    if reason:
-        raise UserError(reason)
-    text = t(
-        CONFIRM,
-        name=found.name,
-        size=shown_size(found.num_bytes),
-        step="?" if found.step is None else found.step,
-    )
-    return [gr.Group(visible=True), text, f"{project.root.name}/{found.name}"]
-
-
-def delete(project: Project, to_delete: str) -> list[Any]:
-    """Move the confirmed checkpoint to the trash.
+def perform(project: Project, action: Any, row: Any) -> list[Any]:
+    """Carry out an action on the checkpoint of a row; both can be anything that a browser sends.
 
     Args:
-        to_delete: "PROJECT/NAME"; the question may still be open after another project was chosen.
+        row: the names of its project and of the checkpoint.
+
+    Returns:
+        The choices shared with tab 8 (listen, export), and the list.
 
     Raises:
-        UserError: it is of another project.
+        UserError: the checkpoint no longer exists, is that of another project, or the action is refused.
     """
-    asked_in, _, name = to_delete.partition("/")
-    if asked_in != project.root.name:
+    rows = (([project.root.name, each.name], each) for each in list_checkpoints(project.run_dir))
+    found = next((each for names, each in rows if names == row), None)
+    if found is None:
         raise UserError(t(CHOOSE))
-    move_to_trash(project.run_dir, name)
-    gr.Info(t(TRASHED, name=name))
-    return [*hide_question(), *shown(project)]
+    if action in tuple(ACTIONS):  # a tuple, because a dict cannot look up every value
+        sent = [stamped(found.name) if action == what else gr.skip() for what in ACTIONS]
+        return [*sent, gr.skip(), gr.skip()]
+    if action == "pin":
+        pin(project.run_dir, found.name, is_pinned=not found.is_pinned)
+    elif action == "delete":
+        move_to_trash(project.run_dir, found.name)
+        gr.Info(t("monitor.trashed", name=found.name))
+    else:
+        raise UserError(t(CHOOSE))
+    return [gr.skip(), gr.skip(), *shown(project)]
 
 
 def clear_trash(project: Project) -> list[Any]:
     """Empty the trash."""
-    gr.Info(t(TRASH_EMPTIED, size=shown_size(empty_trash(project.run_dir))))
+    gr.Info(t("monitor.trash_emptied", size=shown_size(empty_trash(project.run_dir))))
     return shown(project)
-
-
-def hide_question() -> list[Any]:
-    """Hide the confirmation question."""
-    return [gr.Group(visible=False), "", ""]
-
-
-def _found(project: Project, name: object) -> Checkpoint:
-    """Return the checkpoint of that name.
-
-    Raises:
-        UserError: it does not exist, or no longer.
-    """
-    for each in list_checkpoints(project.run_dir):
-        if each.name == name:
-            return each
-    raise UserError(t(CHOOSE))

@@ -14,7 +14,7 @@ from indextts.projects.project import Project
 from indextts.webui.language import t
 from indextts.webui.layout import fold
 from indextts.webui.metrics_reader import RUNS, Line
-from indextts.webui.monitor.chart_svg import Chart, chart_html
+from indextts.webui.monitor.chart_svg import Chart, Mark, Series, chart_html
 from indextts.webui.monitor.charts import (
     MAX_COMPARED,
     DisplayOptions,
@@ -24,7 +24,7 @@ from indextts.webui.monitor.charts import (
     curves,
     language_curves,
     marks,
-    newest_part,
+    run_of,
     runs_version,
     span_of,
 )
@@ -43,11 +43,8 @@ MORE = {
     "tokens_per_second": ("monitor.plots.tokens_per_second", "monitor.units.tokens_per_second"),
 }
 PLOTS = LARGE | MORE
-VALIDATED = ("mel_loss", "text_loss", "mel_top1")
+LANGUAGES = ("monitor.plots.mel_loss_by_language", "monitor.units.mel_loss")
 
-DRAWN_PART = "monitor.drawn_part"
-DOWNLOAD = "monitor.download_metrics"
-ZOOM_HINT = "monitor.zoom_hint"
 REDRAWN_EVERY_S = 4.0
 SMOOTHING = 0.8  # default: smooths long runs; a run with few points is drawn as it is
 
@@ -85,14 +82,12 @@ def build(page: Page) -> None:
     def draw(name: str, *controls: Any) -> list[str]:
         run_dir = page.find_project(name).run_dir
         lines = RUNS.of(run_dir).read()
-        display = display_of(*controls[:3])
-        charts = drawn(lines, display, compared(page.workspace, name, controls[3]))
+        charts = drawn(lines, display_of(*controls[:3]), compared(page.workspace, name, controls[3]))
         file = run_dir / "metrics.jsonl"
         return [
             note(lines),
             *charts,
-            languages_chart(lines, display),
-            download_link(file, f"{name}_{file.name}", t(DOWNLOAD)),
+            download_link(file, f"{name}_{file.name}", t("monitor.download_metrics")),
         ]
 
     controls, outputs = [smoothing, is_log, zoom, beside], [notes, *plots, languages, metrics]
@@ -134,61 +129,45 @@ def known_runs(page: Page, name: str, now: list[str]) -> gr.Dropdown:
 def display_of(smoothing: Any, is_log: Any, zoom: Any) -> DisplayOptions:
     """Return the display options; an invalid range of steps sets no limit."""
     weight = min(0.99, max(0.0, float(smoothing or 0)))
-    first, last = range_of(str(zoom or ""))
-    return DisplayOptions(weight, first, last, bool(is_log))
+    return DisplayOptions(weight, range_of(str(zoom or "")), bool(is_log))
 
 
-def range_of(text: str) -> tuple[float, float] | tuple[None, None]:
-    """Return the steps of "FIRST LAST"; two times None for any other text."""
+def range_of(text: str) -> tuple[float, float] | None:
+    """Return the steps of "FIRST LAST"; None for any other text."""
     words = text.split()
     if len(words) != 2 or not all(word.isdecimal() and len(word) < 16 for word in words):
-        return None, None
+        return None
     first, last = map(float, words)
-    return (first, last) if first < last else (None, None)
+    return (first, last) if first < last else None
 
 
 def drawn(lines: Sequence[Line], display: DisplayOptions, others: Sequence[DrawnRun]) -> list[str]:
-    """Return all charts of a run beside other runs."""
-    run = newest_part(lines)
+    """Return the charts of PLOTS, of a run beside other runs.
+
+    The last one shows the validation loss of each language; it is "" for a run of a single language.
+    """
+    run = run_of(lines)
     runs = [run, *others]
     span = span_of(runs, display)
-    cut = replace(display, first=span[0], last=span[1])
-    return [
-        chart_html(
-            Chart(
-                title=t(title),
-                unit=t(unit),
-                series=curves(runs, metric, cut),
-                span=span,
-                marks=[mark for mark in marks(run, metric) if mark.kind == "resume" or metric in VALIDATED],
-                is_log=display.is_log,
-                is_zoomed=display.first is not None,
-            )
+    cut = replace(display, span=span)
+
+    def chart(title: str, unit: str, series: Sequence[Series], shown: Sequence[Mark]) -> str:
+        return chart_html(
+            Chart(t(title), t(unit), series, span, shown, display.is_log, is_zoomed=display.span is not None)
         )
+
+    charts = [
+        chart(title, unit, curves(runs, metric, cut), marks(run, metric))
         for metric, (title, unit) in PLOTS.items()
     ]
-
-
-def languages_chart(lines: Sequence[Line], display: DisplayOptions) -> str:
-    """Return the chart of the validation loss of each language; "" for a run of a single one."""
-    run = newest_part(lines)
-    series = language_curves(run, display)
-    if not series:
-        return ""
-    chart = Chart(
-        title=t("monitor.plots.mel_loss_by_language"),
-        unit=t("monitor.units.mel_loss"),
-        series=series,
-        span=span_of([run], display),
-        marks=[mark for mark in marks(run, "mel_loss") if mark.kind == "resume"],
-        is_log=display.is_log,
-        is_zoomed=display.first is not None,
-    )
-    return chart_html(chart)
+    languages = language_curves(run, cut)
+    resumes = [mark for mark in marks(run, "mel_loss") if mark.kind == "resume"]
+    by_language = chart(*LANGUAGES, languages, resumes) if languages else ""
+    return [*charts, by_language]
 
 
 def note(lines: Sequence[Line]) -> str:
     """Return how to use the charts, and which part of the run they show if there are several."""
     parts = {line["part"] for line in lines}
-    words = [t(DRAWN_PART, part=max(parts))] if len(parts) > 1 else []
-    return f'<p class="hint">{escape(" ".join([*words, t(ZOOM_HINT)]))}</p>'
+    words = [t("monitor.drawn_part", part=max(parts))] if len(parts) > 1 else []
+    return f'<p class="hint">{escape(" ".join([*words, t("monitor.zoom_hint")]))}</p>'

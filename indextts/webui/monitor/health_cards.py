@@ -19,10 +19,7 @@ from indextts.webui.view_versions import files_version
 SECTION = "monitor-health"
 WORDS: dict[Level, str] = {"problem": "monitor.severity.problem", "warning": "monitor.severity.warning"}
 HEALTH = "monitor.tiles.health"
-ALL_WELL = "monitor.all_well"
-NUM_CHECKS = "monitor.num_checks"
 FOUND: dict[Level, str] = {"problem": "monitor.problems", "warning": "monitor.warnings"}
-RECOMMENDED_ACTION = "monitor.recommended_action"
 DISK_INTERVAL_S = 60
 
 
@@ -56,7 +53,7 @@ def health_tile(project: Project) -> Tile:
     if not words and not RUNS.of(project.run_dir).read():
         return Tile(t(HEALTH), UNKNOWN)  # nothing is checked before the first line
     if not words:
-        return Tile(t(HEALTH), t(ALL_WELL), t(NUM_CHECKS, number=len(CHECKS)))
+        return Tile(t(HEALTH), t("monitor.all_well"), t("monitor.num_checks", number=len(CHECKS)))
     value, remark = words[0], " ".join(words[1:])
     return Tile(t(HEALTH), value, remark, "bad" if numbers["problem"] else "warn", f"#monitor/{SECTION}")
 
@@ -72,5 +69,5 @@ def card_html(finding: Finding) -> str:
     return (
         f'<div class="health {finding.level}" data-check="{escape(finding.check)}">'
         f"<p><strong>{escape(t(WORDS[finding.level]))}: {what}</strong></p>"
-        f"<p>{evidence}</p><p><strong>{escape(t(RECOMMENDED_ACTION))}</strong> {advice}</p></div>"
+        f"<p>{evidence}</p><p><strong>{escape(t('monitor.recommended_action'))}</strong> {advice}</p></div>"
     )

@@ -13,7 +13,6 @@ from indextts.webui.listen.renders import SPOKEN_NAME, Sound, read_sounds
 from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
 
-NO_SAMPLES = "monitor.no_samples"
 MAX_STEPS = 8  # the newest; older ones stay on disk and in TensorBoard
 FOLDER = re.compile(r"part(\d+)_step(\d+)")
 
@@ -47,7 +46,7 @@ def samples_html(folders: list[Path]) -> str:
         f'<p class="lead">{html.escape(text)}</p>' + "".join(map(player_html, sounds))
         for text, sounds in by_text.items()
     ]
-    return "".join(rows) or empty_html(t(NO_SAMPLES))
+    return "".join(rows) or empty_html(t("monitor.no_samples"))
 
 
 def _place(path: Path) -> tuple[int, int] | None:

@@ -19,10 +19,9 @@ from indextts.webui.events import on
 from indextts.webui.language import t, text_of
 from indextts.webui.markup import UNKNOWN, Tile, empty_html, link_html, tiles_html
 from indextts.webui.metrics_reader import RUNS, Line
-from indextts.webui.monitor.charts import best_validation, newest_part
+from indextts.webui.monitor.charts import best_validation, run_of
 from indextts.webui.monitor.health_cards import health_tile
-from indextts.webui.monitor.machine import GB, GpuState, MachineState, read_machine
-from indextts.webui.monitor.machine_tiles import machine_tiles
+from indextts.webui.monitor.machine import GB, GpuState, MachineState, machine_tiles, read_machine
 from indextts.webui.page import Page
 from indextts.webui.run_progress import ENDED, Progress, duration, progress_of
 from indextts.webui.stage_list import next_link, stages_version
@@ -31,31 +30,10 @@ from indextts.webui.view_versions import job_version, periodic_version
 STAGE = "train"
 BODY = "monitor-body"
 HIDE_BODY = f"<style>#{BODY} {{ display: none }}</style>"
-NO_RUN = "monitor.no_run"
-OPEN_TRAINING = "monitor.open_training"
-NOTHING_RUNS = "jobs.nothing_to_stop"
-TRAINER_GONE = "monitor.trainer_gone"
-
 STEP = "monitor.headers.step"
-OF_TOTAL = "monitor.of_total"
-EPOCH = "monitor.epoch"
 SEPARATOR = "monitor.separator"
-TIME_LEFT = "monitor.tiles.time_left"
-ENDS_AT = "monitor.ends_at"
-STARTING = "monitor.starting"
-STOPPING = "jobs.states.stopping"
-NOT_RUNNING = "monitor.not_training"
-SILENT = "monitor.no_new_metrics"
 BEST = "monitor.tiles.best"
-AT_STEP = "monitor.at_step"
-AGO = "monitor.ago"
-SPEED = "monitor.tiles.speed"
-TOKENS_A_SECOND = "monitor.tokens_a_second"
 GPU = "monitor.parts.gpu"
-GPU_MEMORY = "monitor.gpu_memory"
-NUM_GPUS = "monitor.num_gpus"
-PROCESSOR = "monitor.parts.processor"
-MEMORY_IN_USE = "monitor.memory"
 
 
 def build_empty(page: Page) -> None:
@@ -110,7 +88,7 @@ def build_machine(page: Page) -> None:
 
 def empty_tab(project: Project) -> str:
     """Return the sentence of a project without a run, which hides the rest of the tab; else nothing."""
-    return "" if has_run(project) else empty_html(t(NO_RUN), *next_link(project)) + HIDE_BODY
+    return "" if has_run(project) else empty_html(t("monitor.no_run"), *next_link(project)) + HIDE_BODY
 
 
 def has_run(project: Project) -> bool:
@@ -136,7 +114,7 @@ def stop_run(project: Project) -> gr.Button:
     """
     job = newest_job(project, STAGE)
     if job is None or not job.is_active:
-        raise UserError(t(NOTHING_RUNS))
+        raise UserError(t("jobs.nothing_to_stop"))
     stop_job(job)
     return stop_button(project)
 
@@ -149,7 +127,7 @@ def run_tiles(project: Project) -> list[Tile]:
         step_tile(found),
         time_tile(found, newest_job(project, STAGE), is_gone(project, found), now),
         best_tile(lines, now),
-        Tile(t(SPEED), _count(found.tokens_per_second), t(TOKENS_A_SECOND)),
+        Tile(t("monitor.tiles.speed"), _count(found.tokens_per_second), t("monitor.tokens_a_second")),
     ]
 
 
@@ -157,38 +135,41 @@ def step_tile(found: Progress) -> Tile:
     """Return the last logged step, its epoch, and the newest saved step."""
     if found.step is None:
         return Tile(t(STEP), UNKNOWN)
-    value = t(OF_TOTAL, step=found.step, total=found.total_steps) if found.total_steps else f"{found.step:,}"
-    return Tile(t(STEP), value, t(SEPARATOR).join([t(EPOCH, epoch=found.epoch), found.saved_text]))
+    value = f"{found.step:,}"
+    if found.total_steps:
+        value = t("monitor.of_total", step=found.step, total=found.total_steps)
+    return Tile(t(STEP), value, t(SEPARATOR).join([t("monitor.epoch", epoch=found.epoch), found.saved_text]))
 
 
 def time_tile(found: Progress, job: Job | None, gone: bool, now: float) -> Tile:
     """Return the time left, or why there is none."""
-    title = t(TIME_LEFT)
+    title = t("monitor.tiles.time_left")
     stopping = stop_progress(job, now) if job is not None else None
     if stopping is not None:
-        return Tile(title, t(STOPPING), text_of(stopping.message), "warn")
+        return Tile(title, t("jobs.states.stopping"), text_of(stopping.message), "warn")
     if job is not None and job.is_active and (found.step is None or found.ended is not None):
-        return Tile(title, t(STARTING))
+        return Tile(title, t("monitor.starting"))
     if found.ended is not None:
         title = t("jobs.status")
         return Tile(title, t(ENDED[found.ended]) if found.ended in ENDED else found.ended)
     if gone:
-        return Tile(title, t(NOT_RUNNING), level="bad")
+        return Tile(title, t("monitor.not_training"), level="bad")
     if found.seconds_left is None:
         return Tile(title, UNKNOWN)
     if found.is_stale:
-        return Tile(title, UNKNOWN, t(SILENT, time=duration(found.silent_s)), "warn")
+        return Tile(title, UNKNOWN, t("monitor.no_new_metrics", time=duration(found.silent_s)), "warn")
     end = time.strftime("%H:%M", time.localtime(now + found.seconds_left))
     is_today = found.seconds_left < 12 * 3600
-    return Tile(title, duration(found.seconds_left), t(ENDS_AT, time=end) if is_today else "")
+    return Tile(title, duration(found.seconds_left), t("monitor.ends_at", time=end) if is_today else "")
 
 
 def best_tile(lines: list[Line], now: float) -> Tile:
     """Return the best validation loss, and when it was measured."""
-    best = best_validation(newest_part(lines))
+    best = best_validation(run_of(lines))
     if best is None:
         return Tile(t(BEST), UNKNOWN)
-    when = [t(AT_STEP, step=best["step"]), t(AGO, time=duration(max(0.0, now - best["time"])))]
+    age = duration(max(0.0, now - best["time"]))
+    when = [t("monitor.at_step", step=best["step"]), t("monitor.ago", time=age)]
     return Tile(t(BEST), f"{best['mel_loss']:.3f}", t(SEPARATOR).join(when))
 
 
@@ -204,15 +185,15 @@ def gpu_tile(gpus: list[GpuState]) -> Tile:
     busy = [gpu.percent for gpu in gpus if gpu.percent is not None]
     value = f"{sum(busy) / len(busy):.0f} %" if busy else UNKNOWN
     used, total = sum(gpu.used_bytes for gpu in gpus), sum(gpu.total_bytes for gpu in gpus)
-    remark = t(GPU_MEMORY, used=used / GB, total=total / GB)
+    remark = t("monitor.gpu_memory", used=used / GB, total=total / GB)
     if len(gpus) > 1:
-        remark = t(SEPARATOR).join([t(NUM_GPUS, number=len(gpus)), remark])
+        remark = t(SEPARATOR).join([t("monitor.num_gpus", number=len(gpus)), remark])
     return Tile(t(GPU), value, remark)
 
 
 def _processor_tile(machine: MachineState) -> Tile:
-    remark = t(MEMORY_IN_USE, used=machine.used_bytes / GB, total=machine.memory_bytes / GB)
-    return Tile(t(PROCESSOR), f"{machine.busy_percent:.0f} %", remark)
+    remark = t("monitor.memory", used=machine.used_bytes / GB, total=machine.memory_bytes / GB)
+    return Tile(t("monitor.parts.processor"), f"{machine.busy_percent:.0f} %", remark)
 
 
 def gpus_in_training(project: Project) -> list[int]:
@@ -234,8 +215,8 @@ def notice_html(project: Project) -> str:
     job = newest_job(project, STAGE)
     if not is_gone(project, found) or (job is not None and job.is_active):
         return ""
-    link = link_html("#training", t(OPEN_TRAINING))
-    return f'<ul class="notices" role="status"><li class="bad">{escape(t(TRAINER_GONE))} {link}</li></ul>'
+    text, link = escape(t("monitor.trainer_gone")), link_html("#training", t("monitor.open_training"))
+    return f'<ul class="notices" role="status"><li class="bad">{text} {link}</li></ul>'
 
 
 def _count(number: float | None) -> str:

@@ -19,8 +19,6 @@ from indextts.webui.view_versions import running_version
 
 STAGE = TENSORBOARD_JOB
 HELP = "monitor.tensorboard_help"
-NO_EVENTS = "monitor.no_events"
-NOT_RUNNING = "monitor.not_running"
 FRAME = (
     '<iframe src="tensorboard/{project}/" title="TensorBoard" id="tensorboard-frame" loading="lazy"></iframe>'
 )
@@ -64,7 +62,7 @@ def start(project: Project) -> str:
     """
     command = command_for(project)
     if not command.logdir.is_dir():
-        raise UserError(t(NO_EVENTS, folder=command.logdir))
+        raise UserError(t("monitor.no_events", folder=command.logdir))
     return describe(start_job(project, STAGE, [command]))
 
 
@@ -72,7 +70,7 @@ def stop(project: Project) -> str:
     """Stop the job and return its status."""
     job = newest_job(project, STAGE)
     if job is None or not job.is_active:
-        raise UserError(t(NOT_RUNNING))
+        raise UserError(t("monitor.not_running"))
     stop_job(job)
     return describe(newest_job(project, STAGE))
 

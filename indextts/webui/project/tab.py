@@ -26,8 +26,7 @@ from indextts.webui.language import t
 from indextts.webui.layout import columns
 from indextts.webui.markup import link_html, tiles_html
 from indextts.webui.metrics_reader import RUNS
-from indextts.webui.monitor.machine import read_machine
-from indextts.webui.monitor.machine_tiles import machine_tiles
+from indextts.webui.monitor.machine import machine_tiles, read_machine
 from indextts.webui.page import Page
 from indextts.webui.project import base_model, creating, demo
 from indextts.webui.project.runs import best_loss, run_rows, runs_html, runs_version, validations
