@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from indextts.data.importing.journal import Journal
-from indextts.data.manifest import read_utterances, write_utterances
+from indextts.data.manifest import read_utterances
 from indextts.errors import UserError
 from indextts.features.audio import load_audio
 from indextts.features.vad import SAMPLE_RATE_HZ, WINDOW_S, find_speech
@@ -349,11 +349,3 @@ def test_an_archive_cannot_be_linked(tmp_path):
     with pytest.raises(UserError, match=r"a\.zip: .*--link"):
         imported(tmp_path / "a.zip", tmp_path / "out", link=True)
     assert not (tmp_path / "out/manifest.jsonl").exists()
-
-
-def test_a_recording_of_another_project_keeps_its_absolute_path_through_a_manifest(tmp_path):
-    source = write_folder(tmp_path / "in", range(1))
-    imported(source, tmp_path / "out", link=True)
-    utterances = read_utterances(tmp_path / "out/manifest.jsonl")
-    write_utterances(tmp_path / "elsewhere/m.jsonl", utterances)
-    assert read_utterances(tmp_path / "elsewhere/m.jsonl") == utterances

@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from indextts.data.importing.hub import (
     card_block,
     dataset_folder,
     download_dataset,
-    download_until,
     parquet_hours,
 )
 from indextts.data.importing.hub_choice import choose
@@ -191,16 +189,7 @@ def test_parquet_shards_and_archives_of_the_hub_are_imported(project: Project, t
     assert project.content("google/fleurs", "am_et") == files
     sources = {"hub/google--WaxalNLP--amh_asr", "hub/google--fleurs--am_et"}
     assert read_sources(project.output).keys() == sources
-
-
-def test_the_clips_of_a_common_voice_are_imported(project: Project):
-    rows = ["client_id\tpath\tsentence", *(f"{'a' * 128}\t{n}.mp3\tሰላም {n}" for n in range(3))]
-    files = {f"clips/{n}.mp3": tone_bytes(300 + n, 0.5, "MP3") for n in range(3)}
-    files |= {"validated.tsv": "\n".join(rows).encode(), "train.tsv": "\n".join(rows[:2]).encode()}
-    project.publish(files)
-    assert project.run() == ["ሰላም 0", "ሰላም 1", "ሰላም 2"]
-    assert project.content() == files
-    assert read_sources(project.output)["hub/almaz--voices"].licence == ""
+    assert read_sources(project.output)["hub/google--fleurs--am_et"].licence == ""
 
 
 @pytest.mark.parametrize("is_from_hub", [True, False])
@@ -270,17 +259,14 @@ TABLES = "---\nconfigs:\n- data_files:\n  - split: train\n    path: am/train.csv
 def test_the_files_of_a_choice(
     names: list[str], subset: str, splits: list[str], card: str, expected: list[int]
 ):
-    assert sorted(names_of(names, subset, *splits, card=card)) == sorted(names[number] for number in expected)
+    assert names_of(names, subset, *splits, card=card) == tuple(names[number] for number in expected)
 
 
 @pytest.mark.parametrize(
     ("glob", "expected"),
     [
         ("**/" * 20 + "x.parquet", ["a/" * 25 + "x.parquet", "x.parquet"]),
-        ("**/" * 20 + "y", []),
         ("a/**", ["a/" * 25 + "x.parquet"]),
-        ("*a" * 30 + "b.parquet", []),
-        ("[z-a].parquet", []),
         ("[!].parquet", []),
         ("[!y].parquet", ["x.parquet"]),
         ("./?.parquet", ["x.parquet"]),
@@ -292,19 +278,6 @@ def test_any_pattern_of_a_card_is_matched(glob: str, expected: list[str]):
     card = {"configs": [{"data_files": data_files}]}
     found = choose(names, card, "", [], "--hub x/y").names
     assert sorted(name for name in found if name in names[:1] + names[2:3]) == expected
-
-
-def test_tables_are_downloaded_before_recordings():
-    assert names_of(["a.wav", "b/c.wav", "z.csv", "d.parquet"])[0] == "z.csv"
-
-
-@pytest.mark.parametrize(
-    ("subset", "splits", "listed"),
-    [("", [], "am_et, fr_fr"), ("ti_et", [], "am_et, fr_fr"), ("am_et", ["test"], "dev, train")],
-)
-def test_a_wrong_choice_lists_what_exists(subset: str, splits: list[str], listed: str):
-    with pytest.raises(UserError, match=listed):
-        names_of(FLEURS, subset, *splits)
 
 
 def test_a_data_set_with_a_script_only_is_taken_from_its_conversion(project: Project, tmp_path: Path):
@@ -467,25 +440,6 @@ def test_a_broken_card_is_ignored():
     assert card_block("---\n- a\n---\n", Path("x")) == {}
     assert card_block("no block", Path("x")) == {}
     assert card_block(CARD, Path("x"))["license"] == "cc-by-4.0"
-
-
-def test_the_download_stops_at_the_wanted_hours(tmp_path: Path):
-    for number in range(4):
-        (tmp_path / f"{number}.parquet").write_bytes(shard(tmp_path, 2, 0.9))  # 1.8 s
-    (tmp_path / "shard.parquet").unlink()
-    (tmp_path / "a.csv").write_text("")
-    taken = []
-
-    def paths() -> Iterator[Path]:
-        for path in sorted(tmp_path.iterdir(), key=lambda path: (path.suffix, path.name)):
-            taken.append(path.name)
-            yield path
-
-    assert download_until(paths(), 5, 3.0 / 3600) == pytest.approx(3.6 / 3600)
-    assert taken == ["a.csv", "0.parquet", "1.parquet"]
-    taken.clear()
-    assert download_until(paths(), 5, 0) == 0
-    assert len(taken) == 5
 
 
 def test_a_parquet_file_without_readable_recordings_has_no_hours(tmp_path: Path):

@@ -13,7 +13,6 @@ from indextts.data.importing.embedded import AudioReader
 from indextts.data.importing.items import Embedded, Location, Rejection, SourceRecording
 from indextts.errors import UserError
 from tests.import_sources import (
-    json_lines,
     manifest_lines,
     rejected,
     run_import,
@@ -22,7 +21,6 @@ from tests.import_sources import (
     write_parquet,
     write_tone,
 )
-from tests.killed_program import kill_when
 
 TEXT = "ሰላም ለዓለም፣ ደህና ነህ?"
 
@@ -198,25 +196,6 @@ def test_a_corrupt_file_is_rejected_and_the_others_are_imported(tmp_path, damage
             run_import(path, tmp_path / "out2", speaker="s")
         assert caught.value.exit_status == 1
         assert "\n" not in str(caught.value)
-
-
-@pytest.mark.long
-def test_a_killed_import_resumes(tmp_path):
-    for shard in range(3):
-        write_parquet(tmp_path / f"in/{shard}.parquet", rows(30 * shard, 30 * shard + 30), row_group_size=7)
-    run_import(tmp_path / "in", tmp_path / "whole")
-    journal = tmp_path / "out/imported.jsonl"
-    argv = [f"--source={tmp_path / 'in'}", "--num-workers=1", f"--output-dir={tmp_path / 'out'}"]
-    condition = f"(j := Path({str(journal)!r})).is_file() and j.stat().st_size > 10_000"
-    kill_when(condition, "tools.import_dataset", argv)
-    num_done = journal.read_bytes().count(b"\n")
-    assert 0 < num_done < 90
-    result = run_import(tmp_path / "in", tmp_path / "out")
-    assert (result.num_added, result.num_unchanged) == (90 - num_done, num_done)
-    assert manifest_lines(tmp_path / "out") == manifest_lines(tmp_path / "whole")
-    assert json_lines(journal) == json_lines(tmp_path / "whole/imported.jsonl")
-    audio = {path.name for path in (tmp_path / "out/audio").iterdir()}
-    assert audio == {path.name for path in (tmp_path / "whole/audio").iterdir()}
 
 
 @pytest.mark.parametrize("order", [range(0, 20, 3), (17, 4, 5, 19, 0)])

@@ -18,7 +18,6 @@ import pytest
 import soundfile
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import AgglomerativeClustering
 
 from indextts.commands.data import ImportDataset
 from indextts.data.importing import voice_clustering
@@ -112,15 +111,11 @@ THREE_VOICES = {
 }
 
 
-def test_clips_are_grouped_by_voice_and_named_by_size(tmp_path):
-    result = import_voices(write_source(tmp_path / "in"), tmp_path / "out", voice_threshold=THRESHOLD)
+def test_clips_are_grouped_by_voice_once_and_named_by_size(tmp_path):
+    source = write_source(tmp_path / "in")
+    result = import_voices(source, tmp_path / "out", voice_threshold=THRESHOLD)
     assert speakers(tmp_path / "out") == THREE_VOICES
     assert (result.num_utterances, result.num_speakers, result.num_added) == (6, 3, 6)
-
-
-def test_a_second_import_changes_nothing_and_computes_no_vector(tmp_path):
-    source = write_source(tmp_path / "in")
-    import_voices(source, tmp_path / "out", voice_threshold=THRESHOLD)
     before = snapshot(tmp_path / "out")
     result = import_voices(source, tmp_path / "out", AngleEncoder(most=0))
     assert snapshot(tmp_path / "out") == before
@@ -128,15 +123,9 @@ def test_a_second_import_changes_nothing_and_computes_no_vector(tmp_path):
     # the stored answer is enough
     run_import(source, tmp_path / "out", voice_encoder=tmp_path / "encoder.bin")
     assert snapshot(tmp_path / "out") == before
-
-
-def test_touched_recordings_keep_their_voices_without_a_new_vector(tmp_path):
-    source = write_source(tmp_path / "in")
-    import_voices(source, tmp_path / "out", voice_threshold=THRESHOLD)
     for recording in source.glob("*.wav"):
         os.utime(recording, (1, 1))
-    result = import_voices(source, tmp_path / "out", AngleEncoder(most=0))
-    assert result.num_unchanged == 6
+    assert import_voices(source, tmp_path / "out", AngleEncoder(most=0)).num_unchanged == 6
     assert speakers(tmp_path / "out") == THREE_VOICES
 
 
@@ -365,15 +354,6 @@ def test_voice_tags_of_subtitles_name_their_speakers(tmp_path, shared):
         "voice_001",
         "voice_001",
     ]
-
-
-def test_clustering_is_that_of_scikit_learn():
-    vectors, _ = random_voices(num_voices=12, num_clips=300, noise=0.1)
-    for threshold in (0.3, 0.6, 0.8):
-        reference = AgglomerativeClustering(
-            n_clusters=None, metric="cosine", linkage="average", distance_threshold=threshold
-        ).fit_predict(vectors)
-        assert partition(cluster(vectors, threshold)) == partition(reference)
 
 
 def test_blocks_give_the_groups_of_all_clips_together_in_descending_size(monkeypatch):

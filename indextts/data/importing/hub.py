@@ -112,7 +112,7 @@ def download_dataset(command: ImportDataset, max_hours: float = 0) -> tuple[Path
             _announce(folder, command.hub, choice, remotes, is_limited=max_hours > 0)
             files = download_files(folder, remotes, is_ours=True)
         with contextlib.closing(files):
-            download_until((folder / place for place, _ in files), len(remotes), max_hours)
+            _download_until((folder / place for place, _ in files), len(remotes), max_hours)
         if not unreachable:
             _write_state(folder, state.model_copy(update={"is_complete": True}))
     earlier = _earlier_splits(folder, command.output_dir, choice)
@@ -130,8 +130,8 @@ def _earlier_splits(folder: Path, output_dir: Path, choice: Choice) -> list[str]
     return earlier
 
 
-def download_until(paths: Iterator[Path], total: int, max_hours: float) -> float:
-    """Take files from an iterator that downloads them; return the hours in their parquet files.
+def _download_until(paths: Iterator[Path], total: int, max_hours: float) -> None:
+    """Take files from an iterator that downloads them.
 
     Args:
         total: the number of files, for the log.
@@ -148,7 +148,6 @@ def download_until(paths: Iterator[Path], total: int, max_hours: float) -> float
             if hours >= max_hours:
                 logger.info("%.2f hours downloaded; the remaining files are not needed", hours)
                 break
-    return hours
 
 
 def parquet_hours(path: Path) -> float:

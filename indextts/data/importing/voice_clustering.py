@@ -31,11 +31,11 @@ def cluster(vectors: Vectors, threshold: float) -> Labels:
     for start in range(0, len(vectors), BLOCK_SIZE):
         end = start + BLOCK_SIZE
         in_block = _cluster_block(vectors[start:end], threshold)
-        groups, distances = nearest(group_means(vectors[start:end], in_block)[0], means)
+        groups, distances = nearest(group_means(vectors[start:end], in_block), means)
         is_new = distances > threshold
         groups[is_new] = len(means) + np.arange(np.count_nonzero(is_new))
         labels[start:end] = groups[in_block]
-        means, _ = group_means(vectors[:end], labels[:end])
+        means = group_means(vectors[:end], labels[:end])
     by_size = np.argsort(-np.bincount(labels), kind="stable")
     return np.argsort(by_size)[labels]
 
@@ -53,13 +53,13 @@ def _cluster_block(vectors: Vectors, threshold: float) -> Labels:
     return np.argsort(np.argsort(first))[labels]
 
 
-def group_means(vectors: Vectors, labels: Labels) -> tuple[Vectors, Labels]:
-    """Return the mean vector of each group, (G, S), and its size, (G,); no number below G is unused."""
+def group_means(vectors: Vectors, labels: Labels) -> Vectors:
+    """Return the mean vector of each group: (G, S); no number below G is unused."""
     counts = np.bincount(labels)
     means: Vectors = np.zeros((len(counts), vectors.shape[1]), np.float32)
     np.add.at(means, labels, vectors)
     means /= counts[:, None]
-    return means, counts
+    return means
 
 
 def nearest(

@@ -307,7 +307,7 @@ def _grouped(
     fresh = [id for id in new if is_long[id]]
     known = {id: voice for id, voice in before.items() if is_long.get(id)}
     labels = cluster(_stacked(fresh, vectors), threshold)
-    means, _ = group_means(_stacked(fresh, vectors), labels)
+    means = group_means(_stacked(fresh, vectors), labels)
     names = _nearest_voices(means, known, vectors, threshold)
     number = _last_number({*before.values(), *taken})
     for label, name in enumerate(names):
@@ -364,7 +364,7 @@ def _means(voices: Mapping[str, str], vectors: VectorOfClip) -> tuple[list[str],
     """Return the groups with a vector, and their mean vectors: (G, S)."""
     ids = [id for id in voices if vectors.get(id) is not None]
     names, labels = np.unique([voices[id] for id in ids], return_inverse=True)
-    return names.tolist(), group_means(_stacked(ids, vectors), labels)[0]
+    return names.tolist(), group_means(_stacked(ids, vectors), labels)
 
 
 def _stacked(ids: Sequence[str], vectors: VectorOfClip) -> Vectors:
