@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 from playwright.sync_api import Page, expect
 
+from tests.walking import Settling
+
 DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 MAX_SCREENS = 3
 STAGE_NUMBER = re.compile(r"^\d ")
-FILL_MS = 2_500  # views are filled at the next tick
 TRIES, PAUSE_MS = 8, 500  # a view may still change, for example because the window did
 
 MEASURE = """() => {
@@ -102,7 +103,7 @@ def problems_of_tabs(page: Page, *names: str) -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = {}
     for name in open_tabs(page, *names):
-        found |= _problems_of_open_tab(page, name)
+        found |= problems_of_open_tab(page, name)
     return found
 
 
@@ -112,7 +113,7 @@ def open_tabs(page: Page, *names: str) -> Iterator[str]:
     Args:
         names: beginnings of the tabs' names, such as "6 "; all tabs without any.
     """
-    stages = page.get_by_role("tab").filter(has_text=STAGE_NUMBER)
+    stages, settling = page.get_by_role("tab").filter(has_text=STAGE_NUMBER), Settling(page)
     expect(stages).to_have_count(8)
     for stage in stages.all():
         if names and not stage.inner_text().startswith(names):
@@ -120,15 +121,15 @@ def open_tabs(page: Page, *names: str) -> Iterator[str]:
         # not click(), which waits for a frame: resized on a busy machine, Chromium may draw none
         stage.dispatch_event("click")
         expect(stage).to_have_attribute("aria-selected", "true")
-        page.wait_for_timeout(FILL_MS)
+        settling.wait()
         yield stage.inner_text()
         for sub_tab in page.locator('.sub-tabs [role="tab"]:visible').all()[1:]:
             sub_tab.dispatch_event("click")
-            page.wait_for_timeout(FILL_MS)
+            settling.wait()
             yield f"{stage.inner_text()}: {sub_tab.inner_text()}"
 
 
-def _problems_of_open_tab(page: Page, name: str) -> dict[str, list[str]]:
+def problems_of_open_tab(page: Page, name: str) -> dict[str, list[str]]:
     """Return the problems that remain after some tries, by the name of the tab, size and theme."""
     found = {}
     for size in (DESKTOP, PHONE):

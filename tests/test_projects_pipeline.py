@@ -3,38 +3,92 @@
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from indextts import projects
 from indextts.commands.app import RunPipeline
 from indextts.commands.data import Preprocess
+from indextts.commands.launching import ALONE, Launch
 from indextts.commands.terminal import parse, to_argv
 from indextts.data.manifest import read_utterances
 from indextts.data.review import DecisionLog, decide
 from indextts.errors import UserError
-from indextts.projects.pipeline import CURRENT, copy_base_files, current_stage, run_pipeline
+from indextts.projects import pipeline
+from indextts.projects.pipeline import CURRENT, copy_base_files, current_stage
 from indextts.projects.project import Project, make_settings, read_project
 from indextts.projects.stages import plan_stage
 from indextts.runs.directory import read_metrics, verify_checkpoint
 from indextts.speech.synthesis.trained_model import load_trained
 from tests.conftest import REPOSITORY
 from tests.import_sources import run_import, write_tone
+from tests.small_repository import NUM_CLIPS, copy_repository
 from tests.waiting import PATIENCE_S, wait_until
 from tools import extend_bpe
 
-PIPELINE = [sys.executable, str(REPOSITORY / "tools/run_pipeline.py")]
+PIPELINE = "tools/run_pipeline.py"
 STAGES = ["data", "tokenizer", "preprocess", "pairs", "train", "export"]
 
 
-def run(workspace: Path, *flags: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    argv = [*PIPELINE, f"--workspace={workspace}", *flags]
-    return subprocess.run(argv, capture_output=True, text=True, cwd=cwd)
+@dataclass(frozen=True)
+class Demo:
+    """A small demo, run stage by stage in this process, which has torch loaded.
+
+    Args:
+        repository: a copy of the repository with the small demo.
+        programs: (stage, program) in the order in which they ran.
+    """
+
+    repository: Path
+    workspace: Path
+    programs: list[tuple[str, str]]
+
+    def run(self, workspace: Path, **flags: Any) -> dict[str, str]:
+        """Run the pipeline; return the result of each stage as the table at the end shows it."""
+
+        def call(argv: list[str], launch: Launch = ALONE) -> int:
+            stage = json.loads((workspace / "demo" / CURRENT).read_text())["stage"]
+            self.programs.append((stage, argv[0]))
+            main = runpy.run_path(str(REPOSITORY / argv[0]), run_name="program")["main"]
+            return int(main(argv[1:]))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pipeline, "REPOSITORY", self.repository)
+            patch.setattr(projects.project, "DEMO", self.repository / "demo/project.yaml")
+            patch.setattr(pipeline, "run_program", call)
+            results = pipeline.run_pipeline(RunPipeline(demo=True, workspace=workspace, **flags))
+        assert [result.status for result in results] == [0] * len(results)
+        return {result.name: result.text for result in results}
+
+    def copy(self, folder: Path) -> Path:
+        """Copy the workspace, with the times of its files, which decide what is unchanged."""
+        workspace = folder / "copy"
+        shutil.copytree(self.workspace, workspace)
+        for record in (workspace / "demo/pipeline").iterdir():
+            text = record.read_text(encoding="utf-8").replace(str(self.workspace), str(workspace))
+            record.write_text(text, encoding="utf-8")
+        return workspace
+
+
+def command_line(workspace: Path, *flags: str, repository: Path = REPOSITORY) -> list[str]:
+    return [sys.executable, str(repository / PIPELINE), f"--workspace={workspace}", *flags]
+
+
+def run(
+    workspace: Path, *flags: str, repository: Path = REPOSITORY, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(repository)}
+    argv = command_line(workspace, *flags, repository=repository)
+    return subprocess.run(argv, capture_output=True, text=True, cwd=cwd, env=environment)
 
 
 def table(output: str) -> dict[str, str]:
@@ -74,12 +128,12 @@ def test_the_published_speech_encoder_is_read_from_the_base_folder(tmp_path: Pat
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Return the workspace of a demo of two steps, run from another folder, and what was printed."""
-    workspace = tmp_path_factory.mktemp("pipeline") / "work space"
-    answer = run(workspace, "--demo", "--max-steps=2", cwd=workspace.parent)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    return workspace, answer.stdout
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """Return a finished demo of two steps."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    made = Demo(copy_repository(folder / "repository", epochs=100), folder / "work space", [])
+    assert list(made.run(made.workspace, max_steps=2)) == STAGES
+    return made
 
 
 @pytest.mark.long
@@ -127,11 +181,8 @@ def test_preprocessing_runs_again_when_a_linked_recording_changed(tmp_path: Path
     assert read_files() != before
 
 
-def test_all_stages_run_in_order_and_each_command_is_shown(demo: tuple[Path, str]):
-    _, output = demo
-    assert list(table(output)) == STAGES
-    shown = re.findall(r"^\[Info\] (\w+): python (\S+)", output, flags=re.MULTILINE)
-    assert shown == [
+def test_all_stages_run_in_order(demo: Demo):
+    assert demo.programs[:9] == [
         ("data", "tools/import_dataset.py"),
         ("data", "check_amharic_data.py"),
         ("tokenizer", "tools/extend_bpe.py"),
@@ -144,8 +195,8 @@ def test_all_stages_run_in_order_and_each_command_is_shown(demo: tuple[Path, str
     ]
 
 
-def test_the_project_folder_has_the_files_that_users_know(demo: tuple[Path, str]):
-    folder = demo[0] / "demo"
+def test_the_project_folder_has_the_files_that_users_know(demo: Demo):
+    folder = demo.workspace / "demo"
     for name in (
         "project.json",
         "checkpoints/config.yaml",
@@ -166,55 +217,42 @@ def test_the_project_folder_has_the_files_that_users_know(demo: tuple[Path, str]
     assert verify_checkpoint(folder / "training_output/latest.pth").step == 2
 
 
-def test_editing_the_projects_config_does_not_change_the_demos(demo: tuple[Path, str]):
-    assert not (demo[0] / "demo/checkpoints/config.yaml").samefile(
+def test_editing_the_projects_config_does_not_change_the_demos(demo: Demo):
+    assert not (demo.workspace / "demo/checkpoints/config.yaml").samefile(
         REPOSITORY / "demo/checkpoints/config.yaml"
     )
 
 
 @pytest.mark.long
-def test_the_check_of_the_demos_data_finds_no_problem(demo: tuple[Path, str]):
-    folder = demo[0] / "demo/preprocessed_amharic"
+def test_the_check_of_the_demos_data_finds_no_problem(demo: Demo):
+    folder = demo.workspace / "demo/preprocessed_amharic"
     flags = [f"--train-manifest={folder}/train_manifest.jsonl", f"--train-pairs={folder}/train_pairs.jsonl"]
     program = REPOSITORY / "check_amharic_data.py"
     answer = subprocess.run([sys.executable, program, *flags], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def copy_of(demo: tuple[Path, str], tmp_path: Path) -> Path:
-    """Return a copy of the demo's workspace with times kept, as a stage's record needs."""
-    workspace = tmp_path / "copy"
-    shutil.copytree(demo[0], workspace)
-    for record in (workspace / "demo/pipeline").iterdir():
-        text = record.read_text(encoding="utf-8").replace(str(demo[0]), str(workspace))
-        record.write_text(text, encoding="utf-8")
-    return workspace
+def test_finished_and_unchanged_stages_are_skipped(demo: Demo, tmp_path: Path):
+    results = demo.run(demo.copy(tmp_path), max_steps=2)
+    assert list(results) == STAGES
+    assert all(result.endswith("(unchanged)") for result in results.values()), results
 
 
-def test_finished_and_unchanged_stages_are_skipped(demo: tuple[Path, str], tmp_path: Path):
-    answer = run(copy_of(demo, tmp_path), "--demo", "--max-steps=2")
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert all(result.endswith("(unchanged)") for result in table(answer.stdout).values()), answer.stdout
-
-
-def test_a_stage_with_changed_input_and_the_later_ones_run_again(demo: tuple[Path, str], tmp_path: Path):
-    workspace = copy_of(demo, tmp_path)
+def test_a_stage_with_changed_input_and_the_later_ones_run_again(demo: Demo, tmp_path: Path):
+    workspace = demo.copy(tmp_path)
     os.utime(workspace / "demo/preprocessed_amharic/train_manifest.jsonl")
-    answer = run(workspace, "--demo", "--max-steps=2", "--until=pairs")
-    results = table(answer.stdout)
+    results = demo.run(workspace, max_steps=2, until="pairs")
     assert list(results) == STAGES[:4]
     assert "(unchanged)" in results["tokenizer"]
     assert "(unchanged)" not in results["pairs"]
 
 
-def test_a_rejected_clip_is_absent_from_all_later_stages(demo: tuple[Path, str], tmp_path: Path):
-    workspace = copy_of(demo, tmp_path)
+def test_a_rejected_clip_is_absent_from_all_later_stages(demo: Demo, tmp_path: Path):
+    workspace = demo.copy(tmp_path)
     manifest = workspace / "demo/dataset/manifest.jsonl"
     decide(DecisionLog(manifest), "demo_0001", {"verdict": "reject"})
     decide(DecisionLog(manifest), "demo_0002", {"text": "አዲስ ጽሑፍ"})
-    answer = run(workspace, "--demo", "--max-steps=2", "--until=pairs")
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    results = table(answer.stdout)
+    results = demo.run(workspace, max_steps=2, until="pairs")
     assert [stage for stage in results if "(unchanged)" in results[stage]] == ["data"]
     folder = workspace / "demo/preprocessed_amharic"
     used = {
@@ -222,30 +260,35 @@ def test_a_rejected_clip_is_absent_from_all_later_stages(demo: tuple[Path, str],
         for split in ("train", "val")
         for utterance in read_utterances(folder / f"{split}_manifest.jsonl")
     }
-    assert len(used) == 255
+    assert len(used) == NUM_CLIPS - 1
     assert "demo_0001" not in used
     assert used["demo_0002"] == "አዲስ ጽሑፍ"
     assert "demo_0001" not in (folder / "train_pairs.jsonl").read_text(encoding="utf-8")
     assert "demo_0001" in manifest.read_text(encoding="utf-8")
 
 
-def test_a_stopped_training_resumes_with_the_same_command(demo: tuple[Path, str], tmp_path: Path):
-    workspace = copy_of(demo, tmp_path)
+def test_a_stopped_training_resumes_with_the_same_command(demo: Demo, tmp_path: Path):
+    workspace = demo.copy(tmp_path)
     output = workspace / "demo/training_output"
-    argv = [*PIPELINE, f"--workspace={workspace}", "--demo"]
+    argv = command_line(workspace, "--demo", repository=demo.repository)
     with subprocess.Popen(
-        argv, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        argv,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(demo.repository)},
     ) as process:
         wait_until(lambda: "step=10 " in (output / "train.log").read_text(), process=process)
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C in a terminal does
         printed, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert table(printed)["train"].startswith("stopped")
+    assert "train: python trainers/train_gpt_v2.py" in printed
     stopped_at = verify_checkpoint(output / "latest.pth").step
     assert stopped_at >= 10
 
-    answer = run(workspace, "--demo", f"--max-steps={stopped_at + 10}")
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    demo.run(workspace, max_steps=stopped_at + 10)
     steps = [line["step"] for line in read_metrics(output / "metrics.jsonl") if line["kind"] == "train"]
     assert [step for step in steps if step % 10 == 0] == list(range(10, stopped_at + 11, 10))
     assert steps[-1] == stopped_at + 10  # the end of a run has a line of its own
@@ -286,9 +329,9 @@ def test_several_ranks_are_launched_and_stopped_together(tmp_path: Path):
 
 
 @pytest.mark.long
-def test_a_yaml_file_describes_a_project(demo: tuple[Path, str], tmp_path: Path):
+def test_a_yaml_file_describes_a_project(demo: Demo, tmp_path: Path):
     base = tmp_path / "base"
-    shutil.copytree(demo[0] / "demo/checkpoints", base)
+    shutil.copytree(demo.workspace / "demo/checkpoints", base)
     recordings = tmp_path / "recordings"
     shutil.copytree(REPOSITORY / "demo/audio", recordings / "audio")
     lines = (REPOSITORY / "demo/manifest.jsonl").read_text(encoding="utf-8").splitlines()[:40]
@@ -330,7 +373,7 @@ def test_a_corrupt_record_of_the_current_stage_counts_as_absent(tmp_path: Path, 
 )
 def test_bad_flags_are_an_error_of_one_line(tmp_path: Path, flags: tuple[str, ...], message: str):
     with pytest.raises(UserError, match=message) as refused:
-        run_pipeline(parse(RunPipeline, [f"--workspace={tmp_path}", *flags]))
+        pipeline.run_pipeline(parse(RunPipeline, [f"--workspace={tmp_path}", *flags]))
     assert "\n" not in str(refused.value)
 
 
@@ -348,23 +391,22 @@ def test_a_missing_base_file_is_named_with_the_download_command(tmp_path: Path, 
     assert not (tmp_path / "x").exists()
 
 
-def test_a_wrong_flag_of_a_late_stage_fails_before_the_first_stage(demo: tuple[Path, str], tmp_path: Path):
-    text = f"name: mine\nmanifest: m.jsonl\nbase: {demo[0]}/demo/checkpoints\ntrain: {{learning_rat: 1}}\n"
+def test_a_wrong_flag_of_a_late_stage_fails_before_the_first_stage(demo: Demo, tmp_path: Path):
+    base = demo.workspace / "demo/checkpoints"
+    text = f"name: mine\nmanifest: m.jsonl\nbase: {base}\ntrain: {{learning_rat: 1}}\n"
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(UserError, match=r"train: --learning-rat: "):
-        run_pipeline(RunPipeline(workspace=tmp_path / "workspace", config=tmp_path / "mine.yaml"))
+        pipeline.run_pipeline(RunPipeline(workspace=tmp_path / "workspace", config=tmp_path / "mine.yaml"))
     assert not (tmp_path / "workspace/mine/dataset").exists()
 
 
-def test_a_stage_that_fails_ends_the_pipeline_with_its_status(demo: tuple[Path, str], tmp_path: Path):
-    workspace = copy_of(demo, tmp_path)
+def test_a_stage_that_fails_ends_the_pipeline_with_its_status(demo: Demo, tmp_path: Path):
+    workspace = demo.copy(tmp_path)
     (workspace / "demo/tokenizers/amharic_extended_bpe.model").unlink()
     shutil.rmtree(workspace / "demo/pipeline")
-    base = tmp_path / "mine.yaml"
-    base.write_text(
-        f"name: demo\nmanifest: {workspace}/demo/dataset/manifest.jsonl\nbase: {demo[0]}/demo/checkpoints\n"
-    )
-    answer = run(workspace, f"--config={base}")
+    manifest, base = workspace / "demo/dataset/manifest.jsonl", demo.workspace / "demo/checkpoints"
+    (tmp_path / "mine.yaml").write_text(f"name: demo\nmanifest: {manifest}\nbase: {base}\n")
+    answer = run(workspace, f"--config={tmp_path}/mine.yaml")
     assert answer.returncode == 2
     assert "manifest.jsonl" in answer.stderr
     assert list(table(answer.stdout)) == ["data"]

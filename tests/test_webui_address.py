@@ -1,14 +1,16 @@
-"""The address of the page: it names the project, the tab and what is shown of it."""
+"""What a reload keeps: the address (project, tab and what is shown of it), and typed values."""
 
+import json
 import re
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.page_layout import DESKTOP
-from tests.walking import Server, find_tab, open_tab
+from tests.waiting import wait_until
+from tests.walking import Server, find_tab, open_tab, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def expect_open(page: Page, name: str) -> None:
@@ -47,3 +49,34 @@ def test_a_click_on_a_tab_is_not_undone_by_the_link_before_it(server: Server, br
     page.wait_for_timeout(1_000)  # a link clicks its tab again until it is open
     expect_open(page, "6 ")
     expect(page).to_have_url(re.compile("#training$"))
+
+
+def test_typed_values_of_tabs_4_and_5_stay_after_a_reload(server: Server, browser: Browser):
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto(server.url)
+    typed = {
+        "4 ": ("preprocess", "Preprocess-val_ratio", "0.25"),
+        "5 ": ("pairs", "BuildPairs-pairs_per_target", "7"),
+    }
+    for tab, (stage, field, text) in typed.items():
+        open_tab(page, tab)
+        wait_for(page, f"{stage}-command", "python")  # the form is filled
+        box = page.locator(f"#{field} input")
+        box.fill(text)
+        box.press("Tab")
+        wait_for(page, f"{stage}-command", text.replace(".", r"\."))
+        draft = server.workspace / "demo/drafts" / f"{stage}.json"
+        wait_until(draft.is_file, explain=server.log.read_text)
+        assert json.loads(draft.read_text())["values"] == {field.partition("-")[2]: float(text)}
+    page.reload()
+    for tab, (stage, field, text) in typed.items():
+        open_tab(page, tab)
+        expect(page.locator(f"#{field} input")).to_have_value(text)
+        wait_for(page, f"{stage}-command", text.replace(".", r"\."))
+
+    # a draft that the program would refuse is dropped
+    draft.write_text('{"values": {"pairs_per_target": 0}}')
+    page.reload()
+    open_tab(page, "5 ")
+    expect(page.locator("#BuildPairs-pairs_per_target input")).not_to_have_value("0")
+    wait_for(page, "pairs-command", "build_gpt_prompt_pairs")

@@ -1,51 +1,95 @@
-"""The layout of the page and its language in a real browser, in projects in which nothing runs.
+"""The layout, the language and the keyboard in a real browser, in projects in which nothing runs.
 
-The walks through the demo measure it while a job runs and after it ended.
+The walks through the demo measure the layout while a job runs and after it ended.
 """
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.page_layout import DESKTOP, open_tabs, problems_of_tabs
+from tests.page_layout import DESKTOP, open_tabs, problems_of_open_tab, problems_of_tabs
 from tests.walking import Server
 from tests.watched_workspace import make_watched_workspace
 
 pytestmark = pytest.mark.long
 
+MOST_PRESSES = 250
+ETHIOPIC = re.compile("[\u1200-\u137f]")
 
-def require_good_layout(server: Server, browser: Browser) -> None:
-    page = browser.new_page(viewport=DESKTOP)
-    errors: list[str] = []
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: errors.append(str(error)))
+# returns the names of what a hand could use in the open tab and above
+CONTROLS = """() => [...document.querySelectorAll("button, input, textarea, select, summary, a[href]")]
+  .filter(one => {
+    const box = one.getBoundingClientRect(), style = getComputedStyle(one);
+    const isSeen = box.width > 1 && box.height > 1 && style.visibility !== "hidden";
+    const isOther = one.type === "radio" && !one.checked;  // one of a group is reached, arrows do the rest
+    const isCopy = one.closest("[aria-hidden=true]");  // with which Gradio measures the tabs
+    return isSeen && !(one.disabled || one.readOnly || isOther || isCopy || one.type === "file");
+  })
+  .map(%(name)s)"""
+NAME = """(one => one.closest("[id]:not([id^=svelte])")?.id + ": " +
+  (one.ariaLabel || one.innerText || one.placeholder || one.type))"""
+# returns the name of what has the focus, and whether that is seen: by a ring or a shadow
+FOCUSED = """() => {
+  const one = document.activeElement, style = getComputedStyle(one);
+  const hasRing = style.outlineStyle !== "none" && style.outlineWidth !== "0px";
+  const isSeen = hasRing || style.boxShadow !== "none";
+  return [one === document.body ? "" : %(name)s(one), isSeen];
+}"""
+
+
+def controls(page: Page) -> set[str]:
+    return set(page.evaluate(CONTROLS % {"name": NAME}))
+
+
+def reached(page: Page) -> dict[str, bool]:
+    """Press Tab until the page is through; return the names that had the focus, and whether it was seen."""
+    page.evaluate("document.activeElement.blur()")
+    found: dict[str, bool] = {}
+    first = ""
+    for _ in range(MOST_PRESSES):
+        page.keyboard.press("Tab")
+        name, is_seen = page.evaluate(FOCUSED % {"name": NAME})
+        if name and name == first:  # once around
+            break
+        first = first or name
+        if name:
+            found[name] = found.get(name, True) and is_seen
+    return found
+
+
+def test_every_tab_is_readable_in_amharic_and_usable_by_keyboard(server: Server, browser: Browser):
+    context = browser.new_context(viewport=DESKTOP)
+    context.add_cookies([{"name": "language", "value": "am", "url": server.url}])
+    page = context.new_page()
     page.goto(server.url)
-    assert problems_of_tabs(page) == {}
-    assert errors == []
-    page.close()
-
-
-def test_every_tab_fits_and_can_be_read_before_anything_was_done(server: Server, browser: Browser):
-    require_good_layout(server, browser)
+    problems: dict[str, Any] = {}
+    for name in open_tabs(page):
+        problems |= problems_of_open_tab(page, name)
+        for button in page.locator("button.primary:visible").all():
+            expect(button).to_have_text(ETHIOPIC)
+        names, places = controls(page), reached(page)
+        names &= controls(page)  # what was shown meanwhile may have made a button useless
+        problems |= {f"{name}: not reached": missed for missed in [sorted(names - set(places))] if missed}
+        unseen = sorted(each for each in names & set(places) if not places[each])
+        problems |= {f"{name}: focus not seen": unseen} if unseen else {}
+    assert problems == {}
+    context.close()
 
 
 def test_every_tab_fits_and_can_be_read_after_a_run_with_every_problem(browser: Browser, tmp_path: Path):
     make_watched_workspace(tmp_path / "workspace")
     server = Server(tmp_path / "workspace")
+    page = browser.new_page(viewport=DESKTOP)
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
     try:
-        require_good_layout(server, browser)
+        page.goto(server.url)
+        assert problems_of_tabs(page) == {}
     finally:
         server.kill()
-
-
-def test_every_start_button_is_in_the_language_of_the_page(server: Server, browser: Browser):
-    context = browser.new_context(viewport=DESKTOP)
-    context.add_cookies([{"name": "language", "value": "am", "url": server.url}])
-    page = context.new_page()
-    page.goto(server.url)
-    for _ in open_tabs(page):
-        for button in page.locator("button.primary:visible").all():
-            expect(button).to_have_text(re.compile("[\u1200-\u137f]"))
-    context.close()
+    assert errors == []
+    page.close()

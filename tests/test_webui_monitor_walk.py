@@ -10,18 +10,32 @@ from playwright.sync_api import Browser, Dialog, Locator, Page, expect
 
 from indextts.runs.checkpoints import list_checkpoints
 from indextts.runs.health.checks import CHECKS
+from tests.page_layout import DESKTOP
 from tests.walking import Server, open_tab, wait_for
 from tests.watched_workspace import make_watched_workspace
 
-pytestmark = pytest.mark.long
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    workspace = tmp_path_factory.mktemp("monitor") / "workspace"
+    make_watched_workspace(workspace)
+    server = Server(workspace)
+    yield server
+    server.kill()
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    make_watched_workspace(tmp_path / "workspace")
-    server = Server(tmp_path / "workspace")
-    yield server
-    server.kill()
+def page(served: Server, browser: Browser) -> Page:
+    """The page at tab 7, with the run that has every problem."""
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto(f"{served.url}/?project=unhealthy#monitor")
+    expect(page.locator("#plot-mel-loss svg path.training")).to_have_count(1)
+    return page
+
+
+@pytest.fixture
+def run_dir(served: Server) -> Path:
+    return served.workspace / "unhealthy/training_output"
 
 
 def legend(page: Page) -> list[str]:
@@ -65,14 +79,7 @@ def toast(page: Page, text: str) -> None:
     expect(page.get_by_test_id("toast-body").filter(has_text=text).first).to_be_visible()
 
 
-def test_a_user_reads_the_health_compares_runs_and_manages_checkpoints(
-    server: Server, browser: Browser, tmp_path: Path
-):
-    run_dir = server.workspace / "unhealthy/training_output"
-    page = browser.new_page(viewport={"width": 1280, "height": 1000})
-    page.goto(server.url)
-    wait_for(page, "project", "^unhealthy$")
-    open_tab(page, "7 Monitor")
+def test_a_user_reads_the_health_compares_runs_and_keeps_a_checkpoint(page: Page, run_dir: Path):
     cards = page.locator("#monitor-health .health")
     expect(cards).to_have_count(len(CHECKS) - 1)  # a run of one language cannot forget another
     checks = {card.get_attribute("data-check") for card in cards.all()}
@@ -100,8 +107,19 @@ def test_a_user_reads_the_health_compares_runs_and_manages_checkpoints(
     page.locator("#monitor-smoothing input[type=number]").fill("0")
     page.locator("#monitor-smoothing input[type=number]").press("Tab")
     expect(page.locator("#plot-mel-loss path.raw")).to_have_count(0)
-    page.locator("#monitor-log").get_by_role("checkbox").check()
+    table = page.locator("#checkpoint-table")
+    expect(table.locator("tbody tr").first).to_have_attribute("data-name", "model_step8000.pth")
+    action(page, "model_step5000.pth", "pin").click()
+    expect(action(page, "model_step5000.pth", "pin")).to_have_text("Unpin")
+    assert (run_dir / "model_step5000.pinned").exists()
+    action(page, "model_step7000.pth", "listen").click()
+    wait_for(page, "listen-checkpoint", r"^Step 7,000")
+    expect(page.locator("#tab-listen-button")).to_have_attribute("aria-selected", "true")
 
+
+@pytest.mark.long
+def test_a_user_enlarges_a_chart_by_mouse_and_keyboard(page: Page):
+    page.locator("#monitor-log").get_by_role("checkbox").check()
     whole = span(page)
     drag(page, 0.25, 0.5)
     show_all = page.locator("#plot-mel-loss [data-show-all]")
@@ -125,18 +143,19 @@ def test_a_user_reads_the_health_compares_runs_and_manages_checkpoints(
     expect(page.locator("#plot-lr")).to_be_hidden()
     page.locator("#monitor-more-button").click()
     expect(page.locator("#plot-lr svg path.training").first).to_be_visible()
-    page.screenshot(path=tmp_path / "monitor.png", full_page=True)
 
-    table = page.locator("#checkpoint-table")
-    expect(table.locator("tbody tr").first).to_have_attribute("data-name", "model_step8000.pth")
-    action(page, "model_step5000.pth", "pin").click()
-    expect(action(page, "model_step5000.pth", "pin")).to_have_text("Unpin")
-    assert (run_dir / "model_step5000.pinned").exists()
+
+@pytest.mark.long
+def test_a_user_deletes_checkpoints_and_changes_the_project(page: Page, run_dir: Path):
+    table, summary = page.locator("#checkpoint-table"), page.locator("#monitor-summary")
+    cards = page.locator("#monitor-health .health")
+    action(page, "model_step6000.pth", "pin").click()
+    expect(action(page, "model_step6000.pth", "pin")).to_have_text("Unpin")
     # it looks disabled, and a click shows the reason
-    action(page, "model_step5000.pth", "delete").click(force=True)
+    action(page, "model_step6000.pth", "delete").click(force=True)
     toast(page, "is pinned; unpin it first")
-    action(page, "model_step5000.pth", "pin").click()
-    expect(action(page, "model_step5000.pth", "pin")).to_have_text("Pin")
+    action(page, "model_step6000.pth", "pin").click()
+    expect(action(page, "model_step6000.pth", "pin")).to_have_text("Pin")
 
     questions: list[str] = []
 
@@ -145,22 +164,18 @@ def test_a_user_reads_the_health_compares_runs_and_manages_checkpoints(
         dialog.accept() if len(questions) > 1 else dialog.dismiss()
 
     page.on("dialog", answer)
-    action(page, "model_step5000.pth", "delete").click()
-    assert re.search(r"model_step5000\.pth.*5000", questions[0])
+    action(page, "model_step6000.pth", "delete").click()
+    assert re.search(r"model_step6000\.pth.*6000", questions[0])
     assert len(list_checkpoints(run_dir)) == 5
-    action(page, "model_step5000.pth", "delete").click()
-    expect(row(page, "model_step5000.pth")).to_have_count(0)
-    assert len(list((run_dir / "trash").glob("*_model_step5000/model_step5000.*"))) == 2
+    action(page, "model_step6000.pth", "delete").click()
+    expect(row(page, "model_step6000.pth")).to_have_count(0)
+    assert len(list((run_dir / "trash").glob("*_model_step6000/model_step6000.*"))) == 2
     page.locator("#checkpoint-empty").click()
     expect(page.locator("#checkpoint-empty")).to_be_hidden()
     assert not (run_dir / "trash").exists()
 
-    action(page, "model_step7000.pth", "listen").click()
-    wait_for(page, "listen-checkpoint", r"^Step 7,000")
-    expect(page.locator("#tab-listen-button")).to_have_attribute("aria-selected", "true")
-    open_tab(page, "7 Monitor")
-    action(page, "model_step6000.pth", "export").click()
-    wait_for(page, "export-checkpoint", r"^Step 6,000")
+    action(page, "model_step7000.pth", "export").click()
+    wait_for(page, "export-checkpoint", r"^Step 7,000")
 
     open_tab(page, "7 Monitor")
     choose(page, "project", "well")
@@ -172,7 +187,6 @@ def test_a_user_reads_the_health_compares_runs_and_manages_checkpoints(
     expect(page.locator("#plot-mel-loss figcaption")).to_contain_text("training, part 1")
     expect(table).to_contain_text("No checkpoint yet.")
     page.keyboard.press("Escape")
-    page.screenshot(path=tmp_path / "well.png", full_page=True)
     choose(page, "project", "demo")
     expect(page.locator("#monitor-empty a")).to_have_attribute("href", "#data")
     expect(page.locator("#monitor-body")).to_be_hidden()
@@ -181,5 +195,3 @@ def test_a_user_reads_the_health_compares_runs_and_manages_checkpoints(
     page.set_viewport_size({"width": 390, "height": 844})
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width <= 390
-    page.screenshot(path=tmp_path / "phone.png", full_page=True)
-    page.close()

@@ -1,10 +1,12 @@
 """A real server of the page and a real browser, for tests that act as a user."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -12,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Request, expect, sync_playwright
 
 from indextts.projects.jobs.records import list_jobs
 from indextts.projects.jobs.stopping import kill_job
@@ -49,19 +51,27 @@ def _patient(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Server:
-    """The web UI as a process, on a port of its own."""
+    """The web UI as a process, on a port of its own.
 
-    def __init__(self, workspace: Path) -> None:
+    Args:
+        repository: whose program and demo are used; see `copy_repository`.
+    """
+
+    def __init__(self, workspace: Path, repository: Path = REPOSITORY) -> None:
         self.workspace = workspace
+        self.repository = repository
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = workspace.with_name("webui.log")
         self.start()
 
     def start(self) -> None:
-        argv = [sys.executable, str(REPOSITORY / "webui_amharic.py"), f"--workspace={self.workspace}"]
+        argv = [sys.executable, str(self.repository / "webui_amharic.py"), f"--workspace={self.workspace}"]
+        environment = os.environ | {"PYTHONPATH": str(self.repository)}
         with self.log.open("a") as log:
-            self.process = subprocess.Popen([*argv, f"--port={self.port}"], stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                [*argv, f"--port={self.port}"], stdout=log, stderr=log, env=environment
+            )
         wait_until(lambda: answers(self.port), explain=self.log.read_text, process=self.process)
 
     def kill(self) -> None:
@@ -73,6 +83,34 @@ class Server:
         for folder in self.workspace.glob("*/jobs"):
             for job in list_jobs(Project(folder.parent)):
                 kill_job(job)
+
+
+class Settling:
+    """Tells when a page has stopped asking the server, so that its views are filled."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.running: set[Request] = set()
+        self.changed = time.monotonic()
+        page.on("request", lambda request: self._follow(request, is_running=True))
+        for event in ("requestfinished", "requestfailed"):
+            page.on(event, lambda request: self._follow(request, is_running=False))  # type: ignore[call-overload]
+
+    def _follow(self, request: Request, *, is_running: bool) -> None:
+        if "heartbeat" not in request.url:  # open as long as the page is
+            (self.running.add if is_running else self.running.discard)(request)
+            self.changed = time.monotonic()
+
+    def wait(self, quiet_s: float = 0.5) -> None:
+        self.changed = time.monotonic()
+        wait_until(self._is_quiet_for(quiet_s), explain=lambda: [request.url for request in self.running])
+
+    def _is_quiet_for(self, quiet_s: float) -> Callable[[], bool]:
+        def is_quiet() -> bool:
+            self.page.wait_for_timeout(50)  # Playwright reports requests only while it is called
+            return not self.running and time.monotonic() - self.changed >= quiet_s
+
+        return is_quiet
 
 
 def ask(server: Server, path: str, body: object = None, **headers: str) -> tuple[int, str]:
