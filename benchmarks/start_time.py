@@ -128,9 +128,10 @@ def start(folder: Path, number: int, *, is_cold: bool = False) -> Start:
         for line in process.stdout:
             output.append(line)
             if ready := READY.search(line):
-                wall_s, cpu_s = time.monotonic() - started, _cpu_s(process.pid)
-                others = (_busy_s() - before - cpu_s) / wall_s
-                found = Start(wall_s, cpu_s, process_memory(process.pid, "VmHWM"), max(0.0, others), ready[1])
+                wall_s, process_s = time.monotonic() - started, cpu_s(process.pid)
+                others = (_busy_s() - before - process_s) / wall_s
+                peak = process_memory(process.pid, "VmHWM")
+                found = Start(wall_s, process_s, peak, max(0.0, others), ready[1])
     if process.returncode:
         raise RuntimeError("".join(output))
     print(found, flush=True)
@@ -191,7 +192,7 @@ def write_files(folder: Path, num_utterances: int, num_pairs: int) -> None:
     write_pairs(folder / "val_pairs.jsonl", val)
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     """Return the processor time of a process and its ended children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / TICKS_PER_SECOND
