@@ -2,7 +2,7 @@ import logging
 
 from indextts.data import progress as progress_module
 from indextts.data.progress import Progress
-from indextts.webui.preprocess.tab import PROGRESS
+from indextts.webui.running.job_bar import LINE
 
 
 def test_a_line_has_clips_and_audio_and_time_left(monkeypatch, caplog):
@@ -19,5 +19,5 @@ def test_a_line_has_clips_and_audio_and_time_left(monkeypatch, caplog):
     (line,) = caplog.messages
     # half of the audio in 8 s, but only a tenth of the clips
     assert line == "Encoding: 3/30 clips, 0.4 clips/s, 12.5 h of audio per hour, 8 s left"
-    (found,) = PROGRESS.finditer(line)  # the page parses it
+    (found,) = LINE.finditer(line)  # the page parses it
     assert found.groups()[:3] == ("Encoding", "3", "30")

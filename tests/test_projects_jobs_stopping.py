@@ -51,6 +51,7 @@ from tests.running_jobs import (
     wait_until_ready,
 )
 from tests.tiny_run import make_tiny_run
+from tests.waiting import wait_until
 
 # A trainer whose save hangs, with the handler that trainers have.
 HANGS_WHILE_SAVING = f"""
@@ -189,6 +190,7 @@ def test_the_phases_of_a_stop_are_counted_down(project: Project):
     assert stop_progress(job, time.time()) is None
     stop_job(job)
     job = reread(job)
+    wait_until((job.folder / "stop_asked").read_bytes)  # the runner creates it, then writes
     asked = json.loads((job.folder / "stop_asked").read_bytes())["asked"]
     shown = [stop_progress(job, asked + later) for later in (85, 185, 500)]
     assert [(step.stage, step.message.id, step.message.values) for step in shown if step] == [
