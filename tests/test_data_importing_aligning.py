@@ -10,7 +10,7 @@ import soundfile
 
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.aligning import reading_options
-from indextts.data.importing.items import Location, SourceRecording
+from indextts.data.importing.items import Location, Row
 from indextts.data.importing.text_sentences import read_sentences
 from indextts.data.importing.transcoding import recording_stamp
 from indextts.data.manifest import read_utterances
@@ -113,7 +113,7 @@ def test_the_text_of_another_recording_is_rejected(source, tmp_path, recognizer_
 def test_readings_of_the_text_decide_what_is_aligned_and_when_again(tmp_path):
     text, table, audio = tmp_path / "a.txt", tmp_path / "readings.tsv", write_tone(tmp_path / "a.wav")
     text.write_text("ዶ/ር አበበ UN ሄዱ።", encoding="utf-8")
-    found = SourceRecording("a", "a", audio, Location(audio), text_file=text, language="am")
+    found = Row(Location(audio), audio=audio, text_file=text, language="am")
 
     def import_with(*rows: tuple[str, str]) -> ImportDataset:
         write_rows(table, [ReadingRow(written, spoken, "word", "") for written, spoken in rows])

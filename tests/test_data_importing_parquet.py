@@ -1,4 +1,4 @@
-"""Tests of parquet.py and embedded.py: rows, their names, unusable recordings, repeated imports."""
+"""Tests of parquet.py: rows, their names, unusable recordings, repeated imports."""
 
 from collections import Counter
 from pathlib import Path
@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from indextts.data.importing import embedded
-from indextts.data.importing.embedded import AudioReader
-from indextts.data.importing.items import Embedded, Location, Rejection, SourceRecording
+from indextts.data.importing import parquet
+from indextts.data.importing.items import Embedded, Location, Rejection, Row
+from indextts.data.importing.parquet import AudioReader
 from indextts.errors import UserError
 from tests.import_sources import (
     manifest_lines,
@@ -206,8 +206,8 @@ def test_audio_is_read_from_any_row(tmp_path, order):
         assert reader.read(row_of(path, row)) == (tone_bytes(200 + row), f"c{row}.flac")
 
 
-def row_of(path: Path, row: int) -> SourceRecording:
-    return SourceRecording("k", "k", path, Location(path, row + 1), embedded=Embedded("audio", row))
+def row_of(path: Path, row: int) -> Row:
+    return Row(Location(path, row + 1), audio=path, embedded=Embedded("audio", row))
 
 
 def test_rows_are_never_linked(tmp_path):
@@ -250,7 +250,7 @@ def test_audio_of_much_more_bytes_than_the_file_is_not_read(tmp_path):
 
 
 def test_a_row_with_too_much_audio_is_rejected_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(embedded, "MAX_AUDIO_BYTES", 10_000)
+    monkeypatch.setattr(parquet, "MAX_AUDIO_BYTES", 10_000)
     columns = rows(0, 3)
     columns["audio"][1]["bytes"] += bytes(10_000)
     path = write_parquet(tmp_path / "train.parquet", columns)

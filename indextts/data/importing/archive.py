@@ -10,7 +10,6 @@ A preview reads only the first bytes of some tables of a zip archive (unpacked_h
 import bz2
 import gzip
 import heapq
-import io
 import logging
 import lzma
 import math
@@ -24,10 +23,12 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from indextts.data.importing.items import may_be_read
+from indextts.data.importing.items import files_below, is_hidden, may_be_read
 from indextts.errors import UserError
 from indextts.system.amounts import counted, shown_size
 
@@ -48,7 +49,7 @@ _TAR_OPENERS: dict[str, Callable[..., Any]] = {
 }
 ARCHIVE_SUFFIXES = (".zip", *_TAR_OPENERS)
 _BLOCK_BYTES = 2**20
-_LAST_TIME = 2**32  # in seconds since 1970; the headers of tar archives may have any number
+_LAST_TIME = 2**32  # in seconds since 1970
 _BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others unpack a block into 100 MB at once
 _UTF8_NAME = 0x800
 _ENCRYPTED = 0x1
@@ -71,31 +72,17 @@ def is_archive(path: Path) -> bool:
     return (path.suffix.lower() == ".zip" or bool(_tar_suffix(path))) and path.is_file()
 
 
-def archive_stem(path: Path) -> str:
-    """Return the name of an archive without .zip, .tar.gz and so on."""
-    return path.name[: -len(_tar_suffix(path) or path.suffix)]
-
-
 def _tar_suffix(path: Path) -> str:
     return next((suffix for suffix in _TAR_OPENERS if path.name.lower().endswith(suffix)), "")
 
 
-@contextmanager
-def unpacked(archive: Path, output_dir: Path, max_bytes: int) -> Iterator[Path]:
-    """Yield a temporary folder with the files of an archive.
+@dataclass(frozen=True)
+class _Member:
+    """File in an archive, by its checked name; `read` opens it."""
 
-    Args:
-        output_dir: the parent of the temporary folder.
-
-    Raises:
-        UserError: the archive is corrupt or refused.
-    """
-    folder = Path(tempfile.mkdtemp(prefix=UNPACKED_PREFIX, dir=output_dir))
-    try:
-        unpack(archive, folder, max_bytes)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    name: Path
+    changed: float
+    read: Callable[[], IO[bytes] | None]
 
 
 def unpack(archive: Path, folder: Path, max_bytes: int, loose: str = "") -> int:
@@ -107,88 +94,140 @@ def unpack(archive: Path, folder: Path, max_bytes: int, loose: str = "") -> int:
     Raises:
         UserError: the archive is corrupt or refused.
     """
-    unpacking = _Unpacking(archive, folder, max_bytes, loose)
+    size = archive.stat().st_size
+    if size > shutil.disk_usage(folder).free:
+        raise UserError(f"{archive}: {shown_size(size)} do not fit on the disk of {folder}; free some space")
+    limit = min(max_bytes, max(MIN_BOMB_BYTES, MAX_RATIO * size))
+    too_large = UserError(
+        f"{archive}: unpacks to more than {max_bytes / 1e9:g} GB (--max-unpacked-gb) or {MAX_RATIO} times "
+        "its size; split the archive or raise the limit"
+    )
+    members = _tar_members(archive, limit, too_large) if _tar_suffix(archive) else _zip_members(archive)
+    names: list[Path] = []
+    num_bytes = 0
     try:
-        if _tar_suffix(archive):
-            unpacking.tar()
-        else:
-            with zipfile.ZipFile(archive) as file:
-                unpacking.zip(file)
+        for number, member in enumerate(members, start=1):
+            if number > MAX_FILES:
+                raise UserError(
+                    f"{archive}: {number:,} files, the maximum is {MAX_FILES:,}; split the archive"
+                )
+            if is_hidden(member.name):
+                continue
+            names.append(member.name)
+            if may_be_read(member.name) and (reader := member.read()) is not None:
+                place = member.name if len(member.name.parts) > 1 else loose / member.name
+                num_bytes += _write(archive, reader, folder / place, limit - num_bytes, too_large)
+                # constant, so that the next import finds the file unchanged
+                os.utime(folder / place, (member.changed, member.changed))
     except _CORRUPT as error:
         raise UserError(
             f"{archive}: corrupt, or not an archive of this kind ({error}); download or create it again"
         ) from None
-    _warn_about_nested_archives(archive, unpacking.names)
-    return unpacking.num_bytes
+    _warn_about_nested_archives(archive, names)
+    return num_bytes
+
+
+def _write(archive: Path, reader: IO[bytes], target: Path, limit: int, too_large: UserError) -> int:
+    """Write a member; return its number of bytes."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    num_bytes = 0
+    try:
+        with target.open("xb") as writer, reader:
+            while block := reader.read(_BLOCK_BYTES):
+                num_bytes += len(block)
+                if num_bytes > limit:
+                    raise too_large
+                writer.write(block)
+    except FileExistsError:
+        raise UserError(f"{archive}: contains {target.name} twice; create the archive again") from None
+    return num_bytes
+
+
+def _zip_members(archive: Path) -> Iterator[_Member]:
+    with zipfile.ZipFile(archive) as file:
+        members = [member for member in file.infolist() if not member.is_dir()]
+        names = [_safe_name(member, archive) for member in members]  # all, before the first is written
+        for member, name in zip(members, names, strict=True):
+            changed = time.mktime((*member.date_time, 0, 0, -1))
+            yield _Member(name, max(changed, 0), partial(file.open, member))
+
+
+def _tar_members(archive: Path, limit: int, too_large: UserError) -> Iterator[_Member]:
+    """Yield the members of a tar archive in one pass; it has no directory."""
+    with _TAR_OPENERS[_tar_suffix(archive)](archive, "rb") as packed:
+        stream = _Counted(packed, limit, too_large)
+        file = tarfile.open(fileobj=stream, mode="r|")  # type: ignore[call-overload]  # noqa: SIM115
+        while (member := file.next()) is not None:
+            file.members = []  # it keeps all of them
+            name = _checked_name(member.name, archive)
+            if member.isdir():
+                continue
+            if not member.isreg() or member.issparse():
+                raise _link_error(member.name, archive)
+            # the headers may have any number
+            changed = min(max(member.mtime, 0), _LAST_TIME) if math.isfinite(member.mtime) else 0
+            yield _Member(name, changed, partial(file.extractfile, member))
+        if not stream.last.endswith(bytes(tarfile.BLOCKSIZE)):  # tarfile takes any invalid header for the end
+            raise tarfile.ReadError("the end is missing")
+
+
+class _Counted:
+    """Bytes of a tar archive, of which more than `limit` are refused."""
+
+    def __init__(self, packed: IO[bytes], limit: int, too_large: UserError) -> None:
+        self.last = b""  # the bytes read last
+        self._packed = packed
+        self._left = limit
+        self._too_large = too_large
+
+    def read(self, size: int) -> bytes:
+        content = self._packed.read(size)
+        self._left -= len(content)
+        if self._left < 0:
+            raise self._too_large
+        self.last = content or self.last
+        return content
 
 
 class InnerArchives:
     """The archives within the folder of a source, such as audio/train.tar.gz beside the tables of FLEURS.
 
-    They are unpacked, into a temporary folder, when a recording is looked for in vain. Their files then have
-    the places that they would have if each archive were unpacked in its own folder; files that are in no
-    folder of the archive get one with its name.
+    They are unpacked when a recording is looked for in vain. Their files then have the places that they would
+    have if each archive were unpacked in its own folder; files that are in no folder of the archive get one
+    with its name.
 
     Args:
         root: the folder of the source.
-        output_dir: the parent of the temporary folder.
+        folder: an empty one, for the unpacked files.
         max_bytes: of all files of all archives.
     """
 
-    def __init__(self, root: Path, output_dir: Path, max_bytes: int) -> None:
+    def __init__(self, root: Path, folder: Path, max_bytes: int) -> None:
         self.root = root
-        self.folder: Path | None = None  # with the unpacked files
-        self._output_dir = output_dir
+        self.folder = folder
         self._max_bytes = max_bytes
         self._is_unpacked = False
 
     def unpacked(self, folder: Path) -> Path | None:
-        """Return where the unpacked files of a folder of the source are; None without archives.
+        """Return where the unpacked files of a folder are; None for one outside of the source.
 
         Raises:
             UserError: an archive is corrupt or refused.
         """
         if not self._is_unpacked:
             self._is_unpacked = True
-            self._unpack()
-        if self.folder is None or not folder.is_relative_to(self.root):
-            return None
-        return self.folder / folder.relative_to(self.root)
+            left = self._max_bytes
+            for archive in filter(is_archive, sorted(files_below(self.root))):
+                logger.info("unpacking %s to find the recordings that are named", archive)
+                target = self.folder / archive.parent.relative_to(self.root)
+                target.mkdir(parents=True, exist_ok=True)
+                stem = archive.name[: -len(_tar_suffix(archive) or archive.suffix)]
+                left -= unpack(archive, target, left, loose=stem)
+        return self.folder / folder.relative_to(self.root) if folder.is_relative_to(self.root) else None
 
     def original(self, path: Path) -> Path:
         """Return the place in the source of an unpacked file; other paths stay."""
-        if self.folder is None or not path.is_relative_to(self.folder):
-            return path
-        return self.root / path.relative_to(self.folder)
-
-    def _unpack(self) -> None:
-        archives = [path for path in sorted(_files(self.root)) if is_archive(path)]
-        if not archives:
-            return
-        self.folder = Path(tempfile.mkdtemp(prefix=UNPACKED_PREFIX, dir=self._output_dir)).resolve()
-        num_bytes = 0
-        for archive in archives:
-            logger.info("unpacking %s to find the recordings that are named", archive)
-            target = self.folder / archive.parent.relative_to(self.root)
-            target.mkdir(parents=True, exist_ok=True)
-            num_bytes += unpack(archive, target, self._max_bytes - num_bytes, loose=archive_stem(archive))
-
-
-def _files(root: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(".") and name != "__MACOSX"]
-        yield from (Path(place) / name for name in names if not name.startswith("."))
-
-
-@contextmanager
-def inner_archives(root: Path, output_dir: Path, max_bytes: int) -> Iterator[InnerArchives]:
-    """Yield the archives in a folder, and remove their files at the end."""
-    archives = InnerArchives(root, output_dir, max_bytes)
-    try:
-        yield archives
-    finally:
-        if archives.folder is not None:
-            shutil.rmtree(archives.folder, ignore_errors=True)
+        return self.root / path.relative_to(self.folder) if path.is_relative_to(self.folder) else path
 
 
 @contextmanager
@@ -211,7 +250,7 @@ def unpacked_heads(archive: Path, rank: Callable[[Path], int | None]) -> Iterato
                 if len(members) > MAX_FILES:
                     raise UserError(f"{archive}: more than {MAX_FILES:,} files; split the archive")
                 named = [(_safe_name(member, archive), member) for member in members]
-                named = [(name, member) for name, member in named if not _is_hidden(name)]
+                named = [(name, member) for name, member in named if not is_hidden(name)]
                 ranked = [
                     (place, len(name.parts), str(name), member)
                     for name, member in named
@@ -234,139 +273,6 @@ def _write_head(file: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) ->
         head = head[: head.rindex(b"\n") + 1]  # the last line is cut off
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(head)
-
-
-class _Unpacking:
-    """An archive that is being unpacked; arguments as for `unpack`."""
-
-    def __init__(self, archive: Path, folder: Path, max_bytes: int, loose: str) -> None:
-        self.archive = archive
-        self.folder = folder
-        self.max_bytes = max_bytes
-        self.loose = loose
-        self.limit = min(max_bytes, max(MIN_BOMB_BYTES, MAX_RATIO * archive.stat().st_size))
-        self.num_bytes = 0
-        self.names: list[Path] = []  # without hidden ones
-
-    def zip(self, file: zipfile.ZipFile) -> None:
-        members = [member for member in file.infolist() if not member.is_dir()]
-        if len(members) > MAX_FILES:
-            raise self._too_many(len(members))
-        names = [_safe_name(member, self.archive) for member in members]
-        self.names = [name for name in names if not _is_hidden(name)]
-        wanted = [(member, name) for member, name in zip(members, names, strict=True) if _is_wanted(name)]
-        self._require_space(sum(member.file_size for member, _ in wanted))
-        for member, name in wanted:
-            with file.open(member) as reader:
-                changed = time.mktime((*member.date_time, 0, 0, -1))
-                self.num_bytes += self._write(reader, name, changed, self.limit - self.num_bytes)
-
-    def tar(self) -> None:
-        """Unpack a tar archive in one pass; it has no directory."""
-        self._require_space(self.archive.stat().st_size)
-        num_members = 0
-        with _TAR_OPENERS[_tar_suffix(self.archive)](self.archive, "rb") as packed:
-            stream = _TarStream(packed, self.limit, self._too_large)
-            file = tarfile.open(fileobj=stream, mode="r:")  # noqa: SIM115  # `packed` is all there is to close
-            while (member := file.next()) is not None:
-                file.members = []  # type: ignore[attr-defined]  # it keeps all of them
-                num_members += 1
-                if num_members > MAX_FILES:
-                    raise self._too_many(num_members)
-                name = _checked_name(member.name, self.archive)
-                if member.isdir():
-                    continue
-                if not member.isreg() or member.issparse():
-                    raise _link_error(member.name, self.archive)
-                self.names += [] if _is_hidden(name) else [name]
-                reader = file.extractfile(member) if _is_wanted(name) else None
-                if reader is not None:
-                    self._write(reader, name, member.mtime, self.limit)
-            if stream.last != bytes(tarfile.BLOCKSIZE):  # tarfile takes any invalid header for the end
-                raise tarfile.ReadError("the end is missing")
-            self.num_bytes = stream.position
-
-    def _write(self, reader: IO[bytes], name: Path, changed: float, limit: int) -> int:
-        """Write a member with its modification time; return its number of bytes."""
-        target = self.folder / (name if len(name.parts) > 1 else self.loose / name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        num_bytes = 0
-        try:
-            with target.open("xb") as writer:
-                while block := reader.read(_BLOCK_BYTES):
-                    num_bytes += len(block)
-                    if num_bytes > limit:
-                        raise self._too_large()
-                    writer.write(block)
-        except FileExistsError:
-            raise UserError(f"{self.archive}: contains {name} twice; create the archive again") from None
-        changed = min(max(changed, 0), _LAST_TIME) if math.isfinite(changed) else 0
-        os.utime(target, (changed, changed))  # constant, so that the next import finds the file unchanged
-        return num_bytes
-
-    def _require_space(self, num_bytes: int) -> None:
-        if num_bytes > shutil.disk_usage(self.folder).free:
-            shown = shown_size(num_bytes)
-            raise UserError(
-                f"{self.archive}: {shown} do not fit on the disk of {self.folder}; free some space"
-            )
-
-    def _too_many(self, num_files: int) -> UserError:
-        return UserError(
-            f"{self.archive}: {num_files:,} files, the maximum is {MAX_FILES:,}; split the archive"
-        )
-
-    def _too_large(self) -> UserError:
-        return UserError(
-            f"{self.archive}: unpacks to more than {self.max_bytes / 1e9:g} GB (--max-unpacked-gb) or "
-            f"{MAX_RATIO} times its size; split the archive or raise the limit"
-        )
-
-
-class _TarStream(io.RawIOBase):
-    """Bytes of a tar archive, which tarfile reads forwards except for single bytes.
-
-    tarfile would read headers of any size into memory, and a compressed stream cannot seek back quickly.
-    """
-
-    def __init__(self, packed: IO[bytes], limit: int, too_large: Callable[[], UserError]) -> None:
-        self.position = 0
-        self.last = b""  # the bytes read last
-        self._packed = packed
-        self._limit = limit
-        self._too_large = too_large
-        self._is_back = False
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            UserError: the archive is too large.
-        """
-        if size > _BLOCK_BYTES or size < 0:
-            raise tarfile.ReadError(f"a header of {size:,} bytes")
-        content = b""
-        if self._is_back and size:
-            self._is_back, content = False, self.last[-1:]
-        content += self._packed.read(size - len(content))
-        self.position += len(content)
-        if self.position > self._limit:
-            raise self._too_large()
-        self.last = content
-        return content
-
-    def tell(self) -> int:
-        return self.position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go forwards, or one byte back."""
-        assert whence == io.SEEK_SET
-        if offset == self.position - 1 and self.last and not self._is_back:
-            self._is_back, self.position = True, offset
-        while self.position < offset and self.read(min(_BLOCK_BYTES, offset - self.position)):
-            pass
-        assert self.position <= offset
-        return self.position
 
 
 def _safe_name(member: zipfile.ZipInfo, archive: Path) -> Path:
@@ -402,14 +308,6 @@ def _decoded(name: str) -> str:
         return name.encode("cp437").decode("utf-8")
     except UnicodeError:
         return name
-
-
-def _is_wanted(name: Path) -> bool:
-    return may_be_read(name) and not _is_hidden(name)
-
-
-def _is_hidden(name: Path) -> bool:
-    return any(part.startswith(".") or part == "__MACOSX" for part in name.parts)
 
 
 def _warn_about_nested_archives(archive: Path, names: list[Path]) -> None:

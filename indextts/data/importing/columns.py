@@ -41,6 +41,8 @@ COLUMN_OF = {alias: column for column, aliases in ALIASES.items() for alias in a
 CHOOSABLE = (*ALIASES, "spoken")
 AUTO = "auto"  # as --columns: decide, also where a choice is stored
 
+Rows = Sequence[Sequence[str]]  # the first row, and further ones that have the same width as each other
+
 _MOST, _SOME = 0.5, 0.05  # shares of values
 _MAX_LOOKUPS = 40  # rows whose recordings are looked for
 _SHARED_WORDS = 0.3  # of a text and its spoken form
@@ -116,7 +118,7 @@ class NoColumnError(UndecidedError):
 
 
 def decide_columns(
-    rows: Sequence[Sequence[str]],
+    rows: Rows,
     names_audio: Callable[[str], bool],
     *,
     language: str,
@@ -126,7 +128,6 @@ def decide_columns(
     """Return the columns of a table.
 
     Args:
-        rows: the first row, and further ones that have the same width as each other.
         names_audio: whether a value names a recording that exists.
         language: ISO 639 code of the texts.
         chosen: the columns by hand, as in --columns; "" or AUTO to decide.
@@ -253,7 +254,7 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
     return columns
 
 
-def is_header(rows: Sequence[Sequence[str]], names_audio: Callable[[str], bool], language: str) -> bool:
+def is_header(rows: Rows, names_audio: Callable[[str], bool], language: str) -> bool:
     """Return whether the first row names columns: short fields, and no recording where others have one."""
     spoken = find_language(language)
     first, body = rows[0], rows[1:]

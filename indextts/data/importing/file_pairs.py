@@ -6,20 +6,19 @@ NAME.info.json                         metadata of a video from yt-dlp, optional
 wav48/p225/NAME.wav txt/p225/NAME.txt  a clip and its text in parallel folders, as in VCTK
 """
 
-import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from indextts.data.importing.audio_files import AudioFinder
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
     SUBTITLE_SUFFIXES,
+    Items,
     Location,
     Rejection,
-    SourceRecording,
+    Row,
+    files_below,
 )
 from indextts.data.importing.subtitle_language import foreign_by_name, is_language_tag
 from indextts.data.importing.text_lines import TEXT_TOO_LONG, read_text
@@ -44,7 +43,7 @@ class _SameName:
     subtitles: list[Path] = field(default_factory=list)
 
 
-def read_files(root: Path, finder: AudioFinder, language: Language) -> Iterator[SourceRecording | Rejection]:
+def read_files(root: Path, language: Language) -> Items:
     """Yield the recordings with a text or subtitles below a folder, and rejections, sorted by name.
 
     Args:
@@ -52,10 +51,14 @@ def read_files(root: Path, finder: AudioFinder, language: Language) -> Iterator[
     """
     base = root if root.is_dir() else root.parent
     for (folder, stem), files in sorted(_groups(root).items()):
-        relative = folder.relative_to(base)
-        key = str(relative / stem)
         if files.audio:
-            yield from _with_audio(files, key, "_".join([*relative.parts, stem]), finder, language)
+            row = Row(
+                Location(folder),
+                key=str(folder.relative_to(base) / stem),
+                id="_".join([*folder.relative_to(base).parts, stem]),
+                folders=(folder,),
+            )
+            yield from _with_audio(files, row, language)
         else:
             for path in [*files.texts, *files.subtitles]:
                 yield Rejection(Location(path), "no_audio", "no recording of the same name in its folder")
@@ -64,7 +67,7 @@ def read_files(root: Path, finder: AudioFinder, language: Language) -> Iterator[
 def _groups(root: Path) -> dict[tuple[Path, str], _SameName]:
     groups: dict[tuple[Path, str], _SameName] = defaultdict(_SameName)
     subtitles = []
-    for path in _files(root if root.is_dir() else root.parent, deep=root.is_dir()):
+    for path in files_below(root) if root.is_dir() else sorted(root.parent.iterdir()):
         suffix = path.suffix.lower()
         if suffix in AUDIO_SUFFIXES:
             groups[path.parent, path.stem].audio.append(path)
@@ -103,23 +106,14 @@ def _join_parallel(groups: dict[tuple[Path, str], _SameName], root: Path) -> Non
                 groups[found[0]].audio += groups.pop(other).audio
 
 
-def _files(folder: Path, *, deep: bool) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder):  # symlinks to folders are not followed
-        folders[:] = [name for name in folders if deep and not name.startswith(".") and name != "__MACOSX"]
-        yield from (Path(place) / name for name in sorted(names) if not name.startswith("."))
-
-
-def _with_audio(
-    files: _SameName, key: str, id: str, finder: AudioFinder, language: Language
-) -> Iterator[SourceRecording | Rejection]:
+def _with_audio(files: _SameName, row: Row, language: Language) -> Items:
+    """Yield the row of a recording with its text or subtitles, and rejections."""
     audio, *others = sorted(
         files.audio, key=lambda path: (path.suffix.lower() not in (".wav", ".flac"), path)
     )
     for other in others:
         yield Rejection(Location(other), "duplicate", f"using {audio.name} of the same name instead")
-    if not finder.may_read(audio):
-        yield Rejection(Location(audio), "outside", "the file is outside the allowed folders")
-        return
+    row = replace(row, named=audio.name)
     usable = []
     for path in files.subtitles:
         reason = foreign_by_name(path, language) if path.stem != audio.stem else None
@@ -132,22 +126,20 @@ def _with_audio(
         subtitles, *unused = sorted(usable, key=lambda path: (path.suffix.lower() != ".srt", path))
         for path in unused:
             yield Rejection(Location(path), "duplicate", f"using {subtitles.name} instead")
-        yield SourceRecording(key, id, audio, Location(subtitles), subtitles=subtitles)
+        yield replace(row, where=Location(subtitles), subtitles=subtitles)
     elif files.texts:
-        yield _with_text(audio, files.texts[0], key, id)
+        yield _with_text(row, files.texts[0])
     elif not files.subtitles:
         yield Rejection(Location(audio), "no_text", "no text or subtitles of the same name in its folder")
 
 
-def _with_text(audio: Path, text_file: Path, key: str, id: str) -> SourceRecording | Rejection:
+def _with_text(row: Row, text_file: Path) -> Row | Rejection:
+    where = Location(text_file)
     text = read_text(text_file)
     if isinstance(text, Rejection):
-        is_long = text.code == TEXT_TOO_LONG
-        return SourceRecording(key, id, audio, text.where, text_file=text_file) if is_long else text
+        return replace(row, where=where, text_file=text_file) if text.code == TEXT_TOO_LONG else text
     if _TIMES.match(text):
-        return Rejection(Location(text_file), "not_text", "times of phones or words, not a text")
+        return Rejection(where, "not_text", "times of phones or words, not a text")
     if not text:
-        return Rejection(
-            Location(text_file), "empty_text", "the text is empty; fill it in or remove the file"
-        )
-    return SourceRecording(key, id, audio, Location(text_file), text=text, text_file=text_file)
+        return Rejection(where, "empty_text", "the text is empty; fill it in or remove the file")
+    return replace(row, where=where, text=text, text_file=text_file)

@@ -19,6 +19,7 @@ import logging
 import math
 import os
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,20 +27,14 @@ from pathlib import Path
 from typing import cast
 
 from indextts.commands.data import ImportDataset, ImportLayout
-from indextts.data.importing.archive import (
-    UNPACKED_PREFIX,
-    InnerArchives,
-    inner_archives,
-    is_archive,
-    unpacked,
-)
-from indextts.data.importing.audio_files import AudioFinder
+from indextts.data.importing.archive import UNPACKED_PREFIX, InnerArchives, is_archive, unpack
 from indextts.data.importing.cleaning import summary
 from indextts.data.importing.download import DOWNLOADS_NAME, download
 from indextts.data.importing.hub import HUB_NAME, download_dataset
-from indextts.data.importing.items import Rejection, SourceRecording, source_name, without_shards
+from indextts.data.importing.items import Rejection, Row, source_name, without_shards
 from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Journal, read_journal
-from indextts.data.importing.layouts import read_source
+from indextts.data.importing.layouts import SourceReader, read_source
+from indextts.data.importing.references import AudioFinder
 from indextts.data.importing.speakers import (
     answered,
     log_left_out,
@@ -123,7 +118,7 @@ class _Source:
     root: Path  # the folder with its unpacked files
     answers: dict[str, str]
     archives: InnerArchives | None
-    found: list[SourceRecording] = field(default_factory=list)
+    found: list[Row] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)  # of all recordings, also those left out
     rejections: list[Rejection] = field(default_factory=list)
 
@@ -234,26 +229,33 @@ def _opened(path: Path, command: ImportDataset, stack: contextlib.ExitStack) -> 
     require_named_speakers(command.speakers, answers["speaker_from"])
     if answers["speaker_from"] == "voices":
         require_encoder(command.voice_encoder)
-    root, archives = path, None
-    max_bytes = int(command.max_unpacked_gb * 1e9)
+    temporary = stack.enter_context(
+        tempfile.TemporaryDirectory(
+            prefix=UNPACKED_PREFIX, dir=command.output_dir, ignore_cleanup_errors=True
+        )
+    )
+    folder, max_bytes = Path(temporary).resolve(), int(command.max_unpacked_gb * 1e9)
     if is_archive(path):
         if command.link:
             raise UserError(f"{path}: an archive cannot be linked; unpack it, or import without --link")
-        root = stack.enter_context(unpacked(path, command.output_dir, max_bytes))
-    root = root.resolve()
-    if path.is_dir():
-        archives = stack.enter_context(inner_archives(root, command.output_dir, max_bytes))
-    return _Source(path, name, root, answers, archives)
+        unpack(path, folder, max_bytes)
+        return _Source(path, name, folder, answers, None)
+    root = path.resolve()
+    return _Source(
+        path, name, root, answers, InnerArchives(root, folder, max_bytes) if root.is_dir() else None
+    )
 
 
 def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     """Read all items of a source and determine the speakers."""
-    found: list[SourceRecording] = []
-    seen: dict[str, SourceRecording] = {}
+    found: list[Row] = []
+    seen: dict[str, Row] = {}
     layout = cast(ImportLayout, source.answers["layout"])
-    language, columns = find_language(command.language).code, source.answers["columns"]
-    finder = AudioFinder(_allowed_folders(source, command), source.archives)
-    for read in read_source(source.root, layout, finder, source.path, language, columns):
+    language = find_language(command.language).code
+    folder = source.root if source.root.is_dir() else source.root.parent
+    finder = AudioFinder(folder, _allowed_folders(source, command), source.archives)
+    reader = SourceReader(finder, language, source.answers["columns"])
+    for read in read_source(source.root, layout, reader, source.path):
         item = read if isinstance(read, Rejection) else _with_unique_key(read, seen, source.root)
         if isinstance(item, Rejection):
             source.rejections.append(item)
@@ -272,9 +274,7 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
         logger.warning("%s: recordings in several languages: %s", source.path, counts_by_code(languages))
 
 
-def _with_unique_key(
-    item: SourceRecording, seen: Mapping[str, SourceRecording], root: Path
-) -> SourceRecording | Rejection:
+def _with_unique_key(item: Row, seen: Mapping[str, Row], root: Path) -> Row | Rejection:
     """Return a recording under a key that no other has: tables of several splits may repeat their ids.
 
     A row of the same table, or for the same recording, is a duplicate.
@@ -370,7 +370,7 @@ def _import(
 def _import_source(source: _Source, command: ImportDataset, store: ProjectStore, max_s: float) -> float:
     """Import the recordings of a source in order until they have `max_s` seconds; return their seconds."""
 
-    def is_current(found: SourceRecording) -> bool:
+    def is_current(found: Row) -> bool:
         return store.is_current(source.name, found, recording_stamp(found, command))
 
     total_s, num_read, num_found = 0.0, 0, len(source.found)

@@ -1,4 +1,4 @@
-"""Items of a source: recordings and rejections, with their ids, file names and suffixes.
+"""Items of a source: rows and rejections, with their ids, file names and suffixes.
 
 Each line of rejected.jsonl is a rejection:
 
@@ -33,12 +33,17 @@ Each line of rejected.jsonl is a rejection:
 """
 
 import hashlib
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from indextts.data.manifest import Provenance
+
+MAX_TEXT_CHARS = 20_000  # of a clip: minutes of speech are some hundreds
+CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\ufffd]")
+_HALVES = re.compile("[\ufffd\ud800-\udfff]")  # what stands for bytes that are no character
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,9 @@ class Rejection:
         return {"source": source, "file": shown, **line, "code": self.code, "reason": self.reason}
 
 
+Problem = tuple[str, str]  # code and reason of a rejection
+
+
 @dataclass(frozen=True, slots=True)
 class Embedded:
     """Audio bytes in a row, from 0, of a parquet file."""
@@ -76,63 +84,81 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Row of a layout: a reference to a recording, and its text. layouts.py looks for the recording.
+    """Row of a source: a recording or a span of it with its text, or a long recording with subtitles.
 
     Args:
-        values: by name, without empty ones: audio, text, speaker, id, language, recording.
+        named: the recording, as the data name it.
+        text: empty for a recording with subtitles, and for a text that is too long for a clip.
+        speaker: the speaker in the data; None if unknown.
+        id: the preferred id in the project; "" for that of the name.
+        key: the unique and stable name within the source; "" for the id or the name.
+        recording: the longer recording that the clip was cut from; None if unknown.
+        span: start and end in the recording, in seconds; None for all of it.
+        embedded: where its audio is, if the table contains it.
+        subtitles: the file with the texts and their times.
+        text_file: the file with the text, which may have more than a clip.
+        provenance: how a program found the text; only manifests of this project say it.
         folders: where the recording is looked for; empty for the folder of the row's file.
         is_moved: its path may be of another machine, so that its name alone counts too.
-        span: start and end in the recording, in seconds.
-        embedded: where its audio is, if the table contains it.
-        key: its unique name in the table; "" for the name of its recording.
-        provenance: how a program found the text; only manifests of this project say it.
+        audio: the recording that was found (references.py), or the parquet file that contains it.
     """
 
     where: Location
-    values: dict[str, str]
-    folders: tuple[Path, ...] = ()
-    is_moved: bool = False
-    span: tuple[float, float] | None = None
-    embedded: Embedded | None = None
-    key: str = ""
-    provenance: Provenance | None = None
-
-
-def row_values(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of a row without unread and empty ones; the spoken form is the text."""
-    filled = {name: value.strip() for name, value in values.items() if name and value.strip()}
-    return filled | {"text": filled.pop("spoken")} if "spoken" in filled else filled
-
-
-@dataclass(frozen=True, slots=True)
-class SourceRecording:
-    """Recording of a source: a clip or a span of one with its text, or a long recording with subtitles.
-
-    Args:
-        key: the unique and stable name within the source.
-        id: the preferred id in the project.
-        audio: the recording, or the parquet file that contains it.
-        text: empty for a recording with subtitles, and for a text that is too long for a clip.
-        text_file: the file with the text, which may have more than a clip.
-        span: start and end of the clip in `audio`, in seconds; None for the entire recording.
-        speaker: the speaker in the data; None if unknown.
-        recording: the longer recording that the clip was cut from; None if unknown.
-        provenance: how a program found the text; None if it came with the recording.
-    """
-
-    key: str
-    id: str
-    audio: Path
-    where: Location
+    named: str = ""
     text: str = ""
-    subtitles: Path | None = None
-    text_file: Path | None = None
     speaker: str | None = None
     language: str | None = None
+    id: str = ""
+    key: str = ""
     recording: str | None = None
     span: tuple[float, float] | None = None
     embedded: Embedded | None = None
+    subtitles: Path | None = None
+    text_file: Path | None = None
     provenance: Provenance | None = None
+    folders: tuple[Path, ...] = ()
+    is_moved: bool = False
+    audio: Path = Path()
+
+
+Item = Row | Rejection
+Items = Iterator[Item]  # of a reader
+
+
+def row_of(where: Location, values: Mapping[str, str]) -> Row | Rejection:
+    """Return a row from the values of its columns; the spoken form is the text.
+
+    Args:
+        values: by name: audio, text, spoken, speaker, id, language, recording; others are not read.
+    """
+    filled = {name: value.strip() for name, value in values.items() if name and value.strip()}
+    for name, value in filled.items():
+        if len(value) > MAX_TEXT_CHARS:
+            reason = f"more than {MAX_TEXT_CHARS:,} characters, too many for the {name} of a clip; split it"
+            return Rejection(where, "line_too_long", reason)
+        checked = check_line(where, value)
+        if isinstance(checked, Rejection):
+            return checked
+    return Row(
+        where,
+        named=filled.get("audio", ""),
+        text=filled.get("spoken") or filled.get("text", ""),
+        speaker=filled.get("speaker"),
+        language=filled.get("language"),
+        id=filled.get("id", ""),
+        recording=filled.get("recording"),
+    )
+
+
+def check_line(where: Location, text: str) -> str | Rejection:
+    """Return a text, or a rejection if it has invalid characters."""
+    if _HALVES.search(text):
+        return Rejection(
+            where, "encoding", "some bytes do not match the encoding of the file; save it as UTF-8"
+        )
+    if CONTROL.search(text):
+        return Rejection(where, "not_text", "control characters in the text; remove them")
+    return text
 
 
 # Lower case only: on some file systems A.wav and a.wav are the same file.
@@ -195,6 +221,18 @@ SUBTITLE_SUFFIXES = (".srt", ".vtt", ".webvtt")
 TEXT_SUFFIXES = frozenset([".txt", ".lab", ".csv", ".tsv", ".list", ".json", ".jsonl", *SUBTITLE_SUFFIXES])
 PARQUET_SUFFIX = ".parquet"
 KALDI_NAMES = ("wav.scp", "text", "utt2spk", "segments")
+
+
+def is_hidden(name: Path) -> bool:
+    """Return whether a path in a source is of a hidden file, or in a folder that only macOS reads."""
+    return any(part.startswith(".") or part == "__MACOSX" for part in name.parts)
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder and its subfolders without hidden ones; symlinks to folders stay closed."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not is_hidden(Path(name))]
+        yield from (Path(place) / name for name in sorted(names) if not name.startswith("."))
 
 
 def may_be_read(name: Path) -> bool:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from indextts.data.importing.items import AUDIO_SUFFIXES, Location, Rejection, Row, row_values
+from indextts.data.importing.items import AUDIO_SUFFIXES, Items, Location, Rejection, Row
 from indextts.data.importing.text_lines import text_lines
 from indextts.errors import UserError
 
@@ -40,7 +40,7 @@ def _is_multilingual(transcript: Path) -> bool:
     return transcript.is_file() and (transcript.parent / "audio").is_dir()
 
 
-def read_kaldi(folder: Path) -> Iterator[Row | Rejection]:
+def read_kaldi(folder: Path) -> Items:
     """Yield the utterances of a Kaldi data folder in the order of `text`, and rejections.
 
     Raises:
@@ -72,13 +72,20 @@ def read_kaldi(folder: Path) -> Iterator[Row | Rejection]:
             reason = f"{recording} has no path in wav.scp; write that of its recording, and no command"
             yield Rejection(where, "missing_audio", reason)
             continue
-        values = {"id": key, "audio": audio, "text": text, "speaker": speakers.get(key, "")}
-        values |= {"recording": recording} if span else {}
-        folders = (folder, folder.parent, folder.parent.parent)
-        yield Row(where, row_values(values), folders, is_moved=True, span=span)
+        yield Row(
+            where,
+            audio,
+            text,
+            speakers.get(key) or None,
+            id=key,
+            recording=recording if span else None,
+            span=span,
+            folders=(folder, folder.parent, folder.parent.parent),
+            is_moved=True,
+        )
 
 
-def read_librispeech(root: Path) -> Iterator[Row | Rejection]:
+def read_librispeech(root: Path) -> Items:
     """Yield the utterances of all transcripts below a folder, and rejections.
 
     Raises:
@@ -97,9 +104,8 @@ def read_librispeech(root: Path) -> Iterator[Row | Rejection]:
             else:
                 speaker, _, chapter = transcript.name.partition(".")[0].partition("-")
                 folder = transcript.parent
-            recording = f"{speaker}-{chapter}" if chapter else ""
-            values = {"id": key, "text": text, "speaker": speaker, "recording": recording}
-            yield Row(where, row_values(values), (folder,))
+            recording = f"{speaker}-{chapter}" if chapter else None
+            yield Row(where, "", text, speaker or None, id=key, recording=recording, folders=(folder,))
 
 
 def _lines(path: Path) -> Iterator[Line | Rejection]:

@@ -13,37 +13,36 @@
                   with those in audio/, as in Multilingual LibriSpeech
     files         NAME.wav with NAME.txt, and NAME.mp3 with subtitles NAME.srt, NAME.am.vtt
 
-A reader yields rows (items.Row), and `_Source.recording` looks for the recording of each. A new layout is a
-reader in a separate module, and a line of LAYOUTS.
+A reader yields rows (items.Row), and references.py finds the recording of each. A new layout is a reader in
+a separate module, and a line of LAYOUTS.
 
 `auto` takes the first matching layout. It descends into a folder that is alone in its parent, and searches
 subfolders if the folder itself has no layout, or only tables of other facts. The fallback is `files`.
 """
 
 import logging
-import os
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from indextts.commands.data import ImportLayout
-from indextts.data.importing.audio_files import AudioFinder, Problem
-from indextts.data.importing.columns import ALIASES, AUTO, Columns, NoColumnError, decide_columns
+from indextts.data.importing.columns import ALIASES, AUTO, Columns, NoColumnError, Rows, decide_columns
 from indextts.data.importing.file_pairs import read_files
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
     PARQUET_SUFFIX,
     SUBTITLE_SUFFIXES,
-    Rejection,
+    Item,
+    Items,
     Row,
-    SourceRecording,
+    is_hidden,
 )
 from indextts.data.importing.kaldi import is_kaldi, is_librispeech, read_kaldi, read_librispeech
-from indextts.data.importing.parquet import ParquetRows, parquet_files
-from indextts.data.importing.tables import Decide, header, is_manifest, json_rows, table_rows
+from indextts.data.importing.parquet import parquet_files, parquet_rows
+from indextts.data.importing.references import AudioFinder
+from indextts.data.importing.tables import header, is_manifest, json_rows, table_rows
 from indextts.errors import UserError
 from indextts.text.languages import find_language
 
@@ -59,99 +58,68 @@ _MAX_FILELISTS = 20
 _AUDIO_SUFFIXES = tuple(AUDIO_SUFFIXES)
 _SPEAKER_DIGITS = 16  # of Common Voice's 128, enough to be unique
 
-Item = SourceRecording | Rejection
-Items = Iterator[Row | Rejection] | Iterator[Item]
 
-
+@dataclass(frozen=True)
 class SourceReader:
-    """Reader of a source: what its layouts share.
+    """What the layouts of a source share.
 
     Args:
-        root: the folder of the source.
         language: of texts whose data name none.
-        columns: those of tables by hand, as in --columns; "" to decide.
+        chosen: the columns of tables by hand, as in --columns; "" to decide.
+        columns_of: of parquet files, by the names of their columns: shards are read alike.
     """
 
-    def __init__(self, root: Path, finder: AudioFinder, language: str, columns: str = "") -> None:
-        self.root = root
-        self.finder = finder
-        self.language = language
-        self.columns = columns
-        self.parquet = ParquetRows(
-            partial(self.decider, has_header=True), self.is_file, is_chosen=columns not in ("", AUTO)
-        )
+    finder: AudioFinder
+    language: str
+    chosen: str = ""
+    columns_of: dict[tuple[str, ...], Columns] = field(default_factory=dict)
 
-    def decider(self, folder: Path, *, has_header: bool = False) -> Decide:
-        """Return a function that decides the columns of a table with recordings below a folder."""
-        return partial(
-            decide_columns,
-            names_audio=partial(self.is_file, folder=folder),
+    @property
+    def is_chosen(self) -> bool:
+        return self.chosen not in ("", AUTO)
+
+    def columns(self, path: Path, rows: Rows, *, has_header: bool = False) -> Columns:
+        """Return the columns of a table by its first rows."""
+        return decide_columns(
+            rows,
+            partial(self.finder.names_recording, folder=path.parent),
             language=self.language,
-            chosen=self.columns,
+            chosen=self.chosen,
             has_header=has_header,
         )
 
-    def is_file(self, value: str, folder: Path) -> bool:
-        """Return whether a value of a table in a folder names a recording."""
-        return isinstance(self._find(value, folder), Path)
-
-    def _find(self, named: str, folder: Path, folders: Sequence[Path] = ()) -> Path | Problem:
-        """Return the recording for the name in a row of a file in `folder`, or the problem.
-
-        A list in a folder of its own may name recordings from the folder above.
+    def decide(
+        self, path: Path, rows: Rows, *, has_header: bool = False, shown: Sequence[str] = ()
+    ) -> Columns:
+        """Return the columns of a table by its first rows, and log them with the values of a row.
 
         Args:
-            folders: where it is looked for; empty for `folder`.
+            shown: the header in the file, if the first of the rows has other names.
         """
-        above = [folder.parent] if folder != self.root and re.search(r"[/\\]", named) else []
-        return self.finder.find(named, [*(folders or (folder,)), *above])
-
-    def recording(self, row: Row) -> Item:
-        """Return the recording of a row with its text, or the problem."""
-        values = row.values
-        named = values.get("audio") or values.get("id")
-        if not named:
-            columns = ", ".join(ALIASES["audio"][:4])
-            return Rejection(row.where, "no_audio_named", f"no recording in the row; fill in {columns}, ...")
-        if "text" not in values:
-            return Rejection(row.where, "empty_text", "the text is empty; fill it in or remove the row")
-        folder = row.where.file.parent
-        audio = row.where.file if row.embedded else self._find(named, folder, row.folders)
-        if row.is_moved and isinstance(audio, tuple):
-            beside = self._find(Path(named).name, folder, row.folders)
-            audio = beside if isinstance(beside, Path) else audio
-        if isinstance(audio, tuple):
-            return Rejection(row.where, *audio)
-        return SourceRecording(
-            key=row.key or values.get("id") or named,
-            id=values.get("id") or _id_of(named.replace("\\", "/")),
-            audio=audio,
-            where=row.where,
-            text=values["text"],
-            speaker=values.get("speaker"),
-            language=values.get("language"),
-            recording=values.get("recording"),
-            span=row.span,
-            embedded=row.embedded,
-            provenance=row.provenance,
-        )
+        try:
+            columns = self.columns(path, rows, has_header=has_header)
+        except UserError as error:
+            raise type(error)(f"{path.name}: {error}") from None
+        header = (shown or rows[0]) if columns.has_header else ()
+        first = rows[min(columns.has_header, len(rows) - 1)]
+        logger.info("%s: columns %s", path, columns.shown(first, header))
+        if header and "text" in columns.names and (others := columns.other_texts(header)):
+            read = header[columns.names.index("text")]
+            text = "%s: texts from %s, not from %s; --columns chooses another"
+            logger.warning(text, path, read, " or ".join(others))
+        return columns
 
 
-def read_source(
-    root: Path, layout: ImportLayout, finder: AudioFinder, typed: Path, language: str, columns: str = ""
-) -> list[Item]:
-    """Return all items of a folder or file, in a fixed order.
+def read_source(root: Path, layout: ImportLayout, reader: SourceReader, typed: Path) -> list[Item]:
+    """Return all rows of a folder or file with their recordings, and rejections, in a fixed order.
 
     Args:
         typed: the path of the source as typed, for messages; `root` may be a folder unpacked from it.
-        language: of texts whose data name none.
-        columns: the columns of tables by hand, as in --columns; "" to decide.
 
     Raises:
         UserError: there are no recordings in that layout, or the columns of a table cannot be decided.
         OSError: a file cannot be read.
     """
-    reader = SourceReader(root if root.is_dir() else root.parent, finder, language, columns)
     try:
         if layout != "auto":
             items = _items(layout, [_only_folder(root)], reader)
@@ -201,11 +169,11 @@ def _detected_items(root: Path, typed: Path, reader: SourceReader) -> tuple[Impo
 
 
 def _items(layout: ImportLayout, places: Sequence[Path], reader: SourceReader) -> list[Item]:
-    if reader.columns not in ("", AUTO) and layout not in WITH_COLUMNS:
+    if reader.is_chosen and layout not in WITH_COLUMNS:
         raise UserError(f"--columns is for tables, and the layout is {layout}; pass --layout table")
     read = LAYOUTS[layout].read
     rows = _without_other_facts(_parts(layout, places), lambda part: read(part, reader))
-    return [reader.recording(row) if isinstance(row, Row) else row for row in rows]
+    return [reader.finder.recording(row) if isinstance(row, Row) else row for row in rows]
 
 
 def _detect(root: Path) -> Iterator[tuple[ImportLayout, list[Path]]]:
@@ -216,7 +184,7 @@ def _detect(root: Path) -> Iterator[tuple[ImportLayout, list[Path]]]:
     root = _only_folder(root)
     for depth in range(_MAX_DEPTH):
         inside = sorted(root.glob("*/" * depth)) if depth else [root]
-        inside = [folder for folder in inside if not _is_hidden(folder, root)]
+        inside = [folder for folder in inside if not is_hidden(folder.relative_to(root))]
         detected = [(found, folder) for folder in inside if (found := _layout_of_folder(folder))]
         if detected:
             first = detected[0][0]
@@ -302,18 +270,14 @@ def _only_folder(root: Path) -> Path:
     for _ in range(_MAX_DEPTH):
         if not root.is_dir():
             return root
-        inside = [path for path in root.iterdir() if not _is_hidden(path, root)]
+        inside = [path for path in root.iterdir() if not is_hidden(Path(path.name))]
         if len(inside) != 1 or not inside[0].is_dir() or inside[0].is_symlink():
             return root
         root = inside[0]
     return root
 
 
-def _is_hidden(path: Path, root: Path) -> bool:
-    return any(part.startswith(".") or part == "__MACOSX" for part in path.relative_to(root).parts)
-
-
-def _without_other_facts(paths: Sequence[Path], read: Callable[[Path], Items]) -> Iterator[Row | Item]:
+def _without_other_facts(paths: Sequence[Path], read: Callable[[Path], Items]) -> Items:
     """Yield the rows of tables, without tables of other facts, such as a list of speakers.
 
     Raises:
@@ -332,7 +296,7 @@ def _without_other_facts(paths: Sequence[Path], read: Callable[[Path], Items]) -
 
 
 def _read_table(path: Path, reader: SourceReader) -> Items:
-    return table_rows(path, reader.decider(path.parent))
+    return table_rows(path, partial(reader.decide, path))
 
 
 def _read_common_voice(path: Path, reader: SourceReader) -> Items:
@@ -343,8 +307,8 @@ def _read_common_voice(path: Path, reader: SourceReader) -> Items:
         inner.sort(key=lambda place: path.stem not in place.parts)  # those of the split first
     for row in _read_table(path, reader):
         if isinstance(row, Row):
-            speaker = {"speaker": row.values["speaker"][:_SPEAKER_DIGITS]} if "speaker" in row.values else {}
-            row = replace(row, values=row.values | speaker, folders=(*inner, folder))
+            speaker = row.speaker and row.speaker[:_SPEAKER_DIGITS]
+            row = replace(row, speaker=speaker, folders=(*inner, folder))
         yield row
 
 
@@ -352,16 +316,6 @@ def _read_fleurs(path: Path, reader: SourceReader) -> Items:
     folders = (path.parent / "audio" / path.stem, path.parent / path.stem, path.parent)
     for row in table_rows(path, lambda _rows: Columns(FLEURS_COLUMNS, has_header=False)):
         yield replace(row, folders=folders) if isinstance(row, Row) else row
-
-
-def _id_of(named: str) -> str:
-    """Return an id from the path of a recording, without suffix and without folders such as wavs/."""
-    path = Path(named)
-    name = path.stem if path.suffix.lower() in AUDIO_SUFFIXES else path.name
-    parents = [part for part in path.parent.parts if part not in ("/", "..", os.curdir)]
-    if path.is_absolute() or not parents or parents[-1] in AudioFinder.USUAL_FOLDERS:
-        return name
-    return "_".join([*parents, name])
 
 
 @dataclass(frozen=True)
@@ -390,11 +344,19 @@ LAYOUTS: dict[ImportLayout, _Layout] = {
     "librispeech": _Layout(_folder_if(is_librispeech), lambda folder, reader: read_librispeech(folder)),
     "table": _Layout(_tables, _read_table),
     "jsonl": _Layout(
-        _manifests, lambda path, reader: json_rows(path, reader.decider(path.parent, has_header=True))
+        _manifests, lambda path, reader: json_rows(path, partial(reader.decide, path, has_header=True))
     ),
-    "parquet": _Layout(parquet_files, lambda path, reader: reader.parquet.rows(path)),
+    "parquet": _Layout(
+        parquet_files,
+        lambda path, reader: parquet_rows(
+            path,
+            partial(reader.decide, path, has_header=True),
+            partial(reader.finder.names_recording, folder=path.parent),
+            reader.columns_of,
+            is_chosen=reader.is_chosen,
+        ),
+    ),
     "files": _Layout(
-        lambda folder: [folder],
-        lambda place, reader: read_files(place, reader.finder, find_language(reader.language)),
+        lambda folder: [folder], lambda place, reader: read_files(place, find_language(reader.language))
     ),
 }

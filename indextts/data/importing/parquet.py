@@ -4,40 +4,62 @@
     text, speaker_id, ...     strings and integers
 
 Rows are listed from the small columns; the audio bytes are read later, in the order of the file and one
-row at a time (embedded.py). A row without bytes names a file, as in a table. Format: https://parquet.apache.org/docs/.
+row at a time (AudioReader). A row without bytes names a file, as in a table. Format:
+https://parquet.apache.org/docs/.
 
 A value that many rows have is stored once, so a small file can have any amount of text or audio. Few rows
 are therefore read at a time, and audio is limited by the size of the file.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indextts.data.importing.archive import MAX_RATIO, MIN_BOMB_BYTES
-from indextts.data.importing.columns import COLUMN_OF, Columns
+from indextts.data.importing.columns import COLUMN_OF, Columns, Rows
 from indextts.data.importing.items import (
+    AUDIO_SUFFIXES,
     PARQUET_SUFFIX,
     Embedded,
+    Items,
     Location,
     Rejection,
     Row,
-    row_values,
+    row_of,
     without_shards,
 )
-from indextts.data.importing.tables import Decide, log_columns
-from indextts.data.importing.text_lines import MAX_TEXT_CHARS, check_line
 from indextts.errors import UserError
+from indextts.system.amounts import shown_size
 
+MAX_AUDIO_BYTES = 512 * 2**20  # of a row
 _SAMPLED_ROWS = 200
 _READ_ROWS = 1_000  # at a time
 _BUFFER_BYTES = 2**20  # without it, a row group is read at once
 CORRUPT = (pa.ArrowException, OSError)
+_SUFFIXES_OF = {  # of files that begin so; the first if the data name none of them
+    b"RIFF": (".wav",),
+    b"fLaC": (".flac",),
+    b"OggS": (".ogg", ".oga", ".opus"),
+    b"ID3": (".mp3",),
+    b"\xff\xfb": (".mp3",),
+    b"\xff\xf3": (".mp3",),
+    b"FORM": (".aiff", ".aif", ".aifc"),
+    b"\x1a\x45\xdf\xa3": (".webm", ".mka", ".mkv"),
+    b"#!AMR": (".amr",),
+}
+
+
+class Decide(Protocol):
+    """Returns the columns for the names of a file's columns and its first rows; `shown` are for the log."""
+
+    def __call__(self, rows: Rows, *, shown: Sequence[str]) -> Columns: ...
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -62,80 +84,66 @@ class ParquetTable:
         return [leaf for leaf in found if leaf]
 
 
-class ParquetRows:
-    """Reader of the rows of a source's parquet files; files with the same columns are read alike.
+def parquet_rows(
+    path: Path,
+    decide: Decide,
+    names_file: Callable[[str], bool],
+    columns_of: dict[tuple[str, ...], Columns],
+    *,
+    is_chosen: bool,
+) -> Items:
+    """Yield the rows of a file, and rejections.
 
     Args:
-        decider: returns how to decide the columns of a table in a folder.
-        is_file: returns whether a value names a recording in a folder.
+        names_file: returns whether a value names a recording.
+        columns_of: the columns that are decided, by the names in the file; gets those of this one.
         is_chosen: the columns are named by hand.
+
+    Raises:
+        UserError: the columns cannot be decided.
     """
-
-    def __init__(
-        self, decider: Callable[[Path], Decide], is_file: Callable[[str, Path], bool], *, is_chosen: bool
-    ) -> None:
-        self._decider = decider
-        self._is_file = is_file
-        self._is_chosen = is_chosen
-        self._decided: dict[tuple[str, ...], Columns] = {}
-
-    def rows(self, path: Path) -> Iterator[Row | Rejection]:
-        """Yield the rows of a file, and rejections.
-
-        Raises:
-            UserError: the columns cannot be decided.
-        """
-        try:
-            file = open_parquet(path)
-            table = parquet_table(file)
-            if not file.metadata.num_rows:
-                return
-            if table.names not in self._decided:
-                self._decided[table.names] = self._decide(path, file, table)
-            yield from self._read(path, file, table)
-        except CORRUPT as error:
-            yield Rejection(Location(path), "broken_file", corrupt_reason(error))
-
-    def _decide(self, path: Path, file: pq.ParquetFile, table: ParquetTable) -> Columns:
-        batch = next(file.iter_batches(_SAMPLED_ROWS, columns=table.leaves(table.names)))
-        body = list(map(list, zip(*(_values(batch, name) for name in table.names), strict=True)))
-        try:
-            header = table.names if self._is_chosen else _header(table)
-            columns = self._decider(path.parent)([header, *body])
-        except UserError as error:
-            raise type(error)(f"{path.name}: {error}") from None
-        log_columns(path, columns, table.names, body[0])
-        return columns
-
-    def _read(self, path: Path, file: pq.ParquetFile, table: ParquetTable) -> Iterator[Row | Rejection]:
-        columns = self._decided[table.names]
-        name_of = {column: name for column, name in zip(columns.names, table.names, strict=True) if column}
-        text, audio = name_of.get("text") or name_of["spoken"], name_of.get("audio", "")
-        if _is_filled(file, text) is False:
-            yield Rejection(Location(path), "no_text", f"no row has a text in the column {text}")
+    try:
+        file = open_parquet(path)
+        table = parquet_table(file)
+        if not file.metadata.num_rows:
             return
-        leaf = table.audio[audio][0] if audio in table.audio else ""
-        has_audio = _is_filled(file, leaf) if leaf else False
-        names = _Names(path)
-        row = 0
-        for batch in file.iter_batches(_READ_ROWS, columns=table.leaves(list(name_of.values()))):
-            listed = {column: _values(batch, name) for column, name in name_of.items()}
-            for index in range(batch.num_rows):
-                values = row_values({column: listed[column][index] for column in listed})
-                key = names.unique(row, values.get("audio", ""), values.get("id", ""))
-                where = Location(path, row + 1)
-                problem = _problem(where, values)
-                if problem is not None:
-                    yield problem
-                elif has_audio or (has_audio is None and not self._names_file(values, path)):
-                    values = {"audio": key, **values}
-                    yield Row(where, values, embedded=Embedded(audio, row), key=key)
-                else:
-                    yield Row(where, values, key=key)
-                row += 1
+        if table.names not in columns_of:
+            batch = next(file.iter_batches(_SAMPLED_ROWS, columns=table.leaves(table.names)))
+            body = map(list, zip(*(_values(batch, name) for name in table.names), strict=True))
+            header = list(table.names) if is_chosen else _header(path, table)
+            columns_of[table.names] = decide([header, *body], shown=table.names)
+        yield from _read(path, file, table, columns_of[table.names], names_file)
+    except CORRUPT as error:
+        yield Rejection(Location(path), "broken_file", corrupt_reason(error))
 
-    def _names_file(self, values: dict[str, str], path: Path) -> bool:
-        return "audio" in values and self._is_file(values["audio"], path.parent)
+
+def _read(
+    path: Path,
+    file: pq.ParquetFile,
+    table: ParquetTable,
+    columns: Columns,
+    names_file: Callable[[str], bool],
+) -> Items:
+    name_of = {column: name for column, name in zip(columns.names, table.names, strict=True) if column}
+    text, audio = name_of.get("text") or name_of["spoken"], name_of.get("audio", "")
+    if _is_filled(file, text) is False:
+        yield Rejection(Location(path), "no_text", f"no row has a text in the column {text}")
+        return
+    leaf = table.audio[audio][0] if audio in table.audio else ""
+    has_audio = _is_filled(file, leaf) if leaf else False
+    names = _Names(path)
+    number = 0
+    for batch in file.iter_batches(_READ_ROWS, columns=table.leaves(list(name_of.values()))):
+        listed = {column: _values(batch, name) for column, name in name_of.items()}
+        for values in zip(*listed.values(), strict=True):
+            row = row_of(Location(path, number + 1), dict(zip(listed, values, strict=True)))
+            if isinstance(row, Row):
+                key = names.unique(number, row.named, row.id)
+                row = replace(row, key=key)
+                if has_audio or (has_audio is None and not (row.named and names_file(row.named))):
+                    row = replace(row, named=row.named or key, embedded=Embedded(audio, number))
+            yield row
+            number += 1
 
 
 class _Names:
@@ -197,7 +205,7 @@ def _is_binary(kind: Any) -> bool:
     return kind is not None and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _header(table: ParquetTable) -> list[str]:
+def _header(path: Path, table: ParquetTable) -> list[str]:
     """Return the names of the columns with the recording as "audio", also if it has another name.
 
     Raises:
@@ -208,7 +216,7 @@ def _header(table: ParquetTable) -> list[str]:
     known = [name for name in table.audio if COLUMN_OF.get(name.lower()) == "audio"] or list(table.audio)
     if len(known) > 1:
         raise UserError(
-            f"the columns {' and '.join(known)} contain audio; pass --columns, for example "
+            f"{path.name}: the columns {' and '.join(known)} contain audio; pass --columns, for example "
             f"--columns audio={known[0]},text=NAME"
         )
     is_other = {name: COLUMN_OF.get(name.lower()) == "audio" or name in table.audio for name in table.names}
@@ -243,16 +251,86 @@ def _values(batch: Any, name: str) -> list[str]:
     return ["" if value is None else str(value) for value in column.to_pylist()]
 
 
-def _problem(where: Location, values: dict[str, str]) -> Rejection | None:
-    for column, value in values.items():
-        if len(value) > MAX_TEXT_CHARS:
-            reason = f"more than {MAX_TEXT_CHARS:,} characters, too many for the {column} of a clip; split it"
-            return Rejection(where, "line_too_long", reason)
-    checked = check_line(where, values.get("text", ""))
-    return checked if isinstance(checked, Rejection) else None
-
-
 def corrupt_reason(error: Exception) -> str:
     """Return the reason of a rejection for one of CORRUPT."""
     first = (str(error).strip().splitlines() or ["unknown reason"])[0]
     return f"not a readable parquet file ({first[:200]}); download or create it again"
+
+
+class AudioReader:
+    """Reader of the audio bytes of rows, which are asked for in the order of their file."""
+
+    def __init__(self) -> None:
+        self._file: pq.ParquetFile | None = None
+        self._place: tuple[Path, str] | None = None  # file and column
+        self._starts: list[int] = []  # the first row of each row group, and the number of rows
+        self._group = -1
+        self._batches: Iterator[Any] = iter(())  # of one row each, which may be large
+        self._batch: Any = None
+        self._next = 0  # the row after `_batch`
+        self._num_bytes = 0  # of the audio that was read from the file
+        self._broken = ""  # why the row group cannot be read
+
+    def read(self, found: Row) -> tuple[bytes, str] | Rejection:
+        """Return the audio of a row and its path in the data, which may be empty."""
+        assert found.embedded is not None
+        content, named = None, ""
+        try:
+            column = self._row(found.audio, found.embedded.column, found.embedded.row)
+            if column is not None:
+                content, named = self._content(column, found.audio)
+        except CORRUPT as error:
+            self._broken = corrupt_reason(error)
+        if self._broken:
+            return Rejection(found.where, "broken_file", self._broken)
+        if not content:
+            reason = f"the row contains no audio, and there is no file {named}; restore or remove it"
+            return Rejection(found.where, "missing_audio", reason)
+        if len(content) > MAX_AUDIO_BYTES:
+            reason = f"more than {shown_size(MAX_AUDIO_BYTES)} of audio in a row; cut the recording"
+            return Rejection(found.where, "unreadable_audio", reason)
+        return content.to_pybytes(), named
+
+    def _content(self, column: Any, path: Path) -> tuple[Any, str]:
+        """Return the audio of a row as a buffer, which may be None, and its path."""
+        content, named = column[0], ""
+        if pa.types.is_struct(column.type):
+            parts = content if content.is_valid else {}
+            content = parts["bytes"] if "bytes" in parts else pa.scalar(None, pa.binary())
+            named = (parts["path"].as_py() if "path" in parts else "") or ""
+        buffer = content.as_buffer() if content.is_valid else None
+        self._num_bytes += len(buffer) if buffer else 0
+        if self._num_bytes > max_unpacked_bytes(path.stat().st_size):
+            raise pa.ArrowInvalid(f"the audio is over {MAX_RATIO} times as large as the file")
+        return buffer, named
+
+    def _row(self, path: Path, column: str, row: int) -> Any:
+        """Return the column of a row of audio; None if its row group cannot be read."""
+        if self._place != (path, column):
+            self._place, self._group, self._broken, self._num_bytes = (path, column), -1, "", 0
+            self._file = open_parquet(path)
+            sizes = [self._file.metadata.row_group(n).num_rows for n in range(self._file.num_row_groups)]
+            self._starts = [0, *accumulate(sizes)]
+        assert self._file is not None
+        group = bisect_right(self._starts, row) - 1
+        if group != self._group or row < self._next - 1:
+            leaves = [leaf for leaf in parquet_table(self._file).audio[column] if leaf]
+            self._batches = self._file.iter_batches(1, [group], leaves, use_threads=False)
+            self._group, self._next, self._broken = group, self._starts[group], ""
+        if self._broken:
+            return None
+        while self._next <= row:
+            self._batch = next(self._batches, None)
+            if self._batch is None:
+                raise pa.ArrowInvalid("fewer rows than its footer says")
+            self._next += 1
+        return self._batch.column(column)
+
+
+def audio_suffix(content: bytes, named: str) -> str:
+    """Return the suffix of the name in the data unless the content is of another format."""
+    suffix = Path(named).suffix.lower()
+    found = next((suffixes for start, suffixes in _SUFFIXES_OF.items() if content.startswith(start)), ())
+    if found:
+        return suffix if suffix in found else found[0]
+    return suffix if suffix in AUDIO_SUFFIXES else ""

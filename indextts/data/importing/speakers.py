@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import get_args
 
 from indextts.commands.data import ImportDataset
-from indextts.data.importing.audio_files import AudioFinder
-from indextts.data.importing.items import Rejection, SourceRecording
+from indextts.data.importing.items import Rejection, Row
+from indextts.data.importing.references import USUAL_FOLDERS
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.files import write_json
@@ -27,8 +27,8 @@ _MAX_SHOWN_SPEAKERS = 5
 
 
 def with_speakers(
-    found: Sequence[SourceRecording], typed: Path, root: Path, answers: Mapping[str, str]
-) -> tuple[list[SourceRecording], list[Rejection]]:
+    found: Sequence[Row], typed: Path, root: Path, answers: Mapping[str, str]
+) -> tuple[list[Row], list[Rejection]]:
     """Return the recordings with their speakers, and rejections of those without a speaker.
 
     Args:
@@ -64,7 +64,7 @@ def with_speakers(
     return named, [Rejection(item.where, "no_speaker", reason) for item in nameless]
 
 
-def _speaker(found: SourceRecording, root: Path, speaker: str, speaker_from: str) -> str | None:
+def _speaker(found: Row, root: Path, speaker: str, speaker_from: str) -> str | None:
     if speaker_from == "file":
         return found.recording or found.id
     if speaker_from == "folder":
@@ -76,7 +76,7 @@ def _folder_name(audio: Path, root: Path) -> str | None:
     """Return the innermost folder of a recording below the source, except for wavs, clips and the like."""
     folder = audio.parent
     while folder != root and folder.is_relative_to(root):
-        if folder.name.lower() not in AudioFinder.USUAL_FOLDERS:
+        if folder.name.lower() not in USUAL_FOLDERS:
             return folder.name
         folder = folder.parent
     return None
@@ -123,9 +123,7 @@ def answered(command: ImportDataset, before: dict[str, str]) -> dict[str, str]:
     return {name: before.get(name, given[name]) if name in kept else given[name] for name in FIELDS}
 
 
-def of_speakers(
-    found: Mapping[Path, Sequence[SourceRecording]], wanted: Sequence[str]
-) -> dict[Path, list[SourceRecording]]:
+def of_speakers(found: Mapping[Path, Sequence[Row]], wanted: Sequence[str]) -> dict[Path, list[Row]]:
     """Return the recordings of some speakers, by the paths of their sources.
 
     Raises:

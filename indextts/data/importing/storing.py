@@ -10,20 +10,20 @@ from pathlib import Path
 
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.aligning import Aligner
-from indextts.data.importing.embedded import AudioReader, transcode_embedded, write_embedded
-from indextts.data.importing.items import Rejection, SourceRecording, cut_id, distinct, file_name, source_name
+from indextts.data.importing.items import Rejection, Row, cut_id, distinct, file_name, source_name
 from indextts.data.importing.journal import Clip, Entry, Journal, sort_entries
-from indextts.data.importing.transcoding import Transcoded, transcode
+from indextts.data.importing.parquet import AudioReader
+from indextts.data.importing.transcoding import Transcoded, transcode, write_embedded
 
 _WAITING_PER_WORKER = 4  # recordings: more would only take disk space
 
 
 def transcoded_items(
-    found: Sequence[SourceRecording],
-    is_current: Callable[[SourceRecording], bool],
+    found: Sequence[Row],
+    is_current: Callable[[Row], bool],
     command: ImportDataset,
     folder: Path,
-) -> Generator[tuple[SourceRecording, Transcoded | None]]:
+) -> Generator[tuple[Row, Transcoded | None]]:
     """Yield the recordings in order with their transcoded files in `folder`; None for a current one.
 
     If it is closed early, temporary files of the following recordings remain.
@@ -31,10 +31,10 @@ def transcoded_items(
     aligner = Aligner(command) if command.asr else None
     num_workers = command.num_workers or os.cpu_count() or 1
     reader = AudioReader()
-    waiting: deque[tuple[SourceRecording, Future[Transcoded] | Transcoded | None]] = deque()
+    waiting: deque[tuple[Row, Future[Transcoded] | Transcoded | None]] = deque()
     with ThreadPoolExecutor(num_workers) as pool:
 
-        def start(number: int, item: SourceRecording) -> Future[Transcoded] | Transcoded | None:
+        def start(number: int, item: Row) -> Future[Transcoded] | Transcoded | None:
             if is_current(item):
                 return None
             if item.embedded is None:
@@ -43,7 +43,7 @@ def transcoded_items(
             if isinstance(audio, Rejection):
                 return Transcoded("", [], [audio])
             aside = write_embedded(*audio, folder, number)
-            return pool.submit(transcode_embedded, item, aside, command, folder, number)
+            return pool.submit(transcode, replace(item, audio=aside), command, folder, number)
 
         try:
             following = iter(enumerate(found))
@@ -92,7 +92,7 @@ class ProjectStore:
                 unchanged += len(entry.clips)
         return added, changed, unchanged
 
-    def is_current(self, source: str, found: SourceRecording, stamp: tuple[object, ...]) -> bool:
+    def is_current(self, source: str, found: Row, stamp: tuple[object, ...]) -> bool:
         """Return whether the project has the current files of a recording; remembers the stamp."""
         self._stamps[source, found.key] = stamp
         entry = self.journal.entries.get((source, found.key))
@@ -102,9 +102,7 @@ class ProjectStore:
             and all((self.journal.audio / clip.audio).is_file() for clip in entry.clips)
         )
 
-    def add(
-        self, source: str, root: Path, found: SourceRecording, transcoded: Transcoded | None
-    ) -> list[Rejection]:
+    def add(self, source: str, root: Path, found: Row, transcoded: Transcoded | None) -> list[Rejection]:
         """Store a recording in the project; return its rejections.
 
         Args:
@@ -169,7 +167,7 @@ class ProjectStore:
             if clip.recording is not None and clip.id.startswith(f"{clip.recording}_"):  # cut here
                 self._owner_of[clip.recording] = name
 
-    def _id_for(self, name: tuple[str, str], found: SourceRecording, sha256: str) -> tuple[str, Entry | None]:
+    def _id_for(self, name: tuple[str, str], found: Row, sha256: str) -> tuple[str, Entry | None]:
         """Return an id that no other recording has, or the entry of the same recording under that id.
 
         The entry of a lost link is removed.
@@ -186,7 +184,7 @@ class ProjectStore:
                 return id, entry
         raise AssertionError(f"two recordings with the digest {sha256}")
 
-    def _count_duplicate(self, found: SourceRecording, other: Entry) -> list[Rejection]:
+    def _count_duplicate(self, found: Row, other: Entry) -> list[Rejection]:
         """Count a recording that another source contains too, or reject it if the texts differ."""
         is_clip = found.subtitles is None and not is_aligned(found, other)
         if is_clip and [clip.text for clip in other.clips] != [found.text]:
@@ -195,9 +193,7 @@ class ProjectStore:
         self.num_duplicates += len(other.clips)
         return []
 
-    def _move_files(
-        self, id: str, found: SourceRecording, transcoded: Transcoded, original: str
-    ) -> Iterator[Clip]:
+    def _move_files(self, id: str, found: Row, transcoded: Transcoded, original: str) -> Iterator[Clip]:
         """Rename the files to their final names and yield the clips."""
         assert found.language is not None
         for file in transcoded.files:
@@ -229,7 +225,7 @@ class ProjectStore:
                 provenance=provenance,
             )
 
-    def _update_texts(self, name: tuple[str, str], found: SourceRecording) -> None:
+    def _update_texts(self, name: tuple[str, str], found: Row) -> None:
         """Update text and speaker of an unchanged recording's clip from its row."""
         entry = self.journal.entries[name]
         clips = entry.clips
@@ -264,7 +260,7 @@ class ProjectStore:
                 (self.journal.audio / name).unlink(missing_ok=True)
 
 
-def _original(source: str, root: Path, found: SourceRecording, output_dir: Path) -> str:
+def _original(source: str, root: Path, found: Row, output_dir: Path) -> str:
     """Return the path of a recording as in the journal; in an archive, that of the archive and the member.
 
     Args:
@@ -293,7 +289,7 @@ def _with_voices_of(before: Sequence[Clip], clips: Sequence[Clip]) -> tuple[Clip
     )
 
 
-def is_aligned(found: SourceRecording, entry: Entry) -> bool:
+def is_aligned(found: Row, entry: Entry) -> bool:
     """Return whether the clips of an entry were cut from a long recording with its text."""
     return found.text_file is not None and any(
         clip.provenance is not None and clip.provenance.kind == "aligned" for clip in entry.clips

@@ -16,16 +16,14 @@ from typing import Literal
 
 from indextts.commands.data import ImportLayout
 from indextts.data.importing.archive import is_archive, unpacked_heads
-from indextts.data.importing.audio_files import AudioFinder
 from indextts.data.importing.columns import (
-    AUTO,
     COLUMN_OF,
-    Columns,
     NoColumnError,
     UndecidedError,
 )
 from indextts.data.importing.items import KALDI_NAMES
 from indextts.data.importing.layouts import WITH_COLUMNS, SourceReader, find_tables
+from indextts.data.importing.references import AudioFinder
 from indextts.data.importing.tables import record_rows, table_head
 from indextts.errors import UserError
 
@@ -135,21 +133,17 @@ def preview_source(
         OSError: a file cannot be read.
     """
     with ExitStack() as stack:
-        root, finder = source.resolve(), AudioFinder(allowed)
+        root, files_in = source.resolve(), None
         if is_archive(source):
             root, members = stack.enter_context(unpacked_heads(source, _rank))
-            finder = AudioFinder(files_in=_files_of(members))
+            files_in, allowed = _files_of(members), ()
         folder = root if root.is_dir() else root.parent
-        reader = SourceReader(folder, finder, language)
+        reader = SourceReader(AudioFinder(folder, allowed, files_in=files_in), language, columns)
 
         def preview(detected: ImportLayout, paths: Sequence[Path]) -> SourcePreview:
-            tables = []
-            for path in paths[:MAX_TABLES]:
-                decide = reader.decider(path.parent, has_header=detected == "jsonl")
-                rows = record_rows(path) if detected == "jsonl" else table_head(path)[1]
-                table = _preview_table(rows, str(path.relative_to(folder)), decide, chosen=columns)
-                tables += [table] if table is not None else []
-            return SourcePreview(detected, _merged(tables), max(0, len(paths) - MAX_TABLES))
+            found = (_preview_table(path, reader, is_json=detected == "jsonl") for path in paths[:MAX_TABLES])
+            tables = _merged([table for table in found if table is not None])
+            return SourcePreview(detected, tables, max(0, len(paths) - MAX_TABLES))
 
         previews = (preview(*found) for found in find_tables(root, layout))
         first = next(previews)
@@ -169,30 +163,25 @@ def _rank(name: Path) -> int | None:
     return 0 if name.suffix.lower() in _HEADED_SUFFIXES else None
 
 
-def _preview_table(
-    rows: list[list[str]], name: str, decide: Callable[..., Columns], *, chosen: str
-) -> TablePreview | None:
-    """Return the preview of a table; None if it has a single column or too many.
-
-    Args:
-        decide: decides the columns of rows by `chosen`, as in --columns.
-    """
+def _preview_table(path: Path, reader: SourceReader, *, is_json: bool) -> TablePreview | None:
+    """Return the preview of a table; None if it has a single column or too many."""
+    rows = record_rows(path) if is_json else table_head(path)[1]
     if not rows or len(rows[-1]) > MAX_COLUMNS:
         return None
-    is_chosen = chosen not in ("", AUTO)
     rows = _limited(rows)
+    name = str(path.relative_to(reader.finder.root))
     candidates: dict[str, Sequence[int]] = {}
     is_other = False
     try:
-        columns = decide(rows, chosen=chosen)
+        columns = reader.columns(path, rows, has_header=is_json)
     except UserError as error:
         is_other = isinstance(error, NoColumnError)
         if isinstance(error, UndecidedError) and error.columns.names:
             columns, candidates = error.columns, error.candidates
-        elif not is_chosen:
+        elif not reader.is_chosen:
             return TablePreview((name,), problem=str(error))
         else:  # the choice is invalid, so the columns without it
-            decided = _preview_table(rows, name, decide, chosen="")
+            decided = _preview_table(path, replace(reader, chosen=""), is_json=is_json)
             return decided and replace(decided, is_other=is_other, problem=str(error))
     body = [row for row in rows[columns.has_header :] if len(row) == len(columns.names)]
     header = [field.strip() for field in rows[0]] if columns.has_header else [""] * len(columns.names)
@@ -202,7 +191,7 @@ def _preview_table(
         for number, (label, use) in enumerate(zip(header, columns.names, strict=False))
     )
     by_header = all(COLUMN_OF.get(column.header.lower()) == column.use for column in shown if column.use)
-    basis: Basis = "choice" if is_chosen else "header" if by_header and not candidates else "content"
+    basis: Basis = "choice" if reader.is_chosen else "header" if by_header and not candidates else "content"
     return TablePreview((name,), shown, basis, tuple(candidates), is_other)
 
 

@@ -1,12 +1,11 @@
 """Read rows of tables: CSV with any common delimiter, with or without a header, and JSON lines or arrays.
 
-A row has the columns `audio`, `text`, `speaker`, `id`, `language`, `recording`; columns.py decides which of a
-table's columns these are.
+columns.py decides which columns are the recording, the text and so on, by the first rows of a table. A reader
+gets that decision as a function (`Decide`), which layouts.py provides.
 """
 
 import csv
 import json
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,14 +14,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from indextts.data.importing.columns import COLUMN_OF, Columns, is_known_header
-from indextts.data.importing.items import Location, Rejection, Row, row_values
+from indextts.data.importing.columns import COLUMN_OF, Columns, Rows, is_known_header
+from indextts.data.importing.items import Items, Location, Rejection, Row, row_of
 from indextts.data.importing.text_lines import text_lines
 from indextts.data.manifest import Provenance
 from indextts.errors import UserError
 from indextts.system.amounts import counted, shown_size
-
-logger = logging.getLogger(__name__)
 
 _DELIMITERS = "|\t,;"
 _SAMPLED_LINES = 200
@@ -31,11 +28,11 @@ _MAX_ARRAY_BYTES = 500_000_000  # it is read at once
 _MAX_JOINED_LINES = 5  # a quoted field may contain line ends; beyond, the closing quote is missing
 
 
-Decide = Callable[[Sequence[Sequence[str]]], Columns]
+Decide = Callable[[Rows], Columns]
 Lines = Sequence[tuple[Location, str | Rejection]]
 
 
-def table_rows(path: Path, decide: Decide) -> Iterator[Row | Rejection]:
+def table_rows(path: Path, decide: Decide) -> Items:
     """Yield the rows of a table in file order, and rejections of invalid ones.
 
     Args:
@@ -45,7 +42,8 @@ def table_rows(path: Path, decide: Decide) -> Iterator[Row | Rejection]:
         UserError: the columns cannot be decided.
         OSError: the file cannot be read.
     """
-    delimiter, columns = _find_format(path, decide)
+    delimiter, head = table_head(path)
+    columns = decide(head) if head else Columns(("audio", "text"), has_header=False)
     lines = [(where, line) for where, line in text_lines(path) if isinstance(line, Rejection) or line.strip()]
     is_header = columns.has_header
     first = 0
@@ -78,7 +76,7 @@ def _record(lines: Lines, delimiter: str, columns: Columns) -> tuple[list[str] |
     return None, 1
 
 
-def json_rows(path: Path, decide: Decide) -> Iterator[Row | Rejection]:
+def json_rows(path: Path, decide: Decide) -> Items:
     """Yield the rows of JSON lines or of a JSON array in file order, and rejections of invalid ones.
 
     Args:
@@ -90,7 +88,7 @@ def json_rows(path: Path, decide: Decide) -> Iterator[Row | Rejection]:
     """
     records = _records(path)
     first = list(islice(records, _SAMPLED_LINES))
-    columns = _columns_of_fields(path, [record for _, record, _ in first], decide)
+    columns = _columns_of_fields([record for _, record, _ in first], decide)
     for where, record, place in chain(first, records):
         row = record if isinstance(record, Rejection) else _record_row(where, record, columns)
         yield replace(row, reason=place + row.reason) if isinstance(row, Rejection) else row
@@ -119,17 +117,6 @@ def _records(path: Path) -> Iterator[tuple[Location, object, str]]:
         raise UserError(f"{path.name}: not JSON ({error})") from None
     for number, record in enumerate(found, start=1):
         yield Location(path), record, f"object {number}: "
-
-
-def log_columns(path: Path, columns: Columns, header: Sequence[str], row: Sequence[str]) -> None:
-    """Log the columns of a table with the values of a row, and a warning about texts that are not read."""
-    logger.info("%s: columns %s", path, columns.shown(row, header if columns.has_header else ()))
-    others = columns.other_texts(header)
-    if others and "text" in columns.names:
-        read = header[columns.names.index("text")]
-        logger.warning(
-            "%s: texts from %s, not from %s; --columns chooses another", path, read, " or ".join(others)
-        )
 
 
 def is_manifest(path: Path) -> bool:
@@ -169,7 +156,7 @@ def header(path: Path) -> list[str]:
     return [field.strip().lower() for field in line.split(delimiter)]
 
 
-def _columns_of_fields(path: Path, records: Sequence[object], decide: Decide) -> dict[str, str]:
+def _columns_of_fields(records: Sequence[object], decide: Decide) -> dict[str, str]:
     """Return the column, or "" for none, of each known or decided field of JSON objects.
 
     Objects without a field that was decided are read by the known names of their other fields.
@@ -178,13 +165,7 @@ def _columns_of_fields(path: Path, records: Sequence[object], decide: Decide) ->
     rows = _rows_of(found)
     if not rows:
         return COLUMN_OF
-    fields = rows[0]
-    try:
-        columns = decide(rows)
-    except UserError as error:
-        raise type(error)(f"{path.name}: {error}") from None
-    log_columns(path, columns, fields, rows[1])
-    decided = {name: field for field, name in zip(fields, columns.names, strict=True) if name}
+    decided = {name: field for field, name in zip(rows[0], decide(rows).names, strict=True) if name}
     beside = {name for record in found for name in record if decided.get(COLUMN_OF.get(name, "")) in record}
     return COLUMN_OF | dict.fromkeys(beside, "") | {field: name for name, field in decided.items()}
 
@@ -236,11 +217,8 @@ def _record_row(where: Location, record: object, columns: Mapping[str, str]) -> 
         if not isinstance(value, str | int) or isinstance(value, bool):
             return Rejection(where, "broken_row", f"{name} must be a string")
         values[column] = str(value)
-    if any("\ud800" <= char <= "\udfff" for value in values.values() for char in value):
-        return Rejection(where, "encoding", "a lone surrogate (half a character); correct it")
-    if any("\0" in value for value in values.values()):
-        return Rejection(where, "not_text", "a NUL character; remove it")
-    return Row(where, row_values(values), provenance=_provenance(record))
+    row = row_of(where, values)
+    return row if isinstance(row, Rejection) else replace(row, provenance=_provenance(record))
 
 
 def _provenance(record: Mapping[str, object]) -> Provenance | None:
@@ -279,20 +257,6 @@ def table_head(path: Path) -> tuple[str, list[list[str]]]:
     return delimiter, [rows[0], *(row for row in rows[1:] if len(row) == width)] if width > 1 else []
 
 
-def _find_format(path: Path, decide: Decide) -> tuple[str, Columns]:
-    """Return delimiter and columns of a table, by its first lines."""
-    delimiter, rows = table_head(path)
-    if not rows:
-        return delimiter, Columns(("audio", "text"), has_header=False)
-    try:
-        columns = decide(rows)
-    except UserError as error:
-        raise type(error)(f"{path.name}: {error}") from None
-    header_row = rows[0] if columns.has_header else [""] * len(columns.names)
-    log_columns(path, columns, header_row, rows[min(columns.has_header, len(rows) - 1)])
-    return delimiter, columns
-
-
 def _first_lines(path: Path) -> list[str]:
     """Return the first lines that are not blank, up to a line that is too long."""
     lines = []
@@ -314,7 +278,7 @@ def _row(where: Location, fields: list[str] | None, delimiter: str, columns: Col
         found = counted(len(fields), "column")
         reason = f"{found}, expected {len(names)} (delimiter {shown}); correct the row"
         return Rejection(where, "broken_row", reason)
-    return Row(where, row_values(dict(zip(names, fields, strict=True))))
+    return row_of(where, dict(zip(names, fields, strict=True)))
 
 
 def _fields(line: str, delimiter: str) -> list[str] | None:

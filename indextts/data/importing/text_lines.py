@@ -5,16 +5,14 @@ that is too long is skipped in pieces.
 """
 
 import codecs
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from indextts.data.importing.items import Location, Rejection
+from indextts.data.importing.items import CONTROL, MAX_TEXT_CHARS, Location, Rejection, check_line
 
 MAX_LINE_CHARS = 100_000
-MAX_TEXT_CHARS = 20_000  # of a clip: minutes of speech are some hundreds
 TEXT_TOO_LONG = "text_too_long"
 
 _SKIPPED_CHARS = 2**20  # of a long line, at a time
@@ -27,7 +25,6 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\ufffd]")
 
 
 def text_lines(path: Path) -> Iterator[tuple[Location, str | Rejection]]:
@@ -54,16 +51,6 @@ def text_lines(path: Path) -> Iterator[tuple[Location, str | Rejection]]:
             else:
                 # A NUL at the start is the rest of a UTF-16 line end: only the line before is corrupt.
                 yield where, check_line(where, line.rstrip("\n").lstrip("\ufeff\0"))
-
-
-def check_line(where: Location, text: str) -> str | Rejection:
-    """Return the line, or a rejection if it has invalid characters."""
-    if "\ufffd" in text:
-        reason = "some bytes do not match the encoding of the file; save it as UTF-8"
-        return Rejection(where, "encoding", reason)
-    if _CONTROL.search(text):
-        return Rejection(where, "not_text", "control characters in the text; remove them")
-    return text
 
 
 def read_text(path: Path) -> str | Rejection:
@@ -102,4 +89,4 @@ def _encoding(path: Path) -> str | None:
 
 def _is_binary(decoded: str) -> bool:
     """Return whether the head is not text; its last character may be incomplete."""
-    return len(_CONTROL.findall(decoded)) > 1 + _MAX_CONTROL_SHARE * len(decoded)
+    return len(CONTROL.findall(decoded)) > 1 + _MAX_CONTROL_SHARE * len(decoded)

@@ -16,8 +16,9 @@ from indextts.commands.data import ImportDataset
 from indextts.data.importing.aligning import ALIGNING_VERSION, Aligner, readings_of_text
 from indextts.data.importing.audio_files import as_readable
 from indextts.data.importing.cleaning import CLEANING_VERSION, clean_clip
-from indextts.data.importing.items import Location, Rejection, SourceRecording, safe_suffix
+from indextts.data.importing.items import Location, Rejection, Row, safe_suffix
 from indextts.data.importing.long_recordings import Cut, Limits, plan_clips, read_cues, write_cuts
+from indextts.data.importing.parquet import audio_suffix
 from indextts.features.audio import RecordingError, audio_duration_s
 from indextts.system.digest import file_sha256
 
@@ -61,7 +62,7 @@ class Transcoded:
     rejections: list[Rejection]
 
 
-def recording_stamp(found: SourceRecording, command: ImportDataset) -> tuple[object, ...]:
+def recording_stamp(found: Row, command: ImportDataset) -> tuple[object, ...]:
     """Return a stamp that changes when transcoding a recording would give another result.
 
     Raises:
@@ -90,7 +91,7 @@ def recording_stamp(found: SourceRecording, command: ImportDataset) -> tuple[obj
     return tuple(stamps)
 
 
-def _link_target(found: SourceRecording, command: ImportDataset) -> Path | None:
+def _link_target(found: Row, command: ImportDataset) -> Path | None:
     """Return the file that a clip may link to; None for a recording that has to be written to the project."""
     is_part = found.subtitles is not None or found.span is not None or found.embedded is not None
     if not command.link or is_part:
@@ -105,7 +106,7 @@ def _link_target(found: SourceRecording, command: ImportDataset) -> Path | None:
 
 
 def transcode(
-    found: SourceRecording, command: ImportDataset, folder: Path, number: int, aligner: Aligner | None = None
+    found: Row, command: ImportDataset, folder: Path, number: int, aligner: Aligner | None = None
 ) -> Transcoded:
     """Write temporary files of a recording in `folder`, or link to it.
 
@@ -118,17 +119,18 @@ def transcode(
         UserError: the recognizer of the aligner cannot be used.
     """
     aside = folder / f"{ASIDE_PREFIX}{number}"
+    where = Location(found.audio) if found.embedded is None else found.where
     decoded, cleaned = (aside.with_name(f"{aside.name}-{kind}.flac") for kind in ("decoded", "clean"))
     copy = aside.with_name(aside.name + safe_suffix(found.audio.suffix))
     try:
         sha256 = file_sha256(found.audio)
     except OSError as error:
-        return _unreadable(found, "", error.strerror or str(error))
-    readable = as_readable(found.audio, decoded)
-    if isinstance(readable, tuple):
-        return Transcoded(sha256, [], [Rejection(Location(found.audio), *readable)])
+        return _unreadable(where, "", error.strerror or str(error))
     file: OutputFile | None = None
     try:
+        readable = as_readable(found.audio, decoded)
+        if isinstance(readable, tuple):
+            return Transcoded(sha256, [], [Rejection(where, *readable)])
         if found.text_file is not None and aligner is not None and aligner.is_long(readable):
             return _cut_by_text(found, found.text_file, readable, sha256, aligner, aside)
         if found.text_file is not None and not found.text:
@@ -158,14 +160,31 @@ def transcode(
         if file is not None:
             file.discard()
         copy.unlink(missing_ok=True)
-        return _unreadable(found, sha256, error.reason if isinstance(error, RecordingError) else str(error))
+        return _unreadable(where, sha256, error.reason if isinstance(error, RecordingError) else str(error))
     finally:
         if file is None or file.path != decoded:
             decoded.unlink(missing_ok=True)
+        if found.embedded is not None and (file is None or file.path != found.audio):
+            found.audio.unlink(missing_ok=True)
+
+
+def write_embedded(content: bytes, named: str, folder: Path, number: int) -> Path:
+    """Write the audio of a row to a temporary file in `folder`, which `transcode` removes; return it.
+
+    Args:
+        named: the path in the data; may be empty.
+        number: the index of the recording, for the file name.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    aside = folder / f"{ASIDE_PREFIX}{number}-embedded{audio_suffix(content, named)}"
+    aside.write_bytes(content)
+    return aside
 
 
 def _cut_by_text(
-    found: SourceRecording, text_file: Path, readable: Path, sha256: str, aligner: Aligner, aside: Path
+    found: Row, text_file: Path, readable: Path, sha256: str, aligner: Aligner, aside: Path
 ) -> Transcoded:
     assert found.language is not None
     costs = aside.with_name(f"{aside.name}-costs")
@@ -174,7 +193,7 @@ def _cut_by_text(
 
 
 def _cut_by_subtitles(
-    found: SourceRecording, subtitles: Path, readable: Path, sha256: str, command: ImportDataset, aside: Path
+    found: Row, subtitles: Path, readable: Path, sha256: str, command: ImportDataset, aside: Path
 ) -> Transcoded:
     assert found.language is not None
     limits = Limits(command.min_clip_s, command.max_clip_s)
@@ -219,5 +238,5 @@ def _finished(file: OutputFile, command: ImportDataset, aside: Path) -> OutputFi
     return file
 
 
-def _unreadable(found: SourceRecording, sha256: str, reason: str) -> Transcoded:
-    return Transcoded(sha256, [], [Rejection(Location(found.audio), "unreadable_audio", reason)])
+def _unreadable(where: Location, sha256: str, reason: str) -> Transcoded:
+    return Transcoded(sha256, [], [Rejection(where, "unreadable_audio", reason)])
