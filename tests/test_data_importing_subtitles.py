@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from indextts.data.importing.long_recordings import read_cues
-from indextts.data.importing.subtitle_language import foreign_by_info, foreign_by_letters, foreign_by_name
-from indextts.data.importing.subtitles import Cue, read_subtitles, spoken_text, unroll_cues
+from indextts.data.importing.subtitles import (
+    Cue,
+    foreign_by_info,
+    foreign_by_letters,
+    foreign_by_name,
+    read_cues,
+    read_subtitles,
+    spoken_text,
+    unroll_cues,
+)
 from indextts.text.languages import find_language
 
 

@@ -13,8 +13,7 @@ readings are equally likely, the table is refused: a wrong column would train th
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from indextts.data.importing.items import AUDIO_SUFFIXES
@@ -160,51 +159,39 @@ def decide_columns(
     has_script = not _is_latin(spoken) and max(shares) >= _MOST
     if "text" in names and has_script and shares[names.index("text")] < _SOME:
         names[names.index("text")] = ""  # a translation
-    refusals: list[UndecidedError] = []
-    with _noted(refusals):
-        audio = None if "audio" in names else _audio_column(values, names, names_audio)
-        if audio is not None:
-            names[audio] = "audio"
-    with _noted(refusals):
-        if "text" not in names:
-            free = _free(names, refusals)
-            readable = [number for number in free if not has_script or shares[number] >= _MOST]
-            _name_texts(names, readable, values, has_header)
-    with _noted(refusals):
-        if not has_header:
-            _name_speaker(names, _free(names, refusals), values)
-    with _noted(refusals):
+    undecided: dict[str, list[int]] = {}
+
+    def settle(name: str, candidates: Sequence[int]) -> None:
+        if len(candidates) == 1:
+            names[candidates[0]] = name
+        else:
+            undecided[name] = list(candidates)
+
+    def free() -> list[int]:
+        candidates = {number for numbers in undecided.values() for number in numbers}
+        return [number for number, name in enumerate(names) if not name and number not in candidates]
+
+    if "audio" not in names:
+        recordings = _audio_columns(values, names, names_audio)
+        if recordings or "id" not in names:
+            settle("audio", recordings)
+    if "text" not in names:
+        readable = [number for number in free() if not has_script or shares[number] >= _MOST]
+        texts = _text_columns(readable, values)
+        if len(texts) == 2 and not has_header and _is_spoken_form(*(values[number] for number in texts)):
+            names[texts.pop()] = "spoken"
+        settle("text", texts)
+    if not has_header:
+        if speakers := [number for number in free() if _is_speaker(values[number])]:
+            settle("speaker", speakers)
         # the rest of texts with delimiters, or a second text
-        rest = [number for number in _free(names, refusals) if shares[number] >= _MOST]
-        if not has_header and has_script and rest and "text" in names:
-            text = names.index("text")
-            names[text] = ""
-            raise _refusal("text", [text, *rest], values)
-    if refusals:
-        first_refusal = refusals[0]
-        first_refusal.candidates = {
-            name: numbers for refusal in refusals for name, numbers in refusal.candidates.items()
-        }
-        first_refusal.columns = Columns(tuple(names), has_header)
-        raise first_refusal
+        rest = [number for number in free() if shares[number] >= _MOST]
+        if has_script and rest and "text" in names:
+            undecided["text"] = [names.index("text"), *rest]
+            names[names.index("text")] = ""
+    if undecided:
+        raise _refusal(undecided, values, Columns(tuple(names), has_header))
     return Columns(tuple(names), has_header)
-
-
-@contextmanager
-def _noted(refusals: list[UndecidedError]) -> Iterator[None]:
-    """Add a refusal to `refusals`; the other columns are still decided, for the table that shows them."""
-    try:
-        yield
-    except UndecidedError as refusal:
-        refusals.append(refusal)
-
-
-def _free(names: Sequence[str], refusals: Sequence[UndecidedError]) -> list[int]:
-    """Return the columns that have no name and are no candidates for one."""
-    candidates = {
-        number for refusal in refusals for numbers in refusal.candidates.values() for number in numbers
-    }
-    return [number for number, name in enumerate(names) if not name and number not in candidates]
 
 
 def is_known_header(fields: Sequence[str]) -> bool:
@@ -273,75 +260,40 @@ def _is_latin(language: Language) -> bool:
     return "Latn" in language.scripts
 
 
-def _audio_column(
+def _audio_columns(
     values: Sequence[Sequence[str]], names: Sequence[str], names_audio: Callable[[str], bool]
-) -> int | None:
-    """Return the column that names the recordings; None if it is the id.
-
-    Raises:
-        NoColumnError: none does.
-        UndecidedError: two do.
-    """
-    free = [number for number, name in enumerate(names) if name in ("", "recording")]
-    suffixed = [number for number in free if _share(values[number], _has_audio_suffix) >= _MOST]
+) -> list[int]:
+    """Return the columns that may name the recordings; none if the id does."""
+    unnamed = [number for number, name in enumerate(names) if name in ("", "recording")]
+    suffixed = [number for number in unnamed if _share(values[number], _has_audio_suffix) >= _MOST]
     named = [
         number
-        for number in free
+        for number in unnamed
         if (number in suffixed or _is_various(values[number]))
         and _share(values[number][:_MAX_LOOKUPS], names_audio) >= _MOST
     ]
     candidates = [number for number in named if number in suffixed] or sorted({*named, *suffixed})
     if "id" in names:
         by_id = _share(values[names.index("id")][:_MAX_LOOKUPS], names_audio) >= _MOST
-        candidates = [
-            number for number in candidates if number in named and (number in suffixed or not by_id)
-        ]
-        if not candidates:
-            return None
-    if len(candidates) == 1:
-        return candidates[0]
-    if not candidates and 0 in free and len(values) <= 3 and not _is_text(values[0]):
-        return 0  # as in LJSpeech; the recordings are missing, and each row is reported
-    raise _refusal("audio", candidates, values)
+        return [number for number in candidates if number in named and (number in suffixed or not by_id)]
+    if not candidates and 0 in unnamed and len(values) <= 3 and not _is_text(values[0]):
+        return [0]  # as in LJSpeech; the recordings are missing, and each row is reported
+    return candidates
 
 
-def _name_texts(
-    names: list[str], readable: Sequence[int], values: Sequence[Sequence[str]], has_header: bool
-) -> None:
-    """Name the text, and the spoken form beside it in a table without a header.
+def _text_columns(readable: Sequence[int], values: Sequence[Sequence[str]]) -> list[int]:
+    """Return the columns that may be the text.
 
     Args:
         readable: the columns in the script of the language that have no name yet.
-
-    Raises:
-        NoColumnError: no column is a text.
-        UndecidedError: two are.
     """
     texts = [number for number in readable if _is_text(values[number])]
-    if not texts:  # single words
-        texts = [number for number in readable if _is_various(values[number])]
-        if len(texts) > 1:
-            raise _refusal("text", [], values)
-        if len(values) == 2:  # one word again and again
-            texts = list(readable)
-    if len(texts) == 2 and not has_header and _is_spoken_form(*(values[number] for number in texts)):
-        names[texts.pop()] = "spoken"
-    if len(texts) != 1:
-        raise _refusal("text", texts, values)
-    names[texts[0]] = "text"
-
-
-def _name_speaker(names: list[str], free: Sequence[int], values: Sequence[Sequence[str]]) -> None:
-    """Name the speaker of a table without a header, if a free column has names that repeat.
-
-    Raises:
-        UndecidedError: two columns do.
-    """
-    found = [number for number in free if _is_speaker(values[number])]
-    if len(found) > 1:
-        raise _refusal("speaker", found, values)
-    for number in found:
-        names[number] = "speaker"
+    if texts:
+        return texts
+    words = [number for number in readable if _is_various(values[number])]
+    if len(words) > 1:
+        return []
+    return list(readable) if len(values) == 2 else words  # one word again and again
 
 
 def _is_text(column: Sequence[str]) -> bool:
@@ -383,7 +335,11 @@ def _is_speaker(column: Sequence[str]) -> bool:
     )
 
 
-def _refusal(name: str, candidates: Sequence[int], values: Sequence[Sequence[str]]) -> UndecidedError:
+def _refusal(
+    undecided: Mapping[str, Sequence[int]], values: Sequence[Sequence[str]], columns: Columns
+) -> UndecidedError:
+    """Return the error about the first name that is not decided, with the candidates of all."""
+    name, candidates = next(iter(undecided.items()))
     what = "recording" if name == "audio" else name
     shown = [f"{number} ({_short(next(filter(None, values[number]), ''))})" for number in range(len(values))]
     if candidates:
@@ -391,8 +347,9 @@ def _refusal(name: str, candidates: Sequence[int], values: Sequence[Sequence[str
     else:
         problem = f"no column could be the {what}: {', '.join(shown)}"
     kind = UndecidedError if candidates else NoColumnError
-    advice = "pass --columns, for example --columns audio=0,speaker=1,text=2"
-    return kind(f"{problem}; {advice}", {name: list(candidates)})
+    return kind(
+        f"{problem}; pass --columns, for example --columns audio=0,speaker=1,text=2", undecided, columns
+    )
 
 
 def _share(column: Sequence[str], is_so: Callable[[str], bool]) -> float:

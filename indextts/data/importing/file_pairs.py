@@ -20,7 +20,7 @@ from indextts.data.importing.items import (
     Row,
     files_below,
 )
-from indextts.data.importing.subtitle_language import foreign_by_name, is_language_tag
+from indextts.data.importing.subtitles import foreign_by_name, is_language_tag
 from indextts.data.importing.text_lines import TEXT_TOO_LONG, read_text
 from indextts.text.languages import Language
 

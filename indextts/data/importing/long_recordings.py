@@ -22,14 +22,8 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from indextts.data.importing.items import Location, Rejection
-from indextts.data.importing.subtitle_language import (
-    foreign_by_header,
-    foreign_by_info,
-    foreign_by_letters,
-    foreign_by_script,
-)
-from indextts.data.importing.subtitles import Cue, clean_cues, read_subtitles, unroll_cues
+from indextts.data.importing.items import Location, Problem, Rejection
+from indextts.data.importing.subtitles import Cue
 from indextts.data.manifest import Provenance
 from indextts.features.vad import (
     SAMPLE_RATE_HZ,
@@ -38,7 +32,6 @@ from indextts.features.vad import (
     speech_probabilities,
     speech_spans,
 )
-from indextts.text.languages import Language, find_language
 
 MIN_SILENCE_S = 0.1
 PADDING_S = 0.15  # before and after the speech: the detector misses soft consonants
@@ -47,12 +40,9 @@ NEAR_ROLLING_S = 0.2  # boundaries of rolling captions may be at any word, and a
 JOINED_S = 0.5  # subtitles with a smaller gap have no other speech between them
 LENGTH_BONUS = 0.3  # seconds of distance that a second of silence outweighs
 
-Problem = tuple[str, str]  # code and reason of a rejection
-
 _BLOCK_S = 10
 _CHUNK_SAMPLES = 300 * SAMPLE_RATE_HZ // WINDOW_SAMPLES * WINDOW_SAMPLES  # per call of the detector
 _WARM_UP_SAMPLES = 2 * SAMPLE_RATE_HZ // WINDOW_SAMPLES * WINDOW_SAMPLES  # repeated before each call
-_MIN_LETTERS_TO_JUDGE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,66 +189,6 @@ def trimmed(
     if length < limits.min_s:
         return "too_short", f"{length:.2f} s of speech, the minimum is {limits.min_s:g} s"
     return Span(start, end)
-
-
-def read_cues(subtitles: Path, audio: Path, language: str) -> tuple[list[Cue], bool, list[Rejection]]:
-    """Return the usable subtitles, whether they roll, and the rejections.
-
-    Args:
-        language: ISO 639 code of the data set.
-    """
-    spoken = find_language(language)
-    read = read_subtitles(subtitles)
-    cues, refused = clean_cues(subtitles, read.cues)
-    rejections = [*read.rejections, *refused]
-    cues, is_rolling = unroll_cues(cues)
-    text = " ".join(cue.text for cue in cues)
-    foreign = None
-    if text.strip():
-        foreign = (
-            foreign_by_header(read.headers, spoken)
-            or foreign_by_info(subtitles, audio, spoken)
-            or foreign_by_letters(text, spoken)
-        )
-    if foreign:
-        return [], False, [*rejections, Rejection(Location(subtitles), "language", foreign)]
-    if not text.strip():
-        return (
-            [],
-            False,
-            [*rejections, Rejection(Location(subtitles), "empty_text", "no subtitle with spoken text")],
-        )
-    cues, foreign_cues = _without_foreign(subtitles, cues, spoken)
-    return cues, is_rolling, [*rejections, *foreign_cues]
-
-
-def _without_foreign(
-    subtitles: Path, cues: Sequence[Cue], language: Language
-) -> tuple[list[Cue], list[Rejection]]:
-    """Return the subtitles, with those in another script reduced to boundaries."""
-    kept, rejections = [], []
-    for cue in cues:
-        letters = sum(char.isalpha() for char in cue.text)
-        reason = foreign_by_script(cue.text, language) if letters >= _MIN_LETTERS_TO_JUDGE else None
-        if reason:
-            rejections.append(Rejection(Location(subtitles, cue.line), "language", reason))
-            cue = Cue(cue.start_s, cue.end_s, "", cue.line, cue.voice)
-        kept.append(cue)
-    return kept, rejections
-
-
-def plan_clips(
-    audio: Path, subtitles: Path, cues: Sequence[Cue], limits: Limits, *, is_rolling: bool
-) -> tuple[list[Cut], list[Rejection]]:
-    """Return the clips of a recording, and the rejected subtitles.
-
-    Args:
-        audio: a file that libsndfile reads.
-    """
-    speech, duration_s = find_speech_in_file(audio)
-    plan = plan_cuts(subtitles, cues, speech, duration_s, limits, is_rolling=is_rolling)
-    rejections = [item for item in plan if isinstance(item, Rejection)]
-    return [item for item in plan if isinstance(item, Cut)], rejections
 
 
 def find_speech_in_file(path: Path) -> tuple[list[Span], float]:

@@ -16,17 +16,31 @@ Rolling captions repeat the previous caption before the new words:
 Unrolling removes the repeated words and adjusts the times: new words are spoken after their caption appears,
 and the previous caption ends by then. A line that is spoken twice remains, because its captions do not touch
 or the file does not roll.
+
+Subtitles in another language and machine translations are rejected:
+
+    name          talk.en.srt is English; talk.am-en.vtt is Amharic translated from English
+    header        "Language: en" of WebVTT
+    yt-dlp        talk.info.json: a URL with `tlang=` is a translation, and so are captions in the language of
+                  the data set of a video in another one
+    letters       the share of letters in the script of the language; for Amharic, letters of Tigrinya
+
+Other translations into the language cannot be distinguished from transcripts.
 """
 
 import html
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
 from indextts.data.importing.items import Location, Rejection
 from indextts.data.importing.text_lines import text_lines
+from indextts.system.language_codes import standard_code
+from indextts.text.ethiopic import MAX_TIGRINYA_SHARE, tigrinya_share
+from indextts.text.languages import AMHARIC, Language, find_language
 
 MAX_TIME_S = 100 * 3600.0
 MAX_GAP_S = 0.15  # between rolling captions, which follow each other immediately or overlap
@@ -47,6 +61,12 @@ _SOUNDS = re.compile(rf"\[[^\]\n]*\]|\((?=[^)\n]*(?:{_SOUND_WORDS}))[^)\n]*\)", 
 _MUSIC_NOTE = re.compile(r"[\[(]\s*(?:music|song|ሙዚቃ|መዝሙር|ዘፈን)[^\])\n]*[\])]", re.IGNORECASE)
 _DASH = re.compile(r"^\s*[-‐‑–—]+\s*")
 _LABEL = re.compile(r"^\s*(?:>+\s*|(?:[A-Z][A-Z0-9 .'-]{0,30}|Speaker \d+|ተናጋሪ ?\d*)\s*[:፡፦]\s+)+")
+
+MIN_OWN_SHARE = 0.5  # of the letters: a Latin name does not make a subtitle foreign
+_TAG = re.compile(r"([a-z]{2,3})(?:-([A-Za-z]{2,4}|[0-9]{3}|orig))*", re.ASCII)
+_ORIGINAL = "orig"  # of yt-dlp's names: the language of the video itself
+_MAX_INFO_BYTES = 32 * 2**20
+_MIN_LETTERS_TO_JUDGE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +92,52 @@ class Subtitles:
     cues: list[Cue] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
+
+
+def read_cues(subtitles: Path, audio: Path, language: str) -> tuple[list[Cue], bool, list[Rejection]]:
+    """Return the usable subtitles, whether they roll, and the rejections.
+
+    Args:
+        language: ISO 639 code of the data set.
+    """
+    spoken = find_language(language)
+    read = read_subtitles(subtitles)
+    cues, refused = clean_cues(subtitles, read.cues)
+    rejections = [*read.rejections, *refused]
+    cues, is_rolling = unroll_cues(cues)
+    text = " ".join(cue.text for cue in cues)
+    foreign = None
+    if text.strip():
+        foreign = (
+            foreign_by_header(read.headers, spoken)
+            or foreign_by_info(subtitles, audio, spoken)
+            or foreign_by_letters(text, spoken)
+        )
+    if foreign:
+        return [], False, [*rejections, Rejection(Location(subtitles), "language", foreign)]
+    if not text.strip():
+        return (
+            [],
+            False,
+            [*rejections, Rejection(Location(subtitles), "empty_text", "no subtitle with spoken text")],
+        )
+    cues, foreign_cues = _without_foreign(subtitles, cues, spoken)
+    return cues, is_rolling, [*rejections, *foreign_cues]
+
+
+def _without_foreign(
+    subtitles: Path, cues: Sequence[Cue], language: Language
+) -> tuple[list[Cue], list[Rejection]]:
+    """Return the subtitles, with those in another script reduced to boundaries."""
+    kept, rejections = [], []
+    for cue in cues:
+        letters = sum(char.isalpha() for char in cue.text)
+        reason = foreign_by_script(cue.text, language) if letters >= _MIN_LETTERS_TO_JUDGE else None
+        if reason:
+            rejections.append(Rejection(Location(subtitles, cue.line), "language", reason))
+            cue = Cue(cue.start_s, cue.end_s, "", cue.line, cue.voice)
+        kept.append(cue)
+    return kept, rejections
 
 
 def read_subtitles(path: Path) -> Subtitles:
@@ -216,3 +282,68 @@ def _shared_words(first: Cue, second: Cue) -> int:
         if before[-count:] == after[:count]:
             return count
     return 0
+
+
+def is_language_tag(text: str) -> bool:
+    """Return whether the part of a file name before .srt is a language tag: am, amh, am-ET, en-US, am-en."""
+    return _TAG.fullmatch(text) is not None
+
+
+def foreign_by_name(path: Path, language: Language) -> str | None:
+    """Return the reason to reject a subtitle file by its name, or None."""
+    tag = path.stem.rpartition(".")[2]
+    if tag == path.stem or not is_language_tag(tag):
+        return None
+    code, *parts = tag.split("-")
+    if standard_code(code) != language.code:
+        return f"by its name, the language is {code}; use {language.name} subtitles"
+    not_translated = {_ORIGINAL, *map(str.lower, language.scripts)}
+    if any(part.islower() and part not in not_translated for part in parts):
+        return f"by its name, it is translated from {parts[-1]}; use a transcript"
+    return None
+
+
+def foreign_by_header(headers: Mapping[str, str], language: Language) -> str | None:
+    """Return the reason to reject WebVTT subtitles by their header, or None."""
+    code = headers.get("language", "").lower()
+    if not code or standard_code(code) == language.code:
+        return None
+    return f"by its header, the language is {code}; use {language.name} subtitles"
+
+
+def foreign_by_info(subtitles: Path, audio: Path, language: Language) -> str | None:
+    """Return the reason to reject subtitles of a downloaded video by its .info.json, or None."""
+    info_file = audio.with_name(f"{audio.stem}.info.json")
+    try:
+        if info_file.stat().st_size > _MAX_INFO_BYTES:
+            return None
+        info = json.loads(info_file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(info, dict):
+        return None
+    code = info.get("language")
+    if isinstance(code, str) and code and standard_code(code) != language.code:
+        return f"the video is in {code}, so {language.name} subtitles are a translation; use a transcript"
+    requested = info.get("requested_subtitles")
+    entry = requested.get(subtitles.stem.rpartition(".")[2]) if isinstance(requested, dict) else None
+    if isinstance(entry, dict) and re.search(r"[?&]tlang=", str(entry.get("url", ""))):
+        return "machine-translated subtitles (tlang in the URL); use a transcript"
+    return None
+
+
+def foreign_by_letters(text: str, language: Language) -> str | None:
+    """Return the reason to reject the text of all subtitles by its letters, or None."""
+    if language.code == AMHARIC and tigrinya_share(text) > MAX_TIGRINYA_SHARE:
+        return f"{tigrinya_share(text):.1%} of the letters are Tigrinya; use Amharic subtitles"
+    return foreign_by_script(text, language)
+
+
+def foreign_by_script(text: str, language: Language) -> str | None:
+    """Return the reason to reject a text, such as a single subtitle, by its script, or None."""
+    share = language.share(text)
+    return (
+        f"only {share:.0%} of the letters are in the script of {language.name}; use subtitles in it"
+        if share < MIN_OWN_SHARE
+        else None
+    )

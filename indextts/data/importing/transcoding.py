@@ -17,8 +17,9 @@ from indextts.data.importing.aligning import ALIGNING_VERSION, Aligner, readings
 from indextts.data.importing.audio_files import as_readable
 from indextts.data.importing.cleaning import CLEANING_VERSION, clean_clip
 from indextts.data.importing.items import Location, Rejection, Row, safe_suffix
-from indextts.data.importing.long_recordings import Cut, Limits, plan_clips, read_cues, write_cuts
+from indextts.data.importing.long_recordings import Cut, Limits, find_speech_in_file, plan_cuts, write_cuts
 from indextts.data.importing.parquet import audio_suffix
+from indextts.data.importing.subtitles import read_cues
 from indextts.features.audio import RecordingError, audio_duration_s
 from indextts.system.digest import file_sha256
 
@@ -197,11 +198,14 @@ def _cut_by_subtitles(
 ) -> Transcoded:
     assert found.language is not None
     limits = Limits(command.min_clip_s, command.max_clip_s)
-    cues, is_rolling, refused = read_cues(subtitles, found.audio, found.language)
+    cues, is_rolling, rejections = read_cues(subtitles, found.audio, found.language)
     if not cues:
-        return Transcoded(sha256, [], refused)
-    cuts, rejections = plan_clips(readable, subtitles, cues, limits, is_rolling=is_rolling)
-    return Transcoded(sha256, _write_files(readable, cuts, aside), [*refused, *rejections])
+        return Transcoded(sha256, [], rejections)
+    speech, duration_s = find_speech_in_file(readable)
+    plan = plan_cuts(subtitles, cues, speech, duration_s, limits, is_rolling=is_rolling)
+    cuts = [item for item in plan if isinstance(item, Cut)]
+    rejections += [item for item in plan if isinstance(item, Rejection)]
+    return Transcoded(sha256, _write_files(readable, cuts, aside), rejections)
 
 
 def _write_files(readable: Path, cuts: Sequence[Cut], aside: Path) -> list[OutputFile]:

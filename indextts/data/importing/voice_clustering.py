@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 BLOCK_SIZE = 4_000
 _MAX_PRODUCTS = 2**26  # at a time, 256 MiB
 
-Vectors = NDArray[np.float32]
+Vector = NDArray[np.float32]  # (S,)
+Vectors = NDArray[np.float32]  # (N, S)
 Labels = NDArray[np.int64]
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indextts.data.importing.journal import Clip, Entry, Journal
+from indextts.data.importing.voice_clustering import Vector
 from indextts.data.importing.voices import voice_clips
 from indextts.data.progress import Progress
 from indextts.errors import UserError
@@ -33,9 +34,6 @@ from indextts.system.json_lines import complete_lines
 VECTORS_NAME = "voice_vectors.jsonl"
 SAMPLE_RATE_HZ = 16_000
 HEARD_S = 10.0  # of a clip: a longer sample costs time and hardly changes the vector
-
-Vector = NDArray[np.float32]
-
 
 # From mono speech (S,) at SAMPLE_RATE_HZ to the vector of its speaker (V,), of length 1; None for too little
 # speech. Several threads call it.
@@ -72,11 +70,11 @@ def load_campplus_encoder(path: Path) -> VoiceEncoder:
     return encode
 
 
-def read_vectors(journal: Journal) -> dict[str, Vector | None]:
+def read_vectors(journal: Journal) -> dict[str, Vector]:
     """Return the stored vectors of the clips without a name in the data, by the ids of the clips."""
     stored = _read(journal.folder / VECTORS_NAME)[1]
-    keys = {clip.id: _key(entry, clip) for entry, clip in voice_clips(journal)}
-    return {id: stored[key] for id, key in keys.items() if key in stored}
+    found = ((clip.id, stored.get(_key(entry, clip))) for entry, clip in voice_clips(journal))
+    return {id: vector for id, vector in found if vector is not None}
 
 
 def add_vectors(journal: Journal, weights: Path, load_encoder: LoadEncoder, num_workers: int) -> None:

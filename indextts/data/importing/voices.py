@@ -7,6 +7,8 @@
 A user renames a group or merges groups in "names"; the next import applies it. The journal has the group of
 each clip. New clips join a group or found new ones, and a group keeps its clips. Only another threshold or
 encoder groups all clips again, and a new group takes the name of the old one with which it shares most clips.
+
+Axes: N vectors or groups, S width of a vector, G groups.
 """
 
 import csv
@@ -15,15 +17,15 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Clip, Entry, Journal
-from indextts.data.importing.voice_clustering import Vectors, cluster, group_means, nearest
+from indextts.data.importing.voice_clustering import Vector, Vectors, cluster, group_means, nearest
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.files import write_bytes
@@ -39,7 +41,7 @@ _PREFIX = "voice_"
 
 _MAX_NAME_CHARS = 64
 
-VectorOfClip = Mapping[str, NDArray[np.float32] | None]  # by the id of the clip; None without a voice
+VectorOfClip = Mapping[str, Vector]  # by the id of the clip, of those with a voice to be heard
 
 
 def _checked_name(name: str) -> str:
@@ -255,7 +257,7 @@ def table_rows(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) ->
         members.setdefault(voices[clip.id], []).append(clip)
     rows = []
     for index, voice in enumerate(names):
-        heard = [clip for clip in members[voice] if vectors.get(clip.id) is not None]
+        heard = [clip for clip in members[voice] if clip.id in vectors]
         likeness = _stacked([clip.id for clip in heard], vectors) @ means[index]  # (clips,)
         files = [
             heard[number].audio if heard[number].is_link else f"{AUDIO_FOLDER_NAME}/{heard[number].audio}"
@@ -301,7 +303,7 @@ def _grouped(
         before: the groups of earlier imports, which stay.
         taken: other names that new groups do not get.
     """
-    heard = [clip for clip in clips if vectors.get(clip.id) is not None]
+    heard = [clip for clip in clips if clip.id in vectors]
     is_long = {clip.id: clip.duration >= MIN_CLIP_S for clip in heard}
     new = [id for id in is_long if id not in before]
     fresh = [id for id in new if is_long[id]]
@@ -309,12 +311,9 @@ def _grouped(
     labels = cluster(_stacked(fresh, vectors), threshold)
     means = group_means(_stacked(fresh, vectors), labels)
     names = _nearest_voices(means, known, vectors, threshold)
-    number = _last_number({*before.values(), *taken})
-    for label, name in enumerate(names):
-        if name is None:
-            number += 1
-            names[label] = f"{_PREFIX}{number:03d}"
-    known |= {id: name for id, label in zip(fresh, labels, strict=True) if (name := names[label]) is not None}
+    free = _free_names({*before.values(), *taken})
+    named = [name or next(free) for name in names]
+    known |= {id: named[label] for id, label in zip(fresh, labels, strict=True)}
     short = [id for id in new if not is_long[id]]
     near = _nearest_voices(_stacked(short, vectors), known, vectors, threshold)
     return {**before, **known, **{id: name for id, name in zip(short, near, strict=True) if name is not None}}
@@ -331,16 +330,16 @@ def _with_old_names(
         if voice not in names and old not in given:
             names[voice] = old
             given.add(old)
-    number = _last_number({*before.values(), *taken})
-    for voice in sorted(set(voices.values()) - names.keys()):
-        number += 1
-        names[voice] = f"{_PREFIX}{number:03d}"
+    free = _free_names({*before.values(), *taken})
+    names |= {voice: next(free) for voice in sorted(set(voices.values()) - names.keys())}
     return {id: names[voice] for id, voice in voices.items()}
 
 
-def _last_number(voices: Iterable[str]) -> int:
-    numbers = (voice.removeprefix(_PREFIX) for voice in voices if voice.startswith(_PREFIX))
-    return max((int(number) for number in numbers if number.isdecimal()), default=0)
+def _free_names(taken: Iterable[str]) -> Iterator[str]:
+    """Yield names for new groups, with the numbers after those that are taken."""
+    numbers = (voice.removeprefix(_PREFIX) for voice in taken if voice.startswith(_PREFIX))
+    last = max((int(number) for number in numbers if number.isdecimal()), default=0)
+    return (f"{_PREFIX}{number:03d}" for number in count(last + 1))
 
 
 def _nearest_voices(
@@ -362,12 +361,11 @@ def _nearest_voices(
 
 def _means(voices: Mapping[str, str], vectors: VectorOfClip) -> tuple[list[str], Vectors]:
     """Return the groups with a vector, and their mean vectors: (G, S)."""
-    ids = [id for id in voices if vectors.get(id) is not None]
+    ids = [id for id in voices if id in vectors]
     names, labels = np.unique([voices[id] for id in ids], return_inverse=True)
     return names.tolist(), group_means(_stacked(ids, vectors), labels)
 
 
 def _stacked(ids: Sequence[str], vectors: VectorOfClip) -> Vectors:
     """Return the vectors of clips: (N, S)."""
-    rows = [vector for id in ids if (vector := vectors[id]) is not None]
-    return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+    return np.stack([vectors[id] for id in ids]) if ids else np.zeros((0, 0), np.float32)
