@@ -11,7 +11,7 @@ import soundfile
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.aligning import reading_options
 from indextts.data.importing.items import Location, Row
-from indextts.data.importing.text_sentences import read_sentences
+from indextts.data.importing.text_placing import read_sentences
 from indextts.data.importing.transcoding import recording_stamp
 from indextts.data.manifest import read_utterances
 from indextts.data.review import read_reviewed

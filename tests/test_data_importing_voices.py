@@ -1,4 +1,4 @@
-"""Tests of voices.py, voice_vectors.py and voice_clustering.py in indextts/data/importing: speakers by voice.
+"""Tests of voices.py and voice_vectors.py in indextts/data/importing: speakers by voice.
 
 Most of them import two tones, with an encoder that returns their amplitudes: a voice is an angle. The last
 ones take published networks, and synthetic speech with a trained encoder.
@@ -20,10 +20,9 @@ import torch
 from numpy.typing import NDArray
 
 from indextts.commands.data import ImportDataset
-from indextts.data.importing import voice_clustering
+from indextts.data.importing import voices as grouping
 from indextts.data.importing.importer import ImportResult, import_dataset
-from indextts.data.importing.voice_clustering import cluster
-from indextts.data.importing.voices import read_rows, rename_voice
+from indextts.data.importing.voices import cluster, read_rows, rename_voice
 from indextts.errors import UserError
 from indextts.features.audio import load_audio
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
@@ -358,7 +357,7 @@ def test_voice_tags_of_subtitles_name_their_speakers(tmp_path, shared):
 
 def test_blocks_give_the_groups_of_all_clips_together_in_descending_size(monkeypatch):
     vectors, voices = random_voices(num_voices=12, num_clips=300, noise=0.05)
-    monkeypatch.setattr(voice_clustering, "BLOCK_SIZE", 40)
+    monkeypatch.setattr(grouping, "BLOCK_SIZE", 40)
     labels = cluster(vectors, 0.6)
     assert partition(labels) == partition(voices)
     counts = np.bincount(labels)

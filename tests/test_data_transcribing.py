@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS
-from indextts.data.importing.long_recordings import Cut, Limits
+from indextts.data.importing.cuts import Cut, Limits
 from indextts.data.manifest import Utterance, read_utterances
 from indextts.data.review import read_reviewed
 from indextts.data.transcribing.agreement import Comparison, choose_limit, compare, yield_curve

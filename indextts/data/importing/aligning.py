@@ -3,7 +3,7 @@
 Axes: S samples, T positions of the recognizer, L columns of letters.
 
     recording --windows--> letter costs (T, L) in a temporary file --text_placing--> places of the sentences
-              --aligned_cuts--> clips in pauses; what does not fit is doubtful, and left to the review
+              --cuts--> clips in pauses; what does not fit is doubtful, and left to the review
 
 A CTC model is required: others do not say when a letter is spoken. Memory does not grow with the length of
 the recording, except for a few numbers per position.
@@ -23,18 +23,19 @@ from numpy.typing import NDArray
 
 from indextts.commands.data import ImportDataset
 from indextts.commands.normalizer_options import NormalizerOptions, Reading
-from indextts.data.importing.aligned_cuts import Part, plan_aligned
+from indextts.data.importing.cuts import Cut, Limits, Part, plan_aligned, silences_of
 from indextts.data.importing.items import Location, Rejection
-from indextts.data.importing.long_recordings import (
-    Cut,
-    Limits,
-    find_speech_in_file,
-    read_chunks,
-    silences_of,
-)
+from indextts.data.importing.sound import find_speech_in_file, read_chunks
 from indextts.data.importing.text_lines import text_lines
-from indextts.data.importing.text_placing import Heard, Place, Placing, place_sentences
-from indextts.data.importing.text_sentences import Sentence, read_sentences, word_ends
+from indextts.data.importing.text_placing import (
+    Heard,
+    Place,
+    Placing,
+    Sentence,
+    place_sentences,
+    read_sentences,
+    word_ends,
+)
 from indextts.data.progress import Progress
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s

@@ -155,25 +155,19 @@ def parquet_hours(path: Path) -> float:
 
     Recordings that libsndfile cannot read count as nothing.
     """
-    import pyarrow  # only for a limit of hours
+    from indextts.data.importing.parquet import CORRUPT, open_parquet  # only for a limit of hours
 
-    from indextts.data.importing.parquet import open_parquet
-
+    seconds = 0.0
     try:
         with open_parquet(path) as file:
-            audio = next((field.name for field in file.schema_arrow if _holds_bytes(field.type)), None)
-            if audio is None:
-                return 0.0
-            batches = file.iter_batches(batch_size=1, columns=[f"{audio}.bytes"])
-            rows = (row or {} for batch in batches for row in batch[0].to_pylist())
-            return sum(_duration_s(row.get("bytes")) for row in rows) / 3600
-    except pyarrow.ArrowException as error:
+            leaves = (column.path for column in map(file.schema.column, range(len(file.schema.names))))
+            if (leaf := next((leaf for leaf in leaves if leaf.endswith(".bytes")), None)) is not None:
+                for batch in file.iter_batches(batch_size=1, columns=[leaf]):
+                    row = batch[0][0].as_py() or {}
+                    seconds += _duration_s(row.get("bytes"))
+    except CORRUPT as error:
         logger.warning("%s: not a readable parquet file (%s)", path, error)
-        return 0.0
-
-
-def _holds_bytes(type_: Any) -> bool:
-    return hasattr(type_, "get_field_index") and type_.get_field_index("bytes") >= 0
+    return seconds / 3600
 
 
 def _duration_s(content: bytes | None) -> float:

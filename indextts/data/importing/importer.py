@@ -44,8 +44,8 @@ from indextts.data.importing.speakers import (
     with_speakers,
     write_answers,
 )
-from indextts.data.importing.storing import ProjectStore, is_aligned, transcoded_items
-from indextts.data.importing.transcoding import ASIDE_PREFIX, recording_stamp
+from indextts.data.importing.storing import ProjectStore, is_aligned
+from indextts.data.importing.transcoding import ASIDE_PREFIX
 from indextts.data.importing.voice_vectors import (
     LoadEncoder,
     add_vectors,
@@ -311,12 +311,12 @@ def _allowed_folders(source: _Source, command: ImportDataset) -> list[Path]:
 def _import(
     sources: Sequence[_Source], command: ImportDataset, journal: Journal, load_encoder: LoadEncoder
 ) -> ImportResult:
-    store = ProjectStore(journal)
+    store = ProjectStore(journal, command)
     read_record(command.output_dir)  # refuse wrong names before anything is imported
     missing_s = command.max_hours * 3600 or math.inf
     for source in sources:
         missing_s -= _import_source(source, command, store, missing_s)
-        store.finish(source.name, source.keys, prune=command.prune)
+        store.finish(source.name, source.keys)
         _log_outcomes(source, command, store)
     is_by_voice = any(source.answers["speaker_from"] == "voices" for source in sources)
     if is_by_voice:
@@ -326,16 +326,22 @@ def _import(
         digest = file_sha256(command.voice_encoder)
         record = group_voices(journal, read_vectors(journal), record, digest, command.voice_threshold)
     set_speakers(journal, record)
-    num_without_voice = 0
+    without_voice = {source.name: list(_without_voice(source, journal)) for source in sources}
     for source in sources:
-        without_voice = list(_without_voice(source, journal))
-        source.rejections += without_voice
-        num_without_voice += len(without_voice)
-    _write_rejected(sources, store, command.output_dir)
-    rejected = Counter(record["code"] for record in _rejected_now(sources, store))
+        source.rejections += without_voice[source.name]
+    records = [record for source in sources for record in _records(source, store)]
+    _write_rejected(records, sources, command.output_dir)
+    rejected = dict(Counter(str(record["code"]) for record in records))
     num_added, num_changed, num_unchanged = store.counts()
-    if num_added + num_changed + num_unchanged == num_without_voice:
-        raise UserError(_nothing_usable(sources, rejected, command.output_dir), NOTHING_USABLE)
+    if num_added + num_changed + num_unchanged == sum(map(len, without_voice.values())):
+        shown = ", ".join(str(source.path) for source in sources)
+        reasons = [rejection.reason for source in sources for rejection in source.rejections]
+        first = f", the first: {reasons[0]}" if reasons else ""
+        raise UserError(
+            f"{shown}: nothing is usable ({counts_by_code(rejected)}{first}); see "
+            f"{command.output_dir / REJECTED_NAME}",
+            NOTHING_USABLE,
+        )
     if store.has_new_files:
         os.sync()  # once for all files, so that a power cut cannot lose files of the manifest
     journal.write()
@@ -363,28 +369,23 @@ def _import(
         num_changed=num_changed,
         num_unchanged=num_unchanged,
         num_pruned=store.num_pruned,
-        rejected={str(code): count for code, count in rejected.items()},
+        rejected=rejected,
     )
 
 
 def _import_source(source: _Source, command: ImportDataset, store: ProjectStore, max_s: float) -> float:
     """Import the recordings of a source in order until they have `max_s` seconds; return their seconds."""
-
-    def is_current(found: Row) -> bool:
-        return store.is_current(source.name, found, recording_stamp(found, command))
-
     total_s, num_read, num_found = 0.0, 0, len(source.found)
     progress = Progress(f"Importing {source.path.name}", num_found)
-    folder = store.journal.audio
-    with contextlib.closing(transcoded_items(source.found, is_current, command, folder)) as items:
+    with contextlib.closing(store.import_rows(source.name, source.root, source.found)) as stored:
         while total_s < max_s and num_read < num_found:
-            found, transcoded = next(items)
-            source.rejections += store.add(source.name, source.root, found, transcoded)
+            found, rejections = next(stored)
+            source.rejections += rejections
             total_s += store.duration_s(source.name, found.key)
             num_read += 1
             progress.advance()
     if num_read < num_found:
-        _remove_asides(folder)
+        _remove_asides(store.journal.audio)
         source.found = source.found[:num_read]
         log_left_out(source.path, num_found - num_read, f"--max-hours {command.max_hours:g}")
     return total_s
@@ -429,37 +430,26 @@ def _without_voice(source: _Source, journal: Journal) -> Iterator[Rejection]:
                 yield Rejection(found.where, "no_speaker", reason)
 
 
-def _rejected_now(sources: Sequence[_Source], store: ProjectStore) -> Iterator[dict[str, object]]:
-    for source in sources:
-        yield from (_located(rejection, source) for rejection in source.rejections)
-        yield from store.rejected_of(source.name)
+def _records(source: _Source, store: ProjectStore) -> Iterator[dict[str, object]]:
+    """Yield the rejections of a source for rejected.jsonl, with the places in it of unpacked files."""
+    for rejection in source.rejections:
+        if source.archives is not None:
+            file = source.archives.original(rejection.where.file)
+            rejection = replace(rejection, where=replace(rejection.where, file=file))
+        yield rejection.record(source.name, source.root)
+    yield from store.rejected_of(source.name)
 
 
-def _located(rejection: Rejection, source: _Source) -> dict[str, object]:
-    """Return the record of a rejection, with the place of an unpacked file in the source."""
-    if source.archives is not None:
-        file = source.archives.original(rejection.where.file)
-        rejection = replace(rejection, where=replace(rejection.where, file=file))
-    return rejection.record(source.name, source.root)
-
-
-def _write_rejected(sources: Sequence[_Source], store: ProjectStore, output_dir: Path) -> None:
+def _write_rejected(
+    records: Sequence[dict[str, object]], sources: Sequence[_Source], output_dir: Path
+) -> None:
     """Write the rejections of these sources; those of other sources stay."""
     path = output_dir / REJECTED_NAME
     names = {source.name for source in sources}
     before: Iterable[dict[str, object]] = ()
     if path.is_file() and path.stat().st_size:
         before = [record for _, record in read_json_lines(path) if record.get("source") not in names]
-    records = [*before, *_rejected_now(sources, store)]
-    if records:
-        write_json_lines(path, records)
+    if records or before:
+        write_json_lines(path, [*before, *records])
     else:
         path.unlink(missing_ok=True)
-
-
-def _nothing_usable(sources: Sequence[_Source], rejected: Counter[object], output_dir: Path) -> str:
-    shown = ", ".join(str(source.path) for source in sources)
-    reasons = [rejection.reason for source in sources for rejection in source.rejections]
-    first = f", the first: {reasons[0]}" if reasons else ""
-    counts = counts_by_code({str(code): count for code, count in rejected.items()})
-    return f"{shown}: nothing is usable ({counts}{first}); see {output_dir / REJECTED_NAME}"

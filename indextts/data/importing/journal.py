@@ -129,6 +129,16 @@ class Journal:
                     provenance=clip.provenance,
                 )
 
+    def sort(self, source: str, keys: Iterable[str]) -> None:
+        """Sort the entries by source, and those of `source` by `keys`; the end has what it no longer has."""
+        order = {key: number for number, key in enumerate(keys)}
+        sources = list(dict.fromkeys(name[0] for name in self.entries))
+
+        def place(name: tuple[str, str]) -> tuple[int, int]:
+            return sources.index(name[0]), order.get(name[1], len(order)) if name[0] == source else 0
+
+        self.entries = {name: self.entries[name] for name in sorted(self.entries, key=place)}
+
     def write(self) -> None:
         """Rewrite the file with a single record per recording.
 
@@ -155,35 +165,18 @@ def read_journal(folder: Path) -> Journal:
         return journal
     for number, line in enumerate(complete_lines(path), start=1):
         try:
-            _add_record(journal, json.loads(line))
-        except (ValueError, KeyError, TypeError):
+            record = json.loads(line)
+            if record.get("removed"):
+                journal.entries.pop((record["source"], record["key"]), None)
+                continue
+            entry = _ENTRY.validate_python({**record, "stamp": _frozen(record["stamp"])})
+            journal.entries[entry.source, entry.key] = entry
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(
                 f"{path}:{number}: the line is corrupt; import {journal.manifest} with --manifest into "
                 "another --output-dir"
             ) from None
     return journal
-
-
-def _add_record(journal: Journal, record: dict[str, Any]) -> None:
-    if record.get("removed"):
-        journal.entries.pop((record["source"], record["key"]), None)
-        return
-    entry = _ENTRY.validate_python({**record, "stamp": _frozen(record["stamp"])})
-    journal.entries[entry.source, entry.key] = entry
-
-
-def sort_entries(journal: Journal, source: str, keys: Iterable[str]) -> None:
-    """Sort the entries of a source by `keys`, with entries that the source no longer has at the end."""
-    order = {(source, key): number for number, key in enumerate(keys)}
-    of_source = [entry for name, entry in journal.entries.items() if name[0] == source]
-    of_source.sort(key=lambda entry: order.get((entry.source, entry.key), len(order)))
-    sorted_entries = iter(of_source)
-    journal.entries = {
-        (entry.source, entry.key): entry
-        for entry in (
-            next(sorted_entries) if name[0] == source else other for name, other in journal.entries.items()
-        )
-    }
 
 
 def _record(entry: Entry) -> dict[str, object]:

@@ -1,8 +1,8 @@
-"""Transcode the recordings of a source, several at a time, and store them in the project in their order."""
+"""Transcode the recordings of sources, several at a time, and store them in the project in their order."""
 
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -11,62 +11,22 @@ from pathlib import Path
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.aligning import Aligner
 from indextts.data.importing.items import Rejection, Row, cut_id, distinct, file_name, source_name
-from indextts.data.importing.journal import Clip, Entry, Journal, sort_entries
+from indextts.data.importing.journal import Clip, Entry, Journal
 from indextts.data.importing.parquet import AudioReader
-from indextts.data.importing.transcoding import Transcoded, transcode, write_embedded
+from indextts.data.importing.transcoding import Transcoded, recording_stamp, transcode, write_embedded
 
 _WAITING_PER_WORKER = 4  # recordings: more would only take disk space
 
-
-def transcoded_items(
-    found: Sequence[Row],
-    is_current: Callable[[Row], bool],
-    command: ImportDataset,
-    folder: Path,
-) -> Generator[tuple[Row, Transcoded | None]]:
-    """Yield the recordings in order with their transcoded files in `folder`; None for a current one.
-
-    If it is closed early, temporary files of the following recordings remain.
-    """
-    aligner = Aligner(command) if command.asr else None
-    num_workers = command.num_workers or os.cpu_count() or 1
-    reader = AudioReader()
-    waiting: deque[tuple[Row, Future[Transcoded] | Transcoded | None]] = deque()
-    with ThreadPoolExecutor(num_workers) as pool:
-
-        def start(number: int, item: Row) -> Future[Transcoded] | Transcoded | None:
-            if is_current(item):
-                return None
-            if item.embedded is None:
-                return pool.submit(transcode, item, command, folder, number, aligner)
-            audio = reader.read(item)
-            if isinstance(audio, Rejection):
-                return Transcoded("", [], [audio])
-            aside = write_embedded(*audio, folder, number)
-            return pool.submit(transcode, replace(item, audio=aside), command, folder, number)
-
-        try:
-            following = iter(enumerate(found))
-            while True:
-                for number, item in islice(following, 1 + _WAITING_PER_WORKER * num_workers - len(waiting)):
-                    waiting.append((item, start(number, item)))
-                if not waiting:
-                    return
-                first, result = waiting.popleft()
-                yield first, result.result() if isinstance(result, Future) else result
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+Stamp = tuple[object, ...]
+Transcoding = Future[Transcoded] | Transcoded | None
 
 
 class ProjectStore:
-    """Store of the project's recordings, which keeps journal, manifest and files consistent.
+    """Store of the project's recordings, which keeps journal, manifest and files consistent."""
 
-    Recordings arrive one at a time, in the order of their source.
-    """
-
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, command: ImportDataset) -> None:
         self.journal = journal
+        self.command = command
         self.num_pruned = self.num_gone = 0
         self.num_duplicates = 0  # clips that another source has too
         self.num_lost = 0  # linked recordings that do not exist or cannot be read any more
@@ -75,9 +35,48 @@ class ProjectStore:
         self._owner_of: dict[str, tuple[str, str]] = {}  # by the id of a clip or of a cut recording
         self._before = dict(journal.entries)
         self._read: set[tuple[str, str]] = set()
-        self._stamps: dict[tuple[str, str], tuple[object, ...]] = {}
         for name, entry in journal.entries.items():
             self._own(name, entry)
+
+    def import_rows(
+        self, source: str, root: Path, rows: Sequence[Row]
+    ) -> Generator[tuple[Row, list[Rejection]]]:
+        """Store the recordings of a source in order; yield each with its rejections.
+
+        If it is closed early, temporary files of the following recordings remain.
+        """
+        aligner = Aligner(self.command) if self.command.asr else None
+        num_workers = self.command.num_workers or os.cpu_count() or 1
+        folder, reader = self.journal.audio, AudioReader()
+        waiting: deque[tuple[Row, Stamp, Transcoding]] = deque()
+        with ThreadPoolExecutor(num_workers) as pool:
+
+            def start(number: int, row: Row, stamp: Stamp) -> Transcoding:
+                if self._is_current((source, row.key), stamp):
+                    return None
+                if row.embedded is not None:
+                    audio = reader.read(row)
+                    if isinstance(audio, Rejection):
+                        return Transcoded("", [], [audio])
+                    row = replace(row, audio=write_embedded(*audio, folder, number))
+                return pool.submit(transcode, row, self.command, folder, number, aligner)
+
+            try:
+                following = iter(enumerate(rows))
+                while True:
+                    for number, row in islice(
+                        following, 1 + _WAITING_PER_WORKER * num_workers - len(waiting)
+                    ):
+                        stamp = recording_stamp(row, self.command)
+                        waiting.append((row, stamp, start(number, row, stamp)))
+                    if not waiting:
+                        return
+                    row, stamp, result = waiting.popleft()
+                    transcoded = result.result() if isinstance(result, Future) else result
+                    yield row, self._add(source, root, row, stamp, transcoded)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def counts(self) -> tuple[int, int, int]:
         """Return how many clips were added, changed in any way, and read without a change."""
@@ -92,28 +91,28 @@ class ProjectStore:
                 unchanged += len(entry.clips)
         return added, changed, unchanged
 
-    def is_current(self, source: str, found: Row, stamp: tuple[object, ...]) -> bool:
-        """Return whether the project has the current files of a recording; remembers the stamp."""
-        self._stamps[source, found.key] = stamp
-        entry = self.journal.entries.get((source, found.key))
+    def _is_current(self, name: tuple[str, str], stamp: Stamp) -> bool:
+        """Return whether the project has the current files of a recording."""
+        entry = self.journal.entries.get(name)
         return (
             entry is not None
             and entry.stamp == stamp
             and all((self.journal.audio / clip.audio).is_file() for clip in entry.clips)
         )
 
-    def add(self, source: str, root: Path, found: Row, transcoded: Transcoded | None) -> list[Rejection]:
+    def _add(
+        self, source: str, root: Path, found: Row, stamp: Stamp, transcoded: Transcoded | None
+    ) -> list[Rejection]:
         """Store a recording in the project; return its rejections.
 
         Args:
             transcoded: None for an unchanged recording, whose text and speaker may have changed.
         """
         name = (source, found.key)
+        self._read.add(name)
         if transcoded is None:
-            self._read.add(name)
             self._update_texts(name, found)
             return []
-        self._read.add(name)
         before = self.journal.entries.get(name)
         if not transcoded.files:
             if before is not None and any(clip.is_link for clip in before.clips):
@@ -129,9 +128,9 @@ class ProjectStore:
         clips = tuple(self._move_files(id, found, transcoded, original))
         if before is not None and before.sha256 == transcoded.sha256:
             clips = _with_voices_of(before.clips, clips)
-        entry = Entry(source, found.key, self._stamps[name], transcoded.sha256, clips, records)
+        entry = Entry(source, found.key, stamp, transcoded.sha256, clips, records)
         if before is not None:
-            self._remove_files(set(_files(before)) - set(_files(entry)))
+            self._remove_files({clip.audio for clip in before.clips} - {clip.audio for clip in clips})
         self.journal.add(entry)
         self._own(name, entry)
         return []
@@ -141,15 +140,15 @@ class ProjectStore:
         entry = self.journal.entries.get((source, key))
         return sum(clip.duration for clip in entry.clips) if entry is not None else 0.0
 
-    def finish(self, source: str, keys: Sequence[str], *, prune: bool) -> None:
-        """Sort the entries of a source by `keys`; with `prune`, remove those of missing recordings."""
-        sort_entries(self.journal, source, keys)
+    def finish(self, source: str, keys: Sequence[str]) -> None:
+        """Sort the entries of a source by `keys`; with --prune, remove those of missing recordings."""
+        self.journal.sort(source, keys)
         gone = {name for name in self.journal.entries if name[0] == source} - {(source, key) for key in keys}
         for name in gone:
-            if prune:
+            if self.command.prune:
                 entry = self.journal.entries.pop(name)
                 self.num_pruned += len(entry.clips)
-                self._remove_files(_files(entry))
+                self._remove_files(clip.audio for clip in entry.clips)
             elif any(clip.is_lost for clip in self.journal.entries[name].clips):
                 self._lose(name)
             else:
@@ -294,7 +293,3 @@ def is_aligned(found: Row, entry: Entry) -> bool:
     return found.text_file is not None and any(
         clip.provenance is not None and clip.provenance.kind == "aligned" for clip in entry.clips
     )
-
-
-def _files(entry: Entry) -> list[str]:
-    return [clip.audio for clip in entry.clips]

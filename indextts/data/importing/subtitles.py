@@ -102,42 +102,27 @@ def read_cues(subtitles: Path, audio: Path, language: str) -> tuple[list[Cue], b
     """
     spoken = find_language(language)
     read = read_subtitles(subtitles)
-    cues, refused = clean_cues(subtitles, read.cues)
+    cleaned, refused = clean_cues(subtitles, read.cues)
+    cues, is_rolling = unroll_cues(cleaned)
     rejections = [*read.rejections, *refused]
-    cues, is_rolling = unroll_cues(cues)
     text = " ".join(cue.text for cue in cues)
-    foreign = None
-    if text.strip():
-        foreign = (
-            foreign_by_header(read.headers, spoken)
-            or foreign_by_info(subtitles, audio, spoken)
-            or foreign_by_letters(text, spoken)
-        )
+    if not text.strip():
+        reason = "no subtitle with spoken text"
+        return [], False, [*rejections, Rejection(Location(subtitles), "empty_text", reason)]
+    foreign = (
+        foreign_by_header(read.headers, spoken)
+        or foreign_by_info(subtitles, audio, spoken)
+        or foreign_by_letters(text, spoken)
+    )
     if foreign:
         return [], False, [*rejections, Rejection(Location(subtitles), "language", foreign)]
-    if not text.strip():
-        return (
-            [],
-            False,
-            [*rejections, Rejection(Location(subtitles), "empty_text", "no subtitle with spoken text")],
-        )
-    cues, foreign_cues = _without_foreign(subtitles, cues, spoken)
-    return cues, is_rolling, [*rejections, *foreign_cues]
-
-
-def _without_foreign(
-    subtitles: Path, cues: Sequence[Cue], language: Language
-) -> tuple[list[Cue], list[Rejection]]:
-    """Return the subtitles, with those in another script reduced to boundaries."""
-    kept, rejections = [], []
-    for cue in cues:
+    for number, cue in enumerate(cues):
         letters = sum(char.isalpha() for char in cue.text)
-        reason = foreign_by_script(cue.text, language) if letters >= _MIN_LETTERS_TO_JUDGE else None
-        if reason:
-            rejections.append(Rejection(Location(subtitles, cue.line), "language", reason))
-            cue = Cue(cue.start_s, cue.end_s, "", cue.line, cue.voice)
-        kept.append(cue)
-    return kept, rejections
+        foreign_cue = foreign_by_script(cue.text, spoken) if letters >= _MIN_LETTERS_TO_JUDGE else None
+        if foreign_cue:
+            rejections.append(Rejection(Location(subtitles, cue.line), "language", foreign_cue))
+            cues[number] = replace(cue, text="")  # only a boundary
+    return cues, is_rolling, rejections
 
 
 def read_subtitles(path: Path) -> Subtitles:

@@ -1,6 +1,9 @@
-"""Places of the sentences of a text in a long recording, from the output of a CTC model. No torch here.
+"""Sentences of a text, and their places in a long recording from the output of a CTC model. No torch here.
 
 Axes: T positions, L columns of the model, N letters of a sentence, H letters heard on the best path.
+
+Each line is cut after the marks that end a sentence. A sentence of fewer letters than MIN_LETTERS, such as
+a number before a verse, is joined with the next one of its line, else with the one before. Then:
 
     1. Runs of GRAM letters that occur once in the text and once in what was heard show where a sentence may
        be.
@@ -12,15 +15,25 @@ A sentence that fits at a place outside the chain is out of order. The cost grow
 recording, not with its square: no sentence is aligned to more than MAX_WINDOW_S.
 """
 
+import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.data.importing.items import Rejection
+from indextts.data.importing.text_lines import text_lines
 from indextts.data.report import robust_deviation
 from indextts.features.recognizers.forced_alignment import MAX_COST, Costs, align_letters
+from indextts.text.transcripts import scored
+
+MIN_LETTERS = 8
+MAX_SENTENCES = 100_000
+_SENTENCE = re.compile(r""".+?(?:[።፨፧?!…]+|፡፡|(?<=[^\W\d_]{2})\.(?=["'”’»)\]]*(?:\s|$)))["'”’»)\]]*|.+$""")
 
 GRAM = 5
 CLUSTERS = 2  # places that are tried for a sentence
@@ -35,6 +48,69 @@ MIN_DEVIATION = 0.15
 OVERLAP_S = 0.1  # of neighbours, whose last and first letters may share a position
 
 Letters = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence of a text file; `letters` as `text.transcripts.scored`."""
+
+    line: int
+    text: str
+    letters: str
+
+
+def read_sentences(path: Path, options: NormalizerOptions) -> tuple[list[Sentence], list[Rejection]]:
+    """Return the sentences of a text file that have letters, and the lines that cannot be used.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    found: list[Sentence] = []
+    rejections = []
+    for where, line in text_lines(path):
+        if isinstance(line, Rejection):
+            rejections.append(line)
+            continue
+        found += _of_line(where.line or 1, line, options)
+        if len(found) > MAX_SENTENCES:
+            reason = f"more than {MAX_SENTENCES:,} sentences for one recording; the rest is not used"
+            return found[:MAX_SENTENCES], [*rejections, Rejection(where, "not_text", reason)]
+    return found, rejections
+
+
+def split_sentences(line: str) -> list[str]:
+    """Return the sentences of a line, with their marks."""
+    return [part for match in _SENTENCE.finditer(line) if (part := match.group().strip())]
+
+
+def _of_line(number: int, line: str, options: NormalizerOptions) -> Iterator[Sentence]:
+    texts: list[str] = []
+    pending = ""
+    for part in split_sentences(line):
+        pending = f"{pending} {part}".strip()
+        if len(scored(pending, options)) >= MIN_LETTERS:
+            texts.append(pending)
+            pending = ""
+    if pending and texts:
+        texts[-1] += f" {pending}"
+    elif pending:
+        texts.append(pending)
+    for text in texts:
+        if letters := scored(text, options):
+            yield Sentence(number, text, letters)
+
+
+def word_ends(sentence: Sentence, options: NormalizerOptions) -> list[tuple[str, int]]:
+    """Return each word of a sentence, and the number of letters up to its end; -1 within a reading.
+
+    A word may be read together with the next, such as a number with its unit: no place to cut.
+    """
+    words = sentence.text.split()
+    found = []
+    for count, word in enumerate(words, start=1):
+        before, after = (scored(" ".join(part), options) for part in (words[:count], words[count:]))
+        found.append((word, len(before) if before + after == sentence.letters else -1))
+    return found
 
 
 @dataclass(frozen=True)

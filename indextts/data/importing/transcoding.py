@@ -14,13 +14,14 @@ import soundfile
 
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.aligning import ALIGNING_VERSION, Aligner, readings_of_text
-from indextts.data.importing.audio_files import as_readable
 from indextts.data.importing.cleaning import CLEANING_VERSION, clean_clip
+from indextts.data.importing.cuts import Cut, Limits, plan_cuts
 from indextts.data.importing.items import Location, Rejection, Row, safe_suffix
-from indextts.data.importing.long_recordings import Cut, Limits, find_speech_in_file, plan_cuts, write_cuts
 from indextts.data.importing.parquet import audio_suffix
+from indextts.data.importing.sound import as_readable, find_speech_in_file, write_parts
 from indextts.data.importing.subtitles import read_cues
 from indextts.features.audio import RecordingError, audio_duration_s
+from indextts.features.vad import Span
 from indextts.system.digest import file_sha256
 
 ASIDE_PREFIX = ".part-"
@@ -214,7 +215,7 @@ def _write_files(readable: Path, cuts: Sequence[Cut], aside: Path) -> list[Outpu
     def target(index: int) -> Path:
         return aside.with_name(f"{aside.name}-{index}.flac")
 
-    durations = write_cuts(readable, cuts, target)
+    durations = write_parts(readable, [Span(cut.start_s, cut.end_s) for cut in cuts], target)
     return [
         OutputFile(target(index), duration, cut=cut)
         for index, (cut, duration) in enumerate(zip(cuts, durations, strict=True))

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indextts.data.importing.journal import Clip, Entry, Journal
-from indextts.data.importing.voice_clustering import Vector
-from indextts.data.importing.voices import voice_clips
+from indextts.data.importing.voices import Vector, voice_clips
 from indextts.data.progress import Progress
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, load_audio

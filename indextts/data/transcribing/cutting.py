@@ -29,15 +29,9 @@ from typing import Any
 import soundfile
 from pydantic import TypeAdapter, ValidationError
 
-from indextts.data.importing.audio_files import as_readable
+from indextts.data.importing.cuts import PADDING_S, Cut, Limits
 from indextts.data.importing.items import AUDIO_SUFFIXES, cut_id, distinct, file_name
-from indextts.data.importing.long_recordings import (
-    PADDING_S,
-    Cut,
-    Limits,
-    find_speech_in_file,
-    write_cuts,
-)
+from indextts.data.importing.sound import as_readable, find_speech_in_file, write_parts
 from indextts.data.progress import Progress
 from indextts.errors import UserError
 from indextts.features.vad import Span
@@ -260,7 +254,8 @@ def _cut(recording: Recording, stamp: list[Any], folder: Path, limits: Limits) -
         cuts, lost = plan_clips(speech, duration_s, limits)
         ids = [cut_id(recording.id, cut.start_s) for cut in cuts]
         names = [file_name(id, ".flac") for id in ids]
-        durations = write_cuts(readable, cuts, lambda number: folder / AUDIO_NAME / names[number])
+        spans = [Span(cut.start_s, cut.end_s) for cut in cuts]
+        durations = write_parts(readable, spans, lambda number: folder / AUDIO_NAME / names[number])
     except (soundfile.LibsndfileError, OSError) as error:
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             raise UserError(f"{folder}: {error.strerror}; check the folder and the disk") from None

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from indextts.commands.data import Transcribe
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.data.importing.long_recordings import Limits
+from indextts.data.importing.cuts import Limits
 from indextts.data.manifest import Provenance, Utterance, write_utterances
 from indextts.data.transcribing.agreement import (
     REPORT_NAME,

@@ -21,7 +21,6 @@ import soundfile
 from gradio.utils import get_upload_folder
 
 from indextts.data.importing.archive import ARCHIVE_SUFFIXES
-from indextts.data.importing.audio_files import as_readable, readable_by_libsndfile
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
     PARQUET_SUFFIX,
@@ -29,6 +28,7 @@ from indextts.data.importing.items import (
     TEXT_SUFFIXES,
     may_be_read,
 )
+from indextts.data.importing.sound import as_readable, readable_by_libsndfile
 from indextts.errors import UserError
 from indextts.features.audio import require_reference_length
 from indextts.projects.project import Project
