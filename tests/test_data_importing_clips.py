@@ -116,19 +116,6 @@ def test_each_clip_gets_the_loudness_unless_its_peak_limits_it(tmp_path, caplog)
     assert "1 clip limited by their peak" in caplog.text
 
 
-def test_a_loud_clip_becomes_quieter_and_a_short_one_is_measured_as_one_block(tmp_path):
-    write_clip(tmp_path / "in", "loud.wav", np.clip(speech(1) * 20, -1, 1))
-    spans = find_speech(load_audio(REPOSITORY / "demo/audio/demo_0002.opus", 16_000))
-    start = round(spans[0].start_s * RATE_HZ)
-    write_clip(tmp_path / "in", "short.wav", speech(2)[start : start + round(0.35 * RATE_HZ)])
-    imported(tmp_path / "in", tmp_path / "out", loudness=-23)
-    files = clips(tmp_path / "out")
-    assert loudness(files["loud"]) == pytest.approx(-23, abs=0.5)
-    samples, _ = soundfile.read(files["short"])
-    meter = pyloudnorm.Meter(RATE_HZ, block_size=len(samples) / RATE_HZ)
-    assert meter.integrated_loudness(samples) == pytest.approx(-23, abs=0.5)
-
-
 def test_a_clip_without_speech_or_without_need_stays_as_it_is(tmp_path):
     write_clip(tmp_path / "in", "tight.wav", padded(speech(1), 0, 0)[2400:-2400])
     write_tone(tmp_path / "in/tone.wav", duration_s=2)

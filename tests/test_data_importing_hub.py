@@ -24,7 +24,7 @@ from indextts.data.sources import DataSource, read_sources, write_source
 from indextts.errors import FOLDER_IN_USE, UserError
 from indextts.system.locks import locked_folder
 from tests.conftest import REPOSITORY
-from tests.hub_server import COMMIT, TOKEN, Hub, hub_env, hub_files, repository, use_hub
+from tests.hub_server import COMMIT, Hub, hub_env, hub_files, repository, use_hub
 from tests.import_sources import (
     manifest_lines,
     rejected,
@@ -262,24 +262,6 @@ def test_the_files_of_a_choice(
     assert names_of(names, subset, *splits, card=card) == tuple(names[number] for number in expected)
 
 
-@pytest.mark.parametrize(
-    ("glob", "expected"),
-    [
-        ("**/" * 20 + "x.parquet", ["a/" * 25 + "x.parquet", "x.parquet"]),
-        ("a/**", ["a/" * 25 + "x.parquet"]),
-        ("[!].parquet", []),
-        ("[!y].parquet", ["x.parquet"]),
-        ("./?.parquet", ["x.parquet"]),
-    ],
-)
-def test_any_pattern_of_a_card_is_matched(glob: str, expected: list[str]):
-    names = ["a/" * 25 + "x.parquet", "a" * 60 + ".parquet", "x.parquet", "other.csv"]
-    data_files = [{"split": "train", "path": glob}, {"split": "test", "path": "other.csv"}]
-    card = {"configs": [{"data_files": data_files}]}
-    found = choose(names, card, "", [], "--hub x/y").names
-    assert sorted(name for name in found if name in names[:1] + names[2:3]) == expected
-
-
 def test_a_data_set_with_a_script_only_is_taken_from_its_conversion(project: Project, tmp_path: Path):
     project.publish({"scripted.py": b"import this\n", "README.md": CARD.encode()})
     with pytest.raises(UserError, match=r"scripted\.py"):
@@ -337,15 +319,6 @@ def test_an_interrupted_download_of_a_lost_revision_takes_the_newest(project: Pr
     assert json.loads(stored.read_text()) == record
 
 
-def test_a_download_with_the_wrong_digest_is_deleted(project: Project):
-    project.publish(audiofolder())
-    project.hub.repositories[f"datasets/{NAME}"].files["train/0.wav"].etag = "0" * 64
-    with pytest.raises(UserError, match=r"train/0\.wav"):
-        project.run()
-    assert not list(project.folder().rglob("*0.wav*"))
-    assert not (project.output / "manifest.jsonl").exists()
-
-
 @pytest.mark.parametrize("is_offline", [True, False])
 def test_without_the_hub_complete_downloads_are_imported(
     project: Project,
@@ -398,16 +371,6 @@ def test_a_refusal_of_the_hub_is_one_line_with_what_to_do(
     line = str(caught.value)
     assert "\n" not in line
     assert all(word in line for word in words), line
-
-
-def test_a_gated_data_set_is_downloaded_with_the_token(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    project.publish(audiofolder(), is_gated=True)
-    use_hub(monkeypatch, project.hub.url, tmp_path, TOKEN)
-    project.download()
-    login = {name: login for _, name, _, login in project.hub.requests}
-    assert (login["train/metadata.csv"], login["train/0.wav"]) == (TOKEN, "")  # the storage gets no token
 
 
 @pytest.mark.parametrize(

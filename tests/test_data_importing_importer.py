@@ -246,7 +246,7 @@ def test_a_killed_import_resumes(tmp_path):  # D13
     assert not (tmp_path / "out/manifest.jsonl").exists()
     with journal.open("ab") as file:
         file.write(b'{"source": "cut o')  # an incomplete last line
-    (tmp_path / "out/audio/.part-9.wav").write_bytes(b"half")
+    write_tone(tmp_path / "out/audio/.part-x/9/copy.wav")
     result = run_import(source, tmp_path / "out", speaker="almaz")
     assert result.num_added == 150 - num_done
     assert result.num_unchanged == num_done

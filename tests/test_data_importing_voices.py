@@ -166,15 +166,6 @@ def test_groups_can_be_renamed_and_merged(tmp_path):
     assert names == {"voice_001": "almaz", "voice_002": "chala", "voice_003": "voice_001"}
 
 
-def test_a_clip_with_another_name_and_text_is_counted_once(tmp_path):
-    source, out = write_source(tmp_path / "in"), tmp_path / "out"
-    import_voices(source, out, voice_threshold=THRESHOLD)
-    rename(out, {"voice_003": "chala"})
-    (source / "c1.txt").write_text("ደህና", encoding="utf-8")
-    result = import_voices(source, out)
-    assert (result.num_added, result.num_changed, result.num_unchanged) == (0, 1, 5)
-
-
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_speakers_cannot_be_chosen_before_the_voices_are_told_apart(tmp_path, is_stored):
     source, out = write_source(tmp_path / "in"), tmp_path / "out"

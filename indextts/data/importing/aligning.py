@@ -137,8 +137,7 @@ class Aligner:
             )
             return [], [*rejections, Rejection(Location(text_file), "not_heard", reason)]
         speech, duration_s = find_speech_in_file(audio)
-        words = _Words(sentences, recognizer, options)
-        parts = parts_of(sentences, placing, listened, speech, words)
+        parts = _Alignment(sentences, placing, listened, recognizer, options).parts(speech)
         limits = Limits(self._command.min_clip_s, self._command.max_clip_s)
         planned = plan_aligned(text_file, parts, silences_of(speech, duration_s), limits, recognizer.name)
         cuts = [item for item in planned if isinstance(item, Cut)]
@@ -146,7 +145,12 @@ class Aligner:
         in_review = {(part.line, part.text) for part in parts}
         missing = [sentences[number] for number in placing.missing]
         gone = [each for each in missing if (each.line, each.text) not in in_review]
-        rejections += [_not_heard(text_file, each) for each in gone]
+        for each in gone:
+            shown = (
+                each.text if len(each.text) <= MAX_SHOWN_CHARS else f"{each.text[: MAX_SHOWN_CHARS - 3]}..."
+            )
+            reason = f"not found in the recording: {shown}"
+            rejections.append(Rejection(Location(text_file, each.line), "not_heard", reason))
         logger.info(
             "%s: %d of %d sentences aligned, %d out of order, %d not heard; %d clips, %d of them doubtful",
             audio.name,
@@ -200,32 +204,6 @@ def readings_of_text(command: ImportDataset, text_file: Path, language: str) -> 
     return sorted({reading for line in lines for reading in used_readings(line, readings)})
 
 
-@dataclass(frozen=True)
-class _Words:
-    """Times of the words of a sentence, for sentences that have to be cut."""
-
-    sentences: Sequence[Sentence]
-    recognizer: "CtcRecognizer"
-    options: NormalizerOptions
-
-    def times(self, place: Place, listened: Listened) -> tuple[tuple[str, float, float], ...]:
-        """Return each word, or words that are read together, with the times of its letters in seconds."""
-        sentence = self.sentences[place.sentence]
-        found, pending, start = [], "", 0
-        for word, num_letters in word_ends(sentence, self.options):
-            pending = f"{pending} {word}".strip()
-            if num_letters < 0:
-                continue
-            end = len(self.recognizer.letter_columns(sentence.letters[:num_letters]))
-            if end > start:
-                first, last = int(place.first[start]), int(place.last[end - 1])
-                found.append((pending, listened.start_s(first), listened.end_s(last)))
-                pending, start = "", end
-        if pending and found:
-            found[-1] = (f"{found[-1][0]} {pending}", *found[-1][1:])
-        return tuple(found)
-
-
 def listen(recognizer: "CtcRecognizer", audio: Path, aside: Path) -> Listened:
     """Return what the recognizer hears in a recording, window by window.
 
@@ -276,62 +254,80 @@ def _windows(audio: Path, rate: int) -> Iterator[tuple[float, NDArray[np.float32
         before, start_s, chunk = chunk[-context:], end_s, following
 
 
-def parts_of(
-    sentences: Sequence[Sentence],
-    placing: Placing,
-    listened: Listened,
-    speech: Sequence[Span],
-    words: _Words,
-) -> list[Part]:
-    """Return the parts of a recording in order: sentences, and speech without a text.
+@dataclass(frozen=True)
+class _Alignment:
+    """A text and its places in what the recognizer heard, to divide a recording into parts."""
 
-    Args:
-        speech: spans with speech: letters outside are errors of the recognizer.
-    """
-    recognizer = words.recognizer
-    spoken = _spoken_positions(listened, speech)
-    is_moved = {place.sentence for place in placing.moved}
-    places = sorted([*placing.kept, *placing.moved], key=lambda place: place.start)
-    nearest = _NearestLines(sentences)
-    found: list[Part] = []
-    bounds = [0, *(bound for place in places for bound in (place.start, place.end)), len(listened.times)]
-    for index, (low, high) in enumerate(zip(bounds[::2], bounds[1::2], strict=True)):
-        for first, last in _unplaced(listened, spoken[(spoken >= low) & (spoken < high)]):
-            text = recognizer.text_of_tokens(_tensor(listened.tokens[first : last + 1])).strip()
-            if not text:
+    sentences: Sequence[Sentence]
+    placing: Placing
+    listened: Listened
+    recognizer: "CtcRecognizer"
+    options: NormalizerOptions
+
+    def parts(self, speech: Sequence[Span]) -> list[Part]:
+        """Return the parts of the recording in order: sentences, and speech without a text.
+
+        Args:
+            speech: spans with speech: letters outside are errors of the recognizer.
+        """
+        listened = self.listened
+        spoken = _spoken_positions(listened, speech)
+        places = sorted([*self.placing.kept, *self.placing.moved], key=lambda place: place.start)
+        nearest = _NearestLines(self.sentences)
+        found: list[Part] = []
+        bounds = [0, *(bound for place in places for bound in (place.start, place.end)), len(listened.times)]
+        for index, (low, high) in enumerate(zip(bounds[::2], bounds[1::2], strict=True)):
+            for first, last in _unplaced(listened, spoken[(spoken >= low) & (spoken < high)]):
+                text = self._text(listened.tokens[first : last + 1])
+                if not text:
+                    continue
+                number, distance = nearest.find(text, self.options)
+                near = self.sentences[number]
+                is_that_line = number in self.placing.missing and distance <= MAX_DISTANCE
+                shown, other = (near.text, text) if is_that_line else (text, near.text)
+                start_s, end_s = listened.start_s(first), listened.end_s(last)
+                found.append(Part(start_s, end_s, shown, near.line, None, other, is_doubtful=True))
+            if index < len(places):
+                found.append(self._part(places[index]))
+        return found
+
+    def _part(self, place: Place) -> Part:
+        """Return the part of a sentence; one that is out of order is doubtful."""
+        sentence, listened = self.sentences[place.sentence], self.listened
+        start_s, end_s = listened.start_s(place.start), listened.end_s(place.end - 1)
+        is_moved = any(other.sentence == place.sentence for other in self.placing.moved)
+        return Part(
+            start_s,
+            end_s,
+            sentence.text,
+            sentence.line,
+            place.score,
+            self._text(listened.tokens[place.start : place.end]) if is_moved else "",
+            is_doubtful=is_moved,
+            words=self._words(place) if end_s - start_s > MAX_UNCUT_S else (),
+        )
+
+    def _words(self, place: Place) -> tuple[tuple[str, float, float], ...]:
+        """Return each word, or words that are read together, with the times of its letters in seconds."""
+        sentence, listened = self.sentences[place.sentence], self.listened
+        found, pending, start = [], "", 0
+        for word, num_letters in word_ends(sentence, self.options):
+            pending = f"{pending} {word}".strip()
+            if num_letters < 0:
                 continue
-            number, distance = nearest.find(text, words.options)
-            near = sentences[number]
-            is_that_line = number in placing.missing and distance <= MAX_DISTANCE
-            shown, other = (near.text, text) if is_that_line else (text, near.text)
-            start_s, end_s = listened.start_s(first), listened.end_s(last)
-            found.append(Part(start_s, end_s, shown, near.line, None, other, is_doubtful=True))
-        if index < len(places):
-            found.append(_sentence_part(places[index], listened, words, is_moved))
-    return found
+            end = len(self.recognizer.letter_columns(sentence.letters[:num_letters]))
+            if end > start:
+                first, last = int(place.first[start]), int(place.last[end - 1])
+                found.append((pending, listened.start_s(first), listened.end_s(last)))
+                pending, start = "", end
+        if pending and found:
+            found[-1] = (f"{found[-1][0]} {pending}", *found[-1][1:])
+        return tuple(found)
 
+    def _text(self, tokens: NDArray[np.int32]) -> str:
+        import torch  # takes seconds, and most imports do without it
 
-def _sentence_part(place: Place, listened: Listened, words: _Words, is_moved: set[int]) -> Part:
-    sentence = words.sentences[place.sentence]
-    start_s, end_s = listened.start_s(place.start), listened.end_s(place.end - 1)
-    is_doubtful = place.sentence in is_moved
-    heard = listened.tokens[place.start : place.end] if is_doubtful else listened.tokens[:0]
-    return Part(
-        start_s,
-        end_s,
-        sentence.text,
-        sentence.line,
-        place.score,
-        words.recognizer.text_of_tokens(_tensor(heard)).strip() if is_doubtful else "",
-        is_doubtful=is_doubtful,
-        words=words.times(place, listened) if end_s - start_s > MAX_UNCUT_S else (),
-    )
-
-
-def _tensor(tokens: NDArray[np.int32]):  # type: ignore[no-untyped-def]  # torch is imported late
-    import torch
-
-    return torch.from_numpy(tokens.astype(np.int64))
+        return self.recognizer.text_of_tokens(torch.from_numpy(tokens.astype(np.int64))).strip()
 
 
 def _spoken_positions(listened: Listened, speech: Sequence[Span]) -> NDArray[np.int64]:
@@ -381,9 +377,3 @@ class _NearestLines:
 
         number = min(best, key=distance)
         return number, distance(number)
-
-
-def _not_heard(text_file: Path, sentence: Sentence) -> Rejection:
-    text = sentence.text
-    shown = text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 3]}..."
-    return Rejection(Location(text_file, sentence.line), "not_heard", f"not found in the recording: {shown}")

@@ -40,19 +40,21 @@ def download(urls: Sequence[str], folder: Path, language: str) -> None:
         UserError: a URL is invalid, or yt-dlp is not installed.
     """
     for url in urls:
-        _require_url(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            parts = urlsplit("")
+        is_address = parts.scheme in ("http", "https") and parts.hostname
+        if not is_address or not url.isprintable() or " " in url:
+            raise UserError(f"--url {url!r}: not a URL; use one that starts with https://")
     if importlib.util.find_spec("yt_dlp") is None:
         raise UserError("--url requires yt-dlp; run pip install -e '.[download]'")
     folder.mkdir(parents=True, exist_ok=True)
     options = ["--ignore-config", "--no-plugin-dirs", "--no-cache-dir", "--no-abort-on-error", "--newline"]
-    options += [
-        "--socket-timeout",
-        _SECONDS_WITHOUT_ANSWER,
-        "--format",
-        "bestaudio/best",
-        "--write-info-json",
-    ]
-    options += ["--write-subs", "--no-write-auto-subs", "--sub-langs", _subtitle_languages(language)]
+    options += ["--socket-timeout", _SECONDS_WITHOUT_ANSWER, "--format", "bestaudio/best"]
+    code = find_language(language).code
+    languages = f"{code},{code}-.*,{langcodes.Language.get(code).to_alpha3()}"  # such as am,am-.*,amh
+    options += ["--write-info-json", "--write-subs", "--no-write-auto-subs", "--sub-langs", languages]
     options += ["--download-archive", str(folder / _ARCHIVE_NAME), "--paths", str(folder)]
     options += ["--output", "%(extractor_key)s-%(id)s/%(id)s.%(ext)s"]
     # After "--" every argument is a URL, never an option.
@@ -61,18 +63,3 @@ def download(urls: Sequence[str], folder: Path, language: str) -> None:
     ).returncode
     if status:
         logger.warning("--url: some downloads failed (see above); run the same command to retry them")
-
-
-def _subtitle_languages(language: str) -> str:
-    """Return the languages for yt-dlp: "am,am-.*,amh" for Amharic."""
-    code = find_language(language).code
-    return f"{code},{code}-.*,{langcodes.Language.get(code).to_alpha3()}"
-
-
-def _require_url(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        parts = urlsplit("")
-    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
-        raise UserError(f"--url {url!r}: not a URL; use one that starts with https://")

@@ -44,8 +44,7 @@ from indextts.data.importing.speakers import (
     with_speakers,
     write_answers,
 )
-from indextts.data.importing.storing import ProjectStore, is_aligned
-from indextts.data.importing.transcoding import ASIDE_PREFIX
+from indextts.data.importing.storing import PART_PREFIX, ProjectStore, is_aligned
 from indextts.data.importing.voice_vectors import (
     LoadEncoder,
     add_vectors,
@@ -211,14 +210,9 @@ def _record_origins(origins: Mapping[Path, DataSource], output_dir: Path) -> Non
 
 def _remove_leftovers(folder: Path) -> None:
     """Remove unfinished files of a killed import."""
-    _remove_asides(folder / AUDIO_FOLDER_NAME)
-    for unfinished in folder.glob(f"{UNPACKED_PREFIX}*"):
+    parts = (folder / AUDIO_FOLDER_NAME).glob(f"{PART_PREFIX}*")
+    for unfinished in (*parts, *folder.glob(f"{UNPACKED_PREFIX}*")):
         shutil.rmtree(unfinished)
-
-
-def _remove_asides(folder: Path) -> None:
-    for aside in folder.glob(f"{ASIDE_PREFIX}*"):
-        aside.unlink()
 
 
 def _opened(path: Path, command: ImportDataset, stack: contextlib.ExitStack) -> _Source:
@@ -385,7 +379,6 @@ def _import_source(source: _Source, command: ImportDataset, store: ProjectStore,
             num_read += 1
             progress.advance()
     if num_read < num_found:
-        _remove_asides(store.journal.audio)
         source.found = source.found[:num_read]
         log_left_out(source.path, num_found - num_read, f"--max-hours {command.max_hours:g}")
     return total_s

@@ -185,7 +185,7 @@ def _detect(root: Path) -> Iterator[tuple[ImportLayout, list[Path]]]:
     for depth in range(_MAX_DEPTH):
         inside = sorted(root.glob("*/" * depth)) if depth else [root]
         inside = [folder for folder in inside if not is_hidden(folder.relative_to(root))]
-        detected = [(found, folder) for folder in inside if (found := _layout_of_folder(folder))]
+        detected = [(found, folder) for folder in inside if (found := _layout_of(folder))]
         if detected:
             first = detected[0][0]
             others = [(found, folder) for found, folder in detected if found != first]
@@ -206,7 +206,7 @@ def _layout_of_file(path: Path) -> ImportLayout:
     return "files" if suffix in AUDIO_SUFFIXES.union(SUBTITLE_SUFFIXES) else "table"
 
 
-def _layout_of_folder(folder: Path) -> ImportLayout | None:
+def _layout_of(folder: Path) -> ImportLayout | None:
     return next((name for name, layout in LAYOUTS.items() if name != "files" and layout.parts(folder)), None)
 
 

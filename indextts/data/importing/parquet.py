@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -261,13 +261,9 @@ class AudioReader:
     """Reader of the audio bytes of rows, which are asked for in the order of their file."""
 
     def __init__(self) -> None:
-        self._file: pq.ParquetFile | None = None
         self._place: tuple[Path, str] | None = None  # file and column
-        self._starts: list[int] = []  # the first row of each row group, and the number of rows
-        self._group = -1
+        self._rows = range(0)  # those of the row group that are not read yet
         self._batches: Iterator[Any] = iter(())  # of one row each, which may be large
-        self._batch: Any = None
-        self._next = 0  # the row after `_batch`
         self._num_bytes = 0  # of the audio that was read from the file
         self._broken = ""  # why the row group cannot be read
 
@@ -291,6 +287,26 @@ class AudioReader:
             return Rejection(found.where, "unreadable_audio", reason)
         return content.to_pybytes(), named
 
+    def _row(self, path: Path, column: str, row: int) -> Any:
+        """Return the column of a row of audio; None if its row group cannot be read."""
+        if self._place != (path, column):
+            self._place, self._rows, self._num_bytes = (path, column), range(0), 0
+        if row not in self._rows:
+            file = open_parquet(path)
+            sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+            starts = [0, *accumulate(sizes)]
+            group = bisect_right(starts, row) - 1
+            leaves = [leaf for leaf in parquet_table(file).audio[column] if leaf]
+            self._batches = file.iter_batches(1, [group], leaves, use_threads=False)
+            self._rows, self._broken = range(starts[group], starts[group + 1]), ""
+        if self._broken:
+            return None
+        batch = next(islice(self._batches, row - self._rows.start, None), None)
+        if batch is None:
+            raise pa.ArrowInvalid("fewer rows than its footer says")
+        self._rows = range(row + 1, self._rows.stop)
+        return batch.column(column)
+
     def _content(self, column: Any, path: Path) -> tuple[Any, str]:
         """Return the audio of a row as a buffer, which may be None, and its path."""
         content, named = column[0], ""
@@ -303,28 +319,6 @@ class AudioReader:
         if self._num_bytes > max_unpacked_bytes(path.stat().st_size):
             raise pa.ArrowInvalid(f"the audio is over {MAX_RATIO} times as large as the file")
         return buffer, named
-
-    def _row(self, path: Path, column: str, row: int) -> Any:
-        """Return the column of a row of audio; None if its row group cannot be read."""
-        if self._place != (path, column):
-            self._place, self._group, self._broken, self._num_bytes = (path, column), -1, "", 0
-            self._file = open_parquet(path)
-            sizes = [self._file.metadata.row_group(n).num_rows for n in range(self._file.num_row_groups)]
-            self._starts = [0, *accumulate(sizes)]
-        assert self._file is not None
-        group = bisect_right(self._starts, row) - 1
-        if group != self._group or row < self._next - 1:
-            leaves = [leaf for leaf in parquet_table(self._file).audio[column] if leaf]
-            self._batches = self._file.iter_batches(1, [group], leaves, use_threads=False)
-            self._group, self._next, self._broken = group, self._starts[group], ""
-        if self._broken:
-            return None
-        while self._next <= row:
-            self._batch = next(self._batches, None)
-            if self._batch is None:
-                raise pa.ArrowInvalid("fewer rows than its footer says")
-            self._next += 1
-        return self._batch.column(column)
 
 
 def audio_suffix(content: bytes, named: str) -> str:

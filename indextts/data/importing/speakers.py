@@ -43,7 +43,11 @@ def with_speakers(
         return [replace(item, speaker=None) for item in found], []
     named, nameless = [], []
     for item in found:
-        name = _speaker(item, root, speaker, speaker_from)
+        name = item.speaker or speaker
+        if speaker_from == "file":
+            name = item.recording or item.id
+        elif speaker_from == "folder":
+            name = _folder_name(item.audio, root) or ""
         if name:
             named.append(replace(item, speaker=name))
         else:
@@ -62,14 +66,6 @@ def with_speakers(
     if speaker_from == "folder":
         reason = "not in a folder of a speaker; move it to a folder with the name of the speaker"
     return named, [Rejection(item.where, "no_speaker", reason) for item in nameless]
-
-
-def _speaker(found: Row, root: Path, speaker: str, speaker_from: str) -> str | None:
-    if speaker_from == "file":
-        return found.recording or found.id
-    if speaker_from == "folder":
-        return _folder_name(found.audio, root)
-    return found.speaker or speaker or None
 
 
 def _folder_name(audio: Path, root: Path) -> str | None:

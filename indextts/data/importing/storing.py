@@ -1,6 +1,8 @@
 """Transcode the recordings of sources, several at a time, and store them in the project in their order."""
 
 import os
+import shutil
+import tempfile
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,9 +14,10 @@ from indextts.commands.data import ImportDataset
 from indextts.data.importing.aligning import Aligner
 from indextts.data.importing.items import Rejection, Row, cut_id, distinct, file_name, source_name
 from indextts.data.importing.journal import Clip, Entry, Journal
-from indextts.data.importing.parquet import AudioReader
-from indextts.data.importing.transcoding import Transcoded, recording_stamp, transcode, write_embedded
+from indextts.data.importing.parquet import AudioReader, audio_suffix
+from indextts.data.importing.transcoding import Transcoded, recording_stamp, transcode
 
+PART_PREFIX = ".part-"  # of a temporary folder, with one for each recording
 _WAITING_PER_WORKER = 4  # recordings: more would only take disk space
 
 Stamp = tuple[object, ...]
@@ -41,39 +44,41 @@ class ProjectStore:
     def import_rows(
         self, source: str, root: Path, rows: Sequence[Row]
     ) -> Generator[tuple[Row, list[Rejection]]]:
-        """Store the recordings of a source in order; yield each with its rejections.
-
-        If it is closed early, temporary files of the following recordings remain.
-        """
+        """Store the recordings of a source in order; yield each with its rejections."""
         aligner = Aligner(self.command) if self.command.asr else None
         num_workers = self.command.num_workers or os.cpu_count() or 1
-        folder, reader = self.journal.audio, AudioReader()
-        waiting: deque[tuple[Row, Stamp, Transcoding]] = deque()
-        with ThreadPoolExecutor(num_workers) as pool:
+        most = 1 + _WAITING_PER_WORKER * num_workers
+        reader = AudioReader()
+        waiting: deque[tuple[Row, Stamp, Path, Transcoding]] = deque()
+        temporary = tempfile.TemporaryDirectory(prefix=PART_PREFIX, dir=self.journal.audio)
+        with temporary as parts, ThreadPoolExecutor(num_workers) as pool:
 
-            def start(number: int, row: Row, stamp: Stamp) -> Transcoding:
+            def start(row: Row, stamp: Stamp, part: Path) -> Transcoding:
                 if self._is_current((source, row.key), stamp):
                     return None
+                part.mkdir()
                 if row.embedded is not None:
                     audio = reader.read(row)
                     if isinstance(audio, Rejection):
                         return Transcoded("", [], [audio])
-                    row = replace(row, audio=write_embedded(*audio, folder, number))
-                return pool.submit(transcode, row, self.command, folder, number, aligner)
+                    row = replace(row, audio=part / f"embedded{audio_suffix(*audio)}")
+                    row.audio.write_bytes(audio[0])
+                return pool.submit(transcode, row, self.command, part, aligner)
 
             try:
                 following = iter(enumerate(rows))
                 while True:
-                    for number, row in islice(
-                        following, 1 + _WAITING_PER_WORKER * num_workers - len(waiting)
-                    ):
-                        stamp = recording_stamp(row, self.command)
-                        waiting.append((row, stamp, start(number, row, stamp)))
+                    for number, row in islice(following, most - len(waiting)):
+                        stamp, part = recording_stamp(row, self.command), Path(parts, str(number))
+                        waiting.append((row, stamp, part, start(row, stamp, part)))
                     if not waiting:
                         return
-                    row, stamp, result = waiting.popleft()
+                    row, stamp, part, result = waiting.popleft()
                     transcoded = result.result() if isinstance(result, Future) else result
-                    yield row, self._add(source, root, row, stamp, transcoded)
+                    rejections = self._add(source, root, row, stamp, transcoded)
+                    if transcoded is not None:
+                        shutil.rmtree(part)
+                    yield row, rejections
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -120,8 +125,6 @@ class ProjectStore:
             return transcoded.rejections
         id, other = self._id_for(name, found, transcoded.sha256)
         if other is not None:
-            for file in transcoded.files:
-                file.discard()
             return self._count_duplicate(found, other)
         records = tuple(rejection.record(source, root) for rejection in transcoded.rejections)
         original = _original(source, root, found, self.journal.folder)

@@ -58,7 +58,6 @@ _TAGS = re.compile(r"<[^>\n]*>|\{\\[^}\n]*\}")
 _MUSIC = re.compile("[\u2669-\u266f\U0001f3b5\U0001f3b6\U0001f3bc]")
 _SOUND_WORDS = "music|applause|laugh|cheer|sound|noise|silence|ሙዚቃ|ጭብጨባ|ሳቅ|ድምፅ|ድምጽ|እልልታ|ፀጥታ|ጸጥታ"
 _SOUNDS = re.compile(rf"\[[^\]\n]*\]|\((?=[^)\n]*(?:{_SOUND_WORDS}))[^)\n]*\)", re.IGNORECASE)
-_MUSIC_NOTE = re.compile(r"[\[(]\s*(?:music|song|ሙዚቃ|መዝሙር|ዘፈን)[^\])\n]*[\])]", re.IGNORECASE)
 _DASH = re.compile(r"^\s*[-‐‑–—]+\s*")
 _LABEL = re.compile(r"^\s*(?:>+\s*|(?:[A-Z][A-Z0-9 .'-]{0,30}|Speaker \d+|ተናጋሪ ?\d*)\s*[:፡፦]\s+)+")
 

@@ -30,7 +30,6 @@ from indextts.errors import UserError
 MAX_TABLES = 20  # of a source
 MAX_COLUMNS = 200  # of a table; one with more is left to the import
 NUM_SAMPLES = 2  # values of a column
-_MAX_CHARS = 500_000  # of the rows of a table
 _SAMPLE_CHARS = 80
 
 Basis = Literal["choice", "header", "content"]
@@ -133,10 +132,14 @@ def preview_source(
         OSError: a file cannot be read.
     """
     with ExitStack() as stack:
-        root, files_in = source.resolve(), None
+        root = source.resolve()
+        files_in: Callable[[Path], Iterable[str]] | None = None
         if is_archive(source):
             root, members = stack.enter_context(unpacked_heads(source, _rank))
-            files_in, allowed = _files_of(members), ()
+            names: dict[Path, set[str]] = {}
+            for member in members:
+                names.setdefault(member.parent, set()).add(member.name)
+            files_in, allowed = (lambda folder: names.get(folder, ())), ()
         folder = root if root.is_dir() else root.parent
         reader = SourceReader(AudioFinder(folder, allowed, files_in=files_in), language, columns)
 
@@ -168,7 +171,6 @@ def _preview_table(path: Path, reader: SourceReader, *, is_json: bool) -> TableP
     rows = record_rows(path) if is_json else table_head(path)[1]
     if not rows or len(rows[-1]) > MAX_COLUMNS:
         return None
-    rows = _limited(rows)
     name = str(path.relative_to(reader.finder.root))
     candidates: dict[str, Sequence[int]] = {}
     is_other = False
@@ -195,18 +197,6 @@ def _preview_table(path: Path, reader: SourceReader, *, is_json: bool) -> TableP
     return TablePreview((name,), shown, basis, tuple(candidates), is_other)
 
 
-def _limited(rows: Sequence[list[str]]) -> list[list[str]]:
-    """Return the first rows, so that deciding takes bounded time."""
-    limited: list[list[str]] = []
-    num_chars = 0
-    for row in rows:
-        num_chars += sum(map(len, row))
-        if limited and num_chars > _MAX_CHARS:
-            break
-        limited.append(row)
-    return limited
-
-
 def _samples(rows: Sequence[Sequence[str]], number: int) -> tuple[str, ...]:
     """Return the first different values of a column, each as one short line."""
     values = (" ".join(row[number][: 4 * _SAMPLE_CHARS].split()) for row in rows)
@@ -228,11 +218,3 @@ def _merged(tables: Sequence[TablePreview]) -> tuple[TablePreview, ...]:
     return tuple(
         replace(group[0], files=tuple(file for table in group for file in table.files)) for group in groups
     )
-
-
-def _files_of(members: Sequence[Path]) -> Callable[[Path], Iterable[str]]:
-    """Return a function that returns the names of an archive's files in a folder."""
-    names: dict[Path, set[str]] = {}
-    for member in members:
-        names.setdefault(member.parent, set()).add(member.name)
-    return lambda folder: names.get(folder, ())

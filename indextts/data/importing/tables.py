@@ -22,7 +22,7 @@ from indextts.errors import UserError
 from indextts.system.amounts import counted, shown_size
 
 _DELIMITERS = "|\t,;"
-_SAMPLED_LINES = 200
+_SAMPLED_LINES, _SAMPLED_CHARS = 200, 500_000
 _HEAD_CHARS = 100_000
 _MAX_ARRAY_BYTES = 500_000_000  # it is read at once
 _MAX_JOINED_LINES = 5  # a quoted field may contain line ends; beyond, the closing quote is missing
@@ -259,9 +259,13 @@ def table_head(path: Path) -> tuple[str, list[list[str]]]:
 
 def _first_lines(path: Path) -> list[str]:
     """Return the first lines that are not blank, up to a line that is too long."""
-    lines = []
+    lines: list[str] = []
+    num_chars = 0
     for _, line in islice(text_lines(path), _SAMPLED_LINES):
         if isinstance(line, str):
+            num_chars += len(line)
+            if lines and num_chars > _SAMPLED_CHARS:  # deciding the columns takes bounded time
+                break
             lines += [line] if line.strip() else []
         elif line.code == "line_too_long":
             break

@@ -8,7 +8,6 @@ import codecs
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
 
 from indextts.data.importing.items import CONTROL, MAX_TEXT_CHARS, Location, Rejection, check_line
 
@@ -47,7 +46,9 @@ def text_lines(path: Path) -> Iterator[tuple[Location, str | Rejection]]:
             if len(line) > MAX_LINE_CHARS and not line.endswith("\n"):
                 reason = f"a line of more than {MAX_LINE_CHARS:,} characters; check that this is a text file"
                 yield where, Rejection(where, "line_too_long", reason)
-                _skip_line(file)  # after the yield, so that a caller that stops here does not wait for it
+                # after the yield, so that a caller that stops here does not wait for it
+                while (piece := file.readline(_SKIPPED_CHARS)) and not piece.endswith("\n"):
+                    pass
             else:
                 # A NUL at the start is the rest of a UTF-16 line end: only the line before is corrupt.
                 yield where, check_line(where, line.rstrip("\n").lstrip("\ufeff\0"))
@@ -72,11 +73,6 @@ def read_text(path: Path) -> str | Rejection:
     return " ".join(parts)
 
 
-def _skip_line(file: TextIO) -> None:
-    while (piece := file.readline(_SKIPPED_CHARS)) and not piece.endswith("\n"):
-        pass
-
-
 def _encoding(path: Path) -> str | None:
     """Return the encoding of the file; None if its start is not text."""
     with path.open("rb") as file:
@@ -84,9 +80,5 @@ def _encoding(path: Path) -> str | None:
     for mark, encoding in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return encoding
-    return None if _is_binary(head.decode("utf-8", errors="replace")) else "utf-8"
-
-
-def _is_binary(decoded: str) -> bool:
-    """Return whether the head is not text; its last character may be incomplete."""
-    return len(CONTROL.findall(decoded)) > 1 + _MAX_CONTROL_SHARE * len(decoded)
+    decoded = head.decode("utf-8", errors="replace")  # its last character may be incomplete
+    return None if len(CONTROL.findall(decoded)) > 1 + _MAX_CONTROL_SHARE * len(decoded) else "utf-8"

@@ -17,14 +17,12 @@ from indextts.data.importing.aligning import ALIGNING_VERSION, Aligner, readings
 from indextts.data.importing.cleaning import CLEANING_VERSION, clean_clip
 from indextts.data.importing.cuts import Cut, Limits, plan_cuts
 from indextts.data.importing.items import Location, Rejection, Row, safe_suffix
-from indextts.data.importing.parquet import audio_suffix
 from indextts.data.importing.sound import as_readable, find_speech_in_file, write_parts
 from indextts.data.importing.subtitles import read_cues
 from indextts.features.audio import RecordingError, audio_duration_s
 from indextts.features.vad import Span
 from indextts.system.digest import file_sha256
 
-ASIDE_PREFIX = ".part-"
 CUTTING_VERSION = 1  # raise it when the rules change, to cut imported recordings again
 MIN_SPAN_SHARE = 0.5  # of a span that the recording must have; ends are often rounded up
 LINKED, WRITTEN = "linked", "written"  # outcomes of a clip with --link
@@ -49,10 +47,6 @@ class OutputFile:
     gain_db: float | None = None
     is_cleaned: bool = False
     outcomes: tuple[str, ...] = ()
-
-    def discard(self) -> None:
-        if not self.is_link:
-            self.path.unlink()
 
 
 @dataclass(frozen=True)
@@ -107,95 +101,57 @@ def _link_target(found: Row, command: ImportDataset) -> Path | None:
     return None if is_temporary else path
 
 
-def transcode(
-    found: Row, command: ImportDataset, folder: Path, number: int, aligner: Aligner | None = None
-) -> Transcoded:
-    """Write temporary files of a recording in `folder`, or link to it.
+def transcode(found: Row, command: ImportDataset, folder: Path, aligner: Aligner | None = None) -> Transcoded:
+    """Write the files of a recording in `folder`, or link to it.
 
     Args:
-        number: the index of the recording, for the file names.
+        folder: a temporary one of this recording, which may contain the recording itself.
         aligner: cuts long recordings with a text.
 
     Raises:
         OSError: `folder` cannot be written.
         UserError: the recognizer of the aligner cannot be used.
     """
-    aside = folder / f"{ASIDE_PREFIX}{number}"
     where = Location(found.audio) if found.embedded is None else found.where
-    decoded, cleaned = (aside.with_name(f"{aside.name}-{kind}.flac") for kind in ("decoded", "clean"))
-    copy = aside.with_name(aside.name + safe_suffix(found.audio.suffix))
     try:
         sha256 = file_sha256(found.audio)
     except OSError as error:
         return _unreadable(where, "", error.strerror or str(error))
-    file: OutputFile | None = None
+    readable = as_readable(found.audio, folder / "decoded.flac")
+    if isinstance(readable, tuple):
+        return Transcoded(sha256, [], [Rejection(where, *readable)])
     try:
-        readable = as_readable(found.audio, decoded)
-        if isinstance(readable, tuple):
-            return Transcoded(sha256, [], [Rejection(where, *readable)])
         if found.text_file is not None and aligner is not None and aligner.is_long(readable):
-            return _cut_by_text(found, found.text_file, readable, sha256, aligner, aside)
+            language = found.language or command.language
+            cuts, rejections = aligner.plan(readable, found.text_file, language, folder / "costs")
+            return Transcoded(sha256, _write_files(readable, cuts, folder), rejections)
         if found.text_file is not None and not found.text:
             reason = "the text is too long for a clip; pass --asr to find when its sentences are spoken"
             return Transcoded(sha256, [], [Rejection(found.where, "line_too_long", reason)])
         if found.subtitles is not None:
-            return _cut_by_subtitles(found, found.subtitles, readable, sha256, command, aside)
+            return _cut_by_subtitles(found, found.subtitles, readable, sha256, command, folder)
         link = _link_target(found, command)
         if found.span is not None:
             sha256 = hashlib.sha256(f"{sha256} {found.span[0]} {found.span[1]}".encode()).hexdigest()
-            [file] = _write_files(readable, [Cut(*found.span, found.text, line=0)], aside)
+            [file] = _write_files(readable, [Cut(*found.span, found.text, line=0)], folder)
             if file.duration_s < MIN_SPAN_SHARE * (found.span[1] - found.span[0]):
-                file.discard()
                 reason = f"{found.span[0]:g} to {found.span[1]:g} s is outside of the recording"
                 return Transcoded(sha256, [], [Rejection(found.where, "bad_time", reason)])
             file = replace(file, cut=None)
         elif link is not None and readable == found.audio:
             file = OutputFile(link, audio_duration_s(readable), is_link=True)
-        elif readable.parent == folder:  # decoded, or written there from a parquet file
-            file = OutputFile(readable, audio_duration_s(readable))
         else:
-            shutil.copyfile(readable, copy)
-            file = OutputFile(copy, audio_duration_s(copy))
-        file = _finished(file, command, cleaned)
-        return Transcoded(sha256, [file], [])
+            if readable.parent != folder:  # neither decoded nor from a parquet file
+                copy = folder / f"copy{safe_suffix(readable.suffix)}"
+                readable = Path(shutil.copyfile(readable, copy))
+            file = OutputFile(readable, audio_duration_s(readable))
+        return Transcoded(sha256, [_finished(file, command, folder / "clean.flac")], [])
     except (RecordingError, soundfile.LibsndfileError) as error:  # it may have changed meanwhile
-        if file is not None:
-            file.discard()
-        copy.unlink(missing_ok=True)
         return _unreadable(where, sha256, error.reason if isinstance(error, RecordingError) else str(error))
-    finally:
-        if file is None or file.path != decoded:
-            decoded.unlink(missing_ok=True)
-        if found.embedded is not None and (file is None or file.path != found.audio):
-            found.audio.unlink(missing_ok=True)
-
-
-def write_embedded(content: bytes, named: str, folder: Path, number: int) -> Path:
-    """Write the audio of a row to a temporary file in `folder`, which `transcode` removes; return it.
-
-    Args:
-        named: the path in the data; may be empty.
-        number: the index of the recording, for the file name.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    aside = folder / f"{ASIDE_PREFIX}{number}-embedded{audio_suffix(content, named)}"
-    aside.write_bytes(content)
-    return aside
-
-
-def _cut_by_text(
-    found: Row, text_file: Path, readable: Path, sha256: str, aligner: Aligner, aside: Path
-) -> Transcoded:
-    assert found.language is not None
-    costs = aside.with_name(f"{aside.name}-costs")
-    cuts, rejections = aligner.plan(readable, text_file, found.language, costs)
-    return Transcoded(sha256, _write_files(readable, cuts, aside), rejections)
 
 
 def _cut_by_subtitles(
-    found: Row, subtitles: Path, readable: Path, sha256: str, command: ImportDataset, aside: Path
+    found: Row, subtitles: Path, readable: Path, sha256: str, command: ImportDataset, folder: Path
 ) -> Transcoded:
     assert found.language is not None
     limits = Limits(command.min_clip_s, command.max_clip_s)
@@ -206,14 +162,14 @@ def _cut_by_subtitles(
     plan = plan_cuts(subtitles, cues, speech, duration_s, limits, is_rolling=is_rolling)
     cuts = [item for item in plan if isinstance(item, Cut)]
     rejections += [item for item in plan if isinstance(item, Rejection)]
-    return Transcoded(sha256, _write_files(readable, cuts, aside), rejections)
+    return Transcoded(sha256, _write_files(readable, cuts, folder), rejections)
 
 
-def _write_files(readable: Path, cuts: Sequence[Cut], aside: Path) -> list[OutputFile]:
+def _write_files(readable: Path, cuts: Sequence[Cut], folder: Path) -> list[OutputFile]:
     """Write parts of a recording; return their files."""
 
     def target(index: int) -> Path:
-        return aside.with_name(f"{aside.name}-{index}.flac")
+        return folder / f"{index}.flac"
 
     durations = write_parts(readable, [Span(cut.start_s, cut.end_s) for cut in cuts], target)
     return [
@@ -235,7 +191,6 @@ def _finished(file: OutputFile, command: ImportDataset, aside: Path) -> OutputFi
     if command.trim or command.loudness:
         cleaned = clean_clip(file.path, aside, command.trim, command.loudness)
         if cleaned.duration_s is not None:
-            file.discard()
             file = OutputFile(aside, cleaned.duration_s, gain_db=cleaned.gain_db, is_cleaned=True)
         file = replace(file, outcomes=cleaned.outcomes)
     if command.link:

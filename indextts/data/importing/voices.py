@@ -216,8 +216,8 @@ def write_voices(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) 
     for row in rows:
         distance = "" if row.distance is None else f"{row.distance:.3f}"
         samples = [*row.samples, *[""] * (NUM_SAMPLES - len(row.samples))]
-        numbers = [row.num_clips, f"{row.minutes:.1f}"]
-        writer.writerow([row.voice, row.speaker, *numbers, row.closest, distance, *samples, row.farthest])
+        facts = [row.voice, row.speaker, row.num_clips, f"{row.minutes:.1f}", row.closest, distance]
+        writer.writerow([*facts, *samples, row.farthest])
     content = record.model_dump_json(indent=1).encode() + b"\n"
     for path, new in ((RECORD_NAME, content), (TABLE_NAME, text.getvalue().encode())):
         file = journal.folder / path
