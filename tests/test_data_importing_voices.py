@@ -387,7 +387,7 @@ def test_the_program_groups_with_the_published_network(tmp_path):
     argv = ["--source", str(source), "--output-dir", str(tmp_path / "out"), "--speaker-from", "voices"]
     assert main([*argv, "--voice-encoder", str(weights)]) == 0
     _, *lines = json_lines(tmp_path / "out/voice_vectors.jsonl")
-    assert sum(line["vector"] is not None for line in lines) == 6
+    assert sum(line["result"] is not None for line in lines) == 6
     assert speakers(tmp_path / "out").keys() == THREE_VOICES.keys()
     assert rejected(tmp_path / "out") == [("brief.txt", None, "no_speaker")]
     with (tmp_path / "out/voices.csv").open(newline="") as file:

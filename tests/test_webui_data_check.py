@@ -10,9 +10,9 @@ import pytest
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.quality.overview import OVERVIEW_NAME
 from indextts.data.quality.reasons import REASONS, Flag
-from indextts.data.quality.stored_results import StoredResults
 from indextts.data.quality.summary import CODES, MEASURES
 from indextts.data.review import check_folder
+from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
 from indextts.system.messages import ENGLISH, table

@@ -33,7 +33,8 @@ from indextts.data.importing.download import DOWNLOADS_NAME, download
 from indextts.data.importing.hub import HUB_NAME, download_dataset
 from indextts.data.importing.items import Rejection, Row, source_name, without_shards
 from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Journal, read_journal
-from indextts.data.importing.layouts import SourceReader, read_source
+from indextts.data.importing.layouts import read_source
+from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.references import AudioFinder
 from indextts.data.importing.speakers import (
     answered,
@@ -271,7 +272,7 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
 def _with_unique_key(item: Row, seen: Mapping[str, Row], root: Path) -> Row | Rejection:
     """Return a recording under a key that no other has: tables of several splits may repeat their ids.
 
-    A row of the same table, or for the same recording, is a duplicate.
+    A row of the same table, or for the same recording, is a duplicate, unless it contains its recording.
     """
     if item.key not in seen:
         return item
@@ -284,6 +285,9 @@ def _with_unique_key(item: Row, seen: Mapping[str, Row], root: Path) -> Row | Re
             key = f"{os.path.relpath(place, root)}/{item.key}"
             if place != Path(common) and key not in seen:
                 return replace(item, key=key, id="_".join([*place.relative_to(common).parts, item.id]))
+    if item.embedded is not None:
+        key = f"{os.path.relpath(without_shards(table), root)}-{item.embedded.row:06d}"
+        return replace(item, key=key)
     line = "" if first.where.line is None else f":{first.where.line}"
     reason = f"{first.where.file.name}{line} already has {item.key}; give each row a unique id"
     return Rejection(item.where, "duplicate", reason)
@@ -318,7 +322,7 @@ def _import(
     before = record = read_record(command.output_dir)  # the user may rename voices during the import
     if is_by_voice:
         digest = file_sha256(command.voice_encoder)
-        record = group_voices(journal, read_vectors(journal), record, digest, command.voice_threshold)
+        record = group_voices(journal, read_vectors(journal, digest), record, digest, command.voice_threshold)
     set_speakers(journal, record)
     without_voice = {source.name: list(_without_voice(source, journal)) for source in sources}
     for source in sources:
@@ -340,7 +344,7 @@ def _import(
         os.sync()  # once for all files, so that a power cut cannot lose files of the manifest
     journal.write()
     record = with_renamed(record, before, read_record(command.output_dir))
-    write_voices(journal, read_vectors(journal), record)
+    write_voices(journal, read_vectors(journal, record.encoder), record)
     given = {source.name: source.answers for source in sources}
     write_answers(command.output_dir, read_answers(command.output_dir) | given)
     utterances = list(journal.utterances())

@@ -22,13 +22,12 @@ subfolders if the folder itself has no layout, or only tables of other facts. Th
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 from indextts.commands.data import ImportLayout
-from indextts.data.importing.columns import ALIASES, AUTO, Columns, NoColumnError, Rows, decide_columns
+from indextts.data.importing.columns import ALIASES, Columns, NoColumnError
 from indextts.data.importing.file_pairs import read_files
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
@@ -41,7 +40,7 @@ from indextts.data.importing.items import (
 )
 from indextts.data.importing.kaldi import is_kaldi, is_librispeech, read_kaldi, read_librispeech
 from indextts.data.importing.parquet import parquet_files, parquet_rows
-from indextts.data.importing.references import AudioFinder
+from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.tables import header, is_manifest, json_rows, table_rows
 from indextts.errors import UserError
 from indextts.text.languages import find_language
@@ -57,57 +56,6 @@ _MAX_DEPTH = 4
 _MAX_FILELISTS = 20
 _AUDIO_SUFFIXES = tuple(AUDIO_SUFFIXES)
 _SPEAKER_DIGITS = 16  # of Common Voice's 128, enough to be unique
-
-
-@dataclass(frozen=True)
-class SourceReader:
-    """What the layouts of a source share.
-
-    Args:
-        language: of texts whose data name none.
-        chosen: the columns of tables by hand, as in --columns; "" to decide.
-        columns_of: of parquet files, by the names of their columns: shards are read alike.
-    """
-
-    finder: AudioFinder
-    language: str
-    chosen: str = ""
-    columns_of: dict[tuple[str, ...], Columns] = field(default_factory=dict)
-
-    @property
-    def is_chosen(self) -> bool:
-        return self.chosen not in ("", AUTO)
-
-    def columns(self, path: Path, rows: Rows, *, has_header: bool = False) -> Columns:
-        """Return the columns of a table by its first rows."""
-        return decide_columns(
-            rows,
-            partial(self.finder.names_recording, folder=path.parent),
-            language=self.language,
-            chosen=self.chosen,
-            has_header=has_header,
-        )
-
-    def decide(
-        self, path: Path, rows: Rows, *, has_header: bool = False, shown: Sequence[str] = ()
-    ) -> Columns:
-        """Return the columns of a table by its first rows, and log them with the values of a row.
-
-        Args:
-            shown: the header in the file, if the first of the rows has other names.
-        """
-        try:
-            columns = self.columns(path, rows, has_header=has_header)
-        except UserError as error:
-            raise type(error)(f"{path.name}: {error}") from None
-        header = (shown or rows[0]) if columns.has_header else ()
-        first = rows[min(columns.has_header, len(rows) - 1)]
-        logger.info("%s: columns %s", path, columns.shown(first, header))
-        if header and "text" in columns.names and (others := columns.other_texts(header)):
-            read = header[columns.names.index("text")]
-            text = "%s: texts from %s, not from %s; --columns chooses another"
-            logger.warning(text, path, read, " or ".join(others))
-        return columns
 
 
 def read_source(root: Path, layout: ImportLayout, reader: SourceReader, typed: Path) -> list[Item]:
@@ -295,17 +243,13 @@ def _without_other_facts(paths: Sequence[Path], read: Callable[[Path], Items]) -
         logger.warning("not read: %s", other)
 
 
-def _read_table(path: Path, reader: SourceReader) -> Items:
-    return table_rows(path, partial(reader.decide, path))
-
-
 def _read_common_voice(path: Path, reader: SourceReader) -> Items:
     folder = path.parent
     inner = []
     if folder.parent.name == "transcript":
         inner = reader.finder.folders_in(folder.parent.parent / "audio" / folder.name, depth=2)
         inner.sort(key=lambda place: path.stem not in place.parts)  # those of the split first
-    for row in _read_table(path, reader):
+    for row in table_rows(path, reader):
         if isinstance(row, Row):
             speaker = row.speaker and row.speaker[:_SPEAKER_DIGITS]
             row = replace(row, speaker=speaker, folders=(*inner, folder))
@@ -314,7 +258,7 @@ def _read_common_voice(path: Path, reader: SourceReader) -> Items:
 
 def _read_fleurs(path: Path, reader: SourceReader) -> Items:
     folders = (path.parent / "audio" / path.stem, path.parent / path.stem, path.parent)
-    for row in table_rows(path, lambda _rows: Columns(FLEURS_COLUMNS, has_header=False)):
+    for row in table_rows(path, reader, Columns(FLEURS_COLUMNS, has_header=False)):
         yield replace(row, folders=folders) if isinstance(row, Row) else row
 
 
@@ -342,20 +286,9 @@ LAYOUTS: dict[ImportLayout, _Layout] = {
     "fleurs": _Layout(_fleurs_tables, _read_fleurs),
     "kaldi": _Layout(_folder_if(is_kaldi), lambda folder, reader: read_kaldi(folder)),
     "librispeech": _Layout(_folder_if(is_librispeech), lambda folder, reader: read_librispeech(folder)),
-    "table": _Layout(_tables, _read_table),
-    "jsonl": _Layout(
-        _manifests, lambda path, reader: json_rows(path, partial(reader.decide, path, has_header=True))
-    ),
-    "parquet": _Layout(
-        parquet_files,
-        lambda path, reader: parquet_rows(
-            path,
-            partial(reader.decide, path, has_header=True),
-            partial(reader.finder.names_recording, folder=path.parent),
-            reader.columns_of,
-            is_chosen=reader.is_chosen,
-        ),
-    ),
+    "table": _Layout(_tables, table_rows),
+    "jsonl": _Layout(_manifests, json_rows),
+    "parquet": _Layout(parquet_files, parquet_rows),
     "files": _Layout(
         lambda folder: [folder], lambda place, reader: read_files(place, find_language(reader.language))
     ),

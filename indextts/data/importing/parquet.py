@@ -13,17 +13,17 @@ are therefore read at a time, and audio is limited by the size of the file.
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indextts.data.importing.archive import MAX_RATIO, MIN_BOMB_BYTES
-from indextts.data.importing.columns import COLUMN_OF, Columns, Rows
+from indextts.data.importing.columns import COLUMN_OF
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
     PARQUET_SUFFIX,
@@ -35,6 +35,7 @@ from indextts.data.importing.items import (
     row_of,
     without_shards,
 )
+from indextts.data.importing.reading import SourceReader
 from indextts.errors import UserError
 from indextts.system.amounts import shown_size
 
@@ -54,12 +55,6 @@ _SUFFIXES_OF = {  # of files that begin so; the first if the data name none of t
     b"\x1a\x45\xdf\xa3": (".webm", ".mka", ".mkv"),
     b"#!AMR": (".amr",),
 }
-
-
-class Decide(Protocol):
-    """Returns the columns for the names of a file's columns and its first rows; `shown` are for the log."""
-
-    def __call__(self, rows: Rows, *, shown: Sequence[str]) -> Columns: ...
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -84,20 +79,8 @@ class ParquetTable:
         return [leaf for leaf in found if leaf]
 
 
-def parquet_rows(
-    path: Path,
-    decide: Decide,
-    names_file: Callable[[str], bool],
-    columns_of: dict[tuple[str, ...], Columns],
-    *,
-    is_chosen: bool,
-) -> Items:
+def parquet_rows(path: Path, reader: SourceReader) -> Items:
     """Yield the rows of a file, and rejections.
-
-    Args:
-        names_file: returns whether a value names a recording.
-        columns_of: the columns that are decided, by the names in the file; gets those of this one.
-        is_chosen: the columns are named by hand.
 
     Raises:
         UserError: the columns cannot be decided.
@@ -107,57 +90,43 @@ def parquet_rows(
         table = parquet_table(file)
         if not file.metadata.num_rows:
             return
-        if table.names not in columns_of:
+        if table.names not in reader.columns_of:
             batch = next(file.iter_batches(_SAMPLED_ROWS, columns=table.leaves(table.names)))
             body = map(list, zip(*(_values(batch, name) for name in table.names), strict=True))
-            header = list(table.names) if is_chosen else _header(path, table)
-            columns_of[table.names] = decide([header, *body], shown=table.names)
-        yield from _read(path, file, table, columns_of[table.names], names_file)
+            header = list(table.names) if reader.is_chosen else _header(path, table)
+            columns = reader.decide(path, [header, *body], has_header=True, shown=table.names)
+            reader.columns_of[table.names] = columns
+        yield from _read(path, file, table, reader)
     except CORRUPT as error:
         yield Rejection(Location(path), "broken_file", corrupt_reason(error))
 
 
-def _read(
-    path: Path,
-    file: pq.ParquetFile,
-    table: ParquetTable,
-    columns: Columns,
-    names_file: Callable[[str], bool],
-) -> Items:
-    name_of = {column: name for column, name in zip(columns.names, table.names, strict=True) if column}
+def _read(path: Path, file: pq.ParquetFile, table: ParquetTable, reader: SourceReader) -> Items:
+    columns = reader.columns_of[table.names].names
+    name_of = {column: name for column, name in zip(columns, table.names, strict=True) if column}
     text, audio = name_of.get("text") or name_of["spoken"], name_of.get("audio", "")
     if _is_filled(file, text) is False:
         yield Rejection(Location(path), "no_text", f"no row has a text in the column {text}")
         return
     leaf = table.audio[audio][0] if audio in table.audio else ""
     has_audio = _is_filled(file, leaf) if leaf else False
-    names = _Names(path)
     number = 0
     for batch in file.iter_batches(_READ_ROWS, columns=table.leaves(list(name_of.values()))):
         listed = {column: _values(batch, name) for column, name in name_of.items()}
         for values in zip(*listed.values(), strict=True):
             row = row_of(Location(path, number + 1), dict(zip(listed, values, strict=True)))
             if isinstance(row, Row):
-                key = names.unique(number, row.named, row.id)
+                # the path is the better name: in FLEURS, the id is that of the sentence
+                key = row.named or row.id or f"{without_shards(path).name}-{number:06d}"
+                if has_audio or (has_audio is None and not _names_file(row, reader)):
+                    row = replace(row, named=key, embedded=Embedded(audio, number))
                 row = replace(row, key=key)
-                if has_audio or (has_audio is None and not (row.named and names_file(row.named))):
-                    row = replace(row, named=row.named or key, embedded=Embedded(audio, number))
             yield row
             number += 1
 
 
-class _Names:
-    """Unique names of the rows of a file, which stay when it gets more rows or more shards."""
-
-    def __init__(self, path: Path) -> None:
-        self._stem = without_shards(path).name
-        self._taken: set[str] = set()
-
-    def unique(self, row: int, *preferred: str) -> str:
-        name = next((name for name in preferred if name and name not in self._taken), "")
-        name = name or f"{self._stem}-{row:06d}"
-        self._taken.add(name)
-        return name
+def _names_file(row: Row, reader: SourceReader) -> bool:
+    return bool(row.named) and reader.finder.names_recording(row.named, row.where.file.parent)
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:

@@ -22,7 +22,8 @@ from indextts.data.importing.columns import (
     UndecidedError,
 )
 from indextts.data.importing.items import KALDI_NAMES
-from indextts.data.importing.layouts import WITH_COLUMNS, SourceReader, find_tables
+from indextts.data.importing.layouts import WITH_COLUMNS, find_tables
+from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.references import AudioFinder
 from indextts.data.importing.tables import record_rows, table_head
 from indextts.errors import UserError

@@ -1,21 +1,21 @@
 """Read rows of tables: CSV with any common delimiter, with or without a header, and JSON lines or arrays.
 
-columns.py decides which columns are the recording, the text and so on, by the first rows of a table. A reader
-gets that decision as a function (`Decide`), which layouts.py provides.
+columns.py decides which columns are the recording, the text and so on, by the first rows of a table.
 """
 
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from indextts.data.importing.columns import COLUMN_OF, Columns, Rows, is_known_header
+from indextts.data.importing.columns import COLUMN_OF, Columns, is_known_header
 from indextts.data.importing.items import Items, Location, Rejection, Row, row_of
+from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.text_lines import text_lines
 from indextts.data.manifest import Provenance
 from indextts.errors import UserError
@@ -28,22 +28,22 @@ _MAX_ARRAY_BYTES = 500_000_000  # it is read at once
 _MAX_JOINED_LINES = 5  # a quoted field may contain line ends; beyond, the closing quote is missing
 
 
-Decide = Callable[[Rows], Columns]
 Lines = Sequence[tuple[Location, str | Rejection]]
 
 
-def table_rows(path: Path, decide: Decide) -> Items:
+def table_rows(path: Path, reader: SourceReader, columns: Columns | None = None) -> Items:
     """Yield the rows of a table in file order, and rejections of invalid ones.
 
     Args:
-        decide: returns the columns for the first rows of the table.
+        columns: those of the layout; None to decide.
 
     Raises:
         UserError: the columns cannot be decided.
         OSError: the file cannot be read.
     """
     delimiter, head = table_head(path)
-    columns = decide(head) if head else Columns(("audio", "text"), has_header=False)
+    if columns is None:
+        columns = reader.decide(path, head) if head else Columns(("audio", "text"), has_header=False)
     lines = [(where, line) for where, line in text_lines(path) if isinstance(line, Rejection) or line.strip()]
     is_header = columns.has_header
     first = 0
@@ -76,11 +76,10 @@ def _record(lines: Lines, delimiter: str, columns: Columns) -> tuple[list[str] |
     return None, 1
 
 
-def json_rows(path: Path, decide: Decide) -> Items:
+def json_rows(path: Path, reader: SourceReader) -> Items:
     """Yield the rows of JSON lines or of a JSON array in file order, and rejections of invalid ones.
 
-    Args:
-        decide: as for `table_rows`; each field of the first objects is a column.
+    Each field of the first objects is a column.
 
     Raises:
         UserError: the array is invalid or too large, or the columns cannot be decided.
@@ -88,7 +87,7 @@ def json_rows(path: Path, decide: Decide) -> Items:
     """
     records = _records(path)
     first = list(islice(records, _SAMPLED_LINES))
-    columns = _columns_of_fields([record for _, record, _ in first], decide)
+    columns = _columns_of_fields(path, [record for _, record, _ in first], reader)
     for where, record, place in chain(first, records):
         row = record if isinstance(record, Rejection) else _record_row(where, record, columns)
         yield replace(row, reason=place + row.reason) if isinstance(row, Rejection) else row
@@ -156,7 +155,7 @@ def header(path: Path) -> list[str]:
     return [field.strip().lower() for field in line.split(delimiter)]
 
 
-def _columns_of_fields(records: Sequence[object], decide: Decide) -> dict[str, str]:
+def _columns_of_fields(path: Path, records: Sequence[object], reader: SourceReader) -> dict[str, str]:
     """Return the column, or "" for none, of each known or decided field of JSON objects.
 
     Objects without a field that was decided are read by the known names of their other fields.
@@ -165,7 +164,8 @@ def _columns_of_fields(records: Sequence[object], decide: Decide) -> dict[str, s
     rows = _rows_of(found)
     if not rows:
         return COLUMN_OF
-    decided = {name: field for field, name in zip(rows[0], decide(rows).names, strict=True) if name}
+    names = reader.decide(path, rows, has_header=True).names
+    decided = {name: field for field, name in zip(rows[0], names, strict=True) if name}
     beside = {name for record in found for name in record if decided.get(COLUMN_OF.get(name, "")) in record}
     return COLUMN_OF | dict.fromkeys(beside, "") | {field: name for name, field in decided.items()}
 

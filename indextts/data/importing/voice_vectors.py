@@ -2,19 +2,16 @@
 
 Axes: S samples, V width of a vector.
 
-    voice_vectors.jsonl     beside the manifest; a killed import resumes after its last complete line
-
-    {"encoder": "6f1a..."}                           sha256 of the encoder's weights; others begin a new file
-    {"clip": "9c56... 2.31 talk_07_000012340.flac",  recording, duration and file, which determine the sound
-     "vector": "..."}                                base64 of V float16; null without a voice to be heard
+    voice_vectors.jsonl     beside the manifest (stored_results.py); its version is the sha256 of the weights.
+                            A result belongs to recording, duration and file, which determine the sound:
+                            base64 of V float16, or null without a voice to be heard.
 
 The encoder is CAM++ of the published files. Torch is imported only when a vector is computed.
 """
 
 import base64
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,13 +21,12 @@ from numpy.typing import NDArray
 from indextts.data.importing.journal import Clip, Entry, Journal
 from indextts.data.importing.voices import Vector, voice_clips
 from indextts.data.progress import Progress
+from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, load_audio
 from indextts.system.digest import file_sha256
-from indextts.system.files import write_bytes
-from indextts.system.json_lines import complete_lines
 
-VECTORS_NAME = "voice_vectors.jsonl"
+VECTORS_NAME = "voice_vectors"
 SAMPLE_RATE_HZ = 16_000
 HEARD_S = 10.0  # of a clip: a longer sample costs time and hardly changes the vector
 
@@ -69,10 +65,14 @@ def load_campplus_encoder(path: Path) -> VoiceEncoder:
     return encode
 
 
-def read_vectors(journal: Journal) -> dict[str, Vector]:
-    """Return the stored vectors of the clips without a name in the data, by the ids of the clips."""
-    stored = _read(journal.folder / VECTORS_NAME)[1]
-    found = ((clip.id, stored.get(_key(entry, clip))) for entry, clip in voice_clips(journal))
+def read_vectors(journal: Journal, encoder: str) -> dict[str, Vector]:
+    """Return the stored vectors of the clips without a name in the data, by the ids of the clips.
+
+    Args:
+        encoder: the digest of the encoder's weights.
+    """
+    known = _stored(journal, encoder).known
+    found = ((clip.id, known.get(_key(entry, clip))) for entry, clip in voice_clips(journal))
     return {id: vector for id, vector in found if vector is not None}
 
 
@@ -80,28 +80,24 @@ def add_vectors(journal: Journal, weights: Path, load_encoder: LoadEncoder, num_
     """Compute and store the vectors that are not stored yet.
 
     Raises:
-        UserError: the weights are unusable.
-        OSError: the file cannot be written.
+        UserError: the weights are unusable, or the file cannot be written.
     """
-    path, digest = journal.folder / VECTORS_NAME, file_sha256(weights)
-    encoder, stored = _read(path)
-    if encoder != digest:
-        stored = {}
-    missing = {_key(entry, clip): clip for entry, clip in voice_clips(journal)}
-    missing = {key: clip for key, clip in missing.items() if key not in stored}
-    if not missing:
-        return
-    encode = load_encoder(weights)
-    if encoder != digest:
-        write_bytes(path, _line({"encoder": digest}))
-    progress = Progress("Listening to the voices", len(missing))
-    audio = [journal.audio / clip.audio for clip in missing.values()]
-    with path.open("ab") as file:
+    with _stored(journal, file_sha256(weights)) as stored:
+        clips = {_key(entry, clip): clip for entry, clip in voice_clips(journal)}
+        missing = {key: clip for key, clip in clips.items() if key not in stored.known}
+        if not missing:
+            return
+        encode = load_encoder(weights)
+        progress = Progress("Listening to the voices", len(missing))
+        audio = [journal.audio / clip.audio for clip in missing.values()]
         for key, vector in zip(missing, _encoded(audio, encode, num_workers), strict=True):
             text = None if vector is None else base64.b64encode(vector.astype(np.float16).tobytes()).decode()
-            file.write(_line({"clip": key, "vector": text}))
-            file.flush()
+            stored.add(key, text)
             progress.advance()
+
+
+def _stored(journal: Journal, encoder: str) -> StoredResults:
+    return StoredResults(journal.folder, VECTORS_NAME, encoder, kept=_decoded, folder_name="")
 
 
 def _encoded(paths: Sequence[Path], encode: VoiceEncoder, num_workers: int) -> Iterator[Vector | None]:
@@ -126,28 +122,9 @@ def _key(entry: Entry, clip: Clip) -> str:
     return f"{entry.sha256} {clip.duration} {clip.audio}"
 
 
-def _line(record: Mapping[str, object]) -> bytes:
-    return (json.dumps(record) + "\n").encode()
-
-
-def _read(path: Path) -> tuple[str, dict[str, Vector | None]]:
-    """Return the encoder and the vectors in a file; a line that a kill cut off does not count."""
-    encoder, vectors = "", {}
-    for number, line in enumerate(complete_lines(path) if path.is_file() else [], start=1):
-        try:
-            record = json.loads(line)
-            if number == 1:
-                encoder = record["encoder"]
-            else:
-                vectors[record["clip"]] = None if record["vector"] is None else _decoded(record["vector"])
-        except (ValueError, KeyError, TypeError):
-            raise UserError(
-                f"{path}:{number}: the line is corrupt; delete this file and import again"
-            ) from None
-    return encoder, vectors
-
-
-def _decoded(text: str) -> Vector:
+def _decoded(text: str | None) -> Vector | None:
     """Return a stored vector at length 1, which float16 has rounded."""
+    if text is None:
+        return None
     vector = np.frombuffer(base64.b64decode(text), np.float16).astype(np.float32)
     return vector / np.linalg.norm(vector)

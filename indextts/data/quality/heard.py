@@ -26,8 +26,8 @@ from indextts.commands.normalizer_options import NormalizerOptions, of_language
 from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.quality.clips import ClipResult
-from indextts.data.quality.stored_results import StoredResults
 from indextts.data.quality.text_fit import Heard
+from indextts.data.stored_results import StoredResults
 from indextts.features.audio import load_audio
 from indextts.text.transcripts import edges, edit_distance, scored
 

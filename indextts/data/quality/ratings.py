@@ -18,8 +18,8 @@ from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.quality.clips import ClipResult, in_processes
 from indextts.data.quality.measures import Measures
-from indextts.data.quality.stored_results import StoredResults
 from indextts.data.report import robust_deviation
+from indextts.data.stored_results import StoredResults
 from indextts.features import dnsmos
 from indextts.features.audio import RecordingError, load_audio
 from indextts.system.amounts import counted, shown_duration

@@ -35,8 +35,8 @@ from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.quality.clips import ClipResult
 from indextts.data.quality.measures import Measures
-from indextts.data.quality.stored_results import StoredResults
 from indextts.data.report import robust_deviation
+from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, load_audio
 from indextts.system.digest import file_sha256

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indextts.data.progress import Progress
-from indextts.data.quality.stored_results import StoredResults
+from indextts.data.stored_results import StoredResults
 from indextts.data.transcribing.cutting import AUDIO_NAME, CutClip
 from indextts.features.audio import load_audio
 

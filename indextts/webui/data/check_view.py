@@ -23,8 +23,8 @@ from indextts.data.quality.overview import (
     read_overview,
 )
 from indextts.data.quality.reasons import REASON_OF
-from indextts.data.quality.stored_results import num_stored
 from indextts.data.review import check_folder
+from indextts.data.stored_results import num_stored
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.jobs.starting import CHECK_JOB, DATA_JOBS
 from indextts.projects.project import Project, ProjectSettings

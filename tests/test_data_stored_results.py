@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.data.quality.stored_results import StoredResults
+from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
 
 

@@ -1,4 +1,4 @@
-"""Results of a model that measures recordings, stored as they come, so that a killed check resumes.
+"""Results of a model that measures recordings, stored as they come, so that a killed program resumes.
 
     REPORT_DIR/measured/NAME.jsonl
 
@@ -27,6 +27,7 @@ class StoredResults:
 
     Args:
         kept: returns what is kept of a result in `known`; all by default.
+        folder_name: of the folder in `report_dir`; "" for none.
 
     Raises:
         UserError: the folder cannot be read or written.
@@ -38,8 +39,9 @@ class StoredResults:
         name: str,
         version: str,
         kept: Callable[[Any], Any] = lambda result: result,
+        folder_name: str = FOLDER_NAME,
     ) -> None:
-        self._path = None if report_dir is None else report_dir / FOLDER_NAME / f"{name}.jsonl"
+        self._path = None if report_dir is None else report_dir / folder_name / f"{name}.jsonl"
         self._head = _line({"version": version})
         self._kept = kept
         self._file: IO[bytes] | None = None
