@@ -67,7 +67,6 @@ from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256
 from indextts.system.json_lines import read_json_lines, write_json_lines
-from indextts.system.language_codes import standard_code
 from indextts.system.locks import locked_folder
 from indextts.text.languages import find_language
 
@@ -246,17 +245,16 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     found: list[Row] = []
     seen: dict[str, Row] = {}
     layout = cast(ImportLayout, source.answers["layout"])
-    language = find_language(command.language).code
     folder = source.root if source.root.is_dir() else source.root.parent
     finder = AudioFinder(folder, _allowed_folders(source, command), source.archives)
-    reader = SourceReader(finder, language, source.answers["columns"])
+    reader = SourceReader(finder, find_language(command.language).code, source.answers["columns"])
     for read in read_source(source.root, layout, reader, source.path):
         item = read if isinstance(read, Rejection) else _with_unique_key(read, seen, source.root)
         if isinstance(item, Rejection):
             source.rejections.append(item)
         else:
             seen[item.key] = item
-            found.append(replace(item, language=standard_code(item.language or "") or language))
+            found.append(item)
     audio = journal.audio.resolve()
     for path in {item.audio for item in found}:
         if path.resolve().is_relative_to(audio):

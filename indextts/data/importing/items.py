@@ -42,7 +42,7 @@ from pathlib import Path
 from indextts.data.manifest import Provenance
 
 MAX_TEXT_CHARS = 20_000  # of a clip: minutes of speech are some hundreds
-CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\ufffd]")
+CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\ufffd\ud800-\udfff]")
 _HALVES = re.compile("[\ufffd\ud800-\udfff]")  # what stands for bytes that are no character
 
 
@@ -125,20 +125,23 @@ Item = Row | Rejection
 Items = Iterator[Item]  # of a reader
 
 
-def row_of(where: Location, values: Mapping[str, str]) -> Row | Rejection:
+def row_of(
+    where: Location, values: Mapping[str, str], key: str = "", embedded: Embedded | None = None
+) -> Row | Rejection:
     """Return a row from the values of its columns; the spoken form is the text.
 
     Args:
         values: by name: audio, text, spoken, speaker, id, language, recording; others are not read.
+        key, embedded: as in `Row`.
     """
     filled = {name: value.strip() for name, value in values.items() if name and value.strip()}
     for name, value in filled.items():
         if len(value) > MAX_TEXT_CHARS:
             reason = f"more than {MAX_TEXT_CHARS:,} characters, too many for the {name} of a clip; split it"
             return Rejection(where, "line_too_long", reason)
-        checked = check_line(where, value)
-        if isinstance(checked, Rejection):
-            return checked
+    checked = check_line(where, "".join(filled.values()))
+    if isinstance(checked, Rejection):
+        return checked
     return Row(
         where,
         named=filled.get("audio", ""),
@@ -146,19 +149,20 @@ def row_of(where: Location, values: Mapping[str, str]) -> Row | Rejection:
         speaker=filled.get("speaker"),
         language=filled.get("language"),
         id=filled.get("id", ""),
+        key=key,
         recording=filled.get("recording"),
+        embedded=embedded,
     )
 
 
 def check_line(where: Location, text: str) -> str | Rejection:
     """Return a text, or a rejection if it has invalid characters."""
+    if not CONTROL.search(text):
+        return text
     if _HALVES.search(text):
-        return Rejection(
-            where, "encoding", "some bytes do not match the encoding of the file; save it as UTF-8"
-        )
-    if CONTROL.search(text):
-        return Rejection(where, "not_text", "control characters in the text; remove them")
-    return text
+        reason = "some bytes do not match the encoding of the file; save it as UTF-8"
+        return Rejection(where, "encoding", reason)
+    return Rejection(where, "not_text", "control characters in the text; remove them")
 
 
 # Lower case only: on some file systems A.wav and a.wav are the same file.

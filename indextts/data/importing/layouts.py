@@ -121,7 +121,7 @@ def _items(layout: ImportLayout, places: Sequence[Path], reader: SourceReader) -
         raise UserError(f"--columns is for tables, and the layout is {layout}; pass --layout table")
     read = LAYOUTS[layout].read
     rows = _without_other_facts(_parts(layout, places), lambda part: read(part, reader))
-    return [reader.finder.recording(row) if isinstance(row, Row) else row for row in rows]
+    return [reader.finder.recording(row, reader.language) if isinstance(row, Row) else row for row in rows]
 
 
 def _detect(root: Path) -> Iterator[tuple[ImportLayout, list[Path]]]:

@@ -14,7 +14,8 @@ are therefore read at a time, and audio is limited by the size of the file.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
@@ -110,23 +111,20 @@ def _read(path: Path, file: pq.ParquetFile, table: ParquetTable, reader: SourceR
         return
     leaf = table.audio[audio][0] if audio in table.audio else ""
     has_audio = _is_filled(file, leaf) if leaf else False
+    names_file = partial(reader.finder.names_recording, folder=path.parent)
     number = 0
     for batch in file.iter_batches(_READ_ROWS, columns=table.leaves(list(name_of.values()))):
         listed = {column: _values(batch, name) for column, name in name_of.items()}
-        for values in zip(*listed.values(), strict=True):
-            row = row_of(Location(path, number + 1), dict(zip(listed, values, strict=True)))
-            if isinstance(row, Row):
-                # the path is the better name: in FLEURS, the id is that of the sentence
-                key = row.named or row.id or f"{without_shards(path).name}-{number:06d}"
-                if has_audio or (has_audio is None and not _names_file(row, reader)):
-                    row = replace(row, named=key, embedded=Embedded(audio, number))
-                row = replace(row, key=key)
-            yield row
+        for fields in zip(*listed.values(), strict=True):
+            values = {column: field.strip() for column, field in zip(listed, fields, strict=True)}
+            named = values.get("audio", "")
+            # the path is the better name: in FLEURS, the id is that of the sentence
+            key = named or values.get("id") or f"{without_shards(path).name}-{number:06d}"
+            embedded = None
+            if has_audio or (has_audio is None and not (named and names_file(named))):
+                values["audio"], embedded = key, Embedded(audio, number)
             number += 1
-
-
-def _names_file(row: Row, reader: SourceReader) -> bool:
-    return bool(row.named) and reader.finder.names_recording(row.named, row.where.file.parent)
+            yield row_of(Location(path, number), values, key, embedded)
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:

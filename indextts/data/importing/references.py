@@ -9,6 +9,7 @@ from pathlib import Path
 from indextts.data.importing.archive import InnerArchives
 from indextts.data.importing.columns import ALIASES
 from indextts.data.importing.items import AUDIO_SUFFIXES, SNDFILE_SUFFIXES, Problem, Rejection, Row
+from indextts.system.language_codes import standard_code
 
 USUAL_FOLDERS = ("wavs", "wav", "audio", "clips")
 
@@ -36,8 +37,11 @@ class AudioFinder:
         self._files_in = files_in or _files_on_disk
         self._listed: dict[Path, dict[str, str]] = {}
 
-    def recording(self, row: Row) -> Row | Rejection:
-        """Return the row with its recording, key and id, or the problem.
+    def recording(self, row: Row, language: str) -> Row | Rejection:
+        """Return the row with its recording, key, id and language, or the problem.
+
+        Args:
+            language: of a row that names none, or none that is known.
 
         Raises:
             UserError: an archive of the source is corrupt or refused.
@@ -56,7 +60,8 @@ class AudioFinder:
         if isinstance(audio, tuple):
             return Rejection(row.where, *audio)
         id = row.id or _id_of(named.replace("\\", "/"))
-        return replace(row, audio=audio, id=id, key=row.key or row.id or named)
+        code = standard_code(row.language or "") or language
+        return replace(row, audio=audio, id=id, key=row.key or row.id or named, language=code)
 
     def names_recording(self, value: str, folder: Path) -> bool:
         """Return whether a value of a table in a folder names a recording."""

@@ -49,7 +49,7 @@ def with_speakers(
         elif speaker_from == "folder":
             name = _folder_name(item.audio, root) or ""
         if name:
-            named.append(replace(item, speaker=name))
+            named.append(item if name == item.speaker else replace(item, speaker=name))
         else:
             nameless.append(item)
     if nameless and not named:
