@@ -5,19 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from indextts.data.importing.cuts import Cut, Limits, Part, plan_aligned, plan_cuts, silences_of
-from indextts.data.importing.items import Rejection
-from indextts.data.importing.subtitles import Cue
+from indextts.data.importing.cuts import Limits, Part, plan_aligned, plan_cuts, silences_of
+from indextts.data.importing.items import Passage, Rejection
 from indextts.features.vad import Span
 
 LIMITS = Limits(1.0, 20.0)
 
 
-def cue(start: float, end: float, text: str, line: int = 0, voice: str | None = None) -> Cue:
-    return Cue(start, end, text, line, voice)
+def cue(start: float, end: float, text: str, line: int = 0, voice: str | None = None) -> Passage:
+    return Passage(start, end, text, line, voice)
 
 
-def plan(cues: list[Cue], speech: list[tuple[float, float]], duration: float = 30.0, **flags: bool):
+def plan(cues: list[Passage], speech: list[tuple[float, float]], duration: float = 30.0, **flags: bool):
     return plan_cuts(Path("a.srt"), cues, [Span(*times) for times in speech], duration, LIMITS, **flags)
 
 
@@ -37,7 +36,7 @@ def test_a_short_silence_is_shared_and_no_clip_goes_beyond_its_middle():
 
 def test_subtitles_without_a_silence_between_them_become_one_clip():
     clips = plan([cue(1, 5, "a", 1), cue(5, 9, "b", 2), cue(9.5, 12, "c", 3)], [(1, 9), (9.6, 12)])
-    assert [(clip.text, clip.line) for clip in clips if isinstance(clip, Cut)] == [("a b", 1), ("c", 3)]
+    assert [(clip.text, clip.line) for clip in clips if isinstance(clip, Passage)] == [("a b", 1), ("c", 3)]
 
 
 def test_speech_without_a_subtitle_belongs_to_no_clip():
@@ -104,7 +103,7 @@ def plan_parts(parts: list[Part], speech: list[tuple[float, float]], duration: f
 
 
 def texts(planned) -> list[str]:
-    return [item.text if isinstance(item, Cut) else item.code for item in planned]
+    return [item.text if isinstance(item, Passage) else item.code for item in planned]
 
 
 def test_sentences_are_cut_in_the_pauses_and_padded():
@@ -134,7 +133,7 @@ def test_a_long_sentence_is_cut_in_its_longest_pauses_between_words():
     speech = [(1, 6), (6.4, 11), (11.3, 18), (18.2, 23)]
     assert texts(plan_parts([long], speech)) == ["w1", "w2", "w3 w4"]
     assert all(
-        isinstance(item, Cut) and item.end_s - item.start_s < 15 for item in plan_parts([long], speech)
+        isinstance(item, Passage) and item.end_s - item.start_s < 15 for item in plan_parts([long], speech)
     )
 
 

@@ -45,6 +45,7 @@ def site(tmp_path: Path, shared: Path) -> Iterator[tuple[str, list[str], list[st
 
 @pytest.mark.shared
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_url_is_downloaded_once_and_its_recording_is_cut(tmp_path, site):
     pytest.importorskip("yt_dlp", reason="needs the extra download")
     address, asked, texts = site

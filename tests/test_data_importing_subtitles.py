@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from indextts.data.importing.items import Passage
 from indextts.data.importing.subtitles import (
-    Cue,
     foreign_by_info,
     foreign_by_letters,
     foreign_by_name,
@@ -100,11 +100,11 @@ def test_sung_text_and_two_voices_are_boundaries_only(tmp_path):
     assert [row.code for row in rejections] == ["music", "dialogue", "dialogue"]
 
 
-def cues(*items: tuple[float, float, str]) -> list[Cue]:
-    return [Cue(start, end, text, line) for line, (start, end, text) in enumerate(items)]
+def cues(*items: tuple[float, float, str]) -> list[Passage]:
+    return [Passage(start, end, text, line) for line, (start, end, text) in enumerate(items)]
 
 
-def plain(result: list[Cue]) -> list[tuple[float, float, str]]:
+def plain(result: list[Passage]) -> list[tuple[float, float, str]]:
     return [(cue.start_s, cue.end_s, cue.text) for cue in result]
 
 

@@ -9,7 +9,8 @@ import pytest
 import soundfile
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS
-from indextts.data.importing.cuts import Cut, Limits
+from indextts.data.importing.cuts import Limits
+from indextts.data.importing.items import Passage
 from indextts.data.manifest import Utterance, read_utterances
 from indextts.data.review import read_reviewed
 from indextts.data.transcribing.agreement import Comparison, choose_limit, compare, yield_curve
@@ -56,7 +57,7 @@ def spans(*times: tuple[float, float]) -> list[Span]:
     return [Span(start, end) for start, end in times]
 
 
-def edges_of(cuts: Sequence[Cut]) -> list[float]:
+def edges_of(cuts: Sequence[Passage]) -> list[float]:
     return [edge for cut in cuts for edge in (cut.start_s, cut.end_s)]
 
 

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from indextts.commands.data import ImportDataset
 from indextts.commands.normalizer_options import NormalizerOptions, Reading
-from indextts.data.importing.cuts import Cut, Limits, Part, plan_aligned, silences_of
-from indextts.data.importing.items import Location, Rejection
+from indextts.data.importing.cuts import Limits, Part, plan_aligned, silences_of
+from indextts.data.importing.items import Location, Passage, Rejection
 from indextts.data.importing.sound import find_speech_in_file, read_chunks
 from indextts.data.importing.text_lines import text_lines
 from indextts.data.importing.text_placing import (
@@ -105,7 +105,7 @@ class Aligner:
 
     def plan(
         self, audio: Path, text_file: Path, language: str, aside: Path
-    ) -> tuple[list[Cut], list[Rejection]]:
+    ) -> tuple[list[Passage], list[Rejection]]:
         """Return the clips of a recording, and what cannot be used of its text.
 
         Args:
@@ -140,7 +140,7 @@ class Aligner:
         parts = _Alignment(sentences, placing, listened, recognizer, options).parts(speech)
         limits = Limits(self._command.min_clip_s, self._command.max_clip_s)
         planned = plan_aligned(text_file, parts, silences_of(speech, duration_s), limits, recognizer.name)
-        cuts = [item for item in planned if isinstance(item, Cut)]
+        cuts = [item for item in planned if isinstance(item, Passage)]
         rejections += [item for item in planned if isinstance(item, Rejection)]
         in_review = {(part.line, part.text) for part in parts}
         missing = [sentences[number] for number in placing.missing]

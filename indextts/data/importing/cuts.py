@@ -25,8 +25,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from indextts.data.importing.items import Location, Problem, Rejection
-from indextts.data.importing.subtitles import Cue
+from indextts.data.importing.items import Location, Passage, Problem, Rejection
 from indextts.data.manifest import Provenance
 from indextts.features.vad import Span
 
@@ -45,18 +44,6 @@ JOINED_PAUSE_S = 1.0  # longest pause within a clip of several parts
 WORD_PAUSE_S = 0.15
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A clip of a recording, in seconds from its start; `line` is that of its first subtitle."""
-
-    start_s: float
-    end_s: float
-    text: str
-    line: int
-    voice: str | None = None
-    provenance: Provenance | None = None
-
-
 @dataclass(frozen=True)
 class Limits:
     """Lengths of clips, in seconds."""
@@ -67,13 +54,13 @@ class Limits:
 
 def plan_cuts(
     subtitles: Path,
-    cues: Sequence[Cue],
+    cues: Sequence[Passage],
     speech: Sequence[Span],
     duration_s: float,
     limits: Limits,
     *,
     is_rolling: bool = False,
-) -> list[Cut | Rejection]:
+) -> list[Passage | Rejection]:
     """Return the clips of a recording in order, and the rejected subtitles.
 
     Args:
@@ -85,8 +72,8 @@ def plan_cuts(
     outside = [cue for cue in cues if cue.start_s >= duration_s and cue.text]
     silences = silences_of(speech, duration_s)
     near = NEAR_ROLLING_S if is_rolling else NEAR_S
-    plan: list[Cut | Rejection] = []
-    group: list[Cue] = []
+    plan: list[Passage | Rejection] = []
+    group: list[Passage] = []
     before = _nearest(silences, inside[0].start_s, inside[0].start_s, near) if inside else None
     for cue, following in pairwise([*inside, None]):
         assert cue is not None
@@ -97,7 +84,7 @@ def plan_cuts(
         if any(each.text for each in group):
             clip = _clip(group, before, after, limits)
             line = next(each.line for each in group if each.text)
-            plan.append(clip if isinstance(clip, Cut) else Rejection(Location(subtitles, line), *clip))
+            plan.append(clip if isinstance(clip, Passage) else Rejection(Location(subtitles, line), *clip))
         before, group = next_before, []
     reason = f"the subtitle starts after the end of the recording at {duration_s:.2f} s"
     return plan + [Rejection(Location(subtitles, cue.line), "bad_time", reason) for cue in outside]
@@ -113,7 +100,7 @@ def silences_of(speech: Sequence[Span], duration_s: float) -> list[Span]:
 
 
 def _boundary(
-    first: Cue, second: Cue | None, silences: Sequence[Span], near_s: float
+    first: Passage, second: Passage | None, silences: Sequence[Span], near_s: float
 ) -> tuple[Span | None, Span | None, bool]:
     """Return the silences at the end of a subtitle and at the start of the next; whether they are joined."""
     if second is not None and second.start_s - first.end_s <= JOINED_S:
@@ -139,7 +126,9 @@ def _nearest(silences: Sequence[Span], low_s: float, high_s: float, near_s: floa
     )
 
 
-def _clip(group: Sequence[Cue], before: Span | None, after: Span | None, limits: Limits) -> Cut | Problem:
+def _clip(
+    group: Sequence[Passage], before: Span | None, after: Span | None, limits: Limits
+) -> Passage | Problem:
     if not all(cue.text for cue in group):
         return "no_pause", "no silence between it and a rejected subtitle"
     if before is None or after is None:
@@ -153,7 +142,7 @@ def _clip(group: Sequence[Cue], before: Span | None, after: Span | None, limits:
     if not isinstance(times, Span):
         return times
     text = " ".join(cue.text for cue in group)
-    return Cut(times.start_s, times.end_s, text, group[0].line, voices.pop())
+    return Passage(times.start_s, times.end_s, text, group[0].line, voices.pop())
 
 
 def trimmed(
@@ -221,7 +210,7 @@ class _Block:
 
 def plan_aligned(
     text_file: Path, parts: Sequence[Part], pauses: Sequence[Span], limits: Limits, recognizer: str
-) -> list[Cut | Rejection]:
+) -> list[Passage | Rejection]:
     """Return the clips of a recording in order, and the parts that cannot be cut.
 
     Args:
@@ -318,7 +307,7 @@ def _joined(blocks: Sequence[_Block], longest_s: float) -> list[_Block]:
     return found
 
 
-def _aligned_clip(text_file: Path, block: _Block, limits: Limits, recognizer: str) -> Cut | Rejection:
+def _aligned_clip(text_file: Path, block: _Block, limits: Limits, recognizer: str) -> Passage | Rejection:
     line = block.parts[0].line
     times = trimmed(block.before, block.after, TEXT_PADDING_S, limits, is_single=len(block.parts) == 1)
     if not isinstance(times, Span):
@@ -332,4 +321,4 @@ def _aligned_clip(text_file: Path, block: _Block, limits: Limits, recognizer: st
         is_doubtful=block.is_doubtful,
     )
     text = " ".join(part.text for part in block.parts)
-    return Cut(times.start_s, times.end_s, text, line, provenance=provenance)
+    return Passage(times.start_s, times.end_s, text, line, provenance=provenance)

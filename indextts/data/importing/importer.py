@@ -1,5 +1,8 @@
 """Import recordings with their texts, in any layout, into a project.
 
+    hub, download, archive -> layouts -> tables, parquet, kaldi, file_pairs     readers: they yield rows
+    rows -> references -> speakers -> storing -> transcoding (sound, cleaning, cuts) -> journal -> manifest
+
     OUTPUT_DIR/
       manifest.jsonl         written last: without it, no import has finished
       audio/NAME.SUFFIX      copies, and clips that were decoded, cut or cleaned up; NAME is a safe form of
@@ -138,11 +141,10 @@ def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_camp
     if command.url:
         download(command.url, downloads, command.language)
         typed.append(downloads)
-    origins: dict[Path, DataSource] = {}
+    origin: tuple[Path, DataSource] | None = None
     if command.hub:
-        folder, origin = download_dataset(command, 0 if command.speakers else command.max_hours)
-        typed.append(folder)
-        origins[folder] = origin
+        origin = download_dataset(command, 0 if command.speakers else command.max_hours)
+        typed.append(origin[0])
     elif command.hub_subset or command.hub_split:
         raise UserError("--hub-subset and --hub-split belong to --hub OWNER/NAME; pass it too")
     if not typed:
@@ -162,7 +164,8 @@ def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_camp
             in_use = f"{command.output_dir}: another import writes to this folder; wait for it or stop it"
             stack.enter_context(locked_folder(command.output_dir / LOCK_NAME, in_use=in_use))
             _remove_leftovers(command.output_dir)
-            _record_origins(origins, command.output_dir)
+            if origin is not None:
+                _record_origin(*origin, command.output_dir)
             journal = read_journal(command.output_dir)
             sources = [_opened(path, command, stack) for path in typed]
             for source in sources:
@@ -194,18 +197,14 @@ def _require_disjoint(source: Path, output_dir: Path) -> None:
         raise UserError(f"--output-dir {output_dir} is inside {source}; choose another folder")
 
 
-def _record_origins(origins: Mapping[Path, DataSource], output_dir: Path) -> None:
-    """Store licence and citation of the data sets in sources.json, and log the licences."""
-    for path, origin in origins.items():
-        write_source(output_dir, source_name(path, output_dir), origin)
-        if origin.licence or origin.licence_name:
-            logger.info("%s: licence: %s; keep it with the model", origin.name, origin.shown_licence)
-        else:
-            logger.warning(
-                "%s: its card names no licence; check %s before you publish the model",
-                origin.name,
-                origin.url,
-            )
+def _record_origin(folder: Path, origin: DataSource, output_dir: Path) -> None:
+    """Store licence and citation of a data set of the hub in sources.json, and log the licence."""
+    write_source(output_dir, source_name(folder, output_dir), origin)
+    if origin.licence or origin.licence_name:
+        logger.info("%s: licence: %s; keep it with the model", origin.name, origin.shown_licence)
+    else:
+        text = "%s: its card names no licence; check %s before you publish the model"
+        logger.warning(text, origin.name, origin.url)
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -125,6 +125,24 @@ Item = Row | Rejection
 Items = Iterator[Item]  # of a reader
 
 
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A subtitle, or a clip to cut: a part of a recording with its text.
+
+    Args:
+        text: empty for a subtitle that is only a boundary: its speech belongs to no clip.
+        line: in the file of the text; that of the first subtitle of a clip.
+        voice: the speaker, from WebVTT's voice tags.
+    """
+
+    start_s: float
+    end_s: float
+    text: str
+    line: int
+    voice: str | None = None
+    provenance: Provenance | None = None
+
+
 def row_of(
     where: Location, values: Mapping[str, str], key: str = "", embedded: Embedded | None = None
 ) -> Row | Rejection:

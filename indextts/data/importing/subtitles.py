@@ -36,7 +36,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from indextts.data.importing.items import Location, Rejection
+from indextts.data.importing.items import Location, Passage, Rejection
 from indextts.data.importing.text_lines import text_lines
 from indextts.system.language_codes import standard_code
 from indextts.text.ethiopic import MAX_TIGRINYA_SHARE, tigrinya_share
@@ -68,32 +68,16 @@ _MAX_INFO_BYTES = 32 * 2**20
 _MIN_LETTERS_TO_JUDGE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Cue:
-    """One subtitle.
-
-    Args:
-        text: empty for a subtitle that is only a boundary: its speech belongs to no clip.
-        voice: the speaker, from WebVTT's voice tags.
-    """
-
-    start_s: float
-    end_s: float
-    text: str
-    line: int
-    voice: str | None = None
-
-
 @dataclass
 class Subtitles:
     """Subtitles of a file in the order of their times, rejections, and WebVTT's header."""
 
-    cues: list[Cue] = field(default_factory=list)
+    cues: list[Passage] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def read_cues(subtitles: Path, audio: Path, language: str) -> tuple[list[Cue], bool, list[Rejection]]:
+def read_cues(subtitles: Path, audio: Path, language: str) -> tuple[list[Passage], bool, list[Rejection]]:
     """Return the usable subtitles, whether they roll, and the rejections.
 
     Args:
@@ -141,7 +125,7 @@ def read_subtitles(path: Path) -> Subtitles:
     return result
 
 
-def clean_cues(path: Path, cues: list[Cue]) -> tuple[list[Cue], list[Rejection]]:
+def clean_cues(path: Path, cues: list[Passage]) -> tuple[list[Passage], list[Rejection]]:
     """Return the subtitles with spoken text, empty for rejected ones and sounds; blank ones are dropped."""
     kept = []
     rejections = []
@@ -180,9 +164,9 @@ def _reject(text: str) -> tuple[str, str]:
     return "", ""
 
 
-def _cues(path: Path, result: Subtitles) -> Iterator[Cue]:
+def _cues(path: Path, result: Subtitles) -> Iterator[Passage]:
     """Yield the subtitles in the order of the file."""
-    cue: Cue | None = None
+    cue: Passage | None = None
     lines: list[str] = []
     is_webvtt = is_skipped = False
     for where, line in text_lines(path):
@@ -198,7 +182,7 @@ def _cues(path: Path, result: Subtitles) -> Iterator[Cue]:
             if cue is not None:
                 has_index = bool(lines) and _INDEX.fullmatch(lines[-1])  # that of this subtitle
                 yield replace(cue, text="\n".join(lines[:-1] if has_index else lines))
-            cue, lines, is_skipped = Cue(*_times(timing), "", where.line or 1), [], False
+            cue, lines, is_skipped = Passage(*_times(timing), "", where.line or 1), [], False
         elif is_webvtt and not line.strip():
             if cue is not None:
                 yield replace(cue, text="\n".join(lines))
@@ -225,7 +209,7 @@ def _seconds(parts: tuple[str | None, ...]) -> float:
     return whole + (int(fraction.ljust(3, "0")) / 1000 if fraction else 0.0)
 
 
-def unroll_cues(cues: Sequence[Cue]) -> tuple[list[Cue], bool]:
+def unroll_cues(cues: Sequence[Passage]) -> tuple[list[Passage], bool]:
     """Remove repeated words from rolling captions and adjust the times.
 
     Args:
@@ -242,7 +226,7 @@ def unroll_cues(cues: Sequence[Cue]) -> tuple[list[Cue], bool]:
     num_rolling = sum(count > 0 and touch for count, touch in zip(shared, touching, strict=True))
     is_rolling = num_rolling > MIN_ROLLING_SHARE * max(1, len(shared))
     min_words = 1 if is_rolling else MIN_WORDS
-    result: list[Cue] = list(cues[:1])
+    result: list[Passage] = list(cues[:1])
     for cue, count, touch in zip(cues[1:], shared, touching, strict=True):
         if not touch or count < min_words:
             result.append(cue)
@@ -259,7 +243,7 @@ def unroll_cues(cues: Sequence[Cue]) -> tuple[list[Cue], bool]:
     return result, is_rolling
 
 
-def _shared_words(first: Cue, second: Cue) -> int:
+def _shared_words(first: Passage, second: Passage) -> int:
     """Return the number of words at the end of the first that the second starts with."""
     before, after = first.text.split(), second.text.split()
     for count in range(min(len(before), len(after)), 0, -1):

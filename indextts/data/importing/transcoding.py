@@ -15,8 +15,8 @@ import soundfile
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.aligning import ALIGNING_VERSION, Aligner, readings_of_text
 from indextts.data.importing.cleaning import CLEANING_VERSION, clean_clip
-from indextts.data.importing.cuts import Cut, Limits, plan_cuts
-from indextts.data.importing.items import Location, Rejection, Row, safe_suffix
+from indextts.data.importing.cuts import Limits, plan_cuts
+from indextts.data.importing.items import Location, Passage, Rejection, Row, safe_suffix
 from indextts.data.importing.sound import as_readable, find_speech_in_file, write_parts
 from indextts.data.importing.subtitles import read_cues
 from indextts.features.audio import RecordingError, audio_duration_s
@@ -43,7 +43,7 @@ class OutputFile:
     path: Path
     duration_s: float
     is_link: bool = False
-    cut: Cut | None = None
+    cut: Passage | None = None
     gain_db: float | None = None
     is_cleaned: bool = False
     outcomes: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ def transcode(found: Row, command: ImportDataset, folder: Path, aligner: Aligner
         link = _link_target(found, command)
         if found.span is not None:
             sha256 = hashlib.sha256(f"{sha256} {found.span[0]} {found.span[1]}".encode()).hexdigest()
-            [file] = _write_files(readable, [Cut(*found.span, found.text, line=0)], folder)
+            [file] = _write_files(readable, [Passage(*found.span, found.text, line=0)], folder)
             if file.duration_s < MIN_SPAN_SHARE * (found.span[1] - found.span[0]):
                 reason = f"{found.span[0]:g} to {found.span[1]:g} s is outside of the recording"
                 return Transcoded(sha256, [], [Rejection(found.where, "bad_time", reason)])
@@ -160,12 +160,12 @@ def _cut_by_subtitles(
         return Transcoded(sha256, [], rejections)
     speech, duration_s = find_speech_in_file(readable)
     plan = plan_cuts(subtitles, cues, speech, duration_s, limits, is_rolling=is_rolling)
-    cuts = [item for item in plan if isinstance(item, Cut)]
+    cuts = [item for item in plan if isinstance(item, Passage)]
     rejections += [item for item in plan if isinstance(item, Rejection)]
     return Transcoded(sha256, _write_files(readable, cuts, folder), rejections)
 
 
-def _write_files(readable: Path, cuts: Sequence[Cut], folder: Path) -> list[OutputFile]:
+def _write_files(readable: Path, cuts: Sequence[Passage], folder: Path) -> list[OutputFile]:
     """Write parts of a recording; return their files."""
 
     def target(index: int) -> Path:

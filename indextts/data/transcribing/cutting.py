@@ -29,8 +29,8 @@ from typing import Any
 import soundfile
 from pydantic import TypeAdapter, ValidationError
 
-from indextts.data.importing.cuts import PADDING_S, Cut, Limits
-from indextts.data.importing.items import AUDIO_SUFFIXES, cut_id, distinct, file_name
+from indextts.data.importing.cuts import PADDING_S, Limits
+from indextts.data.importing.items import AUDIO_SUFFIXES, Passage, cut_id, distinct, file_name
 from indextts.data.importing.sound import as_readable, find_speech_in_file, write_parts
 from indextts.data.progress import Progress
 from indextts.errors import UserError
@@ -122,7 +122,7 @@ def _recordings_in(source: Path) -> Iterator[Path]:
 
 def plan_clips(
     speech: Sequence[Span], duration_s: float, limits: Limits
-) -> tuple[list[Cut], list[tuple[str, float]]]:
+) -> tuple[list[Passage], list[tuple[str, float]]]:
     """Return the clips of a recording in order, and reason and seconds of each part that is in none.
 
     Args:
@@ -143,7 +143,7 @@ def plan_clips(
         elif end - start < limits.min_s:
             lost.append(("too_short", end - start))
         else:
-            cuts.append(Cut(start, end, "", 0))
+            cuts.append(Passage(start, end, "", 0))
     return cuts, lost
 
 
