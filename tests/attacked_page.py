@@ -83,6 +83,7 @@ class Field:
         num_values: hostile ones in the place of a value, for each handler.
         handlers: what runs on the server, as the page's own config lists it.
         defaults: the value of each component when the page is opened.
+        packed: the components whose values the only input of a handler carries, by its id.
     """
 
     servers: list[Server]
@@ -92,6 +93,7 @@ class Field:
     num_values: int
     handlers: list[dict[str, Any]]
     defaults: dict[int, Any]
+    packed: dict[int, list[int]]
     board: Board
     watcher: Watcher
     asked_elsewhere: list[str]

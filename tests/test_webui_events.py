@@ -9,7 +9,7 @@ from tests.conftest import REPOSITORY
 PROGRAM = """
 import gradio as gr
 from indextts.errors import UserError
-from indextts.webui.events import answering
+from indextts.webui.events import answering, unpacked
 from indextts.webui.language import t
 
 def handler(*values):
@@ -38,6 +38,14 @@ with gr.Blocks(analytics_enabled=False):
         assert (error.message, error.print_exception) == ("no such thing", False)
     else:
         raise SystemExit("not refused")
+
+assert unpacked('["a", null, 1.5, ["b", 2]]') == ["a", None, 1.5, ["b", 2]]
+for sent in ("", "1", '"a"', "{}", '[{"path": "http://x"}]', '[["a", {}]]', '[[["a"]]]', '["\\ud800"]'):
+    try:
+        unpacked(sent)
+    except (ValueError, TypeError):
+        continue
+    raise SystemExit(f"taken: {sent}")
 print("all well")
 """
 

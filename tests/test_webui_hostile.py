@@ -36,7 +36,7 @@ from tests.attacked_page import (
 )
 from tests.conftest import REPOSITORY
 from tests.waiting import PATIENCE_S
-from tests.webui_server import Server, sent_values, serving
+from tests.webui_server import Server, packed_inputs, sent_values, serving
 
 pytestmark = pytest.mark.long
 
@@ -104,6 +104,11 @@ def attacked(
                 pytestconfig.getoption("--hostile-inputs") - OTHER_INPUTS,
                 [dependency for dependency in config["dependencies"] if dependency["backend_fn"]],
                 sent_values(config),
+                {
+                    each["id"]: form
+                    for each in config["dependencies"]
+                    if (form := packed_inputs(config, each))
+                },
                 Board(),
                 watcher,
                 elsewhere[1],
@@ -116,21 +121,30 @@ def attacked(
 
 def requests_for(attacked: Field, handler: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a handler's own request, and then others: each value in one place, the rest as it was."""
-    inputs = [attacked.defaults[number] for number in handler["inputs"]]
+    form = attacked.packed.get(handler["id"])
+    inputs = [attacked.defaults[number] for number in form or handler["inputs"]]
     request = {"fn_index": handler["id"], "session_hash": f"hostile{handler['id']}"}
-    yield request | {"data": inputs}
+    for data in data_for(attacked, handler, inputs):
+        yield request | (data | {"data": [json.dumps(data["data"])]} if form else data)
+    if form:
+        yield from (request | {"data": [value]} for value in attacked.values[::100])
+
+
+def data_for(attacked: Field, handler: dict[str, Any], inputs: list[Any]) -> Iterator[dict[str, Any]]:
+    """Yield the values of a handler's inputs, and then hostile ones."""
+    yield {"data": inputs}
     # each handler gets its own choice, so that together they get all
     for n, value in enumerate(random.Random(handler["id"]).sample(attacked.values, attacked.num_values)):
         if inputs and n % 8:
             place = n % len(inputs)
-            yield request | {"data": [*inputs[:place], value, *inputs[place + 1 :]]}
+            yield {"data": [*inputs[:place], value, *inputs[place + 1 :]]}
         else:
-            yield request | {"data": inputs, "event_data": value}
+            yield {"data": inputs, "event_data": value}
             if handler["collects_event_data"]:  # as if a row of a table had been clicked
                 row = {"index": [0, 0], "value": value, "row_value": [value]}
-                yield request | {"data": inputs, "event_data": row}
+                yield {"data": inputs, "event_data": row}
     for value in attacked.values[::100]:
-        yield request | {"data": [value] * len(inputs)}
+        yield {"data": [value] * len(inputs)}
 
 
 def attack(attacked: Field, handler: dict[str, Any], caller: Caller) -> None:

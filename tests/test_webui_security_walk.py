@@ -21,7 +21,7 @@ from tests.conftest import REPOSITORY
 from tests.test_webui_tensorboard import write_events
 from tests.waiting import wait_until
 from tests.walking import launched, open_tab
-from tests.webui_server import Server, free_port, serving, wait_until_listening
+from tests.webui_server import Server, find_handler, free_port, sent_data, serving, wait_until_listening
 from tests.written_run import WrittenRun
 
 pytestmark = pytest.mark.long
@@ -117,10 +117,9 @@ def evil() -> Iterator[str]:
 def start_of_training(page: Server) -> dict[str, object]:
     """Return the request that the button Start training sends."""
     config = json.loads(page.ask("GET", "/config", cookie=page.cookie("me", PASSWORD)).body)
-    [button] = [c["id"] for c in config["components"] if c["props"].get("elem_id") == "train-start"]
-    [handler] = [d for d in config["dependencies"] if [button, "click"] in d["targets"]]
+    handler = find_handler(config, "train-start")
     values = {c["id"]: c["props"].get("value") for c in config["components"]}
-    data = [values[number] for number in handler["inputs"]]
+    data = sent_data(config, handler, values)
     return {"fn_index": handler["id"], "data": data, "session_hash": "evil"}
 
 

@@ -21,7 +21,7 @@ from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.project import Project
 from tests.conftest import REPOSITORY
 from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
-from tests.webui_server import answers, free_port, sent_values
+from tests.webui_server import answers, find_handler, free_port, packed_inputs, sent_data, sent_values
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
@@ -131,17 +131,12 @@ def ask(server: Server, path: str, body: object = None, **headers: str) -> tuple
 def start_request(server: Server, **typed: object) -> dict[str, object]:
     """Return the request that the button Start training sends, with other values in its form."""
     config = json.loads(ask(server, "/config")[1])
-    names = {component["id"]: component["props"].get("elem_id") for component in config["components"]}
-    [button] = [number for number, name in names.items() if name == "train-start"]
-    [handler] = [d for d in config["dependencies"] if [button, "click"] in d["targets"]]
-    elements = [names[number] for number in handler["inputs"]]
-    assert typed.keys() <= set(elements)
-    sent = sent_values(config)
-    values = [
-        typed.get(element, sent[number]) for number, element in zip(handler["inputs"], elements, strict=True)
-    ]
-    values[2] = values[0]  # the form has the values of the chosen project
-    return {"fn_index": handler["id"], "data": values, "session_hash": "raw"}
+    numbers = {component["props"].get("elem_id"): component["id"] for component in config["components"]}
+    handler, values = find_handler(config, "train-start"), sent_values(config)
+    form = packed_inputs(config, handler)
+    values |= {numbers[element]: value for element, value in typed.items()}
+    values[form[2]] = values[form[0]]  # the form has the values of the chosen project
+    return {"fn_index": handler["id"], "data": sent_data(config, handler, values), "session_hash": "raw"}
 
 
 def open_tab(page: Page, name: str) -> None:

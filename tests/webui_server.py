@@ -79,6 +79,32 @@ def sent_values(config: dict[str, Any]) -> dict[int, Any]:
     return values | {project: found[project]["choices"][0][1]}
 
 
+def packed_inputs(config: dict[str, Any], handler: dict[str, Any]) -> list[int]:
+    """Return the components whose values the only input of `handler` carries; empty without packing."""
+    before = [each for each in config["dependencies"] if each["id"] == handler["trigger_after"]]
+    return [
+        number
+        for each in before
+        if not each["backend_fn"] and each["outputs"] == handler["inputs"]
+        for number in each["inputs"]
+    ]
+
+
+def find_handler(config: dict[str, Any], element: str) -> dict[str, Any]:
+    """Return the handler of a click on the element with this id."""
+    [button] = [each["id"] for each in config["components"] if each["props"].get("elem_id") == element]
+    [clicked] = [each for each in config["dependencies"] if [button, "click"] in each["targets"]]
+    after = [each for each in config["dependencies"] if each["trigger_after"] == clicked["id"]]
+    return clicked if clicked["backend_fn"] else after[0]
+
+
+def sent_data(config: dict[str, Any], handler: dict[str, Any], values: dict[int, Any]) -> list[Any]:
+    """Return the data of a request to `handler`, given the value of each component."""
+    if form := packed_inputs(config, handler):
+        return [json.dumps([values[number] for number in form])]
+    return [values[number] for number in handler["inputs"]]
+
+
 @dataclass(frozen=True)
 class Answer:
     status: int

@@ -15,7 +15,7 @@ from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import DEMO, Project, project_names, read_settings
 from indextts.system.messages import ENGLISH
 from indextts.webui.data import tab as data
-from indextts.webui.events import then
+from indextts.webui.events import CheckedBlocks, then
 from indextts.webui.language import CHOOSE_JS, CHOSEN_JS, LANGUAGES, switching_js, t, texts_of
 from indextts.webui.listen import tab as listen
 from indextts.webui.monitor import tab as monitor
@@ -56,7 +56,7 @@ def build_app(command: WebUI) -> gr.Blocks:
     roots = Roots(workspace, tuple(command.root))
     with CheckedBlocks(title="IndexTTS2 Amharic", analytics_enabled=False) as demo:
         names = titled_projects(workspace)
-        signals = gr.Column(visible="hidden")
+        demo.signals = gr.Column(visible="hidden")
         with gr.Row(elem_id="top"):
             gr.HTML(f'<a href="#project"><b>{escape(t("app.title"))}</b></a>', elem_id="brand")
             # empty until the browser names the project of its address: an early click must reach no other
@@ -67,7 +67,7 @@ def build_app(command: WebUI) -> gr.Blocks:
             # not the selector itself: its value must be a project that the page was built with
             wanted = gr.Textbox(visible="hidden", container=False, show_label=False)
             open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
-            page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), signals, workspace, roots)
+            page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), demo.signals, workspace, roots)
             job_chip.build(page)
             language = gr.Radio(
                 [(name, code) for code, name in LANGUAGES.items()],
@@ -116,21 +116,3 @@ def known_projects(page: Page, name: str) -> gr.Dropdown:
     found = titled_projects(page.workspace)
     names = [folder for _, folder in found]
     return gr.Dropdown(choices=found, value=name if name in names else names[0])
-
-
-class CheckedBlocks(gr.Blocks):
-    """Blocks that accept untrusted requests: components raise arbitrary exceptions for a wrong type."""
-
-    async def preprocess_data(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the inputs as the handler receives them.
-
-        Raises:
-            gr.Error: a value does not match its component.
-        """
-        try:
-            return await super().preprocess_data(*args, **kwargs)
-        except gr.Error as error:
-            error.print_exception = False
-            raise
-        except Exception:  # noqa: BLE001 - Gradio does not document which
-            raise gr.Error(t("app.does_not_fit"), print_exception=False) from None
