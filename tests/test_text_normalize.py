@@ -1,4 +1,5 @@
 import io
+import json
 import random
 import sys
 import unicodedata
@@ -8,249 +9,15 @@ import pytest
 from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerOptions, Reading
 from indextts.text.ethiopic import amharic_letters, is_ethiopic
 from indextts.text.normalize import RULES, explain, main, normalize
-from tests.normalizer_cases import CLASSES, OPTION_CLASSES
-from tests.normalizer_new_cases import CASES as NEW_CASES
+from tests.conftest import REPOSITORY
 
-# Written form and spoken form. The rules are those of the project's reference page, and most cases are of
-# real text; where the form is a choice and not a rule, the table says so.
-
-# A prefix or an ending is joined to the number; a lone letter before it is a prefix too, as in TICO-19.
-PREFIXES_AND_ENDINGS = [
-    ("ከ 15 ሰዎች", "ከአሥራ አምስት ሰዎች"),
-    ("16ኛን", "አሥራ ስድስተኛን"),
-    ("የ19ነኛው", "የአሥራ ዘጠነኛው"),
-    ("5 ኛ", "አምስተኛ"),
-    ("10ሩ", "አሥሩ"),
-    ("1930ዎቹ", "አንድ ሺህ ዘጠኝ መቶ ሠላሳዎቹ"),
-    ("1000ዎች", "አንድ ሺዎች"),
-    ("ሀ 1860s", "ሀ አንድ ሺህ ስምንት መቶ ስልሳዎቹ"),
-    ("ሀ 21st", "ሀ ሃያ አንደኛ"),
-    ("ስለ2 ነገር", "ስለሁለት ነገር"),
-    ("5-ኛ ክፍል", "አምስተኛ ክፍል"),
-]
-# A bracket that says the same number again is dropped; a number of 9 digits or more without groups is a row.
-DECIMALS_AND_GROUPS = [
-    (".5", "ዜሮ ነጥብ አምስት"),
-    ("52,000 (ሃምሳ ሁለት ሺህ) ሰዎች", "ሃምሳ ሁለት ሺህ ሰዎች"),
-    ("52,000 (ሀምሳ ሁለት ሺ) ሰዎች", "ሃምሳ ሁለት ሺህ ሰዎች"),
-    ("አምስት (5) ቀናት", "አምስት ቀናት"),
-    ("ሰዎች (5) ቀናት", "ሰዎች 'አምስት' ቀናት"),
-    ("3 000 ሰዎች", "ሦስት ሺህ ሰዎች"),
-]
-# A range says percent once; ቱ, an ending of numbers, becomes the ው that በመቶ takes. A choice: both occur.
-PERCENT = [
-    ("ከ88-92%", "ከሰማንያ ስምንት እስከ ዘጠና ሁለት በመቶ"),
-    ("14%-20%", "ከአሥራ አራት እስከ ሃያ በመቶ"),
-    ("(40%-42%)፣", "'ከአርባ እስከ አርባ ሁለት በመቶ',"),
-    ("86%ቱ", "ሰማንያ ስድስት በመቶው"),
-    ("5% በመቶ", "አምስት በመቶ"),
-    ("5‰", "አምስት በሺህ"),
-]
-# The currency is read after the whole amount. A choice: two decimals are cents.
-MONEY = [
-    ("$5", "አምስት ዶላር"),
-    ("$140 ሚሊዮን", "አንድ መቶ አርባ ሚሊዮን ዶላር"),
-    ("€3.1ቢሊዮን ($3.6bn)", "ሦስት ነጥብ አንድ ቢሊዮን ዩሮ 'ሦስት ነጥብ ስድስት ቢሊዮን ዶላር'"),
-    ("US$4.9 ሚሊዮን", "አራት ነጥብ ዘጠኝ ሚሊዮን የአሜሪካ ዶላር"),
-    ("$250,000 ዶላር", "ሁለት መቶ ሃምሳ ሺህ ዶላር"),
-    ("$1.58 ቢሊዮን ዩኤስ ዶላር", "አንድ ነጥብ አምስት ስምንት ቢሊዮን ዩኤስ ዶላር"),
-    ("የ$200 ቢሊዮን(£150 ቢሊዮን)", "የሁለት መቶ ቢሊዮን ዶላር 'አንድ መቶ ሃምሳ ቢሊዮን ፓውንድ'"),
-    ("12.50 ብር", "አሥራ ሁለት ብር ከሃምሳ ሳንቲም"),
-    ("12.05 ብር", "አሥራ ሁለት ብር ከአምስት ሳንቲም"),
-    ("$5-10", "ከአምስት እስከ አሥር ዶላር"),
-    ("ሀ 100 ETB", "ሀ አንድ መቶ ብር"),
-    ("£120", "አንድ መቶ ሃያ ፓውንድ"),
-    ("C$192 ሚሊዮን", "አንድ መቶ ዘጠና ሁለት ሚሊዮን የካናዳ ዶላር"),
-    ("50$", "ሃምሳ ዶላር"),
-    ("$ ብቻ", "ዶላር ብቻ"),
-]
-# Led by 0 or +, or three groups with hyphens: digit by digit. A choice of the reference.
-PHONE_NUMBERS = [
-    ("+251 911 234567", "ፕላስ ሁለት አምስት አንድ ዘጠኝ አንድ አንድ ሁለት ሦስት አራት አምስት ስድስት ሰባት"),
-    ("+251911234567 ይደውሉ", "ፕላስ ሁለት አምስት አንድ ዘጠኝ አንድ አንድ ሁለት ሦስት አራት አምስት ስድስት ሰባት ይደውሉ"),
-    ("0911 23 45 67", "ዜሮ ዘጠኝ አንድ አንድ ሁለት ሦስት አራት አምስት ስድስት ሰባት"),
-    ("0800 555 111", "ዜሮ ስምንት ዜሮ ዜሮ አምስት አምስት አምስት አንድ አንድ አንድ"),
-    ("859-292-3680", "ስምንት አምስት ዘጠኝ ሁለት ዘጠኝ ሁለት ሦስት ስድስት ስምንት ዜሮ"),
-]
-# A choice: fractions have denominators to 10; other pairs are read as they stand, with ከ before a large one.
-FRACTIONS_AND_SLASHES = [
-    ("14½-13½", "አሥራ አራት ተኩል አሥራ ሦስት ተኩል"),
-    ("2/3ኛውን", "ሁለት ሦስተኛውን"),
-    ("1/2", "ግማሽ"),
-    ("24/7", "ሃያ አራት ሰባት"),
-    ("ማርች 26∕2020", "ማርች ሃያ ስድስት ሁለት ሺህ ሃያ"),
-    ("የ2017/18", "የሁለት ሺህ አሥራ ሰባት አሥራ ስምንት"),
-    ("97,039/1,617,204", "ዘጠና ሰባት ሺህ ሠላሳ ዘጠኝ ከአንድ ሚሊዮን ስድስት መቶ አሥራ ሰባት ሺህ ሁለት መቶ አራት"),
-    ("0.31/100,000 ወንዶች", "ዜሮ ነጥብ ሦስት አንድ ከአንድ መቶ ሺህ ወንዶች"),
-    ("ኤችአይቪ-1/2", "ኤችአይቪ አንድ ሁለት"),
-    ("ጃንዋሪ 06/2020", "ጃንዋሪ ስድስት ሁለት ሺህ ሃያ"),
-]
-# A choice: the second is larger in a range; else it is a score, which texts write 2ለ0.
-RANGES_AND_SCORES = [
-    ("የ2020-2021", "የሁለት ሺህ ሃያ እስከ ሁለት ሺህ ሃያ አንድ"),
-    ("በ17-5", "በአሥራ ሰባት ለአምስት"),
-    ("95-93", "ዘጠና አምስት ለዘጠና ሦስት"),
-    ("38 – 17", "ሠላሳ ስምንት ለአሥራ ሰባት"),
-    ("2019–20", "ከሁለት ሺህ አሥራ ዘጠኝ እስከ ሃያ"),
-    ("2015- 16", "ከሁለት ሺህ አሥራ አምስት እስከ አሥራ ስድስት"),
-    ("2ለ0", "ሁለት ለዜሮ"),
-    ("13-21-3", "አሥራ ሦስት ሃያ አንድ ሦስት"),
-    ("ከ10-5", "ከአሥር እስከ አምስት"),
-]
-# Read as they stand: calendars are never converted.
-DATES = [
-    ("14/05/2020", "አሥራ አራት አምስት ሁለት ሺህ ሃያ"),
-    ("12.03.2020", "አሥራ ሁለት ሦስት ሁለት ሺህ ሃያ"),
-    ("ማርች 15፣ 2020 8:00 ጠዋት", "ማርች አሥራ አምስት, ሁለት ሺህ ሃያ ስምንት ሰዓት ጠዋት"),
-]
-# Read as they stand: neither clock is converted. With seconds, with ደቂቃ or past 24 hours it is a race's time.
-TIMES = [
-    ("በ3:45", "በሦስት ሰዓት ከአርባ አምስት ደቂቃ"),
-    ("በ02:30", "በሁለት ተኩል"),
-    ("00:24", "ዜሮ ሰዓት ከሃያ አራት ደቂቃ"),
-    ("8:00-17:00", "ከስምንት ሰዓት እስከ አሥራ ሰባት ሰዓት"),
-    ("ከ8:00-17:00 ሰዓት", "ከስምንት ሰዓት እስከ አሥራ ሰባት ሰዓት"),
-    ("2፡19፡52", "ሁለት ሰዓት ከአሥራ ዘጠኝ ደቂቃ ከሃምሳ ሁለት ሰከንድ"),
-    ("2፡59 ደቂቃ", "ሁለት ደቂቃ ከሃምሳ ዘጠኝ ሰከንድ"),
-    ("29፡01.03", "ሃያ ዘጠኝ ደቂቃ ከአንድ ነጥብ ዜሮ ሦስት ሰከንድ"),
-    ("በ63፡43", "በስልሳ ሦስት ደቂቃ ከአርባ ሦስት ሰከንድ"),
-    ("ዮሐንስ 3:16", "ዮሐንስ ምዕራፍ ሦስት ቁጥር አሥራ ስድስት"),
-    ("1:5", "አንድ ለአምስት"),
-    ("12:00", "አሥራ ሁለት ሰዓት"),
-    ("12:45", "ለአንድ ሩብ ጉዳይ"),
-]
-# They become digits and are read by the same rules; signs in no order one by one.
-ETHIOPIC_NUMERALS = [
-    ("፲፱፻፹፭", "አንድ ሺህ ዘጠኝ መቶ ሰማንያ አምስት"),
-    ("፬ኛ", "አራተኛ"),
-    ("በ፲፰፻፷፰ ዓ.ም", "በአንድ ሺህ ስምንት መቶ ስልሳ ስምንት ዓመተ ምሕረት"),
-    ("፩፪፫", "አንድ ሁለት ሦስት"),
-    ("፫፡፴", "ሦስት ተኩል"),
-]
-# Expansions of the reference. ሚ/ር is ambiguous (ministry or minister): minister is a choice.
-ABBREVIATIONS = [
-    ("ት/ቤት", "ትምህርት ቤት"),
-    ("በት/ቤቶች", "በትምህርት ቤቶች"),
-    ("የጽ/ቤቱ", "የጽሕፈት ቤቱ"),
-    ("ዶ/ርን", "ዶክተርን"),
-    ("ዶ/ሩ", "ዶክተሩ"),
-    ("ወ/ሪት", "ወይዘሪት"),
-    ("ጠ/ሚ", "ጠቅላይ ሚኒስትር"),
-    ("ጠ/ሚኒስትሩ", "ጠቅላይ ሚኒስትሩ"),
-    ("ም/ጠ/ሚ", "ምክትል ጠቅላይ ሚኒስትር"),
-    ("ሚ/ሩ", "ሚኒስትሩ"),
-    ("ኃ/የተ/የግ/ማ", "ኃላፊነቱ የተወሰነ የግል ማኅበር"),
-    ("ኃ.የተ.የግ.ማ.", "ኃላፊነቱ የተወሰነ የግል ማኅበር."),
-    ("ኃ/ማርያም", "ኃይለ ማርያም"),
-    ("ገ/ሥላሴ", "ገብረ ሥላሴ"),
-    ("ወ/ጊዮርጊስ", "ወልደ ጊዮርጊስ"),
-    ("እና/ወይም", "እና ወይም"),
-    ("እ.ኤ.አ. በ2019", "እንደ ኤውሮፓውያን አቆጣጠር በሁለት ሺህ አሥራ ዘጠኝ"),
-    ("እ.ኤ.አ 2019", "እንደ ኤውሮፓውያን አቆጣጠር ሁለት ሺህ አሥራ ዘጠኝ"),
-    ("ከእ.ኤ.አ. 2010", "ከእንደ ኤውሮፓውያን አቆጣጠር ሁለት ሺህ አሥር"),
-    ("በዩ.ኤስ. ነው", "በዩ ኤስ ነው"),
-    ("ኤፍ.ቢ.አይ", "ኤፍ ቢ አይ"),
-    ("የተ.መ.ድ", "የተባበሩት መንግሥታት ድርጅት"),
-    ("ረ/ፕ/ር", "ረዳት ፕሮፌሰር"),
-    ("ፕ/ት", "ፕሬዚዳንት"),
-    ("ት/ቤቱን", "ትምህርት ቤቱን"),
-    ("ት∕ቤት", "ትምህርት ቤት"),
-    ("ም/ቤት", "ምክር ቤት"),
-    ("የመ/ቤቶች", "የመሥሪያ ቤቶች"),
-    ("ፍ/ቤት", "ፍርድ ቤት"),
-    ("ፅ/ቤት", "ጽሕፈት ቤት"),
-    ("ቤ/ክ", "ቤተ ክርስቲያን"),
-    ("ጄ/ል", "ጄኔራል"),
-    ("ኮ/ል", "ኮሎኔል"),
-    ("ሌ/ጄኔራል", "ሌተና ጄኔራል"),
-    ("ሆ/ል", "ሆስፒታል"),
-    ("ተ/ሃይማኖት", "ተክለ ሃይማኖት"),
-    ("ቅ/ጊዮርጊስ", "ቅዱስ ጊዮርጊስ"),
-    ("በአ/አ", "በአዲስ አበባ"),
-    ("በ2011 ዓ/ም", "በሁለት ሺህ አሥራ አንድ ዓመተ ምሕረት"),
-    ("ም/ፕሬዚዳንት", "ምክትል ፕሬዚዳንት"),
-    ("ዶ / ር", "ዶክተር"),
-    ("ተ.መ. ድ", "የተባበሩት መንግሥታት ድርጅት"),
-    ("ሕብረት/የአውሮፓ", "ሕብረት የአውሮፓ"),
-    ("ነው.እሱ", "ነው. እሱ"),
-    ("የዩ.ኤስ-ቻይና", "የዩ ኤስ-ቻይና"),
-]
-# A choice: a degree sign makes of the hyphen before the number a minus, nothing else does.
-MEASURES_AND_SIGNS = [
-    ("5 ኪ.ሜ", "አምስት ኪሎ ሜትር"),
-    ("5ኪ.ሜ.", "አምስት ኪሎ ሜትር."),
-    ("60 ኪ.ሜ/ሰ", "ስልሳ ኪሎ ሜትር በሰዓት"),
-    ("10,000ሜ. ሪከርድ", "አሥር ሺህ ሜትር ሪከርድ"),
-    ("ሀ 60 km/h", "ሀ ስልሳ ኪሎ ሜትር በሰዓት"),
-    ("25 ሜ²", "ሃያ አምስት ካሬ ሜትር"),
-    ("ሀ -5°C", "ሀ ከዜሮ በታች አምስት ዲግሪ ሴልሺየስ"),
-    ("−5", "ሲቀነስ አምስት"),
-    ("5 − 3", "አምስት ሲቀነስ ሦስት"),
-    ("5+3=8", "አምስት ሲደመር ሦስት እኩል ነው ስምንት"),
-    ("4×3", "አራት ሲባዛ በሦስት"),
-    ("≥60", "ቢያንስ ስልሳ"),
-    ("<18", "ከአሥራ ስምንት በታች"),
-    ("~10", "ወደ አሥር"),
-    ("10~20%", "ከአሥር እስከ ሃያ በመቶ"),
-    ("±5", "ሲደመር ወይም ሲቀነስ አምስት"),
-    ("ሀ CD4+", "ሀ CD አራት ፕላስ"),
-    ("5 ኪ.ሜ²", "አምስት ካሬ ኪሎ ሜትር"),
-    ("90°", "ዘጠና ዲግሪ"),
-]
-# Letters and digits of a name are read separately. Latin stays, in upper case.
-LATIN_AND_NAMES = [
-    ("COVID-19ን", "COVID አሥራ ዘጠኝን"),
-    ("ኮቪድ-19", "ኮቪድ አሥራ ዘጠኝ"),
-    ("ሳርስ-ኮቭ-2-ተዛማጅ", "ሳርስ-ኮቭ ሁለት ተዛማጅ"),
-    ("ሀ H1N1", "ሀ H አንድ N አንድ"),
-    ("ሀ N95", "ሀ N ዘጠና አምስት"),
-    ("የCOVID-19", "የCOVID አሥራ ዘጠኝ"),
-    ("U.S. ነው", "US ነው"),
-    ("https://tinyurl.com/vqu35cj ነው", "TINYURL ነጥብ COM VQU ሠላሳ አምስት CJ ነው"),
-    ("a.b@c.com ነው", "A ነጥብ B አት C ነጥብ COM ነው"),
-    ("IL-1β ነው", "IL አንድ ቤታ ነው"),
-    ("ወ.ዘ.ተ.", "ወዘተ."),
-    ("ወዘተ. ነው", "ወዘተ ነው"),
-    ("#5", "ቁጥር አምስት"),
-    ("2-ሳምንት", "ሁለት ሳምንት"),
-    ("2011ጀምሮ", "ሁለት ሺህ አሥራ አንድ ጀምሮ"),
-    ("35.5ሚሊዮን", "ሠላሳ አምስት ነጥብ አምስት ሚሊዮን"),
-    ("መጠኑ7.5", "መጠኑ ሰባት ነጥብ አምስት"),
-    ("123456789012", "አንድ ሁለት ሦስት አራት አምስት ስድስት ሰባት ስምንት ዘጠኝ ዜሮ አንድ ሁለት"),
-    ("በ|ላ", "በኋላ"),
-    ("007", "ዜሮ ዜሮ ሰባት"),
-    ("5፣6 እና 7", "አምስት, ስድስት እና ሰባት"),
-    ("50፣000", "ሃምሳ ሺህ"),
-    ("ሚር. ትራምፕ", "ሚስተር ትራምፕ"),
-    ("v2.5.1 ነው", "V ሁለት ነጥብ አምስት ነጥብ አንድ ነው"),
-    ("በ6am፣", "በስድስት AM,"),
-    ("ሰዓት 14:00 UTC/07:00 PT", "ሰዓት አሥራ አራት ሰዓት UTC ሰባት ሰዓት PT"),
-    ("500 ሜ/ሰ", "አምስት መቶ ሜትር በሰከንድ"),
-    ("ተ¹ዳኝ አዙ[ል", "ተጓዳኝ አዙሯል"),
-    ("S&amp;P ነው", "S እና P ነው"),
-    ("ሰው(HIV)ን", "ሰው 'HIV'ን"),
-    ("٣ ሰው", "ሦስት ሰው"),
-]
-TABLES = {
-    "affixes": PREFIXES_AND_ENDINGS,
-    "decimals": DECIMALS_AND_GROUPS,
-    "percent": PERCENT,
-    "money": MONEY,
-    "phone numbers": PHONE_NUMBERS,
-    "fractions": FRACTIONS_AND_SLASHES,
-    "ranges": RANGES_AND_SCORES,
-    "dates": DATES,
-    "times": TIMES,
-    "Ethiopic numerals": ETHIOPIC_NUMERALS,
-    "abbreviations": ABBREVIATIONS,
-    "measures": MEASURES_AND_SIGNS,
-    "names": LATIN_AND_NAMES,
-}
+# Written forms, spoken forms and, where they are not the defaults, options. The rules are those of the
+# project's reference page and of Amharic usage; where a form is a choice and not a rule, a note says so.
+# Most cases were written down before the code ran on them.
 CASES = {
-    f"{name} {number}": [({}, *case) for case in cases]
-    for number, tables in enumerate((TABLES, CLASSES, NEW_CASES))
-    for name, cases in tables.items()
-} | OPTION_CLASSES
+    group["name"]: group["cases"]
+    for group in json.loads((REPOSITORY / "tests/normalizer_cases.json").read_text(encoding="utf-8"))
+}
 
 OTHER_OPTIONS = NormalizerOptions(
     homophones="loose",
@@ -271,17 +38,17 @@ OTHER_OPTIONS = NormalizerOptions(
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_text_is_written_as_it_is_spoken_and_only_once(name):
-    for options, text, spoken in CASES[name]:
-        chosen = NormalizerOptions(**options)
+    for text, spoken, *options in CASES[name]:
+        chosen = NormalizerOptions(**dict(*options))
         assert normalize(text, chosen) == spoken
         assert normalize(spoken, chosen) == spoken
         other = normalize(text, OTHER_OPTIONS)
         assert normalize(other, OTHER_OPTIONS) == other
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_a_quoted_text_is_read_as_the_text_alone(table):
-    for text, spoken in TABLES[table]:
+@pytest.mark.parametrize("name", [name for name in CASES if name.endswith(" 0")])
+def test_a_quoted_text_is_read_as_the_text_alone(name):
+    for text, spoken in CASES[name]:
         if spoken[0].isalpha() and spoken[-1].isalpha():  # a mark would meet the quote
             assert normalize(f"እንዲህ አለ፦ «{text}» ብሎ") == f"እንዲህ አለ, '{spoken}' ብሎ"
 
