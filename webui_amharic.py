@@ -9,12 +9,12 @@ from indextts.webui.serving.received import received_folder
 
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(WebUI, argv)
-    with received_folder(command.workspace):
-        # imports Gradio, which reads there where to store files
-        from indextts.webui.app import build_app
-        from indextts.webui.serving.launch import launch
+    received_folder(command.workspace)
+    # imports Gradio, which reads there where to store files
+    from indextts.webui.app import build_app
+    from indextts.webui.serving.launch import launch
 
-        launch(build_app(command), command)
+    launch(build_app(command), command)
     return 0
 
 

@@ -1,10 +1,13 @@
 """The page in a real browser as on a rented machine: https and a public name outside, loopback inside.
 
-A user signs in and starts TensorBoard inside the page, and another site tries to start training with the
-cookies of that browser. No request may go to another host.
+A user signs in, opens every tab and starts TensorBoard inside the page, and another site tries to start
+training with the cookies of that browser. No request may go to another host: all connections to these go to
+a proxy of the test, which counts them, also those that the page does not see, such as an early connection to
+a host in a <link>.
 """
 
 import json
+import socketserver
 import subprocess
 import sys
 import threading
@@ -28,6 +31,15 @@ pytestmark = pytest.mark.long
 
 PASSWORD = "correct horse battery"
 NAMES = "MAP studio.test 127.0.0.1, MAP evil.test 127.0.0.1"
+TABS = ["1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "8 ", "7 "]
+# Asked by Chromium for itself, whatever page is open.
+OF_CHROMIUM = {
+    "accounts.google.com",
+    "clients2.google.com",
+    "content-autofill.googleapis.com",
+    "update.googleapis.com",
+    "www.google.com",
+}
 
 # What a page of another site can try with the cookies of a visitor: the texts of all its answers.
 ATTACK = """async ([target, body]) => {
@@ -114,6 +126,26 @@ def evil() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.fixture
+def counter() -> Iterator[tuple[int, list[str]]]:
+    """A proxy that reaches nothing, and the hosts that it was asked for."""
+    foreign: list[str] = []
+
+    class Count(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            words = self.rfile.readline(1000).decode(errors="replace").split()
+            host = urlsplit(words[1] if "/" in words[1] else f"//{words[1]}").hostname
+            if host not in OF_CHROMIUM:
+                foreign.append(str(host))
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Count) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_address[1], foreign
+        server.shutdown()
+        thread.join()
+
+
 def start_of_training(page: Server) -> dict[str, object]:
     """Return the request that the button Start training sends."""
     config = json.loads(page.ask("GET", "/config", cookie=page.cookie("me", PASSWORD)).body)
@@ -124,11 +156,13 @@ def start_of_training(page: Server) -> dict[str, object]:
 
 
 def test_the_page_works_and_is_protected_on_a_rented_machine(
-    page: Server, outside: tuple[str, Path], evil: str, chromium: str
+    page: Server, outside: tuple[str, Path], evil: str, chromium: str, counter: tuple[int, list[str]]
 ):
     address, log = outside
+    port, foreign = counter
+    flags = [f"--host-resolver-rules={NAMES}", f"--proxy-server=http://127.0.0.1:{port}"]
     asked: list[str] = []
-    with launched(chromium, f"--host-resolver-rules={NAMES}") as browser:
+    with launched(chromium, *flags, "--proxy-bypass-list=*.test") as browser:
         context = browser.new_context(ignore_https_errors=True)
         context.on("request", lambda request: asked.append(request.url))
         tab = context.new_page()
@@ -145,7 +179,8 @@ def test_the_page_works_and_is_protected_on_a_rented_machine(
                 expect(tab.get_by_text("Incorrect")).to_be_visible()
         expect(tab.locator("#hardware")).to_contain_text("Processors")
 
-        open_tab(tab, "7 Monitor")
+        for name in TABS:
+            open_tab(tab, name)
         tab.locator("#tensorboard-button").click()
         expect(tab.locator("#tensorboard-page")).to_contain_text("Start TensorBoard to see")
         tab.locator("#tensorboard-start").click()
@@ -169,7 +204,11 @@ def test_the_page_works_and_is_protected_on_a_rented_machine(
 
         tab.locator("#tensorboard-stop").click()
         expect(tab.locator("#tensorboard-page")).to_contain_text("Start TensorBoard to see")
+        assert foreign == []
+        with pytest.raises(Exception, match="ERR_"):  # the counter counts
+            tab.goto("http://fonts.example.org/")
+        wait_until(lambda: foreign)
     hosts = {urlsplit(url).netloc for url in asked if url.startswith("http")}
-    assert hosts == {urlsplit(address).netloc, urlsplit(evil).netloc}
+    assert hosts == {urlsplit(address).netloc, urlsplit(evil).netloc, "fonts.example.org"}
     assert not [line for line in console if "Content Security Policy" in line]
     assert "Traceback" not in "".join(page.printed)

@@ -1,41 +1,19 @@
-"""Requests that the page refuses: other sites, unknown hosts, outside paths, clients without password.
+"""The folders, names and passwords of the page, and how it starts and ends."""
 
-The requests are raw and go to real servers.
-"""
-
-import contextlib
-import re
 import signal
 import socket
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from indextts.commands.app import WebUI
 from indextts.errors import UserError
+from indextts.webui.serving.launch import listen
 from indextts.webui.serving.security import Roots, accepted_hosts, is_loopback, login, trusted_proxies
 from tests.waiting import PATIENCE_S, wait_until
-from tests.webui_server import TWO_HANDLERS, Server, serving, start_program
+from tests.webui_server import TWO_HANDLERS, Server, serving
 
 PASSWORD = "correct horse battery"
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A page for this machine only, as `./run.sh` opens it."""
-    with serving(tmp_path_factory.mktemp("page"), program=TWO_HANDLERS) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def open_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A page on all addresses, with --share, and no way to gradio.live."""
-    folder = tmp_path_factory.mktemp("open_page")
-    flags = ["--host=0.0.0.0", "--share", "--allowed-host=Studio.example.org"]
-    with serving(folder, *flags, program=TWO_HANDLERS) as server:
-        yield server
 
 
 @pytest.fixture
@@ -106,14 +84,6 @@ def test_the_accepted_names_are_loopback_and_the_requested_host():
     assert accepted_hosts(command).forwarded == named  # a loopback name is nothing that a proxy may claim
 
 
-def test_a_public_link_is_accepted_only_if_launched():
-    hosts = accepted_hosts(WebUI(share=True))
-    hosts.add_shared("https://0a1b2c.gradio.live")
-    assert "0a1b2c.gradio.live" in hosts.direct
-    assert hosts.forwarded == set()
-    assert sum("gradio" in name for name in hosts.direct) == 1
-
-
 def test_on_a_wildcard_address_the_page_accepts_the_name_of_the_machine():
     assert socket.gethostname().lower() in accepted_hosts(WebUI(host="0.0.0.0")).direct
     assert socket.gethostname().lower() not in accepted_hosts(WebUI()).direct
@@ -179,143 +149,51 @@ def test_an_auth_file_that_others_can_read_gets_a_warning(tmp_path, caplog):
     assert "chmod 600" in caplog.text
 
 
-# A page for this machine only
-
-
-def test_the_page_accepts_its_own_requests(page):
-    assert page.printed == [f"The page is at http://127.0.0.1:{page.port}\n"]
-    assert page.ask("GET", "/").status == 200
-    assert page.join(0, [], origin=f"http://127.0.0.1:{page.port}").status == 200
-    assert page.result()["data"] == ["started"]
-    (page.workspace / "canary").unlink()
-
-
-@pytest.mark.parametrize(
-    "origin", ["http://evil.test", "null", "http://127.0.0.1:1", "https://a.gradio.live"]
-)
-def test_another_site_cannot_run_a_handler(page, origin):
-    assert page.join(0, [], origin=origin).status == 403
-    assert page.ask("OPTIONS", "/gradio_api/queue/join", origin=origin).status == 403
-    assert page.ask("GET", "/config", origin=origin).status == 403
-    time.sleep(0.2)
-    assert not (page.workspace / "canary").exists()
-
-
-@pytest.mark.parametrize(
-    "host", ["evil.test", "a.gradio.live", "127.0.0.1.evil.test", "a@127.0.0.1", "", None]
-)
-def test_an_unknown_host_name_is_refused(page, host):
-    for origin in (None, f"http://{host}"):
-        # without a Host the server says 400 and closes before it has read the body, which may reset the line
-        with contextlib.suppress(ConnectionResetError):
-            assert page.join(0, [], host=host, origin=origin).status in (400, 403)
-    time.sleep(0.2)
-    assert not (page.workspace / "canary").exists()
-
-
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "[::1]:7863", "127.0.0.1"])
-def test_every_loopback_name_is_accepted(page, host):
-    assert page.ask("GET", "/config", host=host, origin=f"http://{host}").status == 200
-
-
-def test_a_path_is_checked_for_every_client(page):
-    (page.workspace / "inside.txt").write_text("ሰላም", encoding="utf-8")
-    assert page.join(1, ["inside.txt"]).status == 200
-    assert page.result()["data"] == ["ሰላም"]
-
-    for typed in ("/etc/passwd", "../page.py", "a\0b", "", None, 7, ["/etc/passwd"]):
-        page.join(1, [typed])
-        result = page.result()
-        assert result["success"] is False
-        assert "data" not in result
-
-
-PAGES = ["/docs", "/redoc", "/openapi.json", "/gradio_api/runs", "/monitoring", "/gradio_api/openapi.json"]
-
-
-@pytest.mark.parametrize("path", PAGES)
-def test_api_documentation_pages_are_closed(page, path):
-    assert page.ask("GET", path).status == 404
-
-
-def test_only_files_of_the_workspace_are_served_and_none_runs(page):
-    (page.workspace / "a.html").write_text("<script>alert(1)</script>")
-    served = page.ask("GET", f"/gradio_api/file={page.workspace}/a.html")
-    assert served.status == 200
-    assert served.headers["content-security-policy"].startswith("sandbox;")
-    for path in ("/etc/passwd", page.workspace.parent / "page.py", page.workspace / "../page.py", "page.py"):
-        assert page.ask("GET", f"/gradio_api/file={path}").status in (403, 404)
-
-
-# A page that others reach
-
-
-def test_the_page_prints_a_password_and_reports_that_there_is_no_public_link(open_page):
-    assert open_page.password()[0] == "amharic"
-    assert any(line.startswith("There is no public link") for line in open_page.printed)
-    assert any("unencrypted" in line for line in open_page.printed)
-
-
-def test_without_the_password_only_the_login_is_served(open_page):
-    assert open_page.join(0, []).status == 401
-    assert open_page.ask("GET", "/config").status == 401
-    assert open_page.ask("GET", f"/gradio_api/file={open_page.workspace}/a.wav").status == 401
-    assert '"auth_required":true' in open_page.ask("GET", "/").body
-    assert open_page.sign_in("amharic", "wrong").status == 400
-    time.sleep(0.2)
-    assert not (open_page.workspace / "canary").exists()
-
-
-def test_with_the_password_the_page_works_but_not_for_another_site(open_page):
-    cookie = open_page.cookie(*open_page.password())
-    assert open_page.ask("GET", "/config", cookie=cookie).status == 200
-    assert open_page.join(0, [], cookie=cookie, origin="http://evil.test").status == 403
-    forged = {"origin": "http://evil.test", "x_forwarded_host": "evil.test"}
-    assert open_page.join(0, [], cookie=cookie, **forged).status == 403
-
-
-@pytest.mark.parametrize("host", ["studio.example.org", "studio.example.org:7863", socket.gethostname()])
-def test_the_page_accepts_the_allowed_hosts(open_page, host):
-    cookie = open_page.cookie(*open_page.password())
-    assert open_page.ask("GET", "/config", host=host, cookie=cookie, origin=f"https://{host}").status == 200
-
-
 # Starting and ending
 
 
-def test_the_auth_file_is_required_and_not_printed_and_sigterm_closes_the_page(tmp_path):
-    path = tmp_path / "workspace" / "login"
-    path.parent.mkdir()
-    path.write_text(f"me:{PASSWORD}\n")
-    path.chmod(0o600)
-    with serving(tmp_path, f"--auth-file={path}", program=TWO_HANDLERS) as server:
-        assert server.join(0, []).status == 401
-        assert server.sign_in("me", "wrong").status == 400
-        cookie = server.cookie("me", PASSWORD)
-        assert server.ask("GET", "/config", cookie=cookie).status == 200
-        assert server.ask("GET", f"/gradio_api/file={path}", cookie=cookie).status == 403
-        printed = end_of(server, signal.SIGTERM)
-        assert printed.splitlines() == [
-            "[Warn] a sign-in failed, from 127.0.0.1",
-            "The page is closed. Running jobs continue.",
-        ]
-
-
-def test_a_traceback_shows_what_a_visitor_wrote_as_escapes(tmp_path):
-    failing = TWO_HANDLERS.replace("def read(typed):\n", "def read(typed):\n    raise RuntimeError(typed)\n")
-    with serving(tmp_path, program=failing) as server:
-        server.join(1, ["/etc/\x1b]0;owned\x07\x1b[2J\x9b2J"])
-        assert server.result()["success"] is False
-        wait_until(lambda: any(line.startswith("RuntimeError") for line in server.printed))
-        printed = "".join(server.printed)
-        assert "Traceback" in printed
-        assert "\\x1b]0;owned" in printed
-        assert not [character for character in "\x1b\x07\x9b" if character in printed]
-
-
-def test_ctrl_c_closes_the_page_with_one_line(tmp_path):
+def test_on_this_machine_the_page_asks_for_no_password_and_ctrl_c_closes_it(tmp_path):
     with serving(tmp_path, program=TWO_HANDLERS) as server:
+        assert server.printed == [f"The page is at http://127.0.0.1:{server.port}\n"]
+        assert server.join(0, [], origin=f"http://127.0.0.1:{server.port}").status == 200
+        assert server.result()["data"] == ["started"]
         assert end_of(server, signal.SIGINT) == "The page is closed. Running jobs continue.\n"
+
+
+TUNNEL = '''
+"""Page whose public link is a name of this test."""
+import gradio.networking
+
+gradio.networking.setup_tunnel = lambda *_: "http://0a1b2c.gradio.live"
+'''
+
+
+def test_the_page_with_a_public_link_answers_to_it_and_to_the_allowed_names_with_the_password(tmp_path):
+    failing = TWO_HANDLERS.replace("def read(typed):\n", "def read(typed):\n    raise RuntimeError(typed)\n")
+    flags = ["--host=0.0.0.0", "--share", "--allowed-host=Studio.example.org"]
+    with serving(tmp_path, *flags, program=TUNNEL + failing) as server:
+        assert "The public link is https://0a1b2c.gradio.live\n" in server.printed
+        assert any("unencrypted" in line for line in server.printed)
+        user, password = server.password()
+        assert user == "amharic"
+        for host in ("0a1b2c.gradio.live", "studio.example.org:7863", socket.gethostname()):
+            own = {"host": host, "origin": f"https://{host}"}
+            assert server.join(0, [], **own).status == 401
+            cookie = server.cookie(user, password, **own)
+            assert server.join(0, [], cookie=cookie, **own).status == 200
+        for host in ("f00.gradio.live", "gradio.live", "a.0a1b2c.gradio.live"):
+            assert server.join(0, [], cookie=cookie, host=host, origin=f"https://{host}").status == 400
+        shown = server.ask("GET", "/", cookie=cookie).body
+        assert "gradio.js" not in shown.split("<body")[0]  # a page of another host
+        assert "amazonaws.com" not in shown
+
+        # a traceback shows what a visitor wrote as escapes
+        server.join(1, ["/etc/\x1b]0;owned\x07\x1b[2J\x9b2J"], cookie=cookie)
+        wait_until(lambda: any(line.startswith("RuntimeError") for line in server.printed))
+        assert "\\x1b]0;owned" in "".join(server.printed)
+        end_of(server, signal.SIGTERM)
+        assert server.printed[-1] == "The page is closed. Running jobs continue.\n"
+        assert not [character for character in "\x1b\x07\x9b" if character in "".join(server.printed)]
 
 
 def end_of(server: Server, number: int) -> str:
@@ -327,12 +205,9 @@ def end_of(server: Server, number: int) -> str:
 
 
 @pytest.mark.failure(56)
-def test_a_port_in_use_is_a_one_line_error_with_status_2(tmp_path):
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        process = start_program(tmp_path, port, program=TWO_HANDLERS)
-        printed, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 2
-    assert re.fullmatch(rf"\[Error\] --port {port}: another program listens there already.*\n", printed)
+def test_an_address_that_cannot_be_used_is_a_user_error_that_names_the_flag():
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(UserError, match="--port"):
+        listen("127.0.0.1", other.getsockname()[1])
+    for host in ("192.0.2.1", "no.such.host.invalid"):
+        with pytest.raises(UserError, match=f"--host {host}"):
+            listen(host, 0)

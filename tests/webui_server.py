@@ -61,8 +61,8 @@ with gr.Blocks(analytics_enabled=False) as demo:
 
 
 def main():
-    with received_folder(command.workspace):
-        launch(demo, command)
+    received_folder(command.workspace)
+    launch(demo, command)
     return 0
 
 

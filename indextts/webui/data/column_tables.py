@@ -46,7 +46,7 @@ element.addEventListener("change", event => {
   }
   const uses = used.map(each => `${each.dataset.column}=${each.value}`);
   const { source, file } = table.dataset;
-  trigger("select", {index: [0, 0], value: source, row_value: [source, file, ...uses]}); // serving/access.py
+  trigger("select", {index: [0, 0], value: source, row_value: [source, file, ...uses]});
 });
 """
 

@@ -144,7 +144,7 @@
     sent = { ...item, serial: ++serial };
     timeout = setTimeout(() => answered(null), ANSWER_MS);
     const values = [sent.project, sent.action, sent.id, sent.value];
-    send("select", { index: [sent.serial, 0], value: sent.id, row_value: values }); // as a table (serving/access.py)
+    send("select", { index: [sent.serial, 0], value: sent.id, row_value: values }); // as a table
   };
   const act = (row, action) => {
     if (action === "play") return play(row);

@@ -1,161 +1,99 @@
-"""Limits of a connection: how long a request may take to arrive, and how many visitors may wait.
+"""Limits of connections: how many visitors without a sign-in may wait, and how long.
 
-Without them, anybody who reaches the port can fill the memory and the file descriptors of the machine that
-trains, without a password. Three states of a connection have a time limit:
+uvicorn waits for ever for the end of a request's head, and answers 503 to everybody once `limit_concurrency`
+connections are open. So anybody who reaches the port could fill the file descriptors of the machine that
+trains, or keep the owner out. Behind a tunnel all visitors have one address, so a visitor is limited by
+sign-in and not by address:
 
-    REQUEST    waiting for the end of a request's head, or of a body before the sign-in: REQUEST_S in all
-    BODY       waiting for more of a signed-in visitor's body: PAUSE_S without a byte, however long in all
-    ANSWER     waiting for a visitor who is not signed in to take more of an answer: PAUSE_S
+    REQUEST_S        until a request has arrived, with its body
+    ANSWER_S         until its answer is taken
+    MAX_ANONYMOUS    connections; one more ends the oldest, so that the newest always gets an answer
 
-Behind a tunnel all visitors have one address, so the number of connections is limited by sign-in and not by
-address: at most MAX_ANONYMOUS belong to visitors who are not signed in. One more ends the oldest of these,
-so that the newest always gets an answer, and the owner can sign in while a stranger opens connections. A
-connection counts as signed in while it serves a request with a valid login.
+A connection counts as signed in from a request with a valid session until its next request.
 """
 
-import asyncio
-import enum
-import socket
+import logging
+import time
 from typing import Any
 
 import h11
 import uvicorn
-from fastapi import FastAPI
-from gradio import http_server
-from starlette.types import Scope
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+SIGNED_IN = "is_signed_in"  # in the state of a request's scope
 REQUEST_S = 10.0
-PAUSE_S = 30.0
+ANSWER_S = 120.0
 MAX_ANONYMOUS = 400
-MAX_ACCEPTED_AT_ONCE = 50  # so that a burst does not end a request that has just come
-MAX_UNSENT_BYTES = 128 * 1024
+
+State = tuple[RequestResponseCycle | None, object]
 
 
-class Waiting(enum.Enum):
-    """States of a connection that have a time limit."""
-
-    REQUEST = enum.auto()
-    BODY = enum.auto()
-    ANSWER = enum.auto()
-
-
-class LimitedHTTP(H11Protocol):
-    """A connection of uvicorn with the limits above."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.app_state = {**self.app_state, "connection": self}
-        self.since = 0.0  # the connection's begin, or its latest request
-        self.is_signed_in = False
-        self.waiting: Waiting | None = None
-        self.timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        anonymous = [c for c in self.connections if isinstance(c, LimitedHTTP) and not c.is_signed_in]
-        super().connection_made(transport)
-        # else the kernel would hold megabytes for each visitor who does not read
-        transport.get_extra_info("socket").setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES
-        )
-        self.since = self.loop.time()
-        if len(anonymous) >= MAX_ANONYMOUS:
-            min(anonymous, key=lambda other: other.since).end()
-        self.watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self.stop_timer()
-
-    def handle_events(self) -> None:
-        served = self.cycle
-        super().handle_events()
-        if self.cycle is not served:
-            self.is_signed_in = False  # a proxy may send requests of several visitors through one connection
-            self.since = self.loop.time()
-        self.watch()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self.watch()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.watch()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.watch()
-
-    def sign_in(self) -> None:
-        """Treat the current request as one of a signed-in visitor."""
-        self.is_signed_in = True
-        self.watch()
-
-    def watch(self) -> None:
-        """Start, restart or stop the timer after a change."""
-        before, self.waiting = self.waiting, self._what_is_waited_for()
-        if self.waiting is not before or self.waiting is Waiting.BODY:
-            self.stop_timer()
-            if self.waiting is not None:
-                limit_s = REQUEST_S if self.waiting is Waiting.REQUEST else PAUSE_S
-                self.timer = self.loop.call_later(limit_s, self._time_is_over)
-
-    def _what_is_waited_for(self) -> Waiting | None:
-        is_body_due = self.conn.their_state is h11.SEND_BODY  # also of a request that was refused meanwhile
-        if is_body_due and self.is_signed_in:
-            return Waiting.BODY
-        if is_body_due or self.cycle is None or self.cycle.response_complete:
-            return Waiting.REQUEST
-        return Waiting.ANSWER if self.flow.write_paused and not self.is_signed_in else None
-
-    def _time_is_over(self) -> None:
-        if self.waiting is Waiting.BODY and self.flow.read_paused:  # the page is slow, not the visitor
-            self.waiting = None
-            self.watch()
-        else:
-            self.end()
-
-    def stop_timer(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
-
-    def end(self) -> None:
-        """Close the connection at once, whatever has not been sent."""
-        self.connections.discard(self)  # now, for others may be accepted before `connection_lost`
-        self.transport.abort()
-
-
-def admit(scope: Scope) -> None:
-    """Give a request the limits of a signed-in visitor."""
-    connection: LimitedHTTP = scope["state"]["connection"]
-    connection.sign_in()
-
-
-def start_server(
-    app: FastAPI, server_name: str | None = None, server_port: int | None = None, **_: object
-) -> tuple[str, int, str, http_server.Server]:
-    """Start the server with these limits in a thread; takes the place of `gradio.http_server.start_server`.
-
-    Returns:
-        The host, the port, the URL, and the server.
-    """
-    assert server_name is not None
-    assert server_port is not None
+def limited_server(app: ASGIApp) -> uvicorn.Server:
+    """Return a server of the app with these limits."""
+    connections = Connections()
     config = uvicorn.Config(
         app,
-        host=server_name.strip("[]"),
-        port=server_port,
-        http=LimitedHTTP,
+        http=connections.open,  # type: ignore[arg-type]  # called like a class
+        callback_notify=connections.end_slow,
+        timeout_notify=0,  # every second
         ws="none",
         loop="asyncio",  # other packages bring uvloop, with which the limits are not tested
+        backlog=50,  # connections that are accepted at once, before one more than MAX_ANONYMOUS is noticed
         log_config=None,  # so that its lines go through our formatter
         log_level="error",  # a warning for each invalid request would let anybody fill the terminal
-        proxy_headers=False,  # middleware.py decides whom to believe
-        backlog=MAX_ACCEPTED_AT_ONCE,
+        proxy_headers=False,  # guard.py decides whom to believe
+        server_header=False,
+        timeout_graceful_shutdown=1,  # an open page always has a request open
     )
-    server = http_server.Server(config)
-    server.run_in_thread()  # type: ignore[no-untyped-call]
-    shown_name = "localhost" if server_name == "0.0.0.0" else server_name
-    return server_name, server_port, f"http://{shown_name}:{server_port}/", server
+    server = uvicorn.Server(config)
+    # it would show a traceback for each open page that it ends
+    logging.getLogger("uvicorn.error").addFilter(lambda _: not server.should_exit)
+    return server
+
+
+class Connections:
+    """The open connections, and since when each is in its state: the request, and what has arrived of it."""
+
+    def __init__(self) -> None:
+        self.states: dict[H11Protocol, tuple[State | None, float]] = {}
+
+    def open(self, **parts: Any) -> H11Protocol:
+        """Return a new connection; uvicorn calls this for each visitor."""
+        self._end_oldest()
+        connection = H11Protocol(**parts)
+        self.states[connection] = None, time.monotonic()
+        return connection
+
+    async def end_slow(self) -> None:
+        """End the connections whose time is over; uvicorn calls this every second."""
+        now = time.monotonic()
+        self._end_oldest()
+        for connection, (before, since) in list(self.states.items()):
+            state = connection.cycle, connection.conn.their_state
+            if connection.transport and connection not in connection.connections:
+                del self.states[connection]
+            elif state != before:
+                self.states[connection] = state, since if before is None else now
+            elif not is_signed_in(connection):
+                is_arriving = state[1] in (h11.IDLE, h11.SEND_BODY)
+                if now - since > (REQUEST_S if is_arriving else ANSWER_S):
+                    self._end(connection)
+
+    def _end_oldest(self) -> None:
+        """End the oldest connections of visitors without a sign-in, until one more may come."""
+        # those without a transport have just come; uvicorn accepts several at once
+        anonymous = [each for each in self.states if each.transport and not is_signed_in(each)]
+        anonymous.sort(key=lambda each: self.states[each][1], reverse=True)
+        for connection in anonymous[MAX_ANONYMOUS - 1 :]:
+            self._end(connection)
+
+    def _end(self, connection: H11Protocol) -> None:
+        """Close a connection at once, whatever has not been sent."""
+        del self.states[connection]
+        connection.transport.abort()
+
+
+def is_signed_in(connection: H11Protocol) -> bool:
+    """Return whether the latest request of a connection has a valid session."""
+    return connection.scope is not None and bool(connection.scope["state"].get(SIGNED_IN))

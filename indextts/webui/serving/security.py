@@ -1,8 +1,8 @@
 """Users of the page, allowed folders, declared proxies, and links to files.
 
     Roots.inside     a typed path -> the resolved file, or a UserError
-    accepted_hosts   host names of the page (middleware.py)
-    trusted_proxies  addresses whose forwarding headers count (middleware.py)
+    accepted_hosts   host names of the page (guard.py)
+    trusted_proxies  addresses whose forwarding headers count (guard.py)
     login            user and password of the page, or None
 
 A client can call every handler over HTTP, whatever the page shows. So every handler checks its paths, and
@@ -24,7 +24,8 @@ from urllib.parse import quote
 from indextts.commands.app import WebUI
 from indextts.errors import UserError
 from indextts.webui.language import t
-from indextts.webui.serving.middleware import AcceptedHosts, Network
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 logger = logging.getLogger(__name__)
 
@@ -106,11 +107,21 @@ def own_names() -> list[str]:
     return names
 
 
-def accepted_hosts(command: WebUI) -> AcceptedHosts:
-    """Return the host names that a request may use; the public link adds its own.
+@dataclass(frozen=True)
+class AcceptedHosts:
+    """Host names that the page answers to: lower case, without ports, IPv6 addresses in brackets.
 
-    A foreign site can point its own name at this address (DNS rebinding), so that the browser treats this
-    page as part of that site. The Host header reveals this.
+    Args:
+        direct: allowed in a Host header; the public link adds its own.
+        forwarded: also allowed in a proxy's X-Forwarded-Host: hosts named with --allowed-host.
+    """
+
+    direct: set[str]
+    forwarded: set[str]
+
+
+def accepted_hosts(command: WebUI) -> AcceptedHosts:
+    """Return the host names that a request may use.
 
     Raises:
         UserError: --allowed-host is not a bare host name.
