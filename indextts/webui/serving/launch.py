@@ -135,6 +135,7 @@ def _app(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -
     demo._queue.sleep_when_free = QUEUE_PAUSE_S
     demo.state_session_capacity = MAX_SESSIONS
     demo.is_running = True  # a mounted page would send no signs of life while a handler takes long
+    demo.has_launched = True  # else Gradio copies any file of the machine that a request names
     gr.mount_gradio_app(
         app,
         demo,
