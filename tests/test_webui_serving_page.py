@@ -130,12 +130,13 @@ def test_strangers_take_little_and_the_owner_gets_in(page: Server, cookie: str, 
     assert not [text for text in ("\x1b", "9.9.9.9", PASSWORD, "wrong", "Traceback") if text in printed]
 
 
-def test_what_is_sent_is_compressed(page: Server, cookie: str):
+def test_what_is_sent_is_compressed_for_who_is_signed_in(page: Server, cookie: str):
     for path, coding in (("/", "gzip"), ("/theme.css", "br")):
         plain = page.ask("GET", path, cookie=cookie)
         answer = page.ask("GET", path, cookie=cookie, accept_encoding=coding)
         assert answer.headers["content-encoding"] == coding
         assert len(answer.body) < len(plain.body) / 2
+        assert "content-encoding" not in page.ask("GET", path, accept_encoding=coding).headers
 
 
 # Uploads

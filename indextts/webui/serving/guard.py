@@ -158,6 +158,8 @@ class Guard:
             return refusal
         is_signed_in = self._is_signed_in(scope)
         scope["state"][SIGNED_IN] = is_signed_in
+        if not is_signed_in:  # a stranger could keep a core busy with compression
+            scope["headers"] = [each for each in scope["headers"] if each[0] != b"accept-encoding"]
         is_public = PUBLIC.fullmatch(path)
         if not is_public and not is_signed_in:
             return JSONResponse({"detail": {"error": NOT_SIGNED_IN}}, status_code=401)

@@ -13,12 +13,13 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 import gradio as gr
 import httpx
 from fastapi import FastAPI
-from gradio import networking
+from gradio import networking, processing_utils
 from gradio.routes import App
 from gradio.themes.utils.fonts import LocalFont
 from gradio.utils import get_upload_folder
@@ -133,9 +134,11 @@ def _app(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -
     app.add_route("/tensorboard/{rest:path}", board, methods=list(METHODS))
     demo.queue(api_open=False)
     demo._queue.sleep_when_free = QUEUE_PAUSE_S
+    # Of what Blocks.launch() sets, a mounted page lacks these two; the rest is passed below, set when the
+    # server starts (is_running), the same by default, or for notebooks and the server of Gradio.
     demo.state_session_capacity = MAX_SESSIONS
-    demo.is_running = True  # a mounted page would send no signs of life while a handler takes long
     demo.has_launched = True  # else Gradio copies any file of the machine that a request names
+    processing_utils.async_ssrf_protected_get = _fetch_nothing  # a request may name a URL in place of a file
     gr.mount_gradio_app(
         app,
         demo,
@@ -158,6 +161,10 @@ def _app(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -
         ),
     )
     return app
+
+
+async def _fetch_nothing(url: str) -> NoReturn:
+    raise gr.Error(f"{url}: this page takes files, no addresses", print_exception=False)
 
 
 def _gradio_app(app: FastAPI) -> App:
