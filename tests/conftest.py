@@ -174,8 +174,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--hostile-inputs",
         type=int,
-        default=80,
-        help="hostile requests to each handler of the page; 300 take several minutes",
+        default=30,
+        help="hostile values for each handler of the page; 300 take several minutes",
     )
     parser.addoption(
         "--base",
