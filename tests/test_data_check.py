@@ -119,8 +119,8 @@ def test_several_processes_measure_as_one_does(tmp_path):
     utterances = write_dataset(tmp_path, [*TEXTS[:5], "BBC"])
     options = NormalizerOptions(acronyms="letters")
     one, two = (measure_clips(utterances, {}, num_workers, options) for num_workers in (1, 2))
-    assert [(clip.audio.measures, clip.text) for clip in one] == [
-        (clip.audio.measures, clip.text) for clip in two
+    assert [(clip.sound.measures, clip.text) for clip in one] == [
+        (clip.sound.measures, clip.text) for clip in two
     ]
 
 

@@ -52,7 +52,9 @@ def refusal(path: Path, read=read_utterances) -> str:
 def test_a_written_manifest_reads_back_equal_and_has_relative_paths(tmp_path):
     utterances = [
         Utterance("ሀ/../ለ", tmp_path / "audio/x.wav", 'ሰላም "ለዓለም"\u2028።', "ተናጋሪ 1", 0.5),
-        Utterance("b", tmp_path.parent / "b.wav", "b", "s", 2.0, "en", tmp_path / "sub/f.json", 100, KEY),
+        Utterance(
+            "b", tmp_path.parent / "b.wav", "b", "s", 2.0, "en", None, None, None, tmp_path / "f.json", KEY, 9
+        ),
     ]
     path = tmp_path / "new/m.jsonl"
     write_utterances(path, utterances)
@@ -138,7 +140,7 @@ def test_the_error_for_a_missing_field_has_field_and_line(tmp_path, field):
         ("duration", -1.5, "duration is -1.5,"),
         ("text", " \n", "text is "),
         ("text", 7, "text is 7,"),
-        ("text", "\ud800", "text contains"),
+        ("text", "\ud800", "surrogate"),
         ("id", "", "id is "),
         ("id", 12, "id is 12,"),
         ("speaker", "", "speaker is "),

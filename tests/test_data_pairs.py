@@ -22,7 +22,9 @@ def clip(
     """Return an utterance of `num_codes` / 50 s, with a unique text by default."""
     audio, key = Path(f"/audio/{id}.wav"), hashlib.sha256(id.encode()).hexdigest()
     text = text or f"ሰላም {id}"
-    return Utterance(id, audio, text, speaker, num_codes / 50, "am", FEATURES, num_codes, key, recording)
+    return Utterance(
+        id, audio, text, speaker, num_codes / 50, "am", recording, None, None, FEATURES, key, num_codes
+    )
 
 
 def clips(num: int, speaker: str = "s") -> list[Utterance]:

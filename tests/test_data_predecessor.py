@@ -2,6 +2,7 @@ import io
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,27 +10,31 @@ import numpy as np
 import pytest
 import soundfile
 
-from indextts.data.predecessor import Limits, OldFolder, OldUtterance, find_moved
+from indextts.data.feature_store_writer import EncodedUtterance
+from indextts.data.manifest import Utterance
+from indextts.data.predecessor import OldFolder, find_moved
 from indextts.errors import UserError
 from indextts.text.tokenizer import Tokenizer
 from tests.predecessor_folder import (
     MODEL_DIM,
     NUM_CODES,
-    NUM_LATENTS,
     Row,
     num_frames,
     save_features,
     write_old_folder,
     write_rows,
 )
+from tests.tiny_run import CONFIG
 from tests.tokenizers import AMHARIC, trained_model
 
-LIMITS = Limits(NUM_CODES, 60, NUM_LATENTS, MODEL_DIM)
+LONGER = replace(CONFIG, max_mel_tokens=60)
 
 
-def read(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[dict[str, OldUtterance], OldFolder]:
-    old = OldFolder(folder, LIMITS, tokenizer)
-    return {one.utterance.id: one for one in old.utterances()}, old
+def read(
+    folder: Path, tokenizer: Tokenizer | None = None
+) -> tuple[dict[str, tuple[Utterance, EncodedUtterance]], OldFolder]:
+    old = OldFolder(folder, LONGER, tokenizer)
+    return {utterance.id: (utterance, encoded) for utterance, encoded in old.utterances()}, old
 
 
 def test_valid_features_are_read_unchanged(tmp_path):
@@ -38,12 +43,12 @@ def test_valid_features_are_read_unchanged(tmp_path):
     assert list(found) == [row["id"] for n, row in enumerate(rows) if n % 8] + [r["id"] for r in rows[::8]]
     assert (old.rejected, old.findings.counts) == ([], {})
     for row in rows:
-        one = found[str(row["id"])]
+        utterance, one = found[str(row["id"])]
         np.testing.assert_array_equal(one.codes, np.load(tmp_path / f"codes/{row['id']}.npy"))
         np.testing.assert_array_equal(one.condition, np.load(tmp_path / f"condition/{row['id']}.npy"))
         np.testing.assert_array_equal(one.emo_vec, np.load(tmp_path / f"emo_vec/{row['id']}.npy"))
-        assert (one.utterance.text, one.utterance.speaker) == (row["text"], row["speaker"])
-        assert one.utterance.duration_s == row["duration"]
+        assert (utterance.text, utterance.speaker) == (row["text"], row["speaker"])
+        assert utterance.duration_s == row["duration"]
 
 
 @pytest.mark.parametrize("with_audio", [False, True])
@@ -61,7 +66,7 @@ def test_codes_of_padding_are_found_and_cut_off(tmp_path, with_audio):  # D1
     assert len(padded) > 8
     assert old.findings.counts == {"rows with codes of padding, cut off": len(padded)}
     for row in padded:
-        codes = found[str(row["id"])].codes
+        codes = found[str(row["id"])][1].codes
         assert len(codes) == predecessor_length(float(str(row["duration"])))
         np.testing.assert_array_equal(codes, np.load(tmp_path / f"codes/{row['id']}.npy")[: len(codes)])
 
@@ -119,7 +124,7 @@ def test_each_kind_of_corruption_is_found_and_valid_rows_are_not_reported(tmp_pa
     rows[20]["code_len"] = 999  # D17
     write_rows(tmp_path, rows)
     found, old = read(tmp_path)
-    assert {one.id: one.code for one in old.rejected} == wanted
+    assert {one["id"]: one["code"] for one in old.rejected} == wanted
     assert set(found) == {str(row["id"]) for row in rows} - wanted.keys()
     assert old.findings.counts["rows with the wrong number of codes"] > 1
     counts = {kind: num for kind, num in old.findings.counts.items() if kind.startswith("rows skipped")}
@@ -134,7 +139,7 @@ def test_invalid_lines_and_duplicate_ids_are_skipped_with_their_location(tmp_pat
     (tmp_path / "val_manifest.jsonl").write_text(json.dumps(rows[2]) + "\n")
     found, old = read(tmp_path)
     assert len(found) == 14
-    assert [(one.line, one.code) for one in old.rejected] == [
+    assert [(one["line"], one["code"]) for one in old.rejected] == [
         ("train_manifest.jsonl:15", "broken_line"),
         ("train_manifest.jsonl:16", "broken_line"),
         ("train_manifest.jsonl:17", "duplicate_id"),
@@ -147,7 +152,7 @@ def test_a_recording_that_is_not_the_encoded_one_is_found(tmp_path):  # D3
     soundfile.write(tmp_path / f"audio/{rows[3]['id']}.wav", np.zeros(24_000 * 3), 24_000)
     (tmp_path / f"audio/{rows[4]['id']}.wav").write_bytes(b"no audio")
     found, old = read(tmp_path)
-    codes = {one.id: one.code for one in old.rejected}
+    codes = {one["id"]: one["code"] for one in old.rejected}
     assert codes == {rows[3]["id"]: "other_recording", rows[4]["id"]: "unreadable_recording"}
     assert len(found) == 14
 
@@ -159,7 +164,7 @@ def test_the_recording_gives_the_duration_if_the_manifest_does_not(tmp_path):
     write_rows(tmp_path, rows)
     found, old = read(tmp_path)
     assert old.rejected == []
-    assert found[str(rows[3]["id"])].utterance.duration_s == pytest.approx(0.539, abs=1e-4)
+    assert found[str(rows[3]["id"])][0].duration_s == pytest.approx(0.539, abs=1e-4)
 
 
 def test_text_ids_of_another_tokenizer_are_counted(tmp_path):  # D3
@@ -224,4 +229,4 @@ def test_recordings_are_found_in_the_data_set_beside_the_folder(tmp_path):
 
 def test_a_folder_without_manifests_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"train_manifest\.jsonl nor val_manifest\.jsonl"):
-        list(OldFolder(tmp_path).utterances())
+        read(tmp_path)

@@ -11,7 +11,7 @@ import yaml
 from indextts.commands.data import BuildPairs, ImportFeatures
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import Utterance, read_utterances
-from indextts.data.predecessor_import import import_features
+from indextts.data.predecessor import import_features
 from indextts.errors import UserError
 from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import read_metrics

@@ -12,6 +12,8 @@ from indextts.commands.quality_limits import QualityLimits
 from indextts.data.check import check
 from indextts.data.manifest import Utterance, read_utterances, write_utterances
 from indextts.data.quality import ratings
+from indextts.data.quality.clips import Clip, Sound
+from indextts.data.quality.measures import measure_text
 from indextts.features import dnsmos
 from indextts.features.audio import load_audio
 from tests.conftest import REPOSITORY
@@ -104,10 +106,10 @@ def test_long_recordings_are_rated_in_windows():
 
 @pytest.mark.parametrize(("scatter", "is_outlier"), [(0.02, True), (0.3, False)])
 def test_the_distance_counts_in_deviations_of_the_set(scatter: float, is_outlier: bool):
-    utterances = [Utterance(str(n), REPOSITORY, "", "s", 3.0) for n in range(NUM_CLIPS)]
+    utterance, text = Utterance("u", REPOSITORY, "", "s", 3.0), measure_text("")
     scores = [3.5 + scatter * (-1) ** n for n in range(NUM_CLIPS - 1)] + [2.5]
-    measured = [{"bak": score} for score in scores]
-    ratings._add_distances(utterances, measured)
+    clips = [Clip(utterance, Sound(None), text, {"bak": score}) for score in scores]
+    ratings.add_distances(clips)
     limit = QualityLimits().max_bak_below
-    assert (measured[-1]["bak_below"] > limit) == is_outlier
-    assert max(measures["bak_below"] for measures in measured[:-1]) < limit
+    assert (clips[-1].measures["bak_below"] > limit) == is_outlier
+    assert max(clip.measures["bak_below"] for clip in clips[:-1]) < limit

@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     # Imported here, because the processes that read recordings import this file and need no torch.
     if any(argument.partition("=")[0] == "--import-features" for argument in argv):
-        from indextts.data.predecessor_import import import_features
+        from indextts.data.predecessor import import_features
 
         print(import_features(parse(ImportFeatures, argv)))
         return 0

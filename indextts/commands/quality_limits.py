@@ -1,6 +1,29 @@
 """Limits of the quality check in `check_amharic_data.py`."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    NonPositiveFloat,
+    PositiveFloat,
+)
+
+Percent = Annotated[float, Field(ge=0, le=100)]
+AtLeastOne = Annotated[int, Field(ge=1)]
+
+
+def _rejects(default: float, title: str, clips: str, why: str = "") -> Any:
+    """Return the field of a limit beyond which clips are rejected."""
+    return Field(default, title=title, description=f"{clips} are rejected{why}.")
+
+
+def _warns(default: float, title: str, clips: str, why: str = "", *, ge: float | None = None) -> Any:
+    """Return the field of a limit beyond which clips get a warning."""
+    return Field(default, title=f"Warning: {title}", description=f"{clips} get a warning{why}.", ge=ge)
 
 
 class QualityLimits(BaseModel):
@@ -8,251 +31,156 @@ class QualityLimits(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    min_duration_s: float = Field(
-        1.0, ge=0, title="Minimum duration (s)", description="Shorter clips are rejected."
+    min_duration_s: NonNegativeFloat = _rejects(1.0, "Minimum duration (s)", "Shorter clips")
+    max_duration_s: PositiveFloat = _rejects(20.0, "Maximum duration (s)", "Longer clips")
+    warn_min_duration_s: NonNegativeFloat = _warns(2.0, "minimum duration (s)", "Shorter clips")
+    warn_max_duration_s: PositiveFloat = _warns(15.0, "maximum duration (s)", "Longer clips")
+    min_snr_db: float = _rejects(15.0, "Minimum SNR (dB)", "Clips with a lower signal-to-noise ratio")
+    warn_min_snr_db: float = _warns(20.0, "minimum SNR (dB)", "Clips with a lower signal-to-noise ratio")
+    max_silence_percent: Percent = _rejects(40.0, "Maximum silence (%)", "Clips with more silence")
+    warn_max_silence_percent: Percent = _warns(25.0, "maximum silence (%)", "Clips with more silence")
+    warn_max_edge_s: NonNegativeFloat = _warns(
+        0.5, "maximum edge silence (s)", "Clips with longer silence at the start or end"
     )
-    max_duration_s: float = Field(
-        20.0, gt=0, title="Maximum duration (s)", description="Longer clips are rejected."
+    max_clipped_percent: Percent = _rejects(
+        0.1, "Maximum clipping (%)", "Clips with more samples at full scale (0.999 and above)"
     )
-    warn_min_duration_s: float = Field(
-        2.0, ge=0, title="Warning: minimum duration (s)", description="Shorter clips get a warning."
+    warn_max_clipped_run: NonNegativeInt = _warns(
+        2, "maximum clipped run", "Clips with more consecutive samples at full scale"
     )
-    warn_max_duration_s: float = Field(
-        15.0, gt=0, title="Warning: maximum duration (s)", description="Longer clips get a warning."
-    )
-    min_snr_db: float = Field(
-        15.0, title="Minimum SNR (dB)", description="Clips with a lower signal-to-noise ratio are rejected."
-    )
-    warn_min_snr_db: float = Field(
-        20.0,
-        title="Warning: minimum SNR (dB)",
-        description="Clips with a lower signal-to-noise ratio get a warning.",
-    )
-    max_silence_percent: float = Field(
-        40.0, ge=0, le=100, title="Maximum silence (%)", description="Clips with more silence are rejected."
-    )
-    warn_max_silence_percent: float = Field(
-        25.0,
-        ge=0,
-        le=100,
-        title="Warning: maximum silence (%)",
-        description="Clips with more silence get a warning.",
-    )
-    warn_max_edge_s: float = Field(
-        0.5,
-        ge=0,
-        title="Warning: maximum edge silence (s)",
-        description="Clips with longer silence at the start or end get a warning.",
-    )
-    max_clipped_percent: float = Field(
-        0.1,
-        ge=0,
-        le=100,
-        title="Maximum clipping (%)",
-        description="Clips with more samples at full scale (0.999 and above) are rejected.",
-    )
-    warn_max_clipped_run: int = Field(
-        2,
-        ge=0,
-        title="Warning: maximum clipped run",
-        description="Clips with more consecutive samples at full scale get a warning.",
-    )
-    max_flat_percent: float = Field(
+    max_flat_percent: Percent = _rejects(
         0.05,
-        ge=0,
-        le=100,
-        title="Maximum flat tops (%)",
-        description="Clips with more samples in flat tops at any level are rejected: clipping that was "
-        "turned down afterwards.",
+        "Maximum flat tops (%)",
+        "Clips with more samples in flat tops at any level",
+        ": clipping that was turned down afterwards",
     )
-    warn_min_peak_ratio: float = Field(
+    warn_min_peak_ratio: float = _warns(
         1.22,
+        "minimum peak ratio",
+        "Clips whose peaks rise less above the loud samples",
+        ": clipping that resampling or lossy coding has rounded",
         ge=1,
-        title="Warning: minimum peak ratio",
-        description="Clips whose peaks rise less above the loud samples get a warning: clipping that "
-        "resampling or lossy coding has rounded.",
     )
-    max_dropouts: int = Field(
-        0, ge=0, title="Maximum dropouts", description="Clips with more gaps inside the speech are rejected."
-    )
-    max_clicks: int = Field(
-        2, ge=0, title="Maximum clicks", description="Clips with more clicks are rejected."
-    )
-    warn_max_clicks: int = Field(
-        0, ge=0, title="Warning: maximum clicks", description="Clips with more clicks get a warning."
-    )
+    max_dropouts: NonNegativeInt = _rejects(0, "Maximum dropouts", "Clips with more gaps inside the speech")
+    max_clicks: NonNegativeInt = _rejects(2, "Maximum clicks", "Clips with more clicks")
+    warn_max_clicks: NonNegativeInt = _warns(0, "maximum clicks", "Clips with more clicks")
     max_end_db: float = Field(
         -15.0,
         title="Maximum level at the end (dB)",
         description="Clips whose last 20 ms are louder, relative to the clip, get a warning: cut off.",
     )
-    warn_max_start_db: float = Field(
-        -4.0,
-        title="Warning: maximum level at the start (dB)",
-        description="Clips whose first 20 ms are louder, relative to the clip, get a warning.",
+    warn_max_start_db: float = _warns(
+        -4.0, "maximum level at the start (dB)", "Clips whose first 20 ms are louder, relative to the clip,"
     )
-    warn_max_offset_percent: float = Field(
-        20.0,
-        ge=0,
-        title="Warning: maximum DC offset (%)",
-        description="Clips with a larger mean, as a share of the RMS, get a warning.",
+    warn_max_offset_percent: NonNegativeFloat = _warns(
+        20.0, "maximum DC offset (%)", "Clips with a larger mean, as a share of the RMS,"
     )
-    max_bak_below: float = Field(
+    max_bak_below: PositiveFloat = _rejects(
         3.5,
-        gt=0,
-        title="Maximum BAK below the speaker",
-        description="Clips whose DNSMOS background score is more deviations below the median of their "
-        "speaker are rejected: music, voices or noise behind the speech.",
+        "Maximum BAK below the speaker",
+        "Clips whose DNSMOS background score is more deviations below the median of their speaker",
+        ": music, voices or noise behind the speech",
     )
-    warn_max_bak_below: float = Field(
+    warn_max_bak_below: PositiveFloat = _warns(
         2.6,
-        gt=0,
-        title="Warning: maximum BAK below the speaker",
-        description="Clips whose DNSMOS background score is more deviations below the median of their "
-        "speaker get a warning.",
+        "maximum BAK below the speaker",
+        "Clips whose DNSMOS background score is more deviations below the median of their speaker",
     )
-    max_sig_below: float = Field(
+    max_sig_below: PositiveFloat = _rejects(
         3.5,
-        gt=0,
-        title="Maximum SIG below the speaker",
-        description="Clips whose DNSMOS signal score is more deviations below the median of their "
-        "speaker are rejected: distorted speech, or several voices.",
+        "Maximum SIG below the speaker",
+        "Clips whose DNSMOS signal score is more deviations below the median of their speaker",
+        ": distorted speech, or several voices",
     )
-    warn_max_sig_below: float = Field(
+    warn_max_sig_below: PositiveFloat = _warns(
         2.6,
-        gt=0,
-        title="Warning: maximum SIG below the speaker",
-        description="Clips whose DNSMOS signal score is more deviations below the median of their "
-        "speaker get a warning.",
+        "maximum SIG below the speaker",
+        "Clips whose DNSMOS signal score is more deviations below the median of their speaker",
     )
-    max_music_db: float = Field(
+    max_music_db: float = _rejects(
         -35.0,
-        title="Maximum tones in the pauses (dB)",
-        description="Clips with louder tones in the pauses, relative to the speech, are rejected: music or "
-        "hum.",
+        "Maximum tones in the pauses (dB)",
+        "Clips with louder tones in the pauses, relative to the speech,",
+        ": music or hum",
     )
-    warn_max_music_db: float = Field(
+    warn_max_music_db: float = _warns(
         -45.0,
-        title="Warning: maximum tones in the pauses (dB)",
-        description="Clips with louder tones in the pauses, relative to the speech, get a warning.",
+        "maximum tones in the pauses (dB)",
+        "Clips with louder tones in the pauses, relative to the speech,",
     )
-    warn_max_voice_deviation: float = Field(
+    warn_max_voice_deviation: PositiveFloat = _warns(
         5.0,
-        gt=0,
-        title="Warning: maximum voice deviation",
-        description="Clips whose voice is farther from the speaker's other clips, in units of the usual "
-        "spread, get a warning: a wrong label, or several voices.",
+        "maximum voice deviation",
+        "Clips whose voice is farther from the speaker's other clips, in units of the usual spread,",
+        ": a wrong label, or several voices",
     )
-    warn_max_halves_deviation: float = Field(
+    warn_max_halves_deviation: PositiveFloat = _warns(
         4.0,
-        gt=0,
-        title="Warning: maximum deviation of the halves",
-        description="Clips whose halves differ more in voice, in units of the usual spread, get a warning.",
+        "maximum deviation of the halves",
+        "Clips whose halves differ more in voice, in units of the usual spread,",
     )
-    min_rms_dbfs: float = Field(
-        -40.0, le=0, title="Minimum RMS (dBFS)", description="Quieter clips are rejected."
+    min_rms_dbfs: NonPositiveFloat = _rejects(-40.0, "Minimum RMS (dBFS)", "Quieter clips")
+    warn_min_rms_dbfs: NonPositiveFloat = _warns(-30.0, "minimum RMS (dBFS)", "Quieter clips")
+    warn_max_rms_dbfs: NonPositiveFloat = _warns(-14.0, "maximum RMS (dBFS)", "Louder clips")
+    warn_min_bandwidth_hz: NonNegativeFloat = _warns(
+        7000.0, "minimum bandwidth (Hz)", "Clips with a smaller bandwidth, such as telephone audio,"
     )
-    warn_min_rms_dbfs: float = Field(
-        -30.0, le=0, title="Warning: minimum RMS (dBFS)", description="Quieter clips get a warning."
+    min_syllables_per_s: NonNegativeFloat = _rejects(
+        2.5, "Minimum syllables per second", "Slower clips", ", because text is missing"
     )
-    warn_max_rms_dbfs: float = Field(
-        -14.0, le=0, title="Warning: maximum RMS (dBFS)", description="Louder clips get a warning."
+    max_syllables_per_s: PositiveFloat = _rejects(
+        12.0, "Maximum syllables per second", "Faster clips", ", because the text is too long"
     )
-    warn_min_bandwidth_hz: float = Field(
-        7000.0,
-        ge=0,
-        title="Warning: minimum bandwidth (Hz)",
-        description="Clips with a smaller bandwidth, such as telephone audio, get a warning.",
-    )
-    min_syllables_per_s: float = Field(
-        2.5,
-        ge=0,
-        title="Minimum syllables per second",
-        description="Slower clips are rejected, because text is missing.",
-    )
-    max_syllables_per_s: float = Field(
-        12.0,
-        gt=0,
-        title="Maximum syllables per second",
-        description="Faster clips are rejected, because the text is too long.",
-    )
-    warn_min_syllables_per_s: float = Field(
-        4.0, ge=0, title="Warning: minimum syllables per second", description="Slower clips get a warning."
-    )
-    warn_max_syllables_per_s: float = Field(
-        10.0, gt=0, title="Warning: maximum syllables per second", description="Faster clips get a warning."
-    )
-    warn_max_rate_iqr: float = Field(
+    warn_min_syllables_per_s: NonNegativeFloat = _warns(4.0, "minimum syllables per second", "Slower clips")
+    warn_max_syllables_per_s: PositiveFloat = _warns(10.0, "maximum syllables per second", "Faster clips")
+    warn_max_rate_iqr: PositiveFloat = _warns(
         1.5,
-        gt=0,
-        title="Warning: maximum rate deviation (IQR)",
-        description="Clips whose speaking rate is farther from the speaker's median, in "
-        "interquartile ranges, get a warning.",
+        "maximum rate deviation (IQR)",
+        "Clips whose speaking rate is farther from the speaker's median, in interquartile ranges,",
     )
-    max_text_deviation: float = Field(
+    max_text_deviation: PositiveFloat = _rejects(
         5.0,
-        gt=0,
-        title="Maximum deviation of the text",
-        description="Clips whose text fits the recognizer's transcript worse than the median, by more robust "
-        "standard deviations, are rejected.",
+        "Maximum deviation of the text",
+        "Clips whose text fits the recognizer's transcript worse than the median, by more robust standard "
+        "deviations,",
     )
-    min_script_percent: float = Field(
+    min_script_percent: Percent = _rejects(
         85.0,
-        ge=0,
-        le=100,
-        title="Minimum letters in the script (%)",
-        description="Texts with a smaller share of letters in the script of their language are rejected.",
+        "Minimum letters in the script (%)",
+        "Texts with a smaller share of letters in the script of their language",
     )
-    max_tigrinya_percent: float = Field(
-        1.0,
-        ge=0,
-        le=100,
-        title="Maximum Tigrinya letters (%)",
-        description="Texts with a larger share of Tigrinya letters are rejected.",
+    max_tigrinya_percent: Percent = _rejects(
+        1.0, "Maximum Tigrinya letters (%)", "Texts with a larger share of Tigrinya letters"
     )
-    min_tigrinya_letters: int = Field(
+    min_tigrinya_letters: AtLeastOne = Field(
         2,
-        ge=1,
         title="Minimum Tigrinya letters",
-        description="Texts with fewer Tigrinya letters only get a warning, because a verb or a name "
-        "may contain one.",
+        description="Texts with fewer Tigrinya letters only get a warning, because a verb or a name may "
+        "contain one.",
     )
-    warn_max_duration_error_s: float = Field(
-        0.2,
-        ge=0,
-        title="Warning: maximum duration error (s)",
-        description="Clips get a warning if manifest and recording differ by more.",
+    warn_max_duration_error_s: NonNegativeFloat = _warns(
+        0.2, "maximum duration error (s)", "Clips", " if manifest and recording differ by more"
     )
-    warn_max_speakers_of_text: int = Field(
-        5,
-        ge=1,
-        title="Warning: maximum speakers of a text",
-        description="Sentences that more speakers read get a warning.",
+    warn_max_speakers_of_text: AtLeastOne = _warns(
+        5, "maximum speakers of a text", "Sentences that more speakers read"
     )
     max_speaker_percent: float = Field(
         50.0,
-        gt=0,
-        le=100,
         title="Maximum share of a speaker (%)",
         description="The report names speakers with a larger share of the hours.",
-    )
-    min_speaker_minutes: float = Field(
-        5.0,
-        ge=0,
-        title="Minimum minutes of a speaker",
-        description="The report names speakers with less speech.",
-    )
-    min_language_percent: float = Field(
-        90.0,
-        ge=0,
+        gt=0,
         le=100,
+    )
+    min_speaker_minutes: NonNegativeFloat = Field(
+        5.0, title="Minimum minutes of a speaker", description="The report names speakers with less speech."
+    )
+    min_language_percent: Percent = Field(
+        90.0,
         title="Minimum texts in the language (%)",
         description="The data set is reported as unfit if a smaller share of its texts is in its language.",
     )
-    max_rejected_percent: float = Field(
+    max_rejected_percent: Percent = Field(
         50.0,
-        ge=0,
-        le=100,
         title="Maximum rejected clips (%)",
         description="The data set is reported as unfit if a larger share of its clips is rejected.",
     )

@@ -12,12 +12,12 @@ from indextts.data.feature_store import read_info
 from indextts.data.manifest import Utterance, read_numbered_utterances
 from indextts.data.on_ray.cluster import running_on
 from indextts.data.quality import summary
-from indextts.data.quality.clips import ClipResult, MapTasks, measure_clips
+from indextts.data.quality.clips import MapTasks, measure_clips
 from indextts.data.quality.files import REPORT_NAME, read_known, write_files, write_histograms
 from indextts.data.quality.heard import hear_clips, load_chosen
-from indextts.data.quality.measures import Measures
 from indextts.data.quality.overview import write_overview
 from indextts.data.quality.ratings import rate_clips
+from indextts.data.quality.text_fit import text_fit
 from indextts.data.quality.verdicts import judge
 from indextts.data.quality.voices import hear_voices
 from indextts.data.report import Findings, Report, writing_to
@@ -71,10 +71,15 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
     known, map_tasks = read_known(report_dir), _map_tasks(command.engine)
     clips = measure_clips(utterances, known, command.num_workers, options, map_tasks)
     if recognizer is not None:
-        clips = hear_clips(utterances, clips, recognizer, report_dir, options)
-    verdicts = judge(utterances, clips, command, _from_models(command, utterances, clips))
+        hear_clips(clips, recognizer, report_dir, options)
+    if command.quality == "full":
+        rate_clips(clips, report_dir, command.num_workers)
+        if command.voice_encoder is not None:
+            hear_voices(clips, command.voice_encoder, report_dir)
+    fit = text_fit([(clip.utterance.speaker, clip.heard) for clip in clips if clip.heard])
+    judge(clips, command, fit)
     findings = Findings()
-    summary.add_problems(utterances, clips, verdicts, command, findings)
+    summary.add_problems(clips, command, findings)
     _check_codes(path, numbered, findings)
     stored = {
         u.id: Stored(u.features, u.features_key, u.num_codes)
@@ -82,40 +87,26 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
         if u.features and u.features_key
     }
     check_features(stored, findings)
-    found = summary.notices(utterances, verdicts, command)
+    overview = summary.summarise(clips, command, findings)
     texts = report_texts(utterances, options, [clip.heard.text if clip.heard else None for clip in clips])
-    notices = [*(notice.text for notice in found), *text_notices(texts, options)]
+    notices = [*(notice.text for notice in overview.notices), *text_notices(texts, options)]
     if report_dir is not None:
         with writing_to(report_dir):
             write_text_report(report_dir, texts)
-            overview = summary.overview_of(utterances, verdicts, command, found, findings)
             write_overview(report_dir, overview)
             write_histograms(report_dir, overview)
-            write_files(report_dir, utterances, clips, verdicts, command, options)
-    num_rejected = sum(verdict.is_rejected for verdict in verdicts)
-    if num_rejected and (report_dir is None or report_dir.resolve() != check_folder(path).resolve()):
+            write_files(report_dir, clips, command, options)
+    is_beside = report_dir is not None and report_dir.resolve() == check_folder(path).resolve()
+    if overview.num_rejected and not is_beside:
         notices.append(
-            f"later stages still use {counted(num_rejected, 'rejected utterance')}; check with --report-dir "
-            f"{check_folder(path)} to skip them"
+            f"later stages still use {counted(overview.num_rejected, 'rejected utterance')}; check with "
+            f"--report-dir {check_folder(path)} to skip them"
         )
     facts = [
-        *summary.facts(utterances, clips, verdicts, command, options.language),
+        *summary.facts(clips, overview, fit, command, options.language),
         f"normaliser: {options.summary} ({options.fingerprint})",
     ]
     return Report(f"{path}: utterances", facts, notices, findings.lines())
-
-
-def _from_models(
-    command: CheckData, utterances: Sequence[Utterance], clips: Sequence[ClipResult]
-) -> Sequence[Measures]:
-    """Return the measures of DNSMOS and of the voice encoder; empty with --quality fast."""
-    if command.quality != "full":
-        return ()
-    ratings = rate_clips(utterances, clips, command.report_dir, command.num_workers)
-    if command.voice_encoder is None:
-        return ratings
-    voices = hear_voices(utterances, clips, command.voice_encoder, command.report_dir)
-    return [{**voice, **rating} for voice, rating in zip(voices, ratings, strict=True)]
 
 
 def _map_tasks(engine: Engine) -> MapTasks | None:

@@ -32,22 +32,62 @@ A manifest has no text ids: the index beside a pairs file (pair_index.py) has th
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    Strict,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
 
 from indextts.errors import UserError
 from indextts.system.json_lines import read_json_lines, sample_json_lines, shown_value, write_json_lines
 
 UTTERANCE_FIELDS = ("id", "audio", "text", "speaker", "duration")
-
+PAIR_FIELDS = (
+    *("id", "speaker", "prompt_id", "target_id", "target_text", "target_code_len", "target_duration"),
+    *("prompt_duration", "features", "prompt_key", "target_key"),
+)
 _FEATURE_FIELDS = ("features", "features_key", "code_len")
-_KEY = re.compile("[0-9a-f]{64}")
 _PREDECESSOR_FIELDS = {"codes_path", "target_codes_path", "condition_path", "prompt_condition_path"}
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_NUMBER = 1e9  # excludes infinity and integers that a float cannot represent
+
+
+def _checked(value: str) -> str:
+    if not value.strip():
+        raise ValueError("blank; fill it in or remove the line")
+    if _SURROGATE.search(value):
+        raise ValueError("it contains a lone surrogate (half a character); correct it")
+    return value
+
+
+def _resolved(written: object, info: ValidationInfo) -> Path:
+    line = info.context
+    assert isinstance(line, _Line)
+    if not isinstance(written, str):
+        raise ValueError("it must be a string")
+    if written not in line.paths:
+        if "\0" in _checked(written):
+            raise ValueError("it contains a NUL character; remove it")
+        line.paths[written] = _absolute(line.folder, written)
+    return line.paths[written]
+
+
+Text = Annotated[str, Strict(), AfterValidator(_checked)]
+Shared = Annotated[Text, AfterValidator(sys.intern)]  # thousands of lines have the same, which saves memory
+Located = Annotated[Path, BeforeValidator(_resolved)]
+Seconds = Annotated[float, Strict(), Field(gt=0, lt=_MAX_NUMBER)]
+Count = Annotated[int, Strict(), Field(gt=0, lt=_MAX_NUMBER)]
+Key = Annotated[Shared, Field(pattern="^[0-9a-f]{64}$")]
 
 
 TextOrigin = Literal["given", "reviewed", "agreed", "heard", "aligned"]
@@ -75,28 +115,23 @@ class Provenance(BaseModel, frozen=True, extra="forbid"):
     is_doubtful: bool = False
     is_reviewed: bool = False
 
-    @property
-    def record(self) -> dict[str, object]:
-        """The object in a manifest."""
-        return self.model_dump(mode="json", exclude_defaults=True)
-
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
     """One recorded sentence; `features`, `num_codes` and `features_key` are None before preprocessing."""
 
-    id: str
-    audio: Path
-    text: str
-    speaker: str
-    duration_s: float
-    language: str = ""  # ISO 639 code; "" if the line has none
-    features: Path | None = None
-    num_codes: int | None = None
-    features_key: str | None = None
-    recording: str | None = None  # the source file; all its utterances are on the same side of the split
-    original: str | None = None  # the recording that `audio` was made from, if an import changed it
+    id: Text
+    audio: Located
+    text: Text
+    speaker: Shared
+    duration_s: Annotated[Seconds, Field(alias="duration")]
+    language: Shared = ""  # ISO 639 code; "" if the line has none
+    recording: Shared | None = None  # the source file; all its utterances are on the same side of the split
+    original: Text | None = None  # the recording that `audio` was made from, if an import changed it
     provenance: Provenance | None = None  # None if the text came with the recording
+    features: Located | None = None
+    features_key: Key | None = None
+    num_codes: Annotated[Count | None, Field(alias="code_len")] = None
 
     @property
     def is_doubtful(self) -> bool:
@@ -117,20 +152,21 @@ class Utterance:
 class Pair:
     """A prompt and a target utterance of one speaker, both in the feature store `features`."""
 
-    id: str
-    speaker: str
-    prompt_id: str
-    target_id: str
-    target_text: str
-    target_num_codes: int
-    target_duration_s: float
-    prompt_duration_s: float
-    features: Path
-    prompt_key: str
-    target_key: str
+    id: Text
+    speaker: Shared
+    prompt_id: Shared
+    target_id: Shared
+    target_text: Shared
+    target_num_codes: Annotated[Count, Field(alias="target_code_len")]
+    target_duration_s: Annotated[Seconds, Field(alias="target_duration")]
+    prompt_duration_s: Annotated[Seconds, Field(alias="prompt_duration")]
+    features: Located
+    prompt_key: Key
+    target_key: Key
     target_text_origin: TextOrigin = "given"
 
 
+LineT = TypeVar("LineT")
 ItemT = TypeVar("ItemT", Utterance, Pair)
 
 
@@ -145,7 +181,7 @@ def read_utterances(path: Path) -> list[Utterance]:
 
 def read_numbered_utterances(path: Path) -> list[tuple[int, Utterance]]:
     """Return utterances as `read_utterances`, each with its line number for messages."""
-    return _read_unique(path, UTTERANCE_FIELDS, _utterance)
+    return _read_unique(path, _utterance)
 
 
 def read_pairs(path: Path) -> list[Pair]:
@@ -154,7 +190,7 @@ def read_pairs(path: Path) -> list[Pair]:
     Raises:
         UserError: the file is invalid; the message has the first invalid line.
     """
-    return [pair for _, pair in _read_unique(path, PAIR_FIELDS, _pair)]
+    return [pair for _, pair in _read_unique(path, _pair)]
 
 
 def stream_pairs(path: Path) -> Iterator[tuple[Pair, str]]:
@@ -163,8 +199,8 @@ def stream_pairs(path: Path) -> Iterator[tuple[Pair, str]]:
     Raises:
         UserError: a line is invalid.
     """
-    for line in _lines(path, PAIR_FIELDS):
-        yield _pair(line), line.string("features")
+    for line in _lines(path):
+        yield _pair(line), line.record["features"]
 
 
 def resolved_path(manifest: Path, written: str) -> Path:
@@ -179,7 +215,7 @@ def sample_pairs(path: Path, max_pairs: int) -> tuple[int, list[Pair]]:
         UserError: a sampled line is invalid.
     """
     total, records = sample_json_lines(path, max_pairs)
-    return total, [_pair(line) for line in _lines(path, PAIR_FIELDS, records)]
+    return total, [_pair(line) for line in _lines(path, records)]
 
 
 def read_texts(path: Path) -> list[str]:
@@ -189,11 +225,11 @@ def read_texts(path: Path) -> list[str]:
         UserError: the file or a line cannot be read, or has no text.
     """
     texts = []
-    for line in _lines(path, needed=("text",)):
-        line.refuse_pair()
-        text, found = line.string("text"), line.provenance()
-        if found is None or found.is_reviewed or not found.is_doubtful:
-            texts.append(text)
+    for line in _lines(path):
+        _refuse_pair(line)
+        found = _parsed(_TEXT, line, needed=("text",))
+        if found.provenance is None or found.provenance.is_reviewed or not found.provenance.is_doubtful:
+            texts.append(found.text)
     return texts
 
 
@@ -204,10 +240,10 @@ def read_hours(path: Path) -> float | None:
         UserError: the file or a line cannot be read, or a duration is invalid.
     """
     seconds = 0.0
-    for line in _lines(path, needed=("text",)):
-        if not line.has("duration"):
+    for line in _lines(path):
+        if line.record.get("duration") is None:
             return None
-        seconds += line.seconds("duration")
+        seconds += _parsed(_DURATION, line, needed=("duration",)).duration
     return seconds / 3600
 
 
@@ -236,177 +272,101 @@ def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class _Text:
+    """The fields that `read_texts` needs."""
+
+    text: Text
+    provenance: Provenance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Duration:
+    """The field that `read_hours` needs."""
+
+    duration: Seconds
+
+
+_UTTERANCE, _PAIR = TypeAdapter(Utterance), TypeAdapter(Pair)
+_TEXT, _DURATION = TypeAdapter(_Text), TypeAdapter(_Duration)
+
+
+@dataclass(frozen=True, slots=True)
 class _Line:
-    """JSON object of a line, with accessors that raise a UserError with the place of an invalid value."""
+    """JSON object of a line."""
 
     manifest: Path
     number: int  # from 1
+    record: dict[str, Any]
     folder: Path  # of the manifest
-    record: dict[str, object]
-    needed: Collection[str]  # required fields
-    shared_paths: dict[str, Path]
+    paths: dict[str, Path]  # those of all lines, as written: thousands have the same feature store
 
     @property
     def where(self) -> str:
         return f"{self.manifest}:{self.number}"
 
-    def string(self, name: str) -> str:
-        value = self._present(name)
-        if not isinstance(value, str):
-            raise UserError(f"{self.where}: {name} is {shown_value(value)}, it must be a string")
-        if not value.strip():
-            raise UserError(f"{self.where}: {name} is blank; fill it in or remove the line")
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise UserError(
-                f"{self.where}: {name} contains a lone surrogate (half a character); correct it"
-            ) from None
-        return value
 
-    def shared_string(self, name: str) -> str:
-        return sys.intern(self.string(name))  # thousands of lines have the same, which saves memory
+def _parsed(adapter: TypeAdapter[LineT], line: _Line, needed: tuple[str, ...]) -> LineT:
+    """Return the content of a line; fields that are null and may be absent count as absent.
 
-    def path(self, name: str) -> Path:
-        value = self.string(name)
-        if "\0" in value:
-            raise UserError(f"{self.where}: {name} contains a NUL character; remove it")
-        return _absolute(self.folder, value)
+    Args:
+        needed: the required fields, for the message.
 
-    def shared_path(self, name: str) -> Path:
-        value = self.string(name)
-        if value not in self.shared_paths:
-            self.shared_paths[value] = self.path(name)
-        return self.shared_paths[value]
+    Raises:
+        UserError: a field is missing or invalid; the message has the first one.
+    """
+    record = {name: value for name, value in line.record.items() if value is not None or name in needed}
+    try:
+        return adapter.validate_python(record, context=line)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    field = ".".join(map(str, first["loc"]))
+    if first["type"] == "missing":
+        raise UserError(f"{line.where}: the field {field!r} is missing, a line requires {', '.join(needed)}")
+    reason = first["msg"].replace("Input should", "it must").replace("Value error, ", "")
+    raise UserError(f"{line.where}: {field} is {shown_value(first['input'])}, {reason}")
 
-    def seconds(self, name: str) -> float:
-        value = self._present(name)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < _MAX_NUMBER:
-            raise UserError(
-                f"{self.where}: {name} is {shown_value(value)}, it must be a number of seconds above 0"
-            )
-        return float(value)
 
-    def count(self, name: str) -> int:
-        value = self._present(name)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < _MAX_NUMBER:
-            raise UserError(f"{self.where}: {name} is {shown_value(value)}, it must be an integer above 0")
-        return value
-
-    def key(self, name: str) -> str:
-        value = self.shared_string(name)
-        if not _KEY.fullmatch(value):
-            raise UserError(
-                f"{self.where}: {name} is {shown_value(value)}, it must be a sha256 of 64 hex digits; "
-                "preprocess the manifest again"
-            )
-        return value
-
-    def provenance(self) -> Provenance | None:
-        value = self.record.get("provenance")
-        try:
-            return None if value is None else Provenance.model_validate(value)
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, ("provenance", *first["loc"])))
-            raise UserError(f"{self.where}: {field}: {first['msg']}; correct or remove it") from None
-
-    def text_origin(self) -> TextOrigin:
-        value = self.record.get("target_text_origin", "given")
-        found = next((origin for origin in TEXT_ORIGINS if origin == value), None)
-        if found is None:
-            raise UserError(
-                f"{self.where}: target_text_origin is {shown_value(value)}, it must be one of "
-                f"{', '.join(TEXT_ORIGINS)}"
-            )
-        return found
-
-    def has(self, name: str) -> bool:
-        return self.record.get(name) is not None
-
-    def refuse_pair(self) -> None:
-        if "target_id" in self.record:
-            raise UserError(
-                f"{self.where}: this is a pairs file; use the manifest of utterances that it was built from"
-            )
-
-    def refuse_utterance(self) -> None:
-        if "target_id" not in self.record and "audio" in self.record and "text" in self.record:
-            raise UserError(
-                f"{self.where}: this is a manifest of utterances; build a pairs file from it with "
-                "tools/build_gpt_prompt_pairs.py"
-            )
-
-    def refuse_predecessor(self) -> None:
-        found = sorted(_PREDECESSOR_FIELDS.intersection(self.record))
-        if found:
-            raise UserError(
-                f"{self.where}: {found[0]} belongs to the features of another program; preprocess the "
-                "recordings with tools/preprocess_data.py"
-            )
-
-    def _present(self, name: str) -> object:
-        if name in self.record:
-            return self.record[name]
+def _refuse_pair(line: _Line) -> None:
+    if "target_id" in line.record:
         raise UserError(
-            f"{self.where}: the field {name!r} is missing, a line requires {', '.join(self.needed)}"
+            f"{line.where}: this is a pairs file; use the manifest of utterances that it was built from"
         )
 
 
-PAIR_FIELDS: dict[str, Callable[[_Line, str], Any]] = {  # in the order of the fields of Pair
-    "id": _Line.string,
-    "speaker": _Line.shared_string,
-    "prompt_id": _Line.shared_string,
-    "target_id": _Line.shared_string,
-    "target_text": _Line.shared_string,
-    "target_code_len": _Line.count,
-    "target_duration": _Line.seconds,
-    "prompt_duration": _Line.seconds,
-    "features": _Line.shared_path,
-    "prompt_key": _Line.key,
-    "target_key": _Line.key,
-}
+def _refuse_predecessor(line: _Line) -> None:
+    found = sorted(_PREDECESSOR_FIELDS.intersection(line.record))
+    if found:
+        raise UserError(
+            f"{line.where}: {found[0]} belongs to the features of another program; preprocess the "
+            "recordings with tools/preprocess_data.py"
+        )
 
 
 def _utterance(line: _Line) -> Utterance:
-    line.refuse_predecessor()
-    line.refuse_pair()
-    is_preprocessed = line.has("features")
-    if any(line.has(name) != is_preprocessed for name in _FEATURE_FIELDS):
+    _refuse_predecessor(line)
+    _refuse_pair(line)
+    if len({line.record.get(name) is None for name in _FEATURE_FIELDS}) > 1:
         raise UserError(
             f"{line.where}: some of the fields {', '.join(_FEATURE_FIELDS)} are missing; preprocess the "
             "manifest again"
         )
-    return Utterance(
-        id=line.string("id"),
-        audio=line.path("audio"),
-        text=line.string("text"),
-        speaker=line.shared_string("speaker"),
-        duration_s=line.seconds("duration"),
-        language=line.shared_string("language") if line.has("language") else "",
-        features=line.shared_path("features") if is_preprocessed else None,
-        num_codes=line.count("code_len") if is_preprocessed else None,
-        features_key=line.key("features_key") if is_preprocessed else None,
-        recording=line.shared_string("recording") if line.has("recording") else None,
-        original=line.string("original") if line.has("original") else None,
-        provenance=line.provenance(),
-    )
+    return _parsed(_UTTERANCE, line, needed=UTTERANCE_FIELDS)
 
 
 def _pair(line: _Line) -> Pair:
-    line.refuse_predecessor()
-    line.refuse_utterance()
-    values = [read(line, name) for name, read in PAIR_FIELDS.items()]
-    values.append(line.text_origin())
-    return Pair(*values)
+    _refuse_predecessor(line)
+    if "target_id" not in line.record and "audio" in line.record and "text" in line.record:
+        raise UserError(
+            f"{line.where}: this is a manifest of utterances; build a pairs file from it with "
+            "tools/build_gpt_prompt_pairs.py"
+        )
+    return _parsed(_PAIR, line, needed=PAIR_FIELDS)
 
 
-def _read_unique(
-    path: Path, needed: Collection[str], parse: Callable[[_Line], ItemT]
-) -> list[tuple[int, ItemT]]:
+def _read_unique(path: Path, parse: Callable[[_Line], ItemT]) -> list[tuple[int, ItemT]]:
     items = []
     number_of: dict[str, int] = {}
-    for line in _lines(path, needed):
+    for line in _lines(path):
         item = parse(line)
         first = number_of.setdefault(item.id, line.number)
         if first != line.number:
@@ -417,48 +377,25 @@ def _read_unique(
     return items
 
 
-def _lines(
-    path: Path,
-    needed: Collection[str],
-    records: Iterable[tuple[int, dict[str, object]]] | None = None,
-) -> Iterator[_Line]:
+def _lines(path: Path, records: Iterable[tuple[int, dict[str, object]]] | None = None) -> Iterator[_Line]:
     """Yield the lines of a manifest, or of `records` if they are given."""
-    folder = _folder(path)
-    shared_paths: dict[str, Path] = {}
+    folder, paths = _folder(path), dict[str, Path]()
     for number, record in read_json_lines(path) if records is None else records:
-        yield _Line(path, number, folder, record, needed, shared_paths)
+        yield _Line(path, number, record, folder, paths)
 
 
-def _utterance_record(utterance: Utterance, folder: Path, keeps_links: bool) -> dict[str, object]:
+def _utterance_record(utterance: Utterance, folder: Path, keeps_links: bool) -> dict[str, Any]:
+    record: dict[str, Any] = _UTTERANCE.dump_python(utterance, by_alias=True, exclude_defaults=True)
     is_link = keeps_links and not utterance.audio.is_relative_to(folder)
-    record: dict[str, object] = {
-        "id": utterance.id,
-        "audio": str(utterance.audio) if is_link else os.path.relpath(utterance.audio, folder),
-        "text": utterance.text,
-        "speaker": utterance.speaker,
-        "duration": utterance.duration_s,
-    }
-    if utterance.language:
-        record["language"] = utterance.language
-    if utterance.recording is not None:
-        record["recording"] = utterance.recording
-    if utterance.original is not None:
-        record["original"] = utterance.original
-    if utterance.provenance is not None:
-        record["provenance"] = utterance.provenance.record
+    record["audio"] = str(utterance.audio) if is_link else os.path.relpath(utterance.audio, folder)
     if utterance.features is not None:
         record["features"] = os.path.relpath(utterance.features, folder)
-        record["features_key"] = utterance.features_key
-        record["code_len"] = utterance.num_codes
     return record
 
 
-def _pair_record(pair: Pair, folder: Path) -> dict[str, object]:
-    values = (getattr(pair, field.name) for field in fields(pair))
-    record: dict[str, object] = dict(zip(PAIR_FIELDS, values, strict=False))  # the last field is optional
+def _pair_record(pair: Pair, folder: Path) -> dict[str, Any]:
+    record: dict[str, Any] = _PAIR.dump_python(pair, by_alias=True, exclude_defaults=True)
     record["features"] = os.path.relpath(pair.features, folder)
-    if pair.target_text_origin != "given":
-        record["target_text_origin"] = pair.target_text_origin
     return record
 
 

@@ -1,4 +1,4 @@
-r"""Read folders of the predecessor and find their known defects.
+r"""Import folders of the predecessor: find their known defects, pack the features, and split the rows again.
 
 Axes: T codes, K latents, D model width.
 
@@ -17,8 +17,18 @@ were still computed next to padding and differ slightly from those of the clip a
 
 A path in such a manifest is a relative or absolute path of Linux or Windows, and may start with folders that
 do not exist on this machine: D:\work\processed_data\codes\a.npy is codes/a.npy of the folder.
+
+    OUTPUT_DIR/
+      features/, train_manifest.jsonl, val_manifest.jsonl   as preprocessing writes them
+      rejected.jsonl    skipped rows: line (FILE:NUMBER), id, audio, code (one word) and reason
+
+Such a folder does not record which weights produced its features. The store's identity is therefore the path
+of the folder, marked as unverified: the features are never mixed with others, and the trainer warns about
+them. The import makes a new split, because the predecessor's has the same recordings on both sides; pairs
+are built with tools/build_gpt_prompt_pairs.py.
 """
 
+import hashlib
 import math
 import re
 from collections.abc import Iterator
@@ -29,14 +39,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indextts.commands.data import ImportFeatures
 from indextts.data.encoding import MIN_CODES
+from indextts.data.feature_store import IMPORTED, FeatureStore, StoreInfo
+from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter, locked
 from indextts.data.manifest import Utterance
+from indextts.data.networks import NUM_SPECIAL_CODES, load_fitting_config
+from indextts.data.preprocess import FEATURES_FOLDER_NAME, write_manifests
+from indextts.data.progress import Progress
 from indextts.data.recordings import DURATION_TOLERANCE_S
+from indextts.data.rejected import REJECTED_NAME
 from indextts.data.report import Findings
+from indextts.data.split import split_utterances
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
 from indextts.features.backend import CODES_PER_SECOND, LEAD_S
-from indextts.system.json_lines import read_json_lines_or_errors
+from indextts.models.gpt.config import GPTConfig
+from indextts.system.amounts import counted
+from indextts.system.files import count_lines
+from indextts.system.json_lines import read_json_lines_or_errors, write_json_lines
 from indextts.text.ethiopic import text_key
 from indextts.text.languages import AMHARIC
 from indextts.text.tokenizer import Tokenizer
@@ -48,39 +69,89 @@ MIN_DECODED = 0.5  # share of a text's letters: unknown pieces are missing in th
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of the model: codes from 0 to `num_codes` - 1, latents of (`num_latents`, `model_dim`)."""
-
-    num_codes: int = 8192
-    max_codes: int = 1815
-    num_latents: int = 32
-    model_dim: int = 1280
-
-
-@dataclass(frozen=True)
-class OldUtterance:
-    """A row with valid features.
+class ImportedFeatures:
+    """Content of the output folder, and damage in the imported folder.
 
     Args:
-        utterance: without features; its recording may be missing.
-        codes: (T,), cut to the true length; condition: (K, D); emo_vec: (D,).
+        findings: a line for each kind of damage, with count and examples.
     """
 
-    utterance: Utterance
-    codes: NDArray[np.int64]
-    condition: NDArray[np.float32]
-    emo_vec: NDArray[np.float32]
+    output_dir: Path
+    num_train: int
+    num_val: int
+    num_rejected: int
+    findings: list[str]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.output_dir}: {counted(self.num_train, 'utterance')} for training, {self.num_val} for "
+            f"validation; {counted(self.num_rejected, 'row')} skipped",
+            *(f"  {finding}" for finding in self.findings),
+        ]
+        if self.num_rejected:
+            lines.append(f"  list of the skipped rows: {self.output_dir / REJECTED_NAME}")
+        return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class RejectedRow:
-    """A skipped row; `line` is FILE:NUMBER."""
+def import_features(command: ImportFeatures) -> ImportedFeatures:
+    """Check and pack a folder of the predecessor; a second import packs only new rows.
 
-    line: str
-    id: str
-    audio: str
-    code: str
-    reason: str
+    Raises:
+        UserError: it is not such a folder, no row is usable, or the output folder cannot be written.
+    """
+    config = load_fitting_config(command.config)
+    if command.output_dir.resolve() == command.import_features.resolve():
+        raise UserError(
+            f"--output-dir {command.output_dir} is the folder being imported; choose a different folder"
+        )
+    tokenizer = None if command.tokenizer is None else Tokenizer.load(command.tokenizer)
+    old = OldFolder(command.import_features, config, tokenizer)
+    progress = Progress("Importing", sum(count_lines(manifest) for manifest in old.manifests))
+    folder = command.output_dir / FEATURES_FOLDER_NAME
+    utterances: list[Utterance] = []
+    keys: dict[str, str] = {}
+    with locked(folder):
+        writer = FeatureStoreWriter(folder, _store_info(command, config))
+        for utterance, encoded in old.utterances():
+            keys[utterance.id] = encoded.key
+            if encoded.key not in writer:
+                writer.add(encoded)
+            utterances.append(utterance)
+            progress.advance()
+        writer.flush()
+        rejected_path = command.output_dir / REJECTED_NAME
+        if old.rejected:
+            write_json_lines(rejected_path, old.rejected)
+        else:
+            rejected_path.unlink(missing_ok=True)
+        if not utterances:
+            first = f", the first because {old.rejected[0]['reason']}" if old.rejected else ""
+            raise UserError(
+                f"{command.import_features}: none of {counted(len(old.rejected), 'row')} is usable{first}; "
+                f"see {rejected_path}"
+            )
+        utterances.sort(key=lambda utterance: utterance.id)
+        split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
+        write_manifests(command.output_dir, split, FeatureStore.open(writer.path), keys)
+    return ImportedFeatures(
+        output_dir=command.output_dir,
+        num_train=len(split.train),
+        num_val=len(split.val),
+        num_rejected=len(old.rejected),
+        findings=old.findings.lines(),
+    )
+
+
+def _store_info(command: ImportFeatures, config: GPTConfig) -> StoreInfo:
+    unverified = f"unverified, from {command.import_features.resolve()}"
+    return StoreInfo(
+        backend=IMPORTED,
+        backend_identity=unverified,
+        encoders_identity=unverified,
+        model_dim=config.model_dim,
+        num_latents=config.num_latents,
+        latents=command.latents,
+    )
 
 
 class RejectedError(Exception):
@@ -96,16 +167,17 @@ class OldFolder:
     """A folder of the predecessor; `utterances` fills `findings` and `rejected`.
 
     Args:
+        config: of the model that the features are for.
         tokenizer: the tokenizer to compare text ids with; None to skip the comparison.
         findings: all damage by kind, including that of usable rows.
-        rejected: the rows that `utterances` skipped.
+        rejected: the rows that `utterances` skipped, as in rejected.jsonl.
     """
 
     folder: Path
-    limits: Limits = field(default_factory=Limits)
+    config: GPTConfig
     tokenizer: Tokenizer | None = None
     findings: Findings = field(default_factory=Findings)
-    rejected: list[RejectedRow] = field(default_factory=list)
+    rejected: list[dict[str, object]] = field(default_factory=list)
 
     @property
     def manifests(self) -> list[Path]:
@@ -122,8 +194,11 @@ class OldFolder:
             )
         return found
 
-    def utterances(self) -> Iterator[OldUtterance]:
-        """Yield the valid rows, in the order of the files; append the rest to `rejected`."""
+    def utterances(self) -> Iterator[tuple[Utterance, EncodedUtterance]]:
+        """Yield the valid rows with their features, in the order of the files; list the others in `rejected`.
+
+        The recording of an utterance may be missing.
+        """
         first_line: dict[str, str] = {}
         for manifest in self.manifests:
             for number, record in read_json_lines_or_errors(manifest):
@@ -135,11 +210,14 @@ class OldFolder:
                 except RejectedError as error:
                     row = record if isinstance(record, dict) else {}
                     id, audio = str(row.get("id", "")), str(row.get("audio_path", ""))
-                    self.rejected.append(RejectedRow(line, id, audio, error.code, str(error)))
+                    found = {"line": line, "id": id, "audio": audio}
+                    self.rejected.append({**found, "code": error.code, "reason": str(error)})
                     self.findings.add(f"rows skipped ({error.code})", f"{line} {error}")
 
-    def _read(self, line: str, record: dict[str, object], first_line: dict[str, str]) -> OldUtterance:
-        """Return a row with its features.
+    def _read(
+        self, line: str, record: dict[str, object], first_line: dict[str, str]
+    ) -> tuple[Utterance, EncodedUtterance]:
+        """Return a row and its features.
 
         Raises:
             RejectedError: the features may be corrupt, or may not belong to the row's recording.
@@ -147,13 +225,13 @@ class OldFolder:
         id, text, speaker = (_string(record, name) for name in ("id", "text", "speaker"))
         if first_line.setdefault(id, line) != line:
             raise RejectedError("duplicate_id", f"{first_line[id]} already has the id {id!r}")
+        width = self.config.model_dim
         codes = self._array(record, "codes_path", (None,), np.integer)
-        condition = self._array(
-            record, "condition_path", (self.limits.num_latents, self.limits.model_dim), np.floating
-        )
-        emo_vec = self._array(record, "emo_vec_path", (self.limits.model_dim,), np.floating)
-        if len(codes) and not 0 <= codes.min() <= codes.max() < self.limits.num_codes:
-            found = f"codes from {codes.min()} to {codes.max()}, not within 0 to {self.limits.num_codes - 1}"
+        condition = self._array(record, "condition_path", (self.config.num_latents, width), np.floating)
+        emo_vec = self._array(record, "emo_vec_path", (width,), np.floating)
+        num_codes = self.config.number_mel_codes - NUM_SPECIAL_CODES
+        if len(codes) and not 0 <= codes.min() <= codes.max() < num_codes:
+            found = f"codes from {codes.min()} to {codes.max()}, not within 0 to {num_codes - 1}"
             raise RejectedError("codes_out_of_range", found)
         for name, array in (("condition", condition), ("emo_vec", emo_vec)):
             if not np.isfinite(array).all():
@@ -174,9 +252,10 @@ class OldFolder:
             language=str(record.get("language") or AMHARIC),
             recording=_recording_name(record),
         )
-        return OldUtterance(
-            utterance, codes.astype(np.int64), condition.astype(np.float32), emo_vec.astype(np.float32)
-        )
+        arrays = codes.astype(np.int64), condition.astype(np.float32), emo_vec.astype(np.float32)
+        # Of the features, not of the recording, which may have changed since it was encoded.
+        key = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+        return utterance, EncodedUtterance(id, key, *arrays)
 
     def _array(
         self, record: dict[str, object], name: str, shape: tuple[int | None, ...], kind: type
@@ -249,8 +328,9 @@ class OldFolder:
             codes = codes[:num_true]
         if len(codes) < MIN_CODES:
             raise RejectedError("too_short", f"{len(codes)} codes, the model needs {MIN_CODES}")
-        if len(codes) > self.limits.max_codes:
-            raise RejectedError("too_long", f"{len(codes)} codes, the model accepts {self.limits.max_codes}")
+        longest = self.config.max_mel_tokens
+        if len(codes) > longest:
+            raise RejectedError("too_long", f"{len(codes)} codes, the model accepts {longest}")
         return codes
 
     def _check_text_ids(self, id: str, text: str, record: dict[str, object]) -> None:

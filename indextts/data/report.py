@@ -77,9 +77,11 @@ class Findings:
 
     def __init__(self) -> None:
         self._places: dict[str, list[str]] = defaultdict(list)
+        self.codes: dict[str, str] = {}  # of the kinds, "" for one without
 
-    def add(self, kind: str, place: str) -> None:
+    def add(self, kind: str, place: str, code: str = "") -> None:
         self._places[kind].append(place)
+        self.codes[kind] = code
 
     @property
     def counts(self) -> dict[str, int]:

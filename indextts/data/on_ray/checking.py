@@ -5,11 +5,11 @@ from functools import partial
 
 from indextts.data.on_ray.cluster import require_folders
 from indextts.data.on_ray.pool import Place, Pool
-from indextts.data.quality.clips import ClipResult, Measure, Task
+from indextts.data.quality.clips import Measure, Measured, Task
 from indextts.data.quality.measures import MEASURES_VERSION
 
 
-def measure_on_ray(tasks: Sequence[Task], measure: Measure) -> Iterator[list[ClipResult]]:
+def measure_on_ray(tasks: Sequence[Task], measure: Measure) -> Iterator[Measured]:
     """Yield the measures of each task, in order.
 
     Args:
@@ -18,7 +18,7 @@ def measure_on_ray(tasks: Sequence[Task], measure: Measure) -> Iterator[list[Cli
     Raises:
         UserError: as `Pool.map`.
     """
-    pool: Pool[Task, list[ClipResult]] = Pool(partial(_begin, measure), _facts(), "core")
+    pool: Pool[Task, Measured] = Pool(partial(_begin, measure), _facts(), "core")
     try:
         yield from pool.map(tasks, _shown)
     finally:
@@ -29,7 +29,7 @@ def _begin(measure: Measure, _place: Place) -> tuple[Mapping[str, str], Measure]
     return _facts(), partial(_measured, measure)
 
 
-def _measured(measure: Measure, task: Task) -> list[ClipResult]:
+def _measured(measure: Measure, task: Task) -> Measured:
     require_folders(recording[0] for recording in task)
     return measure(task)
 

@@ -1,20 +1,29 @@
-"""Measures of all clips of a manifest, on all cores; unchanged recordings are not measured again."""
+"""Clips on their way through the check, with the measures of all of them, on all cores.
+
+measure_clips   sound and text; unchanged recordings are not measured again
+hear_clips      what a recognizer heard (heard.py)
+rate_clips      scores of DNSMOS (ratings.py)
+hear_voices     deviations of the voices (voices.py)
+judge           comparisons within the set, and the flags (verdicts.py)
+"""
 
 import logging
 import math
 import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.quality.copies import Fingerprint
 from indextts.data.quality.measures import Measures, TextMeasures, measure_audio, measure_text
+from indextts.data.quality.reasons import Flag
 from indextts.data.quality.text_fit import Heard
 from indextts.errors import UserError
 from indextts.system.digest import file_sha256
@@ -26,10 +35,11 @@ logger = logging.getLogger(__name__)
 
 CLIPS_PER_TASK = 16
 MIN_CLIPS_PER_PROCESS = 200  # fewer clips take less time than starting a process
+MIN_CLIPS_OF_SPEAKER = 20  # quartiles and medians of fewer are unreliable
 
 
 @dataclass(frozen=True)
-class AudioResult:
+class Sound:
     """Measures of a recording, or an error.
 
     Args:
@@ -41,37 +51,61 @@ class AudioResult:
     """
 
     measures: Measures | None
-    file_sha256: str | None = None
+    file_sha256: str = ""
     samples_sha256: str | None = None
     fingerprint: Fingerprint | None = None
     error: str = ""
 
 
-@dataclass(frozen=True)
-class ClipResult:
-    """Measures of a clip; `heard` is None without a recognizer, and for an unreadable recording."""
+@dataclass
+class Clip:
+    """A clip of the set; each stage of the check adds to it.
 
-    audio: AudioResult
+    Args:
+        heard: None without a recognizer, and for an unreadable recording.
+        measures: all numbers of the clip, None where one is undefined.
+        flags: in the order of REASONS.
+    """
+
+    utterance: Utterance
+    sound: Sound
     text: TextMeasures
+    measures: Measures = field(default_factory=dict)
     heard: Heard | None = None
+    flags: tuple[Flag, ...] = ()
+
+    @property
+    def is_rejected(self) -> bool:
+        return any(flag.is_hard for flag in self.flags)
+
+    @property
+    def verdict(self) -> Literal["good", "warned", "rejected"]:
+        return "rejected" if self.is_rejected else "warned" if self.flags else "good"
+
+    @property
+    def hours(self) -> float:
+        """The measured duration; that of the manifest if there is none."""
+        duration_s = self.measures.get("duration_s")
+        return (self.utterance.duration_s if duration_s is None else duration_s) / 3600
 
 
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
 
 Task = list[tuple[Path, str, str]]  # recordings, their texts and the languages of these
-Measure = Callable[[Task], list[ClipResult]]
-MapTasks = Callable[[Sequence[Task], Measure], Iterator[list[ClipResult]]]
+Measured = list[tuple[Sound, TextMeasures]]
+Measure = Callable[[Task], Measured]
+MapTasks = Callable[[Sequence[Task], Measure], Iterator[Measured]]
 
 
 def measure_clips(
     utterances: Sequence[Utterance],
-    known: Mapping[str, AudioResult],
+    known: Mapping[str, Sound],
     num_workers: int,
     options: NormalizerOptions = DEFAULT_OPTIONS,
     map_tasks: MapTasks | None = None,
-) -> list[ClipResult]:
-    """Return the measures of each utterance, in order.
+) -> list[Clip]:
+    """Return the clip of each utterance with the measures of its sound and its text, in order.
 
     Args:
         known: measures of an earlier check, by `file_sha256`.
@@ -88,21 +122,59 @@ def measure_clips(
         for first in range(0, len(utterances), CLIPS_PER_TASK)
     ]
     progress = Progress("Checking", len(utterances))
-    results: list[ClipResult] = []
+    clips: list[Clip] = []
     if map_tasks is None:
         parts = _map_locally(tasks, known, workers, options)
     else:
         parts = map_tasks(tasks, partial(measure_task, known=dict(known), options=options))
     for part in parts:
-        results += part
-        for _ in part:
+        for sound, text in part:
+            utterance = utterances[len(clips)]
+            clips.append(Clip(utterance, sound, text, _measures(utterance, sound, text)))
             progress.advance()
-    return results
+    return clips
+
+
+def _measures(utterance: Utterance, sound: Sound, text: TextMeasures) -> Measures:
+    """Return the measures of a clip alone; those of an unreadable recording are missing."""
+    measures: Measures = {
+        **(sound.measures or {}),
+        "script_percent": text.script_percent,
+        "tigrinya_percent": text.tigrinya_percent,
+        "tigrinya_letter_percent": text.tigrinya_percent,
+        "num_latin": text.num_latin,
+        "num_digits": text.num_digits,
+        "num_other": text.num_other,
+    }
+    duration_s = measures.get("duration_s")
+    if duration_s:
+        measures["duration_error_s"] = abs(duration_s - utterance.duration_s)
+        # A rate is meaningless for a text in another script.
+        measures["syllables_per_s"] = text.num_syllables / duration_s if text.is_mostly_own else None
+    return measures
+
+
+def new_recordings(clips: Sequence[Clip], known: Container[str]) -> dict[str, Utterance]:
+    """Return an utterance of each readable recording whose digest is not in `known`, by digest."""
+    return {
+        clip.sound.file_sha256: clip.utterance
+        for clip in clips
+        if clip.sound.file_sha256 and clip.sound.file_sha256 not in known
+    }
+
+
+def values_by_speaker(clips: Sequence[Clip], measure: str) -> dict[str, list[float]]:
+    """Return the values of a measure for each speaker with at least MIN_CLIPS_OF_SPEAKER of them."""
+    values_of: dict[str, list[float]] = defaultdict(list)
+    for clip in clips:
+        if (value := clip.measures.get(measure)) is not None:
+            values_of[clip.utterance.speaker].append(value)
+    return {name: values for name, values in values_of.items() if len(values) >= MIN_CLIPS_OF_SPEAKER}
 
 
 def _map_locally(
-    tasks: list[Task], known: Mapping[str, AudioResult], workers: int, options: NormalizerOptions
-) -> Iterator[list[ClipResult]]:
+    tasks: list[Task], known: Mapping[str, Sound], workers: int, options: NormalizerOptions
+) -> Iterator[Measured]:
     if workers == 1:
         yield from (measure_task(task, known, options) for task in tasks)
         return
@@ -135,23 +207,21 @@ def in_processes(
         ) from None
 
 
-_known: dict[str, AudioResult] = {}  # of a worker process, set when it starts
+_known: dict[str, Sound] = {}  # of a worker process, set when it starts
 
 
-def _remember(known: dict[str, AudioResult]) -> None:
+def _remember(known: dict[str, Sound]) -> None:
     _known.update(known)
 
 
-def _measure_in_worker(options: NormalizerOptions, task: Task) -> list[ClipResult]:
+def _measure_in_worker(options: NormalizerOptions, task: Task) -> Measured:
     return measure_task(task, _known, options)
 
 
-def measure_task(
-    task: Task, known: Mapping[str, AudioResult], options: NormalizerOptions
-) -> list[ClipResult]:
+def measure_task(task: Task, known: Mapping[str, Sound], options: NormalizerOptions) -> Measured:
     """Return the measures of some recordings and their texts."""
     return [
-        ClipResult(
+        (
             _measure_recording(audio, known),
             measure_text(text, options.model_copy(update={"language": language})),
         )
@@ -159,14 +229,14 @@ def measure_task(
     ]
 
 
-def _measure_recording(path: Path, known: Mapping[str, AudioResult]) -> AudioResult:
+def _measure_recording(path: Path, known: Mapping[str, Sound]) -> Sound:
     try:
         digest = file_sha256(path) if path.is_file() else ""
         if digest in known:
             return known[digest]
         measures, samples_sha256, fingerprint = measure_audio(path)
     except UserError as error:
-        return AudioResult(None, error=str(error))
+        return Sound(None, error=str(error))
     except OSError as error:
-        return AudioResult(None, error=f"{path}: cannot be read ({error.strerror}); check the file")
-    return AudioResult(measures, digest, samples_sha256, fingerprint)
+        return Sound(None, error=f"{path}: cannot be read ({error.strerror}); check the file")
+    return Sound(measures, digest, samples_sha256, fingerprint)

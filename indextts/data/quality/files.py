@@ -28,13 +28,11 @@ from matplotlib.figure import Figure
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.filter_rules import LIMITS_NAME, NORMALIZER_NAME
-from indextts.data.manifest import Utterance
-from indextts.data.quality.clips import AudioResult, ClipResult
+from indextts.data.quality.clips import Clip, Sound
 from indextts.data.quality.copies import parse_fingerprint
 from indextts.data.quality.measures import MEASURES_VERSION
 from indextts.data.quality.overview import Overview
-from indextts.data.quality.summary import MEASURES
-from indextts.data.quality.verdicts import Verdict
+from indextts.data.quality.reasons import MEASURES
 from indextts.data.review import REJECTED_NAME
 from indextts.errors import UserError
 from indextts.system.files import write_json, written_aside
@@ -46,25 +44,16 @@ REPORT_NAME = "report.txt"
 
 
 def write_files(
-    folder: Path,
-    utterances: Sequence[Utterance],
-    clips: Sequence[ClipResult],
-    verdicts: Sequence[Verdict],
-    limits: QualityLimits,
-    options: NormalizerOptions,
+    folder: Path, clips: Sequence[Clip], limits: QualityLimits, options: NormalizerOptions
 ) -> None:
     """Write the files on single clips and the settings; rejected.jsonl, which other stages read, is last."""
-    judged = list(zip(utterances, clips, verdicts, strict=True))
-    write_json_lines(folder / CLIPS_NAME, (_clip_record(*clip) for clip in judged))
+    write_json_lines(folder / CLIPS_NAME, map(_clip_record, clips))
     write_json(folder / NORMALIZER_NAME, options.record)
     write_json(folder / LIMITS_NAME, {name: getattr(limits, name) for name in QualityLimits.model_fields})
-    rejected = (
-        _rejected_record(utterance, verdict) for utterance, _, verdict in judged if verdict.is_rejected
-    )
-    write_json_lines(folder / REJECTED_NAME, rejected)
+    write_json_lines(folder / REJECTED_NAME, (_rejected_record(clip) for clip in clips if clip.is_rejected))
 
 
-def read_known(folder: Path | None) -> Mapping[str, AudioResult]:
+def read_known(folder: Path | None) -> Mapping[str, Sound]:
     """Return the measures of an earlier check with the same version, by the digest of the file."""
     path = None if folder is None else folder / CLIPS_NAME
     if path is None or not path.is_file():
@@ -72,58 +61,47 @@ def read_known(folder: Path | None) -> Mapping[str, AudioResult]:
     known = {}
     try:
         for _, record in read_json_lines(path):
-            result = _known(record)
-            if result is not None and result.file_sha256:
-                known[result.file_sha256] = result
-    except UserError:  # corrupt: measure everything again
+            audio: Any = record.get("audio")
+            if isinstance(audio, dict) and audio.pop("version") == MEASURES_VERSION:
+                fingerprint = parse_fingerprint(audio.pop("fingerprint"))
+                known[audio["file_sha256"]] = Sound(**audio, fingerprint=fingerprint)
+    except (UserError, KeyError, TypeError, ValueError):  # corrupt: measure everything again
         return {}
     return known
 
 
-def _known(record: Mapping[str, Any]) -> AudioResult | None:
-    audio = record.get("audio")
-    if not isinstance(audio, dict) or audio.get("version") != MEASURES_VERSION:
-        return None
-    return AudioResult(
-        audio["measures"],
-        audio["file_sha256"],
-        audio["samples_sha256"],
-        parse_fingerprint(audio["fingerprint"]),
-    )
-
-
-def _clip_record(utterance: Utterance, clip: ClipResult, verdict: Verdict) -> dict[str, object]:
-    audio = clip.audio
+def _clip_record(clip: Clip) -> dict[str, object]:
+    sound = clip.sound
     known = {
         "version": MEASURES_VERSION,
-        "file_sha256": audio.file_sha256,
-        "samples_sha256": audio.samples_sha256,
-        "fingerprint": str(audio.fingerprint),
-        "measures": audio.measures,
+        "file_sha256": sound.file_sha256,
+        "samples_sha256": sound.samples_sha256,
+        "fingerprint": str(sound.fingerprint),
+        "measures": sound.measures,
     }
     return {
-        "id": utterance.id,
-        "verdict": verdict.word,
+        "id": clip.utterance.id,
+        "verdict": clip.verdict,
         "flags": [
             {"reason": flag.reason, "severity": flag.severity, "said": flag.description}
-            for flag in verdict.flags
+            for flag in clip.flags
         ],
         "measures": {
-            name: None if value is None else round(value, 3) for name, value in verdict.measures.items()
+            name: None if value is None else round(value, 3) for name, value in clip.measures.items()
         },
-        "audio": None if audio.measures is None else known,
+        "audio": None if sound.measures is None else known,
         "heard": clip.heard.text if clip.heard else None,
     }
 
 
-def _rejected_record(utterance: Utterance, verdict: Verdict) -> dict[str, object]:
+def _rejected_record(clip: Clip) -> dict[str, object]:
     return {
-        "id": utterance.id,
-        "speaker": utterance.speaker,
-        "audio": str(utterance.audio),
-        "text": utterance.text,
-        "reasons": [flag.reason for flag in verdict.flags],
-        "said": [flag.description for flag in verdict.flags],
+        "id": clip.utterance.id,
+        "speaker": clip.utterance.speaker,
+        "audio": str(clip.utterance.audio),
+        "text": clip.utterance.text,
+        "reasons": [flag.reason for flag in clip.flags],
+        "said": [flag.description for flag in clip.flags],
     }
 
 
@@ -147,7 +125,7 @@ def write_histograms(folder: Path, overview: Overview) -> None:
             if low <= limit.value <= high:
                 style = "-" if limit.is_hard else "--"
                 axes.axvline(limit.value, color="#b03a2e", linestyle=style, linewidth=1)
-        axes.set_title(f"{MEASURES[found.measure]}, {sum(found.counts)} clips", fontsize=9)
+        axes.set_title(f"{MEASURES[found.measure].title}, {sum(found.counts)} clips", fontsize=9)
         axes.tick_params(labelsize=8)
     with written_aside(folder / HISTOGRAMS_NAME) as aside:
         figure.savefig(aside, format="png")

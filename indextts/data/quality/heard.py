@@ -14,7 +14,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +22,8 @@ from numpy.typing import NDArray
 
 from indextts.commands.data import CheckData
 from indextts.commands.normalizer_options import NormalizerOptions, of_language
-from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
-from indextts.data.quality.clips import ClipResult
+from indextts.data.quality.clips import Clip
 from indextts.data.quality.text_fit import Heard
 from indextts.data.stored_results import StoredResults
 from indextts.features.audio import load_audio
@@ -58,13 +56,9 @@ def load_chosen(command: CheckData) -> "Recognizer":
 
 
 def hear_clips(
-    utterances: Sequence[Utterance],
-    clips: Sequence[ClipResult],
-    recognizer: "Recognizer",
-    report_dir: Path | None,
-    options: NormalizerOptions,
-) -> list[ClipResult]:
-    """Return the clips with what the recognizer hears; those that cannot be read stay as they are.
+    clips: Sequence[Clip], recognizer: "Recognizer", report_dir: Path | None, options: NormalizerOptions
+) -> None:
+    """Add what the recognizer hears to each clip that can be read.
 
     Args:
         options: of the normaliser, for texts of its language.
@@ -72,13 +66,13 @@ def hear_clips(
     Raises:
         UserError: the results cannot be stored.
     """
-    options_of = [of_language(options, u.language or options.language) for u in utterances]
-    texts = [scored(u.text, own) for u, own in zip(utterances, options_of, strict=True)]
+    options_of = [of_language(options, clip.utterance.language or options.language) for clip in clips]
+    texts = [scored(clip.utterance.text, own) for clip, own in zip(clips, options_of, strict=True)]
     with StoredResults(report_dir, NAME, f"{VERSION} {recognizer.identity}") as stored:
         places_of: dict[str, list[int]] = defaultdict(list)
         for place, clip in enumerate(clips):
-            if digest := _digest(clip):
-                places_of[digest].append(place)
+            if clip.sound.file_sha256:
+                places_of[clip.sound.file_sha256].append(place)
         todo = [
             (digest, places[0])
             for digest, places in places_of.items()
@@ -87,16 +81,14 @@ def hear_clips(
         progress = Progress("Transcribing", len(todo))
         for first in range(0, len(todo), CLIPS_AT_ONCE):
             group = todo[first : first + CLIPS_AT_ONCE]
-            paths = [utterances[place].audio for _, place in group]
+            paths = [clips[place].utterance.audio for _, place in group]
             results = _transcribe(recognizer, paths, [texts[place] for _, place in group])
             for (digest, _), result in zip(group, results, strict=True):
                 stored.add(digest, result)
                 progress.advance()
-        known = stored.known
-    return [
-        replace(clip, heard=compare(text, known[digest], own)) if (digest := _digest(clip)) else clip
-        for own, clip, text in zip(options_of, clips, texts, strict=True)
-    ]
+    for clip, text, own in zip(clips, texts, options_of, strict=True):
+        if clip.sound.file_sha256:
+            clip.heard = compare(text, stored.known[clip.sound.file_sha256], own)
 
 
 def compare(text: str, result: Mapping[str, Any], options: NormalizerOptions) -> Heard:
@@ -137,7 +129,3 @@ def _transcribe(
 
 def _is_known(result: Mapping[str, Any] | None, texts: Sequence[str]) -> bool:
     return result is not None and (result["text"] in texts or result["alignment"] is None)
-
-
-def _digest(clip: ClipResult) -> str | None:
-    return clip.audio.file_sha256 if clip.audio.measures is not None else None

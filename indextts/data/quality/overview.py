@@ -9,7 +9,7 @@
        "problems": [{"code": "too_many_rejected", "count": 130, "text": "..."}, ...],
        "notices": [{"code": "few_speakers", "values": {"count": 4}, "text": "..."}, ...]}
 
-`edges` has one element more than `counts`. `code` is one of summary.py, "" for a finding of another check;
+`edges` has one element more than `counts`. `code` is "" for a finding of another check;
 `text` is the line of the report. The file is replaced atomically, before the verdicts.
 """
 

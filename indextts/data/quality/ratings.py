@@ -10,14 +10,12 @@ check resumes, and the next check rates only new recordings.
 
 import logging
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
-from indextts.data.quality.clips import ClipResult, in_processes
-from indextts.data.quality.measures import Measures
+from indextts.data.quality.clips import Clip, in_processes, new_recordings, values_by_speaker
 from indextts.data.report import robust_deviation
 from indextts.data.stored_results import StoredResults
 from indextts.features import dnsmos
@@ -30,17 +28,14 @@ logger = logging.getLogger(__name__)
 NAME = "dnsmos"
 VERSION = "dnsmos-p835-1"  # raise it when the results of `dnsmos.rate` change
 SCORES = ("sig", "bak", "ovrl")
-MIN_CLIPS_TO_COMPARE = 20
 MIN_DEVIATION = 0.23  # points; a smaller one would reject clips that sound like the others
 MIN_CLIPS_PER_PROCESS = 10
 
 Recording = tuple[str, Path]  # the digest of the file, and its path
 
 
-def rate_clips(
-    utterances: Sequence[Utterance], clips: Sequence[ClipResult], report_dir: Path | None, num_workers: int
-) -> list[Measures]:
-    """Return the scores of each utterance, and by how many deviations they are below those of its speaker.
+def rate_clips(clips: Sequence[Clip], report_dir: Path | None, num_workers: int) -> None:
+    """Add the scores of each clip, and by how many deviations they are below those of its speaker.
 
     Args:
         num_workers: the number of processes; 0 to choose it by the cores and the clips.
@@ -49,12 +44,7 @@ def rate_clips(
         UserError: the results cannot be stored, or memory ran out.
     """
     with StoredResults(report_dir, NAME, VERSION) as results:
-        recordings = {
-            clip.audio.file_sha256: utterance
-            for utterance, clip in zip(utterances, clips, strict=True)
-            if clip.audio.measures is not None and clip.audio.file_sha256
-        }
-        missing = {digest: u for digest, u in recordings.items() if digest not in results.known}
+        missing = new_recordings(clips, results.known)
         if missing:
             workers = num_workers or max(1, min(num_cores(), len(missing) // MIN_CLIPS_PER_PROCESS))
             took = shown_duration(expected_s(missing.values(), workers))
@@ -68,12 +58,10 @@ def rate_clips(
             for digest, scores in _rated([(d, u.audio) for d, u in missing.items()], workers):
                 results.add(digest, scores)
                 progress.advance()
-        scored = [results.known.get(clip.audio.file_sha256 or "") for clip in clips]
-    measured: list[Measures] = [
-        {} if scores is None else dict(zip(SCORES, scores, strict=True)) for scores in scored
-    ]
-    _add_distances(utterances, measured)
-    return measured
+    for clip in clips:
+        scores = results.known.get(clip.sound.file_sha256)
+        clip.measures.update(zip(SCORES, scores, strict=True) if scores else ())
+    add_distances(clips)
 
 
 def expected_s(utterances: Iterable[Utterance], num_workers: int) -> float:
@@ -97,25 +85,18 @@ def _rate(recording: Recording) -> tuple[str, list[float] | None]:
     return digest, [round(score, 3) for score in (scores.sig, scores.bak, scores.ovrl)]
 
 
-def _add_distances(utterances: Sequence[Utterance], measured: Sequence[Measures]) -> None:
+def add_distances(clips: Sequence[Clip]) -> None:
     """Add by how many deviations each score is below the median of a speaker with enough clips."""
     for name in SCORES:
-        values_of: dict[str, list[float]] = defaultdict(list)
-        for utterance, measures in zip(utterances, measured, strict=True):
-            if (value := measures.get(name)) is not None:
-                values_of[utterance.speaker].append(value)
         medians = {
-            speaker: statistics.median(values)
-            for speaker, values in values_of.items()
-            if len(values) >= MIN_CLIPS_TO_COMPARE
+            speaker: statistics.median(values) for speaker, values in values_by_speaker(clips, name).items()
         }
-        distances = {
-            place: medians[utterance.speaker] - value
-            for place, (utterance, measures) in enumerate(zip(utterances, measured, strict=True))
-            if (value := measures.get(name)) is not None and utterance.speaker in medians
-        }
-        if not distances:
-            continue
-        deviation = robust_deviation(distances.values())
-        for place, distance in distances.items():
-            measured[place][f"{name}_below"] = distance / max(deviation, MIN_DEVIATION)
+        distances = [
+            (clip, medians[clip.utterance.speaker] - value)
+            for clip in clips
+            if (value := clip.measures.get(name)) is not None and clip.utterance.speaker in medians
+        ]
+        if distances:
+            deviation = robust_deviation(distance for _, distance in distances)
+            for clip, distance in distances:
+                clip.measures[f"{name}_below"] = distance / max(deviation, MIN_DEVIATION)

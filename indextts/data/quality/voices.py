@@ -31,10 +31,8 @@ from indextts.data.importing.voice_vectors import (
     VoiceEncoder,
     load_campplus_encoder,
 )
-from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
-from indextts.data.quality.clips import ClipResult
-from indextts.data.quality.measures import Measures
+from indextts.data.quality.clips import Clip, new_recordings
 from indextts.data.report import robust_deviation
 from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
@@ -54,13 +52,12 @@ MIN_SPREAD = 0.005  # clips by one voice are never more alike, and their small d
 
 
 def hear_voices(
-    utterances: Sequence[Utterance],
-    clips: Sequence[ClipResult],
+    clips: Sequence[Clip],
     weights: Path,
     report_dir: Path | None,
     load_encoder: LoadEncoder = load_campplus_encoder,
-) -> list[Measures]:
-    """Return the deviations of each utterance; empty without a vector.
+) -> None:
+    """Add the deviations of each clip.
 
     Raises:
         UserError: the encoder cannot be loaded, or the results cannot be stored.
@@ -72,25 +69,18 @@ def hear_voices(
         )
     version = f"{VERSION} {file_sha256(weights)}"
     with StoredResults(report_dir, NAME, version, kept=_compact) as results:
-        missing = {
-            clip.audio.file_sha256: utterance.audio
-            for utterance, clip in zip(utterances, clips, strict=True)
-            if clip.audio.file_sha256 and clip.audio.file_sha256 not in results.known
-        }
+        missing = new_recordings(clips, results.known)
         if missing:
             progress = Progress("Listening to the voices", len(missing))
-            for digest, result in zip(
-                missing, _encoded(list(missing.values()), load_encoder(weights)), strict=True
-            ):
+            encoded = _encoded([u.audio for u in missing.values()], load_encoder(weights))
+            for digest, result in zip(missing, encoded, strict=True):
                 results.add(digest, result)
                 progress.advance()
-        found = [results.known.get(clip.audio.file_sha256 or "") for clip in clips]
-    voices = _deviations(_similarities([u.speaker for u in utterances], found))
+    found = [results.known.get(clip.sound.file_sha256) for clip in clips]
+    voices = _deviations(_similarities([clip.utterance.speaker for clip in clips], found))
     halves = _deviations([result and result["halves"] for result in found])
-    return [
-        {"voice_deviation": voice, "halves_deviation": half}
-        for voice, half in zip(voices, halves, strict=True)
-    ]
+    for clip, voice, half in zip(clips, voices, halves, strict=True):
+        clip.measures |= {"voice_deviation": voice, "halves_deviation": half}
 
 
 def _encoded(paths: Sequence[Path], encode: VoiceEncoder) -> Iterator[dict[str, Any] | None]:
