@@ -39,10 +39,9 @@ from indextts.features.mel_spectrogram import reference_mel
 from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
 from indextts.models.gpt.config import GPTConfig, load_config
 from indextts.models.gpt.generate import set_precision
-from indextts.speech.synthesis import text_to_speech
-from indextts.speech.synthesis.acoustic import AcousticModel, Reference
+from indextts.speech.synthesis.acoustic import AcousticModel
 from indextts.speech.synthesis.bigvgan import BigVGAN
-from indextts.speech.synthesis.renderer import BuiltinRenderer, PublishedRenderer
+from indextts.speech.synthesis.renderer import BuiltinRenderer, Reference
 from indextts.speech.synthesis.s2mel import S2Mel, SolverSettings
 from indextts.speech.synthesis.segments import VoicePrompt
 from indextts.speech.synthesis.streaming import SpeechStream
@@ -158,7 +157,7 @@ def run_case(case: Case) -> dict[str, float]:
     voice = _voice(tts)
     beams = {"num_beams": 1, "repetition_penalty": 1.0} if case.size == "demo" else {}
     sampling = Sampling(max_codes=case.codes, **beams)
-    tts.synthesize(_texts(1)[0], voice, sampling.model_copy(update={"max_codes": 10}))  # warm-up
+    _speak(tts, voice, sampling.model_copy(update={"max_codes": 10}), 1)  # warm-up
     reset_peak()
     start = peak_bytes()
     if case.streams:
@@ -200,8 +199,7 @@ def _streamed(tts: TextToSpeech, voice: Any, sampling: Sampling) -> dict[str, fl
     streamed = stream.speech.samples
     [(_, whole)] = tts.speak([line], sampling)
     segment = whole.segments[0]
-    utterance = text_to_speech.utterance_of(segment, line.voice.reference)
-    [other] = tts.renderer.render([replace(utterance, seed=segment.seed + 1)])
+    [other] = tts.renderer.render([(replace(segment, seed=segment.seed + 1), line.voice.reference)])
     return {
         "first_s": len(first) / whole.sample_rate_hz,
         "first_cpu_s": took_first.cpu_s,
@@ -235,7 +233,7 @@ def _text_to_speech(case: Case) -> TextToSpeech:
         settings = SolverSettings()
         if case.precision != "float32":
             settings = replace(settings, dtype=getattr(torch, case.precision))
-        renderer = PublishedRenderer(_acoustic(config), settings)
+        renderer = _acoustic(config, settings)
     if case.precision != "float32":
         set_precision(gpt, getattr(torch, case.precision))
     return TextToSpeech(TrainedModel(gpt, tokenizer, Path("random")), renderer)
@@ -254,7 +252,7 @@ class _Backend:
         self.codec, self.num_codes = codec, num_codes
 
 
-def _acoustic(config: GPTConfig) -> AcousticModel:
+def _acoustic(config: GPTConfig, settings: SolverSettings) -> AcousticModel:
     sizes = S2MEL.model_copy(
         update={
             "DiT": S2MEL.DiT.model_copy(update={"hidden_dim": 128, "num_heads": 4, "depth": 5}),
@@ -280,7 +278,7 @@ def _acoustic(config: GPTConfig) -> AcousticModel:
         network.requires_grad_(False).eval()
     backend: Any = _Backend(codec, num_codes)
     campplus: Any = None  # only the encoding of a voice needs it
-    return AcousticModel(backend, s2mel, campplus, vocoder)
+    return AcousticModel(backend, s2mel, campplus, vocoder, settings)
 
 
 def _voice(tts: TextToSpeech) -> Any:

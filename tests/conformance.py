@@ -213,18 +213,18 @@ def all_results(vectors: Vectors) -> Iterator[tuple[str, Any]]:
 @torch.no_grad()
 def codec_results(codec: SemanticCodec, arrays: Arrays) -> Iterator[tuple[str, Any]]:
     """Name and value of every array of a codec; its own channels are the last axis but one."""
-    x, codes = torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["codes"])
+    x = torch.from_numpy(arrays["x"])
     quantizer = codec.quantizer.quantizers[0]
-    quantized = codec.quantize(x)
+    codes = codec.quantize(x)
+    embeddings = codec.embed(codes)
     encoded = codec.encode(x)
     projected = quantizer.in_project(encoded)
     rows = F.normalize(quantizer.codebook.weight, dim=-1)
     best = (F.normalize(projected, dim=-1) @ rows.T).topk(2).values
-    yield from {"codes": quantized.codes, "quantized": quantized.embeddings, "encoder_out": encoded}.items()
+    yield from {"codes": codes, "quantized": embeddings, "encoder_out": encoded}.items()
     yield from {"z_e": projected.mT, "cos_margin": best[..., 0] - best[..., 1]}.items()
-    embeddings = codec.embed(codes)
     yield from {"vq2emb": embeddings.mT, "vq2emb_infer_call": embeddings[:1].mT}.items()
-    decoded = codec.decode(quantized.embeddings)
+    decoded = codec.decode(embeddings)
     yield from {"decoded": decoded, "reconstruction": decoded}.items()
 
 
@@ -233,21 +233,21 @@ def halving_codec_results(codec: HalvingCodec, arrays: Arrays) -> Iterator[tuple
     """Name and value of every array of a codec with 25 codes a second, for each input NAME_x."""
     for name in [name.removesuffix("_x") for name in arrays if name.endswith("_x")]:
         x = torch.from_numpy(arrays[f"{name}_x"])
-        quantized = codec.quantize(x)
-        encoded, embeddings = codec.encode(x), codec.embed(quantized.codes)
+        codes = codec.quantize(x)
+        encoded, embeddings = codec.encode(x), codec.embed(codes)
         projected = codec.quantizer.quantizers[0].in_project(encoded)
         rows = F.normalize(codec.quantizer.quantizers[0].codebook.weight, dim=-1)
         best = (F.normalize(projected, dim=-1) @ rows.T).topk(2).values
-        found = {"codes": quantized.codes, "codes_shape_as_returned": quantized.codes.shape}
+        found = {"codes": codes, "codes_shape_as_returned": codes.shape}
         found |= {"down": codec.down(x.mT), "encoder_out": encoded, "z_e": projected.mT}
-        found |= {"quantized_as_returned": quantized.embeddings, "vq2emb": embeddings.mT}
+        found |= {"quantized_as_returned": embeddings, "vq2emb": embeddings.mT}
         found |= {"cos_margin": best[..., 0] - best[..., 1], "decoded": codec.decode(embeddings)}
         found |= {"decoder_out": SemanticCodec.decode(codec, embeddings)}
         even = x[:, : x.shape[1] // 2 * 2]  # the training forward drops the last frame of an odd length
         if f"{name}_fwd_codes" in arrays:
             trained = codec.quantize(even)
-            rebuilt = codec.decode(trained.embeddings)
-            found |= {"fwd_codes": trained.codes, "fwd_reconstruction": rebuilt}
+            rebuilt = codec.decode(codec.embed(trained))
+            found |= {"fwd_codes": trained, "fwd_reconstruction": rebuilt}
             found |= {"fwd_reconstruction_loss": F.mse_loss(rebuilt, even)}
         yield from ((f"{name}_{what}", value) for what, value in found.items())
 

@@ -17,7 +17,7 @@ from indextts.data.manifest import Utterance, read_utterances, write_utterances
 from indextts.data.quality.measures import measure_text
 from indextts.data.quality.reasons import REASONS
 from indextts.data.review import check_folder
-from indextts.features.loudness import loudness_lufs
+from indextts.features.audio import loudness_lufs
 from tests.conftest import REPOSITORY
 
 RATE_HZ = 24_000

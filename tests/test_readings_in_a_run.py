@@ -15,7 +15,7 @@ from indextts.data.changed_texts import count_changed_texts
 from indextts.data.manifest import read_pairs
 from indextts.data.pair_index import find_index
 from indextts.runs.directory import CheckpointMeta
-from indextts.speech.export import export
+from indextts.speech.export.model_folder import export
 from indextts.text.normalize import normalize
 from indextts.text.tokenizer import Tokenizer
 from tests.tiny_run import TinyRun, describe_restore, make_tiny_run

@@ -29,9 +29,9 @@ from indextts.models.checkpoint import read_weights, write_and_sync
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import load_model
 from indextts.runs.directory import CheckpointMeta
-from indextts.speech.export import comparison, export, model_folder
+from indextts.speech.export import comparison, model_folder
 from indextts.speech.export.card import model_card
-from indextts.speech.export.model_folder import config_with_tokens
+from indextts.speech.export.model_folder import config_with_tokens, export
 from indextts.speech.export.source import read_source
 from indextts.text.normalizer_record import with_record
 from indextts.text.tokenizer import Tokenizer
@@ -67,7 +67,8 @@ def own_export(exported: Path, tmp_path: Path) -> Path:
 
 
 def card_of(checkpoint: Path, has_builtin_codes: bool = False) -> str:
-    return model_card(BASES["2.0"], read_source(checkpoint, 1), [], has_builtin_codes)
+    source = read_source(checkpoint, 1)
+    return model_card(BASES["2.0"], source, "float32", {}, has_builtin_codes=has_builtin_codes)
 
 
 def test_the_folder_fits_together_and_holds_the_trained_weights(trained: TinyRun, exported: Path):
@@ -353,7 +354,7 @@ EXPORT_FOR_EVER = """
 import sys
 from indextts.commands.terminal import parse
 from indextts.commands.speech import ExportModel
-from indextts.speech.export import export
+from indextts.speech.export.model_folder import export
 command = parse(ExportModel, sys.argv[1:])
 while True:
     export(command)

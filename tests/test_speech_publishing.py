@@ -23,12 +23,12 @@ from indextts.commands.speech import ExportModel, PublishModel
 from indextts.data.sources import DataSource, write_source
 from indextts.errors import UserError
 from indextts.features.hub_files import hub_errors
-from indextts.features.hub_models import local_model, upload_model
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import random_model
 from indextts.projects.project import Project
-from indextts.speech.export import export
-from indextts.speech.publishing.publish import publish
+from indextts.speech.export.model_folder import export
+from indextts.speech.publishing.publish import publish, upload_model
+from indextts.speech.synthesis.trained_model import local_model
 from indextts.system.json_lines import write_json_lines
 from indextts.text.bases import load_tokenizer
 from indextts.text.extend import extend_file

@@ -31,7 +31,7 @@ from indextts.speech.serving.app import RateLimit, Service, build_app
 from indextts.speech.serving.encoding import RATE_HZ, Encoder, change_speed
 from indextts.speech.serving.engine import Engine, Request
 from indextts.speech.serving.serve import listen, read_keys
-from indextts.speech.synthesis.renderer import PublishedRenderer
+from indextts.speech.synthesis.acoustic import AcousticModel
 from indextts.speech.synthesis.segments import Line
 from indextts.speech.synthesis.streaming import SpeechStream
 from indextts.speech.synthesis.synthesize import load_tts, resolve_sampling
@@ -206,9 +206,7 @@ def service_of(tmp_path: Path, **changes: Any) -> Service:
 
 def test_a_full_queue_and_a_fast_client_are_told_when_to_return(tmp_path: Path):
     wanted = {"model": "m", "voice": "v", "input": "a b"}
-    service = service_of(tmp_path)
-    for _ in range(2):
-        service.take_place()
+    service = service_of(tmp_path, num_open=2)
     status, headers, body = call(build_app(service), wanted)
     assert (status, json.loads(body)["error"]["code"]) == (429, "queue_full")
     assert int(headers["retry-after"]) > 0
@@ -227,7 +225,7 @@ def test_a_burst_does_not_pass_the_limit(tmp_path: Path):
         nonlocal most
         while True:
             await asyncio.sleep(0)
-            most = max(most, len(service.places))
+            most = max(most, service.num_open)
             if engine._requests:
                 await asyncio.sleep(0.02)
                 request = engine._requests[0]
@@ -245,7 +243,7 @@ def test_a_burst_does_not_pass_the_limit(tmp_path: Path):
     assert set(statuses) == {200, 429}
     assert statuses.count(200) >= 4
     assert most == 4
-    assert not service.places
+    assert service.num_open == 0
 
 
 def test_a_client_that_takes_nothing_keeps_its_place_until_its_connection_ends(
@@ -272,8 +270,8 @@ def test_a_client_that_takes_nothing_keeps_its_place_until_its_connection_ends(
             wait_until(lambda: running.started)
             with socket.create_connection(listener.getsockname()) as client:
                 client.sendall(b"POST /v1/audio/speech HTTP/1.1\r\n" + head.encode() + b"\r\n\r\n" + body)
-                wait_until(lambda: len(service.places) == 1)
-                wait_until(lambda: not service.places)
+                wait_until(lambda: service.num_open == 1)
+                wait_until(lambda: service.num_open == 0)
     finally:
         running.should_exit = True
         thread.join()
@@ -322,7 +320,7 @@ def test_the_model_computes_in_the_precision_of_the_command(tmp_path: Path):
     command = Serve(checkpoint=folder, models=folder, voices=[tmp_path], precision="bfloat16")
     tts = load_tts(command, folder, torch.device("cpu"))
     assert tts.trained.gpt.mel_head.weight.dtype == torch.bfloat16
-    assert isinstance(tts.renderer, PublishedRenderer)
+    assert isinstance(tts.renderer, AcousticModel)
     assert tts.renderer.settings.dtype == torch.bfloat16
     with pytest.raises(UserError, match="--precision"):
         load_tts(command.model_copy(update={"precision": "float16"}), folder, torch.device("cpu"))

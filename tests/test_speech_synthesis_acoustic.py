@@ -1,13 +1,24 @@
+"""Tests of indextts/speech/synthesis/acoustic.py, and of the loading of its networks."""
+
+import json
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
 
+from benchmarks import speech_models as published
 from indextts.errors import UserError
-from indextts.features import indextts2
-from indextts.speech.synthesis.acoustic import AcousticModel, Reference, Utterance
-from indextts.speech.synthesis.s2mel import SolverSettings, target_frames
-from tests.acoustic_files import STYLE_DIM, write_acoustic_files
+from indextts.features import speech_encoder
+from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
+from indextts.speech.synthesis.acoustic import AcousticModel, find_backend, find_files
+from indextts.speech.synthesis.bigvgan import BigVGAN, load_bigvgan
+from indextts.speech.synthesis.config import S2MelConfig
+from indextts.speech.synthesis.renderer import Reference, Segment
+from indextts.speech.synthesis.s2mel import S2Mel, SolverSettings, load_s2mel, target_frames
+from tests.acoustic_files import BIGVGAN, S2MEL, STYLE_DIM, write_acoustic_files, write_s2mel
 from tests.published_files import FEATURE_DIM, GPT, NUM_CODES
 
 CPU = torch.device("cpu")
@@ -21,7 +32,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(folder) -> AcousticModel:
-    return AcousticModel.load(folder, CPU)
+    return AcousticModel.load(folder, CPU, FAST)
 
 
 def noise(duration_s: float, seed: int) -> np.ndarray:
@@ -59,8 +70,10 @@ def test_autograd_can_save_the_features_of_a_voice(voice):
     assert torch.equal(weight.grad, voice.features)  # the gradient of a product is exact on any CPU
 
 
-def utterance(speech: tuple[torch.Tensor, torch.Tensor], voice: Reference, seed: int) -> Utterance:
-    return Utterance(*speech, voice, seed)
+def spoken(
+    codes: torch.Tensor, latents: torch.Tensor, voice: Reference, seed: int = 0
+) -> tuple[Segment, Reference]:
+    return Segment("", codes, latents, True, seed), voice
 
 
 def rendered(
@@ -69,9 +82,12 @@ def rendered(
     latents: torch.Tensor,
     voice: Reference,
     seed: int = 0,
-    settings: SolverSettings = FAST,
+    **settings: float,
 ) -> np.ndarray:
-    [samples] = model.render([utterance((codes, latents), voice, seed)], settings)
+    changed = AcousticModel(
+        model.backend, model.s2mel, model.campplus, model.vocoder, replace(model.settings, **settings)
+    )
+    [samples] = changed.render([spoken(codes, latents, voice, seed)])
     return samples
 
 
@@ -97,21 +113,20 @@ def test_a_code_outside_the_codebook_is_refused(model, voice, code):
 
 
 @pytest.mark.parametrize("guidance_rate", [0.0, 0.7])
-def test_utterances_of_a_batch_sound_as_each_does_alone(model, voice, guidance_rate):
+def test_segments_of_a_batch_sound_as_each_does_alone(model, voice, guidance_rate, monkeypatch):
     """Texts and reference recordings of different lengths, so that every row but one is padded."""
-    settings = SolverSettings(steps=3, guidance_rate=guidance_rate)
+    monkeypatch.setattr(model, "settings", replace(FAST, guidance_rate=guidance_rate))
     voices = [voice, model.voice_of(noise(2.6, seed=2)), model.voice_of(noise(1.2, seed=3))]
-    utterances = [
-        utterance(speech(num_codes, seed=number), voices[number % 3], number)
+    segments = [
+        spoken(*speech(num_codes, seed=number), voices[number % 3], number)
         for number, num_codes in enumerate((7, 31, 1, 25))
     ]
-    together = model.render_batch(utterances, settings)
-    for samples, each in zip(together, utterances, strict=True):
-        [alone] = model.render([each], settings)
+    together = model.render_batch([model._target(*each) for each in segments])
+    for samples, alone in zip(together, model.render(segments), strict=True):
         np.testing.assert_allclose(samples, alone, rtol=0, atol=1e-5)
 
 
-def test_a_gpu_gets_batches_of_similar_lengths_and_utterances_keep_their_order(model, voice, monkeypatch):
+def test_a_gpu_gets_batches_of_similar_lengths_and_segments_keep_their_order(model, voice, monkeypatch):
     seen = []
     whole = AcousticModel.render_batch
     monkeypatch.setattr(AcousticModel, "_frames_at_once", lambda _: 330.0)
@@ -121,17 +136,14 @@ def test_a_gpu_gets_batches_of_similar_lengths_and_utterances_keep_their_order(m
         lambda self, given, *rest: seen.append(len(given)) or whole(self, given, *rest),
     )
     sizes = (7, 40, 0, 9, 41)
-    found = model.render([utterance(speech(n), voice, 0) for n in sizes], FAST)
+    found = model.render([spoken(*speech(n), voice) for n in sizes])
     assert [len(samples) for samples in found] == [256 * target_frames(n) for n in sizes]
     assert seen == [2, 1, 1]
 
 
 def test_half_precision_of_the_flow_matching_stays_near_float32(model, voice, folder):
-    half = AcousticModel.load(folder, torch.device("cpu"))
-    half.s2mel.cfm.estimator.set_precision(torch.bfloat16)
-    exact, rounded = (
-        rendered(each, *speech(40), voice, settings=SolverSettings(steps=8)) for each in (model, half)
-    )
+    half = AcousticModel.load(folder, CPU, SolverSettings(steps=8, dtype=torch.bfloat16))
+    exact, rounded = (rendered(each, *speech(40), voice, steps=8) for each in (model, half))
     error = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
     assert 0 < error < 0.2
 
@@ -147,8 +159,8 @@ def test_audio_depends_on_seed_codes_latents_and_voice(model, voice):
         rendered(model, (codes + 1) % NUM_CODES, latents, voice, seed=5),
         rendered(model, codes, latents + 1, voice, seed=5),
         rendered(model, codes, latents, other_voice, seed=5),
-        rendered(model, codes, latents, voice, seed=5, settings=SolverSettings(steps=3, guidance_rate=0)),
-        rendered(model, codes, latents, voice, seed=5, settings=SolverSettings(steps=3, temperature=0.5)),
+        rendered(model, codes, latents, voice, seed=5, guidance_rate=0),
+        rendered(model, codes, latents, voice, seed=5, temperature=0.5),
     ):
         assert np.abs(different - first).max() > 1e-3
 
@@ -164,20 +176,119 @@ def test_the_style_is_that_of_the_frames_minus_their_mean(model, voice):
     torch.testing.assert_close(normalize(louder.style), normalize(voice.style), rtol=1e-3, atol=1e-3)
 
 
-def test_an_already_loaded_backend_is_used(folder):
-    backend = indextts2.load(
-        folder / "config.yaml",
-        folder / "w2v-bert-2.0",
-        folder / "semantic_codec/model.safetensors",
-        folder / "wav2vec2bert_stats.pt",
-        CPU,
-    )
-    assert AcousticModel.load(folder, CPU, backend).backend is backend
-
-
 def test_a_config_of_other_features_is_refused(folder, tmp_path):
     other = write_acoustic_files(tmp_path)
     text = (other / "config.yaml").read_text()
     (other / "config.yaml").write_text(text.replace("in_channels: 32", "in_channels: 31"))
     with pytest.raises(UserError, match=r"s2mel\.pth: .*length_regulator\.content_in_proj\.weight"):
         AcousticModel.load(other, CPU)
+
+
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        ("s2mel_net", lambda: S2Mel(published.S2MEL, published.PUBLISHED.model_dim)),
+        ("campplus", lambda: CAMPPlus(CAMPPlusConfig())),
+        ("bigvgan_generator", lambda: BigVGAN(published.BIGVGAN)),
+    ],
+)
+def test_names_shapes_and_types_are_the_published_ones(shared, name, build):
+    listed = json.loads((shared / f"vectors/published_keys/{name}.json").read_text())
+    with torch.device("meta"):
+        tensors = build().state_dict()
+    found = {key: [list(tensor.shape), str(tensor.dtype)] for key, tensor in tensors.items()}
+    assert found == {key: [shape, f"torch.{dtype}"] for key, (shape, dtype) in listed.items()}
+
+
+def test_weights_load_as_saved(folder):
+    model = load_s2mel(folder / "s2mel.pth", S2MelConfig.model_validate(S2MEL), GPT["model_dim"], CPU)
+    saved = torch.load(folder / "s2mel.pth", weights_only=True)["net"]
+    for name, tensor in model.state_dict().items():
+        part, rest = name.split(".", 1)
+        wanted = saved[part].get(rest, saved[part].get(f"module.{rest}"))
+        torch.testing.assert_close(tensor, wanted, rtol=0, atol=0)
+    assert not model.training
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_every_missing_unexpected_and_misshapen_tensor_is_named(tmp_path):
+    write_s2mel(tmp_path / "s2mel.pth")
+    content = torch.load(tmp_path / "s2mel.pth", weights_only=True)
+    del content["net"]["gpt_layer"]["1.bias"], content["net"]["length_regulator"]["model.0.weight"]
+    content["net"]["cfm"]["extra"] = torch.zeros(1)
+    content["net"]["gpt_layer"]["0.bias"] = torch.zeros(7)
+    torch.save(content, tmp_path / "s2mel.pth")
+    with pytest.raises(UserError) as caught:
+        load_s2mel(tmp_path / "s2mel.pth", S2MelConfig.model_validate(S2MEL), GPT["model_dim"], CPU)
+    message = str(caught.value)
+    assert "length_regulator.model.0.weight, gpt_layer.1.bias" in message
+    assert "cfm.extra" in message
+    assert re.search(r"gpt_layer\.0\.bias .*\(7,\).*\(256,\)", message)
+    assert message.startswith(f"{tmp_path}/s2mel.pth: ")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"net": {}}, {"net": {"cfm": {}, "length_regulator": {}}}, {"net": 3}]
+)
+def test_a_file_without_the_three_parts_is_refused_as_s2mel(tmp_path, content):
+    torch.save(content, tmp_path / "s2mel.pth")
+    with pytest.raises(UserError, match=r"s2mel\.pth: .*cfm, length_regulator, gpt_layer"):
+        load_s2mel(tmp_path / "s2mel.pth", S2MelConfig.model_validate(S2MEL), GPT["model_dim"], CPU)
+
+
+class Trap:
+    def __reduce__(self):
+        return print, ("this must never run",)
+
+
+def test_a_file_with_code_is_refused(folder, tmp_path, capsys):
+    torch.save({"generator": {"a": Trap()}}, tmp_path / "g.pt")
+    with pytest.raises(UserError, match=r"g\.pt: "):
+        load_bigvgan(folder / "bigvgan/config.json", tmp_path / "g.pt", CPU)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"upsample_rates": [8, 8, 2]}, "128 samples .*80 mel"),
+        ({"num_mels": 100}, "256 samples .*100 mel"),
+        ({"sampling_rate": 24000}, "sampling_rate: .*22050"),
+        ({"activation": "snake"}, "activation: .*'snakebeta'"),
+    ],
+)
+def test_a_vocoder_of_another_kind_is_refused(folder, tmp_path, change, what):
+    (tmp_path / "config.json").write_text(json.dumps(BIGVGAN | change))
+    with pytest.raises(UserError, match=rf"config\.json: .*{what}.*nvidia/bigvgan"):
+        load_bigvgan(tmp_path / "config.json", folder / "bigvgan/bigvgan_generator.pt", CPU)
+
+
+def test_all_missing_files_are_named_with_their_source(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(UserError) as caught:
+        find_files(tmp_path)
+    for name, source in {
+        "config.yaml": "IndexTeam/IndexTTS-2",
+        "s2mel.pth": "IndexTeam/IndexTTS-2",
+        "campplus/campplus_cn_common.bin": "funasr/campplus",
+        "bigvgan/config.json": "nvidia/bigvgan_v2_22khz_80band_256x",
+        "bigvgan/bigvgan_generator.pt": "nvidia/bigvgan_v2_22khz_80band_256x",
+    }.items():
+        assert re.search(rf"{tmp_path}/{name} [^;]*{source}(;|$)", str(caught.value))
+
+
+def test_a_folder_of_2_5_asks_for_files_of_2_5_and_takes_its_own_codec(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "multilingual_zh_ja_yue_char_del.tiktoken").touch()
+    with pytest.raises(UserError, match=r"s2mel\.pth [^;]*IndexTeam/IndexTTS-2\.5;"):
+        find_files(tmp_path)
+    files = ("wav2vec2bert_stats.pt", "codec.pth", "semantic_codec/model.safetensors")
+    for name in (*files, *(f"w2v-bert-2.0/{name}" for name in speech_encoder.FILES)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert find_backend(tmp_path)[1] == tmp_path / "codec.pth"
+
+
+def test_files_in_the_folder_are_found(folder):
+    assert all(path.is_relative_to(folder) for path in find_files(folder))

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from indextts.speech.synthesis.config import FlowConfig
-from indextts.speech.synthesis.dit import DiT, WaveNet, mirrored, rotary_table, rotate
+from indextts.speech.synthesis.dit import DiT, mirrored
 from tests.acoustic_files import S2MEL
 from tests.published_files import randomise
 
@@ -26,7 +26,7 @@ def inputs(rows: int = 2) -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.parametrize("depth", [1, 2, 3])
 def test_every_input_affects_every_band(depth):
     dit, given = network(depth), inputs()
     out = dit(**given)
@@ -34,15 +34,6 @@ def test_every_input_affects_every_band(depth):
     for name in ("x", "prompt_x", "t", "style", "cond"):
         moved = dit(**(given | {name: given[name] + 0.5}))
         assert ((moved - out).abs().amax(dim=(0, 2)) > 1e-5).all(), name
-
-
-def test_rows_without_padding_give_the_same_output_as_alone():
-    dit = network(3).double()  # float64, as other batch sizes round differently
-    given = {name: t.double() if t.is_floating_point() else t for name, t in inputs().items()}
-    alone = dit(**{name: tensor[1:] for name, tensor in given.items()})
-    torch.testing.assert_close(dit(**given)[1:], alone, rtol=1e-5, atol=1e-6)
-    one_length = given | {"x_lens": given["x_lens"][:1]}
-    torch.testing.assert_close(dit(**one_length), dit(**given), rtol=0, atol=0)
 
 
 def test_attention_does_not_read_past_the_length():
@@ -57,18 +48,6 @@ def test_attention_does_not_read_past_the_length():
     )
 
 
-def test_products_of_rotated_vectors_depend_only_on_the_distance():
-    generator = torch.Generator().manual_seed(0)
-    q, k = torch.randn(8, generator=generator), torch.randn(8, generator=generator)
-    table = rotary_table(20, 8, torch.device("cpu"))
-    turned_q, turned_k = rotate(q.expand(20, -1), table), rotate(k.expand(20, -1), table)
-    products = turned_q @ turned_k.T  # (20, 20)
-    for distance in (-3, 0, 7):
-        diagonal = products.diagonal(distance)
-        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(products[0, 0], q @ k)
-
-
 def test_a_signal_is_mirrored_at_both_ends():
     assert mirrored(torch.tensor([[[1.0, 2, 3, 4]]]), 4).tolist() == [[[3, 2, 1, 2, 3, 4, 3, 2]]]
     assert mirrored(torch.tensor([[[1.0, 2, 3, 4]]]), 3).tolist() == [[[3, 2, 1, 2, 3, 4, 3]]]
@@ -79,14 +58,3 @@ def test_a_signal_too_short_to_be_mirrored_is_padded_with_zeros():
     # 1 2 0, mirrored: 0 2 1 2 0 2 1, less the zero that was appended, taken from the end
     assert mirrored(torch.tensor([[[1.0, 2]]]), 4).tolist() == [[[0, 2, 1, 2, 0, 2]]]
     assert mirrored(torch.tensor([[[1.0]]]), 4).shape == (1, 1, 5)
-
-
-def test_padded_positions_are_zero():
-    network = randomise(WaveNet(8, num_layers=3, kernel_size=5, dilation_rate=2), seed=0)
-    generator = torch.Generator().manual_seed(0)
-    x, time = torch.randn(2, 8, 20, generator=generator), torch.randn(2, 8, generator=generator)
-    is_real = torch.arange(20) < torch.tensor([[20], [13]])
-    out = network(x, is_real, time)
-    assert out.shape == (2, 8, 20)
-    assert out[1, :, 13:].eq(0).all()
-    assert out[0].ne(0).all()

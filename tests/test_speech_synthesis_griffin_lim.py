@@ -40,23 +40,12 @@ def test_most_codes_of_the_sound_equal_the_codes_it_was_rendered_from(backend, c
     assert float((again == codes).float().mean()) > 0.7
 
 
-def test_the_sound_of_frames_has_these_frames(clips):
-    for clip in clips[:2]:
-        assert distance(frames_to_audio(log_mel(clip)), clip) < 0.5  # nats; a factor of 1.6 in power
-
-
-@pytest.mark.parametrize("num_codes", [0, 1, 2, 50])
+@pytest.mark.parametrize("num_codes", [0, 1, 50])
 def test_a_code_is_480_samples(backend, num_codes):
     sound = render_codes(backend, torch.zeros(num_codes, dtype=torch.long))
     assert sound.shape == (480 * num_codes,)
     assert sound.dtype == np.float32
     assert np.isfinite(sound).all()
-
-
-def test_the_same_codes_and_seed_give_the_same_sound(backend):
-    codes = torch.arange(20)
-    np.testing.assert_array_equal(render_codes(backend, codes, seed=3), render_codes(backend, codes, seed=3))
-    assert np.abs(render_codes(backend, codes, seed=3) - render_codes(backend, codes, seed=4)).max() > 0
 
 
 def test_a_sound_that_would_clip_is_attenuated(clips):

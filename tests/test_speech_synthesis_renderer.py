@@ -26,9 +26,3 @@ def test_the_first_15_s_are_read_at_the_wanted_rate_with_a_warning(tmp_path, cap
     assert [(record.levelname, record.args) for record in caplog.records] == [
         ("WARNING", (path, 20.0, 15))
     ] * 2
-
-
-def test_a_short_reference_is_used_with_a_warning(tmp_path, caplog):
-    path = write_speech(tmp_path / "a.wav", 1.5)
-    load_speech(path, 22_050)
-    assert [(record.levelname, record.args) for record in caplog.records] == [("WARNING", (path, 1.5))]

@@ -11,10 +11,9 @@ import torch
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Synthesize
 from indextts.projects.project import Project
-from indextts.speech.synthesis.renderer import load_renderer
 from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.streaming import SpeechStream
-from indextts.speech.synthesis.synthesize import synthesize
+from indextts.speech.synthesis.synthesize import load_renderer, synthesize
 from indextts.speech.synthesis.text_to_speech import TextToSpeech
 from indextts.speech.synthesis.trained_model import load_trained
 from tests.acoustic_files import write_acoustic_files, write_files_of_2_5

@@ -17,11 +17,10 @@ from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.projects.project import Project
 from indextts.runs.owner import run_lock
-from indextts.speech.export import export
-from indextts.speech.synthesis.renderer import load_renderer
+from indextts.speech.export.model_folder import export
 from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.segments import drop_invalid_codes
-from indextts.speech.synthesis.synthesize import resolve_sampling, synthesize
+from indextts.speech.synthesis.synthesize import load_renderer, resolve_sampling, synthesize
 from indextts.speech.synthesis.text_to_speech import Emotion, TextToSpeech, parse_emotion
 from indextts.speech.synthesis.trained_model import load_trained
 from tests.acoustic_files import write_acoustic_files
@@ -112,7 +111,8 @@ def test_sampling_settings_that_are_not_given_are_those_of_the_backend(run: Proj
 
 def test_a_long_text_is_split_at_its_sentences_and_joined_with_silence(tts: TextToSpeech, run: Project):
     text = "ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 8
-    result = tts.synthesize(text, tts.read_voice(clips_of(run)[0].audio), Sampling(num_beams=1, max_codes=30))
+    line = tts.line(text, tts.read_voice(clips_of(run)[0].audio), seed=0)
+    [(_, result)] = tts.speak([line], Sampling(num_beams=1, max_codes=30))
     assert len(result.segments) > 1
     assert result.text == tts.trained.tokenizer.normalize(text)
     lengths = [len(segment.codes) * 480 for segment in result.segments if len(segment.codes)]
@@ -129,8 +129,7 @@ def test_many_texts_sound_as_each_does_alone_and_come_longest_first(tts: TextToS
     assert sorted(index for index, _ in spoken) == [0, 1, 2, 3, 4]
     assert next(index for index, _ in spoken) == 3
     for index, speech in spoken:
-        seeded = sampling.model_copy(update={"seed": 10 * index})
-        alone = tts.synthesize(texts[index], voices[index % 2], seeded)
+        [(_, alone)] = tts.speak([lines[index]], sampling)
         assert speech.text == alone.text
         np.testing.assert_allclose(speech.samples, alone.samples, rtol=0, atol=1e-5)
     assert len({len(speech.samples) for _, speech in spoken}) > 3
@@ -145,7 +144,8 @@ def test_codes_outside_the_codebook_are_dropped(
     bias[tts.trained.gpt.config.start_mel_token] += 1e4  # the model generates only its start token
     monkeypatch.setattr(tts.trained.gpt.mel_head, "bias", torch.nn.Parameter(bias, requires_grad=False))
     settings = Sampling(num_beams=1, repetition_penalty=1, max_codes=5)
-    result = tts.synthesize("ሰላም", tts.read_voice(clips_of(run)[0].audio), settings)
+    line = tts.line("ሰላም", tts.read_voice(clips_of(run)[0].audio), seed=0)
+    [(_, result)] = tts.speak([line], settings)
     assert result.num_codes == len(result.samples) == 0
     assert "5 of 5 codes" in caplog.text
 

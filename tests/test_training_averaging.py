@@ -12,7 +12,7 @@ from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES, read_weights, select_weights
 from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import read_metrics
-from indextts.speech.export import export
+from indextts.speech.export.model_folder import export
 from indextts.speech.synthesis.trained_model import load_trained
 from indextts.training.averaging import WeightAverage
 from indextts.training.optim import select_trained

@@ -25,7 +25,7 @@ from indextts.features import builtin
 from indextts.features.audio import load_audio
 from indextts.features.bases import HalvingCodec
 from indextts.models.checkpoint import read_weights
-from indextts.speech.export import export
+from indextts.speech.export.model_folder import export
 from indextts.speech.synthesis.acoustic import AcousticModel
 from indextts.speech.synthesis.synthesize import synthesize
 from indextts.system.log_lines import log_to_stdout

@@ -16,8 +16,7 @@ from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import read_file, read_weights, select_weights
 from indextts.models.gpt.lora import is_block_matrix
 from indextts.models.lora import LoraRecord, merge, resized
-from indextts.speech.export import export
-from indextts.speech.export.model_folder import in_official_order, official_order
+from indextts.speech.export.model_folder import export, in_official_order, official_order
 from indextts.speech.synthesis.trained_model import load_trained
 from indextts.training import loop
 from indextts.training.optim import LANGUAGE_ROWS

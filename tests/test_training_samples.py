@@ -13,7 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from indextts.models.gpt.gpt2 import GPT2
 from indextts.projects.project import Project
-from indextts.speech.synthesis.segments import Segment, generate_segments
+from indextts.speech.synthesis.renderer import Segment
+from indextts.speech.synthesis.segments import generate_segments
 from indextts.training import run as run_module
 from indextts.training import samples
 from indextts.webui.monitor.sample_players import sample_folders, samples_html

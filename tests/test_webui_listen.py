@@ -10,7 +10,7 @@ import torch
 from indextts.commands.speech import ExportModel
 from indextts.errors import UserError
 from indextts.projects.project import Project, read_project
-from indextts.speech.export import export
+from indextts.speech.export.model_folder import export
 from indextts.webui.listen.exporting import commands, exported, outlook, weights_bytes
 from indextts.webui.listen.saved_models import find_model
 from indextts.webui.listen.tab import empty_state

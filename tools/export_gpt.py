@@ -10,7 +10,8 @@ from indextts.commands.bases import base_in
 from indextts.commands.speech import CheckModelFolder, ExportModel
 from indextts.commands.terminal import parse, run
 from indextts.data.networks import BACKEND_NAME
-from indextts.speech.export import describe_missing, export, missing_files
+from indextts.speech.export.model_folder import export
+from indextts.speech.export.official_files import describe_missing
 from indextts.system.amounts import shown_size
 
 
@@ -32,8 +33,7 @@ def check(command: CheckModelFolder) -> int:
             "sound; use tools/synthesize.py"
         )
         return 1
-    base = base_in(command.check)
-    lines = describe_missing(base, missing_files(base, command.check))
+    lines = describe_missing(base_in(command.check), command.check)
     for line in lines or ["The official program finds all its files and downloads nothing."]:
         print(f"{command.check}: {line}")
     return 1 if lines else 0

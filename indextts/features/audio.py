@@ -53,6 +53,9 @@ SHORT_REFERENCE_S = 3.0
 MAX_REFERENCE_S = 15  # the published model uses no more
 MAX_RECORDING_S = 600.0
 
+LOWEST_DB = -120.0  # the loudness of digital silence, instead of minus infinity
+BLOCK_S = 0.4  # of the loudness
+
 # libsndfile logs this for a chunk of samples that is shorter than its header says.
 SHORT_CHUNK = re.compile(r"(?:data|SSND|riff|Data Size)\s*:\s*(\d+)\s*\(should be (\d+)\)")
 
@@ -219,3 +222,14 @@ def require_reference_length(path: Path, duration_s: float) -> None:
             f"{path}: lasts {duration_s:.1f} s, a reference recording must last {MIN_REFERENCE_S:g} to "
             f"{MAX_RECORDING_S:g} s; use {SHORT_REFERENCE_S:g} to {MAX_REFERENCE_S} s of one voice"
         )
+
+
+def loudness_lufs(mono: NDArray[np.float32], rate_hz: int) -> float:
+    """Return the loudness in LUFS (ITU-R BS.1770) of mono samples (S,); a shorter clip is a single block."""
+    block_s = min(BLOCK_S, len(mono) / rate_hz * (1 - 1e-9))  # a rounded-up block would not fit
+    if not mono.any():
+        return LOWEST_DB
+    import pyloudnorm  # it imports scipy, which takes seconds
+
+    loudness = pyloudnorm.Meter(rate_hz, block_size=block_s).integrated_loudness(mono)
+    return max(float(loudness), LOWEST_DB)

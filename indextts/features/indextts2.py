@@ -108,7 +108,7 @@ class IndexTTS2Backend:
         if padded.shape[1] == 0:
             return [torch.zeros(0, dtype=torch.long, device=self.device) for _ in features]
         with torch.inference_mode():
-            codes = self.codec.quantize(padded, to_device(torch.tensor(lengths), self.device)).codes
+            codes = self.codec.quantize(padded, to_device(torch.tensor(lengths), self.device))
         num_codes = self.codec.num_codes(torch.tensor(lengths)).tolist()
         return [row[:number] for row, number in zip(codes, num_codes, strict=True)]
 

@@ -38,19 +38,6 @@ class SemanticCodecConfig:
     vocos_num_layers: int
 
 
-@dataclass(frozen=True)
-class Quantized:
-    """Codes of features and their embeddings.
-
-    Attributes:
-        codes: (B, M), int64.
-        embeddings: (B, M, H).
-    """
-
-    codes: Tensor
-    embeddings: Tensor
-
-
 class SemanticCodec(nn.Module):
     """Encoder, decoder and quantizer; `load_codec` returns a codec with weights."""
 
@@ -66,15 +53,15 @@ class SemanticCodec(nn.Module):
         """Return the number of codes of clips with `num_features` (B,) feature vectors: (B,)."""
         return num_features
 
-    def quantize(self, features: Tensor, lengths: Tensor | None = None) -> Quantized:
-        """Return codes and embeddings of features; padding does not change the real positions.
+    def quantize(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Return the codes of features, int64: (B, M); padding does not change the real positions.
 
         Args:
             features: (B, T, H); positions at or after a row's length are ignored.
             lengths: (B,), real feature vectors per row; None if all are real.
         """
         codes: Tensor = self.quantizer(self.encode(features, lengths))
-        return Quantized(codes, self.embed(codes))
+        return codes
 
     def encode(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return the quantizer's input: (B, M, H); arguments as for `quantize`."""

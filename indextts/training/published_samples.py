@@ -25,8 +25,7 @@ from indextts.data.manifest import Pair, read_utterances
 from indextts.data.preprocess import TRAIN_NAME, VAL_NAME
 from indextts.errors import USER_MISTAKE, UserError
 from indextts.features.backend import CODES_PER_SECOND
-from indextts.speech.synthesis.acoustic import AcousticModel
-from indextts.speech.synthesis.acoustic_weights import find_backend, find_files
+from indextts.speech.synthesis.acoustic import AcousticModel, find_backend, find_files
 from indextts.speech.synthesis.pending import (
     PENDING_NAME,
     PendingText,
@@ -34,9 +33,7 @@ from indextts.speech.synthesis.pending import (
     render_pending,
     write_pending,
 )
-from indextts.speech.synthesis.renderer import PublishedRenderer
-from indextts.speech.synthesis.s2mel import SolverSettings
-from indextts.speech.synthesis.segments import Segment
+from indextts.speech.synthesis.renderer import Segment
 from indextts.system.json_lines import read_json_lines
 from indextts.system.log_lines import log_to_stdout
 from indextts.system.signals import StopRequest
@@ -53,7 +50,7 @@ POLL_INTERVAL_S = 0.2
 class PublishedSamples:
     """Published codes; a separate process synthesizes their sound."""
 
-    name = PublishedRenderer.name
+    name = AcousticModel.name
 
     def __init__(self, models: Path, root: Path, num_codes: int, recordings: Mapping[str, Path]) -> None:
         """Check that all files for the synthesis exist, and continue what an earlier process left.
@@ -183,7 +180,7 @@ def render_all_pending(root: Path, models: Path) -> None:
     log_to_stdout()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
     try:
-        sound = PublishedRenderer(AcousticModel.load(models, torch.device("cpu")), SolverSettings())
+        sound = AcousticModel.load(models, torch.device("cpu"))
         while folders := pending_folders(root):
             try:
                 render_pending(folders[0], sound)

@@ -24,9 +24,9 @@ from indextts.data.networks import BACKEND_NAME, NUM_SPECIAL_CODES
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.models.out_of_memory import is_out_of_memory
-from indextts.speech.synthesis.acoustic import Reference
-from indextts.speech.synthesis.renderer import BuiltinRenderer, PublishedRenderer
-from indextts.speech.synthesis.segments import Line, Segment, VoicePrompt, generate_segments
+from indextts.speech.synthesis.acoustic import AcousticModel
+from indextts.speech.synthesis.renderer import BuiltinRenderer, Reference, Segment
+from indextts.speech.synthesis.segments import Line, VoicePrompt, generate_segments
 from indextts.speech.synthesis.synthesize import model_record, speech_record, write_wav
 from indextts.speech.synthesis.text_to_speech import render_lines, split_for_model
 from indextts.speech.synthesis.trained_model import TrainedModel
@@ -154,7 +154,7 @@ class SampleSynthesizer:
         if backend == BuiltinRenderer.name:
             fitted = builtin.load(path.parent / BACKEND_NAME)
             return BuiltinSamples(BuiltinRenderer(fitted, inputs.device, inputs.config.style_dim))
-        if backend not in (PublishedRenderer.name, IMPORTED):
+        if backend not in (AcousticModel.name, IMPORTED):
             logger.warning("--sample-interval is ignored: cannot synthesize codes of the backend %s", backend)
             return None
         try:

@@ -20,8 +20,7 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from indextts.features.audio import RecordingError, read_channels
-from indextts.features.loudness import loudness_lufs
+from indextts.features.audio import RecordingError, loudness_lufs, read_channels
 from indextts.features.vad import (
     END_THRESHOLD,
     SAMPLE_RATE_HZ,

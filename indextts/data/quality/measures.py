@@ -36,8 +36,7 @@ from indextts.data.quality.copies import Fingerprint, fingerprint
 from indextts.data.quality.defects import measure_defects, runs
 from indextts.data.quality.pauses import tones_db
 from indextts.features import vad
-from indextts.features.audio import read_channels
-from indextts.features.loudness import LOWEST_DB, loudness_lufs
+from indextts.features.audio import LOWEST_DB, loudness_lufs, read_channels
 from indextts.text.ethiopic import (
     ETHIOPIC_LETTERS,
     letters_of,

@@ -53,7 +53,7 @@ from indextts.speech.evaluation.report import (
     markdown_report,
     summarize,
 )
-from indextts.speech.synthesis.acoustic_weights import campplus_file
+from indextts.speech.synthesis.acoustic import campplus_file
 from indextts.speech.synthesis.renderer import Renderer
 from indextts.speech.synthesis.segments import VoicePrompt
 from indextts.speech.synthesis.synthesize import (

@@ -1,8 +1,7 @@
 """The model card and the licence note of an exported model."""
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from indextts.data.manifest import Pair, TextOrigin, read_pairs
 from indextts.data.sources import read_sources
 from indextts.errors import UserError
 from indextts.runs.directory import CheckpointMeta, FileIdentity, identify
-from indextts.speech.export.official_files import files_of
+from indextts.speech.export.official_files import files_of, replaces_model
 from indextts.speech.export.source import Source
 from indextts.text.languages import AMHARIC
 
@@ -56,33 +55,24 @@ BUILTIN = (
 )
 
 
-@dataclass(frozen=True)
-class FileCheck:
-    """The comparison of an exported file with its checkpoint.
-
-    Args:
-        name: of the file.
-        dtype: of its weights.
-        difference: relative difference of the logits.
-        allowed: the tolerance.
-    """
-
-    name: str
-    dtype: str
-    difference: float
-    allowed: float
+Logits = Mapping[str, Mapping[str, float]]  # of export.json: difference and tolerance by file
 
 
-def model_card(base: Base, source: Source, checks: list[FileCheck], has_builtin_codes: bool) -> str:
+def model_card(base: Base, source: Source, dtype: str, logits: Logits, *, has_builtin_codes: bool) -> str:
     """Return the card as Markdown, with file names but without paths of this machine."""
-    sections = [_head(base, source, checks, BUILTIN if has_builtin_codes else _usage(base))]
+    sections = [_head(base, source, BUILTIN if has_builtin_codes else _usage(base))]
+    sections[0] += "".join(
+        f"\n* {name}: {dtype}; relative difference of its logits to the checkpoint's on fixed "
+        f"inputs: {found['difference']:.1e} (tolerance {found['allowed']:g})"
+        for name, found in logits.items()
+    )
     if source.meta is not None:
         sections += [_data(source.meta), _training(source.meta), _settings(source.meta)]
     sections.append(_identity(source))
     return "\n\n".join(sections) + "\n"
 
 
-def _head(base: Base, source: Source, checks: list[FileCheck], usage: Sequence[str]) -> str:
+def _head(base: Base, source: Source, usage: Sequence[str]) -> str:
     names = ", ".join(path.name for path in source.paths)
     what = names if len(source.paths) == 1 else f"the mean of {names}"
     if source.ema_decay is not None:
@@ -103,11 +93,6 @@ def _head(base: Base, source: Source, checks: list[FileCheck], usage: Sequence[s
         "see LICENSE-NOTE.txt.",
         "",
     ]
-    lines += [
-        f"* {file.name}: {file.dtype}; relative difference of its logits to the checkpoint's on fixed "
-        f"inputs: {file.difference:.1e} (tolerance {file.allowed:g})"
-        for file in checks
-    ]
     return "\n".join(lines)
 
 
@@ -119,7 +104,7 @@ def _usage(base: Base) -> list[str]:
         "load a model with more pieces.",
         "",
     ]
-    needed = ", ".join(file.place for file in files_of(base) if file.replaces_model)
+    needed = ", ".join(file.place for file in files_of(base) if replaces_model(base, file))
     return [
         *SPOKEN,
         f"In a checkout of IndexTTS-2, `{base.official_page} THIS_FOLDER` starts its page with this model. "

@@ -34,29 +34,27 @@ from torch import Tensor
 
 from indextts.commands.bases import BASES, base_of
 from indextts.commands.speech import ExportModel
-from indextts.data.feature_store import read_info
 from indextts.data.networks import BACKEND_NAME
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, USER_MISTAKE, UserError
 from indextts.features import builtin
 from indextts.models.checkpoint import TEXT_TABLES, table_rows, write_and_sync
 from indextts.models.gpt.config import GPTConfig, config_for, config_with_text_tokens, load_config
-from indextts.speech.export.card import LICENCE_NOTE, FileCheck, model_card
+from indextts.speech.export.card import LICENCE_NOTE, model_card
 from indextts.speech.export.comparison import TOLERANCES, compare, logits_on_fixed_inputs
 from indextts.speech.export.official_files import (
     PUBLISHED_NAMES,
     add_published,
     describe_missing,
-    missing_files,
     published_bytes,
 )
 from indextts.speech.export.source import Source, read_source
 from indextts.speech.export.staging import staged_folder, unknown_files
 from indextts.speech.export.text_package import NAME as TEXT_PACKAGE
 from indextts.speech.export.text_package import write_text_package
+from indextts.speech.synthesis.trained_model import find_builtin_backend
 from indextts.system.amounts import shown_size
 from indextts.system.digest import file_digest
 from indextts.system.files import sync, write_bytes, write_json
-from indextts.system.json_lines import read_json_lines
 from indextts.system.yaml_files import parse_yaml
 from indextts.text.bases import stored_tokenizer, tokenizer_of
 from indextts.text.byte_level import ByteLevelTokenizer
@@ -110,13 +108,13 @@ def export(command: ExportModel) -> Path:
     source = replace(source, weights=in_official_order(source.weights, order))
     dtype: torch.dtype = getattr(torch, command.dtype)
     names = WEIGHT_FILES[command.format]
-    fitted = find_builtin_backend_file(source)
+    fitted = _builtin_backend_of(source)
     published = command.published or command.config.parent
     try:
         with staged_folder(target) as aside:
             num_copied = published_bytes(base, published) if command.self_contained and fitted is None else 0
             _require_space(aside, source.weights, dtype, len(names), num_copied)
-            checks = _write_weights(aside, names, source, config, dtype, logits)
+            checks = _write_weights(aside, names, source.weights, config, dtype, logits)
             write_bytes(aside / base.tokenizer_file, official_file(tokenizer))
             write_text_package(aside, tokenizer.options, tokenizer.reserved)
             write_bytes(aside / "config.yaml", config_text.encode())
@@ -125,9 +123,10 @@ def export(command: ExportModel) -> Path:
                 sync(aside / BACKEND_NAME)
             else:
                 add_published(base, aside, published, copy=command.self_contained)
-                for line in describe_missing(base, missing_files(base, aside)):
+                for line in describe_missing(base, aside):
                     logger.warning("%s", line)
-            write_bytes(aside / "README.md", model_card(base, source, checks, fitted is not None).encode())
+            card = model_card(base, source, command.dtype, checks, has_builtin_codes=fitted is not None)
+            write_bytes(aside / "README.md", card.encode())
             write_bytes(aside / "LICENSE-NOTE.txt", LICENCE_NOTE.encode())
             write_json(aside / RECORD, _record(aside, source, command, checks))
     except OSError as error:
@@ -171,66 +170,67 @@ def _require_space(
 def _write_weights(
     folder: Path,
     names: tuple[str, ...],
-    source: Source,
+    weights: Mapping[str, Tensor],
     config: GPTConfig,
     dtype: torch.dtype,
     logits: Tensor,
-) -> list[FileCheck]:
-    """Write each file, read it back and compare it with `source`; return the results."""
-    checks = []
+) -> dict[str, dict[str, float]]:
+    """Write each file, read it back and compare it with `weights`; return the results for export.json."""
+    checks = {}
     for name in names:
-        weights = {name: tensor.to(dtype).contiguous() for name, tensor in source.weights.items()}
-        if name.endswith(".pth"):
-            write_and_sync(folder / name, weights)
-        else:
-            _write_safetensors(folder / name, weights)
-        del weights  # saves the memory of a copy while the file is read back
-        difference = compare(folder / name, config, source.weights, dtype, logits)
-        dtype_name = str(dtype).removeprefix("torch.")
-        checks.append(FileCheck(name, dtype_name, difference, TOLERANCES[dtype]))
+        _write(folder / name, {name: tensor.to(dtype).contiguous() for name, tensor in weights.items()})
+        difference = compare(folder / name, config, weights, dtype, logits)
+        checks[name] = {"difference": difference, "allowed": TOLERANCES[dtype]}
         logger.info(
             "%s: verified %d tensors; relative difference of logits %.1e (tolerance for %s: %g)",
             name,
-            len(source.weights),
+            len(weights),
             difference,
-            dtype_name,
+            str(dtype).removeprefix("torch."),
             TOLERANCES[dtype],
         )
     return checks
 
 
-def _write_safetensors(path: Path, weights: dict[str, Tensor]) -> None:
+def _write(path: Path, weights: dict[str, Tensor]) -> None:
+    if path.suffix == ".pth":
+        write_and_sync(path, weights)
+    else:
+        write_safetensors(path, weights)
+
+
+def write_safetensors(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write and sync a .safetensors file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     try:
-        save_file(weights, path, metadata={"format": "pt"})
+        save_file(dict(weights), path, metadata={"format": "pt"})
     except SafetensorError as error:  # its text contains the number of the system's error
         found = re.search(r"os error (\d+)", str(error))
         raise OSError(int(found[1]) if found else 0, str(error)) from None
     sync(path)
 
 
-def find_builtin_backend_file(source: Source) -> Path | None:
+def _builtin_backend_of(source: Source) -> Path | None:
     """Return the file of the built-in backend that made a run's features; None for another backend."""
-    meta = source.meta
-    if meta is None or not meta.manifests:
+    if source.meta is None or not source.meta.manifests:
         return None
-    pairs = Path(meta.manifests[0].path)
     try:
-        _, record = next(read_json_lines(pairs))
-        store = pairs.parent / str(record.get("features", ""))
-        is_builtin = read_info(store).backend == "builtin"
+        path = find_builtin_backend([Path(source.meta.manifests[0].path)], source.paths[0])
     except UserError as error:
         logger.warning("The speech backend of the model's codes is unknown: %s", error)
         return None
-    if not is_builtin:
-        return None
-    path = store.parent / BACKEND_NAME
-    if source.codes not in (None, builtin.load(path).identity):
+    if path is not None and source.codes not in (None, builtin.load(path).identity):
         logger.warning("%s was regenerated after training: the export contains no built-in backend", path)
         return None
     return path
 
 
-def _record(folder: Path, source: Source, command: ExportModel, checks: list[FileCheck]) -> dict[str, Any]:
+def _record(
+    folder: Path, source: Source, command: ExportModel, checks: Mapping[str, Mapping[str, float]]
+) -> dict[str, Any]:
     meta = source.meta
     return {
         "format_version": FORMAT_VERSION,
@@ -239,7 +239,7 @@ def _record(folder: Path, source: Source, command: ExportModel, checks: list[Fil
         "part": meta and meta.part,
         "weights": command.weights,
         "dtype": command.dtype,
-        "logits": {file.name: {"difference": file.difference, "allowed": file.allowed} for file in checks},
+        "logits": checks,
         "files": {
             path.name: {"num_bytes": path.stat().st_size, "digest": file_digest(path)}
             for path in sorted(folder.iterdir())

@@ -13,45 +13,37 @@ auxiliary models that are missing in hf_cache/, and a missing config.yaml, one b
 """
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
-from indextts.commands.bases import BASES, OFFICIAL_CACHE, Base
+from indextts.commands.bases import BASES, OFFICIAL_CACHE, Base, PublishedFile
 from indextts.errors import UserError
 from indextts.features import published_files
 
 
-@dataclass(frozen=True)
-class OfficialFile:
-    """A file or folder that the official page looks for.
-
-    Args:
-        place: its path in the model folder.
-        published: its path in the folder of published files; empty for a file that an export writes.
-        replaces_model: without it, the page replaces the model by the published one.
-    """
-
-    place: str
-    published: str = ""
-    replaces_model: bool = False
+def files_of(base: Base) -> list[PublishedFile]:
+    """Return what the official program of a base looks for in a model folder, the exported files first."""
+    files = published_files.files_of(base)
+    exported = [file for file in files if file.purpose == "base model"]
+    others = [file for file in files if file.purpose != "base model"]
+    return [*reversed(exported), *others, PublishedFile("sound", "qwen0.6bemo4-merge")]
 
 
-def files_of(base: Base) -> list[OfficialFile]:
-    """Return what the official program of a base looks for in a model folder."""
-    exported = ("gpt.pth", base.tokenizer_file, "config.yaml")
-    published = [file for file in published_files.files_of(base) if file.place not in exported]
-    names = ("s2mel.pth", "codec.pth", "wav2vec2bert_stats.pt")
-    return [
-        OfficialFile("gpt.pth", replaces_model=True),
-        OfficialFile(base.tokenizer_file, replaces_model=True),
-        OfficialFile("config.yaml"),
-        *(OfficialFile(file.official or file.place, file.place, file.place in names) for file in published),
-        OfficialFile("qwen0.6bemo4-merge", "qwen0.6bemo4-merge"),
-    ]
+def official_place(file: PublishedFile) -> str:
+    """Return the path of a file in a model folder."""
+    return file.official or file.place
+
+
+def replaces_model(base: Base, file: PublishedFile) -> bool:
+    """Return whether the page replaces a model without this file by the published one."""
+    names = ("gpt.pth", base.tokenizer_file, "s2mel.pth", "codec.pth", "wav2vec2bert_stats.pt")
+    return file.place in names
 
 
 PUBLISHED_NAMES = frozenset(
-    file.place.partition("/")[0] for base in BASES.values() for file in files_of(base) if file.published
+    official_place(file).partition("/")[0]
+    for base in BASES.values()
+    for file in files_of(base)
+    if file.purpose != "base model"
 )
 
 
@@ -67,7 +59,7 @@ def add_published(base: Base, folder: Path, published: Path, copy: bool) -> None
         OSError: a file cannot be copied.
     """
     for file, found in _available(base, published):
-        source, target = found.resolve(), folder / file.place
+        source, target = found.resolve(), folder / official_place(file)
         target.parent.mkdir(exist_ok=True, parents=True)
         if not copy:
             try:
@@ -89,18 +81,16 @@ def published_bytes(base: Base, published: Path) -> int:
     return sum(part.stat().st_size for path in paths for part in (path, *path.rglob("*")) if part.is_file())
 
 
-def missing_files(base: Base, folder: Path) -> list[OfficialFile]:
-    """Return the files that the official page would not find in a model folder; a broken link is missing."""
-    return [file for file in files_of(base) if not (folder / file.place).exists()]
+def describe_missing(base: Base, folder: Path) -> list[str]:
+    """Return a line for each consequence of files that the official page would not find in a model folder.
 
-
-def describe_missing(base: Base, missing: list[OfficialFile]) -> list[str]:
-    """Return a line for each consequence of missing files; empty if all are there."""
-    fatal = [file.place for file in missing if file.replaces_model]
-    single = [
-        file.place for file in missing if not file.replaces_model and file.place.startswith(OFFICIAL_CACHE)
-    ]
-    absent = [file.place for file in missing if not file.replaces_model and file.place not in single]
+    A broken link counts as missing.
+    """
+    missing = [file for file in files_of(base) if not (folder / official_place(file)).exists()]
+    fatal = [file.place for file in missing if replaces_model(base, file)]
+    others = [official_place(file) for file in missing if not replaces_model(base, file)]
+    single = [place for place in others if place.startswith(OFFICIAL_CACHE)]
+    absent = [place for place in others if place not in single]
     lines = []
     if fatal:
         lines.append(
@@ -114,12 +104,12 @@ def describe_missing(base: Base, missing: list[OfficialFile]) -> list[str]:
     return lines
 
 
-def _available(base: Base, published: Path) -> list[tuple[OfficialFile, Path]]:
+def _available(base: Base, published: Path) -> list[tuple[PublishedFile, Path]]:
     """Return the files that exist, with their paths; in an official installation they have other names."""
     found = []
     for file in files_of(base):
-        paths = (published / file.published, published / file.place)
+        paths = (published / file.place, published / official_place(file))
         path = next((path for path in paths if path.exists()), None)
-        if file.published and path is not None:
+        if file.purpose != "base model" and path is not None:
             found.append((file, path))
     return found

@@ -65,43 +65,42 @@ def read_source(
         )
     content = _read_verified(path)
     meta = embedded_meta(content, path)
-    tokenizer = content["tokenizer"]
-    if choice == "averaged":
-        weights = select_weights(content, choice, path, folders)
-        decay = content["averaged"]["decay"]
-        return Source((path,), weights, tokenizer, meta, codes_identity(content), decay)
-    if num_averaged == 1:
-        weights = select_weights(content, "raw", path, folders)
-        return Source((path,), weights, tokenizer, meta, codes_identity(content))
+    paths = (path, *_saved_before(path, meta, num_averaged - 1))
+    if num_averaged > 1:
+        logger.info("Averaging %s", ", ".join(file.name for file in paths))
+    contents = {file: content if file == path else _read_verified(file) for file in paths}
+    weights = [select_weights(each, choice, file, folders) for file, each in contents.items()]
+    return Source(
+        paths,
+        weights[0] if num_averaged == 1 else mean(weights),
+        content["tokenizer"],
+        meta,
+        codes_identity(content),
+        content["averaged"]["decay"] if choice == "averaged" else None,
+    )
+
+
+def mean(weights: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the mean of each tensor, in float64; tensors equal in all checkpoints stay bit-identical."""
+    means = dict(weights[0])
+    for name, first in means.items():
+        if first.is_floating_point():
+            total = torch.zeros_like(first, dtype=torch.float64)
+            for tensors in weights:
+                total += tensors[name]
+            means[name] = (total / len(weights)).to(first.dtype)
+    return means
+
+
+def _saved_before(path: Path, meta: CheckpointMeta | None, number: int) -> list[Path]:
+    """Return the `number` checkpoints saved before `path`, newest first."""
+    if not number:
+        return []
     if meta is None:
         raise UserError(
             f"{path}: has no meta record, so the earlier checkpoints of its run are unknown; remove "
             "--average-last"
         )
-    earlier = _saved_before(path, meta, num_averaged - 1)
-    logger.info("Averaging %s", ", ".join(file.name for file in (path, *earlier)))
-    contents = {path: content, **{file: _read_verified(file) for file in earlier}}
-    weights = mean([select_weights(each, "raw", file, folders) for file, each in contents.items()])
-    return Source((path, *earlier), weights, tokenizer, meta, codes_identity(content))
-
-
-def mean(weights: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Return the mean of each tensor, in float64; tensors equal in all checkpoints stay bit-identical."""
-    return {name: _mean([tensors[name] for tensors in weights]) for name in weights[0]}
-
-
-def _mean(tensors: Sequence[Tensor]) -> Tensor:
-    first = tensors[0]
-    if not first.is_floating_point():
-        return first
-    total = torch.zeros_like(first, dtype=torch.float64)
-    for tensor in tensors:
-        total += tensor
-    return (total / len(tensors)).to(first.dtype)
-
-
-def _saved_before(path: Path, meta: CheckpointMeta, number: int) -> list[Path]:
-    """Return the `number` checkpoints saved before `path`, newest first."""
     by_serial: dict[int, tuple[Path, CheckpointMeta]] = {}
     for file, other in checkpoints(path.parent):
         if other.serial < meta.serial and file.is_file():

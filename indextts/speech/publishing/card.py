@@ -5,8 +5,7 @@ The YAML at its top is what the hub reads: languages, licence, base model, data 
 
 import io
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,6 @@ SCORES = {
 }
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A spoken text: its audio file and the text."""
-
-    path: Path
-    text: str
-
-
 def hub_card(
     base: Base,
     exported: str,
@@ -46,7 +37,7 @@ def hub_card(
     *,
     statement: str,
     scores: Sequence[dict[str, Any]],
-    samples: Sequence[Sample],
+    samples: Mapping[Path, str],
     has_curve: bool,
 ) -> str:
     """Return the card as Markdown.
@@ -55,6 +46,7 @@ def hub_card(
         exported: the card of the export.
         statement: the sentence that the base's licence requires; "" for a model with a base of its own.
         scores: lines of summary.jsonl.
+        samples: texts by the files that speak them.
     """
     found = HEAD.match(exported)
     head: dict[str, Any] = (yaml.safe_load(found[1]) if found else None) or {}
@@ -82,7 +74,7 @@ def hub_card(
     if scores:
         sections.append(_score_table(scores))
     if samples:
-        lines = [f"* [{sample.text}](samples/{sample.path.name})" for sample in samples]
+        lines = [f"* [{text}](samples/{path.name})" for path, text in samples.items()]
         sections.append("\n".join(["## Samples", "", *lines]))
     front = yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
     return f"---\n{front}---\n\n" + "\n\n".join(sections) + "\n"
@@ -126,21 +118,21 @@ def read_scores(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def read_samples(folder: Path) -> list[Sample]:
-    """Return the first samples of a folder of tools/synthesize.py.
+def read_samples(folder: Path) -> dict[Path, str]:
+    """Return the first sound files of a folder of tools/synthesize.py with their texts.
 
     Raises:
         UserError: the folder has no valid spoken.jsonl, or an audio file is missing.
     """
     path = folder / "spoken.jsonl"
-    samples: list[Sample] = []
+    samples: dict[Path, str] = {}
     for number, line in read_json_lines(path):
         name = line.get("file")
         if name is None or len(samples) == MAX_SAMPLES:
             continue
         if not isinstance(name, str) or Path(name).name != name or not (folder / name).is_file():
             raise UserError(f"{path}:{number}: {name} is no file in this folder; synthesize again")
-        samples.append(Sample(folder / name, " ".join(str(line.get("text", "")).split())))
+        samples[folder / name] = " ".join(str(line.get("text", "")).split())
     return samples
 
 

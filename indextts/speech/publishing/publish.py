@@ -7,23 +7,29 @@
     README.md LICENSE-NOTE.txt LICENSE.txt     the card (card.py), the note, and the licence of the base
     losses.png samples/*.wav                   what the card shows
 
-One commit has all files, so a reader never sees a part of a model.
+One commit has all files, so a reader never sees a part of a model. An upload hashes its files first and sends
+only those that the hub lacks, so a repeated upload resumes. The library does the login; no token passes
+through this code.
 """
 
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from safetensors.torch import save_file
-from torch import Tensor
+from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
+from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
 from indextts.commands.base import REPOSITORY_NAME
 from indextts.commands.bases import base_in
 from indextts.commands.speech import PublishModel
+from indextts.data.networks import BACKEND_NAME as BACKEND
 from indextts.errors import UserError
-from indextts.features.hub_models import BACKEND, CONFIG, WEIGHTS, upload_model
+from indextts.features.hub_files import hub_errors, quiet_libraries
 from indextts.models.checkpoint import read_weights
+from indextts.speech.export.model_folder import RECORD, write_safetensors
 from indextts.speech.export.text_package import NAME as TEXT_PACKAGE
 from indextts.speech.publishing.card import (
     CURVE_NAME,
@@ -38,28 +44,10 @@ from indextts.system.files import read_object, written_aside
 
 logger = logging.getLogger(__name__)
 
+WEIGHTS, CONFIG = "gpt.safetensors", "config.yaml"
 PICKLED = "gpt.pth"
-RECORD = "export.json"
 NOTE = "LICENSE-NOTE.txt"
 PACKAGE_SUFFIXES = (".py", ".json", ".txt")  # what Python compiled is left out
-
-
-@dataclass(frozen=True)
-class Publication:
-    """Files of an upload: paths or contents by their names in the repository."""
-
-    files: dict[str, Path | bytes]
-    card: str
-    message: str
-
-    def lines(self, repository: str, *, public: bool) -> Iterator[str]:
-        """Yield the files with their sizes, then the card."""
-        kind = "public" if public else "private"
-        yield f"{repository} ({kind}), {counted(len(self.files), 'file')}:"
-        for name, content in self.files.items():
-            size = len(content) if isinstance(content, bytes) else content.stat().st_size
-            yield f"  {name}: {shown_size(size)}"
-        yield f"\n{self.card}"
 
 
 def publish(command: PublishModel) -> Iterator[str]:
@@ -72,23 +60,34 @@ def publish(command: PublishModel) -> Iterator[str]:
     if not REPOSITORY_NAME.fullmatch(command.repository):
         raise UserError(f"--repository {command.repository}: write it as USER/NAME")
     if not command.dry_run:
-        _write_safetensors(command.model_folder)
-    publication = prepare(command)
+        _add_safetensors(command.model_folder)
+    record = read_object(command.model_folder / RECORD)
+    files = _files(command, record)
+    kind, amount = "public" if command.public else "private", counted(len(files), "file")
     if command.dry_run:
-        yield from publication.lines(command.repository, public=command.public)
+        yield f"{command.repository} ({kind}), {amount}:"
+        for name, content in files.items():
+            size = len(content) if isinstance(content, bytes) else content.stat().st_size
+            yield f"  {name}: {shown_size(size)}"
+        card = files["README.md"]
+        assert isinstance(card, bytes)
+        yield f"\n{card.decode()}"
         yield "Dry run: nothing was sent."
         return
-    address = upload_model(
-        command.repository, publication.files, publication.message, private=not command.public
-    )
-    yield f"{address}: {'public' if command.public else 'private'}, {counted(len(publication.files), 'file')}"
+    step = record.get("step")
+    message = "Upload the model" if step is None else f"Upload the model of step {step}"
+    address = upload_model(command.repository, files, message, private=not command.public)
+    yield f"{address}: {kind}, {amount}"
 
 
-def prepare(command: PublishModel) -> Publication:
-    """Return the files and the card of an upload, without any change on disk."""
+def _files(command: PublishModel, record: Mapping[str, Any]) -> dict[str, Path | bytes]:
+    """Return paths or contents by their names in the repository, without any change on disk.
+
+    Args:
+        record: of the export.
+    """
     folder = command.model_folder
     weights = _weights_of(folder)
-    record = read_object(folder / RECORD)
     files: dict[str, Path | bytes] = {WEIGHTS: weights}
     base = base_in(folder)
     needed = (base.tokenizer_file, CONFIG, NOTE)
@@ -103,10 +102,10 @@ def prepare(command: PublishModel) -> Publication:
     else:
         files[LICENCE_NAME] = _base_licence(command)
     scores = [] if command.evaluation is None else read_scores(command.evaluation)
-    samples = [] if command.samples is None else read_samples(command.samples)
+    samples = {} if command.samples is None else read_samples(command.samples)
     if command.run_dir is not None:
         files[CURVE_NAME] = draw_losses(command.run_dir, record.get("part"), record.get("step"))
-    files |= {f"samples/{sample.path.name}": sample.path for sample in samples}
+    files |= {f"samples/{path.name}": path for path in samples}
     card = hub_card(
         base,
         (folder / "README.md").read_text(encoding="utf-8"),
@@ -117,10 +116,7 @@ def prepare(command: PublishModel) -> Publication:
         has_curve=CURVE_NAME in files,
     )
     files["README.md"] = card.encode()
-    step = record.get("step")
-    return Publication(
-        files, card, "Upload the model" if step is None else f"Upload the model of step {step}"
-    )
+    return files
 
 
 def _base_licence(command: PublishModel) -> Path:
@@ -146,19 +142,58 @@ def _weights_of(folder: Path) -> Path:
     )
 
 
-def _write_safetensors(folder: Path) -> None:
+def _add_safetensors(folder: Path) -> None:
     """Write gpt.safetensors beside gpt.pth unless it exists; an upload contains no pickled file."""
     source = _weights_of(folder)
     if source.name == WEIGHTS:
         return
     logger.info("Writing %s from %s", folder / WEIGHTS, PICKLED)
-    tensors = {
-        name: value.contiguous() for name, value in read_weights(source).items() if isinstance(value, Tensor)
-    }
+    weights = read_weights(source)
     try:
         with written_aside(folder / WEIGHTS) as aside:
-            save_file(tensors, aside, metadata={"format": "pt"})
+            write_safetensors(aside, {name: tensor.contiguous() for name, tensor in weights.items()})
     except OSError as error:
         raise UserError(
             f"{folder / WEIGHTS}: cannot be written ({error.strerror}); free disk space"
         ) from None
+
+
+def upload_model(repository: str, files: Mapping[str, Path | bytes], message: str, *, private: bool) -> str:
+    """Upload files to a model repository in one commit, and return its address.
+
+    Args:
+        files: paths or contents by their names in the repository.
+        private: create the repository as private; one that exists with another visibility is refused.
+
+    Raises:
+        UserError: there is no login, the hub refuses, or the connection breaks.
+    """
+    if get_token() is None:
+        raise UserError("no login: run `hf auth login` with a token that may write, or set HF_TOKEN")
+    quiet_libraries()
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    api = HfApi()
+    with hub_errors(repository, access="write"):
+        try:
+            found = api.model_info(repository)
+        except RepositoryNotFoundError:
+            api.create_repo(repository, private=private)
+            logger.info("Created the %s repository %s", "private" if private else "public", repository)
+        else:
+            if private and not found.private:
+                raise UserError(
+                    f"{constants.ENDPOINT}: {repository} is public; pass --public, or make it private in its "
+                    "settings"
+                )
+            if found.private and not private:
+                raise UserError(
+                    f"{constants.ENDPOINT}: {repository} is private; make it public in its settings, or "
+                    "remove --public"
+                )
+        operations = [CommitOperationAdd(name, content) for name, content in files.items()]
+        try:
+            api.create_commit(repository, operations, commit_message=message)
+        except RuntimeError as error:  # around any error of the transfer of a large file
+            raise error.__cause__ or error from None
+    return f"{constants.ENDPOINT}/{repository}"

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from indextts.commands.sampling_options import Sampling
 from indextts.errors import UserError
-from indextts.speech.synthesis.segments import Line, VoicePrompt, generate_batches
+from indextts.speech.synthesis.segments import Line, VoicePrompt
 from indextts.speech.synthesis.streaming import SpeechStream
-from indextts.speech.synthesis.text_to_speech import SILENCE_S, TextToSpeech, utterance_of
+from indextts.speech.synthesis.text_to_speech import SILENCE_S, TextToSpeech
 
 logger = logging.getLogger(__name__)
 
@@ -136,25 +136,12 @@ class Engine:
         if len(batch) == 1 and batch[0][0].is_stream and lines:
             self._stream(*batch[0], lines[0])
             return
-        renderer = self.tts.renderer
-        sounds: dict[int, NDArray[np.float32]] = {}
-        for group in generate_batches(
-            self.tts.trained,
-            lines,
-            self.sampling,
-            renderer.num_codes,
-            lambda _: self._require_clients(spoken),
-        ):
-            utterances = [
-                utterance_of(segment, lines[number].voice.reference) for number, _, segment in group
-            ]
-            numbers = (number for number, _, _ in group)
-            sounds |= dict(zip(numbers, renderer.render(utterances), strict=True))
+        speeches = dict(self.tts.speak(lines, self.sampling, lambda _: self._require_clients(spoken)))
         for number, (request, part) in enumerate(spoken):
             if request.is_cancelled:
                 continue
-            if len(sounds[number]):
-                request.deliver(self._after_silence(sounds[number], part))
+            if len(speeches[number].samples):
+                request.deliver(self._after_silence(speeches[number].samples, part))
             if part == len(request.parts) - 1:
                 self._finish(request, None)
 

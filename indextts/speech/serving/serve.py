@@ -13,7 +13,7 @@ from indextts.commands.serving import Serve
 from indextts.errors import UserError
 from indextts.speech.serving.app import RateLimit, Service, build_app
 from indextts.speech.serving.engine import Engine
-from indextts.speech.synthesis import segments
+from indextts.speech.synthesis import segments, text_to_speech
 from indextts.speech.synthesis.synthesize import load_tts, resolve_sampling, synthesis_device
 from indextts.system.amounts import counted
 
@@ -31,7 +31,8 @@ def serve(command: Serve) -> None:
     Raises:
         UserError: the model, the voices or the keys cannot be used, or the port is taken.
     """
-    logging.getLogger(segments.__name__).setLevel(logging.WARNING)  # it logs a line for each batch
+    for module in (segments, text_to_speech):  # they log lines for each batch
+        logging.getLogger(module.__name__).setLevel(logging.WARNING)
     keys = read_keys(command)
     for path in command.voices:
         if not path.exists():

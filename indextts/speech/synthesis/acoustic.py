@@ -12,15 +12,25 @@ H width of a semantic embedding, K width of a condition, Z width of the style.
 
 What the content is, and how many mel frames F it has, differs between the published models (`bases.py`).
 
-Utterances sound in a batch as they do alone. All arithmetic is float32, as published, unless
-`DiT.set_precision` changes that of the flow matching.
+    FOLDER/                                 files of IndexTTS-2 and of the models that it uses:
+      config.yaml s2mel.pth feat1.pt feat2.pt
+      wav2vec2bert_stats.pt w2v-bert-2.0/ semantic_codec/model.safetensors       (features/indextts2.py)
+      campplus/campplus_cn_common.bin       of funasr/campplus
+      bigvgan/config.json                   of nvidia/bigvgan_v2_22khz_80band_256x
+      bigvgan/bigvgan_generator.pt
+
+Files of other models may also be in hf_cache/ of an official installation in this folder, or in the Hugging
+Face cache; nothing is downloaded. Files are read as plain tensors, memory-mapped, and never run code.
+
+Segments sound in a batch as they do alone. All arithmetic is float32, as published, except that of the flow
+matching in another type of the settings.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import huggingface_hub
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -28,6 +38,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from indextts.commands.bases import BASES, base_in
 from indextts.data.batch_sizing import GPU_MEMORY_SHARE
 from indextts.errors import UserError
 from indextts.features.campplus import CAMPPlus, load_campplus
@@ -40,65 +51,28 @@ from indextts.features.mel_spectrogram import (
     reference_mel,
     resample,
 )
+from indextts.features.published_files import files_of, find_published
 from indextts.features.recognizers.recognizer import batches
 from indextts.models.gpt.config import load_config
-from indextts.speech.synthesis.acoustic_weights import (
-    find_files,
-    load_backend,
-    load_bigvgan,
-    load_s2mel,
-)
 from indextts.speech.synthesis.bases import acoustic_path
-from indextts.speech.synthesis.bigvgan import BigVGAN
+from indextts.speech.synthesis.bigvgan import BigVGAN, load_bigvgan
 from indextts.speech.synthesis.config import load_acoustic_config
-from indextts.speech.synthesis.s2mel import MelTarget, S2Mel, SolverSettings
+from indextts.speech.synthesis.renderer import Reference, Segment, load_speech
+from indextts.speech.synthesis.s2mel import MelTarget, S2Mel, SolverSettings, load_s2mel
 
 if TYPE_CHECKING:  # it imports transformers, which takes seconds
     from indextts.features.indextts2 import IndexTTS2Backend
 
 DEFAULT_SETTINGS = SolverSettings()
 FRAME_BYTES = 500_000  # of the arrays of the vocoder for a mel frame, the largest of all networks
-
-
-@dataclass(frozen=True)
-class Reference:
-    """The features of a reference recording; mel and prompt only for the published acoustic model.
-
-    Args:
-        features: (T, F), for `UnifiedVoice.conditioning` and `emotion`.
-        style: (1, Z), for `UnifiedVoice.conditioning`.
-        mel: (1, 80, P).
-        prompt: (1, P, K), the content of the recording, frame by frame.
-    """
-
-    features: Tensor
-    style: Tensor | None = None
-    mel: Tensor | None = None
-    prompt: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Utterance:
-    """Codes to render.
-
-    Args:
-        codes: (M,), each in the codebook, up to the first stop token; may be empty.
-        latents: (M, D), the GPT state that predicts each code, from `code_states`.
-        reference: of the voice.
-        seed: of the noise, which is the same on every device.
-        first_code: number of codes before `codes` in the speech that they are part of; a multiple of
-            `CODES_PER_BLOCK`. A part has the noise that its frames have in the complete speech.
-    """
-
-    codes: Tensor
-    latents: Tensor
-    reference: Reference
-    seed: int
-    first_code: int = 0
+CAMPPLUS = "campplus/campplus_cn_common.bin"
 
 
 class AcousticModel:
-    """All networks after the GPT, on one device."""
+    """All networks after the GPT, on one device: the renderer of published codes."""
+
+    name = "indextts2"
+    sample_rate_hz = SAMPLE_RATE_HZ
 
     def __init__(
         self,
@@ -106,38 +80,50 @@ class AcousticModel:
         s2mel: S2Mel,
         campplus: CAMPPlus,
         vocoder: BigVGAN,
+        settings: SolverSettings = DEFAULT_SETTINGS,
     ) -> None:
         self.backend, self.s2mel, self.campplus, self.vocoder = backend, s2mel, campplus, vocoder
-        self.path = acoustic_path(backend.codec, s2mel)
+        self.path, self.settings = acoustic_path(backend.codec, s2mel), settings
+        s2mel.cfm.estimator.set_precision(settings.dtype)
 
     @classmethod
     def load(
-        cls, folder: Path, device: torch.device, backend: "IndexTTS2Backend | None" = None
+        cls, folder: Path, device: torch.device, settings: SolverSettings = DEFAULT_SETTINGS
     ) -> "AcousticModel":
-        """Return the model with the weights in `folder`.
-
-        Args:
-            folder: see `acoustic_weights`.
-            device: the device of all networks.
-            backend: the speech encoder and the codec on `device`, if they are already loaded.
+        """Return the model with the weights in the folder of published files.
 
         Raises:
             UserError: a file is missing, cannot be read, or does not fit the others.
         """
-        files = find_files(folder)
-        config = load_acoustic_config(files.config)
-        latent_dim = load_config(files.config).model_dim
-        s2mel = load_s2mel(files.s2mel, config.s2mel, latent_dim, device)
-        campplus = load_campplus(files.campplus, config.s2mel.style_encoder.dim, device)
-        vocoder = load_bigvgan(files.bigvgan_config, files.bigvgan, device)
-        backend = backend or load_backend(folder, device)
+        from indextts.features import indextts2
+
+        config_path, s2mel_path, campplus_path, bigvgan_config, bigvgan_path = find_files(folder)
+        config = load_acoustic_config(config_path)
+        s2mel = load_s2mel(s2mel_path, config.s2mel, load_config(config_path).model_dim, device)
+        campplus = load_campplus(campplus_path, config.s2mel.style_encoder.dim, device)
+        vocoder = load_bigvgan(bigvgan_config, bigvgan_path, device)
+        backend = indextts2.load(config_path, *find_backend(folder), device)
         width = config.s2mel.length_regulator.in_channels
         if backend.feature_dim != width:
             raise UserError(
-                f"{files.config}: s2mel.length_regulator.in_channels is {width}, but the speech encoder has "
+                f"{config_path}: s2mel.length_regulator.in_channels is {width}, but the speech encoder has "
                 f"{backend.feature_dim} features; use files that were published together"
             )
-        return cls(backend, s2mel, campplus, vocoder)
+        return cls(backend, s2mel, campplus, vocoder, settings)
+
+    @property
+    def num_codes(self) -> int:
+        return self.backend.num_codes
+
+    def num_samples(self, num_codes: int) -> int:
+        return MEL_HOP * self.path.num_frames(num_codes, self.settings.duration_factor)
+
+    def read_reference(self, recording: Path) -> Reference:
+        return self.voice_of(load_speech(recording, SAMPLE_RATE_HZ))
+
+    def emotion_features(self, recording: Path) -> Tensor:
+        # as published, resampled to this rate directly, also the voice's own recording
+        return self.features_of(load_speech(recording, KALDI_RATE_HZ))
 
     @torch.no_grad()
     def voice_of(self, samples: NDArray[np.float32]) -> Reference:
@@ -162,17 +148,11 @@ class AcousticModel:
         return features
 
     @torch.no_grad()
-    def render(
-        self, utterances: Sequence[Utterance], settings: SolverSettings = DEFAULT_SETTINGS
-    ) -> list[NDArray[np.float32]]:
-        """Return samples at SAMPLE_RATE_HZ in [-1, 1] of each utterance, as it sounds alone.
+    def render(self, spoken: Sequence[tuple[Segment, Reference]]) -> list[NDArray[np.float32]]:
+        """Return samples at SAMPLE_RATE_HZ in [-1, 1] of each segment, as it sounds alone.
 
-        Utterances of similar lengths are computed together, as many as fit into the memory of a GPU. On a CPU
+        Segments of similar lengths are computed together, as many as fit into the memory of a GPU. On a CPU
         each is computed alone: its matrix products are large enough, and padding would only add work.
-
-        Args:
-            utterances: in any order.
-            settings: of the flow matching, and the duration factor.
 
         Returns:
             256 samples for each mel frame; empty without codes.
@@ -180,46 +160,44 @@ class AcousticModel:
         Raises:
             ValueError: a code is not in the codebook, for example the GPT's start token.
         """
-        found = [np.zeros(0, np.float32)] * len(utterances)
-        spoken = [number for number, utterance in enumerate(utterances) if len(utterance.codes)]
-        sizes = [
-            _mel_of(utterances[number]).shape[2]
-            + self.path.num_frames(len(utterances[number].codes), settings.duration_factor)
-            for number in spoken
-        ]
+        found = [np.zeros(0, np.float32)] * len(spoken)
+        targets = {
+            number: self._target(segment, reference)
+            for number, (segment, reference) in enumerate(spoken)
+            if len(segment.codes)
+        }
+        numbers = list(targets)
+        sizes = [target.noise.shape[2] for target in targets.values()]
         for batch in batches(sizes, self._frames_at_once(), only_equal=False):
-            numbers = [spoken[place] for place in batch]
-            rendered = self.render_batch([utterances[number] for number in numbers], settings)
-            for number, samples in zip(numbers, rendered, strict=True):
-                found[number] = samples
+            rendered = self.render_batch([targets[numbers[place]] for place in batch])
+            for place, samples in zip(batch, rendered, strict=True):
+                found[numbers[place]] = samples
         return found
 
     @torch.no_grad()
-    def render_batch(
-        self, utterances: Sequence[Utterance], settings: SolverSettings = DEFAULT_SETTINGS
-    ) -> list[NDArray[np.float32]]:
-        """Return the samples of utterances with codes, computed in one batch; as for `render`."""
-        mels = self.s2mel.mels(
-            [self._target(utterance, settings.duration_factor) for utterance in utterances], settings
-        )
+    def render_batch(self, targets: Sequence[MelTarget]) -> list[NDArray[np.float32]]:
+        """Return the samples of each target, computed in one batch; as for `render`."""
+        mels = self.s2mel.mels(targets, self.settings)
         lengths = torch.tensor([mel.shape[2] for mel in mels], device=self._device)
         is_padded = bool((lengths != lengths[0]).any())
         together = pad_sequence([mel[0].T for mel in mels], batch_first=True).transpose(1, 2)  # (B, 80, T)
         samples = self.vocoder(together, lengths if is_padded else None)[:, 0].cpu().numpy()
         return [row[: MEL_HOP * mel.shape[2]] for row, mel in zip(samples, mels, strict=True)]
 
-    def _target(self, utterance: Utterance, duration_factor: float) -> MelTarget:
-        codes, voice, mel = utterance.codes, utterance.reference, _mel_of(utterance)
+    def _target(self, segment: Segment, voice: Reference) -> MelTarget:
+        codes, mel, factor = segment.codes, voice.mel, self.settings.duration_factor
+        # a reference of the built-in backend has none of them
+        assert mel is not None
         assert voice.prompt is not None
         assert voice.style is not None
         if not 0 <= int(codes.min()) <= int(codes.max()) < self.backend.num_codes:
             raise ValueError(f"codes must be 0 to {self.backend.num_codes - 1}, found {int(codes.max())}")
-        latents = utterance.latents.to(self._device, torch.float32)
+        latents = segment.latents.to(self._device, torch.float32)
         content = self.path.content(codes.to(self._device), latents)
-        first_frame = self.path.num_frames(utterance.first_code, duration_factor)
-        num_frames = first_frame + self.path.num_frames(len(codes), duration_factor)
+        first_frame = self.path.num_frames(segment.first_code, factor)
+        num_frames = first_frame + self.path.num_frames(len(codes), factor)
         num_bands = mel.shape[1]
-        generator = torch.Generator().manual_seed(utterance.seed)
+        generator = torch.Generator().manual_seed(segment.seed)
         # frame by frame, so that longer speech begins with the noise of shorter speech
         noise = torch.randn(num_frames, num_bands, generator=generator)[first_frame:].T
         noise = F.pad(noise, (mel.shape[2], 0))[None].to(self._device)  # none over the prompt
@@ -236,6 +214,44 @@ class AcousticModel:
         return next(self.s2mel.parameters()).device
 
 
-def _mel_of(utterance: Utterance) -> Tensor:
-    assert utterance.reference.mel is not None  # a reference of the built-in backend has none
-    return utterance.reference.mel
+def find_files(folder: Path) -> list[Path]:
+    """Return the paths of config, s2mel, CAM++, and config and weights of BigVGAN; all of them exist.
+
+    Raises:
+        UserError: files are missing; the message lists each with its download source.
+    """
+    places = ("config.yaml", "s2mel.pth", CAMPPLUS, "bigvgan/config.json", "bigvgan/bigvgan_generator.pt")
+    sources = {file.place: file.repository for file in files_of(base_in(folder))}
+    paths = {place: _here_or_cached(folder, place, sources[place]) for place in places}
+    missing = [
+        f"{path} is missing: download it from {sources[place]}"
+        for place, path in paths.items()
+        if not path.is_file()
+    ]
+    if missing:
+        raise UserError("; ".join(missing))
+    return list(paths.values())
+
+
+def campplus_file(folder: Path) -> Path:
+    """Return the path of the CAM++ weights, whether or not the file exists."""
+    return _here_or_cached(folder, CAMPPLUS, "funasr/campplus")
+
+
+def _here_or_cached(folder: Path, place: str, repository: str) -> Path:
+    """Return the path of a published file, in the Hugging Face cache if only that has it."""
+    found = find_published(folder / place)
+    if found.is_file() or "/" not in place:  # the files of a base are never mixed with those of a cache
+        return found
+    cached = huggingface_hub.try_to_load_from_cache(repository, found.name)
+    return Path(cached) if isinstance(cached, str) else folder / place
+
+
+def find_backend(folder: Path) -> tuple[Path, Path, Path]:
+    """Return the paths of speech encoder, codec and statistics; errors as for `indextts2.find_files`."""
+    from indextts.features import indextts2
+
+    codecs = [find_published(folder / base.codec_file) for base in (base_in(folder), *BASES.values())]
+    codec = next((path for path in codecs if path.is_file()), codecs[0])
+    stats = folder / "wav2vec2bert_stats.pt"
+    return indextts2.find_files(folder / "w2v-bert-2.0", codec, stats, look_in_cache=True), codec, stats

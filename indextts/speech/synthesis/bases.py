@@ -8,7 +8,6 @@ Axes: T speech features (50 per second), M codes, H width of a feature, D width 
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor
 
@@ -20,23 +19,6 @@ from indextts.speech.synthesis.s2mel import S2Mel, target_frames
 FRAMES_PER_FEATURE = 1.72  # as published, although 22050 / 256 / 50 is 1.7227
 
 
-class AcousticPath(Protocol):
-    """The computations before the length regulator."""
-
-    @property
-    def base(self) -> Base:
-        """Return the published model that computes like this."""
-
-    def prompt_content(self, features: Tensor) -> Tensor:
-        """Return the content of a recording from its features (T, H): (1, T, H)."""
-
-    def content(self, codes: Tensor, states: Tensor) -> Tensor:
-        """Return the content of codes (M,) with the GPT's states (M, D): (1, M or 2M, H)."""
-
-    def num_frames(self, num_codes: int, duration_factor: float) -> int:
-        """Return the number of mel frames of codes."""
-
-
 @dataclass(frozen=True)
 class EmbeddingPath:
     """IndexTTS-2.0: embeddings of the codes with the GPT's states; a duration factor is not used."""
@@ -46,12 +28,15 @@ class EmbeddingPath:
     base: Base = BASE_2_0
 
     def prompt_content(self, features: Tensor) -> Tensor:
-        return self.codec.quantize(features[None]).embeddings
+        """Return the content of a recording from its features (T, H): (1, T, H)."""
+        return self.codec.embed(self.codec.quantize(features[None]))
 
     def content(self, codes: Tensor, states: Tensor) -> Tensor:
+        """Return the content of codes (M,) with the GPT's states (M, D): (1, M, H)."""
         return self.s2mel.content(self.codec.embed(codes)[None], states[None])
 
     def num_frames(self, num_codes: int, duration_factor: float) -> int:
+        """Return the number of mel frames of codes."""
         return target_frames(num_codes)
 
 
@@ -71,6 +56,9 @@ class DecodingPath:
     def num_frames(self, num_codes: int, duration_factor: float) -> int:
         # in this order, so that every length is that of the published code
         return int(2 * num_codes * FRAMES_PER_FEATURE * duration_factor)
+
+
+AcousticPath = EmbeddingPath | DecodingPath
 
 
 def acoustic_path(codec: SemanticCodec, s2mel: S2Mel) -> AcousticPath:

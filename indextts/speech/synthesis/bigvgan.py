@@ -18,12 +18,17 @@ folded. Use float32 only: a and b are stored as logarithms, which half precision
 """
 
 import math
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from indextts.speech.synthesis.config import BigVGANConfig
+from indextts.errors import UserError
+from indextts.features.mel_spectrogram import MEL_HOP, NUM_MELS
+from indextts.features.weights import fill_weights
+from indextts.models.checkpoint import read_file
+from indextts.speech.synthesis.config import BIGVGAN_ADVICE, BigVGANConfig, load_bigvgan_config
 from indextts.speech.synthesis.weight_norm import NormedConv1d, NormedConvTranspose1d
 
 FILTER_TAPS = 12
@@ -196,3 +201,25 @@ def low_pass_filter() -> Tensor:
 def _convolution(channels: int, kernel_size: int, dilation: int) -> NormedConv1d:
     padding = (kernel_size - 1) * dilation // 2
     return NormedConv1d(channels, channels, kernel_size, dilation=dilation, padding=padding)
+
+
+def load_bigvgan(config: Path, path: Path, device: torch.device) -> BigVGAN:
+    """Return BigVGAN with the weights under `generator` in a file.
+
+    Raises:
+        UserError: a file cannot be read, or has the sizes or the weights of another vocoder.
+    """
+    with torch.device("meta"):
+        model = BigVGAN(load_bigvgan_config(config))
+    num_mels, num_samples = model.config.num_mels, math.prod(model.config.upsample_rates)
+    if (num_mels, num_samples) != (NUM_MELS, MEL_HOP):
+        raise UserError(
+            f"{config}: makes {num_samples} samples from a frame of {num_mels} mel bands, but IndexTTS-2 "
+            f"needs {MEL_HOP} from {NUM_MELS}; {BIGVGAN_ADVICE}"
+        )
+    weights = read_file(path).get("generator")
+    if not isinstance(weights, dict):
+        raise UserError(f"{path}: has no weights under 'generator'; {BIGVGAN_ADVICE}")
+    tensors = {name: value for name, value in weights.items() if isinstance(value, Tensor)}
+    fill_weights(model, tensors, str(path), BIGVGAN_ADVICE, device)
+    return model

@@ -1,6 +1,6 @@
 """Sizes of the acoustic model, from the published config.yaml and BigVGAN's config.json.
 
-    s2mel:                       of config.yaml; keys that select an unsupported variant are refused
+    s2mel:                       of config.yaml
       preprocess_params: {sr: 22050, spect_params: {n_fft: 1024, win_length: 1024, hop_length: 256, ...}}
       style_encoder: {dim: 192}
       length_regulator: {channels: 512, in_channels: 1024, sampling_ratios: [1, 1, 1, 1], ...}
@@ -8,11 +8,11 @@
       wavenet: {hidden_dim: 512, num_layers: 8, kernel_size: 5, dilation_rate: 1, ...}
     emo_num: [3, 17, 2, 8, 4, 5, 10, 24]
 
-The names are the published ones. Keys without effect on the result are ignored.
+The names are the published ones. Keys without effect on the result are ignored, and those that select other
+layers too, as no weights would fit. A value is refused that changes the result of the same weights.
 """
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -48,16 +48,10 @@ class DiTSection(Section):
     in_channels: Count
     content_dim: Count
     content_codebook_size: Count
-    f0_condition: Literal[False] = False
-    final_layer_type: Literal["wavenet"] = "wavenet"
     is_causal: Literal[False] = False
     long_skip_connection: Literal[True] = True
-    style_condition: Literal[True] = True
     zero_prompt_speech_token: Literal[False] = False
     time_as_token: Literal[False] = False
-    style_as_token: Literal[False] = False
-    uvit_skip_connection: Literal[True] = True
-    add_resblock_in_transformer: Literal[False] = False
 
     @model_validator(mode="after")
     def heads_divide_the_width(self) -> "DiTSection":
@@ -75,7 +69,6 @@ class WaveNetSection(Section):
     num_layers: Count
     kernel_size: Count
     dilation_rate: Count
-    style_condition: Literal[True] = True
 
 
 class LengthRegulatorSection(Section):
@@ -86,15 +79,11 @@ class LengthRegulatorSection(Section):
     content_codebook_size: Count
     sampling_ratios: Annotated[tuple[Any, ...], Field(min_length=1)]
     is_discrete: Literal[False] = False
-    f0_condition: Literal[False] = False
-    vector_quantize: Literal[False] = False
-    n_codebooks: Literal[1] = 1
 
 
 class FlowConfig(Section):
     """Sizes of the flow matching."""
 
-    dit_type: Literal["DiT"] = "DiT"
     style_encoder: StyleEncoder
     DiT: DiTSection
     wavenet: WaveNetSection
@@ -160,28 +149,9 @@ class BigVGANConfig(Section):
     upsample_initial_channel: Count
     resblock_kernel_sizes: tuple[Count, ...]
     resblock_dilation_sizes: tuple[tuple[Count, ...], ...]
-    resblock: Literal["1"] = "1"
     activation: Literal["snakebeta"] = "snakebeta"
     snake_logscale: Literal[True] = True
     use_tanh_at_final: Literal[False] = False
-    use_bias_at_final: Literal[False] = False
-
-    @property
-    def samples_per_frame(self) -> int:
-        return math.prod(self.upsample_rates)
-
-    @model_validator(mode="after")
-    def lists_fit(self) -> "BigVGANConfig":
-        if len(self.upsample_rates) != len(self.upsample_kernel_sizes):
-            raise ValueError("upsample_rates and upsample_kernel_sizes must be equally long")
-        if len(self.resblock_kernel_sizes) != len(self.resblock_dilation_sizes):
-            raise ValueError("resblock_kernel_sizes and resblock_dilation_sizes must be equally long")
-        if self.upsample_initial_channel % 2 ** len(self.upsample_rates):
-            raise ValueError(
-                f"upsample_initial_channel {self.upsample_initial_channel} cannot be halved at each of "
-                f"{len(self.upsample_rates)} upsample_rates"
-            )
-        return self
 
 
 def load_acoustic_config(path: Path) -> AcousticConfig:

@@ -23,9 +23,7 @@ import torch
 
 from indextts.errors import UserError
 from indextts.models.checkpoint import read_file
-from indextts.speech.synthesis.acoustic import Reference
-from indextts.speech.synthesis.renderer import Renderer
-from indextts.speech.synthesis.segments import Segment
+from indextts.speech.synthesis.renderer import Reference, Renderer, Segment
 from indextts.speech.synthesis.synthesize import speech_record, write_wav
 from indextts.speech.synthesis.text_to_speech import render_lines
 from indextts.system.files import write_bytes

@@ -1,4 +1,4 @@
-"""Reading a reference recording and rendering codes as audio, with either speech backend.
+"""Generated codes as audio, in the voice of a recording: the interface of both speech backends.
 
 Axes: S samples, M codes, T speech features, F their width, D width of the GPT.
 
@@ -12,6 +12,7 @@ The user cannot choose the backend: codes have a meaning only in the backend tha
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -21,13 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from indextts.commands.bases import Base
-from indextts.data.bases import require_rate_of
-from indextts.data.feature_store import read_info
-from indextts.data.networks import BACKEND_NAME, NUM_SPECIAL_CODES
-from indextts.errors import RESUME_REFUSED, UserError
+from indextts.errors import UserError
 from indextts.features import builtin
-from indextts.features import mel_spectrogram as front_end
 from indextts.features.audio import (
     MAX_REFERENCE_S,
     SHORT_REFERENCE_S,
@@ -38,16 +34,50 @@ from indextts.features.audio import (
 from indextts.features.backend import SAMPLE_RATE_HZ as BUILTIN_RATE_HZ
 from indextts.features.vad import SAMPLE_RATE_HZ as VAD_RATE_HZ
 from indextts.features.vad import find_speech
-from indextts.models.gpt.config import load_config
-from indextts.speech.synthesis.acoustic import AcousticModel, Reference, Utterance
 from indextts.speech.synthesis.griffin_lim import render_codes
-from indextts.speech.synthesis.s2mel import SolverSettings
-from indextts.speech.synthesis.trained_model import TrainedModel
-from indextts.system.json_lines import read_json_lines
 
 logger = logging.getLogger(__name__)
 
 MIN_LOUDNESS_DB = -50.0  # of the loudest 100 ms, relative to full scale
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The features of a reference recording; mel and prompt only for the published acoustic model.
+
+    Args:
+        features: (T, F), for `UnifiedVoice.conditioning` and `emotion`.
+        style: (1, Z), for `UnifiedVoice.conditioning`.
+        mel: (1, 80, P).
+        prompt: (1, P, K), the content of the recording, frame by frame.
+    """
+
+    features: Tensor
+    style: Tensor | None = None
+    mel: Tensor | None = None
+    prompt: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The generated codes of a part of a text.
+
+    Args:
+        text: normalised.
+        codes: (M,), all in the codebook; empty where the model stopped at once.
+        latents: (M, D), the GPT states that predict the codes; (M, 0) for a base that does not use them.
+        has_stopped: whether the model generated a stop token before the limit.
+        seed: of the sampling and of the rendering, whose noise is the same on every device.
+        first_code: number of codes before `codes` in the speech that they are a window of; a multiple of
+            `CODES_PER_BLOCK`. A window has the noise that its frames have in the complete speech.
+    """
+
+    text: str
+    codes: Tensor
+    latents: Tensor
+    has_stopped: bool
+    seed: int
+    first_code: int = 0
 
 
 class Renderer(Protocol):
@@ -70,11 +100,11 @@ class Renderer(Protocol):
     def emotion_features(self, recording: Path) -> Tensor:
         """Return the features (T, F) of an emotion recording; errors as for `read_reference`."""
 
-    def render(self, utterances: Sequence[Utterance]) -> list[NDArray[np.float32]]:
-        """Return the samples (S,) of each utterance, empty for one without codes."""
+    def render(self, spoken: Sequence[tuple[Segment, Reference]]) -> list[NDArray[np.float32]]:
+        """Return the samples (S,) of each segment in its voice, empty for one without codes."""
 
     def num_samples(self, num_codes: int) -> int:
-        """Return the number of samples of an utterance with so many codes."""
+        """Return the number of samples of a segment with so many codes."""
 
 
 class BuiltinRenderer:
@@ -98,145 +128,13 @@ class BuiltinRenderer:
     def emotion_features(self, recording: Path) -> Tensor:
         return self.backend.features(load_speech(recording, BUILTIN_RATE_HZ)).to(self.device)
 
-    def render(self, utterances: Sequence[Utterance]) -> list[NDArray[np.float32]]:
+    def render(self, spoken: Sequence[tuple[Segment, Reference]]) -> list[NDArray[np.float32]]:
         return [
-            render_codes(self.backend, each.codes.cpu(), each.seed, each.first_code) for each in utterances
+            render_codes(self.backend, each.codes.cpu(), each.seed, each.first_code) for each, _ in spoken
         ]
 
     def num_samples(self, num_codes: int) -> int:
         return builtin.SAMPLES_PER_FEATURE * self.backend.features_per_code * num_codes
-
-
-class PublishedRenderer:
-    """The acoustic model of the published IndexTTS-2."""
-
-    name = "indextts2"
-    sample_rate_hz = front_end.SAMPLE_RATE_HZ
-
-    def __init__(self, acoustic: AcousticModel, settings: SolverSettings) -> None:
-        self.acoustic, self.settings = acoustic, settings
-        acoustic.s2mel.cfm.estimator.set_precision(settings.dtype)
-
-    @property
-    def num_codes(self) -> int:
-        return self.acoustic.backend.num_codes
-
-    def read_reference(self, recording: Path) -> Reference:
-        return self.acoustic.voice_of(load_speech(recording, front_end.SAMPLE_RATE_HZ))
-
-    def emotion_features(self, recording: Path) -> Tensor:
-        # as published, resampled to this rate directly, also the voice's own recording
-        return self.acoustic.features_of(load_speech(recording, front_end.KALDI_RATE_HZ))
-
-    def render(self, utterances: Sequence[Utterance]) -> list[NDArray[np.float32]]:
-        return self.acoustic.render(utterances, self.settings)
-
-    def num_samples(self, num_codes: int) -> int:
-        return front_end.MEL_HOP * self.acoustic.path.num_frames(num_codes, self.settings.duration_factor)
-
-
-def load_renderer(
-    trained: TrainedModel,
-    features: Path | None,
-    models: Path,
-    device: torch.device,
-    settings: SolverSettings,
-    loaded: Renderer | None = None,
-) -> Renderer:
-    """Return the renderer for the codes of a model.
-
-    Args:
-        trained: the model.
-        features: the feature store that the model was trained on, or its folder; None to take the store that
-            the run's pairs name, or builtin.npz in a model folder.
-        models: the folder with the published files.
-        device: the device of the published acoustic model; the built-in backend runs on the CPU.
-        settings: of the published acoustic model.
-        loaded: an earlier result for the same `models`, `device` and `settings`, which is returned if the
-            model has its codes.
-
-    Raises:
-        UserError: files are missing, cannot be read, or do not belong to the model's codes.
-    """
-    fitted = find_builtin_backend(trained, features)
-    renderer: Renderer
-    if fitted is not None:
-        backend = builtin.load(fitted)
-        if trained.codes not in (None, backend.identity):
-            raise UserError(
-                f"{fitted}: was regenerated after {trained.source} was trained, so its codes differ; use "
-                "the features that the model was trained on with --features, or train again"
-            )
-        require_rate_of(trained.gpt.config.of_base, backend, fitted)
-        renderer = BuiltinRenderer(backend, device, trained.gpt.config.style_dim)
-        source = fitted
-    else:
-        if not isinstance(loaded, PublishedRenderer):
-            loaded = PublishedRenderer(AcousticModel.load(models, device), settings)
-        _require_base(loaded.acoustic.path.base, trained, models, settings)
-        renderer, source = loaded, models
-        width = load_config(models / "config.yaml").model_dim
-        if width != trained.gpt.config.model_dim:
-            raise UserError(
-                f"{models}: s2mel.pth needs a GPT of width {width}, but {trained.source} has width "
-                f"{trained.gpt.config.model_dim}; use the files of its base model with --models"
-            )
-    expected = trained.gpt.config.number_mel_codes - NUM_SPECIAL_CODES
-    if renderer.num_codes != expected:
-        raise UserError(
-            f"{source}: has {renderer.num_codes} codes, but {trained.source} has {expected}; use the "
-            "features that the model was trained on with --features"
-        )
-    return renderer
-
-
-def _require_base(base: Base, trained: TrainedModel, models: Path, settings: SolverSettings) -> None:
-    """Raise a UserError unless the acoustic model belongs to the GPT's base and has the asked settings."""
-    own = trained.gpt.config.of_base
-    if base != own:
-        raise UserError(
-            f"{models}: the codec is that of {base.title}, but {trained.source} is a GPT of {own.title}; use "
-            f"the published files of {own.title} with --models",
-            RESUME_REFUSED,
-        )
-    if settings.duration_factor != 1 and not base.has_duration_factor:
-        raise UserError(
-            f"--duration-factor {settings.duration_factor:g}: {base.title} has no duration factor; leave it "
-            "at 1"
-        )
-
-
-def find_builtin_backend(trained: TrainedModel, features: Path | None) -> Path | None:
-    """Return the file of the built-in backend that made a model's features; None for the published backend.
-
-    Raises:
-        UserError: the features are missing, so that their backend is unknown.
-    """
-    folder = features
-    if features is None:
-        folder = _store_of(trained) if trained.pairs else trained.source.parent
-    assert folder is not None
-    if not folder.exists():
-        raise UserError(
-            f"{folder}: not found; {trained.source} was trained on these features: pass their folder with "
-            "--features"
-        )
-    if folder.is_dir():
-        fitted = folder / BACKEND_NAME
-        return fitted if fitted.is_file() else None
-    return folder.parent / BACKEND_NAME if read_info(folder).backend == BuiltinRenderer.name else None
-
-
-def _store_of(trained: TrainedModel) -> Path:
-    """Return the feature store named in the run's first pairs file."""
-    path = trained.pairs[0]
-    if not path.is_file():
-        raise UserError(
-            f"{path}: not found; {trained.source} was trained on these pairs: pass the folder of its "
-            "features with --features"
-        )
-    _, record = next(read_json_lines(path))
-    return path.parent.resolve() / str(record.get("features", ""))
 
 
 def load_speech(path: Path, rate_hz: int) -> NDArray[np.float32]:

@@ -30,12 +30,16 @@ Names and shapes of the parameters are those of the three parts under `net` in t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from indextts.errors import UserError
+from indextts.features.weights import fill_weights
+from indextts.models.checkpoint import read_file
 from indextts.speech.synthesis.config import FlowConfig, LengthRegulatorSection, S2MelConfig
 from indextts.speech.synthesis.dit import DiT
 
@@ -168,6 +172,8 @@ class LengthRegulator(nn.Module):
         return F.interpolate(x, size=length, mode="nearest")
 
 
+PARTS = ("cfm", "length_regulator", "gpt_layer")
+ADVICE = "use s2mel.pth and config.yaml of the same published model"
 GPT_LAYER_DIMS = (256, 128)
 
 
@@ -246,6 +252,27 @@ class S2Mel(nn.Module):
 def _padded(rows: Sequence[Tensor]) -> Tensor:
     """Return rows (C, T) of different lengths as a batch (B, C, T), zeros after each."""
     return pad_sequence([row.T for row in rows], batch_first=True).transpose(1, 2)
+
+
+def load_s2mel(path: Path, config: S2MelConfig, latent_dim: int, device: torch.device) -> S2Mel:
+    """Return the model with the weights under `net` in a s2mel.pth.
+
+    Raises:
+        UserError: the file cannot be read, or a tensor is missing, unexpected or of the wrong shape.
+    """
+    net = read_file(path).get("net")
+    if not isinstance(net, dict) or not all(isinstance(net.get(part), dict) for part in PARTS):
+        raise UserError(f"{path}: has no {', '.join(PARTS)} under 'net'; {ADVICE}")
+    weights = {
+        f"{part}.{name.removeprefix('module.')}": tensor
+        for part in PARTS
+        for name, tensor in net[part].items()
+        if isinstance(tensor, Tensor)
+    }
+    with torch.device("meta"):
+        model = S2Mel(config, latent_dim)
+    fill_weights(model, weights, str(path), ADVICE, device)
+    return model
 
 
 CODES_PER_BLOCK = 25  # a whole number of mel frames: 43, or 86 at half the rate of codes

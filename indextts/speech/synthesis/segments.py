@@ -20,7 +20,7 @@ from indextts.data.batch_sizing import GPU_MEMORY_SHARE, HOST_MEMORY_SHARE, avai
 from indextts.models.gpt.generate import OnStep, Prompt, code_states, generate, max_num_codes
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.search import Generated
-from indextts.speech.synthesis.acoustic import Reference
+from indextts.speech.synthesis.renderer import Reference, Segment
 from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.system.amounts import counted
 from indextts.text.tokenizer import Tokenizer
@@ -51,25 +51,6 @@ class Line:
 
     parts: tuple[str, ...]
     voice: VoicePrompt
-    seed: int
-
-
-@dataclass(frozen=True)
-class Segment:
-    """The generated codes of one part of a text.
-
-    Args:
-        text: normalised.
-        codes: (M,), all in the codebook; empty where the model stopped at once.
-        latents: (M, D), the GPT states that predict the codes; (M, 0) for a base that does not use them.
-        has_stopped: whether the model generated a stop token before the limit.
-        seed: of the sampling and of the rendering.
-    """
-
-    text: str
-    codes: Tensor
-    latents: Tensor
-    has_stopped: bool
     seed: int
 
 

@@ -27,9 +27,9 @@ from torch import Tensor
 from indextts.commands.sampling_options import Sampling
 from indextts.models.gpt.generate import OnStep, generate_stream
 from indextts.models.gpt.search import Generated
-from indextts.speech.synthesis.acoustic import Utterance
+from indextts.speech.synthesis.renderer import Segment
 from indextts.speech.synthesis.s2mel import CODES_PER_BLOCK
-from indextts.speech.synthesis.segments import Line, Segment, prompt_of, segments_of, states_of
+from indextts.speech.synthesis.segments import Line, prompt_of, segments_of, states_of
 from indextts.speech.synthesis.text_to_speech import SILENCE_S, Speech, TextToSpeech
 
 # Lengths in seconds; the number of codes depends on the base.
@@ -135,6 +135,6 @@ class _Windows:
     def _rendered(self, codes: Tensor, start: int) -> NDArray[np.float32]:
         """Return the samples of the codes from `start` on."""
         [latents] = states_of(self._tts.trained.gpt, [self.prompt], [codes])
-        window = Utterance(codes[start:], latents[start:], self._reference, self.prompt.seed, start)
-        [samples] = self._tts.renderer.render([window])
+        window = Segment("", codes[start:], latents[start:], True, self.prompt.seed, start)
+        [samples] = self._tts.renderer.render([(window, self._reference)])
         return samples

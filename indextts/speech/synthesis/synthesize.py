@@ -25,20 +25,24 @@ import torch
 from indextts.commands.base import Device
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import CheckpointSpeech, Synthesize
+from indextts.data.bases import require_rate_of
 from indextts.data.batch_sizing import choose_device
 from indextts.data.manifest import read_utterances
+from indextts.data.networks import NUM_SPECIAL_CODES
 from indextts.data.preprocess import TRAIN_NAME, VAL_NAME
-from indextts.errors import UserError
+from indextts.errors import RESUME_REFUSED, UserError
+from indextts.features import builtin
+from indextts.models.gpt.config import load_config
 from indextts.models.gpt.generate import set_precision
 from indextts.runs.owner import is_training
-from indextts.speech.synthesis.acoustic import DEFAULT_SETTINGS
+from indextts.speech.synthesis.acoustic import DEFAULT_SETTINGS, AcousticModel
 from indextts.speech.synthesis.emotion import check_weights
-from indextts.speech.synthesis.renderer import Renderer, load_renderer
+from indextts.speech.synthesis.renderer import BuiltinRenderer, Renderer
 from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.segments import Line
 from indextts.speech.synthesis.streaming import SpeechStream
 from indextts.speech.synthesis.text_to_speech import Emotion, Speech, TextToSpeech, parse_emotion
-from indextts.speech.synthesis.trained_model import TrainedModel, load_trained
+from indextts.speech.synthesis.trained_model import TrainedModel, find_builtin_backend, load_trained
 from indextts.system.amounts import counted
 from indextts.system.files import written_aside
 from indextts.system.json_lines import write_json_lines
@@ -178,6 +182,74 @@ def load_tts(
     renderer = load_renderer(trained, command.features, command.models, device, settings, loaded)
     set_precision(trained.gpt, dtype)
     return TextToSpeech(trained, renderer)
+
+
+def load_renderer(
+    trained: TrainedModel,
+    features: Path | None,
+    models: Path,
+    device: torch.device,
+    settings: SolverSettings,
+    loaded: Renderer | None = None,
+) -> Renderer:
+    """Return the renderer for the codes of a model.
+
+    Args:
+        trained: the model.
+        features: the feature store that the model was trained on, or its folder; None to take the store that
+            the run's pairs name, or builtin.npz in a model folder.
+        models: the folder with the published files.
+        device: the device of the published acoustic model; the built-in backend runs on the CPU.
+        settings: of the published acoustic model.
+        loaded: an earlier result for the same `models`, `device` and `settings`, which is returned if the
+            model has its codes.
+
+    Raises:
+        UserError: files are missing, cannot be read, or do not belong to the model's codes.
+    """
+    config = trained.gpt.config
+    fitted = find_builtin_backend(trained.pairs, trained.source, features)
+    renderer: Renderer
+    if fitted is not None:
+        backend = builtin.load(fitted)
+        if trained.codes not in (None, backend.identity):
+            raise UserError(
+                f"{fitted}: was regenerated after {trained.source} was trained, so its codes differ; use "
+                "the features that the model was trained on with --features, or train again"
+            )
+        require_rate_of(config.of_base, backend, fitted)
+        renderer = BuiltinRenderer(backend, device, config.style_dim)
+    else:
+        if not isinstance(loaded, AcousticModel):
+            loaded = AcousticModel.load(models, device, settings)
+        _require_base(loaded, trained, models)
+        renderer = loaded
+    expected = config.number_mel_codes - NUM_SPECIAL_CODES
+    if renderer.num_codes != expected:
+        raise UserError(
+            f"{fitted or models}: has {renderer.num_codes} codes, but {trained.source} has {expected}; use "
+            "the features that the model was trained on with --features"
+        )
+    return renderer
+
+
+def _require_base(acoustic: AcousticModel, trained: TrainedModel, models: Path) -> None:
+    """Raise a UserError unless the acoustic model belongs to the GPT's base and has the asked settings."""
+    base, own, factor = acoustic.path.base, trained.gpt.config.of_base, acoustic.settings.duration_factor
+    if base != own:
+        raise UserError(
+            f"{models}: the codec is that of {base.title}, but {trained.source} is a GPT of {own.title}; use "
+            f"the published files of {own.title} with --models",
+            RESUME_REFUSED,
+        )
+    if factor != 1 and not base.has_duration_factor:
+        raise UserError(f"--duration-factor {factor:g}: {base.title} has no duration factor; leave it at 1")
+    width = load_config(models / "config.yaml").model_dim
+    if width != trained.gpt.config.model_dim:
+        raise UserError(
+            f"{models}: s2mel.pth needs a GPT of width {width}, but {trained.source} has width "
+            f"{trained.gpt.config.model_dim}; use the files of its base model with --models"
+        )
 
 
 def find_voice(command: Synthesize, trained: TrainedModel) -> Path:

@@ -15,7 +15,7 @@ an untrained model may generate them anywhere.
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 from indextts.commands.sampling_options import Sampling
 from indextts.errors import UserError
 from indextts.models.gpt.generate import OnStep
-from indextts.speech.synthesis.acoustic import Reference, Utterance
 from indextts.speech.synthesis.emotion import EMOTIONS, load_emotions, mix_emotion
-from indextts.speech.synthesis.renderer import Renderer
-from indextts.speech.synthesis.segments import Line, Segment, VoicePrompt, generate_batches
+from indextts.speech.synthesis.renderer import Reference, Renderer, Segment
+from indextts.speech.synthesis.segments import Line, VoicePrompt, generate_batches
 from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.system.amounts import counted
 from indextts.text.tokenizer import Tokenizer
@@ -96,6 +95,9 @@ class Speech:
         return all(segment.has_stopped for segment in self.segments)
 
 
+Sound = tuple[Segment, NDArray[np.float32]]  # a segment, and its samples (S,)
+
+
 class TextToSpeech:
     """A trained model and the renderer of its codes, both on one device."""
 
@@ -127,25 +129,8 @@ class TextToSpeech:
         condition = gpt.conditioning(reference.features[None], style=reference.style)
         return VoicePrompt(reference, condition[0], emo_vec[0])
 
-    def synthesize(
-        self, text: str, voice: VoicePrompt, sampling: Sampling, on_step: OnStep = lambda _: None
-    ) -> Speech:
-        """Return `text` as audio.
-
-        Args:
-            text: as typed; the result holds the normalised text.
-            voice: from `read_voice`.
-            sampling: settings; each segment derives its own seed from theirs.
-            on_step: called with the number of codes so far.
-
-        Raises:
-            UserError: the text has no word, or is too long.
-        """
-        [(_, speech)] = self.speak([self.line(text, voice, sampling.seed)], sampling, on_step)
-        return speech
-
     def line(self, text: str, voice: VoicePrompt, seed: int) -> Line:
-        """Return `text` as an argument of `speak`; errors as for `synthesize`."""
+        """Return `text` as an argument of `speak`; errors as for `split_text`."""
         return Line(tuple(self.split(text)), voice, seed)
 
     def speak(
@@ -158,23 +143,24 @@ class TextToSpeech:
             sampling: settings; the seeds are those of the lines.
             on_step: called with the number of codes of a batch so far.
         """
-        pending: list[dict[int, tuple[Segment, NDArray[np.float32]]]] = [{} for _ in lines]
+        pending: list[dict[int, Sound]] = [{} for _ in lines]
         num_done, num_all = 0, sum(len(line.parts) for line in lines)
         for batch in generate_batches(self.trained, lines, sampling, self.renderer.num_codes, on_step):
-            utterances = [
-                utterance_of(segment, lines[number].voice.reference) for number, _, segment in batch
-            ]
-            for (number, part, segment), samples in zip(batch, self.renderer.render(utterances), strict=True):
+            sounds = self.renderer.render(
+                [(segment, lines[number].voice.reference) for number, _, segment in batch]
+            )
+            for (number, part, segment), samples in zip(batch, sounds, strict=True):
                 pending[number][part] = segment, samples
                 if len(pending[number]) == len(lines[number].parts):
-                    yield number, _joined(pending[number], self.renderer.sample_rate_hz)
+                    parts = [sound for _, sound in sorted(pending[number].items())]
+                    yield number, _joined(parts, self.renderer.sample_rate_hz)
                     pending[number] = {}
             num_done += len(batch)
             if num_all > 1:
                 logger.info("Spoke %d of %s", num_done, counted(num_all, "segment"))
 
     def split(self, text: str) -> list[str]:
-        """Return the segments of `text`, normalised; errors as for `synthesize`."""
+        """Return the segments of `text`, normalised; errors as for `split_text`."""
         return split_for_model(self.trained, text)
 
 
@@ -185,27 +171,18 @@ def split_for_model(trained: TrainedModel, text: str) -> list[str]:
 
 def render_lines(lines: Sequence[tuple[Sequence[Segment], Reference]], renderer: Renderer) -> list[Speech]:
     """Render the segments of all lines together, each line in its voice; return their speech."""
-    utterances = [utterance_of(segment, reference) for segments, reference in lines for segment in segments]
-    audio = iter(renderer.render(utterances))
+    sounds = iter(
+        renderer.render([(segment, reference) for segments, reference in lines for segment in segments])
+    )
     return [
-        _joined(
-            {number: (segment, next(audio)) for number, segment in enumerate(segments)},
-            renderer.sample_rate_hz,
-        )
+        _joined([(segment, next(sounds)) for segment in segments], renderer.sample_rate_hz)
         for segments, _ in lines
     ]
 
 
-def utterance_of(segment: Segment, reference: Reference) -> Utterance:
-    """Return a segment in the voice of `reference`, for the renderer."""
-    return Utterance(segment.codes, segment.latents, reference, segment.seed)
-
-
-def _joined(parts: Mapping[int, tuple[Segment, NDArray[np.float32]]], sample_rate_hz: int) -> Speech:
-    """Return the speech of a line from its parts by number."""
-    ordered = [parts[number] for number in range(len(parts))]
-    samples = join_segments([audio for _, audio in ordered], sample_rate_hz)
-    return Speech(samples, sample_rate_hz, tuple(segment for segment, _ in ordered))
+def _joined(parts: Sequence[Sound], sample_rate_hz: int) -> Speech:
+    samples = join_segments([samples for _, samples in parts], sample_rate_hz)
+    return Speech(samples, sample_rate_hz, tuple(segment for segment, _ in parts))
 
 
 def parse_emotion(typed: str) -> tuple[float, ...]:

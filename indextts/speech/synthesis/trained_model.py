@@ -6,17 +6,23 @@ RUN/                                      a run directory: its best.pth, else it
 USER/NAME                                 a model of the hub (tools/publish.py), where no such folder exists
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import constants, snapshot_download
 from torch import Tensor
 
+from indextts.commands.base import REPOSITORY_NAME
+from indextts.commands.bases import BASES
 from indextts.commands.speech import Weights
+from indextts.data.feature_store import read_info
+from indextts.data.networks import BACKEND_NAME
 from indextts.errors import UserError
-from indextts.features.hub_models import local_model
+from indextts.features.hub_files import hub_errors, quiet_libraries
 from indextts.models.checkpoint import codes_identity, read_file, read_weights, select_weights, table_rows
 from indextts.models.gpt.config import (
     GPTConfig,
@@ -28,11 +34,22 @@ from indextts.models.gpt.config import (
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import load_model
 from indextts.runs.directory import LINKS
+from indextts.system.json_lines import read_json_lines
 from indextts.text.bases import stored_tokenizer, tokenizer_in, tokenizer_of
 from indextts.text.tokenizer import Tokenizer
 
+logger = logging.getLogger(__name__)
+
 ADVICE = "use a model_step*.pth, latest.pth or best.pth of a run, or a folder that tools/export_gpt.py wrote"
-WEIGHTS_NAMES = ("gpt.pth", "gpt.safetensors")  # in a folder, the first that exists
+PUBLISHED_WEIGHTS = "gpt.safetensors"
+WEIGHTS_NAMES = ("gpt.pth", PUBLISHED_WEIGHTS)  # in a folder, the first that exists
+DOWNLOADED = (
+    PUBLISHED_WEIGHTS,
+    *(base.tokenizer_file for base in BASES.values()),
+    "spoken_text/*.json",  # for a tokenizer that cannot contain its options
+    "config.yaml",
+    BACKEND_NAME,
+)
 
 
 @dataclass(frozen=True)
@@ -81,6 +98,29 @@ def load_trained(
             "tools/export_gpt.py"
         )
     return _load_folder(path, device)
+
+
+def local_model(path: Path) -> Path:
+    """Return the folder of a model of the hub, in the Hugging Face cache; any other path unchanged.
+
+    Args:
+        path: a file or folder, or USER/NAME of a repository that tools/publish.py filled.
+
+    Raises:
+        UserError: the hub refuses or does not answer, or the repository has no such model.
+    """
+    name = path.as_posix()
+    if path.exists() or path.suffix == ".pth" or not REPOSITORY_NAME.fullmatch(name):
+        return path
+    quiet_libraries()
+    logger.info("%s is no file or folder here: looking for this model at %s", name, constants.ENDPOINT)
+    with hub_errors(name):
+        found = Path(snapshot_download(name, allow_patterns=list(DOWNLOADED)))
+    if not (found / PUBLISHED_WEIGHTS).is_file():
+        raise UserError(
+            f"{constants.ENDPOINT}: {name}: contains no {PUBLISHED_WEIGHTS}; it is not from tools/publish.py"
+        )
+    return found
 
 
 def _find_checkpoint(run_dir: Path) -> Path:
@@ -135,3 +175,36 @@ def _load_gpt(
         )
     sized = config_with_text_tokens(config, num_pieces)
     return load_model(sized, tensors, str(path), lambda _: device).eval().requires_grad_(False)
+
+
+def find_builtin_backend(pairs: Sequence[Path], source: Path, features: Path | None = None) -> Path | None:
+    """Return the file of the built-in backend that made a model's features; None for the published backend.
+
+    Args:
+        pairs: the pairs files of the training; empty for a model folder, which has the file itself.
+        source: the file with the weights.
+        features: the feature store, or its folder, in place of that which the pairs name.
+
+    Raises:
+        UserError: the features are missing, so that their backend is unknown.
+    """
+    folder = features or (_store_of(pairs[0], source) if pairs else source.parent)
+    if not folder.exists():
+        raise UserError(
+            f"{folder}: not found; {source} was trained on these features: pass their folder with --features"
+        )
+    if folder.is_dir():
+        fitted = folder / BACKEND_NAME
+        return fitted if fitted.is_file() else None
+    return folder.parent / BACKEND_NAME if read_info(folder).backend == "builtin" else None
+
+
+def _store_of(pairs: Path, source: Path) -> Path:
+    """Return the feature store that a pairs file names."""
+    if not pairs.is_file():
+        raise UserError(
+            f"{pairs}: not found; {source} was trained on these pairs: pass the folder of its features with "
+            "--features"
+        )
+    _, record = next(read_json_lines(pairs))
+    return pairs.parent.resolve() / str(record.get("features", ""))
