@@ -17,7 +17,9 @@ import pytest
 from tests import chosen_base, leftovers
 
 if TYPE_CHECKING:
+    from indextts.projects.project import Project
     from tests.hub_server import Hub
+    from tests.tiny_run import TinyRun
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
@@ -106,6 +108,37 @@ def shared() -> Path:
             pytest.fail(f"{SHARED} is absent: in CI the reference vectors must be there")
         pytest.skip("needs ../shared")
     return SHARED
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["Project"]:
+    """A project beside the programs of a test; nothing of its jobs lives on after the test."""
+    from indextts.projects.jobs import records, starting, stopping
+    from indextts.projects.project import Project
+
+    monkeypatch.setattr(starting, "REPOSITORY", tmp_path)
+    project = Project(tmp_path / "voice")
+    yield project
+    for job in records.list_jobs(project):
+        stopping.kill_job(job)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> "TinyRun":
+    """The files of a tiny run that has not started."""
+    from tests.tiny_run import make_tiny_run  # imports torch
+
+    return make_tiny_run(tmp_path / "tiny")
+
+
+@pytest.fixture(scope="session")
+def complete_run(tmp_path_factory: pytest.TempPathFactory) -> "TinyRun":
+    """A run of 12 steps that was never interrupted and kept a checkpoint of each; tests copy from it."""
+    from tests.tiny_run import make_tiny_run
+
+    run = make_tiny_run(tmp_path_factory.mktemp("whole") / "tiny")
+    assert run.train(save_interval=1, keep_checkpoints=20) == 0
+    return run
 
 
 @pytest.fixture(scope="session")

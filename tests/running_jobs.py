@@ -5,19 +5,16 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-import pytest
 from pydantic import Field
 
 from indextts.commands.base import Command
-from indextts.projects.jobs import starting
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.records import Job, list_jobs
-from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.project import Project
 from indextts.system.processes import Process, is_alive
 from tests.waiting import wait_until
@@ -42,16 +39,6 @@ print("ready")
 while True:
     time.sleep(0.01)
 """
-
-
-@contextmanager
-def project_with_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    """Give a project beside the programs of a test; nothing of its jobs lives on after the test."""
-    monkeypatch.setattr(starting, "REPOSITORY", folder)
-    project = Project(folder / "voice")
-    yield project
-    for job in list_jobs(project):
-        kill_job(job)
 
 
 def command_for(name: str, words: tuple[str, ...] = ()) -> Command:

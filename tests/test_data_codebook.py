@@ -9,14 +9,9 @@ import pytest
 from indextts.data.feature_store import IMPORTED
 from indextts.data.manifest import read_pairs, write_pairs
 from indextts.errors import RESUME_REFUSED, UserError
-from tests.tiny_run import TinyRun, make_tiny_run, write_features
+from tests.tiny_run import TinyRun, write_features
 
 OTHER = ("test", "other")
-
-
-@pytest.fixture
-def tiny(tmp_path: Path) -> TinyRun:
-    return make_tiny_run(tmp_path / "tiny")
 
 
 def regenerate(run: TinyRun, backend: tuple[str, str], splits: tuple[str, ...] = ("train", "val")) -> Path:

@@ -1,18 +1,13 @@
 """The failure table, rows 1-16, 51 and 58-62: how damaged checkpoints are handled."""
 
-import logging
 import os
 import pickle
 import random
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
-from copy import deepcopy
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -26,7 +21,6 @@ from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import MAX_META_BYTES, CheckpointMeta, verify_checkpoint
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import publish, run_lock
-from indextts.runs.restore import plan_restore
 from indextts.system.digest import file_digest
 from indextts.text.bases import base_tokenizer
 from indextts.text.byte_level import ByteLevelTokenizer
@@ -38,24 +32,8 @@ from indextts.training.start import plan_from_weights, resume
 from tests.conftest import REPOSITORY
 from tests.corruption import flip_bit, truncate, zero_page
 from tests.test_models_checkpoint import Payload
-from tests.test_runs_restore import PIECES, foreign
-from tests.test_runs_restore import run as facts_of_run
-from tests.test_runs_restore import shapes as trained_shapes
 from tests.test_trainer import copy_checkpoint, load, numbers
-from tests.tiny_run import SENTENCES, TinyRun, load_pairs, make_tiny_run, text_ids_of
-
-
-@pytest.fixture(scope="module")
-def complete_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """Return a run of 12 steps that kept a checkpoint of each."""
-    run = make_tiny_run(tmp_path_factory.mktemp("whole") / "tiny")
-    assert run.train(save_interval=1, keep_checkpoints=20) == 0
-    return run
-
-
-@pytest.fixture
-def tiny(tmp_path: Path) -> TinyRun:
-    return make_tiny_run(tmp_path / "tiny")
+from tests.tiny_run import SENTENCES, TinyRun, load_pairs, text_ids_of
 
 
 @pytest.fixture
@@ -98,40 +76,20 @@ def content_of(folder: Path) -> dict[str, bytes]:
 
 NUM_APPENDED = 320  # pieces of a tiny run of 2.0
 MORE_SENTENCES = (REPOSITORY / "demo/sentences.txt").read_text(encoding="utf-8").split("\n")[60:90]
-CUTS = [0, 1, 50, 99, "all but one byte"]
 
 
-@pytest.mark.parametrize("suffix", [".pth", ".json"])
-@pytest.mark.failure(1, 4)
-def test_row_1_a_truncated_checkpoint_is_skipped_and_a_truncated_meta_file_is_rewritten(
-    two_steps: TinyRun, caplog: pytest.LogCaptureFixture, suffix: str
+@pytest.mark.parametrize("share", [0, 0.5, 0.999])
+@pytest.mark.failure(1)
+def test_row_1_a_truncated_checkpoint_is_quarantined_and_the_one_before_it_taken(
+    two_steps: TinyRun, caplog: pytest.LogCaptureFixture, share: float
 ):
-    caplog.set_level(logging.INFO)
-    pth, meta = (two_steps.output / f"model_step6{end}" for end in (".pth", ".json"))
-    whole = {path: path.read_bytes() for path in (pth, meta)}
-    for cut in CUTS:
-        for path, content in whole.items():
-            path.unlink(missing_ok=True)
-            path.write_bytes(content)
-        for link in ("latest.pth", "best.pth"):
-            publish(pth, two_steps.output / link)
-        cut_file = pth.with_suffix(suffix)
-        length = len(whole[cut_file].rstrip())  # a text without its last line end is still whole
-        os.truncate(cut_file, length - 1 if isinstance(cut, str) else length * cut // 100)
-        caplog.clear()
-        taken = newest_valid(two_steps)
-        log = caplog.text
-        if suffix == ".pth":
-            assert taken == two_steps.output / "model_step4.pth", cut
-            assert verify_checkpoint(two_steps.output / "latest.pth").step == 4, cut
-            assert "model_step6.pth" in log, cut
-            assert "from step 6 to step 4" in log, cut
-            assert (two_steps.output / "damaged-model_step6.pth").is_file(), cut
-        else:
-            assert taken == pth, cut
-            assert meta.read_bytes() == whole[meta], cut
-            assert verify_checkpoint(two_steps.output / "latest.pth").step == 6, cut
-            assert "model_step6.json" in log, cut
+    path = two_steps.output / "model_step6.pth"
+    os.truncate(path, int(share * path.stat().st_size))
+    assert newest_valid(two_steps) == two_steps.output / "model_step4.pth"
+    assert verify_checkpoint(two_steps.output / "latest.pth").step == 4
+    assert "model_step6.pth" in caplog.text
+    assert "from step 6 to step 4" in caplog.text
+    assert (two_steps.output / "damaged-model_step6.pth").is_file()
 
 
 @pytest.mark.failure(2)
@@ -168,34 +126,20 @@ def test_row_3_a_folder_with_only_corrupt_checkpoints_is_refused_with_status_3(
     assert not (two_steps.output / "metrics.jsonl").exists()
 
 
-def huge(path: Path) -> None:
-    os.truncate(path, MAX_META_BYTES + 1)
-
-
-def without_a_field(path: Path) -> None:
-    path.write_text(re.sub(r'"digest": "\w+",\n"pieces"', '"pieces"', path.read_text()))
-
-
-def of_another_type(path: Path) -> None:
-    path.write_text(path.read_text().replace('"step": 6', '"step": "six"'))
-
-
-def of_a_newer_format(path: Path) -> None:
-    path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 2'))
+def replaced(old: str, new: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(re.sub(old, new, path.read_text()))
 
 
 BAD_METAS: dict[str, Callable[[Path], object]] = {
     "no file": Path.unlink,
-    "empty": lambda path: path.write_bytes(b""),
-    "no JSON": lambda path: path.write_text("no json"),
-    "zeros": lambda path: path.write_bytes(bytes(4096)),
+    "truncated": lambda path: os.truncate(path, path.stat().st_size // 2),
     "no UTF-8": lambda path: path.write_bytes(b'{"step": "\xff"}'),
     "a list": lambda path: path.write_text("[]"),
     "deep": lambda path: path.write_text("[" * 100_000),
-    "huge": huge,
-    "a field missing": without_a_field,
-    "of another type": of_another_type,
-    "of a newer format": of_a_newer_format,
+    "huge": lambda path: os.truncate(path, MAX_META_BYTES + 1),
+    "a field missing": replaced(r'"digest": "\w+",\n"pieces"', '"pieces"'),
+    "of another type": replaced('"step": 6', '"step": "six"'),
+    "of a newer format": replaced('"format_version": 1', '"format_version": 2'),
 }
 
 
@@ -215,79 +159,16 @@ def test_row_4_a_bad_meta_file_is_rewritten_from_the_checkpoint(
 
 
 @pytest.mark.failure(4)
-def test_row_4_a_folder_in_place_of_a_meta_file_is_named(complete_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(complete_run, 6, tiny)
-    (tiny.output / "model_step6.json").unlink()
-    (tiny.output / "model_step6.json").mkdir()
-    with pytest.raises(UserError, match="Is a directory") as caught:
-        newest_valid(tiny)
-    assert caught.value.exit_status == 2
-
-
-def without_metas(run: TinyRun) -> None:
-    for path in run.output.glob("*.json"):
-        path.unlink()
-
-
-def only(run: TinyRun, name: str) -> Path:
-    """Leave a single file in the run directory: the checkpoint of that name."""
-    for path in run.output.iterdir():
-        if path.name != name:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return run.output / name
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [(2, 4), pytest.param((4, 12), marks=pytest.mark.long)],
-    ids=["older of them with", "newest"],
-)
-@pytest.mark.failure(4)
-def test_row_4_a_newer_checkpoint_that_came_without_its_meta_file_is_resumed(
-    complete_run: TinyRun, tiny: TinyRun, steps: tuple[int, int]
-):
-    for step in steps:
-        copy_checkpoint(complete_run, step, tiny)
-    whole = (tiny.output / f"model_step{steps[1]}.json").read_bytes()
-    (tiny.output / f"model_step{steps[1]}.json").unlink()
-    assert tiny.train(resume="auto", keep_checkpoints=9) == 0
-    assert f"found checkpoint at {tiny.output / f'model_step{steps[1]}.pth'}" in tiny.log
-    assert f"Step: {steps[1]}," in tiny.log
-    assert (tiny.output / f"model_step{steps[1]}.json").read_bytes() == whole
-    assert numbers(tiny, kind="start").keys() == {steps[1]}
-    assert not list(tiny.output.glob("*foreign*"))
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["latest.pth", *(pytest.param(n, marks=pytest.mark.long) for n in ("best.pth", "model_step6.pth"))],
-)
-@pytest.mark.failure(4)
-def test_row_4_a_single_file_of_a_run_resumes_it_exactly(
-    two_steps: TinyRun, complete_run: TinyRun, name: str
-):
-    publish(two_steps.output / "model_step6.pth", two_steps.output / "best.pth")
-    only(two_steps, name)
-    assert plan_from_weights(command(two_steps, resume="auto")).startswith(f"{name}: step 6,")
+def test_row_4_a_single_file_of_a_run_resumes_it_exactly(two_steps: TinyRun, complete_run: TinyRun):
+    for path in two_steps.output.iterdir():
+        if path.name != "latest.pth":
+            path.unlink()
+    assert plan_from_weights(command(two_steps, resume="auto")).startswith("latest.pth: step 6,")
     assert two_steps.train(resume="auto") == 0
     assert not list(two_steps.output.glob("*foreign*"))
     assert verify_checkpoint(two_steps.output / "latest.pth").part == 1
     mine, expected = (load(run.output / "latest.pth") for run in (two_steps, complete_run))
     assert all(torch.equal(mine["model"][key], expected["model"][key]) for key in expected["model"])
-
-
-@pytest.mark.long
-@pytest.mark.failure(4)
-def test_row_4_a_file_by_its_path_needs_no_meta_file(two_steps: TinyRun, tmp_path: Path):
-    path = tmp_path / "renamed.pth"
-    path.write_bytes((two_steps.output / "model_step6.pth").read_bytes())
-    assert plan_from_weights(command(two_steps, resume=path)).startswith("renamed.pth: step 6,")
-    assert two_steps.train(resume=path, output_dir=two_steps.folder / "other", max_steps=7) == 0
-    assert verify_checkpoint(two_steps.folder / "other/latest.pth").step == 7
-    assert not path.with_suffix(".json").exists()  # of a folder that this trainer does not own
-    flip_in_a_tensor(path)
-    assert two_steps.train(resume=path, output_dir=two_steps.folder / "third") == 3
-    assert "renamed.pth" in (two_steps.folder / "third/train.log").read_text()
 
 
 def flip_in_a_tensor(path: Path) -> None:
@@ -300,43 +181,29 @@ def flip_in_a_tensor(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.failure(1, 4)
-def test_row_4_a_truncated_file_without_a_meta_file_is_skipped_and_named(
-    two_steps: TinyRun, complete_run: TinyRun
+@pytest.mark.parametrize("damage", ["truncated", "flipped bit"])
+@pytest.mark.failure(1, 2, 4)
+def test_row_4_a_corrupt_file_without_a_meta_file_is_skipped_and_named(
+    two_steps: TinyRun, complete_run: TinyRun, damage: str
 ):
     newer = two_steps.output / "model_step8.pth"
-    newer.write_bytes((complete_run.output / "model_step8.pth").read_bytes()[:-1000])
+    content = (complete_run.output / "model_step8.pth").read_bytes()
+    newer.write_bytes(content[:-1000] if damage == "truncated" else content)
+    if damage == "flipped bit":
+        flip_in_a_tensor(newer)
     assert two_steps.train(resume="auto", max_steps=7, keep_checkpoints=9) == 0
     assert "Step: 6," in two_steps.log
-    warnings = [line for line in two_steps.log.splitlines() if "model_step8.pth" in line]
-    assert len(warnings) == 1
-    assert "truncated" in warnings[0]
-    assert newer.is_file()
-    assert plan_from_weights(command(two_steps, resume="auto")).startswith("model_step7.pth: step 7,")
+    assert [line for line in two_steps.log.splitlines() if "model_step8.pth" in line]
+    # what cannot be read at all may be of another program, and stays
+    assert newer.is_file() == (damage == "truncated")
 
 
-@pytest.mark.failure(2, 4)
-def test_row_4_a_flipped_bit_in_a_file_without_a_meta_file_is_found(
-    two_steps: TinyRun, complete_run: TinyRun
-):
-    newer = two_steps.output / "model_step8.pth"
-    newer.write_bytes((complete_run.output / "model_step8.pth").read_bytes())
-    flip_in_a_tensor(newer)
-    assert two_steps.train(resume="auto", max_steps=7, keep_checkpoints=9) == 0
-    assert "Step: 6," in two_steps.log
-    assert "from step 8 to step 6" in two_steps.log
-    assert (two_steps.output / "damaged-model_step8.pth").is_file()
-    assert not newer.exists()
-
-
-@pytest.mark.parametrize("is_new_file", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.failure(4)
 def test_row_4_a_newer_latest_that_was_copied_over_an_older_one_is_resumed(
-    two_steps: TinyRun, complete_run: TinyRun, is_new_file: bool
+    two_steps: TinyRun, complete_run: TinyRun
 ):
     latest = two_steps.output / "latest.pth"
-    if is_new_file:
-        latest.unlink()  # otherwise model_step6.pth and best.pth, the same file, are overwritten too
+    latest.unlink()  # otherwise model_step6.pth and best.pth, the same file, are overwritten too
     latest.write_bytes((complete_run.output / "model_step8.pth").read_bytes())
     assert ": step 8, " in plan_from_weights(command(two_steps, resume="auto")).splitlines()[0]
     taken = newest_valid(two_steps)
@@ -346,44 +213,16 @@ def test_row_4_a_newer_latest_that_was_copied_over_an_older_one_is_resumed(
     assert CheckpointMeta.read(latest.with_suffix(".json")).step == 8
 
 
-@pytest.mark.parametrize("bring", [shutil.copy, os.link], ids=["copy", "hard link"])
 @pytest.mark.failure(4)
 def test_row_4_a_newer_latest_without_its_meta_file_is_not_replaced_by_an_older_checkpoint(
-    two_steps: TinyRun, complete_run: TinyRun, bring: Callable[[Path, Path], object]
+    two_steps: TinyRun, complete_run: TinyRun
 ):
     for name in ("latest.pth", "latest.json"):
         (two_steps.output / name).unlink()
-    bring(complete_run.output / "model_step8.pth", two_steps.output / "latest.pth")
+    shutil.copy(complete_run.output / "model_step8.pth", two_steps.output / "latest.pth")
     assert newest_valid(two_steps) == two_steps.output / "latest.pth"
     assert verify_checkpoint(two_steps.output / "latest.pth").step == 8
     assert not list(two_steps.output.glob("*foreign*"))
-
-
-@pytest.mark.failure(4)
-def test_row_4_any_content_of_a_meta_file_is_valid_or_refused_with_a_reason(
-    complete_run: TinyRun, tmp_path: Path
-):
-    whole = (complete_run.output / "model_step6.json").read_bytes()
-    path = tmp_path / "model_step6.json"
-    choose = random.Random(0)
-    refused = 0
-    for _ in range(300):
-        content = bytearray(whole)
-        for _ in range(choose.randrange(1, 20)):
-            content[choose.randrange(len(content))] = choose.randrange(256)
-        path.write_bytes(content)
-        reason = why_no_meta(path)
-        refused += reason != ""
-        assert reason == "" or reason.startswith("model_step6.json: ")
-    assert refused > 100
-
-
-def why_no_meta(path: Path) -> str:
-    try:
-        CheckpointMeta.read(path)
-    except ValueError as problem:
-        return str(problem)
-    return ""
 
 
 # ---- rows 5 and 6: weights that are not this model's
@@ -394,16 +233,8 @@ def drop_weights(content: dict) -> None:
         del content["model"][name]
 
 
-def drop_a_table(content: dict) -> None:
-    del content["model"]["text_head.bias"]
-
-
 def cut_a_weight(content: dict) -> None:
     content["model"]["mel_head.weight"] = content["model"]["mel_head.weight"][:-1].clone()
-
-
-def cut_a_table(content: dict) -> None:
-    content["model"]["text_head.bias"] = content["model"]["text_head.bias"][:-1].clone()
 
 
 def add_a_weight(content: dict) -> None:
@@ -414,33 +245,19 @@ def spoil_a_weight(content: dict) -> None:
     content["model"]["mel_head.weight"][1, 2] = float("nan")
 
 
-def round_a_weight(content: dict) -> None:
-    content["model"]["mel_head.weight"] = content["model"]["mel_head.weight"].to(torch.int32)
-
-
-BAD_WEIGHTS: dict[str, tuple[Callable[[dict], None], str]] = {
-    "missing": (drop_weights, r"2 of \d+ .*: gpt\.ln_f\.weight, mel_head\.bias"),
-    "a missing table": (drop_a_table, r"text_head\.bias"),
-    "of another shape": (cut_a_weight, r"mel_head\.weight .*\(9, 16\).*\(10, 16\)"),
-    "a table of another length": (cut_a_table, r"'text_head\.bias': \d+"),
-    "unexpected": (add_a_weight, r"1 .*: vocoder\.weight"),
-    "not finite": (spoil_a_weight, r"1 of \d+ .*: mel_head\.weight"),
-    "of whole numbers": (round_a_weight, r"mel_head\.weight \(torch\.int32\)"),
-}
-
-
-FOUND_ALONE = ("missing", "of another shape", "not finite")  # the others are variants of these
-
-
 @pytest.mark.parametrize(
-    "name",
-    [*FOUND_ALONE, *(pytest.param(n, marks=pytest.mark.long) for n in BAD_WEIGHTS if n not in FOUND_ALONE)],
+    ("change", "message"),
+    [
+        (drop_weights, r"2 of \d+ .*: gpt\.ln_f\.weight, mel_head\.bias"),
+        (cut_a_weight, r"mel_head\.weight .*\(9, 16\).*\(10, 16\)"),
+        (add_a_weight, r"1 .*: vocoder\.weight"),
+        (spoil_a_weight, r"1 of \d+ .*: mel_head\.weight"),
+    ],
 )
 @pytest.mark.failure(5, 6)
 def test_rows_5_and_6_weights_that_do_not_fit_are_named_and_refused_before_anything_is_written(
-    two_steps: TinyRun, name: str
+    two_steps: TinyRun, change: Callable[[dict], None], message: str
 ):
-    change, message = BAD_WEIGHTS[name]
     rewrite(two_steps.output / "model_step6.pth", change)
     publish(two_steps.output / "model_step6.pth", two_steps.output / "latest.pth")
     before = content_of(two_steps.output)
@@ -454,14 +271,6 @@ def test_rows_5_and_6_weights_that_do_not_fit_are_named_and_refused_before_anyth
 # ---- rows 8 to 10 and 12: vocabulary and matched set
 
 
-def change_tokenizer(run: TinyRun, change: Callable[[list], None]) -> None:
-    """Change the appended pieces of the run's tokenizer."""
-    path = run.folder / "tokenizer.model"
-    model = parse_model(path.read_bytes())
-    change(model.pieces)
-    path.write_bytes(model.SerializeToString())
-
-
 def reorder_and_replace(pieces: list) -> None:
     """Turn the order of the appended pieces around, and put others in the place of five."""
     appended = list(range(len(pieces) - NUM_APPENDED, len(pieces)))
@@ -473,10 +282,13 @@ def reorder_and_replace(pieces: list) -> None:
 
 def change_pieces(run: TinyRun) -> None:
     """Give the run's tokenizer other appended pieces, as many as before, some of them in other places."""
+    path = run.folder / "tokenizer.model"
     if not isinstance(run.tokenizer, ByteLevelTokenizer):
-        change_tokenizer(run, reorder_and_replace)
+        model = parse_model(path.read_bytes())
+        reorder_and_replace(model.pieces)
+        path.write_bytes(model.SerializeToString())
         return
-    base, path = base_tokenizer(run.folder / "base/gpt.pth"), run.folder / "tokenizer.model"
+    base = base_tokenizer(run.folder / "base/gpt.pth")
     extend_file(base, SENTENCES[20:] + MORE_SENTENCES, path, run.tokenizer.size)
 
 
@@ -507,25 +319,6 @@ def test_row_8_other_pieces_of_the_same_number_keep_common_rows_bit_identical_an
     assert all(not state["exp_avg"].any() and not state["step"] for state in run.optimizer.state.values())
 
 
-@pytest.mark.failure(9)
-def test_row_9_the_same_pieces_with_other_scores_resume_with_a_warning(two_steps: TinyRun):
-    def swap_scores(pieces: list) -> None:
-        first, last = pieces[-NUM_APPENDED], pieces[-1]
-        first.score, last.score = last.score, first.score
-
-    if isinstance(two_steps.tokenizer, ByteLevelTokenizer):
-        pytest.skip("a rank file has no scores: other ranks are other tokens")
-    before = two_steps.tokenizer.vocabulary
-    change_tokenizer(two_steps, swap_scores)
-    now = two_steps.tokenizer.vocabulary
-    assert now.pieces == before.pieces
-    assert now.fingerprint != before.fingerprint
-    assert two_steps.train(resume="auto") == 0
-    assert "[Warn]" in next(line for line in two_steps.log.splitlines() if "tokenized differently" in line)
-    assert "   Epoch: 1, Step: 6, Batch: " in two_steps.log
-    assert "SKIPPING" not in two_steps.log
-
-
 @pytest.mark.failure(10)
 def test_row_10_texts_are_tokenized_with_the_tokenizer_of_the_run(tiny: TinyRun):
     before = load_pairs([tiny.folder / "train_pairs.jsonl"], tiny.tokenizer, tiny.config)
@@ -535,28 +328,6 @@ def test_row_10_texts_are_tokenized_with_the_tokenizer_of_the_run(tiny: TinyRun)
     for pair, ids in zip(now.pairs, text_ids_of(now), strict=True):
         assert ids.tolist() == tokenizer.encode(pair.target_text)
     assert any(a.tolist() != b.tolist() for a, b in zip(text_ids_of(before), text_ids_of(now), strict=True))
-
-
-@pytest.mark.parametrize(("optimizer", "scheduler", "scaler"), list(product([True, False], repeat=3)))
-@pytest.mark.failure(12)
-def test_row_12_optimizer_schedule_and_scaler_are_restored_together_or_not_at_all(
-    optimizer: bool, scheduler: bool, scaler: bool
-):
-    facts = foreign(
-        trained_shapes=trained_shapes(PIECES) if optimizer else None,
-        has_scheduler=scheduler,
-        has_scaler=scaler,
-    )
-    plan = plan_restore(
-        facts, facts_of_run(argv=("--learning-rate=5e-5",), environment={"arithmetic": "float16"})
-    )
-    assert plan.continues == optimizer
-    assert plan.takes_scaler == (optimizer and scaler)
-    first = plan.schedule.learning_rate(1)
-    if optimizer:  # a schedule that is missing is made from the step, so that the matched set is whole
-        assert plan.schedule.total_steps > facts.step
-    else:
-        assert first == 5e-5 / 1000
 
 
 # ---- rows 14 to 16: files that mean harm
@@ -577,22 +348,11 @@ def tar_with(path: Path, payload: object, folder: Path) -> None:
             archive.add(folder / name, arcname=name)
 
 
-class Evaluated:
-    def __init__(self, canary: Path) -> None:
-        self.canary = canary
-
-    def __reduce__(self) -> tuple:
-        return eval, (f"__import__('os').mkdir({str(self.canary)!r})",)
-
-
-@pytest.mark.parametrize("payload", [Payload, pytest.param(Evaluated, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["zip", "legacy", "bare pickle", "tar", "TorchScript"])
 @pytest.mark.failure(14)
-def test_row_14_a_file_with_code_is_refused_and_runs_nothing(
-    tiny: TinyRun, tmp_path: Path, kind: str, payload: type
-):
+def test_row_14_a_file_with_code_is_refused_and_runs_nothing(tiny: TinyRun, tmp_path: Path, kind: str):
     canary, path = tmp_path / "canary", tmp_path / "model_step5.pth"
-    content = {"model": payload(canary), "optimizer": payload(canary), "epoch": 0, "step": 5}
+    content = {"model": Payload(canary), "optimizer": Payload(canary), "epoch": 0, "step": 5}
     if kind == "zip":
         zip_with(path, content)
     elif kind == "TorchScript":
@@ -632,47 +392,10 @@ def test_row_15_paths_in_a_checkpoint_are_never_opened_or_deleted(two_steps: Tin
     assert load(two_steps.output / "latest.pth")["step"] == 12
 
 
-@pytest.mark.failure(16)
-def test_row_16_a_file_that_inflates_beyond_the_memory_is_refused(tmp_path: Path):
-    torch.save({"model": {"text_embedding.weight": torch.zeros(1).expand(10**12)}}, tmp_path / "stride.pth")
-    with zipfile.ZipFile(tmp_path / "bomb.pth", "w", zipfile.ZIP_DEFLATED) as bomb:
-        with bomb.open("archive/data.pkl", "w") as entry:
-            entry.write(b"\x80\x02}q\x00.")
-        with bomb.open("archive/data/0", "w", force_zip64=True) as entry:
-            for _ in range(200):  # MiB: twice what the limit below leaves
-                entry.write(bytes(1 << 20))
-    assert (tmp_path / "bomb.pth").stat().st_size < 1_000_000
-    program = (
-        "import resource, sys, pathlib\n"
-        "from indextts.models.checkpoint import read_file\n"
-        "from indextts.errors import UserError\n"
-        "pages = int(pathlib.Path('/proc/self/statm').read_text().split()[0])\n"
-        "limit = pages * resource.getpagesize() + (100 << 20)\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
-        "for name in sys.argv[1:]:\n"
-        "    try:\n"
-        "        read_file(pathlib.Path(name))\n"
-        "    except UserError as error:\n"
-        "        print(error)\n"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "bomb.pth"), str(tmp_path / "stride.pth")],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-    )
-    bomb_said, stride_said = answer.stdout.splitlines()
-    assert "compressed" in bomb_said, answer.stderr
-    assert "refused" in stride_said, answer.stderr
-
-
 # ---- row 51: symbolic links
 
 
-@pytest.mark.parametrize(
-    "kind", ["to a file", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("dangling", "loop"))]
-)
+@pytest.mark.parametrize("kind", ["to a file", pytest.param("loop", marks=pytest.mark.long)])
 @pytest.mark.failure(15, 51)
 def test_row_51_a_symbolic_link_to_no_checkpoint_is_never_written_through(
     complete_run: TinyRun, tiny: TinyRun, tmp_path: Path, kind: str
@@ -696,10 +419,9 @@ def test_row_51_a_symbolic_link_to_no_checkpoint_is_never_written_through(
     assert verify_checkpoint(tiny.output / "latest.pth").step == 12
 
 
-@pytest.mark.parametrize("with_meta", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.failure(15, 51)
 def test_row_51_a_symbolic_link_to_a_checkpoint_is_resumed_and_its_target_kept(
-    complete_run: TinyRun, tiny: TinyRun, tmp_path: Path, with_meta: bool
+    complete_run: TinyRun, tiny: TinyRun, tmp_path: Path
 ):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -708,8 +430,7 @@ def test_row_51_a_symbolic_link_to_a_checkpoint_is_resumed_and_its_target_kept(
         for suffix in (".pth", ".json"):
             name = f"model_step{step}{suffix}"
             (elsewhere / name).write_bytes((complete_run.output / name).read_bytes())
-            if suffix == ".pth" or with_meta:
-                (tiny.output / name).symlink_to(Path("../..") / "elsewhere" / name)
+            (tiny.output / name).symlink_to(Path("../..") / "elsewhere" / name)
     before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
     assert plan_from_weights(command(tiny, resume="auto")).startswith("model_step6.pth: step 6,")
     assert tiny.train(resume="auto", keep_checkpoints=1) == 0
@@ -717,17 +438,6 @@ def test_row_51_a_symbolic_link_to_a_checkpoint_is_resumed_and_its_target_kept(
     assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
     assert not [path for path in tiny.output.iterdir() if path.is_symlink()]  # deleted as surplus
     assert verify_checkpoint(tiny.output / "latest.pth").step == 12
-
-
-@pytest.mark.long
-@pytest.mark.failure(51)
-def test_row_51_a_new_part_renames_the_link(complete_run: TinyRun, tiny: TinyRun, tmp_path: Path):
-    copy_checkpoint(complete_run, 4, tiny)
-    (tiny.output / "model_step6.pth").symlink_to(complete_run.output / "model_step6.pth")
-    assert tiny.train(resume=tiny.output / "model_step4.pth", max_steps=6, keep_checkpoints=9) == 0
-    assert (tiny.output / "model_step6.part1.pth").readlink() == complete_run.output / "model_step6.pth"
-    assert verify_checkpoint(tiny.output / "model_step6.pth").part == 2
-    assert verify_checkpoint(complete_run.output / "model_step6.pth").part == 1
 
 
 @pytest.mark.failure(51)
@@ -747,28 +457,16 @@ def test_row_51_the_link_to_a_corrupt_checkpoint_is_quarantined(
 # ---- rows 59, 61, 62
 
 
-@pytest.mark.parametrize(
-    ("first", "then", "last"),
-    [
-        ({"max_steps": 3}, {"max_steps": 5}, 5),
-        pytest.param({"epochs": 1}, {"epochs": 2}, 8, marks=pytest.mark.long),
-    ],
-    ids=["more steps", "more epochs"],
-)
 @pytest.mark.failure(59)
-def test_row_59_a_finished_run_continues_when_its_end_is_moved(
-    tiny: TinyRun, first: dict[str, int], then: dict[str, int], last: int
-):
-    assert tiny.train(log_interval=1, **first) == 0
-    done = load(tiny.output / "latest.pth")["step"]
+def test_row_59_a_finished_run_continues_when_its_end_is_moved(tiny: TinyRun):
+    assert tiny.train(log_interval=1, epochs=1) == 0
     before = content_of(tiny.output)
-    assert tiny.train(log_interval=1, resume="auto", **first) == 0  # the same again: nothing is left to do
+    assert tiny.train(log_interval=1, resume="auto", epochs=1) == 0  # the same again: nothing is left to do
     assert content_of(tiny.output) == before
-    assert tiny.train(log_interval=1, resume="auto", **then) == 0
-    lines = numbers(tiny, kind="train")
-    assert list(lines) == list(range(1, last + 1))
-    assert lines[done + 1]["lr"] <= 1.5 * lines[done]["lr"] + 0.1 * 0.01  # anchored where it was
-    assert lines[done + 1]["lr"] > 0
+    assert tiny.train(log_interval=1, resume="auto", epochs=2) == 0
+    rates = {step: line["lr"] for step, line in numbers(tiny, kind="train").items()}
+    assert list(rates) == list(range(1, 9))
+    assert 0 < rates[5] <= 1.5 * rates[4] + 0.1 * 0.01  # anchored where it was
 
 
 @pytest.mark.failure(61)
@@ -780,35 +478,16 @@ def test_row_61_a_resume_with_another_base_is_refused_with_status_3(two_steps: T
     assert content_of(two_steps.output) == before
 
 
-def assign_copies(run: Run) -> None:
-    copies = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
-    run.model.load_state_dict(copies, assign=True)
-
-
-def deepcopy_a_table(run: Run) -> None:
-    run.model.text_embedding = deepcopy(run.model.text_embedding)
-
-
-def move_the_memory(run: Run) -> None:
-    run.model.text_head.weight.data = run.model.text_head.weight.data.clone()
-
-
-@pytest.mark.parametrize(
-    "breaks",
-    [
-        assign_copies,
-        *(pytest.param(each, marks=pytest.mark.long) for each in (deepcopy_a_table, move_the_memory)),
-    ],
-)
 @pytest.mark.failure(62)
 def test_row_62_rows_that_the_optimizer_no_longer_shares_end_the_run_before_a_save(
-    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, breaks: Callable[[Run], None]
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
 ):
     accumulate = loop.accumulate
 
     def break_before_step_4(run: Run, group: list, tokens: object) -> object:
         if run.state.step == 3:
-            breaks(run)
+            copies = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+            run.model.load_state_dict(copies, assign=True)
         return accumulate(run, group, tokens)
 
     monkeypatch.setattr(loop, "accumulate", break_before_step_4)

@@ -1,4 +1,4 @@
-"""The failure table, rows 19-27, 30, 31 and 52: signals, disks, folders and other processes.
+"""The failure table, rows 19-24, 30, 31 and 52: signals, disks, folders and other processes.
 
 Real trainers in their own processes. If a signal must arrive at one place of the code, the trainer runs in
 this process, which sends the signal to itself.
@@ -9,10 +9,7 @@ import json
 import os
 import re
 import resource
-import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,27 +18,17 @@ import pytest
 from indextts.models.checkpoint import write_checkpoint
 from indextts.runs import owner as run_owner
 from indextts.runs.directory import CheckpointMeta, verify_checkpoint
-from indextts.runs.owner import run_lock
 from indextts.system.signals import SIGNALS
 from indextts.training import loop, saving, start
 from indextts.training.distributed.ranks import STOPPED_BEFORE_LOADING
 from indextts.training.metrics import MetricsLog
-from indextts.training.run import Run
 from tests import waiting
-from tests.conftest import REPOSITORY
-from tests.small_disk import needs_namespaces, run_with_disk
 from tests.test_trainer import load, numbers
-from tests.test_training_saving import failed_saves
-from tests.tiny_run import TinyRun, make_tiny_run
-from tests.trainer_process import TRAINER, TrainerProcess
+from tests.tiny_run import TinyRun, make_tiny_run, signalled_in_step
+from tests.trainer_process import TrainerProcess
 from tests.waiting import PATIENCE_S
 
 ENDLESS = {"epochs": 100_000, "val_interval": 100_000, "log_interval": 1, "save_interval": 10}
-
-
-@pytest.fixture
-def tiny(tmp_path: Path) -> TinyRun:
-    return make_tiny_run(tmp_path / "tiny")
 
 
 def wait_until(is_so: Callable[[], object], what: str) -> None:
@@ -92,54 +79,38 @@ def exit_status(run: TinyRun) -> int:
     [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.long) for n in SIGNALS if n != signal.SIGTERM)],
 )
 @pytest.mark.failure(19)
-def test_row_19_each_signal_has_its_status_and_the_step_is_finished(
-    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
-):
-    accumulate = loop.accumulate
-
-    def interrupted(run: Run, group: list, tokens: object) -> object:
-        if run.state.step == 2:
-            os.kill(os.getpid(), number)
-        return accumulate(run, group, tokens)
-
-    monkeypatch.setattr(loop, "accumulate", interrupted)
-    assert tiny.train(log_interval=1, save_interval=100) == exit_status(tiny) == 128 + number
+def test_row_19_each_signal_has_its_status_and_the_step_is_finished(tiny: TinyRun, number: signal.Signals):
+    with signalled_in_step(3, number):
+        assert tiny.train(log_interval=1, save_interval=100) == exit_status(tiny) == 128 + number
     assert newest_step(tiny) == last_step(tiny) == 3
 
 
-def loaded(trainer: TrainerProcess, library: str) -> bool:
-    maps = Path(f"/proc/{trainer.pid}/maps").read_text()
-    return library in maps
-
-
-def listens(trainer: TrainerProcess) -> bool:
-    """Return whether SIGTERM no longer kills: it is held back or has a handler."""
-    status = Path(f"/proc/{trainer.pid}/status").read_text()
-    masks = (line.split()[1] for line in status.splitlines() if line.startswith(("SigBlk", "SigCgt")))
-    return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in masks)
+@pytest.mark.failure(19)
+def test_row_19_ctrl_c_reaches_trainer_and_workers_and_the_resumed_run_continues_with_the_next_step(
+    tiny: TinyRun, trainers: Callable[..., TrainerProcess]
+):
+    trainer = trainers(tiny, **ENDLESS | {"save_interval": 100_000, "num_workers": 2})
+    wait_until(lambda: has_trained(tiny, trainer), "no step")
+    trainer.send(signal.SIGINT, to_group=True)
+    assert trainer.wait(PATIENCE_S) == exit_status(tiny) == 128 + signal.SIGINT
+    saved = newest_step(tiny)
+    assert re.search(rf"\[Info\] .*step {saved}\b.*--resume auto", tiny.log)
+    assert tiny.train(resume="auto", **ENDLESS | {"max_steps": saved + 2}) == 0
+    assert list(numbers(tiny, kind="train")) == list(range(1, saved + 3))
 
 
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.failure(20)
 def test_row_20_a_signal_during_the_imports_ends_the_run_with_status_143(
-    tmp_path: Path, trainers: Callable[..., TrainerProcess]
+    tiny: TinyRun, trainers: Callable[..., TrainerProcess]
 ):
-    # before the trainer's first line python itself starts, some hundredths of a second: nobody listens yet
-    moments: dict[str, Callable[[TrainerProcess], bool]] = {
-        "first line": listens,
-        "pydantic": lambda trainer: loaded(trainer, "pydantic_core"),
-        "torch": lambda trainer: loaded(trainer, "libtorch"),
-    }
-    runs = {name: make_tiny_run(tmp_path / name) for name in moments}
-    for name, moment in moments.items():
-        trainer = trainers(runs[name], **ENDLESS)
-        wait_until(lambda moment=moment, trainer=trainer: moment(trainer), name)
-        trainer.send(signal.SIGTERM)
-        assert trainer.wait(PATIENCE_S) == 143, name
-        assert exit_status(runs[name]) == 143, name
-        assert not list(runs[name].output.glob("*.pth")), name
-        assert STOPPED_BEFORE_LOADING in runs[name].log, name
+    trainer = trainers(tiny, **ENDLESS)
+    wait_until(trainer.has_loaded_torch, "no torch")
+    trainer.send(signal.SIGTERM)
+    assert trainer.wait(PATIENCE_S) == exit_status(tiny) == 143
+    assert not list(tiny.output.glob("*.pth"))
+    assert STOPPED_BEFORE_LOADING in tiny.log
 
 
 PLACES: list[tuple[object, str]] = [(start, "read_weights"), (CheckpointMeta, "write")]
@@ -210,109 +181,6 @@ def test_row_21_the_third_signal_ends_at_once_and_the_last_checkpoint_is_valid(
 # ---- rows 22 and 23: a disk that is full, as a limit on the size of files is
 
 
-IMPATIENT = (
-    "import sys, runpy\n"
-    "from indextts.training import saving\n"
-    "saving.RETRY_AFTER_S = saving.MAX_RETRY_AFTER_S = float(sys.argv.pop(1))\n"
-    "saving.STOP_PATIENCE_S = float(sys.argv.pop(1))\n"
-    "saving.FINAL_RETRY_AFTER_S = 0.05\n"
-    "sys.argv[0] = {trainer!r}\n"
-    "runpy.run_path({trainer!r}, run_name='__main__')\n"
-)
-
-
-class ImpatientTrainer:
-    """A trainer that tries a failed save again after `retry_after_s`, and after a stop for `patience_s`."""
-
-    def __init__(
-        self, run: TinyRun, screen: Path, retry_after_s: float, patience_s: float = 0.2, **changes: object
-    ) -> None:
-        program = IMPATIENT.format(trainer=str(TRAINER))
-        self.screen = screen
-        with screen.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", program, str(retry_after_s), str(patience_s), *run.flags(**changes)],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-            )
-
-    def limit(self, num_bytes: int) -> None:
-        """Let no file of the trainer grow beyond `num_bytes`: what a full disk does, without root."""
-        _, hard = resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (num_bytes, hard))
-
-    def is_running(self) -> bool:
-        return self.process.poll() is None
-
-    def __enter__(self) -> "ImpatientTrainer":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.is_running():
-            self.process.kill()
-        self.process.wait()
-
-
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.failure(22)
-@pytest.mark.parametrize("patience_s", [0.2, 3600.0], ids=["one signal", "two signals"])
-def test_row_22_failed_saves_end_no_training_and_a_stop_ends_with_4_and_the_old_checkpoint_is_valid(
-    tiny: TinyRun, tmp_path: Path, patience_s: float
-):
-    with ImpatientTrainer(tiny, tmp_path / "screen", 0.05, patience_s, **ENDLESS) as trainer:
-        wait_until(lambda: newest_step(tiny) or not trainer.is_running(), "no checkpoint")
-        trainer.limit(200_000)
-        wait_until(lambda: len(failed_saves(tiny)) > 5 or not trainer.is_running(), "no retries")
-        step = last_step(tiny)
-        wait_until(lambda: last_step(tiny) > step + 5 or not trainer.is_running(), "no steps")
-        trainer.process.terminate()
-        if patience_s > 1:
-            step, count = last_step(tiny), len(failed_saves(tiny))
-            wait_until(
-                lambda: len(failed_saves(tiny)) > count + 3 or not trainer.is_running(),
-                "no retries at the end",
-            )
-            assert last_step(tiny) <= step + 1
-            trainer.process.terminate()
-        assert trainer.process.wait(PATIENCE_S) == 4
-    assert exit_status(tiny) == 4
-    assert re.search(r"\[Error\] .*--resume auto", tiny.log)
-    saved = newest_step(tiny)
-    assert saved > 0
-    assert not list(tiny.output.glob(".tmp-*.pth"))
-    assert tiny.train(resume="auto", **ENDLESS | {"max_steps": saved + 1}) == 0
-
-
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.parametrize("keep", [1, 3])
-@needs_namespaces
-@pytest.mark.failure(22)
-def test_row_22_a_disk_for_fewer_than_three_checkpoints_is_enough(tiny: TinyRun, tmp_path: Path, keep: int):
-    assert tiny.train(max_steps=1) == 0  # to see the size
-    num_bytes = (tiny.output / "latest.pth").stat().st_size
-    shutil.rmtree(tiny.output)
-    tiny.output.mkdir()
-    flags = tiny.flags(keep_checkpoints=keep, save_interval=1, val_interval=1, learning_rate=0.5)
-    disk = (
-        saving.SPARE_BYTES + (1 << 18) + 25 * num_bytes // 10
-    )  # a quarter of a megabyte for tokenizer and log
-    argv = [sys.executable, str(TRAINER), *flags]
-    ended = run_with_disk(tiny.output, disk, argv, copy=tmp_path / "copy")
-    assert ended.returncode == 0, ended.stdout[-2000:]
-    left = tmp_path / "copy"
-    best, latest = (verify_checkpoint(left / f"{name}.pth") for name in ("best", "latest"))
-    assert latest.step == 12
-    assert best.step < 12 or best == latest
-    present = {path.name for path in left.glob("model_step*.pth")}
-    assert present <= {f"model_step{step}.pth" for step in (best.step, latest.step, 11)}
-    assert not failed_saves(TinyRun(tiny.folder), log=ended.stdout)
-    assert "deleted model_step" in ended.stdout
-
-
 @pytest.mark.failure(22)
 def test_row_22_a_write_that_fails_at_any_byte_leaves_the_previous_checkpoint(tiny: TinyRun):
     assert tiny.train(max_steps=2) == 0
@@ -369,28 +237,7 @@ def test_row_24_a_start_on_a_full_disk_ends_with_4(tiny: TinyRun):
     assert tiny.train(max_steps=1) == 0
 
 
-# ---- rows 25 to 27, 30, 31: the folder, other trainers, workers
-
-
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.failure(25)
-def test_row_25_a_deleted_folder_is_created_again_at_the_next_save(
-    tiny: TinyRun, trainers: Callable[..., TrainerProcess]
-):
-    trainer = trainers(tiny, **ENDLESS)
-    wait_until(lambda: has_trained(tiny, trainer, steps=3), "no step")
-    trainer.send(signal.SIGSTOP)  # it would write between the deletions
-    shutil.rmtree(tiny.output)
-    trainer.send(signal.SIGCONT)
-    wait_until(lambda: newest_step(tiny), "no checkpoint in the new folder")
-    trainer.send(signal.SIGTERM)
-    assert trainer.wait(PATIENCE_S) == 143
-    saved = newest_step(tiny)
-    assert saved > 0
-    assert exit_status(tiny) == 143
-    assert tiny.train(resume="auto", **ENDLESS | {"max_steps": saved + 2}) == 0
-    assert newest_step(tiny) == saved + 2
+# ---- rows 30 and 31: workers
 
 
 @pytest.mark.failure(30)
@@ -451,18 +298,6 @@ def test_row_31_a_stop_ends_a_run_whose_workers_do_not_answer_and_a_resume_goes_
     assert list(numbers(tiny, kind="train")) == list(range(1, saved + 3))
 
 
-@pytest.mark.long
-@pytest.mark.slow
-@needs_namespaces
-@pytest.mark.failure(31)
-def test_row_31_workers_need_no_shared_memory(tiny: TinyRun, tmp_path: Path):
-    argv = [sys.executable, str(TRAINER), *tiny.flags(num_workers=2)]
-    ended = run_with_disk(Path("/dev/shm"), 1 << 16, argv, copy=tmp_path / "shm", is_full=True)
-    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr
-    assert (tmp_path / "shm/filler").stat().st_size > 0
-    assert newest_step(tiny) == 12
-
-
 def kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
@@ -470,28 +305,12 @@ def kill(pid: int) -> None:
         return
 
 
-@pytest.mark.failure(27)
-def test_row_27_a_leftover_lock_file_blocks_no_start(tiny: TinyRun):
-    tiny.output.mkdir()
-    (tiny.output / ".lock").write_text(f'{{"pid": {os.getpid()}, "start_ticks": 1, "boot_id": "another"}}')
-    with run_lock(tiny.output):
-        assert json.loads((tiny.output / ".lock").read_text())["pid"] == os.getpid()
-
-
 # ---- row 52: names
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "-rf $(touch canary) 'q' \"d\" `t` *?[a] ሀ",
-        pytest.param("a\nb ሀ ለ \N{GRINNING FACE}", marks=pytest.mark.long),
-    ],
-)
 @pytest.mark.failure(52)
-def test_row_52_a_run_works_in_a_folder_of_any_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-):
+def test_row_52_a_run_works_in_a_folder_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    name = "-rf $(touch canary) 'q' \"d\" `t` *?[a]\nሀ"
     monkeypatch.chdir(tmp_path)
     run = make_tiny_run(tmp_path / name / "tiny")
     assert run.train(output_dir=tmp_path / name / "tiny/run" / name, max_steps=2) == 0

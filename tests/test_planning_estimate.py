@@ -9,7 +9,7 @@ import pytest
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.data.manifest import read_pairs, sample_pairs, write_pairs
+from indextts.data.manifest import read_pairs, write_pairs
 from indextts.data.pair_index import load_index
 from indextts.errors import UserError
 from indextts.models.gpt.config import GPTConfig, load_config
@@ -108,20 +108,6 @@ def test_an_index_makes_the_size_of_a_large_file_exact(run: TinyRun, monkeypatch
     assert not indexed.is_sampled
     assert indexed == whole
     assert texts.num_texts == 4
-
-
-def test_sampled_lines_are_spread_over_the_file(run: TinyRun):
-    [path] = command_of(run).train_manifest
-    total, pairs = sample_pairs(path, 4)
-    assert (total, len(pairs)) == (22, 4)
-    assert [pair.target_id for pair in pairs] == ["u0", "u5", "u11", "u16"]
-
-
-def test_a_manifest_of_utterances_is_refused(tmp_path: Path):
-    path = tmp_path / "train_manifest.jsonl"
-    path.write_text(json.dumps({"id": "a", "audio": "a.wav", "text": "x", "speaker": "s", "duration": 1}))
-    with pytest.raises(UserError, match=r"train_manifest\.jsonl:1: "):
-        sample_pairs(path, 10)
 
 
 def test_a_manifest_that_changed_is_measured_again(run: TinyRun):

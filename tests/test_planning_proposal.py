@@ -129,25 +129,47 @@ def test_the_step_has_the_same_size_on_several_gpus(num_processes: int):
     assert reason.values["pairs"] == f"{pairs:.0f}"
 
 
-def test_a_large_gpu_computes_the_step_in_one_micro_batch():
-    assert proposed("A100").fields["grad_accumulation"] == 1
-    assert "32 pairs" in str(proposed("H200").reasons["batch_tokens"])
+@pytest.mark.parametrize(
+    ("machine", "typed", "expected"),
+    [
+        # a large GPU computes the step in one micro-batch, and checkpointing is on where memory requires it
+        ("A100", [], {"grad_accumulation": 1, "grad_checkpointing": False, "num_workers": 2}),
+        ("L4", [], {"grad_checkpointing": False, "amp": True}),
+        ("T4", [], {"grad_checkpointing": True, "amp": True}),
+        ("3060", [], {"grad_checkpointing": True}),
+        ("H200", ["--batch-size=32"], {"grad_checkpointing": False}),
+        ("3060", ["--batch-size=32"], {"grad_checkpointing": True}),
+        # a CPU trains with all cores, in bfloat16 where it is native
+        (CPU, [], {"amp": False, "num_workers": 0}),
+        (replace(CPU, has_native_bfloat16=True), [], {"amp": True}),
+        # a typed batch size is the step, unless a step is typed
+        ("H200", ["--no-amp", "--batch-size=8", "--num-workers=0"], {"grad_accumulation": None}),
+        ("H200", ["--batch-size=8", "--step-pairs=32"], {"grad_accumulation": 4, "batch_tokens": None}),
+        ("H200", ["--batch-tokens=0", "--step-pairs=32"], {"grad_accumulation": 4}),
+        # a typed token budget is accumulated up to the step: batches of about 8 pairs
+        ("H200", ["--batch-tokens=4096"], {"grad_accumulation": 4, "batch_tokens": None}),
+        (
+            "H200",
+            ["--grad-accumulation=4"],
+            {"batch_tokens": proposed("H200", "--step-pairs=8").fields["batch_tokens"]},
+        ),
+    ],
+    ids=str,
+)
+def test_each_setting_follows_from_the_machine_and_what_was_typed(
+    machine: str | MachineFacts, typed: list[str], expected: dict[str, object]
+):
+    found = proposed(machine, *typed) if isinstance(machine, str) else proposed_for(machine, *typed)
+    assert {name: found.fields.get(name) for name in expected} == expected
 
 
-def test_a_gpu_without_native_bfloat16_gets_float16_with_a_reason():
-    proposal = proposed("T4")
-    assert proposal.fields["amp"] is True
-    assert "float16" in str(proposal.reasons["amp"])
+def test_workers_leave_a_core_for_the_trainer():
+    assert [proposed("A100", cores=cores).fields["num_workers"] for cores in (1, 2, 16)] == [0, 1, 2]
+
+
+def test_the_reason_of_the_precision_names_the_format_or_the_capability():
+    assert "float16" in str(proposed("T4").reasons["amp"])
     assert "compute capability 8.9" in str(proposed("L4").reasons["amp"])
-
-
-def test_gradient_checkpointing_is_on_only_where_memory_requires_it():
-    assert [proposed(name).fields["grad_checkpointing"] for name in ("A100", "L4", "T4", "3060")] == [
-        False,
-        False,
-        True,
-        True,
-    ]
 
 
 def test_a_gpu_that_is_too_small_is_reported_and_gets_the_offer_of_lora_where_it_fits():
@@ -161,22 +183,6 @@ def test_a_gpu_that_is_too_small_is_reported_and_gets_the_offer_of_lora_where_it
     tiny = proposed_for(MachineFacts((GpuFacts("NVIDIA GTX 1050", 2 << 30, (6, 1)),), 16, 64 << 30))
     assert not tiny.fits
     assert tiny.reasons["batch_tokens"].id == TOO_SMALL
-
-
-def test_workers_leave_a_core_for_the_trainer():
-    assert [proposed("A100", cores=cores).fields["num_workers"] for cores in (1, 2, 16)] == [0, 1, 2]
-
-
-def test_a_machine_without_a_gpu_trains_with_all_cores():
-    fields = proposed_for(CPU).fields
-    assert (fields["amp"], fields["num_workers"]) == (False, 0)
-    assert fields["grad_accumulation"] > 1
-
-
-def test_a_cpu_computes_in_bfloat16_only_where_it_is_native():
-    assert [
-        proposed_for(replace(CPU, has_native_bfloat16=is_native)).fields["amp"] for is_native in (False, True)
-    ] == [False, True]
 
 
 # ---- what was typed is kept, and the rest follows
@@ -203,42 +209,10 @@ def test_a_typed_setting_is_not_chosen(gpu: str, typed: list[str]):
     }
 
 
-def test_the_settings_of_before_can_be_typed():
-    """With these flags a run is what it was when nothing was automatic."""
-    chosen = proposed("H200", "--no-amp", "--batch-size=8", "--num-workers=0").fields
-    assert chosen == {"grad_checkpointing": False}
-
-
-def test_a_typed_batch_size_is_the_step_unless_a_step_is_typed():
-    assert "grad_accumulation" not in proposed("H200", "--batch-size=8").fields
-    assert proposed("H200", "--batch-size=8", "--step-pairs=32").fields["grad_accumulation"] == 4
-    assert proposed("H200", "--batch-tokens=0", "--step-pairs=32").fields["grad_accumulation"] == 4
-    assert "batch_tokens" not in proposed("H200", "--batch-size=8", "--step-pairs=32").fields
-
-
-def test_a_typed_token_budget_is_accumulated_up_to_the_step():
-    fields = proposed("H200", "--batch-tokens=4096").fields
-    assert "batch_tokens" not in fields
-    assert fields["grad_accumulation"] == 4  # batches of about 8 pairs
-    assert proposed("H200", "--batch-tokens=4096", num_processes=3).fields["grad_accumulation"] == 1
-
-
-def test_a_typed_accumulation_divides_the_step():
-    fields = proposed("H200", "--grad-accumulation=4").fields
-    assert "grad_accumulation" not in fields
-    assert fields["batch_tokens"] == proposed("H200", "--step-pairs=8").fields["batch_tokens"]
-
-
 def test_a_typed_step_is_filled_on_a_large_and_on_a_small_gpu():
     for gpu, processes in (("H200", 1), ("L4", 1), ("3060", 1), ("L4", 4)):
         proposal = proposed(gpu, "--step-pairs=128", num_processes=processes)
         assert pairs_of_step(proposal, processes) == pytest.approx(128, rel=0.05)
-
-
-def test_a_typed_batch_that_needs_it_turns_gradient_checkpointing_on():
-    typed = ["--batch-size=32"]
-    assert [proposed(gpu, *typed).fields["grad_checkpointing"] for gpu in ("H200", "3060")] == [False, True]
-    assert "grad_checkpointing" not in proposed("3060", *typed, "--no-grad-checkpointing").fields
 
 
 def test_float32_and_padding_leave_room_for_fewer_positions():
@@ -257,11 +231,5 @@ def test_every_chosen_field_has_a_reason():
         assert proposal.fields.keys() < Train.automatic
         flags = parse(Train, [*REQUIRED, *proposal.flags()])
         assert {name: getattr(flags, name) for name in proposal.fields} == proposal.fields
-
-
-def test_every_proposed_field_is_a_valid_field_of_the_trainer():
-    for name in GPUS:
-        fields = proposed(name).fields
-        assert fields.keys() <= Train.model_fields.keys()
         # the trainer refuses a budget of fewer than three of the longest pair; not all pairs were read
-        assert fields["batch_tokens"] >= 3 * SPEECH.size.longest
+        assert proposal.fields["batch_tokens"] >= 3 * SPEECH.size.longest

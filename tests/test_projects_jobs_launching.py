@@ -7,26 +7,22 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from indextts.commands.launching import Launch
-from indextts.projects.jobs import files
 from indextts.projects.jobs.log_tail import tail
-from indextts.projects.jobs.records import STOPPED_UNSAVED, Job, outcome
+from indextts.projects.jobs.records import Job
 from indextts.projects.jobs.starting import script, shell_line, start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job
 from indextts.projects.project import Project
 from indextts.webui.running.panel import error_of
-from tests.conftest import REPOSITORY
 from tests.running_jobs import (
     kill,
     processes_in,
     program,
     program_of,
-    project_with_jobs,
     wait_for,
     wait_until_over,
     wait_until_ready,
@@ -58,22 +54,7 @@ print("ready")
 while True:
     time.sleep(0.01)
 """
-HANGS_WHILE_SAVING = f"""
-import sys, time
-sys.path.insert(0, {str(REPOSITORY)!r})
-from indextts.system.signals import StopRequest
-with StopRequest(ends_process=True) as stop:
-    print("ready")
-    while True:
-        time.sleep(0.01)
-"""
 MISTAKEN = "import sys; sys.exit('[Error] no such voice')"
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    with project_with_jobs(tmp_path, monkeypatch) as project:
-        yield project
 
 
 def leaves_nothing(job: Job) -> None:
@@ -121,18 +102,6 @@ def test_a_killed_launcher_leaves_no_process(project: Project):
     over = wait_until_over(job)
     assert (over.state, over.exit_status) == ("killed", 128 + signal.SIGKILL)
     assert "[Warn]" in tail(over.log)
-    leaves_nothing(job)
-
-
-@pytest.mark.long
-def test_ranks_whose_save_hangs_end_without_saving(project: Project, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(files, "SAVE_S", 0.5)
-    job = start_job(project, "train", [program(project, HANGS_WHILE_SAVING)], launch=TWO)
-    stop_job(wait_until_ready(job, times=2))
-    over = wait_until_over(job)
-    assert (over.state, over.stop_stage) == ("stopped", "ending")
-    assert outcome(over, 0.0).id == STOPPED_UNSAVED
-    assert "had to be killed" not in tail(over.log)
     leaves_nothing(job)
 
 

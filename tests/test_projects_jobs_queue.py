@@ -1,8 +1,5 @@
 """Tests of jobs that wait for another job, with real processes and pages that have ended."""
 
-import subprocess
-import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +11,6 @@ from indextts.projects.jobs.records import STOPPED_WAITING, Job, list_jobs, newe
 from indextts.projects.jobs.starting import start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job
 from indextts.projects.project import Project
-from tests.conftest import REPOSITORY
 from tests.running_jobs import (
     SAVES_ON_SIGTERM,
     WAITS_FOR_GO,
@@ -23,30 +19,11 @@ from tests.running_jobs import (
     kill,
     program,
     program_of,
-    project_with_jobs,
     reread,
     wait_for,
     wait_until_over,
     wait_until_ready,
 )
-
-STARTS_A_QUEUE = """
-import sys
-from pathlib import Path
-from indextts.projects.jobs import starting
-from indextts.projects.project import Project
-from tests.running_jobs import command_for
-starting.REPOSITORY = Path(sys.argv[1])
-project = Project(starting.REPOSITORY / "voice")
-first = starting.start_job(project, "pairs", [command_for("first.py")])
-starting.start_job(project, "train", [command_for("second.py")], after=first.folder)
-"""
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    with project_with_jobs(tmp_path, monkeypatch) as project:
-        yield project
 
 
 def chain_of_three(project: Project, first: str, words: tuple[str, ...] = ()) -> list[Job]:
@@ -116,19 +93,6 @@ def test_a_waiting_job_with_a_killed_runner_is_lost(project: Project):
     kill(second.runner)
     assert reread(second).state == "lost"
     assert wait_until_over(third).before == "lost"
-
-
-@pytest.mark.long
-def test_the_queue_continues_without_the_page(project: Project, tmp_path: Path):
-    program(project, WAITS_FOR_GO, "first.py")
-    program(project, "print('late')", "second.py")
-    subprocess.run([sys.executable, "-c", STARTS_A_QUEUE, str(tmp_path)], cwd=REPOSITORY, check=True)
-    waiting = newest_job(project, "train")
-    assert waiting is not None
-    assert waiting.state == "waiting"
-    go(project)
-    assert wait_until_over(waiting).state == "finished"
-    assert tail(waiting.log, 1) == "late"
 
 
 def test_a_job_may_wait_for_an_ended_job_of_another_project(project: Project, tmp_path: Path):

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,17 +20,10 @@ from tests.running_jobs import (
     processes_in,
     program,
     program_of,
-    project_with_jobs,
     wait_for,
     wait_until_over,
     wait_until_ready,
 )
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    with project_with_jobs(tmp_path, monkeypatch) as project:
-        yield project
 
 
 def test_a_job_runs_to_its_end_and_its_output_is_in_the_log(project: Project):

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -22,17 +21,9 @@ from tests.running_jobs import (
     SAVES_ON_SIGTERM,
     command_for,
     program,
-    project_with_jobs,
     wait_until_over,
     wait_until_ready,
 )
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    with project_with_jobs(tmp_path, monkeypatch) as project:
-        yield project
-
 
 STARTS_A_JOB = """
 import sys, time
@@ -78,9 +69,8 @@ def test_no_stage_starts_beside_the_demo(project: Project):
         with pytest.raises(UserError, match=r"^demo is "):
             start_job(project, stage, [command_for("program.py")])
     start_job(project, "listen", [command_for("program.py")])  # is no stage
-
-
-def test_the_demo_does_not_start_beside_a_stage(project: Project):
+    stop_job(list_jobs(project)[-1])
+    wait_until_over(list_jobs(project)[-1])
     start_job(project, "data", [program(project, SAVES_ON_SIGTERM)])
     with pytest.raises(UserError, match=r"^data is "):
         start_job(project, "demo", [command_for("program.py")])

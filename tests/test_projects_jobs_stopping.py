@@ -4,13 +4,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from indextts.commands.terminal import parse
-from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.projects.jobs import files
 from indextts.projects.jobs.files import started_processes
@@ -44,13 +40,11 @@ from tests.running_jobs import (
     processes_in,
     program,
     program_of,
-    project_with_jobs,
     reread,
     wait_for,
     wait_until_over,
     wait_until_ready,
 )
-from tests.tiny_run import make_tiny_run
 from tests.waiting import wait_until
 
 # A trainer whose save hangs, with the handler that trainers have.
@@ -79,12 +73,6 @@ print("ready")
 if "--words=wait" in sys.argv:
     time.sleep(600)
 """
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    with project_with_jobs(tmp_path, monkeypatch) as project:
-        yield project
 
 
 @pytest.mark.parametrize("status", [143, 0])  # or it finished just then
@@ -228,25 +216,3 @@ def test_a_worker_in_its_own_session_that_ignores_sigterm_is_killed(project: Pro
         assert outcome(over, 0).id == (FINISHED if end == "by itself" else KILLED_FOR_MEMORY)
     else:
         assert outcome(over, 0).id == KILLED_BY_HAND
-
-
-@pytest.mark.long
-def test_a_training_saves_on_a_stop_and_leaves_no_worker_after_a_kill(tmp_path: Path):
-    tiny = make_tiny_run(tmp_path)
-    command = parse(Train, tiny.flags(epochs=100_000, num_workers=2, val_interval=1000, resume="auto"))
-    project = Project(tmp_path / "voice")
-    for end in (stop_job, lambda job: kill(program_of(job))):
-        job = start_job(project, "train", [command])
-        wait_for(job, lambda job=job: "[Train]" in tail(job.log))
-        assert len(started_processes(job.runner)) == 3  # the trainer and two workers
-        end(job)
-        over = wait_until_over(job)
-        assert started_processes(job.runner) == []
-        if end is stop_job:
-            assert (over.state, over.exit_status, over.stop_stage) == ("stopped", 143, "saving")
-            assert "from step 0 to" in tail(over.log)
-            assert "Stopped at step" in tail(over.log)
-            assert (tiny.output / "latest.pth").is_file()
-        else:
-            assert (over.state, over.exit_status) == ("killed", 137)
-            assert "from step 0 to" not in tail(over.log)  # it went on from what the stop saved

@@ -2,9 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -15,13 +13,7 @@ from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.starting import start_job
 from indextts.projects.jobs.webhook import send
 from indextts.projects.project import Project
-from tests.running_jobs import program, project_with_jobs, reread, wait_for, wait_until_over
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    with project_with_jobs(tmp_path, monkeypatch) as project:
-        yield project
+from tests.running_jobs import program, reread, wait_for, wait_until_over
 
 
 class Receiver:

@@ -1,12 +1,8 @@
 """Tests of trainers/train_gpt_v2.py: the trainer on a tiny model, with real files and real signals."""
 
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,45 +12,14 @@ from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.runs.directory import CheckpointMeta, read_metrics, verify_checkpoint
-from indextts.runs.owner import run_lock
 from indextts.training import run as device
 from indextts.training.optim import TrainedParameters
-from tests.conftest import REPOSITORY
+from tests.run_checks import problems_at_end
 from tests.tiny_run import SENTENCES, TinyRun, make_tiny_run
-from tests.waiting import PATIENCE_S, wait_until
-
-TRAINER = REPOSITORY / "trainers/train_gpt_v2.py"
-
-
-@pytest.fixture
-def tiny(tmp_path: Path) -> TinyRun:
-    return make_tiny_run(tmp_path / "tiny")
-
-
-@pytest.fixture(scope="module")
-def complete_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """Return a run of 12 steps that was never interrupted and kept a checkpoint of each."""
-    run = make_tiny_run(tmp_path_factory.mktemp("whole") / "tiny")
-    assert run.train(save_interval=1, keep_checkpoints=20) == 0
-    return run
 
 
 def load(path: Path) -> dict:
     return torch.load(path, weights_only=True)
-
-
-def assert_same(one: object, other: object, where: str = "checkpoint") -> None:
-    """Assert that two checkpoints are bit-identical, through all their parts."""
-    if isinstance(one, torch.Tensor):
-        assert isinstance(other, torch.Tensor), where
-        assert torch.equal(one, other), where
-    elif isinstance(one, dict):
-        assert isinstance(other, dict), where
-        assert one.keys() == other.keys(), where
-        for key in one:
-            assert_same(one[key], other[key], f"{where}[{key!r}]")
-    else:
-        assert one == other, where
 
 
 def numbers(run: TinyRun, *, kind: str) -> dict[int, dict[str, float]]:
@@ -148,22 +113,22 @@ def test_the_base_rows_stay_bit_identical_and_the_new_rows_change(complete_run: 
             assert torch.equal(trained[name], base[name])
 
 
-@pytest.mark.parametrize("step", [7, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 5, 8, 10))])
+@pytest.mark.parametrize("step", [7, pytest.param(10, marks=pytest.mark.long)])
 @pytest.mark.failure(7)
-def test_a_run_resumed_from_any_step_ends_bit_identical(complete_run: TinyRun, tiny: TinyRun, step: int):
-    copy_checkpoint(complete_run, step, tiny)
-    assert tiny.train(save_interval=1, keep_checkpoints=20, resume="auto") == 0
+def test_a_run_resumed_from_any_step_ends_bit_identical(complete_run: TinyRun, tmp_path: Path, step: int):
+    output = tmp_path / "run"
+    output.mkdir()
+    for suffix in (".pth", ".json"):
+        shutil.copy(complete_run.output / f"model_step{step}{suffix}", output)
+    metrics = (complete_run.output / "metrics.jsonl").read_text().splitlines(keepends=True)
+    before = [line for line in metrics if json.loads(line)["step"] <= step]
+    (output / "metrics.jsonl").write_text("".join(before))
+    untyped = dict.fromkeys(("learning_rate", "warmup_steps", "batch_size", "grad_accumulation"))
+    assert complete_run.train(output_dir=output, resume="auto", save_interval=1, **untyped) == 0
+    log = (output / "train.log").read_text(encoding="utf-8")
     for line in ("Restoring optimizer state...", "Restoring scheduler state...", f"Step: {step}, Batch: "):
-        assert line in tiny.log
-    mine, other = load(tiny.output / "latest.pth"), load(complete_run.output / "latest.pth")
-    for checkpoint in (mine, other):  # what names other folders
-        del checkpoint["manifests"]
-        for key in ("manifests", "base", "settings"):
-            del checkpoint["meta"][key]
-    assert_same(mine, other)
-    for kind in ("train", "val"):
-        expected = {n: line for n, line in numbers(complete_run, kind=kind).items() if n > step}
-        assert numbers(tiny, kind=kind) == expected  # what was done before the resume is not done again
+        assert line in log
+    assert problems_at_end(complete_run.output, output, complete_run.folder / "base/gpt.pth") == []
 
 
 def test_a_frozen_body_without_new_rows_is_refused(tiny: TinyRun):
@@ -171,17 +136,16 @@ def test_a_frozen_body_without_new_rows_is_refused(tiny: TinyRun):
     assert "--freeze-body-steps 3" in tiny.log
 
 
-@pytest.mark.parametrize("change", [+1, pytest.param(-1, marks=pytest.mark.long)])
 @pytest.mark.failure(11)
 def test_another_tokenizer_keeps_common_rows_and_restarts_everything_else(
-    complete_run: TinyRun, tiny: TinyRun, change: int
+    complete_run: TinyRun, tiny: TinyRun
 ):
     copy_checkpoint(complete_run, 12, tiny)
-    size = tiny.resize_tokenizer(by=change)
+    size = tiny.resize_tokenizer(by=1)
     assert tiny.train(resume="auto", warmup_steps=4) == 0
     for line in (
         "WARNING: Vocab size mismatch!",
-        f"Checkpoint vocab: {size - change}",
+        f"Checkpoint vocab: {size - 1}",
         f"Current tokenizer: {size}",
         "[Info] SKIPPING optimizer, scheduler, AND scaler restore",
         "[Info] Training will RESTART from step 0 (was at step 12)",
@@ -198,7 +162,7 @@ def test_another_tokenizer_keeps_common_rows_and_restarts_everything_else(
     assert validations[-1]["mel_loss"] < validations[0]["mel_loss"]
     # the files of the older part stay under other names, and the new ones are the newest
     older = verify_checkpoint(tiny.output / "model_step12.part1.pth")
-    assert older.tokenizer_size == size - change
+    assert older.tokenizer_size == size - 1
     assert CheckpointMeta.read(tiny.output / "latest.json").serial > older.serial
     newest = load(tiny.output / "latest.pth")
     assert newest["step"] == 12
@@ -252,35 +216,6 @@ def test_an_older_checkpoint_starts_a_new_part_and_replaces_nothing(complete_run
 
 
 @pytest.mark.long
-def test_changed_settings_are_logged_with_their_effect_on_the_learning_rate(
-    complete_run: TinyRun, tiny: TinyRun
-):
-    copy_checkpoint(complete_run, 8, tiny)
-    assert tiny.train(resume="auto", learning_rate=0.005, batch_size=2) == 0
-    assert "[Warn] learning_rate: 0.01 -> 0.005" in tiny.log
-    assert "[Warn] batch_size: 3 -> 2" in tiny.log
-    assert re.search(r"\[Warn\] Learning rate: \S+ now, \S+ at step \d+", tiny.log)
-
-
-def test_settings_that_are_not_typed_keep_the_values_of_the_run(complete_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(complete_run, 8, tiny)
-    assert tiny.train(resume="auto", learning_rate=None, warmup_steps=None, batch_size=None, seed=None) == 0
-    assert numbers(tiny, kind="train")[12] == numbers(complete_run, kind="train")[12]
-    assert load(tiny.output / "latest.pth")["learning_rate"] == 0.01
-
-
-@pytest.mark.long
-@pytest.mark.failure(59)
-def test_more_epochs_of_a_finished_run_raise_the_rate_in_small_steps(complete_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(complete_run, 12, tiny)
-    assert tiny.train(resume="auto", epochs=6, log_interval=1) == 0
-    rates = [line["lr"] for line in numbers(tiny, kind="train").values()]
-    assert len(rates) == 12
-    assert rates[0] < 0.001 < max(rates)
-    assert rates[-1] < 0.001
-
-
-@pytest.mark.long
 @pytest.mark.failure(70)
 def test_a_rewarmed_run_trains_at_the_rates_that_the_plan_announced(
     complete_run: TinyRun, tiny: TinyRun, capsys: pytest.CaptureFixture[str]
@@ -295,17 +230,6 @@ def test_a_rewarmed_run_trains_at_the_rates_that_the_plan_announced(
     assert list(rates) == list(range(13, 21))
     assert rates[16] == max(rates.values()) == 0.004
     assert 0 < rates[20] < 0.001
-
-
-@pytest.mark.long
-@pytest.mark.failure(71)
-def test_a_warm_up_longer_than_the_run_is_a_warning_and_a_rewarm_of_a_new_run_too(tiny: TinyRun):
-    assert tiny.train(warmup_steps=5, max_steps=4, rewarm=0.02, log_interval=1) == 0
-    warnings = [line for line in tiny.log.splitlines() if line.startswith("[Warn] ")]
-    assert len([line for line in warnings if "--warmup-steps" in line]) == 1
-    assert len([line for line in warnings if "--rewarm" in line]) == 1
-    assert numbers(tiny, kind="train")[4]["lr"] == pytest.approx(0.01 * 4 / 5)
-    assert CheckpointMeta.read(tiny.output / "latest.json").settings["rewarm"] == 0
 
 
 @pytest.mark.parametrize(
@@ -380,15 +304,6 @@ def test_a_new_part_keeps_a_better_best_checkpoint(complete_run: TinyRun, tiny: 
     assert best_of(tiny) == before
 
 
-@pytest.mark.long
-def test_a_new_part_replaces_a_worse_best_checkpoint(tiny: TinyRun):
-    assert tiny.train(learning_rate=1e-30, max_steps=4, val_interval=2, save_interval=1) == 0
-    assert best_of(tiny).part == 1
-    resumed = tiny.output / "model_step2.pth"
-    assert tiny.train(resume=resumed, learning_rate=0.01, max_steps=10, val_interval=2) == 0
-    assert best_of(tiny).part == 2
-
-
 @pytest.mark.failure(65)
 def test_other_validation_pairs_reset_best_and_patience_with_one_log_line(
     complete_run: TinyRun, tiny: TinyRun
@@ -444,11 +359,6 @@ def test_a_budget_of_positions_sees_every_sample_once_and_resumes_exactly(tmp_pa
     assert numbers(whole, kind="val").items() >= numbers(parts, kind="val").items()
 
 
-def test_batch_tokens_below_the_longest_pair_are_refused(tiny: TinyRun):
-    assert tiny.train(batch_tokens=50) == 2
-    assert re.search(r"\[Error\] --batch-tokens 50", tiny.log)
-
-
 @pytest.mark.failure(48)
 def test_repeated_nan_losses_end_the_run_with_status_6_without_a_checkpoint(tiny: TinyRun):
     weights = load(tiny.folder / "base/gpt.pth")
@@ -499,46 +409,3 @@ def test_a_plan_shows_what_a_resume_restores_and_changes_nothing(
     with pytest.raises(UserError, match="Resume checkpoint not found"):
         tiny.train(plan="", resume=tiny.output / "absent.pth")
     assert sorted(tiny.output.iterdir()) == before
-
-
-def start(run: TinyRun, **changes: object) -> subprocess.Popen[str]:
-    """Start the trainer as a process of its own and wait until it has taken some steps."""
-    argv = [sys.executable, str(TRAINER), *run.flags(**changes)]
-    process = subprocess.Popen(
-        argv, start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    log = run.output / "train.log"
-    wait_until(lambda: log.is_file() and "[Train]" in run.log, process=process)
-    return process
-
-
-@pytest.mark.parametrize(
-    ("number", "to_group", "workers"),
-    [(signal.SIGINT, True, 2), pytest.param(signal.SIGTERM, False, 0, marks=pytest.mark.long)],
-)
-@pytest.mark.failure(19)
-def test_a_stopped_run_saves_its_step_and_the_resumed_run_continues_with_the_next(
-    tiny: TinyRun, number: signal.Signals, to_group: bool, workers: int
-):
-    settings = {"epochs": 500, "save_interval": 100_000, "log_interval": 1, "num_workers": workers}
-    settings |= {"val_interval": 100_000}
-    with start(tiny, **settings) as process:
-        (os.killpg if to_group else os.kill)(process.pid, number)
-        output, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 128 + number, output
-    meta = verify_checkpoint(tiny.output / "latest.pth")
-    assert list(numbers(tiny, kind="train")) == list(range(1, meta.step + 1))
-    assert re.search(rf"\[Info\] .*step {meta.step}\b.*--resume auto", tiny.log)
-    assert json.loads((tiny.output / "exit.json").read_text())["status"] == 128 + number
-
-    assert tiny.train(resume="auto", **settings | {"max_steps": meta.step + 2, "num_workers": 0}) == 0
-    assert list(numbers(tiny, kind="train")) == list(range(1, meta.step + 3))
-
-
-@pytest.mark.failure(26)
-def test_a_second_trainer_in_the_same_folder_ends_with_status_5(tiny: TinyRun):
-    tiny.output.mkdir()
-    with run_lock(tiny.output), pytest.raises(UserError, match=f"process {os.getpid()}") as caught:
-        tiny.train(resume="auto")
-    assert caught.value.exit_status == 5
-    assert not (tiny.output / "latest.pth").exists()

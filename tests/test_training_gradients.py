@@ -12,13 +12,12 @@ from torch import Tensor
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.errors import OUT_OF_MEMORY, UserError
+from indextts.errors import OUT_OF_MEMORY
 from indextts.models.gpt.attention import AttentionBackend
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
-from indextts.models.out_of_memory import is_out_of_memory
 from indextts.training import gradients as gradients_module
 from indextts.training import loop, validate
-from indextts.training.batches import Batch, MicroBatch, Sample, Unreadable
+from indextts.training.batches import Batch, MicroBatch, Unreadable
 from indextts.training.loading import load_batches
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.run import Run, load_inputs
@@ -145,6 +144,7 @@ def relative_difference(found: Tensor, expected: Tensor) -> float:
     [((2, 8), 3, 2), ((5, 1), 2, 2)],
     ids=["first fits", "last fits"],
 )
+@pytest.mark.failure(49)
 def test_a_split_step_has_the_gradients_of_the_full_step(
     project: TinyRun,
     run: Run,
@@ -187,19 +187,6 @@ def test_the_size_that_fits_is_kept_for_the_next_steps(
     assert [samples_in(run, limit) for limit in limits] == [3, 1]
 
 
-def test_a_single_sample_that_does_not_fit_ends_the_run_and_names_the_flags(
-    run: Run, give_memory_for: GiveMemory
-):
-    give_memory_for(0)
-    group = group_of(run, 2)
-    samples = [run.inputs.train_set[index] for index in range(2)]
-    longest = max(len(sample.codes) for sample in samples if isinstance(sample, Sample))
-    with pytest.raises(UserError, match=f"the longest of this step has {longest} codes.*--amp") as caught:
-        accumulate_group(run, group)
-    assert caught.value.exit_status == OUT_OF_MEMORY
-    assert gradients(run) == {}
-
-
 def test_other_errors_of_torch_are_not_taken_for_a_lack_of_memory(run: Run, give_memory_for: GiveMemory):
     def break_off() -> None:
         torch.zeros(2) @ torch.zeros(3)
@@ -208,13 +195,6 @@ def test_other_errors_of_torch_are_not_taken_for_a_lack_of_memory(run: Run, give
     with pytest.raises(RuntimeError, match="size"):
         accumulate_group(run, group_of(run, 2))
     assert sizes == [2]
-
-
-def test_the_host_out_of_memory_error_of_torch_is_recognised():
-    with pytest.raises(RuntimeError) as caught:
-        on_the_host()
-    assert is_out_of_memory(caught.value)
-    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
 
 def test_a_step_without_readable_samples_leaves_no_gradient(run: Run):
@@ -263,6 +243,7 @@ def test_a_part_of_a_padded_batch_has_the_losses_of_its_rows(tmp_path: Path):
         )
 
 
+@pytest.mark.failure(49)
 def test_a_run_short_of_memory_takes_all_steps_and_its_resume_keeps_the_size(
     project: TinyRun, padding: str, give_memory_for: GiveMemory
 ):
@@ -285,6 +266,7 @@ def test_a_run_short_of_memory_takes_all_steps_and_its_resume_keeps_the_size(
     assert log.count("Out of memory") == 2
 
 
+@pytest.mark.failure(49)
 def test_a_run_whose_memory_is_too_small_for_one_sample_ends_with_status_7(
     project: TinyRun, padding: str, give_memory_for: GiveMemory
 ):
@@ -293,6 +275,7 @@ def test_a_run_whose_memory_is_too_small_for_one_sample_ends_with_status_7(
     assert project.train(output_dir=output, padding=padding) == OUT_OF_MEMORY
     assert json.loads((output / "exit.json").read_text())["status"] == OUT_OF_MEMORY
     assert not list(output.glob("*.pth"))
+    assert re.search("the longest of this step has .* codes.*--amp", (output / "train.log").read_text())
 
 
 def test_running_out_of_memory_outside_a_step_is_also_status_7(

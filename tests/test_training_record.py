@@ -17,11 +17,6 @@ from indextts.training.start import start_from_base
 from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run
 
 
-@pytest.fixture
-def tiny(tmp_path: Path) -> TinyRun:
-    return make_tiny_run(tmp_path / "tiny")
-
-
 def test_a_run_writes_its_facts_at_the_start_and_at_each_validation_and_is_healthy(tiny: TinyRun):
     assert tiny.train(epochs=2) == 0
     assert tiny.train(epochs=6, resume="auto") == 0

@@ -2,7 +2,6 @@
 
 import json
 import signal
-from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import soundfile
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from indextts.models.gpt.gpt2 import GPT2
 from indextts.projects.project import Project
 from indextts.speech.synthesis.renderer import Segment
 from indextts.speech.synthesis.segments import generate_segments
@@ -36,17 +34,6 @@ def spoken(project: Project) -> Path:
     output = project.root / "spoken"
     assert main(trainer_flags(project, output_dir=output, sample_interval=4, **FLAGS)) == 0
     return output
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler imports deprecated parts of it
-def test_a_run_with_compiled_blocks_speaks(project: Project, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(GPT2, "compile_blocks", partialmethod(GPT2.compile_blocks, backend="aot_eager"))
-    output = project.root / "compiled"
-    flags = trainer_flags(project, output_dir=output, sample_interval=2, max_steps=2, val_interval=2)
-    assert main([flag for flag in flags if flag != "--no-compile"] + ["--compile"]) == 0
-    assert "Compiled the blocks" in (output / "train.log").read_text("utf-8")
-    assert [folder.name for folder in sample_folders(output)] == ["part1_step0", "part1_step2"]
 
 
 @pytest.mark.long
@@ -129,16 +116,6 @@ def test_a_stop_does_not_wait_for_the_samples(
     assert main(trainer_flags(project, output_dir=output, sample_interval=4, **FLAGS)) == 143
     assert "samples of step 0" in caplog.text
     assert sample_folders(output) == []
-
-
-@pytest.mark.long
-def test_ctrl_c_while_the_run_waits_for_its_last_samples_leaves_a_finished_run(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(samples.BuiltinSamples, "finish", lambda *_: signal.raise_signal(signal.SIGINT))
-    output = project.root / "interrupted"
-    assert main(trainer_flags(project, output_dir=output, sample_interval=4, **FLAGS)) == 0
-    assert json.loads((output / "exit.json").read_text())["status"] == 0
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import io
 import os
 import re
 import shutil
+import signal
 import threading
 import time
 from pathlib import Path
@@ -22,7 +23,7 @@ from indextts.runs.directory import verify_checkpoint
 from indextts.training import loop, saving
 from indextts.training.saving import HostCopy, Saver
 from tests.checkpoint_files import content, meta
-from tests.tiny_run import TinyRun, make_tiny_run
+from tests.tiny_run import TinyRun, signalled_in_step
 
 NOTHING: frozenset[int] = frozenset()
 SIZE = 1 << 20  # values; more bytes than a pipe holds
@@ -231,6 +232,7 @@ def test_the_time_between_two_tries_doubles_up_to_ten_minutes(saver: Saver):
         assert saver.is_retry_due
 
 
+@pytest.mark.failure(22)
 def test_surplus_checkpoints_make_room_where_a_quota_is_exhausted(tmp_path: Path, saver: Saver):
     for step in (1, 2, 3):
         save(saver, step, is_best=step == 1)
@@ -268,6 +270,7 @@ def test_a_checkpoint_that_does_not_fit_is_not_started(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.failure(25)
 def test_a_moved_folder_is_created_again(tmp_path: Path):
     folder = tmp_path / "run"
     folder.mkdir()
@@ -290,15 +293,10 @@ def test_an_internal_error_is_not_taken_for_a_full_disk(saver: Saver):
 # --- in the loop ---
 
 
-@pytest.fixture
-def tiny(tmp_path: Path) -> TinyRun:
-    return make_tiny_run(tmp_path / "tiny")
-
-
-def failed_saves(run: TinyRun, step: int | None = None, log: str | None = None) -> list[str]:
-    """Return the lines about failed saves in the log of the run, or in `log`."""
+def failed_saves(run: TinyRun, step: int | None = None) -> list[str]:
+    """Return the lines about failed saves in the log of the run."""
     number = r"\d+" if step is None else step
-    return re.findall(rf"^\[Warn\] .*checkpoint of step {number} .*", log or run.log, re.MULTILINE)
+    return re.findall(rf"^\[Warn\] .*checkpoint of step {number} .*", run.log, re.MULTILINE)
 
 
 def fill_disk_in_the_loop(monkeypatch: pytest.MonkeyPatch, run: TinyRun, *steps: int) -> None:
@@ -335,23 +333,6 @@ def test_a_best_checkpoint_that_was_lost_does_not_count(tiny: TinyRun, monkeypat
     assert verify_checkpoint(tiny.output / "best.pth").step == 5
 
 
-def test_a_full_disk_before_the_first_step_is_one_error_line_with_status_4(
-    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
-):
-    sync = os.fsync
-
-    def refuse_config(descriptor: int) -> None:
-        if Path(f"/proc/self/fd/{descriptor}").readlink().name == ".tmp-config.json":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", refuse_config)
-    assert tiny.train() == DISK_FULL
-    assert "[Error] " in tiny.log
-    assert "No space left on device" in tiny.log
-    assert "Traceback" not in tiny.log
-
-
 def test_a_disk_that_is_full_until_the_end_of_the_run_costs_nothing(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
 ):
@@ -362,13 +343,27 @@ def test_a_disk_that_is_full_until_the_end_of_the_run_costs_nothing(
     assert verify_checkpoint(tiny.output / "latest.pth").step == 12
 
 
-def test_a_disk_that_stays_full_after_the_last_step_ends_the_run_with_status_4(
-    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("patience_s", [0.0, 3600.0], ids=["one signal", "two signals"])
+@pytest.mark.failure(22)
+def test_a_stop_on_a_full_disk_ends_with_status_4_and_the_old_checkpoint_is_valid(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, patience_s: float
 ):
-    fill_disk_in_the_loop(monkeypatch, tiny, 12)
-    monkeypatch.setattr(saving, "END_PATIENCE_S", -1.0)
-    assert tiny.train(val_interval=100, save_interval=100) == DISK_FULL
-    assert re.search(r"\[Error\] .*step 12 .*--resume auto", tiny.log)
+    assert tiny.train(max_steps=2) == 0
+    monkeypatch.setattr(saving, "STOP_PATIENCE_S", patience_s)
+    monkeypatch.setattr(saving, "FINAL_RETRY_AFTER_S", 0.0)
+    tries = []
+
+    def fail(*_: object) -> Path:
+        tries.append(0)
+        if patience_s and len(tries) == 3:
+            signal.raise_signal(signal.SIGTERM)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(saving, "write_checkpoint", fail)
+    with signalled_in_step(5):
+        assert tiny.train(resume="auto", max_steps=9, save_interval=100, val_interval=100) == DISK_FULL
+    assert re.search(r"\[Error\] .*--resume auto", tiny.log)
+    assert verify_checkpoint(tiny.output / "latest.pth").step == 2
 
 
 def test_a_short_save_interval_leaves_the_user_time_to_free_space(

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,17 +10,12 @@ from indextts.commands.train import Train
 from indextts.planning.hardware import GpuFacts, MachineFacts
 from indextts.runs.directory import CheckpointMeta
 from indextts.training import settings
-from tests.tiny_run import TYPED, TinyRun, make_tiny_run
+from tests.tiny_run import TYPED, TinyRun
 
 UNTYPED: dict[str, object] = dict.fromkeys(TYPED)
 CPU = MachineFacts((), 2, 8 << 30)
 BIG_GPU = GpuFacts("Big", 80 << 30, (9, 0))
 SMALL_GPU = GpuFacts("Small", (1 << 30) + (3 << 19), (9, 0))  # CUDA, and 1.5 MiB for the tiny model
-
-
-@pytest.fixture
-def tiny(tmp_path: Path) -> TinyRun:
-    return make_tiny_run(tmp_path)
 
 
 def on_machine(monkeypatch: pytest.MonkeyPatch, machine: MachineFacts) -> None:

@@ -11,12 +11,7 @@ import pytest
 
 from indextts.training.tracking import Tracker, start_tracker
 from tests.killed_program import kill_when
-from tests.tiny_run import TinyRun, make_tiny_run
-
-
-@pytest.fixture
-def tiny(tmp_path: Path) -> TinyRun:
-    return make_tiny_run(tmp_path / "voice")
+from tests.tiny_run import TinyRun
 
 
 def train_in_three_processes(tiny: TinyRun, tracker: str) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from indextts.webui.page import stamped
 from indextts.webui.run_progress import Progress
 from tests.checkpoint_files import save
 from tests.metrics_lines import point, start, write
-from tests.running_jobs import SAVES_ON_SIGTERM, program, project_with_jobs, wait_until_over, wait_until_ready
+from tests.running_jobs import SAVES_ON_SIGTERM, program, wait_until_over, wait_until_ready
 from tests.watched_workspace import make_project, make_watched_workspace
 
 
@@ -105,20 +105,19 @@ def test_the_tile_of_the_gpus_sums_their_memory():
     assert status.gpu_tile([GpuState("MIG", 0, 5 * 10**9, None, None)]).value == UNKNOWN
 
 
-def test_stop_asks_the_training_to_stop_and_is_hidden_when_nothing_trains(tmp_path: Path, monkeypatch):
-    with project_with_jobs(tmp_path, monkeypatch) as project:
-        assert not status.has_run(project)
-        assert not status.stop_button(project).visible
-        with pytest.raises(UserError):
-            status.stop_run(project)
-        job = start_job(project, "train", [program(project, SAVES_ON_SIGTERM)])
-        wait_until_ready(job)
-        assert status.has_run(project)
-        assert status.stop_button(project).visible
-        assert status.stop_button(project).interactive
-        assert not status.stop_run(project).interactive
-        assert wait_until_over(job).state == "stopped"
-        assert not status.stop_button(project).visible
+def test_stop_asks_the_training_to_stop_and_is_hidden_when_nothing_trains(project: Project):
+    assert not status.has_run(project)
+    assert not status.stop_button(project).visible
+    with pytest.raises(UserError):
+        status.stop_run(project)
+    job = start_job(project, "train", [program(project, SAVES_ON_SIGTERM)])
+    wait_until_ready(job)
+    assert status.has_run(project)
+    assert status.stop_button(project).visible
+    assert status.stop_button(project).interactive
+    assert not status.stop_run(project).interactive
+    assert wait_until_over(job).state == "stopped"
+    assert not status.stop_button(project).visible
 
 
 def test_older_parts_and_other_projects_can_be_compared(unhealthy: Project, well: Project):

@@ -1,8 +1,6 @@
 """Tests of indextts/webui/running/all_jobs.py: the list of jobs."""
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,23 +20,11 @@ from tests.running_jobs import (
     kill,
     program,
     program_of,
-    project_with_jobs,
     wait_until_over,
     wait_until_ready,
 )
 
 ARGV = ("tools/x.py", "--text=<b>bold</b>")
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path / "demo")
-
-
-@pytest.fixture
-def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    with project_with_jobs(tmp_path, monkeypatch) as project:
-        yield project
 
 
 def test_the_rows_show_how_each_job_ended(project: Project):
@@ -49,10 +35,10 @@ def test_the_rows_show_how_each_job_ended(project: Project):
     assert rows["20260102_000000_train"][1] == "failed with exit status 2 after 1:07"
 
 
-def test_a_command_is_short_and_its_paths_are_names(started: Project):
-    ended_jobs(started, 1)
-    job = start_job(started, "data", [program(started, SAVES_ON_SIGTERM), command_for("other.py")])
-    running, ended = job_rows(started)
+def test_a_command_is_short_and_its_paths_are_names(project: Project):
+    ended_jobs(project, 1)
+    job = start_job(project, "data", [program(project, SAVES_ON_SIGTERM), command_for("other.py")])
+    running, ended = job_rows(project)
     assert running == [job.folder.name, "", running[2], "program.py (and 1 more)"]
     assert ended[1:] == ["1:15", "finished after 1:15", "trainers/train_gpt_v2.py --tokenizer=t.model"]
 
@@ -84,32 +70,32 @@ def test_without_a_job_the_page_shows_what_to_do(project: Project):
     assert hint(project) == t(CHOOSE)
 
 
-def test_a_thousand_jobs_are_read_once(started: Project):
-    ended_jobs(started, 1000)
-    assert len(job_rows(started)) == MAX_ROWS
-    word = jobs_version(started)
+def test_a_thousand_jobs_are_read_once(project: Project):
+    ended_jobs(project, 1000)
+    assert len(job_rows(project)) == MAX_ROWS
+    word = jobs_version(project)
     before = bytes_read_so_far()
-    assert len(job_rows(started)) == MAX_ROWS
-    assert jobs_version(started) == word
+    assert len(job_rows(project)) == MAX_ROWS
+    assert jobs_version(project) == word
     assert bytes_read_so_far() - before < 1000  # of /proc, to ask just that
 
 
-def test_the_version_changes_with_every_state(started: Project):
-    words = [jobs_version(started)]
-    ended_jobs(started, 2)
-    words.append(jobs_version(started))
-    job = start_job(started, "train", [program(started, SAVES_ON_SIGTERM)])
-    words.append(jobs_version(started))
-    waiting = start_job(started, "export", [program(started, "", "export.py")], after=job.folder)
-    words.append(jobs_version(started))
+def test_the_version_changes_with_every_state(project: Project):
+    words = [jobs_version(project)]
+    ended_jobs(project, 2)
+    words.append(jobs_version(project))
+    job = start_job(project, "train", [program(project, SAVES_ON_SIGTERM)])
+    words.append(jobs_version(project))
+    waiting = start_job(project, "export", [program(project, "", "export.py")], after=job.folder)
+    words.append(jobs_version(project))
     wait_until_ready(job)
-    assert jobs_version(started) == words[-1]
+    assert jobs_version(project) == words[-1]
     stop_job(waiting)
     wait_until_over(waiting)
-    words.append(jobs_version(started))
+    words.append(jobs_version(project))
     kill(job.runner)
     kill(program_of(job))
-    words.append(jobs_version(started))  # lost: nothing on the disk has changed
+    words.append(jobs_version(project))  # lost: nothing on the disk has changed
     shutil.rmtree(job.folder)
-    words.append(jobs_version(started))
+    words.append(jobs_version(project))
     assert len(set(words)) == len(words)

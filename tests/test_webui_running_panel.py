@@ -12,7 +12,7 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.language import t
 from indextts.webui.running.panel import QUEUED, Stage, describe, queued_jobs, show_job
 from indextts.webui.running.queue_choice import find_active, waiting_choice
-from tests.running_jobs import WAITS_FOR_GO, ended_job, program, project_with_jobs, wait_until_ready
+from tests.running_jobs import WAITS_FOR_GO, ended_job, program, wait_until_ready
 
 LOG = "$ python x.py\n[Error] an earlier one\n[Error] the disk is full; free some space\n[Info] closed\n"
 
@@ -35,30 +35,29 @@ def test_a_failed_job_shows_the_last_error_of_its_program(
     assert describe(job) == expected.replace("1:07", "1:07 (1970-01-01 03:17)")
 
 
-def test_queued_jobs_are_counted_and_can_be_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with project_with_jobs(tmp_path, monkeypatch) as project:
-        project.root.mkdir(exist_ok=True)
-        (project.root / "project.json").touch()
-        command = program(project, WAITS_FOR_GO)
-        first = wait_until_ready(start_job(project, "train", [command]))
-        second = start_job(project, "train", [command], after=first.folder)
-        assert [job.folder for job in queued_jobs(project, "train")] == [second.folder]
-        status, _, _, unqueue, *_ = show_job(
-            project, Stage("train", "training.start_training", lambda *_: [command]), ""
-        )
-        assert status.startswith("running for")
-        assert status.endswith(t(QUEUED, number=1))
-        assert unqueue.visible is True
-        assert newest_job(project, "train").folder == first.folder  # type: ignore[union-attr]
+def test_queued_jobs_are_counted_and_can_be_waited_for(project: Project, tmp_path: Path):
+    project.root.mkdir(exist_ok=True)
+    (project.root / "project.json").touch()
+    command = program(project, WAITS_FOR_GO)
+    first = wait_until_ready(start_job(project, "train", [command]))
+    second = start_job(project, "train", [command], after=first.folder)
+    assert [job.folder for job in queued_jobs(project, "train")] == [second.folder]
+    status, _, _, unqueue, *_ = show_job(
+        project, Stage("train", "training.start_training", lambda *_: [command]), ""
+    )
+    assert status.startswith("running for")
+    assert status.endswith(t(QUEUED, number=1))
+    assert unqueue.visible is True
+    assert newest_job(project, "train").folder == first.folder  # type: ignore[union-attr]
 
-        chosen = f"voice/{first.folder.name}"
-        assert find_active(tmp_path, chosen) == first.folder
-        kept = waiting_choice(tmp_path, chosen)
-        assert chosen in [value for _, value in kept.choices]
-        assert kept._constructor_args[0].keys() == {"choices", "visible"}  # the choice itself is not touched
-        assert waiting_choice(tmp_path, "voice/gone").value == ""
-        with pytest.raises(UserError, match="ended"):
-            find_active(tmp_path, "voice/gone")
+    chosen = f"voice/{first.folder.name}"
+    assert find_active(tmp_path, chosen) == first.folder
+    kept = waiting_choice(tmp_path, chosen)
+    assert chosen in [value for _, value in kept.choices]
+    assert kept._constructor_args[0].keys() == {"choices", "visible"}  # the choice itself is not touched
+    assert waiting_choice(tmp_path, "voice/gone").value == ""
+    with pytest.raises(UserError, match="ended"):
+        find_active(tmp_path, "voice/gone")
 
 
 def test_an_invalid_form_blocks_the_start(tmp_path: Path):
