@@ -53,6 +53,7 @@ def page(served: Server, browser: Browser) -> Page:
     return page
 
 
+@pytest.mark.long
 def test_a_user_hears_two_checkpoints_votes_and_exports(project: Project, page: Page, tmp_path: Path):
     page.locator("#listen-text textarea").fill("5 ሰዎች መጡ።\nሰላም <img src=x id=planted>")
     wait_for(page, "listen-spoken", r"^አምስት ሰዎች መጡ\.\n")
