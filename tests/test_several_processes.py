@@ -150,7 +150,7 @@ def test_a_run_resumes_on_two_and_four_ranks_and_back_with_each_sample_once(
         training = launch(run, num_processes, **changes)
         assert training.wait() == 0, training.screen.read_text()
         if num_processes == 2:
-            assert "processes: 1 -> 2" in run.log
+            assert "Processes: 1 -> 2" in run.log
         assert newest(run)["step"] == max_steps
     assert run.train(**going_on, max_steps=0) == 0
     assert newest(run)["epoch"] == 2
