@@ -20,7 +20,7 @@ from indextts.data.encoding import BatchLimit, ClipEncoder, batches_of
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import read_numbered_utterances, read_utterances
 from indextts.data.preprocess import preprocess
-from indextts.data.recordings import measure
+from indextts.data.recordings import inspect
 from indextts.errors import UserError
 from indextts.features import indextts2, split_products
 from indextts.features.audio import load_audio
@@ -196,7 +196,7 @@ def test_a_project_goes_from_recordings_to_three_training_steps(model, data, tmp
 
 
 def test_batching_does_not_change_the_features_or_their_order(model, data):
-    recorded, _ = measure(data, read_numbered_utterances(data))
+    recorded, _, _ = inspect(data, read_numbered_utterances(data))
     utterances = [utterance for utterance in recorded if utterance.id != "short_1776"]
     alone = list(encoder_of(model).encode_all(utterances))
     together = list(encoder_of(model, batch_s=6).encode_all(utterances))

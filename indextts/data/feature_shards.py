@@ -64,7 +64,7 @@ class Shards:
     _shard: NDArray[np.int32] = field(repr=False)
     _starts: NDArray[np.int64] = field(repr=False)
     _num_rows: NDArray[np.int64] = field(repr=False)
-    _opened: dict[tuple[int, str], "_Rows"] = field(default_factory=dict, repr=False)
+    _offsets: dict[tuple[int, str], int] = field(default_factory=dict, repr=False)  # of the files in use
 
     @classmethod
     def open(cls, folder: Path, formats: Mapping[str, ArrayFormat]) -> Self:
@@ -104,8 +104,7 @@ class Shards:
         """Return a copy of a clip's rows of the array `name`: (r, ...)."""
         position = self._find(key)
         start = int(self._starts[position])
-        rows = self._rows(int(self._shard[position]), name)
-        return rows.read(start, start + int(self._num_rows[position]))
+        return self._read(int(self._shard[position]), name, start, start + int(self._num_rows[position]))
 
     def keys_reaching(self, name: str, value: int) -> set[str]:
         """Return the clips with a row of at least `value` in the array `name`, whose rows are scalars.
@@ -116,7 +115,7 @@ class Shards:
         found = set()
         for shard, total in enumerate(self._totals.tolist()):
             try:
-                rows = self._rows(shard, name).read(0, total)
+                rows = self._read(shard, name, 0, total)
             except (UserError, OSError, ValueError):
                 continue
             if not len(rows) or rows.max() < value:
@@ -169,50 +168,34 @@ class Shards:
     def _key(self, position: int) -> str:
         return self._keys[position : position + 1].tobytes().hex()  # an element alone loses trailing zeros
 
-    def _rows(self, shard: int, name: str) -> "_Rows":
-        if (shard, name) not in self._opened:
-            folder, array = self.folder / self.names[shard], self.formats[name]
-            shape = (int(self._totals[shard]), *array.row_shape)
-            rows = _Rows.open(folder / f"{name}.npy", array.dtype, shape)
+    def _read(self, shard: int, name: str, start: int, stop: int) -> NDArray[Any]:
+        """Return a copy of rows of an array, after checking the file's shape, type and size on the first use.
+
+        No memory map stays open: each of numpy's keeps a file descriptor, and 1,024 is a common limit.
+        """
+        folder, array = self.folder / self.names[shard], self.formats[name]
+        path = folder / f"{name}.npy"
+        if (shard, name) not in self._offsets:
+            self._offsets[shard, name] = _checked_offset(path, array, int(self._totals[shard]))
             if array.is_verified:
                 _verify(folder, ("index", name))
-            self._opened[shard, name] = rows
-        return self._opened[shard, name]
+        offset = self._offsets[shard, name] + start * array.row_bytes
+        count = (stop - start) * math.prod(array.row_shape)
+        values: NDArray[Any] = np.fromfile(path, array.dtype, count=count, offset=offset)
+        return values.reshape(stop - start, *array.row_shape)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Array file with random access to its rows; the page cache of the system keeps what is used.
-
-    No memory map stays open: each of numpy's keeps a file descriptor, and 1,024 is a common limit.
-    """
-
-    path: Path
-    dtype: str
-    row_shape: tuple[int, ...]
-    offset: int  # of the first row, in bytes
-
-    @classmethod
-    def open(cls, path: Path, dtype: str, shape: tuple[int, ...]) -> Self:
-        """Open a file after checking its shape, its type, and its size against the header."""
-        array: Any = _load(path, mmap_mode="r")
-        if array.shape != shape or array.dtype != dtype:
-            found = f"{array.dtype} {array.shape}, expected {np.dtype(dtype)} {shape}"
-            raise UserError(f"{path}: the file is corrupt ({found}); {REBUILD_ADVICE}")
-        if array.offset + array.nbytes != path.stat().st_size:
-            raise UserError(
-                f"{path}: the file is corrupt (its size does not match its header); {REBUILD_ADVICE}"
-            )
-        return cls(path, dtype, shape[1:], array.offset)
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return a copy of the rows from `start` to `stop`."""
-        row_size = math.prod(self.row_shape)
-        row_bytes = row_size * np.dtype(self.dtype).itemsize
-        values: NDArray[Any] = np.fromfile(
-            self.path, self.dtype, count=(stop - start) * row_size, offset=self.offset + start * row_bytes
-        )
-        return values.reshape(stop - start, *self.row_shape)
+def _checked_offset(path: Path, array: ArrayFormat, num_rows: int) -> int:
+    """Return the place of the first row in an array file, in bytes."""
+    found: Any = _load(path, mmap_mode="r")
+    shape = (num_rows, *array.row_shape)
+    if found.shape != shape or found.dtype != array.dtype:
+        has = f"{found.dtype} {found.shape}, expected {np.dtype(array.dtype)} {shape}"
+        raise UserError(f"{path}: the file is corrupt ({has}); {REBUILD_ADVICE}")
+    if found.offset + found.nbytes != path.stat().st_size:
+        raise UserError(f"{path}: the file is corrupt (its size does not match its header); {REBUILD_ADVICE}")
+    offset: int = found.offset
+    return offset
 
 
 def shard_folders(folder: Path) -> list[Path]:

@@ -42,7 +42,7 @@ from indextts.data.networks import (
 )
 from indextts.data.on_ray.cluster import running_on
 from indextts.data.progress import Progress
-from indextts.data.recordings import keys_of, measure, of_fitting_length
+from indextts.data.recordings import inspect, of_fitting_length
 from indextts.data.rejected import REJECTED_NAME, Rejected, all_rejected, rejected_counts, write_rejected
 from indextts.data.review import read_reviewed
 from indextts.data.split import Split, log_split, split_utterances
@@ -59,7 +59,6 @@ FEATURES_FOLDER_NAME = "features"
 TRAIN_NAME = "train_manifest.jsonl"
 VAL_NAME = "val_manifest.jsonl"
 MAX_REJECTED_SHARE = 0.5  # of the recordings; with more, the manifest or the machine has a problem
-MAX_IDS_SHOWN = 5
 COMPARED_CLIPS = 200  # whose codes show what --encoder-precision changes
 
 
@@ -116,21 +115,18 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
     if networks.published is None:
         logger.warning("--backend builtin is for testing the software: its codes do not produce speech")
     numbered = read_reviewed(command.manifest)
-    rules = rules_of(
-        command.manifest, [utterance for _, utterance in numbered]
-    )  # a review may go on meanwhile
-    # Check recordings after everything that fails quickly: reading 200,000 headers takes minutes.
-    utterances, rejected = _usable(command, config, numbered)
+    rules = rules_of(command.manifest, [each for _, each in numbered])  # a review may go on meanwhile
+    # Check recordings after everything that fails quickly: reading 200,000 files takes minutes.
+    utterances, keys, rejected = _usable(command, config, numbered)
     split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
     folder = command.output_dir / FEATURES_FOLDER_NAME
     with locked(folder), reproducible_math(), ExitStack() as stack:
         backend = networks.published or _fit_or_load(folder, utterances, config, command)
         encoder = stack.enter_context(_encoder(command, config, networks, backend))
         writer = FeatureStoreWriter(folder, _store_info(command, encoder, networks.model))
-        keys = keys_of(utterances)
         missing: dict[str, Utterance] = {}
         for utterance in utterances:
-            if utterance.id in keys and keys[utterance.id] not in writer:
+            if keys[utterance.id] not in writer:
                 missing.setdefault(keys[utterance.id], utterance)
         pending = list(missing.values())  # a recording of several utterances is encoded once
         _require_disk_space(folder, writer.info, len(pending))
@@ -236,9 +232,9 @@ def _require_other_manifest(command: Preprocess) -> None:
 
 def _usable(
     command: Preprocess, config: GPTConfig, numbered: Sequence[tuple[int, Utterance]]
-) -> tuple[list[Utterance], list[Rejected]]:
-    """Return the utterances that the model accepts by their headers, sorted by id, and the rejected ones."""
-    recorded, broken = measure(command.manifest, numbered)
+) -> tuple[list[Utterance], dict[str, str], list[Rejected]]:
+    """Return the utterances that the model accepts by their headers, sorted by id, the keys, and the rest."""
+    recorded, keys, broken = inspect(command.manifest, numbered)
     utterances, misfits = of_fitting_length(
         recorded,
         MIN_CODES,
@@ -258,7 +254,7 @@ def _usable(
         write_rejected(command.output_dir, rejected)
     if not utterances:
         raise UserError(_nothing_usable(command, rejected), CHECK_FAILED)
-    return sorted(utterances, key=lambda utterance: utterance.id), rejected
+    return sorted(utterances, key=lambda utterance: utterance.id), keys, rejected
 
 
 def _nothing_usable(command: Preprocess, rejected: Sequence[Rejected]) -> str:

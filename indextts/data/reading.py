@@ -12,16 +12,13 @@ that kills its process, and rejects only that recording.
 import itertools
 import logging
 import multiprocessing
-import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,12 +186,8 @@ def _start(num_workers: int) -> ProcessPool:
     # Not forked from this process, which may have threads and use CUDA.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    return ProcessPool(num_workers, context, _begin_reading)
+    return ProcessPool(num_workers, context, _use_one_thread)
 
 
-def _begin_reading() -> None:
-    """Ignore Ctrl-C, exit when the parent exits for any reason, and compute on one thread."""
+def _use_one_thread() -> None:
     threadpool_limits(1)  # there are many processes; on 2 busy cores threads made a clip 8 times as slow
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent: Any = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

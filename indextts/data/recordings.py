@@ -5,7 +5,7 @@ The key of a recording is the sha256 of its bytes.
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -25,24 +25,34 @@ DURATION_TOLERANCE_S = 0.2  # rounding and re-encoding stay below, a truncated f
 ROUNDING = 0.01  # of a code: resampling rounds a clip's length to samples
 
 
-def measure(
+def inspect(
     manifest: Path, utterances: Sequence[tuple[int, Utterance]]
-) -> tuple[list[Utterance], list[Rejected]]:
-    """Return the utterances with readable files, with the durations of the files, and the rejected ones.
+) -> tuple[list[Utterance], dict[str, str], list[Rejected]]:
+    """Return the utterances with readable files, with the files' durations, their keys by id, and the others.
 
     Args:
         manifest: for the warning about wrong durations.
         utterances: with their line numbers.
     """
-    measured: list[Utterance] = []
+    files = list(dict.fromkeys(utterance.audio for _, utterance in utterances))
+    progress = Progress("Checking recordings", len(files))
+    found: dict[Path, tuple[float, str] | RecordingError] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # mostly waiting for the disk; hashlib releases the GIL
+        for file, result in zip(files, pool.map(_duration_and_key, files), strict=True):
+            found[file] = result
+            progress.advance()
+    readable: list[Utterance] = []
+    keys: dict[str, str] = {}
     rejected: list[Rejected] = []
     num_off = 0
-    for (_, utterance), duration in zip(utterances, durations_s(utterances), strict=True):
-        if isinstance(duration, RecordingError):
-            rejected.append(Rejected.from_error(utterance, duration))
+    for _, utterance in utterances:
+        result = found[utterance.audio]
+        if isinstance(result, RecordingError):
+            rejected.append(Rejected.from_error(utterance, result))
             continue
-        num_off += abs(duration - utterance.duration_s) > DURATION_TOLERANCE_S
-        measured.append(replace(utterance, duration_s=duration))
+        duration_s, keys[utterance.id] = result
+        num_off += abs(duration_s - utterance.duration_s) > DURATION_TOLERANCE_S
+        readable.append(replace(utterance, duration_s=duration_s))
     if num_off:
         logger.warning(
             "%s: %d of %d durations are wrong by more than %s s; using the durations measured from the files",
@@ -51,16 +61,16 @@ def measure(
             len(utterances),
             DURATION_TOLERANCE_S,
         )
-    return measured, rejected
+    return readable, keys, rejected
 
 
-def durations_s(utterances: Sequence[tuple[int, Utterance]]) -> Iterator[float | RecordingError]:
-    """Yield the duration of each recording, or its problem, in order."""
-    progress = Progress("Checking recordings", len(utterances))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # mostly waiting for the disk
-        for duration in pool.map(_duration_s, (utterance.audio for _, utterance in utterances)):
-            progress.advance()
-            yield duration
+def _duration_and_key(path: Path) -> tuple[float, str] | RecordingError:
+    try:
+        return audio_duration_s(path), file_sha256(path)
+    except RecordingError as error:
+        return error
+    except OSError as error:
+        return RecordingError(path, "unreadable", f"cannot be read ({error.strerror})")
 
 
 def of_fitting_length(
@@ -81,7 +91,7 @@ def of_fitting_length(
             reason = f"lasts {utterance.duration_s:.3f} s, less than {min_codes} codes; record more"
             rejected.append(Rejected.of(utterance, "too_short", reason))
         elif num_codes >= max_codes + 1 - ROUNDING:
-            longest_s = longest_duration_s(max_codes, lead_s)
+            longest_s = lead_s + (max_codes + 1 - ROUNDING) / CODES_PER_SECOND
             reason = (
                 f"lasts {utterance.duration_s:.3f} s, the model accepts {longest_s:.3f} s; cut the recording"
             )
@@ -94,35 +104,3 @@ def of_fitting_length(
             shown = ", ".join(ids[:MAX_IDS_SHOWN]) + (", ..." if len(ids) > MAX_IDS_SHOWN else "")
             logger.warning("Rejected %s with %s codes: %s", counted(len(ids), "recording"), what, shown)
     return fitting, rejected
-
-
-def longest_duration_s(max_codes: int, lead_s: float) -> float:
-    """Return the longest duration that gives at most `max_codes` codes."""
-    return lead_s + (max_codes + 1 - ROUNDING) / CODES_PER_SECOND
-
-
-def _duration_s(path: Path) -> float | RecordingError:
-    try:
-        return audio_duration_s(path)
-    except RecordingError as error:
-        return error
-
-
-def keys_of(utterances: Sequence[Utterance]) -> dict[str, str]:
-    """Return the key of each utterance's recording, by id, without recordings that have disappeared."""
-    files = list(dict.fromkeys(utterance.audio for utterance in utterances))
-    progress = Progress("Comparing recordings", len(files))
-    key_of: dict[Path, str] = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashlib releases the GIL
-        for file, key in zip(files, pool.map(_key, files), strict=True):
-            progress.advance()
-            if key is not None:
-                key_of[file] = key
-    return {utterance.id: key_of[utterance.audio] for utterance in utterances if utterance.audio in key_of}
-
-
-def _key(path: Path) -> str | None:
-    try:
-        return file_sha256(path)
-    except OSError:
-        return None

@@ -9,7 +9,7 @@ encodes a recording that was repaired.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
@@ -46,7 +46,7 @@ def write_rejected(output_dir: Path, rejected: Sequence[Rejected]) -> None:
     """
     path = output_dir / REJECTED_NAME
     if rejected:
-        write_json_lines(path, map(_record, rejected))
+        write_json_lines(path, ({**asdict(one), "audio": str(one.audio)} for one in rejected))
     else:
         path.unlink(missing_ok=True)
 
@@ -72,18 +72,14 @@ def all_rejected(
         keys: the key of the recording, by id.
         encoded: ids with features in the store.
     """
-    known = {one.id: one for one in rejected}
-    by_recording = {keys[one.id]: one for one in rejected if one.id in keys}
+    # The key is the id where the recording is unreadable.
+    reasons = {keys.get(one.id, one.id): one for one in rejected}
     changed = "changed while it was encoded; run the same command again"
     complete = []
     for _, utterance in numbered:
-        same = known.get(utterance.id) or by_recording.get(keys.get(utterance.id, ""))
+        same = reasons.get(keys.get(utterance.id, utterance.id))
         if same:
             complete.append(Rejected.of(utterance, same.code, same.reason))
         elif utterance.id not in encoded:
             complete.append(Rejected.of(utterance, "changed", changed))
     return complete
-
-
-def _record(one: Rejected) -> dict[str, object]:
-    return {"id": one.id, "audio": str(one.audio), "code": one.code, "reason": one.reason}

@@ -1,14 +1,11 @@
 """Tokenize many texts with all cores. No torch here."""
 
 import logging
-import multiprocessing
 import os
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +14,7 @@ from indextts.data.pair_columns import Ragged
 from indextts.data.progress import Progress
 from indextts.errors import UserError
 from indextts.system.amounts import counted
-from indextts.system.process_pool import ProcessPool
+from indextts.system.process_pool import map_in_processes
 from indextts.system.processes import num_cores
 from indextts.text.bases import load_tokenizer
 from indextts.text.tokenizer import Tokenizer
@@ -67,37 +64,31 @@ def _tokenized(
     if num_processes == 1:
         yield from (_encode(chunk, tokenizer) for chunk in chunks)
         return
-    # Not forked: the parent has threads. The path and not the tokenizer: a stop signal that kills a process
-    # while it starts must not leave this one writing to a full pipe.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPool(num_processes, context, _begin, (tokenizer.path, tokenizer.options))
     try:
-        yield from pool.map(_encode_in_worker, chunks)
-    except BrokenProcessPool:
+        yield from map_in_processes(_Tokenizing(tokenizer.path, tokenizer.options), chunks, num_processes)
+    except UserError:
         if should_stop():  # the signal went to all processes
             raise BuildStoppedError from None
-        raise UserError(
-            "a process that tokenizes the texts was killed, probably because memory ran out; free memory and "
-            "start again"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+        raise
 
 
-_tokenizers: list[Tokenizer] = []  # of a worker process, set when it starts
+@dataclass(frozen=True)
+class _Tokenizing:
+    """Work of a process: the path and not the tokenizer, which each process loads.
 
+    A stop signal that kills a process while it starts must not leave this one writing to a full pipe.
+    """
 
-def _begin(path: Path, options: NormalizerOptions) -> None:
-    """Prepare a worker process: it ends with its parent, and stop signals to the group are for the parent."""
-    os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent: Any = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-    _tokenizers.append(load_tokenizer(path, options))
+    path: Path
+    options: NormalizerOptions
 
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        os.setpgid(0, 0)  # a stop signal for the group is for the parent
+        return load_tokenizer(self.path, self.options)
 
-def _encode_in_worker(texts: Sequence[str]) -> Ragged:
-    return _encode(texts, _tokenizers[0])
+    def __call__(self, texts: Sequence[str]) -> Ragged:
+        return _encode(texts, self.tokenizer)
 
 
 def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> Ragged:

@@ -11,20 +11,13 @@ longer one is rated every second and averaged. Polynomials map its values to the
 Axes: S samples.
 """
 
-import importlib.util
 import math
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indextts.errors import UserError
-
-if TYPE_CHECKING:
-    import onnxruntime
+from indextts.features.vad import onnx_session
 
 SAMPLE_RATE_HZ = 16_000
 WINDOW_SAMPLES = 144_160  # 9.01 s
@@ -60,7 +53,7 @@ def rate(samples: NDArray[np.float32]) -> Scores:
     starts = np.arange(count) * HOP_SAMPLES
     if count > MAX_WINDOWS:
         starts = starts[np.linspace(0, count - 1, MAX_WINDOWS).round().astype(int)]
-    session = _session()
+    session = onnx_session("speechmos", "dnsmos_models/sig_bak_ovr.onnx")
     rated = []
     for start in starts:
         window = repeated[start : start + WINDOW_SAMPLES][None]
@@ -73,29 +66,3 @@ def cost_s(duration_s: float) -> float:
     """Return an estimate of the processor time that `rate` takes for a recording."""
     count = math.floor(duration_s - WINDOW_SAMPLES / SAMPLE_RATE_HZ) + 1
     return WINDOW_COST_S * min(max(1, count), MAX_WINDOWS)
-
-
-@cache
-def _session() -> "onnxruntime.InferenceSession":
-    """Return the model, with one thread: recordings are rated in parallel."""
-    import onnxruntime  # the page only estimates the time
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return onnxruntime.InferenceSession(model_file(), options, providers=["CPUExecutionProvider"])
-
-
-def model_file() -> Path:
-    """Return the file of the model in the package `speechmos`.
-
-    Raises:
-        UserError: the package is not installed.
-    """
-    spec = importlib.util.find_spec("speechmos")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        path = Path(folder) / "dnsmos_models/sig_bak_ovr.onnx"
-        if path.is_file():
-            return path
-    raise UserError(
-        "DNSMOS requires the package speechmos; run `pip install -r requirements.txt`, or pass --quality fast"
-    )

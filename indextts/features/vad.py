@@ -64,7 +64,7 @@ def speech_probabilities(samples: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     if not len(samples):
         return np.zeros(0, np.float32)
-    session = _session()
+    session = onnx_session("silero_vad", "data/silero_vad_16k_sequence.onnx")
     num_windows = -(-len(samples) // WINDOW_SAMPLES)
     hidden = cell = np.zeros(_STATE_SHAPE, np.float32)
     probabilities = []
@@ -102,19 +102,19 @@ def speech_spans(probabilities: Sequence[float] | NDArray[np.float32], duration_
     return [span for span in spans if span.duration_s >= MIN_SPEECH_S]
 
 
-@cache  # once per process: loading the model takes longer than a clip
-def _session() -> "onnxruntime.InferenceSession":
+@cache  # once per process: loading a model takes longer than a clip
+def onnx_session(package: str, name: str) -> "onnxruntime.InferenceSession":
+    """Return a model that comes with a package, without importing the package.
+
+    Raises:
+        UserError: the package is not installed.
+    """
     import onnxruntime  # sends usage data when it is imported, which the page must not
 
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise UserError(f"the package {package} is not installed; run pip install -r requirements.txt")
     options = onnxruntime.SessionOptions()
     options.inter_op_num_threads = options.intra_op_num_threads = 1  # many processes share the cores
-    return onnxruntime.InferenceSession(
-        str(_model_file()), sess_options=options, providers=["CPUExecutionProvider"]
-    )
-
-
-def _model_file() -> Path:
-    spec = importlib.util.find_spec("silero_vad")
-    if spec is None or spec.origin is None:
-        raise UserError("the package silero-vad is not installed; run pip install -r requirements.txt")
-    return Path(spec.origin).parent / "data/silero_vad_16k_sequence.onnx"
+    path = Path(spec.origin).parent / name
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

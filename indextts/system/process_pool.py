@@ -1,12 +1,23 @@
-"""Process pool that starts all its workers at its first task."""
+"""Process pool that starts all its workers at its first task, and a map over one.
+
+A worker ignores Ctrl-C, which is for the parent, and ends when the parent ends for any reason.
+"""
 
 import multiprocessing
-from collections.abc import Callable
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from multiprocessing.context import BaseContext
-from typing import Any
+from typing import Any, TypeVar
 
 from indextts.errors import UserError
+
+TaskT = TypeVar("TaskT")
+ResultT = TypeVar("ResultT")
 
 
 class ProcessPool(ProcessPoolExecutor):
@@ -19,16 +30,54 @@ class ProcessPool(ProcessPoolExecutor):
         UserError: /dev/shm has no space for the semaphores of a pool.
     """
 
-    def __init__(
-        self,
-        num_workers: int,
-        context: BaseContext,
-        initializer: Callable[..., object],
-        arguments: tuple[Any, ...] = (),
-    ) -> None:
+    def __init__(self, num_workers: int, context: BaseContext, begin: Callable[[], object]) -> None:
+        """Prepare the pool; each worker calls `begin` first."""
         require_semaphores()
-        super().__init__(num_workers, context, initializer, arguments)
+        super().__init__(num_workers, context, _begin, (begin,))
         self._safe_to_dynamically_spawn_children = False  # as the standard library sets it for forked workers
+
+
+def map_in_processes(
+    work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT], num_workers: int, chunk: int = 1
+) -> Iterator[ResultT]:
+    """Yield the result of each task, in order.
+
+    Args:
+        work: pickled once for each process, so it may hold much.
+        chunk: the number of tasks that a process gets at once.
+
+    Raises:
+        UserError: a process was killed.
+    """
+    context = multiprocessing.get_context("spawn")  # not forked: the parent may have threads
+    pool = ProcessPool(num_workers, context, partial(_keep, work))
+    try:
+        yield from pool.map(_do, tasks, chunksize=chunk)
+    except BrokenProcessPool:
+        raise UserError(
+            f"one of {num_workers} processes was killed, probably because memory ran out; free memory or set "
+            "--num-workers, and start again"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_work: list[Callable[[Any], Any]] = []  # of a worker of `map_in_processes`
+
+
+def _keep(work: Callable[[Any], Any]) -> None:
+    _work.append(work)
+
+
+def _do(task: Any) -> Any:
+    return _work[0](task)
+
+
+def _begin(begin: Callable[[], object]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent: Any = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    begin()
 
 
 def require_semaphores() -> None:

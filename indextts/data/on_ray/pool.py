@@ -17,7 +17,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 import ray
@@ -37,7 +37,6 @@ MAX_DEATHS = 3  # of processes with the same task, or in a row at the same place
 AHEAD_PER_PROCESS = 3  # tasks that may be running or done before the next result in order
 SCAN_INTERVAL_S = 5.0  # for machines that joined
 WAIT_S = 1.0
-SLOW_START_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -62,35 +61,6 @@ Per = Literal["gpu", "machine", "core"]
 Begin = Callable[[Place], tuple[Mapping[str, str], Callable[[TaskT], ResultT]]]
 
 
-@dataclass
-class _Process:
-    """A process and its current call: the index of a task, or None for the initialisation.
-
-    A process gets its next task only after the result of the previous one has arrived: if it dies, it may
-    take a result in transit with it, and the wrong task would be repeated and blamed.
-    """
-
-    actor: Any
-    call: tuple[Any, int | None] | None
-    started: float = field(default_factory=time.monotonic)
-    is_ready: bool = False
-    is_slow: bool = False
-
-
-@dataclass(frozen=True)
-class _Event(Generic[ResultT]):
-    """Completed call, or death of a process, on a machine.
-
-    Args:
-        lost: the task of a process that died.
-        results: the result of a completed task, by its index.
-    """
-
-    machine: str
-    lost: int | None
-    results: Mapping[int, ResultT]
-
-
 class Pool(Generic[TaskT, ResultT]):
     """Pool of identical processes; call `close` at the end.
 
@@ -111,21 +81,23 @@ class Pool(Generic[TaskT, ResultT]):
         own = {**facts, **_version()}
         self._facts = {name: (value, "the machine of this program") for name, value in own.items()}
         self._per = per
-        self._processes: dict[Place, _Process] = {}
+        self._actors: dict[Place, Any] = {}
+        self._calls: dict[Any, tuple[Place, int | None]] = {}  # with the task; None for the initialisation
+        self._idle: list[Place] = []
         self._deaths_at: Counter[Place] = Counter()
         self._last_scan = -math.inf
         self._start_missing()
 
     def close(self) -> None:
-        for process in self._processes.values():
-            ray.kill(process.actor)
-        self._processes = {}
+        for actor in self._actors.values():
+            ray.kill(actor)
+        self._actors = {}
 
     def fact(self, name: str) -> str:
         """Return a fact of the processes; waits until the first process is initialised."""
         while name not in self._facts:
             self._start_missing()
-            self._next_event()
+            self._wait({})
         return self._facts[name][0]
 
     def map(self, tasks: Sequence[TaskT], shown: Callable[[TaskT], str]) -> Iterator[ResultT]:
@@ -143,39 +115,31 @@ class Pool(Generic[TaskT, ResultT]):
         for turn in range(len(tasks)):
             while turn not in done:
                 self._start_missing()
-                self._assign(tasks, waiting, turn + AHEAD_PER_PROCESS * len(self._processes))
-                event = self._next_event()
-                if event.lost is not None:
-                    heapq.heappush(waiting, event.lost)
-                    deaths[event.lost] += 1
-                    if deaths[event.lost] == MAX_DEATHS:
+                end = turn + AHEAD_PER_PROCESS * len(self._actors)
+                # A process gets its next task only after the result of the previous one has arrived: if it
+                # dies, it may take a result in transit with it, and the wrong task would be blamed.
+                while self._idle and waiting and waiting[0] < end:
+                    place, index = self._idle.pop(), heapq.heappop(waiting)
+                    self._calls[self._actors[place].do.remote(tasks[index])] = place, index
+                lost, machine = self._wait(done)
+                if lost is not None:
+                    heapq.heappush(waiting, lost)
+                    deaths[lost] += 1
+                    if deaths[lost] == MAX_DEATHS:
                         raise UserError(
-                            f"{shown(tasks[event.lost])}: {MAX_DEATHS} processes died with this task, the "
-                            f"last one on {event.machine}; check these files and the memory of the machines, "
-                            "then run the same command again"
+                            f"{shown(tasks[lost])}: {MAX_DEATHS} processes died with this task, the last one "
+                            f"on {machine}; check these files and the memory of the machines, then run the "
+                            "same command again"
                         )
-                    logger.warning(
-                        "A process on %s died; repeating %s", event.machine, shown(tasks[event.lost])
-                    )
-                done |= event.results
+                    logger.warning("A process on %s died; repeating %s", machine, shown(tasks[lost]))
             yield done.pop(turn)
 
-    def _assign(self, tasks: Sequence[TaskT], waiting: list[int], end: int) -> None:
-        """Give waiting tasks before `end` to idle processes."""
-        for process in self._processes.values():
-            if process.is_ready and process.call is None and waiting and waiting[0] < end:
-                index = heapq.heappop(waiting)
-                process.call = process.actor.do.remote(tasks[index]), index
-
-    def _next_event(self) -> _Event[ResultT]:
-        """Wait up to WAIT_S for the next completed call or death."""
-        place_of = {process.call[0]: place for place, process in self._processes.items() if process.call}
-        ready, _ = ray.wait(list(place_of), num_returns=1, timeout=WAIT_S)
+    def _wait(self, done: dict[int, ResultT]) -> tuple[int | None, str]:
+        """Wait up to WAIT_S for a call and add its result to `done`; return a lost task and its machine."""
+        ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=WAIT_S)
         if not ready:
-            self._warn_about_slow_starts()
-            return _Event("", None, {})
-        place = place_of[ready[0]]
-        process = self._processes[place]
+            return None, ""
+        place, index = self._calls.pop(ready[0])
         try:
             value = ray.get(ready[0])
         except RayTaskError as error:
@@ -183,33 +147,29 @@ class Pool(Generic[TaskT, ResultT]):
                 raise UserError(f"{place.machine}: {error.cause}", error.cause.exit_status) from None
             raise
         except RayError as error:
-            return self._remove_dead(place, error)
-        assert process.call is not None
-        index = process.call[1]
-        process.call = None
+            logger.debug("%s: %s", place.machine, error)
+            self._remove_dead(place, is_initialised=index is not None)
+            return index, place.machine
         if index is None:
             self._compare(place, value)
-            process.is_ready = True
-            return _Event(place.machine, None, {})
-        self._deaths_at.pop(place, None)
-        return _Event(place.machine, None, {index: value})
+        else:
+            done[index] = value
+            self._deaths_at.pop(place, None)
+        self._idle.append(place)
+        return None, ""
 
-    def _remove_dead(self, place: Place, error: RayError) -> _Event[ResultT]:
-        process = self._processes.pop(place)
-        ray.kill(process.actor)  # it may only be disconnected, and must not come back
+    def _remove_dead(self, place: Place, *, is_initialised: bool) -> None:
+        ray.kill(self._actors.pop(place))  # it may only be disconnected, and must not come back
         self._last_scan = -math.inf
         self._deaths_at[place] += 1
-        logger.debug("%s: %s", place.machine, error)
-        lost = process.call[1] if process.call else None
         if self._deaths_at[place] == MAX_DEATHS:
             logger.warning(
                 "Not using one slot of %s any more: %d processes died there in a row",
                 place.machine,
                 MAX_DEATHS,
             )
-        elif lost is None:
+        elif not is_initialised:
             logger.warning("A process on %s died during initialisation; starting another one", place.machine)
-        return _Event(place.machine, lost, {})
 
     def _start_missing(self) -> None:
         """Start a process in every free slot."""
@@ -217,12 +177,12 @@ class Pool(Generic[TaskT, ResultT]):
             return
         self._last_scan = time.monotonic()
         for place in _places(self._per):
-            if place not in self._processes and self._deaths_at[place] < MAX_DEATHS:
-                self._processes[place] = self._start(place)
+            if place not in self._actors and self._deaths_at[place] < MAX_DEATHS:
+                self._start(place)
                 logger.info(
                     "Starting a process on %s, with %s", place.machine, counted(place.num_cores, "core")
                 )
-        if not self._processes:
+        if not self._actors:
             excluded = sum(deaths >= MAX_DEATHS for deaths in self._deaths_at.values())
             raise UserError(
                 f"--engine ray: no machine of the cluster has a {'GPU' if self._per == 'gpu' else 'core'} "
@@ -230,8 +190,8 @@ class Pool(Generic[TaskT, ResultT]):
                 "`ray status` and the memory of the machines, then run the same command again"
             )
 
-    def _start(self, place: Place) -> _Process:
-        actor = (
+    def _start(self, place: Place) -> None:
+        self._actors[place] = actor = (
             ray.remote(_Actor)
             .options(
                 num_cpus=place.num_cores,
@@ -240,7 +200,7 @@ class Pool(Generic[TaskT, ResultT]):
             )
             .remote()
         )
-        return _Process(actor, (actor.begin.remote(self._begin, place), None))
+        self._calls[actor.begin.remote(self._begin, place)] = place, None
 
     def _compare(self, place: Place, facts: Mapping[str, str]) -> None:
         for name, value in facts.items():
@@ -249,18 +209,6 @@ class Pool(Generic[TaskT, ResultT]):
                 raise UserError(
                     f"{place.machine}: {name} is {value}, but {first} on {where}; use the same files and "
                     "versions on all machines of the cluster"
-                )
-
-    def _warn_about_slow_starts(self) -> None:
-        for place, process in self._processes.items():
-            is_slow = not process.is_ready and time.monotonic() - process.started > SLOW_START_S
-            if is_slow and not process.is_slow:
-                process.is_slow = True
-                logger.warning(
-                    "%s: still initialising, or waiting for resources of other programs, after %.0f s; see "
-                    "`ray status`",
-                    place.machine,
-                    SLOW_START_S,
                 )
 
 

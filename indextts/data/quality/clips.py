@@ -9,14 +9,12 @@ judge           comparisons within the set, and the flags (verdicts.py)
 
 import logging
 import math
-import multiprocessing
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.data.manifest import Utterance
@@ -28,7 +26,7 @@ from indextts.data.quality.text_fit import Heard
 from indextts.errors import UserError
 from indextts.system.digest import file_sha256
 from indextts.system.language_codes import standard_code
-from indextts.system.process_pool import ProcessPool
+from indextts.system.process_pool import map_in_processes
 from indextts.system.processes import num_cores
 
 logger = logging.getLogger(__name__)
@@ -89,9 +87,6 @@ class Clip:
         return (self.utterance.duration_s if duration_s is None else duration_s) / 3600
 
 
-TaskT = TypeVar("TaskT")
-ResultT = TypeVar("ResultT")
-
 Task = list[tuple[Path, str, str]]  # recordings, their texts and the languages of these
 Measured = list[tuple[Sound, TextMeasures]]
 Measure = Callable[[Task], Measured]
@@ -123,11 +118,8 @@ def measure_clips(
     ]
     progress = Progress("Checking", len(utterances))
     clips: list[Clip] = []
-    if map_tasks is None:
-        parts = _map_locally(tasks, known, workers, options)
-    else:
-        parts = map_tasks(tasks, partial(measure_task, known=dict(known), options=options))
-    for part in parts:
+    measure = partial(_measure_task, known=dict(known), options=options)
+    for part in map_tasks(tasks, measure) if map_tasks else _map_locally(tasks, measure, workers):
         for sound, text in part:
             utterance = utterances[len(clips)]
             clips.append(Clip(utterance, sound, text, _measures(utterance, sound, text)))
@@ -172,53 +164,14 @@ def values_by_speaker(clips: Sequence[Clip], measure: str) -> dict[str, list[flo
     return {name: values for name, values in values_of.items() if len(values) >= MIN_CLIPS_OF_SPEAKER}
 
 
-def _map_locally(
-    tasks: list[Task], known: Mapping[str, Sound], workers: int, options: NormalizerOptions
-) -> Iterator[Measured]:
+def _map_locally(tasks: Sequence[Task], measure: Measure, workers: int) -> Iterator[Measured]:
     if workers == 1:
-        yield from (measure_task(task, known, options) for task in tasks)
-        return
+        return map(measure, tasks)
     logger.info("Checking with %d processes", workers)
-    chunk = max(1, math.ceil(len(tasks) / workers / 64))
-    measure = partial(_measure_in_worker, options)
-    yield from in_processes(measure, tasks, workers, chunk, partial(_remember, dict(known)))
+    return map_in_processes(measure, tasks, workers, max(1, math.ceil(len(tasks) / workers / 64)))
 
 
-def in_processes(
-    work: Callable[[TaskT], ResultT],
-    tasks: Sequence[TaskT],
-    workers: int,
-    chunk: int,
-    begin: Callable[[], object],
-) -> Iterator[ResultT]:
-    """Yield the result of each task in order; `begin` is called in each process first.
-
-    Raises:
-        UserError: a process was killed.
-    """
-    context = multiprocessing.get_context("spawn")  # not forked: the parent may have threads
-    try:
-        with ProcessPool(workers, context, begin) as pool:
-            yield from pool.map(work, tasks, chunksize=chunk)
-    except BrokenProcessPool:
-        raise UserError(
-            "a process of the check was killed, probably because memory ran out; set --num-workers below "
-            f"{workers}"
-        ) from None
-
-
-_known: dict[str, Sound] = {}  # of a worker process, set when it starts
-
-
-def _remember(known: dict[str, Sound]) -> None:
-    _known.update(known)
-
-
-def _measure_in_worker(options: NormalizerOptions, task: Task) -> Measured:
-    return measure_task(task, _known, options)
-
-
-def measure_task(task: Task, known: Mapping[str, Sound], options: NormalizerOptions) -> Measured:
+def _measure_task(task: Task, known: Mapping[str, Sound], options: NormalizerOptions) -> Measured:
     """Return the measures of some recordings and their texts."""
     return [
         (

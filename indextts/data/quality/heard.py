@@ -12,13 +12,9 @@ The comparison ignores spelling, spaces and punctuation (text/transcripts.py).
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from indextts.commands.data import CheckData
 from indextts.commands.normalizer_options import NormalizerOptions, of_language
@@ -26,7 +22,6 @@ from indextts.data.progress import Progress
 from indextts.data.quality.clips import Clip
 from indextts.data.quality.text_fit import Heard
 from indextts.data.stored_results import StoredResults
-from indextts.features.audio import load_audio
 from indextts.text.transcripts import edges, edit_distance, scored
 
 if TYPE_CHECKING:  # it imports torch
@@ -37,7 +32,6 @@ logger = logging.getLogger(__name__)
 NAME = "heard"
 VERSION = 1  # raise it when the stored results change
 CLIPS_AT_ONCE = 64
-NUM_READERS = 4
 
 
 def load_chosen(command: CheckData) -> "Recognizer":
@@ -66,6 +60,10 @@ def hear_clips(
     Raises:
         UserError: the results cannot be stored.
     """
+    # imported here because they import torch, which takes seconds
+    from indextts.features.recognizers.ctc import CtcRecognizer
+    from indextts.features.recognizers.recognizer import heard_in
+
     options_of = [of_language(options, clip.utterance.language or options.language) for clip in clips]
     texts = [scored(clip.utterance.text, own) for clip, own in zip(clips, options_of, strict=True)]
     with StoredResults(report_dir, NAME, f"{VERSION} {recognizer.identity}") as stored:
@@ -79,13 +77,14 @@ def hear_clips(
             if not _is_known(stored.known.get(digest), [texts[place] for place in places])
         ]
         progress = Progress("Transcribing", len(todo))
-        for first in range(0, len(todo), CLIPS_AT_ONCE):
-            group = todo[first : first + CLIPS_AT_ONCE]
-            paths = [clips[place].utterance.audio for _, place in group]
-            results = _transcribe(recognizer, paths, [texts[place] for _, place in group])
-            for (digest, _), result in zip(group, results, strict=True):
-                stored.add(digest, result)
-                progress.advance()
+        found = heard_in(recognizer, [clips[place].utterance.audio for _, place in todo], CLIPS_AT_ONCE)
+        for (digest, place), (heard, scores) in zip(todo, found, strict=True):
+            alignment = None
+            if isinstance(recognizer, CtcRecognizer) and scores is not None:
+                alignment = recognizer.alignment_score(scores, texts[place])
+            rounded = None if alignment is None else round(alignment, 4)
+            stored.add(digest, {"text": texts[place], "heard": heard, "alignment": rounded})
+            progress.advance()
     for clip, text, own in zip(clips, texts, options_of, strict=True):
         if clip.sound.file_sha256:
             clip.heard = compare(text, stored.known[clip.sound.file_sha256], own)
@@ -105,26 +104,6 @@ def compare(text: str, result: Mapping[str, Any], options: NormalizerOptions) ->
         num_unheard=max(0, *at_edges),
         num_beyond=max(0, *(-count for count in at_edges)),
     )
-
-
-def _transcribe(
-    recognizer: "Recognizer", paths: Sequence[Path], texts: Sequence[str]
-) -> Iterator[dict[str, object]]:
-    from indextts.features.recognizers.ctc import CtcRecognizer
-
-    def read(path: Path) -> NDArray[np.float32]:
-        return load_audio(path, recognizer.sample_rate_hz)
-
-    with ThreadPoolExecutor(NUM_READERS) as readers:
-        samples = list(readers.map(read, paths))
-    if not isinstance(recognizer, CtcRecognizer):
-        for text, heard in zip(texts, recognizer.transcribe(samples), strict=True):
-            yield {"text": text, "heard": heard, "alignment": None}
-        return
-    for text, scores in zip(texts, recognizer.log_probabilities(samples), strict=True):
-        alignment = recognizer.alignment_score(scores, text)
-        rounded = None if alignment is None else round(alignment, 4)
-        yield {"text": text, "heard": recognizer.text_of(scores), "alignment": rounded}
 
 
 def _is_known(result: Mapping[str, Any] | None, texts: Sequence[str]) -> bool:

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
-from indextts.data.quality.clips import Clip, in_processes, new_recordings, values_by_speaker
+from indextts.data.quality.clips import Clip, new_recordings, values_by_speaker
 from indextts.data.report import robust_deviation
 from indextts.data.stored_results import StoredResults
 from indextts.features import dnsmos
 from indextts.features.audio import RecordingError, load_audio
 from indextts.system.amounts import counted, shown_duration
+from indextts.system.process_pool import map_in_processes
 from indextts.system.processes import num_cores
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ def _rated(recordings: Sequence[Recording], workers: int) -> Iterator[tuple[str,
     if workers == 1:
         yield from map(_rate, recordings)
         return
-    yield from in_processes(_rate, recordings, workers, chunk=4, begin=dnsmos.model_file)
+    yield from map_in_processes(_rate, recordings, workers, chunk=4)
 
 
 def _rate(recording: Recording) -> tuple[str, list[float] | None]:

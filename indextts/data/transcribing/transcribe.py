@@ -4,8 +4,12 @@
       manifest.jsonl    written last: an utterance for each clip with a text, with its provenance
       audio/            the clips (cutting.py)
       cuts.jsonl        the recordings that are cut (cutting.py)
-      measured/         what each recognizer heard (readings.py)
+      measured/         what each recognizer heard, heard-NAME.jsonl:
+                        {"audio": sha256, "result": {"heard": "...", "score": -0.21}}
       agreement.json    limit and curve of yield (AgreementReport)
+
+`score` is the log-probability of the best path of a CTC model, in nats per letter of its text: how sure the
+model is; null for other models and clips without a text. The recognizer is part of the file's version.
 
 A killed run resumes: recordings that are cut and clips that were heard are not computed again. The manifest
 is an ordinary one. Its doubtful transcripts are used only if a person keeps them in the review.
@@ -13,13 +17,16 @@ is an ordinary one. Its doubtful transcripts are used only if a person keeps the
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from indextts.commands.data import Transcribe
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.importing.cuts import Limits
 from indextts.data.manifest import Provenance, Utterance, write_utterances
+from indextts.data.progress import Progress
+from indextts.data.stored_results import StoredResults
 from indextts.data.transcribing.agreement import (
     REPORT_NAME,
     AgreementReport,
@@ -36,12 +43,14 @@ from indextts.data.transcribing.cutting import (
     find_recordings,
     lost_amounts,
 )
-from indextts.data.transcribing.readings import Reading, hear
 from indextts.errors import UserError
 from indextts.system.amounts import counted, shown_duration
 from indextts.system.files import write_json
 from indextts.system.locks import locked_folder
 from indextts.text.languages import find_language
+
+if TYPE_CHECKING:  # it imports torch
+    from indextts.features.recognizers.recognizer import Recognizer
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +59,20 @@ LOCK_NAME = ".transcribe.lock"
 CLIPS_AT_ONCE = {"cuda": 64, "cpu": 4}  # a GPU takes them in batches
 NOTHING_HEARD = 1
 
+VERSION = 1  # of the stored transcripts; raise it when they change
+
 LOST = {
     "no_pause": "speech without a pause for more than --max-clip-s",
     "too_short": "parts shorter than --min-clip-s",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Transcript of a clip by a recognizer, and its confidence in nats per letter if it has one."""
+
+    text: str
+    score: float | None
 
 
 def transcribe(command: Transcribe) -> AgreementReport:
@@ -95,8 +114,8 @@ def _transcribe(command: Transcribe, recordings: Sequence[Recording], folder: Pa
         what, amount = LOST.get(reason, reason), f", {shown_duration(seconds)}" if seconds else ""
         logger.warning("left out: %s (%s%s)", what, counted(count, "part"), amount)
     clips = [clip for each in cut for clip in each.clips]
-    readings = hear(clips, recognizers, folder, CLIPS_AT_ONCE[device.type])
-    pairs = zip(clips, readings, strict=True)
+    readings = [_hear(clips, each, folder, CLIPS_AT_ONCE[device.type]) for each in recognizers]
+    pairs = zip(clips, zip(*readings, strict=True), strict=True)
     heard = [(clip, found) for clip, found in pairs if any(each.text.strip() for each in found)]
     if not heard:
         shown = ", ".join(map(str, command.source))
@@ -135,6 +154,25 @@ def _transcribe(command: Transcribe, recordings: Sequence[Recording], folder: Pa
     write_json(folder / REPORT_NAME, asdict(report))
     write_utterances(folder / MANIFEST_NAME, utterances)
     return report
+
+
+def _hear(clips: Sequence[CutClip], recognizer: "Recognizer", folder: Path, at_once: int) -> list[Reading]:
+    """Return what a recognizer hears in each clip; what it heard before is not transcribed again."""
+    from indextts.features.recognizers.recognizer import heard_in
+
+    with StoredResults(folder, f"heard-{recognizer.name}", f"{VERSION} {recognizer.identity}") as store:
+        todo = {clip.sha256: clip for clip in clips if clip.sha256 not in store.known}
+        progress = Progress("Transcribing", len(todo), sum(clip.duration for clip in todo.values()))
+        paths = [folder / AUDIO_NAME / clip.audio for clip in todo.values()]
+        for clip, (text, scores) in zip(todo.values(), heard_in(recognizer, paths, at_once), strict=True):
+            num_letters = sum(char.isalnum() for char in text)
+            score = None
+            if scores is not None and num_letters:
+                score = round(float(scores.max(dim=-1).values.sum()) / num_letters, 4)
+            store.add(clip.sha256, {"heard": text, "score": score})
+            progress.advance(clip.duration)
+        results = [store.known[clip.sha256] for clip in clips]
+        return [Reading(result["heard"], result["score"]) for result in results]
 
 
 def _compare(heard: Sequence[tuple[CutClip, Sequence[Reading]]], language: str) -> list[Comparison]:

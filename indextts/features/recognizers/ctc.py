@@ -54,7 +54,11 @@ class CtcRecognizer:
 
     def transcribe(self, clips: Sequence[NDArray[np.float32]]) -> list[str]:
         """Return the transcript of each clip (S,); "" for a clip that is too short."""
-        return [self.text_of(scores) for scores in self.log_probabilities(clips)]
+        return [text for text, _ in self.hear(clips)]
+
+    def hear(self, clips: Sequence[NDArray[np.float32]]) -> list[tuple[str, Tensor | None]]:
+        """Return the transcript of each clip (S,), with its log-probabilities (T, V)."""
+        return [(self.text_of(scores), scores) for scores in self.log_probabilities(clips)]
 
     def log_probabilities(self, clips: Sequence[NDArray[np.float32]]) -> list[Tensor]:
         """Return the log-probabilities of each clip (S,), float32 on the CPU: (T, V).

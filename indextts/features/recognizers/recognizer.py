@@ -1,20 +1,27 @@
 """Interface of the speech recognizers, a loaded model, and the cutting of clips that are too long for it.
 
-Axes: S samples.
+Axes: S samples, T positions and V tokens of a CTC model.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
+from indextts.features.audio import load_audio
 
 MIN_DURATION_S = 0.1  # a shorter clip has no position after the first layers of these models
 GPU_BATCH_S = 240.0
 SEARCHED_S = 5.0  # before the end of a part, for a pause to cut in
 PAUSE_S = 0.1
+NUM_READERS = 4
 
 
 class Recognizer(Protocol):
@@ -34,6 +41,9 @@ class Recognizer(Protocol):
 
     def transcribe(self, clips: Sequence[NDArray[np.float32]]) -> list[str]:
         """Return the transcript of each clip (S,), which depends on that clip only; "" for a short clip."""
+
+    def hear(self, clips: Sequence[NDArray[np.float32]]) -> list[tuple[str, Tensor | None]]:
+        """Return the transcripts, each with the log-probabilities (T, V) of a CTC model."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,27 @@ def placement_on(device: torch.device) -> Placement:
     if device.type == "cuda":
         return Placement(device, torch.float16, GPU_BATCH_S)
     return Placement(device)
+
+
+def heard_in(
+    recognizer: Recognizer, paths: Sequence[Path], at_once: int
+) -> Iterator[tuple[str, Tensor | None]]:
+    """Yield the transcript of each recording, in order, and what a CTC model's log-probabilities are, (T, V).
+
+    Args:
+        at_once: the number of recordings in a group; the next group is read meanwhile.
+    """
+    groups = [paths[first : first + at_once] for first in range(0, len(paths), at_once)]
+    with ThreadPoolExecutor(NUM_READERS) as readers:
+
+        def start(group: Sequence[Path]) -> list[Future[NDArray[np.float32]]]:
+            return [readers.submit(load_audio, path, recognizer.sample_rate_hz) for path in group]
+
+        loading = deque(map(start, groups[:1]))
+        for place in range(len(groups)):
+            loading.extend(map(start, groups[place + 1 : place + 2]))
+            samples = [each.result() for each in loading.popleft()]
+            yield from recognizer.hear(samples)
 
 
 def batches(sizes: Sequence[int], max_size: float, *, only_equal: bool) -> list[list[int]]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from indextts.features.recognizers.recognizer import (
     MIN_DURATION_S,
@@ -73,6 +74,10 @@ class SequenceToSequenceRecognizer:
             for index, text in zip(batch, found, strict=True):
                 texts[pieces[index][0]].append(text.strip())
         return [" ".join(filter(None, of_clip)) for of_clip in texts]
+
+    def hear(self, clips: Sequence[NDArray[np.float32]]) -> list[tuple[str, Tensor | None]]:
+        """Return the transcript of each clip (S,); this model has no log-probabilities over time."""
+        return [(text, None) for text in self.transcribe(clips)]
 
     @torch.inference_mode()
     def _of_batch(self, clips: Sequence[NDArray[np.float32]]) -> list[str]:
