@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from indextts.errors import UserError
 from indextts.text.readings import ReadingRow, write_rows
 from tests.aligned_text import RATE_HZ, Spoken, judge, plant_faults, record
 from tests.import_sources import manifest_lines, rejected, run_import, snapshot, write_tone
-from tests.killed_program import kill_when
 from tests.recognizers import write_whisper
 
 
@@ -71,34 +69,6 @@ def test_sentences_become_clips_and_planted_faults_doubtful_clips(book, source, 
     run_import(source, dataset, asr=str(recognizer_folder), speaker="reader")
     corrected = judge(sentences, plant_faults(sentences, places=0, missing=0), dataset)
     assert corrected.num_kept_sentences > found.num_kept_sentences
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_a_killed_import_resumes_with_the_same_clips(book, source, tmp_path, recognizer_folder):
-    write_text(source, plant_faults(book[1], places=1, missing=1).lines)
-    for suffix in (".wav", ".txt"):
-        shutil.copy(source / f"book{suffix}", source / f"second{suffix}")
-    options = {"asr": str(recognizer_folder), "speaker": "reader", "num_workers": 1}
-    whole = tmp_path / "whole"
-    run_import(source, whole, **options)
-
-    dataset = tmp_path / "dataset"
-    argv = [f"--source={source}", f"--output-dir={dataset}", f"--asr={recognizer_folder}"]
-    argv += ["--speaker=reader", "--num-workers=1"]
-    clips = f"len(list(Path({str(dataset)!r}).glob('audio/book_*')))"
-    aside = f"list(Path({str(dataset)!r}).rglob('.part-*'))"
-    for condition in (aside, f"{clips} >= 3", f"{clips} >= {len(book[1]) // 2} and {aside}"):
-        kill_when(condition, "tools.import_dataset", argv)
-        assert not (dataset / "manifest.jsonl").exists() or condition != aside
-    run_import(source, dataset, **options)
-    assert content_of(dataset) == content_of(whole)
-
-
-def content_of(dataset: Path) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """Return the lines of the manifest without the folder, and the recordings."""
-    lines = [{**line, "audio": Path(line["audio"]).name} for line in manifest_lines(dataset)]
-    return lines, {path.name: path.read_bytes() for path in (dataset / "audio").iterdir()}
 
 
 @pytest.mark.slow

@@ -178,18 +178,6 @@ def test_any_modification_time_is_read(tmp_path, changed):
 # --- within a source ------------------------------------------------------------------------------------
 
 
-def test_archives_in_a_folder_are_unpacked_for_its_tables_and_change_nothing_twice(tmp_path):
-    source = fleurs(tmp_path / "am_et", "train", "dev")
-    files = snapshot(source)
-    run_import(source, tmp_path / "out", speaker="s", audio_root=[source])
-    assert [line["id"] for line in manifest_lines(tmp_path / "out")] == ["0", "1"]
-    before = snapshot(tmp_path / "out")
-    assert run_import(source, tmp_path / "out").num_unchanged == 2
-    assert snapshot(tmp_path / "out") == before
-    assert snapshot(source) == files
-    assert not left_over(tmp_path / "out")
-
-
 def test_archives_are_not_unpacked_if_all_recordings_are_there(tmp_path):
     source = fleurs(tmp_path / "am_et", "train")
     shutil.unpack_archive(source / "audio/train.tar.gz", source / "audio", filter="data")

@@ -1,6 +1,5 @@
 """Tests of indextts/data/importing/columns.py: no wrong column is read silently."""
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -198,35 +197,6 @@ def test_unquoted_commas_in_texts_never_shorten_them(tmp_path: Path, header: str
     else:
         with pytest.raises(UserError, match=r"list\.csv: the first row has 2 columns and most others have 3"):
             run_import(folder, tmp_path / "out", speaker="s")
-
-
-def test_a_table_of_other_facts_beside_the_texts_is_not_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    folder = write_clips(tmp_path / "in")
-    facts = ["id,gender,age,region", "es_m1,male,30,Gondar", "es_f2,female,31,Gondar"]
-    (folder / "speakers.csv").write_text("\n".join(facts))
-    rows = ["file_name,text,speaker", *map(",".join, zip(PATHS, TEXTS, SPEAKERS, strict=True))]
-    (folder / "train.csv").write_text("\n".join(rows), encoding="utf-8")
-    with caplog.at_level("WARNING"):
-        run_import(folder, tmp_path / "out")
-    assert "not read: speakers.csv" in caplog.text
-    assert [line["text"] for line in manifest_lines(tmp_path / "out")] == TEXTS
-    (folder / "train.csv").unlink()
-    with pytest.raises(UserError, match=r"speakers\.csv: no column"):
-        run_import(folder, tmp_path / "other")
-
-
-def test_the_log_shows_the_keys_of_json_with_the_first_values(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    write_tone(tmp_path / "in/wavs/0.wav", 200, 0.2)
-    record = json.dumps({"audio_filepath": "wavs/0.wav", "text": TEXTS[0], "speaker": "s", "snr": 30})
-    (tmp_path / "in/manifest.jsonl").write_text(f"[{record}]")
-    with caplog.at_level("INFO"):
-        run_import(tmp_path / "in", tmp_path / "out")
-    assert f"audio_filepath as audio (wavs/0.wav), text as text ({TEXTS[0]})" in caplog.text
-    assert "snr not read (30)" in caplog.text
 
 
 def test_columns_of_a_layout_without_tables_are_refused(tmp_path: Path):

@@ -136,15 +136,6 @@ def test_rows_without_bytes_are_recordings_beside_the_file(tmp_path):
     assert rejected(tmp_path / "out") == [("train.parquet", 3, "missing_audio")]
 
 
-def test_a_structure_without_bytes_names_files(tmp_path):
-    write_tone(tmp_path / "in/c1.flac", 500, 0.3)
-    decoded = [{"path": f"c{n}.flac", "array": [0.1, 0.2], "sampling_rate": 16000} for n in range(3)]
-    path = write_parquet(tmp_path / "in/train.parquet", rows(0, 3) | {"speech": decoded, "audio": [None] * 3})
-    run_import(path, tmp_path / "out")
-    assert ids(tmp_path / "out") == ["c1"]
-    assert [row[1:] for row in rejected(tmp_path / "out")] == [(1, "missing_audio"), (3, "missing_audio")]
-
-
 def test_several_languages_are_a_warning_with_their_counts(tmp_path, caplog):
     write_parquet(tmp_path / "in/train.parquet", rows(0, 3, language=["am", "am", "ti"]))
     run_import(tmp_path / "in", tmp_path / "out")

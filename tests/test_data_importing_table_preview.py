@@ -234,14 +234,3 @@ def test_a_corrupt_archive_or_one_that_leads_outside_is_refused(tmp_path: Path, 
         source.write_bytes(content)
     with pytest.raises(UserError, match=r"talks\.zip"):
         preview(source)
-
-
-@pytest.mark.parametrize("is_zip", [True, False])
-def test_a_list_in_a_folder_of_its_own_names_recordings_above_it(tmp_path: Path, is_zip: bool):
-    rows = "".join(
-        f"data/{n}|{text}\n" for n, text in enumerate(("ሰላም ለዓለም ደህና ነህ", "ትልቁ ወንዝ ዓባይ ነው", "ዛሬ ጥሩ ቀን ነው"))
-    )
-    files = {"lists/all.csv": rows} | {f"data/{n}.wav": "" for n in range(3)}
-    found = preview(write_source(tmp_path, files, is_zip=is_zip))
-    assert not found.undecided
-    assert uses(found) == [["audio", "text"]]

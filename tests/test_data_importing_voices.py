@@ -88,6 +88,18 @@ def import_voices(
     return import_dataset(command, lambda _path: encoder or AngleEncoder())
 
 
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_source(tmp_path / "in")
+
+
+@pytest.fixture
+def out(tmp_path: Path, source: Path) -> Path:
+    """A dataset with the groups of the source."""
+    import_voices(source, tmp_path / "out", voice_threshold=THRESHOLD)
+    return tmp_path / "out"
+
+
 def speakers(output_dir: Path) -> dict[str, str]:
     return {line["id"]: line["speaker"] for line in manifest_lines(output_dir)}
 
@@ -110,77 +122,70 @@ THREE_VOICES = {
 }
 
 
-def test_clips_are_grouped_by_voice_once_and_named_by_size(tmp_path):
-    source = write_source(tmp_path / "in")
-    result = import_voices(source, tmp_path / "out", voice_threshold=THRESHOLD)
-    assert speakers(tmp_path / "out") == THREE_VOICES
+def test_clips_are_grouped_by_voice_once_and_named_by_size(tmp_path, source):
+    out = tmp_path / "out"
+    result = import_voices(source, out, voice_threshold=THRESHOLD)
+    assert speakers(out) == THREE_VOICES
     assert (result.num_utterances, result.num_speakers, result.num_added) == (6, 3, 6)
-    before = snapshot(tmp_path / "out")
-    result = import_voices(source, tmp_path / "out", AngleEncoder(most=0))
-    assert snapshot(tmp_path / "out") == before
+    before = snapshot(out)
+    result = import_voices(source, out, AngleEncoder(most=0))
+    assert snapshot(out) == before
     assert (result.num_added, result.num_changed, result.num_unchanged) == (0, 0, 6)
     # the stored answer is enough
-    run_import(source, tmp_path / "out", voice_encoder=tmp_path / "encoder.bin")
-    assert snapshot(tmp_path / "out") == before
+    run_import(source, out, voice_encoder=tmp_path / "encoder.bin")
+    assert snapshot(out) == before
     for recording in source.glob("*.wav"):
         os.utime(recording, (1, 1))
-    assert import_voices(source, tmp_path / "out", AngleEncoder(most=0)).num_unchanged == 6
-    assert speakers(tmp_path / "out") == THREE_VOICES
+    assert import_voices(source, out, AngleEncoder(most=0)).num_unchanged == 6
+    (tmp_path / "encoder.bin").write_bytes(b"other weights")
+    import_voices(source, out, encoder := AngleEncoder())
+    assert encoder.num_encoded == 6
+    assert speakers(out) == THREE_VOICES
 
 
-def test_new_clips_join_the_groups_or_found_one_and_the_names_stay(tmp_path):
-    source = write_source(tmp_path / "in")
-    import_voices(source, tmp_path / "out", voice_threshold=THRESHOLD)
+def test_new_clips_join_the_groups_or_found_one_and_the_names_stay(tmp_path, source, out):
     for number in range(4):
         write_voice(source, f"c{number + 2}", 88 + number / 2)
     write_voice(tmp_path / "more", "a0", 1)
     write_voice(tmp_path / "more", "e0", 67)
     encoder = AngleEncoder()
-    import_voices(source, tmp_path / "out", encoder)
-    import_voices(tmp_path / "more", tmp_path / "out", encoder)
+    import_voices(source, out, encoder)
+    import_voices(tmp_path / "more", out, encoder)
     assert encoder.num_encoded == 6
     c = {f"c{number}": "voice_003" for number in range(1, 6)}
-    assert speakers(tmp_path / "out") == {**THREE_VOICES, **c, "a0": "voice_001", "e0": "voice_002"}
+    assert speakers(out) == {**THREE_VOICES, **c, "a0": "voice_001", "e0": "voice_002"}
     write_voice(tmp_path / "more", "d0", 68, duration_s=1.9)
-    import_voices(tmp_path / "more", tmp_path / "out", encoder, voice_threshold=0.05)
-    found = speakers(tmp_path / "out")
+    import_voices(tmp_path / "more", out, encoder, voice_threshold=0.05)
+    found = speakers(out)
     assert found.pop("e0") == found.pop("d0") == "voice_004"
     assert found == {**THREE_VOICES, **c, "a0": "voice_001"}
 
 
-def test_groups_can_be_renamed_and_merged(tmp_path):
-    source = write_source(tmp_path / "in")
-    import_voices(source, tmp_path / "out", voice_threshold=THRESHOLD)
-    rename(tmp_path / "out", {"voice_001": "almaz", "voice_003": "voice_001"})
+def test_groups_can_be_renamed_and_merged(tmp_path, source, out):
+    rename(out, {"voice_001": "almaz", "voice_003": "voice_001"})
     write_voice(source, "c2", 90)
     other = write_voice(tmp_path / "other", "x", 45)
-    run_import(other, tmp_path / "out", speaker="bekele")  # any import applies the names
+    run_import(other, out, speaker="bekele")  # any import applies the names
     wanted = {id: "voice_002" if id[0] == "b" else "almaz" for id in THREE_VOICES}
-    assert speakers(tmp_path / "out") == {**wanted, "x": "bekele"}
-    result = import_voices(source, tmp_path / "out")
-    assert speakers(tmp_path / "out") == {**wanted, "x": "bekele", "c2": "almaz"}
+    assert speakers(out) == {**wanted, "x": "bekele"}
+    result = import_voices(source, out)
+    assert speakers(out) == {**wanted, "x": "bekele", "c2": "almaz"}
     assert (result.num_added, result.num_changed, result.num_unchanged) == (1, 0, 6)
-    rename(tmp_path / "out", {"voice_002": "chala"})
-    assert import_voices(source, tmp_path / "out").num_changed == 2
-    names = json.loads((tmp_path / "out/voices.json").read_text())["names"]
+    rename(out, {"voice_002": "chala"})
+    assert import_voices(source, out).num_changed == 2
+    names = json.loads((out / "voices.json").read_text())["names"]
     assert names == {"voice_001": "almaz", "voice_002": "chala", "voice_003": "voice_001"}
 
 
-@pytest.mark.parametrize("is_stored", [False, True])
-def test_speakers_cannot_be_chosen_before_the_voices_are_told_apart(tmp_path, is_stored):
-    source, out = write_source(tmp_path / "in"), tmp_path / "out"
-    if is_stored:
-        import_voices(source, out, voice_threshold=THRESHOLD)
+def test_speakers_cannot_be_chosen_before_the_voices_are_told_apart(tmp_path, source, out):
     before = snapshot(tmp_path)
-    flags = {} if is_stored else {"speaker_from": "voices"}
-    with pytest.raises(UserError, match="--speakers voice_001: --speaker-from voices"):
-        run_import(source, out, speakers=["voice_001"], **flags)
+    for folder, flags in ((out, {}), (tmp_path / "new", {"speaker_from": "voices"})):
+        with pytest.raises(UserError, match="--speakers voice_001: --speaker-from voices"):
+            run_import(source, folder, speakers=["voice_001"], **flags)
     assert snapshot(tmp_path) == before
 
 
-def test_a_name_given_while_the_import_writes_is_applied_by_the_next(tmp_path, monkeypatch):
-    source, out = write_source(tmp_path / "in"), tmp_path / "out"
-    import_voices(source, out, voice_threshold=THRESHOLD)
+def test_a_name_given_while_the_import_writes_is_applied_by_the_next(source, out, monkeypatch):
     write_voice(source, "d1", 67)
     monkeypatch.setattr(os, "sync", lambda: rename_voice(out, "voice_003", "chala"))
     import_voices(source, out)
@@ -200,129 +205,100 @@ def test_a_name_given_while_the_import_writes_is_applied_by_the_next(tmp_path, m
         ('{"names": ', "voices.json"),
     ],
 )
-def test_wrong_names_are_refused_before_anything_is_imported(tmp_path, content, shown):
+def test_wrong_names_are_refused_before_anything_is_imported(tmp_path, source, content, shown):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/voices.json").write_text(content)
     with pytest.raises(UserError) as caught:
-        import_voices(write_source(tmp_path / "in"), tmp_path / "out")
+        import_voices(source, tmp_path / "out")
     assert str(caught.value).startswith(f"{tmp_path / 'out/voices.json'}: ")
     assert shown in str(caught.value)
     assert (tmp_path / "out/voices.json").read_text() == content
     assert not list((tmp_path / "out/audio").iterdir())
 
 
-def test_another_threshold_groups_again_and_keeps_the_names_of_the_largest_shares(tmp_path, caplog):
-    source = write_source(tmp_path / "in")
-    import_voices(source, tmp_path / "out", voice_threshold=THRESHOLD)
-    rename(tmp_path / "out", {"voice_001": "almaz"})
+def test_another_threshold_groups_again_and_keeps_the_names_of_the_largest_shares(source, out, caplog):
+    rename(out, {"voice_001": "almaz"})
     encoder = AngleEncoder(most=0)
-    result = import_voices(source, tmp_path / "out", encoder, voice_threshold=0.35)
+    result = import_voices(source, out, encoder, voice_threshold=0.35)
     assert "voices.json" in caplog.text
     two_voices = {id: "voice_003" if id == "c1" else "almaz" for id in THREE_VOICES}
-    assert speakers(tmp_path / "out") == two_voices
+    assert speakers(out) == two_voices
     assert (result.num_changed, result.num_unchanged) == (5, 1)  # of both groups: the first was renamed
-    import_voices(source, tmp_path / "out", encoder)  # the threshold stays
-    assert speakers(tmp_path / "out") == two_voices
-    import_voices(source, tmp_path / "out", encoder, voice_threshold=THRESHOLD)
-    b = {"b1": "voice_004", "b2": "voice_004"}
-    assert speakers(tmp_path / "out") == {**two_voices, **b}
-
-
-def test_another_encoder_computes_all_vectors_again(tmp_path):
-    source = write_source(tmp_path / "in")
-    import_voices(source, tmp_path / "out", voice_threshold=THRESHOLD)
-    (tmp_path / "encoder.bin").write_bytes(b"other weights")
-    encoder = AngleEncoder()
-    import_voices(source, tmp_path / "out", encoder)
-    assert encoder.num_encoded == 6
-    assert speakers(tmp_path / "out") == THREE_VOICES
+    import_voices(source, out, encoder)  # the threshold stays
+    assert speakers(out) == two_voices
+    import_voices(source, out, encoder, voice_threshold=THRESHOLD)
+    assert speakers(out) == {**two_voices, "b1": "voice_004", "b2": "voice_004"}
 
 
 def test_a_short_clip_joins_the_nearest_group_or_is_rejected(tmp_path):
-    source = write_voice(tmp_path / "in", "a1", 0)
-    write_voice(source, "c1", 90)
-    write_voice(source, "near", 8, duration_s=1.0)
-    write_voice(source, "far", 45, duration_s=1.0)
-    for _ in range(2):
-        import_voices(source, tmp_path / "out", voice_threshold=THRESHOLD)
-        assert speakers(tmp_path / "out") == {"a1": "voice_001", "c1": "voice_002", "near": "voice_001"}
-        assert rejected(tmp_path / "out") == [("far.txt", None, "no_speaker")]
-    write_voice(source, "b1", 46)
-    import_voices(source, tmp_path / "out")
-    assert speakers(tmp_path / "out")["far"] == speakers(tmp_path / "out")["b1"] == "voice_003"
-    assert rejected(tmp_path / "out") == []
-
-
-def test_without_any_voice_nothing_is_usable(tmp_path):
-    write_voice(tmp_path / "in", "a1", 0, duration_s=1.0)
-    with pytest.raises(UserError) as caught:
-        import_voices(tmp_path / "in", tmp_path / "out")
+    source, out = write_voice(tmp_path / "in", "far", 45, duration_s=1.0), tmp_path / "out"
+    with pytest.raises(UserError) as caught:  # without any voice nothing is usable
+        import_voices(source, out)
     assert caught.value.exit_status == 1
-    assert not (tmp_path / "out/manifest.jsonl").exists()
+    assert not (out / "manifest.jsonl").exists()
+    write_voice(source, "near", 8, duration_s=1.0)
+    write_voice(source, "a1", 0)
+    write_voice(source, "c1", 90)
+    for _ in range(2):
+        import_voices(source, out, voice_threshold=THRESHOLD)
+        assert speakers(out) == {"a1": "voice_001", "c1": "voice_002", "near": "voice_001"}
+        assert rejected(out) == [("far.txt", None, "no_speaker")]
+    write_voice(source, "b1", 46)
+    import_voices(source, out)
+    assert speakers(out)["far"] == speakers(out)["b1"] == "voice_003"
+    assert rejected(out) == []
 
 
-def test_a_killed_import_resumes_and_no_clip_without_a_speaker_is_in_the_manifest(tmp_path):
-    source = write_source(tmp_path / "in")
+def test_a_killed_import_resumes_and_no_clip_without_a_speaker_is_in_the_manifest(tmp_path, source):
+    out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        import_voices(source, tmp_path / "out", AngleEncoder(most=4), voice_threshold=THRESHOLD)
-    with (tmp_path / "out/voice_vectors.jsonl").open("a") as file:
+        import_voices(source, out, AngleEncoder(most=4), voice_threshold=THRESHOLD)
+    with (out / "voice_vectors.jsonl").open("a") as file:
         file.write('{"clip": "cut o')
-    other = write_voice(tmp_path / "other", "x", 45)
-    run_import(other, tmp_path / "out", speaker="bekele")
-    assert speakers(tmp_path / "out") == {"x": "bekele"}
-    encoder = AngleEncoder()
-    import_voices(source, tmp_path / "out", encoder, voice_threshold=THRESHOLD)
+    run_import(write_voice(tmp_path / "other", "x", 45), out, speaker="bekele")
+    assert speakers(out) == {"x": "bekele"}
+    import_voices(source, out, encoder := AngleEncoder(), voice_threshold=THRESHOLD)
     assert encoder.num_encoded == 2
-    assert speakers(tmp_path / "out") == {**THREE_VOICES, "x": "bekele"}
+    assert speakers(out) == {**THREE_VOICES, "x": "bekele"}
 
 
-def test_a_speaker_that_the_user_names_later_replaces_the_voices(tmp_path):
-    source = write_source(tmp_path / "in")
-    import_voices(source, tmp_path / "out", voice_threshold=THRESHOLD)
-    run_import(source, tmp_path / "out", speaker="almaz")
-    assert set(speakers(tmp_path / "out").values()) == {"almaz"}
-    import_voices(source, tmp_path / "out", AngleEncoder(most=0))
-    assert speakers(tmp_path / "out") == THREE_VOICES
+def test_a_speaker_that_the_user_names_later_replaces_the_voices(source, out):
+    run_import(source, out, speaker="almaz")
+    assert set(speakers(out).values()) == {"almaz"}
+    import_voices(source, out, AngleEncoder(most=0))
+    assert speakers(out) == THREE_VOICES
 
 
-def test_the_table_has_each_group_with_clips_to_listen_to(tmp_path):
-    source = write_source(tmp_path / "in")
+def test_the_table_has_each_group_with_clips_to_listen_to(source, out):
     write_voice(source, "a4", 20, duration_s=4.0)
-    import_voices(source, tmp_path / "out", voice_threshold=THRESHOLD)
-    rename(tmp_path / "out", {"voice_001": "almaz"})
-    first, second, third = read_rows(tmp_path / "out")
-    assert (first.voice, first.speaker, first.num_clips) == ("voice_001", "almaz", 4)
+    import_voices(source, out)
+    rename(out, {"voice_001": "almaz"})
+    first, second, third = found = read_rows(out)
+    assert (first.voice, first.speaker, first.clips) == ("voice_001", "almaz", 4)
     assert first.minutes == pytest.approx(10 / 60, abs=0.05)
-    assert first.samples == ("audio/a3.wav", "audio/a2.wav", "audio/a1.wav")
+    samples = (first.sample_1, first.sample_2, first.sample_3)
+    assert samples == ("audio/a3.wav", "audio/a2.wav", "audio/a1.wav")
     assert first.farthest == "audio/a4.wav"
     assert (second.voice, second.closest) == ("voice_002", "voice_001")
     assert (third.voice, third.closest) == ("voice_003", "voice_002")
     assert third.distance == pytest.approx(1 - np.cos(np.radians(44)), abs=0.01)
-    assert third.samples == ("audio/c1.wav",)
-    for row in (first, second, third):
-        assert all((tmp_path / "out" / sample).is_file() for sample in (*row.samples, row.farthest))
-
-
-@pytest.mark.parametrize("content", ["name,clips\nvoice_001,3\n", b"\xff\xfe\x00"])
-def test_a_changed_table_is_refused_and_written_again_after_its_removal(tmp_path, content):
-    import_voices(write_source(tmp_path / "in"), tmp_path / "out", voice_threshold=THRESHOLD)
-    rows, table = read_rows(tmp_path / "out"), tmp_path / "out/voices.csv"
-    table.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(UserError) as caught:
-        read_rows(tmp_path / "out")
-    assert str(caught.value).startswith(f"{table}: ")
+    assert (third.sample_1, third.sample_2, third.farthest) == ("audio/c1.wav", "", "audio/c1.wav")
+    table = out / "voices.csv"
+    for content in (b"name,clips\nvoice_001,3\n", b"\xff\xfe\x00"):
+        table.write_bytes(content)
+        with pytest.raises(UserError, match=r"^/.*voices\.csv: "):
+            read_rows(out)
     table.unlink()
-    import_voices(tmp_path / "in", tmp_path / "out")
-    assert read_rows(tmp_path / "out") == rows
+    import_voices(source, out)
+    assert read_rows(out) == found
 
 
-@pytest.mark.parametrize("name", ["  ", "a\nb", "a" * 65])
-def test_an_invalid_name_is_refused(tmp_path, name):
-    import_voices(write_source(tmp_path / "in"), tmp_path / "out", voice_threshold=THRESHOLD)
-    before = snapshot(tmp_path / "out")
-    with pytest.raises(UserError):
-        rename_voice(tmp_path / "out", "voice_001", name)
-    assert snapshot(tmp_path / "out") == before
+def test_an_invalid_name_is_refused(out):
+    before = snapshot(out)
+    for name in ("  ", "a\nb", "a" * 65):
+        with pytest.raises(UserError):
+            rename_voice(out, "voice_001", name)
+    assert snapshot(out) == before
 
 
 @pytest.mark.shared
@@ -379,10 +355,9 @@ def write_campplus(path: Path) -> Path:
 
 
 @pytest.mark.long
-def test_the_program_groups_with_the_published_network(tmp_path):
+def test_the_program_groups_with_the_published_network(tmp_path, source):
     """The weights are random: only the plumbing is tested, a vector and a speaker for each clip."""
     weights = write_campplus(tmp_path / "checkpoints/campplus/campplus_cn_common.bin")
-    source = write_source(tmp_path / "in")
     write_voice(source, "brief", 0, duration_s=0.9)  # too short for the network
     argv = ["--source", str(source), "--output-dir", str(tmp_path / "out"), "--speaker-from", "voices"]
     assert main([*argv, "--voice-encoder", str(weights)]) == 0
@@ -394,12 +369,10 @@ def test_the_program_groups_with_the_published_network(tmp_path):
         assert sum(int(line["clips"]) for line in csv.DictReader(file)) == 6
 
 
-def test_without_the_weights_the_message_names_the_file_and_the_download(tmp_path):
+def test_without_the_weights_the_message_names_the_file_and_the_download(tmp_path, source):
     weights = tmp_path / "checkpoints/campplus/campplus_cn_common.bin"
     with pytest.raises(UserError) as caught:
-        run_import(
-            write_source(tmp_path / "in"), tmp_path / "out", speaker_from="voices", voice_encoder=weights
-        )
+        run_import(source, tmp_path / "out", speaker_from="voices", voice_encoder=weights)
     assert str(caught.value).startswith(f"{weights}: ")
     assert f"tools/download_checkpoints.py --what speech --output-dir {tmp_path / 'checkpoints'}" in str(
         caught.value
@@ -409,10 +382,10 @@ def test_without_the_weights_the_message_names_the_file_and_the_download(tmp_pat
 
 
 @pytest.mark.long
-def test_other_imports_do_without_torch(tmp_path):
+def test_other_imports_do_without_torch(tmp_path, source):
     program = (
         "import sys; from tools.import_dataset import main; "
-        f"main(['--source', {str(write_source(tmp_path / 'in'))!r}, '--speaker', 'almaz', "
+        f"main(['--source', {str(source)!r}, '--speaker', 'almaz', "
         f"'--output-dir', {str(tmp_path / 'out')!r}]); sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, timeout=120)

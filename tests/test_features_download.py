@@ -210,21 +210,33 @@ def test_without_the_hub_files_are_used_and_missing_ones_named(
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "token", "message"),
     [
-        ({"status": 401}, "HF_TOKEN"),
-        ({"is_gated": True}, "HF_TOKEN"),
-        ({"status": 503}, "503"),
-        ({}, "gpt.pth"),
+        ({"status": 401}, "", "HF_TOKEN"),
+        ({"is_gated": True}, "", "gated.*hf auth login.*HF_TOKEN"),
+        ({"is_gated": True}, "hf_other", "gated.*hf auth whoami"),
+        ({}, "hf_wrong", "401.*hf auth login"),
+        ({"status": 403}, "", "403.*HF_TOKEN"),
+        ({"status": 200}, "", "HF_ENDPOINT.*proxy"),
+        ({"status": 429}, "", "429.*wait"),
+        ({"status": 503}, "", "503.*later"),
+        ({}, "", "gpt.pth"),
     ],
+    ids=str,
 )
-def test_a_refusal_of_the_hub_is_one_line(
-    published: Hub, tmp_path: Path, change: dict[str, bool | int], message: str
+def test_a_refusal_of_the_hub_is_one_line_with_what_to_do(
+    published: Hub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, bool | int],
+    token: str,
+    message: str,
 ):
+    use_hub(monkeypatch, published.url, tmp_path, token)
     known = published.repositories[BASE.repository]
     for name, value in change.items():
         setattr(known, name, value)
-    if not change:
+    if not change and not token:
         del known.files["gpt.pth"]
     with pytest.raises(UserError, match=message) as caught:
         run(tmp_path)

@@ -22,19 +22,10 @@ from indextts.features.hub_files import (
     disk_errors,
     download_files,
     hub_errors,
-    is_valid,
     list_files,
     quiet_libraries,
-    require_disk_space,
 )
-from indextts.features.published_files import (
-    Remote,
-    files_for,
-    files_of,
-    read_record,
-    stamp,
-    write_record,
-)
+from indextts.features.published_files import Remote, files_for, files_of
 from indextts.system.amounts import shown_size
 from indextts.system.digest import file_sha256
 from indextts.system.files import link_or_copy
@@ -79,54 +70,54 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
             remotes = _remotes(files)
         except HubUnreachableError as error:
             return _without_hub(folder, files, error.reason)
-        record = read_record(folder)
-        states = dict.fromkeys(files, "present")
-        to_fetch = {}
-        for file, remote in remotes.items():
-            path = folder / file.place
-            present = is_valid(path, remote, record.get(file.place)) or _is_linked(folder, file, remote)
-            record[file.place] = remote.model_copy(update={"checked": stamp(path) if present else None})
-            if not present:
-                to_fetch[file.place] = remote
-        write_record(folder, record)
-        require_disk_space(folder, to_fetch)
-        origins = dict(download_files(folder, to_fetch))
-        states |= {file: origins[file.place] for file in files if file.place in origins}
-        for file, remote in remotes.items():
+        for file in files:
+            _link_copy(folder, file, remotes[file.place].num_bytes)
+        origins = dict(download_files(folder, remotes))
+        for file in files:
             path = folder / file.place
             # The hub has other digests of small files.
-            if file.sha256 not in ("", remote.etag) and file_sha256(path) != file.sha256:
+            is_known = file.sha256 in ("", remotes[file.place].etag)
+            if not is_known and file_sha256(path) != file.sha256:
                 logger.warning("%s: not the revision that this program knows", path)
-    return _result(folder, states)
+    return _result(folder, {file: origins[file.place] for file in files})
 
 
-def _remotes(files: Sequence[PublishedFile]) -> dict[PublishedFile, Remote]:
-    """Return what the hub has published; errors as for `list_files`."""
+def _remotes(files: Sequence[PublishedFile]) -> dict[str, Remote]:
+    """Return the published files by their places.
+
+    Raises:
+        UserError: a repository has no such file; others as for `list_files`.
+    """
     listings = {}
     for repository in dict.fromkeys(file.repository for file in files):
         with hub_errors(repository):
             listings[repository] = list_files(repository)
-    return {file: listings[file.repository].remote(file.name) for file in files}
+    for file in files:
+        if file.name not in listings[file.repository]:
+            raise UserError(
+                f"{constants.ENDPOINT}: {file.repository}: the repository has no file {file.name}; check "
+                "whether it was renamed and download it by hand"
+            )
+    return {file.place: listings[file.repository][file.name] for file in files}
 
 
-def _is_linked(folder: Path, file: PublishedFile, remote: Remote | None = None) -> bool:
-    """Link a missing file from an official installation, or from another base; return whether it was there.
+def _link_copy(folder: Path, file: PublishedFile, num_bytes: int | None = None) -> None:
+    """Link a missing file from an official installation, or from another base, if one has it.
 
     Args:
-        remote: the hub's file, which it must equal; None without the hub.
+        num_bytes: the size that it must have; None without the hub.
     """
     path = folder / file.place
     if path.exists():
-        return False
+        return
     for source in _copies(folder, file):
-        if remote is not None and not is_valid(source, remote, None):
+        if num_bytes not in (None, source.stat().st_size):
             logger.warning("%s: not the file that is published now; downloading %s", source, file.place)
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(source, path)
         logger.info("%s: linked from %s", file.place, source)
-        return True
-    return False
+        return
 
 
 def _copies(folder: Path, file: PublishedFile) -> list[Path]:
@@ -147,7 +138,8 @@ def _without_hub(folder: Path, files: Sequence[PublishedFile], reason: str) -> D
     for file in files:
         path = folder / file.place
         states[file] = "present, not verified"
-        if path.is_file() or _is_linked(folder, file):
+        _link_copy(folder, file)
+        if path.is_file():
             if file.sha256 and file_sha256(path) == file.sha256:
                 states[file] = "present, verified"
             continue

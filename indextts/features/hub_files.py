@@ -32,7 +32,6 @@ from huggingface_hub.errors import (
 from huggingface_hub.file_download import http_get
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
-from pydantic import BaseModel
 
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, UserError
 from indextts.features.published_files import (
@@ -64,36 +63,6 @@ class HubUnreachableError(UserError):
             f"{constants.ENDPOINT}: {repository}: no answer ({reason}); the same command resumes"
         )
         self.reason = reason
-
-
-class Listing(BaseModel, frozen=True):
-    """Files of a repository at one commit, by name: size and digest."""
-
-    repository: str
-    repo_type: RepoType
-    commit: str
-    files: dict[str, tuple[int, str]]
-
-    def remote(self, name: str) -> Remote:
-        """Return the metadata of a file for its download.
-
-        Raises:
-            UserError: there is no such file.
-        """
-        if name not in self.files:
-            raise UserError(
-                f"{constants.ENDPOINT}: {self.repository}: the repository has no file {name}; check whether "
-                "it was renamed and download it by hand"
-            )
-        num_bytes, etag = self.files[name]
-        return Remote(
-            repository=self.repository,
-            repo_type=self.repo_type,
-            name=name,
-            commit=self.commit,
-            num_bytes=num_bytes,
-            etag=etag,
-        )
 
 
 def quiet_libraries() -> None:
@@ -145,8 +114,8 @@ def hub_errors(
         raise UserError(f"{where}: HTTP status {status} for {error.response.url.path}; {action}") from None
 
 
-def list_files(repository: str, repo_type: RepoType = "model", revision: str = "main") -> Listing:
-    """Return the files of a repository at the commit of a revision.
+def list_files(repository: str, repo_type: RepoType = "model", revision: str = "main") -> dict[str, Remote]:
+    """Return the files of a repository at the commit of a revision, by name.
 
     Raises:
         RevisionNotFoundError: the repository has no such revision.
@@ -161,7 +130,14 @@ def list_files(repository: str, repo_type: RepoType = "model", revision: str = "
         assert info.sha is not None
         tree = api.list_repo_tree(repository, recursive=True, revision=info.sha, repo_type=repo_type)
         files = {
-            entry.path: (entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
+            entry.path: Remote(
+                repository=repository,
+                repo_type=repo_type,
+                name=entry.path,
+                commit=info.sha,
+                num_bytes=entry.size,
+                etag=entry.lfs.sha256 if entry.lfs else entry.blob_id,
+            )
             for entry in tree
             if isinstance(entry, RepoFile)
         }
@@ -176,42 +152,68 @@ def list_files(repository: str, repo_type: RepoType = "model", revision: str = "
             f"{constants.ENDPOINT}: {repository}: the file name {name!r} points outside the folder; do not "
             "use this repository"
         )
-    return Listing(repository=repository, repo_type=repo_type, commit=info.sha, files=files)
+    return files
 
 
 def download_files(
-    folder: Path, remotes: Mapping[str, Remote], *, is_ours: bool = False
+    folder: Path, remotes: Mapping[str, Remote], *, is_limited: bool = False
 ) -> Generator[tuple[str, str], None, None]:
     """Download the files that are missing or differ, in order; yield the place and origin of each.
 
-    The record of the folder is kept up to date. A file counts as present in the folder when it is yielded.
+    The record of the folder has all files from the start, and is kept up to date. A file counts as present in
+    the folder when it is yielded. A file that differs from the hub's is renamed to NAME.old1.
 
     Args:
         remotes: the hub's files by their places in `folder`.
-        is_ours: earlier downloads are replaced; by default they are renamed to NAME.old1, as are files
-            that somebody else wrote.
+        is_limited: the caller may stop before the last file, so the disk need not have space for all.
 
     Raises:
         UserError: the hub refuses or sends other content, the connection breaks, or the disk is full.
     """
     record = read_record(folder)
+    missing = {}
+    for place, remote in remotes.items():
+        path = folder / place
+        is_there = is_valid(path, remote, record.get(place))
+        record[place] = remote.model_copy(update={"checked": stamp(path) if is_there else None})
+        if not is_there:
+            missing[place] = remote
+    write_record(folder, record)
+    if missing and not is_limited:
+        _require_disk_space(folder, missing)
     written = time.monotonic()
     try:
         for place, remote in remotes.items():
-            path = folder / place
-            known = record.get(place)
-            if is_valid(path, remote, known):
-                origin = "present"
-            else:
-                is_replaced = is_ours and known is not None and _is_unchanged(path, known)
-                origin = _get(path, place, remote, is_replaced=is_replaced)
-            record[place] = remote.model_copy(update={"checked": stamp(path)})
+            origin = "present"
+            if place in missing:
+                origin = _get(folder / place, place, remote)
+                record[place] = remote.model_copy(update={"checked": stamp(folder / place)})
             if time.monotonic() - written > SECONDS_BETWEEN_RECORDS:  # not for each of 10,000 small files
                 write_record(folder, record)
                 written = time.monotonic()
             yield place, origin
     finally:
         write_record(folder, record)
+
+
+def remove_outdated(folder: Path, files: Mapping[str, Remote]) -> None:
+    """Remove downloads that a repository no longer has in this form, and their partial files.
+
+    Args:
+        files: all files of the repository.
+    """
+    record = read_record(folder)
+    kept = {name: known for name, known in record.items() if name in files and files[name].etag == known.etag}
+    for name in record.keys() - kept:
+        if _is_unchanged(folder / name, record[name]):
+            (folder / name).unlink()
+            logger.info("%s: removed, the repository no longer has this version of it", folder / name)
+    if len(kept) < len(record):
+        write_record(folder, kept)
+    partials = {partial_path(folder / name, remote.etag) for name, remote in files.items()}
+    for partial in folder.rglob(".tmp-*"):
+        if partial not in partials:
+            partial.unlink()
 
 
 def is_valid(path: Path, remote: Remote, known: Remote | None) -> bool:
@@ -242,7 +244,7 @@ def _has_digest(path: Path, remote: Remote) -> bool:
         return hashlib.file_digest(file, digests[len(remote.etag)]).hexdigest() == remote.etag
 
 
-def require_disk_space(folder: Path, to_fetch: Mapping[str, Remote]) -> None:
+def _require_disk_space(folder: Path, to_fetch: Mapping[str, Remote]) -> None:
     """Raise a UserError unless the disk has space for all remaining downloads.
 
     Args:
@@ -259,16 +261,14 @@ def require_disk_space(folder: Path, to_fetch: Mapping[str, Remote]) -> None:
             f"{shown_size(free)} free on the disk; free some space, or choose another --output-dir",
             DISK_FULL,
         )
-    if to_fetch:
-        logger.info("Downloading %s, %s", counted(len(to_fetch), "file"), shown_size(needed))
+    logger.info("Downloading %s, %s", counted(len(to_fetch), "file"), shown_size(needed))
 
 
-def _get(path: Path, place: str, remote: Remote, *, is_replaced: bool) -> str:
+def _get(path: Path, place: str, remote: Remote) -> str:
     """Put the hub's file at `path` and return its origin.
 
     Args:
         place: the name of the file in messages.
-        is_replaced: an earlier file is replaced; else it is renamed to NAME.old1.
     """
     with hub_errors(remote.repository, remote.repo_type), disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -276,8 +276,7 @@ def _get(path: Path, place: str, remote: Remote, *, is_replaced: bool) -> str:
             remote.repository, remote.name, revision=remote.commit, repo_type=remote.repo_type
         )
         if isinstance(cached, str) and _has_digest(Path(cached), remote):
-            if not is_replaced:
-                _rename_existing(path)
+            _rename_existing(path)
             link_or_copy(Path(cached), path)
             return "from the Hugging Face cache"
         partial = partial_path(path, remote.etag)
@@ -292,8 +291,7 @@ def _get(path: Path, place: str, remote: Remote, *, is_replaced: bool) -> str:
                 f"{remote.etag} and was deleted; run the same command again, or use another network"
             )
         sync(partial)
-        if not is_replaced:
-            _rename_existing(path)
+        _rename_existing(path)
         partial.replace(path)
     return "downloaded"
 

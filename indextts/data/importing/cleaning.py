@@ -12,7 +12,7 @@ is, and so does a long recording. Clips cut by subtitles are trimmed already (cu
 import io
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
+from indextts.data.importing.items import Passage
 from indextts.features.audio import RecordingError, loudness_lufs, read_channels
 from indextts.features.vad import (
     END_THRESHOLD,
@@ -41,22 +42,27 @@ NO_SPEECH, TOO_LONG = "unchanged without speech", f"unchanged above {MAX_CLIP_S:
 
 
 @dataclass(frozen=True)
-class Cleaned:
-    """Result of cleaning a clip.
+class OutputFile:
+    """Temporary output file, or the link to an original, which is never moved or removed.
 
     Args:
-        duration_s: of the file written; None if the clip stays as it is.
-        gain_db: the gain applied, None without --loudness.
-        outcomes: what happened, for `summary`.
+        cut: set for a clip of a long recording.
+        gain_db: as applied by the clean-up; None without --loudness.
+        is_cleaned: the clean-up made the file from the original.
+        outcomes: of the clean-up and of --link, for `summary`.
     """
 
-    duration_s: float | None
-    gain_db: float | None
-    outcomes: tuple[str, ...]
+    path: Path
+    duration_s: float
+    is_link: bool = False
+    cut: Passage | None = None
+    gain_db: float | None = None
+    is_cleaned: bool = False
+    outcomes: tuple[str, ...] = ()
 
 
-def clean_clip(path: Path, target: Path, margin_s: float, wanted_lufs: float) -> Cleaned:
-    """Write a clip as mono FLAC at its rate if the clean-up changes it.
+def clean_clip(file: OutputFile, target: Path, margin_s: float, wanted_lufs: float) -> OutputFile:
+    """Write a clip as mono FLAC at its rate if the clean-up changes it; return the file that counts.
 
     The FLAC file has 24 bits if the clip has more than 16, else 16 bits.
 
@@ -70,15 +76,15 @@ def clean_clip(path: Path, target: Path, margin_s: float, wanted_lufs: float) ->
         OSError: `target` cannot be written.
     """
     try:
-        channels, rate_hz = read_channels(path, MAX_CLIP_S)  # (S, C)
+        channels, rate_hz = read_channels(file.path, MAX_CLIP_S)  # (S, C)
     except RecordingError as error:
         if error.code == "too_long":
-            return Cleaned(None, None, (TOO_LONG,))
+            return replace(file, outcomes=(TOO_LONG,))
         raise
     mono = channels.mean(axis=1, dtype=np.float32)  # (S,)
     edges = _speech_edges(mono, rate_hz)
     if edges is None:
-        return Cleaned(None, None, (NO_SPEECH,))
+        return replace(file, outcomes=(NO_SPEECH,))
     outcomes = []
     kept, gain_db = mono, None
     if margin_s:
@@ -89,13 +95,14 @@ def clean_clip(path: Path, target: Path, margin_s: float, wanted_lufs: float) ->
         gain_db, is_limited = _gain_db(kept, rate_hz, wanted_lufs)
         outcomes += [LEVELLED, LIMITED] if is_limited else [LEVELLED]
     if not outcomes:
-        return Cleaned(None, None, ())
+        return file
     samples = kept * np.float32(10 ** ((gain_db or 0.0) / 20))
-    subtype = "PCM_24" if soundfile.info(path).subtype in _FINE_SUBTYPES else "PCM_16"
+    subtype = "PCM_24" if soundfile.info(file.path).subtype in _FINE_SUBTYPES else "PCM_16"
     encoded = io.BytesIO()  # soundfile does not report a full disk
     soundfile.write(encoded, np.clip(samples, -1, 1), rate_hz, format="FLAC", subtype=subtype)
     target.write_bytes(encoded.getvalue())
-    return Cleaned(len(kept) / rate_hz, gain_db, tuple(outcomes))
+    duration_s = len(kept) / rate_hz
+    return OutputFile(target, duration_s, gain_db=gain_db, is_cleaned=True, outcomes=tuple(outcomes))
 
 
 def summary(outcomes: Counter[str]) -> str:

@@ -3,13 +3,12 @@
     PROJECT/hub/OWNER--NAME/        OWNER--NAME--SUBSET/ with --hub-subset
       README.md                     the card of the data set
       ...                           the chosen files, with the paths of the repository
-      .hub.json                     the files of the repository at one commit, see `_State`
-      .downloads.json, .tmp-*       verified and partial files, see indextts.features.hub_files
+      .downloads.json, .tmp-*       chosen and partial files, see indextts.features.hub_files
 
     list the files -> choose those of subset and splits -> download each
 
-An import that was interrupted continues with the listing in .hub.json. After a complete one, the next import
-asks for the newest commit and downloads the files that changed.
+An import that was interrupted continues with the commit of the files in .downloads.json that are missing.
+After a complete one, the next import asks for the newest commit and downloads the files that changed.
 """
 
 import contextlib
@@ -23,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import soundfile
-from huggingface_hub import HfApi, constants
+from huggingface_hub import constants
 from huggingface_hub.errors import RevisionNotFoundError
-from pydantic import BaseModel, ValidationError
 
 from indextts.commands.base import REPOSITORY_NAME
 from indextts.commands.data import ImportDataset
@@ -36,17 +34,15 @@ from indextts.errors import UserError
 from indextts.features.hub_files import (
     SECONDS_BETWEEN_LOG_LINES,
     HubUnreachableError,
-    Listing,
     disk_errors,
     download_files,
     hub_errors,
     list_files,
     quiet_libraries,
-    require_disk_space,
+    remove_outdated,
 )
-from indextts.features.published_files import Remote, partial_path, read_record, stamp, write_record
+from indextts.features.published_files import Remote, read_record, write_record
 from indextts.system.amounts import counted, shown_size
-from indextts.system.files import write_bytes
 from indextts.system.locks import locked_folder
 from indextts.system.yaml_files import parse_yaml
 
@@ -54,23 +50,9 @@ logger = logging.getLogger(__name__)
 
 HUB_NAME = "hub"  # not in downloads/, which --url imports as one source
 
-_STATE_NAME = ".hub.json"
 _PARQUET_REVISION = "refs/convert/parquet"  # the hub converts data sets with a loading script
 _CARD_BLOCK = re.compile(r"\s*---\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|$)", re.DOTALL)
 _BIBTEX = re.compile(r"```[^\n]*\n\s*(@\w+\s*\{.*?)\s*```", re.DOTALL)
-
-
-class _State(BaseModel, frozen=True):
-    """Commit that a folder is downloaded from.
-
-    Args:
-        card: the README.md of the data set, on its main branch.
-        is_complete: everything that was asked for has been downloaded.
-    """
-
-    listing: Listing
-    card: Remote | None
-    is_complete: bool = False
 
 
 def dataset_folder(output_dir: Path, repository: str, subset: str) -> Path:
@@ -99,24 +81,29 @@ def download_dataset(command: ImportDataset, max_hours: float = 0) -> tuple[Path
     folder = dataset_folder(command.output_dir, command.hub, command.hub_subset)
     in_use = f"{folder}: another import downloads to this folder; wait for it or stop it"
     with locked_folder(folder / ".downloads.lock", in_use=in_use), disk_errors(folder):
-        state, unreachable = _state(folder, command.hub)
-        listing = state.listing
+        found, unreachable = _files(folder, command.hub)
         text = _read_card(folder)
         card = card_block(text, folder)
-        choice = choose(listing.files, card, command.hub_subset, command.hub_split, f"--hub {command.hub}")
-        remotes = {name: listing.remote(name) for name in choice.names}
+        known = " (unreachable; of the downloaded files)" if unreachable else ""
+        where = f"--hub {command.hub}{known}"
+        choice = choose(found, card, command.hub_subset, command.hub_split, where)
+        remotes = {name: found[name] for name in choice.names}
         if unreachable:
             files = _files_without_hub(folder, remotes, command.hub, unreachable)
         else:
-            _remove_outdated(folder, listing, remotes)
-            _announce(folder, command.hub, choice, remotes, is_limited=max_hours > 0)
-            files = download_files(folder, remotes, is_ours=True)
+            size = shown_size(sum(remote.num_bytes for remote in remotes.values()))
+            chosen = f"subset {choice.subset}, splits {', '.join(choice.splits)}"
+            logger.info("%s: %s: %s, %s", command.hub, chosen, counted(len(remotes), "file"), size)
+            files = download_files(folder, remotes, is_limited=max_hours > 0)
         with contextlib.closing(files):
             _download_until((folder / place for place, _ in files), len(remotes), max_hours)
-        if not unreachable:
-            _write_state(folder, state.model_copy(update={"is_complete": True}))
+        if not unreachable:  # nothing is left to resume
+            record = read_record(folder)
+            write_record(folder, {name: record[name] for name in record if record[name].checked})
     earlier = _earlier_splits(folder, command.output_dir, choice)
-    return folder, _origin(listing, replace(choice, splits=(*choice.splits, *earlier)), card, text)
+    choice = replace(choice, splits=(*choice.splits, *earlier))
+    commit = next(iter(remotes.values())).commit
+    return folder, _origin(command.hub, commit, choice, card, text)
 
 
 def _earlier_splits(folder: Path, output_dir: Path, choice: Choice) -> list[str]:
@@ -177,71 +164,66 @@ def _duration_s(content: bytes | None) -> float:
         return 0.0
 
 
-def _state(folder: Path, repository: str) -> tuple[_State, str]:
-    """Return what to download, and the reason why the hub is unreachable or "".
+def _files(folder: Path, repository: str) -> tuple[dict[str, Remote], str]:
+    """Return the data files to choose from, and the reason why the hub is unreachable or "".
 
-    An interrupted download continues with its commit, unless a rewritten history has lost it.
+    An interrupted download continues with its commit, unless a rewritten history has lost it. The card is
+    downloaded, and what the data set no longer has is removed.
     """
-    stored = _read_state(folder, repository)
+    record = read_record(folder)
     try:
         with hub_errors(repository, "dataset"):
-            state = _interrupted(repository, stored) or _newest(repository)
+            files, card = _interrupted(repository, record) or _newest(repository)
     except HubUnreachableError as error:
-        if stored is None:
+        known = {name: remote for name, remote in record.items() if name != CARD_NAME}
+        if not known:
             raise UserError(
                 f"{constants.ENDPOINT}: unreachable ({error.reason}), and nothing of {repository} was "
                 "downloaded; run the same command with a connection, or pass a copy with --source"
             ) from None
-        return stored, error.reason
-    _write_state(folder, state)
-    if state.card is not None:
-        dict(download_files(folder, {CARD_NAME: state.card}, is_ours=True))
-    return state, ""
+        return known, error.reason
+    cards = {} if card is None else {CARD_NAME: card}
+    remove_outdated(folder, files | cards)
+    dict(download_files(folder, cards))
+    return files, ""
 
 
-def _interrupted(repository: str, stored: _State | None) -> _State | None:
-    if stored is None or stored.is_complete:
+def _interrupted(
+    repository: str, record: Mapping[str, Remote]
+) -> tuple[dict[str, Remote], Remote | None] | None:
+    """Return the data files and the card of an interrupted download; None if there is nothing to resume."""
+    commit = next((remote.commit for remote in record.values() if remote.checked is None), None)
+    if commit is None:
         return None
-    commit = stored.listing.commit
     try:
-        HfApi().dataset_info(repository, revision=commit, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+        files = list_files(repository, "dataset", commit)
     except RevisionNotFoundError:
         logger.warning("%s: revision %s no longer exists; using the newest", repository, commit)
         return None
     logger.info("%s: resuming the download of revision %s", repository, commit)
-    return stored
+    return _data_of(files), record.get(CARD_NAME)
 
 
-def _newest(repository: str) -> _State:
-    """Return the data files of the main branch, or of the hub's conversion to parquet."""
+def _newest(repository: str) -> tuple[dict[str, Remote], Remote | None]:
+    """Return the data files of the main branch, or of the hub's conversion to parquet, and the card."""
     main = list_files(repository, "dataset")
-    card = main.remote(CARD_NAME) if CARD_NAME in main.files else None
-    listings = [main]
-    if not any(map(is_data, main.files)):
-        with contextlib.suppress(RevisionNotFoundError):
-            listings.append(list_files(repository, "dataset", _PARQUET_REVISION))
-            logger.info("%s: using the hub's conversion to parquet", repository)
-    files = {name: file for name, file in listings[-1].files.items() if is_data(name)}
+    files = _data_of(main)
     if not files:
-        scripts = [name for name in main.files if name.endswith(".py")]
+        with contextlib.suppress(RevisionNotFoundError):
+            files = _data_of(list_files(repository, "dataset", _PARQUET_REVISION))
+            logger.info("%s: using the hub's conversion to parquet", repository)
+    if not files:
+        scripts = [name for name in main if name.endswith(".py")]
         content = f"only the loading script {scripts[0]}, which is never run" if scripts else "no data files"
         raise UserError(
             f"--hub {repository}: has {content}, and no conversion to parquet; download the data as "
             f"{constants.ENDPOINT}/datasets/{repository} describes, and pass the folder with --source"
         )
-    return _State(listing=listings[-1].model_copy(update={"files": files}), card=card)
+    return files, main.get(CARD_NAME)
 
 
-def _read_state(folder: Path, repository: str) -> _State | None:
-    try:
-        state = _State.model_validate_json((folder / _STATE_NAME).read_bytes())
-    except (OSError, ValidationError):
-        return None
-    return state if state.listing.repository == repository else None
-
-
-def _write_state(folder: Path, state: _State) -> None:
-    write_bytes(folder / _STATE_NAME, state.model_dump_json().encode())
+def _data_of(files: Mapping[str, Remote]) -> dict[str, Remote]:
+    return {name: remote for name, remote in files.items() if is_data(name)}
 
 
 def _read_card(folder: Path) -> str:
@@ -277,66 +259,25 @@ def _files_without_hub(
         repository,
     )
     for place, remote in remotes.items():
-        if not _has_size(folder / place, remote):
+        path = folder / place
+        if not path.is_file() or path.stat().st_size != remote.num_bytes:
             raise UserError(
-                f"{constants.ENDPOINT}: unreachable ({reason}), and {folder / place} is missing; run the "
-                "same command with a connection"
+                f"{constants.ENDPOINT}: unreachable ({reason}), and {path} is missing; run the same command "
+                "with a connection"
             )
         yield place, "present"
 
 
-def _has_size(path: Path, remote: Remote) -> bool:
-    return path.is_file() and path.stat().st_size == remote.num_bytes
-
-
-def _remove_outdated(folder: Path, listing: Listing, remotes: Mapping[str, Remote]) -> None:
-    """Remove downloads that the repository no longer has in this form, and their partial files."""
-    record = read_record(folder)
-    kept = {}
-    for place, known in record.items():
-        path = folder / place
-        is_current = place == CARD_NAME or listing.files.get(place, (0, ""))[1] == known.etag
-        if is_current or place in remotes:
-            kept[place] = known
-        elif path.is_file() and known.checked == stamp(path):
-            path.unlink()
-            logger.info("%s: removed, the data set no longer has this version of it", path)
-    if len(kept) < len(record):
-        write_record(folder, kept)
-    partials = {partial_path(folder / place, remote.etag) for place, remote in remotes.items()}
-    for partial in folder.rglob(".tmp-*"):
-        if partial not in partials:
-            partial.unlink()
-
-
-def _announce(
-    folder: Path, repository: str, choice: Choice, remotes: Mapping[str, Remote], *, is_limited: bool
-) -> None:
-    """Log what is downloaded; raise a UserError if it does not fit on the disk."""
-    total = sum(remote.num_bytes for remote in remotes.values())
-    logger.info(
-        "%s: subset %s, splits %s: %s, %s",
-        repository,
-        choice.subset,
-        ", ".join(choice.splits),
-        counted(len(remotes), "file"),
-        shown_size(total),
-    )
-    if not is_limited:
-        missing = {p: remote for p, remote in remotes.items() if not _has_size(folder / p, remote)}
-        require_disk_space(folder, missing)
-
-
-def _origin(listing: Listing, choice: Choice, card: Mapping[str, Any], text: str) -> DataSource:
+def _origin(repository: str, commit: str, choice: Choice, card: Mapping[str, Any], text: str) -> DataSource:
     """Return name, licence and citation of the data set for sources.json."""
     licences = card.get("license") or card.get("licence") or ""
     citation = _BIBTEX.search(text)
     return DataSource(
-        name=listing.repository,
-        url=f"{constants.ENDPOINT}/datasets/{listing.repository}",
+        name=repository,
+        url=f"{constants.ENDPOINT}/datasets/{repository}",
         subset=choice.subset,
         splits=choice.splits,
-        revision=listing.commit,
+        revision=commit,
         licence=", ".join(map(str, licences)) if isinstance(licences, list) else str(licences),
         licence_name=str(card.get("license_name") or ""),
         licence_link=str(card.get("license_link") or ""),

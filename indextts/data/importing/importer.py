@@ -1,7 +1,7 @@
 """Import recordings with their texts, in any layout, into a project.
 
     hub, download, archive -> layouts -> tables, parquet, kaldi, file_pairs     readers: they yield rows
-    rows -> references -> speakers -> storing -> transcoding (sound, cleaning, cuts) -> journal -> manifest
+    rows -> reading -> speakers -> storing -> transcoding (sound, cleaning, cuts) -> journal -> manifest
 
     OUTPUT_DIR/
       manifest.jsonl         written last: without it, no import has finished
@@ -38,7 +38,6 @@ from indextts.data.importing.items import Rejection, Row, source_name, without_s
 from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Journal, read_journal
 from indextts.data.importing.layouts import read_source
 from indextts.data.importing.reading import SourceReader
-from indextts.data.importing.references import AudioFinder
 from indextts.data.importing.speakers import (
     answered,
     log_left_out,
@@ -245,8 +244,8 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     seen: dict[str, Row] = {}
     layout = cast(ImportLayout, source.answers["layout"])
     folder = source.root if source.root.is_dir() else source.root.parent
-    finder = AudioFinder(folder, _allowed_folders(source, command), source.archives)
-    reader = SourceReader(finder, find_language(command.language).code, source.answers["columns"])
+    language, allowed = find_language(command.language).code, _allowed_folders(source, command)
+    reader = SourceReader(folder, language, source.answers["columns"], allowed, source.archives)
     for read in read_source(source.root, layout, reader, source.path):
         item = read if isinstance(read, Rejection) else _with_unique_key(read, seen, source.root)
         if isinstance(item, Rejection):
@@ -299,7 +298,7 @@ def _allowed_folders(source: _Source, command: ImportDataset) -> list[Path]:
     downloads = [(project / name).resolve() for name in (DOWNLOADS_NAME, HUB_NAME)]
     is_downloaded = any(source.root.is_relative_to(folder) for folder in downloads)
     if source.root == source.path.resolve() and not is_downloaded:
-        return command.audio_root
+        return [folder.resolve() for folder in command.audio_root]
     return [source.root if source.root.is_dir() else source.root.parent]
 
 

@@ -100,7 +100,7 @@ class Row:
         provenance: how a program found the text; only manifests of this project say it.
         folders: where the recording is looked for; empty for the folder of the row's file.
         is_moved: its path may be of another machine, so that its name alone counts too.
-        audio: the recording that was found (references.py), or the parquet file that contains it.
+        audio: the recording that was found (reading.py), or the parquet file that contains it.
     """
 
     where: Location

@@ -13,7 +13,7 @@
                   with those in audio/, as in Multilingual LibriSpeech
     files         NAME.wav with NAME.txt, and NAME.mp3 with subtitles NAME.srt, NAME.am.vtt
 
-A reader yields rows (items.Row), and references.py finds the recording of each. A new layout is a reader in
+A reader yields rows (items.Row), and reading.py finds the recording of each. A new layout is a reader in
 a separate module, and a line of LAYOUTS.
 
 `auto` takes the first matching layout. It descends into a folder that is alone in its parent, and searches
@@ -121,7 +121,7 @@ def _items(layout: ImportLayout, places: Sequence[Path], reader: SourceReader) -
         raise UserError(f"--columns is for tables, and the layout is {layout}; pass --layout table")
     read = LAYOUTS[layout].read
     rows = _without_other_facts(_parts(layout, places), lambda part: read(part, reader))
-    return [reader.finder.recording(row, reader.language) if isinstance(row, Row) else row for row in rows]
+    return [reader.recording(row) if isinstance(row, Row) else row for row in rows]
 
 
 def _detect(root: Path) -> Iterator[tuple[ImportLayout, list[Path]]]:
@@ -247,7 +247,7 @@ def _read_common_voice(path: Path, reader: SourceReader) -> Items:
     folder = path.parent
     inner = []
     if folder.parent.name == "transcript":
-        inner = reader.finder.folders_in(folder.parent.parent / "audio" / folder.name, depth=2)
+        inner = reader.folders_in(folder.parent.parent / "audio" / folder.name, depth=2)
         inner.sort(key=lambda place: path.stem not in place.parts)  # those of the split first
     for row in table_rows(path, reader):
         if isinstance(row, Row):

@@ -111,7 +111,7 @@ def _read(path: Path, file: pq.ParquetFile, table: ParquetTable, reader: SourceR
         return
     leaf = table.audio[audio][0] if audio in table.audio else ""
     has_audio = _is_filled(file, leaf) if leaf else False
-    names_file = partial(reader.finder.names_recording, folder=path.parent)
+    names_file = partial(reader.names_recording, folder=path.parent)
     number = 0
     for batch in file.iter_batches(_READ_ROWS, columns=table.leaves(list(name_of.values()))):
         listed = {column: _values(batch, name) for column, name in name_of.items()}

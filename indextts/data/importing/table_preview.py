@@ -7,7 +7,7 @@ first lines of the tables, also of those in a zip archive. Uploads are untrusted
 columns and characters is limited.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
@@ -24,7 +24,6 @@ from indextts.data.importing.columns import (
 from indextts.data.importing.items import KALDI_NAMES
 from indextts.data.importing.layouts import WITH_COLUMNS, find_tables
 from indextts.data.importing.reading import SourceReader
-from indextts.data.importing.references import AudioFinder
 from indextts.data.importing.tables import record_rows, table_head
 from indextts.errors import UserError
 
@@ -126,7 +125,7 @@ def preview_source(
     Args:
         language: of texts whose data name none.
         columns: as in --columns; "" to decide.
-        allowed: folders that recordings may be in, as for AudioFinder.
+        allowed: folders that recordings may be in, as for SourceReader.
 
     Raises:
         UserError: the archive is corrupt or refused.
@@ -134,15 +133,14 @@ def preview_source(
     """
     with ExitStack() as stack:
         root = source.resolve()
-        files_in: Callable[[Path], Iterable[str]] | None = None
+        folder = root if root.is_dir() else root.parent
+        reader = SourceReader(folder, language, columns, [place.resolve() for place in allowed])
         if is_archive(source):
             root, members = stack.enter_context(unpacked_heads(source, _rank))
             names: dict[Path, set[str]] = {}
             for member in members:
                 names.setdefault(member.parent, set()).add(member.name)
-            files_in, allowed = (lambda folder: names.get(folder, ())), ()
-        folder = root if root.is_dir() else root.parent
-        reader = SourceReader(AudioFinder(folder, allowed, files_in=files_in), language, columns)
+            reader = SourceReader(root, language, columns, files_in=lambda folder: names.get(folder, ()))
 
         def preview(detected: ImportLayout, paths: Sequence[Path]) -> SourcePreview:
             found = (_preview_table(path, reader, is_json=detected == "jsonl") for path in paths[:MAX_TABLES])
@@ -172,7 +170,7 @@ def _preview_table(path: Path, reader: SourceReader, *, is_json: bool) -> TableP
     rows = record_rows(path) if is_json else table_head(path)[1]
     if not rows or len(rows[-1]) > MAX_COLUMNS:
         return None
-    name = str(path.relative_to(reader.finder.root))
+    name = str(path.relative_to(reader.root))
     candidates: dict[str, Sequence[int]] = {}
     is_other = False
     try:

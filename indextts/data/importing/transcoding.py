@@ -14,7 +14,7 @@ import soundfile
 
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.aligning import ALIGNING_VERSION, Aligner, readings_of_text
-from indextts.data.importing.cleaning import CLEANING_VERSION, clean_clip
+from indextts.data.importing.cleaning import CLEANING_VERSION, OutputFile, clean_clip
 from indextts.data.importing.cuts import Limits, plan_cuts
 from indextts.data.importing.items import Location, Passage, Rejection, Row, safe_suffix
 from indextts.data.importing.sound import as_readable, find_speech_in_file, write_parts
@@ -27,26 +27,6 @@ CUTTING_VERSION = 1  # raise it when the rules change, to cut imported recording
 MIN_SPAN_SHARE = 0.5  # of a span that the recording must have; ends are often rounded up
 LINKED, WRITTEN = "linked", "written"  # outcomes of a clip with --link
 _BLOCK_BYTES = 2**20
-
-
-@dataclass(frozen=True)
-class OutputFile:
-    """Temporary output file, or the link to an original, which is never moved or removed.
-
-    Args:
-        cut: set for a clip of a long recording.
-        gain_db: as applied by the clean-up.
-        is_cleaned: the clean-up made the file from the original.
-        outcomes: of the clean-up and of --link, for the log.
-    """
-
-    path: Path
-    duration_s: float
-    is_link: bool = False
-    cut: Passage | None = None
-    gain_db: float | None = None
-    is_cleaned: bool = False
-    outcomes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -189,10 +169,7 @@ def _finished(file: OutputFile, command: ImportDataset, aside: Path) -> OutputFi
         OSError: `aside` cannot be written.
     """
     if command.trim or command.loudness:
-        cleaned = clean_clip(file.path, aside, command.trim, command.loudness)
-        if cleaned.duration_s is not None:
-            file = OutputFile(aside, cleaned.duration_s, gain_db=cleaned.gain_db, is_cleaned=True)
-        file = replace(file, outcomes=cleaned.outcomes)
+        file = clean_clip(file, aside, command.trim, command.loudness)
     if command.link:
         file = replace(file, outcomes=(*file.outcomes, LINKED if file.is_link else WRITTEN))
     return file

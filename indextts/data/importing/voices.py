@@ -21,14 +21,14 @@ import io
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Clip, Entry, Journal
 from indextts.errors import UserError
@@ -41,7 +41,6 @@ RECORD_NAME = "voices.json"
 TABLE_NAME = "voices.csv"
 DEFAULT_THRESHOLD = 0.5  # for CAM++, not measured; 3D-Speaker merges up to 0.6 within a single recording
 MIN_CLIP_S = 1.5  # the vector of a shorter clip is too uncertain to found a group or to shape one
-NUM_SAMPLES = 3
 _PREFIX = "voice_"
 
 _MAX_NAME_CHARS = 64
@@ -84,23 +83,26 @@ class VoicesRecord(BaseModel):
         return seen[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class VoiceRow:
-    """Line of voices.csv.
+class VoiceRow(BaseModel, frozen=True):
+    """Line of voices.csv, whose columns are the fields.
 
     Args:
+        clips: their number.
         closest: the most similar other group, at the mean cosine distance `distance`; "" if there is none.
-        samples: files of the clips nearest to the group's mean, in the dataset folder or linked.
+        sample_1, sample_2, sample_3: files of the clips nearest to the group's mean, in the dataset folder or
+            linked; "" if there are fewer.
         farthest: the file of the clip farthest from it, where a wrong clip shows first.
     """
 
     voice: str
     speaker: str
-    num_clips: int
+    clips: int
     minutes: float
     closest: str
-    distance: float | None
-    samples: tuple[str, ...]
+    distance: Annotated[float | None, BeforeValidator(lambda value: None if value == "" else value)]
+    sample_1: str
+    sample_2: str
+    sample_3: str
     farthest: str
 
 
@@ -211,13 +213,9 @@ def write_voices(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) 
         return
     rows = table_rows(journal, vectors, record)
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for row in rows:
-        distance = "" if row.distance is None else f"{row.distance:.3f}"
-        samples = [*row.samples, *[""] * (NUM_SAMPLES - len(row.samples))]
-        facts = [row.voice, row.speaker, row.num_clips, f"{row.minutes:.1f}", row.closest, distance]
-        writer.writerow([*facts, *samples, row.farthest])
+    writer = csv.DictWriter(text, list(VoiceRow.model_fields), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row.model_dump() for row in rows)
     content = record.model_dump_json(indent=1).encode() + b"\n"
     for path, new in ((RECORD_NAME, content), (TABLE_NAME, text.getvalue().encode())):
         file = journal.folder / path
@@ -237,24 +235,12 @@ def read_rows(folder: Path) -> list[VoiceRow]:
         return []
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            return [_row(line, record.speaker(line["voice"], names)) for line in csv.DictReader(file)]
-    except (KeyError, ValueError, TypeError, csv.Error):
+            rows = [VoiceRow.model_validate(line) for line in csv.DictReader(file)]
+    except (ValueError, csv.Error):
         raise UserError(
             f"{path}: not as the import wrote it; delete it, and the next import writes it again"
         ) from None
-
-
-def _row(line: Mapping[str, str], speaker: str) -> VoiceRow:
-    return VoiceRow(
-        line["voice"],
-        speaker,
-        int(line["clips"]),
-        float(line["minutes"]),
-        line["closest"],
-        float(line["distance"]) if line["distance"] else None,
-        tuple(line[name] for name in _COLUMNS if name.startswith("sample_") and line[name]),
-        line["farthest"],
-    )
+    return [row.model_copy(update={"speaker": record.speaker(row.voice, names)}) for row in rows]
 
 
 def table_rows(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) -> list[VoiceRow]:
@@ -276,29 +262,19 @@ def table_rows(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) ->
         ]
         rows.append(
             VoiceRow(
-                voice,
-                record.speaker(voice, journal.folder / RECORD_NAME),
-                len(members[voice]),
-                sum(clip.duration for clip in members[voice]) / 60,
-                names[closest[index]] if len(names) > 1 else "",
-                float(distances[index]) if len(names) > 1 else None,
-                tuple(files[:NUM_SAMPLES]),
-                files[-1],
+                voice=voice,
+                speaker=record.speaker(voice, journal.folder / RECORD_NAME),
+                clips=len(members[voice]),
+                minutes=round(sum(clip.duration for clip in members[voice]) / 60, 1),
+                closest=names[closest[index]] if len(names) > 1 else "",
+                distance=round(float(distances[index]), 3) if len(names) > 1 else None,
+                sample_1=files[0],
+                sample_2=files[1] if len(files) > 1 else "",
+                sample_3=files[2] if len(files) > 2 else "",
+                farthest=files[-1],
             )
         )
-    return sorted(rows, key=lambda row: (-row.num_clips, row.voice))
-
-
-_COLUMNS = (
-    "voice",
-    "speaker",
-    "clips",
-    "minutes",
-    "closest",
-    "distance",
-    *(f"sample_{number + 1}" for number in range(NUM_SAMPLES)),
-    "farthest",
-)
+    return sorted(rows, key=lambda row: (-row.clips, row.voice))
 
 
 def _grouped(

@@ -40,7 +40,7 @@ from indextts.features.hub_files import (
     hub_errors,
     list_files,
     quiet_libraries,
-    require_disk_space,
+    remove_outdated,
 )
 from indextts.features.published_files import read_record
 from indextts.features.recognizers.ctc import CtcRecognizer
@@ -110,15 +110,14 @@ def download_recognizer(repository: str, folder: Path, language: str) -> None:
         except HubUnreachableError as error:
             _require_complete(repository, folder, error.reason)
             return
-        remotes = {name: listing.remote(name) for name in needed_files(listing.files, language)}
+        remotes = {name: listing[name] for name in needed_files(listing, language)}
         if not _weights_in(remotes):
             raise UserError(
                 f"--asr {repository}: has no model.safetensors or pytorch_model.bin at the top level; use "
                 "another model"
             )
-        present = read_record(folder)
-        require_disk_space(folder, {name: each for name, each in remotes.items() if name not in present})
-        for _ in download_files(folder, remotes, is_ours=True):
+        remove_outdated(folder, listing)
+        for _ in download_files(folder, remotes):
             pass
 
 

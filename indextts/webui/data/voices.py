@@ -79,8 +79,8 @@ def voices_html(project: Project, rows: list[VoiceRow]) -> str:
 
 def _row(dataset: Path, row: VoiceRow) -> list[str]:
     closest = f"{row.closest} ({row.distance:.2f})" if row.closest and row.distance is not None else ""
-    players = "".join(_player(dataset, file) for file in (*row.samples[:1], row.farthest) if file)
-    cells = [row.voice, row.speaker, f"{row.num_clips:,}", f"{row.minutes:.1f}", closest]
+    players = "".join(_player(dataset, file) for file in (row.sample_1, row.farthest) if file)
+    cells = [row.voice, row.speaker, f"{row.clips:,}", f"{row.minutes:.1f}", closest]
     return [*map(escape, cells), players]
 
 
