@@ -39,18 +39,6 @@ def test_reload_back_and_links_lead_to_the_tab_in_the_address(server: Server, br
     expect_open(page, "2 ")
 
 
-def test_a_click_on_a_tab_is_not_undone_by_the_link_before_it(server: Server, browser: Browser):
-    page = browser.new_page(viewport=DESKTOP)
-    page.goto(server.url)
-    expect_open(page, "1 ")
-    link = page.locator('a[href="#data"]').first
-    expect(link).to_be_visible()
-    link.evaluate("link => { link.click(); document.getElementById('tab-training-button').click() }")
-    page.wait_for_timeout(1_000)  # a link clicks its tab again until it is open
-    expect_open(page, "6 ")
-    expect(page).to_have_url(re.compile("#training$"))
-
-
 def test_typed_values_of_tabs_4_and_5_stay_after_a_reload(server: Server, browser: Browser):
     page = browser.new_page(viewport=DESKTOP)
     page.goto(server.url)

@@ -55,12 +55,62 @@ print(json.dumps({
 """
 
 
+# what the handlers receive of the values that a browser sends
+HANDLERS = """
+import gradio as gr
+from indextts.errors import UserError
+from indextts.webui.events import CheckedBlocks, answering, unpacked
+from indextts.webui.language import t
+
+def handler(*values):
+    return list(values)
+
+with CheckedBlocks(analytics_enabled=False) as page:
+    page.chosen = project = gr.Dropdown(["voice"])
+    page.find_project = lambda name: {"voice": "the project"}[name]
+    assert answering(handler, [project], [])("voice") == ["the project"]
+    text, number, table = gr.Textbox(), gr.Number(), gr.Dataframe(headers=["size"])
+    click = gr.SelectData(None, {"index": [0, 0], "value": 1})
+    answer = answering(handler, [text, number], [text, number])
+    assert answer(None, None) == ["", None]
+    assert answer("a", 1) == ["a", 1]
+    assert answer(click, None, None) == [click, "", None]
+    assert answer(None, click, None) == ["", click, None]
+    many = gr.Dropdown(["a"], multiselect=True)
+    for sent, got in ((None, []), (0.5, []), (["a"], ["a"]), ("a", [])):
+        assert answering(handler, [many], [many])(sent) == [got]
+    shown = answering(lambda _: [["1 kB"]], [text], [table])("x")
+    assert shown == {"headers": ["size"], "data": [["1 kB"]]}
+
+    def refuse(_):
+        raise UserError("no such thing")
+
+    try:
+        answering(refuse, [text], [text])("x")
+    except gr.Error as error:
+        assert (error.message, error.print_exception) == ("no such thing", False)
+    else:
+        raise SystemExit("not refused")
+
+assert unpacked('["a", null, 1.5, ["b", 2]]') == ["a", None, 1.5, ["b", 2]]
+for sent in ("", "1", '"a"', "{}", '[{"path": "http://x"}]', '[["a", {}]]', '[[["a"]]]', '["\\ud800"]'):
+    try:
+        unpacked(sent)
+    except (ValueError, TypeError):
+        continue
+    raise SystemExit(f"taken: {sent}")
+"""
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict:
-    """Return what a process that builds the page says of it and of itself."""
+    """Return what a process that checks HANDLERS and builds the page says of it and of itself."""
     workspace = tmp_path_factory.mktemp("app") / "workspace"
     answer = subprocess.run(
-        [sys.executable, "-c", BUILD, str(workspace)], cwd=REPOSITORY, capture_output=True, text=True
+        [sys.executable, "-c", HANDLERS + BUILD, str(workspace)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
     )
     assert answer.returncode == 0, answer.stderr
     assert (workspace / "demo/project.json").is_file()
@@ -128,13 +178,6 @@ def test_all_texts_of_the_page_are_translated(language: str, built: dict):
         heading = HEADING.fullmatch(text)
         texts |= {html.unescape(part) for part in heading.groups() if part} if heading else {text}
     assert sorted(texts - translations(language).keys() - SAME) == []
-
-
-def test_each_tab_has_a_build_function(built: dict):
-    tabs = list((REPOSITORY / "indextts/webui").glob("*/tab.py"))
-    assert len(tabs) == 8
-    for path in tabs:
-        assert "def build(page: Page) -> None:" in path.read_text(encoding="utf-8")
 
 
 def test_an_unwritable_workspace_is_a_one_line_error(tmp_path: Path):

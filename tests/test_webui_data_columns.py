@@ -4,7 +4,6 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -122,14 +121,6 @@ def test_an_undecided_column_blocks_the_import_until_it_is_chosen(tmp_path: Path
     assert Dropdowns(chosen).values == ["audio", "", "text"]
 
 
-def test_typed_columns_decide_a_table_too(tmp_path: Path):
-    project, settings = make(tmp_path, talks=AMBIGUOUS)
-    found = sources(project, settings, *form(columns="audio=0,text=1"))
-    assert Dropdowns(column_tables_html(found)).values == ["audio", "text", ""]
-    planned = imports(project, settings, *form(columns="audio=0,text=9"))
-    assert len(import_outlook(project, planned).blockers) == 1
-
-
 def test_each_source_has_its_own_choice(tmp_path: Path):
     project, settings = make(tmp_path, a=AMBIGUOUS, b=AMBIGUOUS.replace("second", "other"))
     found = sources(project, settings)
@@ -139,21 +130,6 @@ def test_each_source_has_its_own_choice(tmp_path: Path):
     assert [(command.columns, command.speaker) for command in commands] == [
         ("audio=file_name,text=first", "s"),
         ("audio=file_name,text=other", "s"),
-    ]
-
-
-def test_a_chosen_source_among_several_gets_its_own_command(tmp_path: Path):
-    project, _ = make(tmp_path, a=AMBIGUOUS, b=DECIDED)
-    outside = [path.rename(tmp_path / path.name) for path in project.uploaded()]
-    settings = ProjectSettings.model_validate(
-        {"name": "voice", "base": tmp_path, "data": {"source": [str(path) for path in outside]}}
-    )
-    found = sources(project, settings)
-    choices = with_choice({}, found, [found[0].key, "set/metadata.csv", "0=audio", "1=text"])
-    commands = imports(project, settings, *form(json.dumps(choices)))
-    assert [(command.source, command.columns) for command in commands] == [
-        ([outside[1]], ""),
-        ([outside[0]], "audio=file_name,text=first"),
     ]
 
 
@@ -188,16 +164,6 @@ def test_an_incomplete_or_invalid_choice_blocks_the_import(tmp_path: Path, uses:
     assert import_outlook(project, planned).blockers
     found = sources(project, settings, *form(json.dumps(choices)))
     assert len(Dropdowns(column_tables_html(found)).values) == 3  # it can be corrected
-
-
-@pytest.mark.parametrize(
-    "row", [[], ["x"], [None, 3], ["x", "set/metadata.csv", "0=audio"], [1.5, True, None]]
-)
-def test_a_choice_for_no_table_changes_nothing(tmp_path: Path, row: list[Any]):
-    project, settings = make(tmp_path, talks=AMBIGUOUS)
-    found = sources(project, settings)
-    before = {found[0].key: "audio=0,text=1"}
-    assert with_choice(before | {"gone": "audio=0,text=2"}, found, row) == before
 
 
 @pytest.mark.parametrize(

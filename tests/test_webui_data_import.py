@@ -51,14 +51,6 @@ def test_a_missing_manifest_is_named_and_blocks(tmp_path: Path):
     assert blocker.link
 
 
-def test_recordings_from_addresses_alone_are_imported(tmp_path: Path):
-    project, settings = make(tmp_path, data={"url": ["https://example.org/talk"]})
-    page = OneProject(project)
-    command, *_ = import_commands(page, project, settings, NEW_SOURCES, *[""] * len(FIELDS), "")
-    assert isinstance(command, ImportDataset)
-    assert command.url == ["https://example.org/talk"]
-
-
 def test_what_will_be_read_and_where_it_goes_is_listed(tmp_path: Path):
     manifest = write_manifest(tmp_path / "set.jsonl", 1800.0, 5400.0)
     project, settings = make(tmp_path, manifest=manifest)
@@ -77,12 +69,6 @@ def test_what_will_be_read_and_where_it_goes_is_listed(tmp_path: Path):
     assert texts[1].startswith("files: 1 ")
     assert texts[2].startswith("talks.zip: 2 ")
     assert "voice/dataset/" in texts
-
-
-def test_a_manifest_without_every_duration_has_no_hours(tmp_path: Path):
-    path = write_manifest(tmp_path / "set.jsonl", 1800.0, None)
-    assert "2" in shown_source(path, is_manifest=True)
-    assert "h" not in shown_source(path, is_manifest=True)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip"])
@@ -126,22 +112,6 @@ def test_a_data_set_of_the_hub_is_imported_from_the_form_with_its_filters(tmp_pa
     outlook = import_outlook(project, [command])
     assert not outlook.blockers
     assert any("google/fleurs am_et train dev" in value for _, value in outlook.facts)
-
-
-def test_emptied_options_replace_those_of_the_project(tmp_path: Path):
-    project, settings = make(tmp_path, data={"hub": "google/fleurs", "trim": 0.2})
-    page = OneProject(project)
-    values = [NEW_SOURCES, *[""] * len(FIELDS), "", "", "", "", 0, "", 0, 0, "", 1, 20]
-    with pytest.raises(UserError):
-        import_commands(page, project, settings, *values)  # there is nothing to import
-
-
-def test_clips_of_uploads_are_trimmed_too(tmp_path: Path):
-    project, settings = make(tmp_path, data={"trim": 0.2, "loudness": -23})
-    (project.uploads / "files").mkdir(parents=True)
-    (project.uploads / "files/a.wav").touch()
-    [command] = plan_imports(project, settings)
-    assert (command.trim, command.loudness) == (0.2, -23)
 
 
 def test_long_uploads_are_cut_with_the_recognizer_of_the_form(tmp_path: Path):

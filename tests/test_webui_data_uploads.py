@@ -56,13 +56,6 @@ def test_single_files_share_a_folder_and_each_archive_has_its_own(tmp_path):
     assert project.uploaded() == []
 
 
-def test_tar_archives_and_parquet_files_are_sources_of_their_own(tmp_path):
-    project = Project(tmp_path / "voice")
-    names = ["am_et.tar.gz", "clips.TAR", "train-0.parquet"]
-    sources = store_uploads(project, receive(tmp_path, *names), tmp_path / "received")
-    assert sources == [project.uploads / name for name in names]
-
-
 @pytest.mark.parametrize(
     "name", ["page.html", "run.sh", ".hidden.wav", "x" * 200 + ".wav", "model.pth", "zip"]
 )
@@ -98,25 +91,11 @@ def test_an_unusable_upload_is_refused_with_its_name_and_nothing_is_stored(
     assert described(project) == []
 
 
-def test_all_unusable_files_are_named_up_to_a_limit(tmp_path):
-    project = Project(tmp_path / "voice")
-    names = [f"{number}.wav" for number in range(8)]
-    with pytest.raises(UserError) as refused:
-        store_uploads(project, receive(tmp_path, *names, content=b"RIFF"), tmp_path)
-    assert [name in str(refused.value) for name in names] == [True] * 5 + [False] * 3
-
-
 def test_a_recording_with_the_suffix_of_another_format_is_stored(tmp_path):
     project = Project(tmp_path / "voice")
     media = write_media(tmp_path / "a.m4a", np.zeros(24_000, np.float32), 24_000)
     [source] = store_uploads(project, receive(tmp_path, "a.mp3", content=media.read_bytes()), tmp_path)
     assert [path.name for path in source.iterdir()] == ["a.mp3"]
-
-
-def test_a_recording_that_libsndfile_cannot_read_is_left_to_the_import(tmp_path):
-    project = Project(tmp_path / "voice")
-    [source] = store_uploads(project, receive(tmp_path, "a.m4a", content=bytes(5000)), tmp_path)
-    assert [path.name for path in source.iterdir()] == ["a.m4a"]
 
 
 def test_a_request_cannot_name_a_file_that_was_not_uploaded(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from indextts.data.importing.voices import read_rows, rename_voice
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.data.voices import MAX_ROWS, voices_html, voices_version
+from indextts.webui.data.voices import voices_html
 
 COLUMNS = [
     "voice",
@@ -38,11 +38,6 @@ def write_groups(project: Project, names: dict[str, str]) -> None:
             writer.writerow([voice, name, 12, 1.5, "", "", "audio/a.wav", "", "", "../../outside.wav"])
 
 
-def test_a_project_without_groups_shows_nothing(tmp_path: Path):
-    project = Project(tmp_path)
-    assert voices_html(project, read_rows(project.dataset)) == ""
-
-
 def test_groups_are_listed_with_their_names_and_a_clip_of_the_project_to_hear(tmp_path: Path):
     project = Project(tmp_path)
     (tmp_path / "outside.wav").write_bytes(b"secret")
@@ -51,23 +46,6 @@ def test_groups_are_listed_with_their_names_and_a_clip_of_the_project_to_hear(tm
     assert html.count("&lt;b&gt;almaz") == 2  # voice_002 is merged into voice_001
     assert html.count("<audio") == 2
     assert "outside.wav" not in html
-
-
-def test_at_most_a_number_of_groups_is_shown(tmp_path: Path):
-    project = Project(tmp_path)
-    write_groups(project, {f"voice_{n:03}": f"voice_{n:03}" for n in range(1, MAX_ROWS + 4)})
-    html = voices_html(project, read_rows(project.dataset))
-    assert html.count("<tr><td>") == MAX_ROWS
-    assert "3" in html.rpartition("remark")[2]
-
-
-def test_a_new_name_is_stored_and_shown(tmp_path: Path):
-    project = Project(tmp_path)
-    write_groups(project, {"voice_001": "voice_001", "voice_002": "voice_002"})
-    before = voices_version(project)
-    rename_voice(project.dataset, "voice_002", "almaz")
-    assert [row.speaker for row in read_rows(project.dataset)] == ["voice_001", "almaz"]
-    assert voices_version(project) != before
 
 
 @pytest.mark.parametrize(("voice", "name"), [("voice_009", "almaz"), ("voice_001", "voice_002")])

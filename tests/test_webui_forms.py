@@ -57,7 +57,3 @@ def test_the_values_of_a_form_give_the_same_command(name: str):
     fields = {"train_manifest": [Path("x")], "val_manifest": [Path("v")], "tokenizer": Path("t")}
     again = Train(**{**fields, **fields_from(Train, [name], [shown])})
     assert getattr(again, name) == getattr(command, name)
-
-
-def test_an_emptied_field_takes_the_default():
-    assert fields_from(Train, ["epochs", "config"], [None, ""]) == {}

@@ -30,7 +30,7 @@ from indextts.webui.serving.received import size_of
 from tests import hostile_inputs
 from tests.conftest import REPOSITORY
 from tests.waiting import PATIENCE_S
-from tests.webui_server import Server, find_handler, packed_inputs, sent_values, serving
+from tests.webui_server import Server, packed_inputs, sent_values, serving
 
 PASSWORD = "correct horse battery"
 SECRET = "the-canary-sings-4711"
@@ -238,17 +238,6 @@ def test_no_file_outside_the_roots_is_served(attacked: Attacked):
     for path in FILES.format(**places).split():
         answer = attacked.server.ask("GET", f"/gradio_api/file={path}", cookie=attacked.headers["Cookie"])
         assert answer.status in (403, 404), path
-
-
-def test_no_project_is_created_through_a_link(attacked: Attacked):
-    make = find_handler(attacked.config, "project-start")
-    for name in ("linked", "linked/new", "demo/escape"):
-        values = ["A title", "checkpoints", "am", "builtin", "", name, "demo/checkpoints"]
-        request = {"fn_index": make["id"], "session_hash": "links", "data": attacked.data(make, values)}
-        assert attacked.post("/gradio_api/queue/join", request)[0] == 200
-        [(outcome, text)] = attacked.results("links")
-        assert outcome == "error", text
-        assert name in text
 
 
 @pytest.mark.parametrize("path", ["{outside}/secret.wav", "/dev/zero", "https://evil.test/a.wav"])

@@ -20,11 +20,10 @@ from indextts.commands.launching import Launch
 from indextts.commands.reference_page import COMMANDS
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.system.messages import ENGLISH, LOCALES, Message, as_is, table
-from indextts.webui.data.review_rows import checked_text, find_place, read_review
-from indextts.webui.data.uploads import remove, store_uploads
+from indextts.system.messages import ENGLISH, LOCALES, Message, table
+from indextts.webui.data.review_rows import checked_text
+from indextts.webui.data.uploads import store_uploads
 from indextts.webui.language import (
-    CHOSEN_JS,
     LANGUAGES,
     field_texts,
     heading_html,
@@ -33,13 +32,9 @@ from indextts.webui.language import (
     switching_js,
     t,
     text_of,
-    texts_of,
     use_language,
 )
 from indextts.webui.listen.renders import vote
-from indextts.webui.listen.saved_models import find_recording
-from indextts.webui.listen.speaking import texts_in
-from indextts.webui.serving.security import Roots
 from tests.conftest import REPOSITORY
 
 ETHIOPIC = re.compile(r"[\u1200-\u137f]")
@@ -60,12 +55,6 @@ def test_without_a_choice_the_language_is_english():
         assert t("app.project") == "Project"
 
 
-def test_use_language_applies_only_within_its_block():
-    with use_language("am"):
-        assert ETHIOPIC.search(t("app.project"))
-    assert t("app.project") == "Project"
-
-
 def test_a_message_shows_nested_messages_in_its_language():
     message = Message("monitor.no_new_metrics", {"time": Message("monitor.days", {"days": 2})})
     with use_language("am"):
@@ -76,14 +65,8 @@ def test_a_message_shows_nested_messages_in_its_language():
 
 REFUSALS: list[Callable[[Project], object]] = [
     lambda project: checked_text(" "),
-    lambda project: checked_text("a" * 2001),
-    lambda project: find_place(read_review(project), "clip"),
-    lambda project: texts_in(""),
-    lambda project: texts_in("a\n" * 101),
     lambda project: vote(project, "0001", 1, "first"),
-    lambda project: remove(project, "talks.zip"),
     lambda project: store_uploads(project, ["/etc/passwd"], project.root),
-    lambda project: find_recording(project, None, Roots(project.root, ())),
 ]
 
 
@@ -98,11 +81,6 @@ def test_a_refusal_is_in_the_language_of_the_client(tmp_path: Path, refused: Cal
     assert ETHIOPIC.search(str(amharic.value))
 
 
-def test_braces_in_a_text_without_values_stay():
-    assert t("monitor.days") == "{days} days"
-    assert str(as_is("{a} and {b}")) == "{a} and {b}"
-
-
 def field_ids() -> dict[str, str]:
     """Return the English title and help of each field of a command by their ids."""
     commands: tuple[type[Command], ...] = (*COMMANDS, Launch)
@@ -111,11 +89,6 @@ def field_ids() -> dict[str, str]:
         for name in command.model_fields:
             texts |= field_texts(command, name)
     return texts
-
-
-def test_a_missing_id_is_an_error():
-    with pytest.raises(KeyError):
-        t("no.such.id")
 
 
 @pytest.mark.parametrize("language", OTHERS)
@@ -177,6 +150,7 @@ def test_every_id_of_the_table_is_used():
     plain, heads = strings()
     heads = {head for head in heads if re.fullmatch(r"[a-z]+[._][a-z._]*", head)}
     stems = {id: re.sub(r"^(health\..*)_(evidence|advice)$", r"\1", id) for id in table(ENGLISH)}
+    plain |= {f"{id}_help" for id in plain}  # of a component, see layout.labelled
     built = {id for id, stem in stems.items() if any(stem.removeprefix(head) in plain for head in heads)}
     assert sorted(table(ENGLISH).keys() - plain - built) == []
 
@@ -186,14 +160,6 @@ def test_an_id_is_in_a_table_once(language: str):
     """A merge may leave two, of which the later one would be shown."""
     texts = json.loads((LOCALES / f"{language}.json").read_bytes(), object_pairs_hook=list)
     assert [id for id, count in Counter(id for id, _ in texts).items() if count > 1] == []
-
-
-@pytest.mark.parametrize("language", OTHERS)
-def test_the_punctuation_of_a_table_matches_its_script(language: str):
-    english = table(ENGLISH) | field_ids()
-    for id, other in table(language).items():
-        assert not re.search(r"[\u1200-\u137f] ?[,;:](?= |$)", other), id
-        assert other.endswith("።") or not re.fullmatch(r"[A-Z].*[a-z)]\.", english[id]), id
 
 
 @pytest.mark.parametrize(
@@ -213,12 +179,6 @@ def test_a_cookie_chooses_among_the_known_languages(cookies: str | None, languag
     assert language_of(cookies) == language
 
 
-def test_texts_of_returns_the_visible_texts_of_a_component():
-    props = {"label": "Stop", "value": "typed", "info": " ", "placeholder": None, "elem_id": "x"}
-    assert texts_of("textbox", props) == {"label": "Stop"}
-    assert texts_of("button", {"value": "Stop"}) == {"value": "Stop"}
-
-
 def run_js(function: str, cookie: str = "", language: str = "") -> object:
     """Return what the function returns in a browser with that cookie; Playwright's node stands for it."""
     page = {"cookie": cookie, "documentElement": {"lang": language}}
@@ -227,14 +187,6 @@ def run_js(function: str, cookie: str = "", language: str = "") -> object:
         [compute_driver_executable()[0], "-e", script], capture_output=True, text=True, check=True
     )
     return json.loads(answer.stdout)
-
-
-@pytest.mark.parametrize(
-    ("cookie", "language"),
-    [("language=am", "am"), ("", "en"), ("xlanguage=am", "en"), ("b=1; language=constructor", "en")],
-)
-def test_the_page_uses_the_language_of_the_cookie(cookie: str, language: str):
-    assert run_js(CHOSEN_JS, cookie=cookie) == language
 
 
 def test_texts_are_switched_to_the_language_of_the_page():

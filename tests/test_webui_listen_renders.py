@@ -105,14 +105,6 @@ def test_a_text_gets_one_vote_and_only_with_two_checkpoints(tmp_path: Path):
     assert len(votes(project)) == 1
 
 
-def test_checkpoints_of_another_part_are_counted_separately(tmp_path: Path):
-    project = Project(tmp_path / "voice")
-    write_side(project.listen / "0001", "a", 1, step=236)
-    write_side(project.listen / "0001", "b", 1, step=236, part=2)
-    vote(project, "0001", 1, "same")
-    assert tally(votes(project)) == [["step 236", "step 236 of part 2", 0, 0, 1]]
-
-
 def test_a_folder_that_an_active_job_will_write_is_taken(tmp_path: Path):
     project = Project(tmp_path / "voice")
     write_side(project.listen / "0004", "a", 1)

@@ -14,10 +14,8 @@ from indextts.errors import UserError
 from indextts.projects.project import Project, read_project
 from indextts.webui.language import t
 from indextts.webui.listen.renders import next_folder
-from indextts.webui.listen.saved_models import NO_CHECKPOINT, find_model
+from indextts.webui.listen.saved_models import find_model
 from indextts.webui.listen.scoring import (
-    NOT_CHOSEN,
-    checkpoints,
     newest_report,
     report_html,
     score_commands,
@@ -64,9 +62,9 @@ def test_the_checkpoints_speak_the_validation_sentences(project: Project):
 
 def test_missing_and_outside_choices_are_refused(project: Project):
     cases: list[tuple[list[str] | None, str, str]] = [
-        (None, "", t(NOT_CHOSEN)),
-        ([], "", t(NOT_CHOSEN)),
-        (["best.pth", "../../other/best.pth"], "", t(NO_CHECKPOINT)),
+        (None, "", t("listen.none_to_score")),
+        ([], "", t("listen.none_to_score")),
+        (["best.pth", "../../other/best.pth"], "", t("listen.no_checkpoint")),
         (["best.pth"], "/etc", "'/etc'"),
         (["best.pth"], "../asr", "'../asr'"),
         (["best.pth"], "a\0b", "a recognizer"),
@@ -78,15 +76,6 @@ def test_missing_and_outside_choices_are_refused(project: Project):
     for chosen, asr, problem in cases:
         with pytest.raises(UserError, match=re.escape(problem)):
             planned(project, chosen, asr)
-
-
-def test_a_selection_stays_while_it_exists(project: Project):
-    page = OneProject(project)
-    best = find_model(project, "best.pth").name
-    assert checkpoints(page, "tiny", None).value == [best]
-    assert checkpoints(page, "tiny", ["best.pth", best]).value == [best]
-    assert checkpoints(page, "tiny", ["model_step1.pth", "gone.pth"]).value == ["model_step1.pth"]
-    assert "value" not in checkpoints(page, "tiny", ["model_step1.pth"]).constructor_args
 
 
 SCORE = {
@@ -115,13 +104,13 @@ def write_report(folder: Path, note: str, *, is_complete: bool = True) -> None:
 
 def test_the_newest_complete_report_is_shown_with_its_downloads(tmp_path: Path):
     project = Project(tmp_path / "voice")
-    assert show(OneProject(project), "voice")[1] == ""
+    assert show(project)[1] == ""
     write_report(project.scores / "0001", "older")
     write_report(project.scores / "0009", "newer")
     write_report(project.scores / "0010", "stopped", is_complete=False)
     assert newest_report(project) == project.scores / "0009"
     assert next_folder(project.scores) == project.scores / "0011"
-    report, picture = show(OneProject(project), "voice")
+    report, picture = show(project)
     assert "newer" in report
     assert picture.count("download=") == 3
     assert "/0009/scores.png?" in picture

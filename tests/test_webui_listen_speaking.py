@@ -35,9 +35,7 @@ from indextts.webui.listen.speaking import (
     checkpoint_choices,
     default_settings,
     expected_seconds,
-    notes_on,
     speak_commands,
-    speech_facts,
 )
 from indextts.webui.running.outlook import LinkedError
 from indextts.webui.serving.security import Roots
@@ -100,11 +98,6 @@ def test_missing_choices_and_too_long_texts_are_refused(project: Project):
     for changes, message in cases:
         with pytest.raises(UserError, match=message):
             planned(project, **changes)
-
-
-def test_before_the_menus_are_filled_the_voice_is_the_one_that_will_be_selected(project: Project):
-    [(_, first), *_] = voice_choices(project)
-    assert planned(project, voice=None)[0].voice == planned(project, voice=first)[0].voice
 
 
 def test_while_any_trainer_runs_synthesis_uses_the_cpu_unless_a_device_is_chosen(project: Project):
@@ -190,9 +183,8 @@ def test_a_model_is_not_compared_with_itself(project: Project):
             with pytest.raises(LinkedError) as refused:
                 planned(project, checkpoint=one, other=other)
             assert refused.value.notice.link.startswith("#listen/")
-    page = OneProject(project)
     for now in (None, *best.names):
-        first, second = both_choices(page, "tiny", now, "model_step1.pth")
+        first, second = both_choices(project, now, "model_step1.pth")
         assert best.name in [value for _, value in first.choices]
         assert best.name not in [value for _, value in second.choices]
         assert second.choices
@@ -207,14 +199,13 @@ def test_a_run_with_one_model_leads_to_the_training_for_a_comparison(project: Pr
     with pytest.raises(LinkedError) as refused:
         compare_commands(page, alone, read_project(project), wish, [])
     assert refused.value.notice.link == "#training"
-    assert both_choices(page, "voice", None, None)[1].choices == []
+    assert both_choices(alone, None, None)[1].choices == []
 
 
 def test_a_shared_checkpoint_is_found_under_any_of_its_names(project: Project):
     newest = find_model(project, "latest.pth").name
-    page = OneProject(project)
-    assert checkpoint_choices(page, "tiny", "latest.pth").value == newest
-    assert "value" not in checkpoint_choices(page, "tiny", newest).constructor_args
+    assert checkpoint_choices(project, "latest.pth").value == newest
+    assert "value" not in checkpoint_choices(project, newest).constructor_args
 
 
 def job(stage: str, text: str, seconds: float, commands: int = 1, **changes: Any) -> Any:
@@ -233,16 +224,3 @@ def test_the_time_of_a_text_is_estimated_from_earlier_jobs_of_the_same_kind():
     assert expected_seconds(one, 1, 1000) is None
     assert expected_seconds([job("listen", "x" * 110, 18), *one], 1, 210) == pytest.approx(28)
     assert expected_seconds(one, 2, 10) == 99
-
-
-def test_the_outlook_says_what_a_start_will_speak(project: Project):
-    facts = [value for _, value in speech_facts(project.root.parent, project, planned(project))]
-    assert find_model(project, "best.pth").title in facts
-    assert facts[:2] == ["2", "7"]  # texts, characters
-
-
-def test_a_project_with_built_in_codes_says_once_what_it_sounds_like(project: Project):
-    settings = read_project(project)
-    [note] = notes_on(settings)
-    assert note.link.startswith("#preprocess/")
-    assert notes_on(settings.with_fields("preprocess", backend="indextts2")) == []

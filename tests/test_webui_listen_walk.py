@@ -5,17 +5,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
 import pytest
 import soundfile
-import torch
 from playwright.sync_api import Browser, Page, expect
 
 from indextts.projects.project import Project
-from indextts.speech.synthesis.trained_model import load_trained
 from indextts.webui.listen.renders import votes
 from tests.speaking_run import clips_of, make_speaking_project
-from tests.waiting import PATIENCE_S
 from tests.walking import Server, open_tab, value, wait_for, wait_for_project
 
 DURATIONS = "[...document.querySelectorAll('#listen-players audio')].map(player => player.duration)"
@@ -113,87 +109,6 @@ def compare_and_vote(page: Page, project: Project) -> None:
     assert [(vote.number, vote.choice) for vote in votes(project)] == [(1, "second"), (2, "same")]
     expect(page.locator("#compare-tally table tbody tr")).to_have_count(1)
     expect(page.locator("#planted")).to_have_count(0)
-
-
-@pytest.mark.long
-def test_a_user_scores_a_checkpoint_and_downloads_its_export(project: Project, page: Page, tmp_path: Path):
-    page.evaluate("location.hash = 'listen/scores-asr'")  # in a fold of a sub-tab that was never open
-    expect(page.locator("#scores-asr textarea")).to_be_visible()
-    wait_for(page, "evaluate-command", r"tools/evaluate\.py.*--checkpoint=\S+model_step\d\.pth")
-    page.locator("#scores-asr textarea").fill("/etc")
-    wait_for(page, "evaluate-command", r"^\[Error\].*'/etc'")
-    expect(page.locator("#evaluate-start")).to_be_disabled()
-    page.locator("#scores-asr textarea").fill("")
-    page.locator("#Evaluate-num_clips input").fill("1")
-    page.locator("#Evaluate-num_clips input").press("Tab")
-    wait_for(page, "evaluate-command", r"--num-clips=1")
-    page.locator("#evaluate-start").click()
-    wait_for(page, "evaluate-status", r"^finished after")
-    report = page.locator("#scores-report")
-    expect(report.locator("table tbody tr")).to_have_count(2)
-    expect(report.locator(".notes li").first).to_be_visible()
-    page.wait_for_function("document.querySelector('#scores-picture img')?.naturalWidth > 100")
-
-    page.locator("#listen-export-button").click()
-    page.locator("#export-start").click()
-    wait_for(page, "export-status", r"^finished after")
-    folder = tmp_path / "taken"
-    folder.mkdir()
-    for name in ("gpt.pth", "bpe.model", "config.yaml", "builtin.npz"):
-        link = page.locator("#export-files").get_by_role("link", name=name, exact=True)
-        with page.expect_download() as download:
-            link.click()
-        assert download.value.suggested_filename == name
-        download.value.save_as(folder / name)
-    page.locator("#listen-publish-button").click()
-    wait_for(page, "publish-command", r"^\[Error\].*USER/NAME")
-    page.locator("#PublishModel-repository textarea").fill("someone/voice")
-    wait_for(page, "publish-command", r"--repository=someone/voice.*--dry-run")
-    page.locator("#publish-start").click()
-    wait_for(page, "publish-status", r"^finished after")
-    wait_for(page, "publish-log", r"gpt\.safetensors.*Dry run: nothing was sent\.")
-    page.screenshot(path=tmp_path / "publish.png", full_page=True)
-    taken = load_trained(folder, torch.device("cpu"))
-    trained = load_trained(project.run_dir / "best.pth", torch.device("cpu"))
-    torch.testing.assert_close(taken.gpt.mel_head.weight, trained.gpt.mel_head.weight, rtol=0, atol=0)
-    assert taken.tokenizer.pieces == trained.tokenizer.pieces
-
-
-@pytest.mark.long
-def test_a_user_starts_the_speech_server_and_a_client_speaks(project: Project, page: Page, tmp_path: Path):
-    page.locator("#listen-serve-button").click()
-    page.locator("#Serve-port input").fill("0")
-    page.locator("#Serve-port input").press("Tab")
-    wait_for(page, "serve-command", r"^\[Error\]")
-    expect(page.locator("#serve-start")).to_be_disabled()  # there is no key yet
-    page.locator("#serve-new-key").click()
-    wait_for(page, "serve-key", r"^\S{32}$")
-    key = value(page, "serve-key")
-    wait_for(page, "serve-command", r"tools/serve\.py.*--port=0.*--key-file=\S+server_keys")
-    page.locator("#serve-start").click()
-    expect(page.locator("#serve-address")).to_contain_text(re.compile(r"http://127\.0\.0\.1:\d+/v1$"))
-    page.screenshot(path=tmp_path / "server.png", full_page=True)
-    url = page.locator("#serve-address").inner_text().rpartition(" ")[2]
-    headers = {"Authorization": f"Bearer {key}"}
-    listed = httpx2.get(f"{url}/audio/voices", headers=headers, timeout=PATIENCE_S).json()
-    wanted = {"model": "indextts2", "voice": listed["voices"][0], "input": "ሰላም", "response_format": "wav"}
-    assert httpx2.post(f"{url}/audio/speech", json=wanted, timeout=PATIENCE_S).status_code == 401
-    answer = httpx2.post(f"{url}/audio/speech", json=wanted, headers=headers, timeout=PATIENCE_S)
-    samples, _ = soundfile.read(io.BytesIO(answer.content))
-    assert samples.any()
-
-    page.reload()
-    open_tab(page, "8 Listen and export")
-    expect(page.locator("#serve-address")).to_contain_text(url)
-    assert value(page, "serve-key") == ""
-    page.locator("#serve-stop").click()
-    wait_for(page, "serve-status", r"^stopped after")
-    with pytest.raises(httpx2.ConnectError):
-        httpx2.get(url, timeout=PATIENCE_S)
-    stored = [
-        path for path in project.root.rglob("*") if path.is_file() and key.encode() in path.read_bytes()
-    ]
-    assert stored == []
 
 
 @pytest.mark.long

@@ -12,15 +12,11 @@ from indextts.errors import UserError
 from indextts.projects.jobs.starting import start_job
 from indextts.projects.project import Project
 from indextts.runs.checkpoints import list_checkpoints, pin
-from indextts.runs.health.checks import CHECKS
-from indextts.webui.language import t
 from indextts.webui.markup import UNKNOWN
-from indextts.webui.metrics_reader import RUNS
+from indextts.webui.metrics_reader import read_run
 from indextts.webui.monitor import checkpoint_list, health_cards, status
-from indextts.webui.monitor.charts import MAX_COMPARED, DisplayOptions, comparable, compared, runs_version
+from indextts.webui.monitor.charts import DisplayOptions, comparable, compared
 from indextts.webui.monitor.curves_view import PLOTS, display_of, drawn, range_of
-from indextts.webui.monitor.machine import GpuState
-from indextts.webui.page import stamped
 from indextts.webui.run_progress import Progress
 from tests.checkpoint_files import save
 from tests.metrics_lines import point, start, write
@@ -45,18 +41,6 @@ def test_each_finding_has_a_card_problems_first_and_text_is_escaped(unhealthy: P
     assert "<b id=planted>" not in cards
     assert "&lt;b id=planted&gt;another" in cards
     assert health_cards.findings(unhealthy)[0].check == "disk"
-
-
-def test_a_healthy_run_has_a_tile_and_no_cards(well: Project, unhealthy: Project, tmp_path: Path):
-    assert health_cards.cards_html(health_cards.findings(well)) == ""
-    tile = health_cards.health_tile(well)
-    assert (tile.level, tile.link) == ("", "")
-    assert str(len(CHECKS)) in tile.remark
-    not_checked = health_cards.health_tile(make_project(tmp_path, "new"))
-    assert (not_checked.value, not_checked.remark, not_checked.level) == (UNKNOWN, "", "")
-    tile = health_cards.health_tile(unhealthy)
-    assert (tile.level, tile.link) == ("bad", "#monitor/monitor-health")
-    assert ("8" in tile.value, "3" in tile.remark) == (True, True)
 
 
 def test_without_a_run_a_sentence_leads_to_the_next_step(tmp_path: Path, well: Project):
@@ -97,14 +81,6 @@ def test_the_time_left_says_why_there_is_none():
     assert status.time_tile(silent, None, False, 0.0).level == "warn"
 
 
-def test_the_tile_of_the_gpus_sums_their_memory():
-    gpus = [GpuState("L4", 2 * 10**9, 24 * 10**9, percent, 60) for percent in (90, 70)]
-    tile = status.gpu_tile(gpus)
-    assert tile.value == "80 %"
-    assert ("4.0" in tile.remark, "48.0" in tile.remark) == (True, True)
-    assert status.gpu_tile([GpuState("MIG", 0, 5 * 10**9, None, None)]).value == UNKNOWN
-
-
 def test_stop_asks_the_training_to_stop_and_is_hidden_when_nothing_trains(project: Project):
     assert not status.has_run(project)
     assert not status.stop_button(project).visible
@@ -122,32 +98,20 @@ def test_stop_asks_the_training_to_stop_and_is_hidden_when_nothing_trains(projec
 
 def test_older_parts_and_other_projects_can_be_compared(unhealthy: Project, well: Project):
     workspace = unhealthy.root.parent
-    assert comparable(workspace, "well") == [("part 1", "well:1"), ("unhealthy", "unhealthy:0")]
-    assert comparable(workspace, "unhealthy") == [("well", "well:0")]
-    part, other = compared(workspace, "well", ["well:1", "unhealthy:0"])
+    assert comparable(workspace, well) == [("part 1", "well:1"), ("unhealthy", "unhealthy:0")]
+    assert comparable(workspace, unhealthy) == [("well", "well:0")]
+    part, other = compared(workspace, well, ["well:1", "unhealthy:0"])
     assert (part.name, {line["part"] for line in part.train}) == ("part 1", {1})
     assert (other.name, other.train[-1]["step"]) == ("unhealthy", 8_000)
-    assert compared(workspace, "well", None) == []
+    assert compared(workspace, well, None) == []
 
 
 @pytest.mark.parametrize(
     "choice", ["", "well", "well:2", "well:0", "absent:0", "../unhealthy:0", "unhealthy:x", "/etc:0", ["x"]]
 )
-def test_unknown_runs_are_not_compared(unhealthy: Project, choice: Any):
-    [other] = compared(unhealthy.root.parent, "well", [choice, "unhealthy:0"])
+def test_unknown_runs_are_not_compared(unhealthy: Project, well: Project, choice: Any):
+    [other] = compared(unhealthy.root.parent, well, [choice, "unhealthy:0"])
     assert other.name == "unhealthy"
-
-
-def test_only_a_few_runs_are_compared_at_once(unhealthy: Project):
-    assert len(compared(unhealthy.root.parent, "well", ["unhealthy:0"] * (MAX_COMPARED + 1))) == MAX_COMPARED
-
-
-def test_the_list_of_runs_is_updated_when_any_run_starts(tmp_path: Path):
-    project = make_project(tmp_path, "one")
-    before = runs_version(tmp_path, project)
-    other = make_project(tmp_path, "other")
-    (other.run_dir / "config.json").write_text("{}")
-    assert runs_version(tmp_path, project) != before
 
 
 def test_any_typed_values_give_valid_display_options():
@@ -164,8 +128,8 @@ def test_an_invalid_range_is_the_whole_run(text: str):
 
 
 def test_each_chart_of_a_run_is_drawn_beside_another(unhealthy: Project, well: Project):
-    lines = RUNS.of(unhealthy.run_dir).read()
-    others = compared(unhealthy.root.parent, "unhealthy", ["well:0"])
+    lines = read_run(unhealthy.run_dir)
+    others = compared(unhealthy.root.parent, unhealthy, ["well:0"])
     *charts, by_language = drawn(lines, DisplayOptions(0.8, (1_000.0, 2_000.0)), others)
     assert len(charts) == len(PLOTS)
     assert ["validation, well" in text for text in charts] == [True] * 3 + [False] * 3
@@ -180,7 +144,7 @@ def test_a_run_in_several_languages_has_a_chart_with_a_line_for_each():
     text = drawn(lines, DisplayOptions(), [])[-1]
     keys = re.findall(r'<span class="key [^"]*">(\w+)</span>', text)
     assert keys == ["am", "en"]
-    drawn_values = json.loads(unescape(re.findall(r"data-points='([^']*)'", text)[0]))["series"]
+    drawn_values = json.loads(unescape(re.findall(r'data-points="([^"]*)"', text)[0]))["series"]
     assert [each["values"] for each in drawn_values] == [[5.5, 4.5], [3.0, 3.2]]
 
 
@@ -211,22 +175,11 @@ def test_the_rows_describe_the_checkpoints_newest_first(unhealthy: Project):
     assert not trash.visible
 
 
-def test_each_row_has_its_actions_and_only_checkpoints_that_may_go_have_a_question(unhealthy: Project):
-    table, _ = checkpoint_list.shown(unhealthy)
-    for each in list_checkpoints(unhealthy.run_dir):
-        row = row_of(table, each.name)
-        assert re.findall(r'data-action="(\w+)" data-name="([^"]*)"', row) == [
-            (action, each.name) for action in ("listen", "export", "pin", "delete")
-        ]
-        is_needed = each.is_latest or each.is_best
-        assert ("aria-disabled" in row, "data-question" in row) == (is_needed, not is_needed)
-
-
 def test_an_action_is_that_of_the_named_row(tmp_path: Path):
     project = make_watched_workspace(tmp_path)
 
     def perform(action: Any, name: str = "model_step5000.pth", shown: str = "unhealthy") -> list[Any]:
-        return checkpoint_list.perform(project, action, [shown, name])
+        return checkpoint_list.perform(project, [action, shown, name])
 
     assert perform("listen")[0].endswith(" model_step5000.pth")
     assert perform("export")[1].endswith(" model_step5000.pth")
@@ -248,30 +201,19 @@ def test_an_action_is_that_of_the_named_row(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("action", "row"),
+    "row",
     [
-        (None, None),
-        ("delete", ["unhealthy"]),
-        ("", ["unhealthy", "model_step5000.pth"]),
-        (["delete"], ["unhealthy", "model_step5000.pth"]),
-        ("delete", ["unhealthy", "../training_output/model_step5000.pth"]),
-        ("delete", ["unhealthy", ["model_step5000.pth"]]),
-        ("pin", ["unhealthy", "absent.pth"]),
+        None,
+        [],
+        ["delete", "unhealthy"],
+        ["", "unhealthy", "model_step5000.pth"],
+        [["delete"], "unhealthy", "model_step5000.pth"],
+        ["delete", "unhealthy", "../training_output/model_step5000.pth"],
+        ["delete", "unhealthy", ["model_step5000.pth"]],
+        ["pin", "unhealthy", "absent.pth"],
     ],
 )
-def test_any_other_request_is_refused(unhealthy: Project, action: Any, row: Any):
+def test_any_other_request_is_refused(unhealthy: Project, row: Any):
     with pytest.raises(UserError):
-        checkpoint_list.perform(unhealthy, action, row)
+        checkpoint_list.perform(unhealthy, row)
     assert len(list_checkpoints(unhealthy.run_dir)) == 5
-
-
-def test_without_checkpoints_a_sentence_replaces_the_table(well: Project):
-    table, _ = checkpoint_list.shown(well)
-    assert "<table" not in table
-    assert t(checkpoint_list.NONE_YET) in table
-
-
-def test_the_same_checkpoint_can_be_shared_twice():
-    first, second = stamped("best.pth"), stamped("best.pth")
-    assert first != second
-    assert first.partition(" ")[2] == "best.pth"

@@ -1,19 +1,27 @@
+import json
 import math
 import random
+import re
+from html import unescape
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from indextts.webui.language import t
 from indextts.webui.monitor.charts import (
     BUCKETS,
     DisplayOptions,
     DrawnRun,
+    Mark,
+    Series,
     best_validation,
+    chart_html,
     curves,
     decimate,
     in_range,
     marks,
+    number,
     run_of,
     smoothed,
     span_of,
@@ -61,11 +69,6 @@ def test_the_newest_part_is_drawn_and_another_part_or_run_beside_it():
     assert [each.run for each in curves([run, *others], "mel_loss")] == [3, 2, 1]
 
 
-def test_a_constant_curve_is_its_own_running_mean_from_the_first_point_on():
-    points = np.array([(float(step), 4.0) for step in range(1, 50)])
-    assert smoothed(points, 0.98)[:, 1] == pytest.approx(4.0)
-
-
 def test_the_running_mean_weighs_each_point_by_its_distance():
     means = smoothed(np.array([(1.0, 1.0), (2.0, 2.0), (3.0, 4.0)]), 0.5)[:, 1]
     assert means.tolist() == pytest.approx([1.0, (0.5 + 2) / 1.5, (0.25 + 0.5 * 2 + 4) / 1.75])
@@ -87,20 +90,6 @@ def test_smoothing_keeps_the_logged_curve_and_does_not_change_validations():
     late = [value for _, value in smooth["training", "training"]][100:]
     assert max(late) - min(late) < 0.8  # of raw values that lie 3 apart
     assert abs(sum(late) / len(late) - 4.0) < 0.05
-
-
-def test_a_run_with_few_points_is_hardly_smoothed():
-    lines = [point(step, float(100 - step)) for step in range(10, 90, 10)]
-    drawn = lines_of(run_of(lines), smoothing=0.8)
-    for (_, value), (_, mean) in zip(drawn["training", "raw"], drawn["training", "training"], strict=True):
-        assert mean == pytest.approx(value, abs=0.1)
-
-
-def test_the_learning_rate_is_drawn_as_it_is():
-    lines = [point(step) | {"lr": float(step)} for step in range(1, 100)]
-    assert lines_of(run_of(lines), metric="lr", smoothing=0.9) == {
-        ("training", "training"): [[float(step), float(step)] for step in range(1, 100)]
-    }
 
 
 def test_only_a_range_of_steps_is_drawn_and_its_lines_go_on_at_both_ends():
@@ -160,3 +149,29 @@ def test_a_single_outlier_of_a_long_run_stays_visible():
     few = decimate(points).tolist()
     assert [54_321.0, 9.0] in few
     assert [54_322.0, -9.0] in few
+
+
+def test_a_chart_has_the_numbers_that_the_browser_draws_and_every_text_is_escaped():
+    hostile = "<b id='planted'>&amp;\"</b>"
+    points = np.array([[0.0, 1.23456789], [100.0, 2.0]])
+    series = [Series(hostile, points, kind="raw"), Series(hostile, points)]
+    shown = DisplayOptions(span=(0.0, 100.0), is_log=True)
+    html = chart_html(hostile, hostile, series, [Mark(50, hostile, "best", 1.0)], shown, is_zoomed=True)
+    assert "<b id" not in html
+    assert html.count('class="key ') == 1  # none for the unsmoothed line
+    assert "data-show-all" in html
+    [found] = re.findall(r'data-points="([^"]*)"', html)
+    data = json.loads(unescape(found))
+    assert (data["span"], data["is_log"]) == ([0.0, 100.0], True)
+    assert [each["css"] for each in data["series"]] == ["run-1 raw", "run-1 training"]
+    assert (data["series"][1]["steps"], data["series"][1]["values"]) == ([0, 100], [1.2346, 2.0])
+    assert data["marks"] == [{"step": 50, "text": hostile, "kind": "best", "value": 1.0}]
+    for nothing in ([], [Series("training", points[:0])]):
+        html = chart_html("Loss", "nats", nothing, [], shown)
+        assert t("monitor.no_values") in html
+        assert "data-points" not in html
+
+
+def test_numbers_are_short():
+    found = [number(value) for value in (0, 5e-5, 1.2345e-4, 0.25, 1.6420, 812.3, 1480.4, 1e6)]
+    assert found == ["0", "5e-5", "1.23e-4", "0.25", "1.642", "812.3", "1,480", "1,000,000"]

@@ -55,14 +55,3 @@ def test_several_gpus_are_numbered_and_those_in_training_are_marked(tmp_path: Pa
     idle = t("machine.gpu", percent=0, celsius=40)  # the gpus are alike
     assert [tile.remark == idle for tile in of_gpus] == [False, True, False]
     assert [tile.level for tile in of_memory] == ["", "warn", ""]  # a training may fill its memory
-
-
-def test_in_a_container_its_memory_limit_is_shown(tmp_path: Path):
-    total = read_machine(tmp_path, cgroup=tmp_path).memory_bytes  # no such files: the computer's
-    (tmp_path / "memory.current").write_text("3000000\n")
-    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 1000000\n")
-    (tmp_path / "memory.max").write_text("max\n")
-    assert read_machine(tmp_path, cgroup=tmp_path).memory_bytes == total
-    (tmp_path / "memory.max").write_text("8000000\n")
-    now = read_machine(tmp_path, cgroup=tmp_path)
-    assert (now.used_bytes, now.memory_bytes) == (2_000_000, 8_000_000)

@@ -149,13 +149,13 @@ def test_a_user_enlarges_a_chart_by_mouse_and_keyboard(page: Page):
 def test_a_user_deletes_checkpoints_and_changes_the_project(page: Page, run_dir: Path):
     table, summary = page.locator("#checkpoint-table"), page.locator("#monitor-summary")
     cards = page.locator("#monitor-health .health")
-    action(page, "model_step6000.pth", "pin").click()
-    expect(action(page, "model_step6000.pth", "pin")).to_have_text("Unpin")
+    action(page, "model_step7000.pth", "pin").click()
+    expect(action(page, "model_step7000.pth", "pin")).to_have_text("Unpin")
     # it looks disabled, and a click shows the reason
-    action(page, "model_step6000.pth", "delete").click(force=True)
+    action(page, "model_step7000.pth", "delete").click(force=True)
     toast(page, "is pinned; unpin it first")
-    action(page, "model_step6000.pth", "pin").click()
-    expect(action(page, "model_step6000.pth", "pin")).to_have_text("Pin")
+    action(page, "model_step7000.pth", "pin").click()
+    expect(action(page, "model_step7000.pth", "pin")).to_have_text("Pin")
 
     questions: list[str] = []
 
@@ -164,18 +164,18 @@ def test_a_user_deletes_checkpoints_and_changes_the_project(page: Page, run_dir:
         dialog.accept() if len(questions) > 1 else dialog.dismiss()
 
     page.on("dialog", answer)
-    action(page, "model_step6000.pth", "delete").click()
-    assert re.search(r"model_step6000\.pth.*6000", questions[0])
+    action(page, "model_step7000.pth", "delete").click()
+    assert re.search(r"model_step7000\.pth.*7000", questions[0])
     assert len(list_checkpoints(run_dir)) == 5
-    action(page, "model_step6000.pth", "delete").click()
-    expect(row(page, "model_step6000.pth")).to_have_count(0)
-    assert len(list((run_dir / "trash").glob("*_model_step6000/model_step6000.*"))) == 2
+    action(page, "model_step7000.pth", "delete").click()
+    expect(row(page, "model_step7000.pth")).to_have_count(0)
+    assert len(list((run_dir / "trash").glob("*_model_step7000/model_step7000.*"))) == 2
     page.locator("#checkpoint-empty").click()
     expect(page.locator("#checkpoint-empty")).to_be_hidden()
     assert not (run_dir / "trash").exists()
 
-    action(page, "model_step7000.pth", "export").click()
-    wait_for(page, "export-checkpoint", r"^Step 7,000")
+    action(page, "model_step6000.pth", "export").click()
+    wait_for(page, "export-checkpoint", r"^Step 6,000")
 
     open_tab(page, "7 Monitor")
     choose(page, "project", "well")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from indextts.commands.bases import PROPOSED
-from indextts.commands.data import Preprocess
+from indextts.commands.data import DownloadCheckpoints, Preprocess
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.projects.jobs import starting
@@ -22,18 +22,17 @@ from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import DEMO, PUBLISHED, Project, read_project, read_settings, write_project
 from indextts.projects.stages import PLANNERS, plan_stage
-from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.project import demo
-from indextts.webui.project.base_model import summary_html
+from indextts.webui.project.base_model import download_commands, published_rows, summary_html
 from indextts.webui.project.creating import NewProject, base_choices, create
-from indextts.webui.project.runs import run_rows, runs_html, sparkline
+from indextts.webui.project.runs import run_rows, runs_html
 from indextts.webui.project.tab import next_html, stage_fact, way_html
 from indextts.webui.running.job_chip import chip_html
 from indextts.webui.serving.security import Roots
 from indextts.webui.stage_list import STAGES
 from tests.running_jobs import SAVES_ON_SIGTERM, program
-from tests.test_webui_stage_list import begin_demo, end_job, make_all_files, make_files
+from tests.test_webui_stage_list import begin_demo, make_all_files, make_files
 from tests.written_run import WrittenRun
 
 
@@ -144,21 +143,6 @@ def test_2_5_is_proposed_and_its_project_has_its_tokenizer(page: Page):
     assert train.tokenizer == project.tokenizer == project.root / "tokenizers/amharic_extended.tiktoken"
 
 
-def test_another_base_replaces_the_tokenizer_in_the_project(page: Page, project: Project):
-    settings = read_project(project)
-    assert project.base.name == "2.0"
-    copy_base_files(project, settings.model_copy(update={"base": DEMO.parent / "checkpoints_2.5"}))
-    assert project.base.name == "2.5"
-    copy_base_files(project, settings)
-    assert project.base.name == "2.0"
-
-
-def test_a_project_without_the_base_model_is_refused(page: Page):
-    with pytest.raises(UserError):
-        create(page, form())
-    assert not (page.workspace / "my-voice").exists()
-
-
 def test_a_workspace_in_which_nothing_has_run_is_a_first_visit(page: Page, project: Project):
     assert demo.offer(page, project) == "first"
     assert next_html(page, project) == ""
@@ -198,15 +182,6 @@ def test_the_demo_ends_with_a_link_to_its_sound(page: Page, project: Project):
     assert way_html(page, project).count('<li class="done">') == len(STAGES)
 
 
-def test_a_demo_whose_stages_ran_one_by_one_goes_on_like_any_project(page: Page, project: Project):
-    make_files(project, "data")
-    end_job(project, "data", "finished")
-    assert demo.offer(page, project) == ""
-    html = next_html(page, project)
-    assert html.count("primary-link") == 1
-    assert 'href="#tokenizer"' in html
-
-
 @pytest.fixture
 def started(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     """Give the demo with a running demo job."""
@@ -233,18 +208,6 @@ def test_the_running_demo_marks_its_stage_and_shows_its_share(page: Page, starte
     assert "--share:12" in chip  # 2 of 17 parts
     assert 'aria-valuenow="11"' in demo.progress_html(started)
     assert not demo.outlook(started).blockers
-
-
-def test_a_running_stage_blocks_the_demo(project: Project, monkeypatch: pytest.MonkeyPatch):
-    program_here = program(project, SAVES_ON_SIGTERM)
-    monkeypatch.setattr(starting, "REPOSITORY", project.root.parent)
-    starting.start_job(project, "data", [program_here])
-    try:
-        (blocker,) = demo.outlook(project).blockers
-        assert blocker.link == "#data"
-    finally:
-        for job in list_jobs(project):
-            kill_job(job)
 
 
 def write_run(folder: Path, losses: list[float], part: int = 1) -> WrittenRun:
@@ -282,14 +245,6 @@ def test_at_most_five_runs_are_listed_and_none_outside_the_project(project: Proj
     assert {row.name for row in run_rows(project)} == {f"run{number}" for number in range(2, 7)}
 
 
-def test_a_sparkline_is_small_whatever_the_run():
-    points = [(step, 5.0 - step / 10_000) for step in range(10_000)]
-    assert len(sparkline(points, "4.000")) < 2_000
-    assert sparkline([(1, 2.0)], "2.000").count("circle") == 1
-    assert "<b>" not in sparkline([(1, 2.0)], "<b>")
-    assert sparkline([], "") == ""
-
-
 def test_corrupt_files_give_no_fact(project: Project):
     make_all_files(project)
     project.tokenizer.write_bytes(b"\xff\xff no model")
@@ -298,15 +253,11 @@ def test_corrupt_files_give_no_fact(project: Project):
         assert stage_fact(project, stage.name) == ""
 
 
-def test_a_fact_of_two_splits_needs_both(project: Project):
-    project.preprocessed.mkdir(parents=True, exist_ok=True)
-    project.utterances("train").write_text("{}\n" * 3)
-    assert stage_fact(project, "preprocess") == ""
-    project.utterances("val").write_text("{}\n")
-    assert stage_fact(project, "preprocess") == t("facts.preprocess", train=3, val=1)
-
-
 def test_what_is_missing_of_the_published_files_is_one_line(page: Page):
     assert re.search(r"\b0\b.*\b14\b.*GB", summary_html(page))
     download(page)
     assert re.search(r"\b3\b.*\b14\b.*GB", summary_html(page))
+    assert len(published_rows(page)) >= 28
+    home = Project(page.workspace / PUBLISHED)
+    [command] = download_commands(home, read_settings(DEMO), PROPOSED.name, None)
+    assert command == DownloadCheckpoints(output_dir=page.workspace / PROPOSED.folder, base=PROPOSED.name)

@@ -1,7 +1,6 @@
 """Readings in a browser: from a form that the check lists to a saved reading in the tokenizer."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -12,11 +11,8 @@ from indextts.commands.normalizer_options import NormalizerOptions, Reading
 from indextts.data.manifest import Utterance
 from indextts.data.review import check_folder
 from indextts.data.text_report import report_texts, write_text_report
-from indextts.projects.jobs.records import newest_job
-from indextts.projects.jobs.starting import CHECK_JOB
 from indextts.projects.project import Project, make_settings, write_project
 from indextts.text.extend import extend
-from indextts.text.readings import ReadingRow, write_rows
 from indextts.text.tokenizer import Tokenizer
 from tests.page_layout import problems_of_tabs
 from tests.tiny_run import BASE_TOKENIZER, SENTENCES
@@ -51,7 +47,7 @@ def test_a_form_of_the_check_gets_a_reading_that_the_tokenizer_has(server: Serve
     write_voice(project)
     page = browser.new_page(viewport={"width": 1280, "height": 1400})
     page.goto(f"{server.url}/?project=voice#data/data-tab-check")
-    page.locator("#check-texts a[data-form=BBC]").click()
+    page.locator("#check-texts a[data-send*=BBC]").click()
     written = page.locator("#reading-written").locator("textarea, input")
     expect(written).to_have_value("BBC")
     page.locator("#reading-spoken").locator("textarea, input").fill("ቢቢሲ")
@@ -59,7 +55,7 @@ def test_a_form_of_the_check_gets_a_reading_that_the_tokenizer_has(server: Serve
     expect(page.locator("#reading-result")).to_contain_text("በቢቢሲ አምስት")
     assert not project.readings.exists()
     page.locator("#reading-save").click()
-    row = page.locator("#readings-table tr[data-row]")
+    row = page.locator("#readings-table tr[data-send]")
     expect(row).to_contain_text("ቢቢሲ")
     expect(row.locator(".number")).to_have_text("2")
     expect(page.locator("#reading-note")).to_contain_text("2 of 3")
@@ -71,21 +67,3 @@ def test_a_form_of_the_check_gets_a_reading_that_the_tokenizer_has(server: Serve
     expect(row).to_have_count(0)
     assert Tokenizer.load(project.tokenizer).options.readings == ()
     expect(page.locator("#planted")).to_have_count(0)
-
-
-def test_a_start_of_a_stage_stores_a_table_that_somebody_edited(server: Server, browser: Browser):
-    project = Project(server.workspace / "edited")
-    write_voice(project)
-    pieces = Tokenizer.load(project.tokenizer).pieces
-    page = browser.new_page(viewport={"width": 1280, "height": 1400})
-    page.goto(f"{server.url}/?project=edited#data/data-tab-check")
-    expect(page.locator("#check-start")).to_be_enabled()
-    project.readings.write_text("BBC\n", encoding="utf-8")
-    page.locator("#check-start").click()
-    expect(page.get_by_text("readings.tsv:1: ").first).to_be_visible()
-    assert newest_job(project, CHECK_JOB) is None
-    write_rows(project.readings, [ReadingRow("BBC", "ቢቢሲ", "word")])
-    page.locator("#check-start").click()
-    expect(page.locator("#check-status").locator("textarea, input")).to_have_value(re.compile("."))
-    now = Tokenizer.load(project.tokenizer)
-    assert (now.options.readings, now.pieces) == ((Reading("BBC", "ቢቢሲ", "word"),), pieces)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from indextts.webui.metrics_reader import MetricsReader
-from indextts.webui.run_progress import Progress, epoch_from_one, progress_of
+from indextts.webui.run_progress import Progress, progress_of
 from tests.checkpoint_files import save
 from tests.metrics_lines import point, start, write
 
@@ -26,20 +26,6 @@ def test_the_time_left_comes_from_the_steps_since_this_start(tmp_path: Path, fil
     assert (now.epoch, now.saved_step, now.tokens_per_second) == (3, None, 1480.4)
 
 
-def test_epochs_are_counted_from_one(tmp_path: Path, file: Path):
-    write(file, [start(0), {**point(10), "epoch": 0}])
-    assert progress(tmp_path, now=0).epoch == 1
-    write(file, [{**point(60), "epoch": 1}])
-    assert progress(tmp_path, now=0).epoch == 2
-    # a checkpoint at the end of an epoch has the next epoch and none of its samples
-    assert [epoch_from_one(0, 0), epoch_from_one(0, 8), epoch_from_one(1, 0), epoch_from_one(1, 8)] == [
-        1,
-        1,
-        1,
-        2,
-    ]
-
-
 def test_the_saved_step_is_that_of_the_newest_complete_checkpoint_of_this_part(tmp_path: Path, file: Path):
     write(file, [start(0), point(230)])
     assert progress(tmp_path, now=0).saved_step is None
@@ -51,14 +37,6 @@ def test_the_saved_step_is_that_of_the_newest_complete_checkpoint_of_this_part(t
     assert "200" in now.saved_text
     write(file, [start(0, part=2), point(10, part=2)])
     assert progress(tmp_path, now=0).saved_step is None
-
-
-def test_without_a_pace_no_time_left_is_shown(tmp_path: Path, file: Path):
-    assert progress(tmp_path, now=0) == Progress()
-    write(file, [start(100, time=10), point(100, kind="val", time=12)])
-    now = progress(tmp_path, now=13)
-    assert (now.step, now.total_steps, now.epoch) == (100, 1_000, 3)
-    assert (now.tokens_per_second, now.seconds_left) == (None, None)
 
 
 def test_a_silent_run_is_stale_and_an_ended_run_shows_its_outcome(tmp_path: Path, file: Path):

@@ -8,12 +8,10 @@ from indextts.errors import UserError
 from indextts.projects.jobs.starting import start_job
 from indextts.projects.jobs.stopping import stop_job
 from indextts.projects.project import Project
-from indextts.webui.language import t
-from indextts.webui.running.all_jobs import CHOOSE, EMPTY, MAX_ROWS, find_job, hint, job_html, job_rows
+from indextts.webui.running.all_jobs import find_job, job_html, job_rows
 from indextts.webui.view_versions import jobs_version
 from tests.running_jobs import (
     SAVES_ON_SIGTERM,
-    bytes_read_so_far,
     command_for,
     ended_job,
     ended_jobs,
@@ -25,14 +23,6 @@ from tests.running_jobs import (
 )
 
 ARGV = ("tools/x.py", "--text=<b>bold</b>")
-
-
-def test_the_rows_show_how_each_job_ended(project: Project):
-    ended_job(project.jobs / "20260101_000000_data", "", status=0, reason="finished")
-    ended_job(project.jobs / "20260102_000000_train", "", status=2, reason="failed")
-    rows = {row[0]: row[1:] for row in job_rows(project)}
-    assert rows["20260101_000000_data"][:2] == ["1:07", "finished after 1:07"]
-    assert rows["20260102_000000_train"][1] == "failed with exit status 2 after 1:07"
 
 
 def test_a_command_is_short_and_its_paths_are_names(project: Project):
@@ -62,22 +52,6 @@ def test_only_a_job_of_the_project_is_shown(project: Project, name: str):
     ended_job(project.jobs / "20260101_000000_data", "", status=0, reason="finished")
     with pytest.raises(UserError, match="has no job"):
         find_job(project, name)
-
-
-def test_without_a_job_the_page_shows_what_to_do(project: Project):
-    assert hint(project) == t(EMPTY)
-    ended_job(project.jobs / "20260101_000000_data", "", status=0, reason="finished")
-    assert hint(project) == t(CHOOSE)
-
-
-def test_a_thousand_jobs_are_read_once(project: Project):
-    ended_jobs(project, 1000)
-    assert len(job_rows(project)) == MAX_ROWS
-    word = jobs_version(project)
-    before = bytes_read_so_far()
-    assert len(job_rows(project)) == MAX_ROWS
-    assert jobs_version(project) == word
-    assert bytes_read_so_far() - before < 1000  # of /proc, to ask just that
 
 
 def test_the_version_changes_with_every_state(project: Project):

@@ -6,27 +6,18 @@ import pytest
 
 from indextts.projects.project import Project, ProjectSettings, write_project
 from indextts.webui.language import t
-from indextts.webui.running.outlook import (
-    COMES_FIRST,
-    READY,
-    UP_TO_DATE,
-    Notice,
-    Outlook,
-    missing,
-    outlook_html,
-    with_next_step,
-)
+from indextts.webui.running.outlook import Notice, Outlook, missing, outlook_html, with_next_step
 from indextts.webui.stage_list import StageState, stage_states
 
 NOTE, LOSS, BLOCKER = Notice("a <b>note</b>"), Notice("a loss"), Notice("a blocker", "#training/x", "Epochs")
 
 
 def test_only_a_start_without_blockers_and_losses_is_shown_as_ready():
-    assert t(READY) in outlook_html(Outlook())
-    assert t(READY) in outlook_html(Outlook(notes=[NOTE]))
-    assert t(READY) not in outlook_html(Outlook(), is_ready=False)
-    assert t(READY) not in outlook_html(Outlook(losses=[LOSS]))
-    assert t(READY) not in outlook_html(Outlook(blockers=[BLOCKER]))
+    assert t("outlook.ready") in outlook_html(Outlook())
+    assert t("outlook.ready") in outlook_html(Outlook(notes=[NOTE]))
+    assert t("outlook.ready") not in outlook_html(Outlook(), is_ready=False)
+    assert t("outlook.ready") not in outlook_html(Outlook(losses=[LOSS]))
+    assert t("outlook.ready") not in outlook_html(Outlook(blockers=[BLOCKER]))
 
 
 def test_notices_are_escaped_and_link_to_what_changes_them():
@@ -60,7 +51,10 @@ def test_missing_outputs_of_earlier_stages_are_one_neutral_notice_of_the_next_st
     gone = missing(tmp_path / "pairs.jsonl", "pairs.none_yet", "pairs")
     gone += missing(tmp_path / "tokenizer.model", "tokenizer.no_manifest", "tokenizer")
     outlook = with_next_step(Outlook(blockers=[*gone, BLOCKER]), untouched, "train")
-    assert [notice.text for notice in outlook.blockers] == [t(COMES_FIRST, tab=t("tab.data")), BLOCKER.text]
+    assert [notice.text for notice in outlook.blockers] == [
+        t("outlook.comes_first", tab=t("tab.data")),
+        BLOCKER.text,
+    ]
     assert outlook.blockers[0].link == "#data"
     assert 'class="note"' in outlook_html(outlook)
     assert outlook_html(outlook).count('class="bad"') == 1  # of the other blocker
@@ -78,5 +72,5 @@ def test_what_is_finished_is_no_problem_and_a_done_stage_is_not_ready():
     assert 'class="good"' in html
     assert 'class="bad"' not in html
     done = outlook_html(Outlook(), is_done=True)
-    assert t(UP_TO_DATE) in done
-    assert t(READY) not in done
+    assert t("outlook.up_to_date") in done
+    assert t("outlook.ready") not in done

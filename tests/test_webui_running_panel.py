@@ -10,7 +10,7 @@ from indextts.projects.jobs.records import newest_job, read_job
 from indextts.projects.jobs.starting import start_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.language import t
-from indextts.webui.running.panel import QUEUED, Stage, describe, queued_jobs, show_job
+from indextts.webui.running.panel import Stage, describe, queued_jobs, show_job
 from indextts.webui.running.queue_choice import find_active, waiting_choice
 from tests.running_jobs import WAITS_FOR_GO, ended_job, program, wait_until_ready
 
@@ -46,7 +46,7 @@ def test_queued_jobs_are_counted_and_can_be_waited_for(project: Project, tmp_pat
         project, Stage("train", "training.start_training", lambda *_: [command]), ""
     )
     assert status.startswith("running for")
-    assert status.endswith(t(QUEUED, number=1))
+    assert status.endswith(t("jobs.queued", number=1))
     assert unqueue.visible is True
     assert newest_job(project, "train").folder == first.folder  # type: ignore[union-attr]
 

@@ -55,23 +55,13 @@ def test_a_symlink_is_checked_by_its_target(roots, tmp_path):
             roots.inside(typed, "Audio")
 
 
-def test_a_workspace_behind_a_symlink_is_accepted(tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert Roots(tmp_path / "link").inside("a", "File") == tmp_path / "real/a"
-
-
 # Names
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "LOCALHOST", "::1", "[::1]"])
-def test_loopback_addresses_are_recognised(host):
-    assert is_loopback(host)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.1.5", "localhost.evil.org", "studio"])
-def test_addresses_that_others_can_reach_are_not_loopback(host):
-    assert not is_loopback(host)
+def test_loopback_addresses_are_recognised():
+    assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "LOCALHOST", "::1", "[::1]")))
+    others = ("0.0.0.0", "::", "", "192.168.1.5", "localhost.evil.org", "studio")
+    assert not any(map(is_loopback, others))
 
 
 def test_the_accepted_names_are_loopback_and_the_requested_host():
@@ -134,11 +124,6 @@ def test_an_auth_file_without_a_login_is_a_user_error(tmp_path, content, message
     (tmp_path / "login").write_bytes(content)
     with pytest.raises(UserError, match=message):
         login(WebUI(auth_file=tmp_path / "login"))
-
-
-def test_a_missing_auth_file_is_a_user_error(tmp_path):
-    with pytest.raises(UserError, match=r"--auth-file .*No such file.*user:password"):
-        login(WebUI(auth_file=tmp_path / "absent"))
 
 
 def test_an_auth_file_that_others_can_read_gets_a_warning(tmp_path, caplog):

@@ -12,7 +12,6 @@ from indextts.projects.project import DEMO, Project, read_settings
 from indextts.projects.stages import plan_stage
 from indextts.webui.language import t, use_language
 from indextts.webui.stage_list import STAGES, StageState, stage_states, stages_html, step_to_take
-from tests.watched_workspace import make_project
 from tests.written_run import WrittenRun
 
 LONG_AGO, LATER, NOW = 1_000_000.0, 1_001_000.0, time.time()
@@ -75,25 +74,6 @@ def test_the_first_stage_without_its_files_is_the_next(project: Project):
     assert step_to_take(stage_states(project)) is None
 
 
-def test_the_import_is_next_in_a_project_without_recordings(tmp_path: Path):
-    assert states(make_project(tmp_path, "voice"))[0] == "next"
-
-
-def test_a_stage_that_needs_nothing_of_a_failed_one_can_start(project: Project):
-    make_files(project, "data")
-    end_job(project, "tokenizer", "failed")
-    assert states(project) == ["done", "failed", "ready", "later", "later", "later"]
-    step = step_to_take(stage_states(project))
-    assert step is not None
-    assert step.stage.name == "tokenizer"
-
-
-def test_a_training_that_could_start_is_not_after_the_steps_above(project: Project):
-    make_files(project, "data", "tokenizer", "preprocess", "pairs")
-    end_job(project, "pairs", "failed", at=LONG_AGO - 100)  # an earlier try, before the files were made
-    assert states(project)[3:5] == ["failed", "ready"]
-
-
 @pytest.mark.parametrize("reason", ["failed", "stopped"])
 def test_a_later_start_that_fails_leaves_a_complete_stage_done(project: Project, reason: str):
     make_files(project, "data")
@@ -108,19 +88,6 @@ def test_a_first_start_that_fails_halfway_is_failed(project: Project):
     make_files(project, "data", at=LATER + 10)  # written by that job
     end_job(project, "data", "failed")
     assert state_of(project, "data").state == "failed"
-
-
-def test_an_earlier_finished_job_counts_after_files_were_rewritten(project: Project):
-    make_files(project, "data", at=LATER + 10)
-    end_job(project, "data", "finished", at=LONG_AGO)
-    end_job(project, "data", "failed")
-    assert state_of(project, "data").state == "done"
-
-
-def test_a_failed_training_run_with_checkpoints_is_failed(project: Project):
-    make_all_files(project)
-    end_job(project, "train", "failed")
-    assert state_of(project, "train").state == "failed"
 
 
 def test_a_stopped_training_run_with_checkpoints_can_be_resumed_and_exported(project: Project):
@@ -149,13 +116,6 @@ def test_a_stopped_run_is_outdated_after_the_tokenizer_changed(project: Project)
     found = state_of(project, "train")
     assert (found.state, found.changed) == ("outdated", "tokenizer")
     assert state_of(project, "pairs").changed == "tokenizer"
-
-
-def test_a_tokenizer_that_was_made_again_with_the_same_pieces_changes_no_run(project: Project):
-    make_files(project, "data", "tokenizer", "preprocess", "pairs", "train")
-    (project.run_dir / "tokenizer.model").touch()
-    make_files(project, "tokenizer", at=NOW)
-    assert state_of(project, "train").state == "done"
 
 
 @pytest.mark.parametrize(
@@ -197,12 +157,6 @@ def begin_demo(project: Project, stage: str, reason: str) -> None:
     folder = project.root / "pipeline"
     folder.mkdir()
     (folder / "now.json").write_text(json.dumps({"stage": stage, "started": LATER + 0.5}))
-
-
-def test_stages_that_the_demo_finished_are_done_without_jobs_of_their_own(project: Project):
-    make_all_files(project)
-    begin_demo(project, "export", "finished")
-    assert states(project) == ["done"] * 6
 
 
 @pytest.mark.parametrize("reason", ["stopped", "failed"])

@@ -1,8 +1,6 @@
 """Tests of TensorBoard behind the page: a real server on real event files; guard.py asks for the sign-in."""
 
 import json
-import subprocess
-import sys
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -19,6 +17,8 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job
+from indextts.projects.jobs.starting import TENSORBOARD_JOB, start_job
+from indextts.projects.jobs.stopping import stop_job
 from indextts.projects.project import Project
 from indextts.projects.tensorboard import live_port, write_address
 from indextts.webui.language import t
@@ -46,7 +46,7 @@ def make_project(workspace: Path, name: str) -> Project:
 
 def wait_for_port(project: Project) -> int:
     def is_found() -> bool:
-        job = newest_job(project, tensorboard_view.STAGE)
+        job = newest_job(project, TENSORBOARD_JOB)
         assert job
         assert job.is_active, job.log.read_text()
         return live_port(project.tensorboard_address) is not None
@@ -67,18 +67,14 @@ def test_tensorboard_runs_and_is_shown_until_it_is_stopped(tmp_path: Path):
     project, page = make_project(tmp_path, "demo"), page_over(tmp_path)
     make_project(tmp_path, "other")
     with pytest.raises(UserError, match="training_output"):
-        tensorboard_view.start(project)
-    with pytest.raises(UserError, match="not running"):
-        tensorboard_view.stop(project)
-    assert tensorboard_view.frame_of(project) == t(tensorboard_view.HELP)
+        tensorboard_view.commands(project)
+    assert tensorboard_view.frame_of(project) == t("monitor.tensorboard_help")
 
     write_events(project.run_dir)
-    assert tensorboard_view.start(project).startswith("running for")
+    job = start_job(project, TENSORBOARD_JOB, tensorboard_view.commands(project))
     port = wait_for_port(project)
     assert tensorboard_view.port_version(project) == str(port)
     assert 'src="tensorboard/demo/"' in tensorboard_view.frame_of(project)
-    with pytest.raises(UserError, match="already running"):
-        tensorboard_view.start(project)
 
     assert "<title>TensorBoard</title>" in page.get("/tensorboard/demo/").text
     assert page.get("/tensorboard/demo/index.js").status_code == 200
@@ -95,11 +91,9 @@ def test_tensorboard_runs_and_is_shown_until_it_is_stopped(tmp_path: Path):
     listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
     assert f"0100007F:{port:04X}" in [words[1] for words in listening if words[3] == "0A"]
 
-    tensorboard_view.stop(project)
-    job = newest_job(project, tensorboard_view.STAGE)
-    assert job
+    stop_job(job)
     assert wait_until_over(job).state == "stopped"
-    assert tensorboard_view.frame_of(project) == t(tensorboard_view.HELP)
+    assert tensorboard_view.frame_of(project) == t("monitor.tensorboard_help")
 
 
 def test_headers_are_filtered_in_both_directions(tmp_path: Path):
@@ -155,15 +149,3 @@ def test_the_port_of_an_ended_process_is_not_used(tmp_path: Path):
     for content in (b"", b"{}", b'{"port": "x"}', json.dumps({"port": 70000, "process": {}}).encode()):
         path.write_bytes(content)
         assert live_port(path) is None
-
-
-def test_a_folder_without_event_files_is_a_one_line_error(tmp_path: Path):
-    argv = [
-        sys.executable,
-        "tools/serve_tensorboard.py",
-        f"--logdir={tmp_path}",
-        f"--address-file={tmp_path}/a",
-    ]
-    ended = subprocess.run(argv, capture_output=True, text=True)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith(f"[Error] --logdir {tmp_path}: ")

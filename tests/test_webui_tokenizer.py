@@ -1,12 +1,10 @@
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from indextts.projects.project import Project, make_settings, read_project, write_project
 from indextts.projects.stages import plan_check
 from indextts.webui.tokenizer.tab import OPTIONS, commands, project_values, store_settings
-from tests.one_project import OneProject
 
 
 @pytest.fixture
@@ -17,12 +15,11 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_the_chosen_options_are_shown_again_and_reach_the_check(project: Project):
-    page: Any = OneProject(project)
-    size, *values = project_values(page, "voice")
+    size, *values = project_values(project)
     chosen = dict(zip(OPTIONS, values, strict=True))
     assert (size, chosen["fifty"], chosen["acronyms"]) == (0, "አምሳ", "keep")
     typed = [3000, *({**chosen, "acronyms": "letters"}).values()]
     store_settings(project, commands(project, read_project(project), *typed))
-    assert project_values(page, "voice") == typed
+    assert project_values(project) == typed
     check = plan_check(project, read_project(project))
     assert (check.fifty, check.acronyms) == ("አምሳ", "letters")

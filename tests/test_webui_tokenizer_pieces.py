@@ -3,8 +3,7 @@ from pathlib import Path
 
 from indextts.text.extend import extend
 from indextts.text.tokenizer import Tokenizer
-from indextts.webui.language import t
-from indextts.webui.tokenizer.tab import KINDS, legend_html, pieces_html
+from indextts.webui.tokenizer.tab import pieces_html
 from tests.tokenizers import AMHARIC, write_base
 
 
@@ -34,14 +33,3 @@ def test_typed_text_is_escaped(tmp_path: Path):
     rest = re.sub(r"</?(p|div|span|small|b)\b[^<>]*>", "", html)
     assert "<" not in rest
     assert ">" not in rest
-
-
-def test_a_very_long_text_is_cut_off_and_counted(tmp_path: Path):
-    tokenizer = Tokenizer.load(write_base(tmp_path))
-    html = pieces_html("Before", tokenizer, "FOX 5 " * 5000, 90)
-    assert len(shown(html)) == 400
-    assert re.search(r" and \d+ more", html)
-
-
-def test_the_legend_names_all_three_colours():
-    assert all(t(f"tokenizer.kinds.{kind}") in legend_html() for kind in KINDS)

@@ -8,12 +8,12 @@ from indextts.commands.launching import ALONE, Launch
 from indextts.commands.terminal import to_argv
 from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.planning.hardware import GpuFacts, MachineFacts
+from indextts.planning.hardware import GpuFacts
 from indextts.planning.presets import find_preset
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.drafts import read_draft
 from indextts.webui.serving.security import Roots
-from indextts.webui.training.launch_group import gpus_html, other_nodes
+from indextts.webui.training.launch_group import other_nodes
 from indextts.webui.training.starting import command_of, foreign_machines, launch_in
 from indextts.webui.training.training_form import (
     AUTOMATIC_VALUES,
@@ -113,14 +113,6 @@ def test_each_other_machine_gets_a_command_with_its_rank(tmp_path: Path):
     assert "--nnodes=3" in first
     assert first.endswith(f"--tokenizer={tmp_path}")
     assert other_nodes(command, ALONE) == ""
-
-
-def test_the_page_lists_the_gpus_of_the_machine():
-    assert "no NVIDIA GPU" in gpus_html(MachineFacts((), 2, 1))
-    assert "one GPU, NVIDIA L4" in gpus_html(MachineFacts((L4,), 2, 1))
-    other = GpuFacts("<b>", 1 << 30, None, number=3)
-    text = gpus_html(MachineFacts((L4, other), 2, 1))
-    assert "2 GPUs: 0: NVIDIA L4, 22.0 GiB; 3: &lt;b&gt;, 1.0 GiB" in text
 
 
 def test_the_page_joins_only_machines_that_the_project_names():

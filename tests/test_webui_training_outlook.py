@@ -92,12 +92,6 @@ def test_a_resume_with_nothing_left_offers_more(run: TinyRun):
     assert [value for _, value in looked(run, resume="auto", max_steps=4).facts] == ["0 more, to 4"]
 
 
-def test_a_wrong_path_is_refused(run: TinyRun):
-    path = run.output / "model_step1.pth"
-    assert kinds(run, resume=path) == {"refused"}
-    assert len(looked(run, resume=path).blockers) == 1
-
-
 def test_a_file_without_a_meta_file_is_left_to_the_trainer(run: TinyRun):
     path = run.folder / "base/gpt.pth"
     assert kinds(run, resume=path) == {"unknown"}
@@ -139,14 +133,6 @@ def test_chosen_values_are_shown_at_automatic_fields_only(run: TinyRun):
     assert "#Train-batch_tokens{" in html
     assert "#Train-amp{" in html
     assert "#Train-batch_size{" not in html
-
-
-def test_pairs_per_step_are_not_shown_where_a_typed_batch_size_replaces_them(run: TinyRun):
-    chosen = run_preflight(parse(Train, run.flags(output_dir=run.folder / "x")), CPU).estimate
-    assert chosen is not None
-    typed = {"batch_tokens": None, "batch_size": None}
-    assert "#Train-step_pairs{" in marks_html(parse(Train, run.flags(**typed)), chosen.command)
-    assert "#Train-step_pairs{" not in marks_html(parse(Train, run.flags(batch_size=8)), chosen.command)
 
 
 def test_a_bare_file_name_is_looked_up_in_the_run_directory(tmp_path: Path):

@@ -24,18 +24,6 @@ def written(file: Path, at: float) -> Path:
     return file
 
 
-def test_the_throttled_version_of_a_growing_file_changes_once_per_interval(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-):
-    versions = []
-    for tenth in range(100):  # ten seconds of writing
-        now = LATER + tenth / 10
-        monkeypatch.setattr(time, "time", lambda now=now: now)
-        versions.append(throttled_version(written(file, now), every_s=4.0))
-    assert len(set(versions)) == 3
-    assert versions == sorted(versions, key=versions.index)  # no version returns
-
-
 def test_the_throttled_version_includes_the_last_line_once_writing_stops(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -17,6 +17,7 @@ from indextts.system.messages import ENGLISH
 from indextts.webui.data import tab as data
 from indextts.webui.events import CheckedBlocks, then
 from indextts.webui.language import CHOOSE_JS, CHOSEN_JS, LANGUAGES, switching_js, t, texts_of
+from indextts.webui.layout import labelled
 from indextts.webui.listen import tab as listen
 from indextts.webui.monitor import tab as monitor
 from indextts.webui.page import EVERY_TAB, TICK_S, Page
@@ -60,14 +61,13 @@ def build_app(command: WebUI) -> gr.Blocks:
         with gr.Row(elem_id="top"):
             gr.HTML(f'<a href="#project"><b>{escape(t("app.title"))}</b></a>', elem_id="brand")
             # empty until the browser names the project of its address: an early click must reach no other
-            chosen = gr.Dropdown(
-                names, value=None, label=t("app.project"), container=False, elem_id="project"
-            )
+            chosen = gr.Dropdown(names, **labelled("app.project", "project"), value=None, container=False)
             ids = [tab.__name__.split(".")[-2] for _, tab in TABS]
             # not the selector itself: its value must be a project that the page was built with
             wanted = gr.Textbox(visible="hidden", container=False, show_label=False)
             open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
             page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), demo.signals, workspace, roots)
+            demo.chosen, demo.find_project = chosen, page.find_project
             job_chip.build(page)
             language = gr.Radio(
                 [(name, code) for code, name in LANGUAGES.items()],
@@ -82,7 +82,7 @@ def build_app(command: WebUI) -> gr.Blocks:
         shown = then(restored, lambda name: known_projects(page, name), [wanted], [chosen])
         marks = gr.HTML(elem_classes="style-only", elem_id="tab-marks")
         page.of_tab(EVERY_TAB).watch(
-            stages_version, lambda name: tab_marks(stage_states(page.find_project(name))), [marks]
+            stages_version, lambda project: tab_marks(stage_states(project)), [marks]
         )
         with gr.Tabs(overflow_behavior="wrap", elem_id="tabs"):  # a menu would hide tabs on a phone
             for (text, tab), id in zip(TABS, ids, strict=True):

@@ -2,7 +2,7 @@
 
 A handler is a short plain function: it reads the disk, or starts a job and returns. It is not a public API
 endpoint, shows no spinner, answers in the language of the browser, and shows a UserError as a message on the
-page.
+page. It receives the chosen project, not its name.
 
 The values of a form travel in one hidden text field:
 
@@ -25,6 +25,7 @@ from gradio.components import Component
 from gradio.context import Context, LocalContext
 
 from indextts.errors import UserError
+from indextts.projects.project import Project
 from indextts.webui.language import language_of, t, translated, use_language
 
 PROGRAMS_AT_A_TIME = 2
@@ -38,6 +39,8 @@ class CheckedBlocks(gr.Blocks):
     Attributes:
         signals: a hidden column outside of the tabs, for components that carry values; built first.
         packed: the components whose values a hidden text field carries, by the id of this field.
+        chosen: the project selector, whose value arrives as the project.
+        find_project: returns the project of a name; a UserError if there is none.
     """
 
     signals: gr.Column
@@ -45,6 +48,8 @@ class CheckedBlocks(gr.Blocks):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.packed: dict[int, Sequence[Component]] = {}
+        self.chosen: Component | None = None
+        self.find_project: Callable[[str | None], Project]
 
     def pack(self, components: Sequence[Component]) -> gr.Textbox:
         """Build a hidden text field that carries the values of components."""
@@ -98,6 +103,7 @@ def on(
     each: bool = False,
     queue: bool = True,
     waits_for_programs: bool = False,
+    is_raw: bool = False,
 ) -> Any:
     """Call `handler` whenever one of `triggers` fires; its result fills `outputs`.
 
@@ -112,9 +118,10 @@ def on(
         queue: False uses one request instead of two, for fast and frequent events.
         waits_for_programs: the handler starts a program and waits for it; at most two such handlers run at a
             time, so that repeated clicks do not fill the memory.
+        is_raw: the handler receives the values as they are sent.
     """
     connect = functools.partial(gr.on, list(triggers))
-    answer, sent = answering(handler, inputs, outputs), list(inputs)
+    answer, sent = answering(handler, () if is_raw else inputs, outputs), list(inputs)
     page = Context.root_block
     if isinstance(page, CheckedBlocks) and len(inputs) > MOST_INPUTS and not each:
         field = page.pack(inputs)
@@ -159,13 +166,14 @@ def answering(
 ) -> Callable[..., Any]:
     """Return `handler` wrapped: it answers in the browser's language and shows UserErrors as messages."""
     headers = [output.headers if isinstance(output, gr.Dataframe) else None for output in outputs]
+    page = Context.root_block
 
     @functools.wraps(handler)
     def answer(*values: Any) -> Any:
         request = LocalContext.request.get(None)
         with use_language(language_of(request.headers.get("cookie") if request else None)):
             try:
-                found = handler(*_as_typed(values, inputs))
+                found = handler(*_as_typed(values, inputs, page))
             except UserError as error:
                 raise gr.Error(str(error), title=t("app.not_possible"), print_exception=False) from None
             if not any(headers):
@@ -177,13 +185,15 @@ def answering(
     return answer
 
 
-def _as_typed(values: Iterable[Any], inputs: Sequence[Component]) -> Iterator[Any]:
-    """Yield the values of the inputs; a missing text or list of choices becomes an empty one."""
+def _as_typed(values: Iterable[Any], inputs: Sequence[Component], page: object) -> Iterator[Any]:
+    """Yield the values of the inputs: the project by its name, empty texts and lists for missing ones."""
     components = iter(inputs)
     for value in values:
         # event data, such as the clicked row, are among the values without a component
         component = None if isinstance(value, gr.EventData) else next(components, None)
-        if isinstance(component, gr.Dropdown) and component.multiselect:
+        if isinstance(page, CheckedBlocks) and component is not None and component is page.chosen:
+            yield page.find_project(value)
+        elif isinstance(component, gr.Dropdown) and component.multiselect:
             yield value if isinstance(value, list) else []
         else:
             yield "" if value is None and isinstance(component, gr.Textbox) else value

@@ -5,7 +5,7 @@ validates the form values, so the page cannot start anything that a terminal cou
 bounds: Gradio would answer each request with a message, where the command reports the problem at its field.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -17,6 +17,7 @@ from pydantic_core import PydanticUndefined
 from indextts.commands.app import Stage
 from indextts.commands.base import Command
 from indextts.errors import UserError
+from indextts.projects.project import Project, read_project
 from indextts.projects.stages import plan_stage
 from indextts.webui.drafts import forget_draft, read_draft, write_draft
 from indextts.webui.events import on
@@ -94,13 +95,13 @@ def kept_form(
         The component that holds the name of the project whose values are in the form.
     """
 
-    def own_values(name: str) -> dict[str, Any]:
-        values = project_values(command, names, getattr(page.find_settings(name), stage))
+    def own_values(project: Project) -> dict[str, Any]:
+        values = project_values(command, names, getattr(read_project(project), stage))
         shown = ("\n".join(value) if isinstance(value, list) else value for value in values)
         return dict(zip(names, shown, strict=True))
 
-    def fill(name: str, _before: str) -> list[Any]:
-        project, settings, own = page.find_project(name), page.find_settings(name), own_values(name)
+    def fill(project: Project, _before: str) -> list[Any]:
+        settings, own = read_project(project), own_values(project)
         values = list({**own, **read_draft(project, stage, names)}.values())
         try:
             plan_stage(project, settings.with_fields(stage, **fields_from(command, names, values)), stage)
@@ -108,10 +109,10 @@ def kept_form(
             return list(own.values())
         return values
 
-    def keep(name: str, filled: str, *values: Any) -> None:
-        if filled != name:  # the form still has the values of another project
+    def keep(project: Project, filled: str, *values: Any) -> None:
+        if filled != project.root.name:  # the form still has the values of another project
             return
-        project, own = page.find_project(name), own_values(name)
+        own = own_values(project)
         typed = zip(names, values, strict=True)
         if changed := {field: value for field, value in typed if value != own[field]}:
             write_draft(project, stage, changed)
@@ -123,15 +124,25 @@ def kept_form(
     return filled_for
 
 
-def with_choices(found: Sequence[tuple[str, str]], now: str | None) -> gr.Dropdown:
-    """Return a dropdown with these choices; the first is selected if `now` is not among them.
+def with_choices(
+    found: Sequence[tuple[str, str]],
+    now: str | Sequence[str] | None,
+    choice_of: Callable[[str], str | None] = lambda value: value,
+) -> gr.Dropdown:
+    """Return a menu with these choices; what is selected of them stays, otherwise the first is selected.
 
-    Otherwise the value stays untouched, because the user may have changed it meanwhile.
+    Args:
+        now: a list for a menu with several selections.
+        choice_of: returns the choice that a value means, which may be another name of it.
     """
-    values = [value for _, value in found]
-    if now is not None and now in values:
-        return gr.Dropdown(choices=list(found))
-    return gr.Dropdown(choices=list(found), value=values[0] if values else None)
+    values, is_list = [value for _, value in found], isinstance(now, list)
+    chosen: list[str] = list(now) if isinstance(now, list) else [str(now)] if now is not None else []
+    kept = list(dict.fromkeys(choice for one in chosen if (choice := choice_of(one)) in values))
+    options: dict[str, Any] = {"choices": list(found)} | ({"multiselect": True} if is_list else {})
+    if kept != chosen or not kept:  # else the value stays untouched: the user may have changed it meanwhile
+        selected = kept or values[:1]
+        options["value"] = selected if is_list else next(iter(selected), None)
+    return gr.Dropdown(**options)
 
 
 def as_shown(value: Any) -> Any:

@@ -7,9 +7,11 @@ with side: stage_panel(...)
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import gradio as gr
 
+from indextts.system.messages import ENGLISH, table
 from indextts.webui.language import heading_html, t
 
 
@@ -41,6 +43,12 @@ def fold(label: str, id: str) -> Iterator[gr.Column]:
     gr.Button(label, size="sm", elem_id=f"{id}-button", elem_classes=["quiet", "fold-button"])
     with gr.Column(elem_id=id, elem_classes="folded") as section:
         yield section
+
+
+def labelled(text: str, id: str) -> dict[str, Any]:
+    """Return label, help and id of a component; the id of its help is that of its label with `_help`."""
+    help = {"info": t(f"{text}_help")} if f"{text}_help" in table(ENGLISH) else {}
+    return {"label": t(text), "elem_id": id, **help}
 
 
 def heading(title: str, lead: str = "", id: str | None = None) -> gr.HTML:

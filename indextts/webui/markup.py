@@ -3,6 +3,7 @@
 Arguments are escaped. A link is "#TAB" or "#TAB/ELEMENT" (page_files/page.js). Styles: page_files/page.css.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -60,9 +61,17 @@ def _cells(tag: str, kinds: Sequence[str], contents: Sequence[str]) -> str:
     return "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(css, contents, strict=True))
 
 
-def link_html(link: str, text: str, css: str = "") -> str:
-    """Return a link to a tab or to an element of a tab."""
-    return f'<a href="{escape(link)}" class="{css}">{escape(text)}</a>'
+def link_html(link: str, text: str, css: str = "", more: str = "") -> str:
+    """Return a link to a tab or to an element of a tab; `more` are further attributes."""
+    return f'<a {more}href="{escape(link)}" class="{css}">{escape(text)}</a>'
+
+
+def sent(*values: str) -> str:
+    """Return the attribute of an element whose click sends these values as those of a row.
+
+    Its component has the js_on_load SEND_CLICKS; the handler of `select` gets them as `event.row_value`.
+    """
+    return f'data-send="{escape(json.dumps(values, ensure_ascii=False))}"'
 
 
 def empty_html(text: str, link: str = "", link_text: str = "") -> str:

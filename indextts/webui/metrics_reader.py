@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -79,23 +80,14 @@ class MetricsReader:
         self._lines = {key: self._lines[key] for key in reversed(kept)}
 
 
-class MetricsReaders:
-    """Cache of at most MAX_RUNS readers, one for each recently used run directory."""
-
-    def __init__(self) -> None:
-        self._readers: dict[Path, MetricsReader] = {}
-        self._lock = threading.Lock()
-
-    def of(self, run_dir: Path) -> MetricsReader:
-        with self._lock:
-            reader = self._readers.pop(run_dir, None) or MetricsReader(run_dir / "metrics.jsonl")
-            self._readers[run_dir] = reader
-            if len(self._readers) > MAX_RUNS:
-                del self._readers[next(iter(self._readers))]
-        return reader
+def read_run(run_dir: Path) -> list[Line]:
+    """Return the lines of a run; one reader serves the whole page, so that no run is in memory twice."""
+    return _reader(run_dir).read()
 
 
-RUNS = MetricsReaders()  # shared by the whole page, so that no run is in memory twice
+@lru_cache(maxsize=MAX_RUNS)
+def _reader(run_dir: Path) -> MetricsReader:
+    return MetricsReader(run_dir / "metrics.jsonl")
 
 
 def _add(lines: dict[MetricsKey, Line], text: bytes) -> None:

@@ -22,7 +22,7 @@ import gradio as gr
 from gradio.components import Component
 
 from indextts.errors import UserError
-from indextts.projects.project import Project, ProjectSettings, project_names, read_project
+from indextts.projects.project import Project, project_names
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.serving.security import Roots
@@ -41,44 +41,10 @@ DISTRIBUTE_VERSIONS = """(versions, ...shown) => {
 
 Version = Callable[[Project], str]
 
-
 # keeps the scroll position of each log that is shown, see running/log_box.py
-FOLLOW_LOGS = """() => document.querySelectorAll('.log-source').forEach(source => {
-  const place = document.getElementById(source.id.replace('-source', ''));
-  const box = place && place.querySelector('.log-view');
-  const newest = source.querySelector('.log-view');
-  if (!box || !newest || !box.clientHeight) return;  // in a tab that is not open
-  const log = source.querySelector('[data-log]')?.dataset.log;
-  if (box.dataset.log !== log) {  // another log, or other lines of it: nothing to hold
-    box.dataset.log = log;
-    box.dataset.held = '';
-  }
-  const isAtEnd = () => box.scrollHeight - box.scrollTop - box.clientHeight < 40;
-  const follow = () => {
-    const latest = source.querySelector('.log-view');
-    if (latest && box.innerHTML !== latest.innerHTML) box.innerHTML = latest.innerHTML;
-    box.scrollTop = box.scrollHeight;
-    place.classList.remove('held');
-  };
-  if (!box.dataset.seen) {
-    box.dataset.seen = 1;
-    box.addEventListener('scroll', () => {
-      const was = box.dataset.held;
-      box.dataset.held = isAtEnd() ? '' : '1';
-      if (was && !box.dataset.held) follow();
-    });
-  }
-  if (!box.dataset.held) follow();
-  else if (box.innerHTML !== newest.innerHTML) place.classList.add('held');
-})"""
-
-
-@dataclass(frozen=True)
-class View:
-    """A part of a tab that is updated when its version changes."""
-
-    tab: str
-    version: Version
+FOLLOW_LOGS = "() => window.followLogs()"
+# js_on_load of HTML whose clicks are sent, see `sent` in markup.py
+SEND_CLICKS = "window.sendClicks(element, trigger)"
 
 
 @dataclass(frozen=True)
@@ -91,7 +57,7 @@ class Page:
         timer: ticks every TICK_S.
         signals: hidden, outside of the tabs; see `signal`.
         tab: the id of the tab that receives this page.
-        views: of all tabs.
+        views: tab and version of each view of all tabs.
         shown_versions: a hidden component for each view, with the version that the browser shows.
         shared: hidden components through which a tab passes a choice to a later tab.
         changed: for each stage, a hidden component that changes after its form did; see `form_signal`.
@@ -106,7 +72,7 @@ class Page:
     workspace: Path
     roots: Roots
     tab: str = ""
-    views: list[View] = field(default_factory=list)
+    views: list[tuple[str, Version]] = field(default_factory=list)
     shown_versions: list[Component] = field(default_factory=list)
     shared: dict[str, gr.Textbox] = field(default_factory=dict)
     changed: dict[str, gr.Textbox] = field(default_factory=dict)
@@ -139,7 +105,7 @@ class Page:
         Args:
             version: returns a string for a project that changes whenever the view may change; it is called at
                 every tick while the tab is open, so it may cost only a few stat calls.
-            show: called with the project's name and the values of `inputs`.
+            show: called with the project and the values of `inputs`.
             also: other triggers of `show`; one answer at a time, so the last one has the newest inputs.
             queue: as in `on`; False for fast views that change every few seconds.
 
@@ -147,27 +113,27 @@ class Page:
             The event, for `then`.
         """
         shown_version = self.signal()
-        self.views.append(View(self.tab, version))
+        self.views.append((self.tab, version))
         self.shown_versions.append(shown_version)
         inputs = [self.project, *inputs]
         return on([shown_version.change, *also], show, inputs, list(outputs), latest=True, queue=queue)
 
-    def fill(self, values: Callable[[str, str], Sequence[Any]], form: Sequence[Component]) -> gr.Textbox:
+    def fill(self, values: Callable[[Project, str], Sequence[Any]], form: Sequence[Component]) -> gr.Textbox:
         """Fill a form once when a project is chosen.
 
         This happens before its tab opens; filling it later would overwrite typed values.
 
         Args:
-            values: called with the project's name and that of the project whose values are in the form
-                (empty on a new page); returns a value for each component.
+            values: called with the project and the name of the project whose values are in the form (empty
+                on a new page); returns a value for each component.
 
         Returns:
             The component that holds the name of the project whose values are in the form.
         """
         filled_for = self.signal()
 
-        def filled(name: str, before: str) -> list[Any]:
-            return [name, *values(name, before)]
+        def filled(project: Project, before: str) -> list[Any]:
+            return [project.root.name, *values(project, before)]
 
         event = self.of_tab(EVERY_TAB).watch(once, filled, [filled_for, *form], [filled_for])
         # also if it failed; the browser counts the forms, see page_files/page.js
@@ -208,6 +174,7 @@ class Page:
             [versions],
             latest=True,
             queue=False,
+            is_raw=True,  # a tick before a project is chosen, or of a deleted one, is no error
         )
         self.timer.tick(None, None, None, js=FOLLOW_LOGS)
         versions.change(None, [versions, *self.shown_versions], self.shown_versions, js=DISTRIBUTE_VERSIONS)
@@ -229,12 +196,8 @@ class Page:
             raise UserError(t("app.no_project", name=name))
         return Project(self.workspace / name)
 
-    def find_settings(self, name: str | None) -> ProjectSettings:
-        """Return the settings of the project."""
-        return read_project(self.find_project(name))
 
-
-def read_versions(views: Sequence[View], project: Project, open_tab: str, known: str) -> str:
+def read_versions(views: Sequence[tuple[str, Version]], project: Project, open_tab: str, known: str) -> str:
     """Return `known`, a JSON object of versions by the index of their view, with new ones for the open tab.
 
     Returns `known` itself if nothing changed. An invalid `known` counts as empty.
@@ -244,11 +207,11 @@ def read_versions(views: Sequence[View], project: Project, open_tab: str, known:
     except ValueError:
         seen = None
     now = dict(seen) if isinstance(seen, dict) else {}
-    for place, view in enumerate(views):
-        if view.tab in (EVERY_TAB, open_tab):
+    for place, (tab, version) in enumerate(views):
+        if tab in (EVERY_TAB, open_tab):
             # a corrupt file of one view must not block the other views; this one stays as it is
             with suppress(UserError, OSError, ValueError, KeyError, TypeError):
-                now[str(place)] = f"{project.root.name} {view.version(project)}"
+                now[str(place)] = f"{project.root.name} {version(project)}"
     return known if now == seen else json.dumps(now)
 
 
@@ -281,8 +244,7 @@ def follow_shared_choice(
         choice_of: returns the choice for a shared name, None if there is none.
     """
 
-    def choose(name: str, stamped_name: str) -> Any:
-        project = page.find_project(name)
+    def choose(project: Project, stamped_name: str) -> Any:
         wanted = choice_of(project, stamped_name.partition(" ")[2])
         return gr.skip() if wanted is None else gr.Dropdown(choices=choices(project), value=wanted)
 

@@ -30,7 +30,7 @@ from indextts.projects.stage_records import stage_record
 from indextts.projects.stages import StagePlan, plan_stage
 from indextts.runs.owner import is_training
 from indextts.webui.language import t
-from indextts.webui.metrics_reader import RUNS
+from indextts.webui.metrics_reader import read_run
 from indextts.webui.run_progress import progress_of
 from indextts.webui.view_versions import files_version
 
@@ -230,7 +230,7 @@ def _was_complete_before(project: Project, plan: StagePlan, job: Job) -> bool:
 
 def _is_unfinished(project: Project) -> bool:
     """Return whether a run that no job of the page started ended before its last step."""
-    found = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, time.time())
+    found = progress_of(read_run(project.run_dir), project.run_dir, time.time())
     is_short = found.step is not None and found.step < (found.total_steps or 0)
     return is_short and found.ended != "finished"
 

@@ -38,9 +38,9 @@ from indextts.webui.devices import chosen_recognizers, device_shown, is_training
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, fields_from, form_for
 from indextts.webui.language import shown_hours, t
-from indextts.webui.layout import columns, fields, fold
-from indextts.webui.markup import Tile, empty_html, link_html, tiles_html
-from indextts.webui.page import Page, shared_choice, stamped
+from indextts.webui.layout import columns, fields, fold, labelled
+from indextts.webui.markup import Tile, empty_html, link_html, sent, tiles_html
+from indextts.webui.page import SEND_CLICKS, Page, shared_choice, stamped
 from indextts.webui.plots import Threshold, histogram_svg, short
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
@@ -59,26 +59,15 @@ ONWARD = {
     "failed": (REVIEW, "data.open_review"),
 }
 
-# a click on a link with a filter tells the review which clips to show; the link itself opens the review
-SHARE_FILTER = """element.addEventListener("click", event => {
-  const link = event.target.closest("[data-filter]");
-  const filter = link?.dataset.filter;
-  if (link) trigger("select", {index: [0, 0], value: filter, row_value: [filter]}); // as a table
-});"""
-
 
 def build(page: Page) -> None:
     """Build the check, with a link for each reason to its clips in the review."""
     wanted = shared_choice(page, "review")
     with columns() as (main, side):
         with main:
-            overview = gr.HTML(elem_id="check-overview", js_on_load=SHARE_FILTER)
+            overview = gr.HTML(elem_id="check-overview", js_on_load=SEND_CLICKS)
             text_view.build(page)
-            asr = gr.Textbox(
-                label=t("data.recognizer"),
-                info=t("data.recognizer_help"),
-                elem_id="check-asr",
-            )
+            asr = gr.Textbox(**labelled("data.recognizer", "check-asr"))
             with fields():
                 quality = component_for(CheckData, "quality")
             with fold(t("data.limits"), "check-limits"), fields():
@@ -108,7 +97,7 @@ def build(page: Page) -> None:
         lambda project: " ".join(
             [*(job_version(project, stage) for stage in ("data", *DATA_JOBS)), checked_version(project)]
         ),
-        lambda name: show_report(page.find_project(name)),
+        show_report,
         [overview, report],
     )
 
@@ -258,8 +247,7 @@ def _reason_row(found: ReasonCount) -> str:
     is_hard = reason is not None and reason.is_hard
     kind = t("data.rejects") if is_hard else t("data.warns")
     clips = t("data.one_clip") if found.count == 1 else t("data.clips_count", count=found.count)
-    link = link_html(REVIEW, t("data.listen_to_them"))
-    link = link.replace("<a ", f'<a data-filter="{html.escape(found.name)}" ', 1)
+    link = link_html(REVIEW, t("data.listen_to_them"), more=f"{sent(found.name)} ")
     return (
         f'<tr><td>{html.escape(reason_name(found.name))}</td><td class="{"bad" if is_hard else "warn"}">'
         f'{html.escape(kind)}</td><td class="number">{html.escape(clips)}</td>'

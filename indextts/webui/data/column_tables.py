@@ -4,7 +4,7 @@
     file_name   wavs/1.wav       <select data-column="0">  Recording
     text_am     ሰላም ለዓለም።       <select data-column="1">  Text
 
-A change reports all uses of its table (CHOOSE_COLUMN), and the table keeps the focus.
+A change reports all uses of its table (page_files/columns.js), and the table keeps the focus.
 """
 
 from collections.abc import Sequence
@@ -18,37 +18,6 @@ MAX_SOURCES = 10  # whose tables are shown
 MAX_COLUMNS = 20
 
 USES = ("audio", "text", "spoken", "speaker", "id", "language", "recording")
-
-# `element` has the tables; a use belongs to one column, and a chosen candidate leaves the others unused
-CHOOSE_COLUMN = """
-// Gradio updates the elements of the page one by one, and a dropdown keeps what was chosen in it.
-watch("value", () => element.querySelectorAll("select[data-column]").forEach(each => {
-  each.value = each.dataset.use;
-}));
-element.addEventListener("change", event => {
-  const select = event.target.closest("select[data-column]");
-  if (!select) return;
-  const table = select.closest("table");
-  const selects = [...table.querySelectorAll("select[data-column]")];
-  for (const other of selects) {
-    const isTaken = select.value && other.value === select.value;
-    const isLeft = other.value === "?" && other.dataset.candidate === select.value;
-    if (other !== select && (isTaken || isLeft)) other.value = "";
-  }
-  const isOpen = each => each.value === "?";
-  selects.forEach(each => each.classList.toggle("open", isOpen(each)));
-  const used = selects.filter(each => each.value);
-  if (!used.some(isOpen)) {
-    const name = each => each.closest("tr").cells[0].textContent;
-    const line = table.closest("details").querySelector("summary span");
-    line.textContent = used.map(each => `${name(each)} → ${each.selectedOptions[0].text}`).join(", ");
-    line.classList.remove("open");
-  }
-  const uses = used.map(each => `${each.dataset.column}=${each.value}`);
-  const { source, file } = table.dataset;
-  trigger("select", {index: [0, 0], value: source, row_value: [source, file, ...uses]});
-});
-"""
 
 
 def column_tables_html(sources: Sequence[ImportSource]) -> str:

@@ -24,7 +24,7 @@ from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stages import plan_stage
 from indextts.system.amounts import shown_size
-from indextts.webui.data.column_tables import CHOOSE_COLUMN, column_tables_html
+from indextts.webui.data.column_tables import column_tables_html
 from indextts.webui.data.import_sources import (
     ImportSource,
     import_sources,
@@ -38,7 +38,7 @@ from indextts.webui.devices import chosen_recognizers, is_training_anywhere
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import t
-from indextts.webui.layout import fields, fold
+from indextts.webui.layout import fields, fold, labelled
 from indextts.webui.markup import table_html
 from indextts.webui.page import Page
 from indextts.webui.serving.received import MAX_AGE_S, size_of
@@ -72,15 +72,14 @@ def import_form(page: Page) -> ImportForm:
     message = gr.HTML(elem_id="upload-message")
     table = gr.HTML(elem_id="uploads")
     stored = gr.Textbox(visible="hidden", container=False, show_label=False)
-    tables = gr.HTML(elem_id="import-columns", js_on_load=CHOOSE_COLUMN)
+    tables = gr.HTML(elem_id="import-columns", js_on_load="window.chooseColumns(element, trigger, watch)")
     choices = gr.Textbox(visible="hidden", container=False, show_label=False, elem_id="column-choices")
     with fields("import-fields"):
         chosen = gr.Dropdown(
             [(t("data.new_sources"), NEW_SOURCES)],
+            **labelled("data.settings_source", "answers-for"),
             value=NEW_SOURCES,
-            label=t("data.settings_source"),
             allow_custom_value=False,
-            elem_id="answers-for",
         )
         answers = form_for(ImportDataset, FIELDS)
     with fold(t("data.hub"), "import-hub"), fields():
@@ -99,12 +98,10 @@ def import_form(page: Page) -> ImportForm:
     )
     waiting = gr.HTML(elem_id="received", elem_classes="remark")
 
-    def received(name: str, paths: list[str] | None) -> tuple[Any, ...]:
-        project = page.find_project(name)
+    def received(project: Project, paths: list[str] | None) -> tuple[Any, ...]:
         return None, upload_message(project, paths or [], store_uploads), *uploaded(project)
 
-    def removed(name: str, upload: str) -> tuple[Any, ...]:
-        project = page.find_project(name)
+    def removed(project: Project, upload: str) -> tuple[Any, ...]:
         if upload == NEW_SOURCES:
             raise UserError(t("data.choose_upload"))
         remove(project, upload)
@@ -122,7 +119,7 @@ def import_form(page: Page) -> ImportForm:
     )
     # in the browser: an answer of the server could come after the message of a new upload and remove it
     page.project.change(None, None, [message], js="() => ''", api_visibility="private")
-    page.watch(once, lambda name: uploaded(page.find_project(name)), outputs)
+    page.watch(once, uploaded, outputs)
     page.watch(
         periodic_version, lambda _name: shown_received(Path(get_upload_folder())), [waiting], queue=False
     )
@@ -141,18 +138,17 @@ def _connect_tables(
 ) -> None:
     """Show the tables of new sources, and take the columns that are chosen in them."""
 
-    def show(name: str, *values: Any) -> str:
-        project = page.find_project(name)
-        return column_tables_html(planned_sources(page, project, page.find_settings(name), *values))
+    def show(project: Project, *values: Any) -> str:
+        return column_tables_html(planned_sources(page, project, read_project(project), *values))
 
-    def choose(name: str, event: gr.SelectData, *values: Any) -> tuple[Any, Any]:
-        project, settings = page.find_project(name), page.find_settings(name)
+    def choose(project: Project, event: gr.SelectData, *values: Any) -> tuple[Any, Any]:
+        settings = read_project(project)
         sources = planned_sources(page, project, settings, *values)
         chosen = json.dumps(with_choice(read_choices(values[-1]), sources, event.row_value))
         # the changed table stays as the browser shows it, with the focus; others of the source may change
         tables_of = {source.key: source.preview.tables for source in sources}
         has_others = len(tables_of.get(str(event.value), ())) > 1
-        return chosen, show(name, *values[:-1], chosen) if has_others else gr.skip()
+        return chosen, show(project, *values[:-1], chosen) if has_others else gr.skip()
 
     form = [answers["layout"], answers["columns"]]
     changes = [component.change for component in (inputs[0], stored, *form)]

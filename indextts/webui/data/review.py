@@ -11,6 +11,7 @@ use as a manifest, with the rules by which they were chosen (indextts/data/filte
 import html
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -24,6 +25,7 @@ from indextts.projects.jobs.starting import DATA_JOBS
 from indextts.projects.project import Project
 from indextts.webui.data.review_list import PLAYER, help_html, list_html, row_html, totals_html
 from indextts.webui.data.review_rows import (
+    ROWS_PER_PAGE,
     Row,
     checked_text,
     find_place,
@@ -38,7 +40,7 @@ from indextts.webui.data.review_rows import (
 )
 from indextts.webui.events import on
 from indextts.webui.language import t
-from indextts.webui.layout import fields
+from indextts.webui.layout import fields, labelled
 from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
 from indextts.webui.serving.security import download_link
@@ -61,7 +63,7 @@ def build(page: Page) -> None:
     with fields("review-filters"):
         show = gr.Dropdown([DOUBTFUL], value=DOUBTFUL, label=t("data.show"), elem_id="review-filter")
         speaker = gr.Dropdown(
-            [""], value="", label=t("data.speaker"), elem_id="review-speaker", allow_custom_value=True
+            [""], **labelled("data.speaker", "review-speaker"), value="", allow_custom_value=True
         )
         measure = gr.Dropdown([""], value="", label=t("data.measure"), elem_id="review-measure")
         low = gr.Textbox("", label=t("data.at_least"), max_length=20, visible=False, elem_id="review-low")
@@ -84,14 +86,14 @@ def build(page: Page) -> None:
     outputs = [show, number, count, clips, back, forth, shown, totals]
     wanted, link = page.shared["review"], page.signal()
 
-    def refresh(name: str, number: float | None, *values: Any) -> Any:
+    def refresh(project: Project, number: float | None, *values: Any) -> Any:
         *filters, link, before = values
         if link != before:  # a link of the check: its clips from the first one to decide on
             filters = [link.partition(" ")[2], "", "", "", ""]
             number = 0
-        review = read_review(page.find_project(name))
+        review = read_review(project)
         return [
-            *show_page_if_idle(page, name, number, *filters),
+            *show_page_if_idle(project, number, *filters),
             gr.Dropdown(choices=speaker_choices(review), value=filters[1]),
             gr.Dropdown(choices=measure_choices(review), value=filters[2]),
             *_limits(*filters[2:]),
@@ -101,36 +103,29 @@ def build(page: Page) -> None:
     page.watch(
         data_version, refresh, [*outputs, *chosen[1:], link], [*inputs[1:], wanted, link], [wanted.change]
     )
-    page.watch(once, lambda _name: help_html(), [keys]).then(
+    page.watch(once, lambda _project: help_html(), [keys]).then(
         None, None, None, js="() => window.reviewKeysShown()"
     )
 
-    def show_first(name: str, *filters: Any) -> list[Any]:
-        return show_page(page, name, 0, *filters)
+    def show_first(project: Project, *filters: Any) -> list[Any]:
+        return show_page(project, 0, *filters)
 
     # A click must not be dropped because a timer tick is being answered.
     filled = [show.input, speaker.input, measure.input, low.submit, low.blur, high.submit, high.blur]
     on(filled, show_first, [page.project, *chosen], outputs, latest=True)
     on([measure.input], lambda measure: _limits(measure, "", ""), [measure], [low, high], latest=True)
-    moves = ((back, -1), (forth, 1), (seek, 0))
-    for button, step in moves:
-        on([button.click], _mover(page, step), inputs, outputs, latest=True)
+    for button, step in ((back, -1), (forth, 1), (seek, 0)):
+        on([button.click], partial(move, step), inputs, outputs, latest=True)
 
-    def decide(name: str, measure: str, event: gr.SelectData) -> list[str]:
+    def decide(project: Project, measure: str, event: gr.SelectData) -> list[str]:
         serial, values = event.index[0], [str(value) for value in event.row_value]
-        return act(page, name, measure or "", serial, values)
+        return act(project, measure or "", serial, values)
 
     decided = on([clips.select], decide, [page.project, measure], [answer, totals], each=True, queue=False)
     decided.then(None, [answer], None, js="answer => window.reviewAnswered(answer)")
-    on([export.click], lambda name: export_manifest(page.find_project(name)), [page.project], [exported])
-    page.watch(once, lambda _name: "", [exported])
-    event = page.watch(
-        decisions_version,
-        lambda name, *values: follow(page, name, *values),
-        [followed, totals],
-        [measure, shown, followed],
-        queue=False,
-    )
+    on([export.click], export_manifest, [page.project], [exported])
+    page.watch(once, lambda _project: "", [exported])
+    event = page.watch(decisions_version, follow, [followed, totals], [measure, shown, followed], queue=False)
     event.then(None, [followed], None, js="answer => window.reviewFollowed(answer)")
 
 
@@ -145,22 +140,21 @@ def decisions_version(project: Project) -> str:
     return files_version(review_file(project.manifest))
 
 
-def show_page_if_idle(page: Page, name: str, number: float | None, *filters: Any) -> list[Any]:
+def show_page_if_idle(project: Project, number: float | None, *filters: Any) -> list[Any]:
     """Return `show_page`, or no change while an import or a check runs."""
-    jobs = [newest_job(page.find_project(name), stage) for stage in STAGES]
+    jobs = [newest_job(project, stage) for stage in STAGES]
     if any(job is not None and job.is_active for job in jobs):
         return [gr.skip()] * 8
-    return show_page(page, name, number, *filters)
+    return show_page(project, number, *filters)
 
 
-def show_page(page: Page, name: str, number: float | None, *filters: Any) -> list[Any]:
+def show_page(project: Project, number: float | None, *filters: Any) -> list[Any]:
     """Return one page of the list, the lists to choose from, and the totals.
 
     Args:
         number: of the page, from 1; 0 for the first page with a clip to decide.
         filters: list or reason, speaker, measure, its lowest and highest value.
     """
-    project = page.find_project(name)
     review = read_review(project)
     choices = list_choices(review)
     chosen = _filter(choices, *filters)
@@ -168,22 +162,25 @@ def show_page(page: Page, name: str, number: float | None, *filters: Any) -> lis
         nothing = empty_html(t("data.nothing_imported"), IMPORT, t("data.import_first"))
         off = gr.Button(interactive=False)
         return [gr.Dropdown(choices=choices, value=chosen.show), 0, "", nothing, off, off, "", ""]
-    found = page_of(review, review.select(chosen), _whole(number), chosen.measure)
-    numbers = {"first": found.first + 1, "last": found.first + len(found.rows), "count": found.count}
-    ids = [row.utterance.id for row in found.rows]
+    places = review.select(chosen)
+    shown, num_pages = page_of(review, places, _whole(number))
+    first = (shown - 1) * ROWS_PER_PAGE
+    rows = [row_of(review, int(place), chosen.measure) for place in places[first : first + ROWS_PER_PAGE]]
+    numbers = {"first": first + 1, "last": first + len(rows), "count": len(places)}
+    ids = [row.utterance.id for row in rows]
     return [
         gr.Dropdown(choices=choices, value=chosen.show),
-        found.number,
+        shown,
         f'<span class="number">{html.escape(t("data.clips_shown", **numbers))}</span>' if ids else "",
-        list_html(project, found.rows, str(chosen)),
-        gr.Button(interactive=found.number > 1),
-        gr.Button(interactive=found.number < found.num_pages),
-        json.dumps({"project": name, "ids": ids, "revision": review.revision}),
+        list_html(project, rows, str(chosen)),
+        gr.Button(interactive=shown > 1),
+        gr.Button(interactive=shown < num_pages),
+        json.dumps({"project": project.root.name, "ids": ids, "revision": review.revision}),
         totals_html(review.totals()),
     ]
 
 
-def act(page: Page, name: str, measure: str, serial: int, values: Sequence[str]) -> list[str]:
+def act(project: Project, measure: str, serial: int, values: Sequence[str]) -> list[str]:
     """Decide on a clip or undo a decision; return the answer for the browser and the totals.
 
     Args:
@@ -191,10 +188,9 @@ def act(page: Page, name: str, measure: str, serial: int, values: Sequence[str])
         serial: of the request, returned in the answer.
         values: the project of the list, the action, the id of the clip, and the text or the key to undo.
     """
-    if len(values) != 4 or values[0] != name:  # another project may have a clip of the same id
+    if len(values) != 4 or values[0] != project.root.name:  # another project may have a clip of the same id
         raise UserError(t("data.choose_row"))
     _, action, id, value = values
-    project = page.find_project(name)
     review = read_review(project)
     if action == "undo":
         made = None if review is None else review.undo(value)
@@ -218,14 +214,13 @@ def act(page: Page, name: str, measure: str, serial: int, values: Sequence[str])
     return [json.dumps(answer), totals_html(review.totals())]
 
 
-def follow(page: Page, name: str, measure: str, shown: str, followed: str) -> list[str]:
+def follow(project: Project, measure: str, shown: str, followed: str) -> list[str]:
     """Return the rows of the page that decisions changed since they were sent, and the totals.
 
     Args:
         shown: what the browser shows, as `show_page` returned it.
         followed: the last answer of this function.
     """
-    project = page.find_project(name)
     review = read_review(project)
     if review is None:
         return ["", ""]
@@ -235,9 +230,9 @@ def follow(page: Page, name: str, measure: str, shown: str, followed: str) -> li
     changed = set(review.changed_since(known if known <= review.revision else 0))
     places = [place for id in ids if (place := review.table.place_of.get(id)) in changed]
     rows = [row_of(review, place, measure or "") for place in places if place is not None]
-    if project_name != name:
+    if project_name != project.root.name:
         rows = []
-    answer = {"project": name, "ids": [], **_rows(project, review, rows)}
+    answer = {"project": project.root.name, "ids": [], **_rows(project, review, rows)}
     return [json.dumps(answer), totals_html(review.totals())]
 
 
@@ -282,20 +277,16 @@ def _shown(text: str) -> tuple[str, list[str], int]:
         return "", [], 0
 
 
-def _mover(page: Page, step: int) -> Any:
-    """Return the handler that moves by `step` pages; 0 for the next page with a clip to decide."""
-
-    def move(name: str, number: float | None, *filters: Any) -> list[Any]:
-        place = _whole(number)
-        if step:
-            return show_page(page, name, max(1, place + step), *filters)
-        review = read_review(page.find_project(name))
-        if review is not None:
-            places = review.select(_filter(list_choices(review), *filters))
-            place = page_to_decide(review, places, max(0, place))
-        return show_page(page, name, place, *filters)
-
-    return move
+def move(step: int, project: Project, number: float | None, *filters: Any) -> list[Any]:
+    """Return the page `step` pages on; with 0, the next page with a clip to decide."""
+    place = _whole(number)
+    if step:
+        return show_page(project, max(1, place + step), *filters)
+    review = read_review(project)
+    if review is not None:
+        places = review.select(_filter(list_choices(review), *filters))
+        place = page_to_decide(review, places, place)
+    return show_page(project, place, *filters)
 
 
 def _filter(choices: Sequence[tuple[str, str]], *filters: Any) -> Filter:

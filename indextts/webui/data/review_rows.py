@@ -6,7 +6,7 @@ read as they come (indextts/data/review_table.py).
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -76,23 +76,6 @@ class Row:
     @property
     def is_decided(self) -> bool:
         return self.made is not None and (self.made.verdict or self.made.text) is not None
-
-
-@dataclass(frozen=True)
-class PageOfRows:
-    """One page of a list.
-
-    Args:
-        number: from 1.
-        first: index of the first row in the list.
-        count: of the clips in the list.
-    """
-
-    rows: Sequence[Row]
-    number: int
-    num_pages: int
-    first: int
-    count: int
 
 
 def read_review(project: Project) -> Review | None:
@@ -174,20 +157,14 @@ def cleaned_text(record: Mapping[str, Any] | None) -> str:
     return t(text, method=t(f"data.clean_methods.{record['method']}"), scores=shown_scores(record))
 
 
-def page_of(review: Review, places: Places, number: int, measure: str = "") -> PageOfRows:
-    """Return a page of a list; the nearest page if there is no page of that number.
+def page_of(review: Review, places: Places, number: int) -> tuple[int, int]:
+    """Return the number of the nearest page of a list, and of its pages.
 
     Args:
         number: from 1; 0 for the first page with a clip to decide.
-        measure: whose value the rows have.
     """
     num_pages = max(1, -(-len(places) // ROWS_PER_PAGE))
-    if number < 1:
-        number = 1 + review.first_undecided(places) // ROWS_PER_PAGE
-    number = min(number, num_pages)
-    first = (number - 1) * ROWS_PER_PAGE
-    rows = [row_of(review, int(place), measure) for place in places[first : first + ROWS_PER_PAGE]]
-    return PageOfRows(rows, number, num_pages, first, len(places))
+    return min(number if number > 0 else page_to_decide(review, places, 0), num_pages), num_pages
 
 
 def page_to_decide(review: Review, places: Places, after: int) -> int:

@@ -1,5 +1,6 @@
 """Tab 2: import recordings, transcribe those without texts, check and review them, each in its own tab."""
 
+from collections.abc import Callable
 from functools import partial
 
 import gradio as gr
@@ -23,16 +24,9 @@ ONWARD = {
 
 def build(page: Page) -> None:
     with gr.Tabs(elem_classes="sub-tabs", elem_id="data-tabs"):
-        with gr.Tab(t("data.tab_import"), id="import", elem_id="data-tab-import", render_children=True):
-            build_import(page)
-        with gr.Tab(
-            t("data.tab_transcribe"), id="transcribe", elem_id="data-tab-transcribe", render_children=True
-        ):
-            transcribe_view.build(page)
-        with gr.Tab(t("data.tab_check"), id="check", elem_id="data-tab-check", render_children=True):
-            check_view.build(page)
-        with gr.Tab(t("data.tab_review"), id="review", elem_id="data-tab-review", render_children=True):
-            review.build(page)
+        for id, section in SECTIONS.items():
+            with gr.Tab(t(f"data.tab_{id}"), id=id, elem_id=f"data-tab-{id}", render_children=True):
+                section(page)
 
 
 def build_import(page: Page) -> None:
@@ -56,7 +50,7 @@ def build_import(page: Page) -> None:
                 also_changes=[form.uploads],
             )
             stage_panel(page, stage)
-    page.watch(imported_version, lambda name: numbers_html(page.find_project(name)), [numbers])
+    page.watch(imported_version, numbers_html, [numbers])
 
 
 def imported_version(project: Project) -> str:
@@ -78,3 +72,11 @@ def numbers_html(project: Project) -> str:
             Tile(t("data.tiles.speakers"), f"{len(speakers):,}"),
         ]
     )
+
+
+SECTIONS: dict[str, Callable[[Page], None]] = {
+    "import": build_import,
+    "transcribe": transcribe_view.build,
+    "check": check_view.build,
+    "review": review.build,
+}

@@ -25,8 +25,8 @@ from indextts.projects.readings import read_readings
 from indextts.text.ambiguity import OPTION_VALUES
 from indextts.webui.events import on
 from indextts.webui.language import field_title, shown_hours, t
-from indextts.webui.markup import link_html, table_html
-from indextts.webui.page import Page, shared_choice, stamped
+from indextts.webui.markup import link_html, sent, table_html
+from indextts.webui.page import SEND_CLICKS, Page, shared_choice, stamped
 from indextts.webui.view_versions import files_version
 
 EDITOR = "#tokenizer/reading-editor"
@@ -42,29 +42,23 @@ HEADERS = (
     ("texts.headers.examples", "wide-only"),
 )
 
-# A click on a link with a form tells the editor of tab 3 the form; the link itself opens the editor.
-# A click on a button with an option corrects the texts of that option.
-SHARE_FORM = """element.addEventListener("click", event => {
-  const {form, option} = event.target.closest("[data-form], [data-option]")?.dataset || {};
-  const row = [form || "", option || ""];
-  if (form || option) trigger("select", {index: [0, 0], value: row[0], row_value: row}); // as a table
-});"""
+# A click on a link sends its form to the editor of tab 3, which the link opens. A click on a button sends an
+# option, whose texts are corrected.
 
 
 def build(page: Page) -> None:
     """Build the text part of the check."""
     wanted = shared_choice(page, "reading")
-    report = gr.HTML(elem_id="check-texts", js_on_load=SHARE_FORM)
+    report = gr.HTML(elem_id="check-texts", js_on_load=SEND_CLICKS)
 
-    def choose(name: str, event: gr.SelectData) -> Any:
+    def choose(project: Project, event: gr.SelectData) -> Any:
         form, option = (str(value)[:MAX_FORM_CHARS] for value in [*event.row_value, "", ""][:2])
         if form:
             return stamped(form), gr.skip()
-        project = page.find_project(name)
         return gr.skip(), texts_html(project, {option: use_heard(project, option)})
 
     on([report.select], choose, [page.project], [wanted, report], each=True)
-    page.watch(texts_version, lambda name: texts_html(page.find_project(name)), [report])
+    page.watch(texts_version, texts_html, [report])
 
 
 def use_heard(project: Project, option: str) -> str:
@@ -111,8 +105,7 @@ def _form_cells(row: LeftoverForm, *, has_reading: bool) -> list[str]:
     if has_reading:  # since the check
         action = html.escape(t("texts.has_reading"))
     else:
-        link = link_html(EDITOR, t("texts.add_reading"))
-        action = link.replace("<a ", f'<a data-form="{html.escape(row.form)}" ', 1)
+        action = link_html(EDITOR, t("texts.add_reading"), more=f"{sent(row.form)} ")
     example = html.escape(" ".join(row.examples[0].split())[:80]) if row.examples else ""
     kind, hours = t(f"texts.kind.{row.kind}"), shown_hours(3600 * row.hours)
     form = f"<b>{html.escape(row.form)}</b>"
@@ -138,7 +131,7 @@ def _option_html(found: AmbiguousOption, note: str) -> str:
         now, others = (f"{count:,}" for count in found.num_heard)
         text = t("texts.heard", value=found.value, now=now, other=other, others=others)
         button = (
-            f'<button type="button" class="correct-texts" data-option="{html.escape(found.option)}">'
+            f'<button type="button" class="correct-texts" {sent("", found.option)}>'
             f"{html.escape(t('texts.use_heard'))}</button>"
         )
         action = html.escape(note) or (button if found.num_heard[1] else "")

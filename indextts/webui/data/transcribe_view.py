@@ -27,7 +27,7 @@ from indextts.webui.devices import chosen_recognizers, device_shown, free_device
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, fields_from, form_for
 from indextts.webui.language import shown_hours, t
-from indextts.webui.layout import columns, fields, fold, heading
+from indextts.webui.layout import columns, fields, fold, heading, labelled
 from indextts.webui.markup import Tile, table_html, tiles_html
 from indextts.webui.page import Page
 from indextts.webui.plots import curve_svg
@@ -53,7 +53,7 @@ def build(page: Page) -> None:
             heading("data.transcribe_heading", "data.transcribe_lead")
             result = gr.HTML(elem_id="agreement")
             files = gr.File(
-                label=t("data.raw_recordings"), file_count="multiple", height=120, elem_id="raw-upload"
+                **labelled("data.raw_recordings", "raw-upload"), file_count="multiple", height=120
             )
             message = gr.HTML(elem_id="raw-message")
             listed = gr.HTML(elem_id="raw-recordings")
@@ -64,23 +64,15 @@ def build(page: Page) -> None:
                 elem_classes="quiet asks",
                 visible=False,
             )
-            asr = gr.Textbox(
-                label=t("data.two_recognizers"),
-                info=t("data.two_recognizers_help"),
-                lines=2,
-                elem_id="transcribe-asr",
-            )
+            asr = gr.Textbox(**labelled("data.two_recognizers", "transcribe-asr"), lines=2)
             with fields():
                 speakers = gr.Dropdown(
                     [(t("data.speaker_of_recording"), FILE), (t("data.speaker_by_voice"), VOICES)],
+                    **labelled("data.speakers", "transcribe-speakers"),
                     value=FILE,
-                    label=t("data.speakers"),
-                    elem_id="transcribe-speakers",
                 )
                 speaker = component_for(Transcribe, "speaker")
-                folder = gr.Textbox(
-                    label=t("data.raw_folder"), info=t("data.raw_folder_help"), elem_id="transcribe-folder"
-                )
+                folder = gr.Textbox(**labelled("data.raw_folder", "transcribe-folder"))
             with fold(t("data.clips_and_agreement"), "transcribe-more"), fields():
                 more = form_for(Transcribe, FIELDS)
             stored = gr.Textbox(visible="hidden", container=False, show_label=False)
@@ -99,12 +91,10 @@ def build(page: Page) -> None:
             )
             stage_panel(page, stage)
 
-    def received(name: str, paths: list[str] | None) -> tuple[Any, ...]:
-        project = page.find_project(name)
+    def received(project: Project, paths: list[str] | None) -> tuple[Any, ...]:
         return None, upload_message(project, paths or [], store_recordings), *_recordings(project)
 
-    def removed(name: str) -> tuple[Any, ...]:
-        project = page.find_project(name)
+    def removed(project: Project) -> tuple[Any, ...]:
         shutil.rmtree(project.recordings, ignore_errors=True)
         return "", *_recordings(project)
 
@@ -112,12 +102,12 @@ def build(page: Page) -> None:
     on([files.upload], received, [page.project, files], [files, message, *outputs], each=True)
     on([removal.click], removed, [page.project], [message, *outputs])
     page.project.change(None, None, [message], js="() => ''", api_visibility="private")
-    page.watch(once, lambda name: _recordings(page.find_project(name)), outputs)
+    page.watch(once, _recordings, outputs)
     page.watch(
         lambda project: (
             f"{job_version(project, TRANSCRIBE_JOB)} {files_version(project.transcribed / REPORT_NAME)}"
         ),
-        lambda name: agreement_html(AgreementReport.read(page.find_project(name).transcribed)),
+        lambda project: agreement_html(AgreementReport.read(project.transcribed)),
         [result],
     )
 

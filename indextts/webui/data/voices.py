@@ -38,20 +38,20 @@ def build(page: Page) -> None:
         button = gr.Button(t("data.voices.rename"), size="sm", elem_id="voices-rename")
         message = gr.HTML(elem_id="voices-message")
 
-    def shown(project_name: str) -> tuple[Any, ...]:
-        rows = read_rows(page.find_project(project_name).dataset)
+    def shown(project: Project) -> tuple[Any, ...]:
+        rows = read_rows(project.dataset)
         choices = [f"{row.voice} ({row.speaker})" if row.speaker != row.voice else row.voice for row in rows]
         options = list(zip(choices, (row.voice for row in rows), strict=True))
-        html = voices_html(page.find_project(project_name), rows)
+        html = voices_html(project, rows)
         return gr.Column(visible=bool(rows)), html, gr.Dropdown(choices=options, value=None)
 
-    def renamed(project_name: str, chosen: str | None, typed: str) -> str:
+    def renamed(project: Project, chosen: str | None, typed: str) -> str:
         if not chosen:
             raise UserError(t("data.voices.no_voice"))
         speaker = " ".join(typed.split())
         if not speaker:
             raise UserError(t("data.voices.no_name"))
-        rename_voice(page.find_project(project_name).dataset, chosen, speaker)
+        rename_voice(project.dataset, chosen, speaker)
         text = t("data.voices.renamed", voice=chosen, name=speaker)
         return f'<p class="is-ready" role="status">{escape(text)}</p>'
 

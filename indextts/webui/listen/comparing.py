@@ -5,6 +5,7 @@ names. Two files that hold the same model are not compared, because a vote would
 """
 
 from collections.abc import Sequence
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -19,7 +20,7 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.events import on
 from indextts.webui.forms import with_choices
 from indextts.webui.language import t
-from indextts.webui.layout import columns, fields
+from indextts.webui.layout import columns, fields, labelled
 from indextts.webui.listen.players import judged_html
 from indextts.webui.listen.renders import (
     Render,
@@ -31,21 +32,20 @@ from indextts.webui.listen.renders import (
     vote_on,
     votes,
 )
-from indextts.webui.listen.saved_models import choices, find_model, kept_choice, models, voice_choices
+from indextts.webui.listen.saved_models import choices, find_model, kept_choice, models
 from indextts.webui.listen.speaking import (
     COMPARE_STAGE,
     Speaking,
     Wish,
     choices_version,
-    model_menu,
     speak_commands,
     speech_facts,
     text_field,
-    voices_version,
+    watch_voices,
 )
 from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page
-from indextts.webui.running.outlook import OPEN_TAB, LinkedError, Outlook
+from indextts.webui.running.outlook import LinkedError, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version
 
@@ -66,10 +66,10 @@ class _Judging:
         with gr.Column(visible=False, elem_id="compare-judging") as self.body:
             with gr.Row():
                 self.number = gr.Number(
-                    1, precision=0, minimum=1, label=t("listen.text"), elem_id="compare-number", min_width=90
+                    1, **labelled("listen.text", "compare-number"), precision=0, minimum=1, min_width=90
                 )
                 self.text = gr.Textbox(
-                    label=t("listen.spoken_text"), interactive=False, elem_id="compare-text", scale=6
+                    **labelled("listen.spoken_text", "compare-text"), interactive=False, scale=6
                 )
             with gr.Row():
                 self.first, self.second = (
@@ -116,25 +116,15 @@ def build(page: Page, speaking: Speaking) -> None:
             inputs = [text, voice, speaking.emotion, first, second, *speaking.settings]
             stage_panel(page, _stage(page, inputs, speaking.filled_for))
 
-    page.watch(
-        lambda project: files_version(project.run_dir),
-        lambda name, *now: both_choices(page, name, *now),
-        [first, second],
-        [first, second],
-    )
+    page.watch(lambda project: files_version(project.run_dir), both_choices, [first, second], [first, second])
     on(
         [first.change],
-        lambda name, *now: both_choices(page, name, *now)[1],
+        lambda project, *now: both_choices(project, *now)[1],
         [page.project, first, second],
         [second],
         latest=True,
     )
-    page.watch(
-        voices_version,
-        lambda name, now: with_choices(voice_choices(page.find_project(name)), now),
-        [voice],
-        [voice],
-    )
+    watch_voices(page, voice)
     _connect(page, judging)
 
 
@@ -169,7 +159,7 @@ def compare_commands(
         raise LinkedError(
             t("listen.only_one_model", model=found[0].title),
             "#training",
-            t(OPEN_TAB, tab=t("tab.training")),
+            t("outlook.open_tab", tab=t("tab.training")),
             kind="missing",
         )
     planned = speak_commands(page, project, settings, wish, values)
@@ -180,13 +170,13 @@ def compare_commands(
     return planned
 
 
-def both_choices(page: Page, name: str, first: str | None, second: str | None) -> tuple[Any, Any]:
+def both_choices(project: Project, first: str | None, second: str | None) -> tuple[Any, Any]:
     """Return the menus of both checkpoints; the second one is without the model of the first."""
-    project = page.find_project(name)
     found = choices(project)
     kept = kept_choice(project, first) or (found[0][1] if found else None)
     others = [(label, other) for label, other in found if other != kept]
-    return model_menu(found, first, kept), model_menu(others, second, kept_choice(project, second))
+    same = partial(kept_choice, project)
+    return with_choices(found, first, same), with_choices(others, second, same)
 
 
 def _connect(page: Page, judging: _Judging) -> None:
@@ -194,28 +184,22 @@ def _connect(page: Page, judging: _Judging) -> None:
         return f"{job_version(project, COMPARE_STAGE)} {files_version(project.listen)}"
 
     number = judging.number
-    page.watch(version, lambda *v: show_if_idle(page, *v), judging.shown, [number])
-    on([number.change], lambda *v: show(page, *v), [page.project, number], judging.shown, latest=True)
-    on(
-        [judging.following.click],
-        lambda name, at: next_number(page, name, at),
-        [page.project, number],
-        [number],
-    )
+    page.watch(version, show_if_idle, judging.shown, [number])
+    on([number.change], show, [page.project, number], judging.shown, latest=True)
+    on([judging.following.click], next_number, [page.project, number], [number])
     for choice, button in judging.buttons.items():
-        on([button.click], _voter(page, choice), [page.project, judging.heard, number], judging.shown)
+        on([button.click], partial(decide, choice), [page.project, judging.heard, number], judging.shown)
 
 
-def show_if_idle(page: Page, name: str, number: float | None) -> list[Any]:
+def show_if_idle(project: Project, number: float | None) -> list[Any]:
     """Return `show`, or no change while a comparison is being spoken."""
-    job = newest_job(page.find_project(name), COMPARE_STAGE)
+    job = newest_job(project, COMPARE_STAGE)
     is_active = job is not None and job.is_active
-    return [gr.skip()] * 11 if is_active else show(page, name, number)
+    return [gr.skip()] * 11 if is_active else show(project, number)
 
 
-def show(page: Page, name: str, number: float | None) -> list[Any]:
+def show(project: Project, number: float | None) -> list[Any]:
     """Return the text, both players, the names if already voted, votes, buttons, name of the render."""
-    project = page.find_project(name)
     render = newest_render(project, is_comparison=True)
     try:
         if render is None:
@@ -237,9 +221,9 @@ def show(page: Page, name: str, number: float | None) -> list[Any]:
     return ["", gr.Column(visible=True), *sounds, tally_html(project, render), *buttons, render.name]
 
 
-def next_number(page: Page, name: str, number: float | None) -> int:
+def next_number(project: Project, number: float | None) -> int:
     """Return the number of the next text; the first follows the last."""
-    render = newest_render(page.find_project(name), is_comparison=True)
+    render = newest_render(project, is_comparison=True)
     count = len(render.sides[0]) if render else 1
     return int(number or 0) % count + 1
 
@@ -263,15 +247,12 @@ def tally_html(project: Project, render: Render | None) -> str:
     return f"{judged}<h3>{escape(t('listen.votes'))}</h3>{table_html(heads, cells)}"
 
 
-def _voter(page: Page, choice: str) -> Any:
-    def decide(name: str, heard: str, number: float | None) -> list[Any]:
-        vote(page.find_project(name), heard, int(number or 1), choice)
-        unchanged = gr.skip()
-        shown = show(page, name, number)
-        shown[3:5] = [unchanged, unchanged]  # the players go on
-        return shown
-
-    return decide
+def decide(choice: str, project: Project, heard: str, number: float | None) -> list[Any]:
+    """Store a vote and return `show`; the players go on."""
+    vote(project, heard, int(number or 1), choice)
+    shown = show(project, number)
+    shown[3:5] = [gr.skip(), gr.skip()]
+    return shown
 
 
 def _samples(sound: Sound) -> Any:

@@ -15,7 +15,7 @@ from indextts.errors import UserError
 from indextts.models.gpt.config import config_with_text_tokens, load_config
 from indextts.planning.memory import FLOAT32_BYTES, HALF_BYTES, model_size
 from indextts.projects.jobs.records import newest_job
-from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.project import Project, ProjectSettings, read_project
 from indextts.projects.stages import plan_stage
 from indextts.system.amounts import shown_size, shown_time
 from indextts.webui.forms import fields_from, form_for, project_values
@@ -44,30 +44,26 @@ def build(page: Page) -> None:
             with fields():
                 form = list(form_for(ExportModel, FIELDS).values())
             filled_for = page.fill(
-                lambda name, _before: project_values(ExportModel, FIELDS, page.find_settings(name).export),
+                lambda project, _: project_values(ExportModel, FIELDS, read_project(project).export),
                 form,
             )
             files = gr.HTML(elem_id="export-files")
         with side:
-            stage_panel(
-                page,
-                Stage(
-                    STAGE,
-                    "listen.export",
-                    commands,
-                    [checkpoint, *form],
-                    outlook=outlook,
-                    outlook_version=lambda project: files_version(project.run_dir, project.export),
-                    onward={"finished": ("#listen/export-files", "listen.open_files")},
-                    filled_for=filled_for,
-                ),
+            stage = Stage(
+                STAGE,
+                "listen.export",
+                commands,
+                [checkpoint, *form],
+                outlook=outlook,
+                outlook_version=lambda project: files_version(project.run_dir, project.export),
+                onward={"finished": ("#listen/export-files", "listen.open_files")},
+                filled_for=filled_for,
             )
+            stage_panel(page, stage)
     follow_shared_choice(page, "export", choices, kept_choice, checkpoint)
     watch_checkpoints(page, checkpoint)
     page.watch(
-        lambda project: f"{job_version(project, STAGE)} {files_version(project.export)}",
-        lambda name: exported(page, name),
-        [files],
+        lambda project: f"{job_version(project, STAGE)} {files_version(project.export)}", exported, [files]
     )
 
 
@@ -118,9 +114,8 @@ def weights_bytes(project: Project, model: SavedModel, command: ExportModel) -> 
     return num_files * value_bytes * (size.gpt + size.encoders + size.tables)
 
 
-def exported(page: Page, name: str) -> Any:
+def exported(project: Project) -> Any:
     """Return the exported files with downloads, which are served in place; no change during an export."""
-    project = page.find_project(name)
     job = newest_job(project, STAGE)
     if job is not None and job.is_active:
         return gr.skip()

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import gradio as gr
-
 from indextts.commands.base import REPOSITORY_NAME
 from indextts.commands.speech import PublishModel
 from indextts.projects.project import Project, ProjectSettings
-from indextts.webui.forms import fields_from, form_for
+from indextts.webui.forms import component_for, fields_from, form_for
 from indextts.webui.language import field_title, t
 from indextts.webui.layout import columns, fields
 from indextts.webui.listen.exporting import RECORD
@@ -33,24 +31,17 @@ def build(page: Page) -> None:
     with columns() as (main, side):
         with main, fields():
             form = list(form_for(PublishModel, FIELDS).values())
-            dry_run = gr.Checkbox(
-                value=True,
-                label=field_title(PublishModel, "dry_run"),
-                info=PublishModel.model_fields["dry_run"].description,
-                elem_id="PublishModel-dry_run",
-            )
+            dry_run = component_for(PublishModel, "dry_run", True)
         with side:
-            stage_panel(
-                page,
-                Stage(
-                    STAGE,
-                    "listen.publish",
-                    partial(commands, page),
-                    [*form, dry_run],
-                    outlook=outlook,
-                    outlook_version=lambda project: files_version(project.export, project.scores),
-                ),
+            stage = Stage(
+                STAGE,
+                "listen.publish",
+                partial(commands, page),
+                [*form, dry_run],
+                outlook=outlook,
+                outlook_version=lambda project: files_version(project.export, project.scores),
             )
+            stage_panel(page, stage)
 
 
 def commands(page: Page, project: Project, _settings: ProjectSettings, *values: Any) -> list[PublishModel]:

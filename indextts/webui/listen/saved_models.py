@@ -24,12 +24,10 @@ from indextts.runs.checkpoints import meta_of, validation_losses
 from indextts.runs.directory import LINKS, QUARANTINED, CheckpointMeta, checkpoint_files
 from indextts.webui.data.uploads import VOICES_NAME
 from indextts.webui.language import t
-from indextts.webui.metrics_reader import RUNS
-from indextts.webui.running.outlook import OPEN_TAB, LinkedError
+from indextts.webui.metrics_reader import read_run
+from indextts.webui.running.outlook import LinkedError
 from indextts.webui.serving.security import Roots
 from indextts.webui.view_versions import utterances_of
-
-NO_CHECKPOINT = "listen.no_checkpoint"
 
 
 @dataclass(frozen=True)
@@ -102,9 +100,12 @@ def find_model(project: Project, name: str | None) -> SavedModel:
             return model
     if not found:
         raise LinkedError(
-            t("listen.no_checkpoint_yet"), "#training", t(OPEN_TAB, tab=t("tab.training")), kind="missing"
+            t("listen.no_checkpoint_yet"),
+            "#training",
+            t("outlook.open_tab", tab=t("tab.training")),
+            kind="missing",
         )
-    raise UserError(t(NO_CHECKPOINT))
+    raise UserError(t("listen.no_checkpoint"))
 
 
 def model_or_best(project: Project, name: str | None) -> SavedModel:
@@ -119,7 +120,7 @@ def model_or_best(project: Project, name: str | None) -> SavedModel:
 
 def choices(project: Project) -> list[tuple[str, str]]:
     """Return label (step, validation loss, files) and file name of each model."""
-    losses = validation_losses(RUNS.of(project.run_dir).read())
+    losses = validation_losses(read_run(project.run_dir))
     found = []
     for model in models(project):
         loss = losses.get((model.meta.part, model.meta.step))
@@ -170,7 +171,7 @@ def find_recording(project: Project, choice: str | None, roots: Roots) -> Path:
     for clip in _utterances(project):
         if choice == CLIP + clip.id:
             return roots.inside(clip.audio, f"the recording of {clip.id}")
-    raise LinkedError(t("listen.no_voice"), "#data", t(OPEN_TAB, tab=t("tab.data")), kind="missing")
+    raise LinkedError(t("listen.no_voice"), "#data", t("outlook.open_tab", tab=t("tab.data")), kind="missing")
 
 
 def _uploads(project: Project) -> list[Path]:

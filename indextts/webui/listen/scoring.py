@@ -23,12 +23,13 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.devices import chosen_recognizers, device_shown, is_training_anywhere
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
-from indextts.webui.layout import columns, fields, fold
+from indextts.webui.layout import columns, fields, fold, labelled
 from indextts.webui.listen.renders import next_folder, numbered
-from indextts.webui.listen.saved_models import choices, find_model, kept_choice, models
+from indextts.webui.listen.saved_models import find_model, models
+from indextts.webui.listen.speaking import watch_checkpoints
 from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page
-from indextts.webui.running.outlook import OPEN_TAB, LinkedError, Notice, Outlook, missing
+from indextts.webui.running.outlook import LinkedError, Notice, Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import download_link, file_address
 from indextts.webui.view_versions import files_version, job_version, utterances_of
@@ -37,7 +38,6 @@ STAGE = "evaluate"
 FIELDS = ("num_clips", "seed", "device", "solver_steps")
 REPORT_NAME, SUMMARY_NAME, PICTURE_NAME = "report.md", "summary.jsonl", "scores.png"
 DOWNLOADS = (REPORT_NAME, PICTURE_NAME, SUMMARY_NAME, "clips.jsonl")
-NOT_CHOSEN = "listen.none_to_score"
 RECORDINGS = "recordings"  # the name of the first row
 
 
@@ -60,36 +60,20 @@ def build(page: Page) -> None:
     """Build the form, the run panel and the report."""
     with columns() as (main, side):
         with main:
-            chosen = gr.Dropdown(
-                [],
-                multiselect=True,
-                label=t("listen.checkpoints"),
-                info=t("listen.checkpoints_help"),
-                elem_id="scores-checkpoints",
-            )
+            chosen = gr.Dropdown([], **labelled("listen.checkpoints", "scores-checkpoints"), multiselect=True)
             with fields():
                 form = list(form_for(Evaluate, FIELDS).values())
             with fold(t("listen.recognizers_fold"), "scores-recognizers"):
-                asr = gr.Textbox(
-                    label=t("listen.recognizers"),
-                    info=t("listen.recognizers_help"),
-                    lines=2,
-                    elem_id="scores-asr",
-                )
+                asr = gr.Textbox(**labelled("listen.recognizers", "scores-asr"), lines=2)
             report = gr.HTML(elem_id="scores-report")
             picture = gr.HTML(elem_id="scores-picture")
         with side:
             stage_panel(page, _stage(page, [chosen, asr, *form]))
 
-    page.watch(
-        lambda project: files_version(project.run_dir),
-        lambda name, now: checkpoints(page, name, now),
-        [chosen],
-        [chosen],
-    )
+    watch_checkpoints(page, chosen)
     page.watch(
         lambda project: f"{job_version(project, STAGE)} {files_version(project.scores)}",
-        lambda name: show(page, name),
+        show,
         [report, picture],
     )
 
@@ -123,7 +107,7 @@ def score_commands(
     if not usable:
         if not models(project):
             find_model(project, None)  # its error leads to the training
-        raise LinkedError(t(NOT_CHOSEN), "#listen/scores-checkpoints")
+        raise LinkedError(t("listen.none_to_score"), "#listen/scores-checkpoints")
     given: dict[str, Any] = fields_from(Evaluate, FIELDS, values)
     given = {name: value for name, value in given.items() if value != Evaluate.model_fields[name].default}
     if given.get("device", "auto") == "auto" and is_training_anywhere(page.workspace):
@@ -162,19 +146,10 @@ def score_outlook(
     facts.append((t("listen.folder"), str(command.output_dir)))
     blockers = missing(held_out, "listen.none_held_out", "preprocess")
     if not num_held_out and not blockers:  # a split without validation
-        blockers = [Notice(t("listen.none_held_out"), "#preprocess", t(OPEN_TAB, tab=t("tab.preprocess")))]
+        blockers = [
+            Notice(t("listen.none_held_out"), "#preprocess", t("outlook.open_tab", tab=t("tab.preprocess")))
+        ]
     return Outlook(facts, blockers)
-
-
-def checkpoints(page: Page, name: str, now: Sequence[str] | None) -> Any:
-    """Return the models of the run; the selection stays, the best one is the default."""
-    project = page.find_project(name)
-    found = choices(project)
-    kept = [kept_choice(project, one) for one in now or ()]
-    if now and kept == list(now):
-        return gr.Dropdown(choices=found, multiselect=True)  # the value may have changed meanwhile
-    still = list(dict.fromkeys(one for one in kept if one is not None))
-    return gr.Dropdown(choices=found, value=still or [name for _, name in found[:1]], multiselect=True)
 
 
 def newest_report(project: Project) -> Path | None:
@@ -182,9 +157,8 @@ def newest_report(project: Project) -> Path | None:
     return next((folder for folder in numbered(project.scores) if (folder / PICTURE_NAME).is_file()), None)
 
 
-def show(page: Page, name: str) -> tuple[str, str]:
+def show(project: Project) -> tuple[str, str]:
     """Return the table of the newest report, and its picture with downloads."""
-    project = page.find_project(name)
     folder = newest_report(project)
     if folder is None:
         return empty_html(t("listen.none_scored")), ""

@@ -26,16 +26,15 @@ from indextts.webui.devices import device_shown, free_device
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
-from indextts.webui.layout import columns, fields
+from indextts.webui.layout import columns, fields, labelled
 from indextts.webui.listen.saved_models import (
     choices,
     find_model,
     find_recording,
     kept_choice,
     model_or_best,
-    voice_choices,
 )
-from indextts.webui.listen.speaking import choices_version, voices_version, watch_checkpoints
+from indextts.webui.listen.speaking import choices_version, watch_checkpoints, watch_voices
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.outlook import LinkedError, Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
@@ -53,32 +52,18 @@ def build(page: Page) -> None:
     with columns() as (main, side):
         with main:
             checkpoint = gr.Dropdown([], label=t("listen.checkpoint"), elem_id="serve-checkpoint")
-            voices = gr.Dropdown(
-                [],
-                multiselect=True,
-                label=t("listen.voices"),
-                info=t("listen.voices_help"),
-                elem_id="serve-voices",
-            )
+            voices = gr.Dropdown([], **labelled("listen.voices", "serve-voices"), multiselect=True)
             with fields():
                 form = list(form_for(Serve, FIELDS).values())
-            key = gr.Textbox(
-                label=t("listen.key"),
-                info=t("listen.key_help"),
-                interactive=False,
-                buttons=["copy"],
-                elem_id="serve-key",
-            )
+            key = gr.Textbox(**labelled("listen.key", "serve-key"), interactive=False, buttons=["copy"])
             new_key = gr.Button(t("listen.new_key"), size="sm", elem_id="serve-new-key")
         with side:
             stage_panel(page, _stage(page, [checkpoint, voices, *form]))
-    on([new_key.click], lambda name: create_key(page.find_project(name)), [page.project], [key])
-    on([page.project.change], lambda _name: "", [page.project], [key])
+    on([new_key.click], create_key, [page.project], [key])
+    on([page.project.change], lambda _project: "", [page.project], [key])
     follow_shared_choice(page, "listen", choices, kept_choice, checkpoint)
     watch_checkpoints(page, checkpoint)
-    page.watch(
-        voices_version, lambda name, now: known_voices(page.find_project(name), now), [voices], [voices]
-    )
+    watch_voices(page, voices)
 
 
 def _stage(page: Page, inputs: list[Any]) -> Stage:
@@ -137,16 +122,6 @@ def serve_commands(
     if not project.server_keys.is_file():
         raise LinkedError(t("listen.no_key"), "#listen/serve-new-key")
     return [command]
-
-
-def known_voices(project: Project, now: Sequence[str]) -> Any:
-    """Return the available voices; the selection stays, the first one is the default."""
-    found = voice_choices(project)
-    values = [value for _, value in found]
-    kept = [choice for choice in now if choice in values]
-    if kept and kept == list(now):
-        return gr.Dropdown(choices=found, multiselect=True)  # the value may have changed meanwhile
-    return gr.Dropdown(choices=found, value=kept or values[:1], multiselect=True)
 
 
 def create_key(project: Project) -> str:

@@ -6,6 +6,7 @@ A checkpoint always uses its own tokenizer. The players read the disk (renders.p
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,14 @@ from indextts.commands.data import Preprocess
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Synthesize
 from indextts.projects.jobs.records import Job, list_jobs, newest_job
-from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.project import Project, ProjectSettings, read_project
 from indextts.text.normalize import normalize
 from indextts.webui.data.uploads import store_voice
 from indextts.webui.devices import device_shown, is_training_anywhere
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.language import t
-from indextts.webui.layout import columns, fields, fold
+from indextts.webui.layout import columns, fields, fold, labelled
 from indextts.webui.listen.players import history_html, newest_html, pieces_html
 from indextts.webui.listen.renders import SIDES, newest_pieces, newest_render, next_folder
 from indextts.webui.listen.saved_models import (
@@ -99,29 +100,25 @@ def build(page: Page) -> Speaking:
         with main:
             text = text_field("listen.lines_help", "listen-text", lines=3)
             spoken = gr.Textbox(
-                label=t("listen.spoken_form"),
-                lines=1,
-                max_lines=4,
-                interactive=False,
-                elem_id="listen-spoken",
+                **labelled("listen.spoken_form", "listen-spoken"), lines=1, max_lines=4, interactive=False
             )
             voice = gr.Dropdown([], label=t("listen.voice"), elem_id="listen-voice")
             checkpoint, emotion, form = _more(page, voice)
             earlier = gr.HTML(elem_id="listen-history")
         inputs = [text, voice, emotion, checkpoint, *form]
-        filled_for = page.fill(lambda name, _before: project_settings(page, name), form)
+        filled_for = page.fill(lambda project, _: project_settings(project), form)
         with side:
             stage_panel(page, _stage(page, inputs, filled_for, player))
 
     _show_choices(page, checkpoint, voice, emotion)
     on(
         [page.project.change, text.change, checkpoint.change],
-        lambda name, typed, chosen: read_as(page, name, typed, chosen),
+        read_as,
         [page.project, text, checkpoint],
         [spoken],
         latest=True,
     )
-    page.watch(spoken_version, lambda name: show_players(page, name), [player, earlier])
+    page.watch(spoken_version, show_players, [player, earlier])
     return Speaking(emotion, form, filled_for)
 
 
@@ -129,25 +126,13 @@ def _more(page: Page, voice: gr.Dropdown) -> tuple[gr.Dropdown, gr.Dropdown, lis
     """Build what most texts do not need: checkpoint, upload of a voice, emotion, sampling."""
     with fold(t("listen.more"), "listen-settings"):
         with fields():
-            checkpoint = gr.Dropdown(
-                [],
-                label=t("listen.checkpoint"),
-                info=t("listen.checkpoint_help"),
-                elem_id="listen-checkpoint",
-            )
+            checkpoint = gr.Dropdown([], **labelled("listen.checkpoint", "listen-checkpoint"))
             emotion = gr.Dropdown([], label=t("listen.emotion_of"), elem_id="listen-emotion")
-        upload = gr.File(
-            label=t("listen.upload_voice"), file_count="single", height=96, elem_id="voice-upload"
-        )
+        upload = gr.File(**labelled("listen.upload_voice", "voice-upload"), file_count="single", height=96)
         with fields():
             form = list(form_for(Synthesize, SETTINGS).values())
     follow_shared_choice(page, "listen", choices, kept_choice, checkpoint)
-    on(
-        [upload.upload],
-        lambda *v: store_uploaded_voice(page, *v),
-        [page.project, upload, emotion],
-        [upload, voice, emotion],
-    )
+    on([upload.upload], store_uploaded_voice, [page.project, upload, emotion], [upload, voice, emotion])
     return checkpoint, emotion, form
 
 
@@ -175,9 +160,7 @@ def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox, play
 
 def _show_choices(page: Page, checkpoint: gr.Dropdown, voice: gr.Dropdown, emotion: gr.Dropdown) -> None:
     watch_checkpoints(page, checkpoint)
-    page.watch(
-        voices_version, lambda name, *now: known_voices(page, name, *now), [voice, emotion], [voice, emotion]
-    )
+    page.watch(voices_version, known_voices, [voice, emotion], [voice, emotion])
 
 
 def choices_version(project: Project) -> str:
@@ -241,9 +224,9 @@ def texts_in(typed: str, link: str = "") -> list[str]:
     return texts
 
 
-def project_settings(page: Page, name: str) -> list[Any]:
+def project_settings(project: Project) -> list[Any]:
     """Return the default settings for the codes of a project."""
-    defaults = default_settings(backend_of(page.find_settings(name)))
+    defaults = default_settings(backend_of(read_project(project)))
     return [defaults[field] for field in SETTINGS]
 
 
@@ -271,40 +254,33 @@ def text_field(help_id: str, id: str, lines: int) -> gr.Textbox:
     )
 
 
-def watch_checkpoints(page: Page, checkpoint: gr.Dropdown) -> None:
-    """Keep the models of the run as choices."""
-    page.watch(
-        lambda project: files_version(project.run_dir),
-        lambda name, now: checkpoint_choices(page, name, now),
-        [checkpoint],
-        [checkpoint],
-    )
+def watch_checkpoints(page: Page, menu: gr.Dropdown) -> None:
+    """Keep the models of the run as choices; the best one is the default."""
+    page.watch(lambda project: files_version(project.run_dir), checkpoint_choices, [menu], [menu])
 
 
-def checkpoint_choices(page: Page, name: str, now: str | None) -> gr.Dropdown:
-    """Return the models of the run; the selection stays, the best one is the default."""
-    project = page.find_project(name)
-    return model_menu(choices(project), now, kept_choice(project, now))
+def checkpoint_choices(project: Project, now: str | Sequence[str] | None) -> gr.Dropdown:
+    """Return the models of the run; the selection stays."""
+    return with_choices(choices(project), now, partial(kept_choice, project))
 
 
-def model_menu(found: list[tuple[str, str]], now: str | None, kept: str | None) -> gr.Dropdown:
-    """Return a menu of models; `kept` is the choice for the model of `now`, whose file may be new or gone."""
-    if kept is not None and kept != now and kept in [name for _, name in found]:
-        return gr.Dropdown(choices=found, value=kept)
-    return with_choices(found, now)
+def watch_voices(page: Page, menu: gr.Dropdown) -> None:
+    """Keep the available voices as choices; the first one is the default."""
+
+    def known(project: Project, now: str | Sequence[str] | None) -> gr.Dropdown:
+        return with_choices(voice_choices(project), now)
+
+    page.watch(voices_version, known, [menu], [menu])
 
 
-def known_voices(page: Page, name: str, now: str | None, emotion: str | None) -> tuple[Any, Any]:
+def known_voices(project: Project, now: str | None, emotion: str | None) -> tuple[Any, Any]:
     """Return the available voices for voice and emotion; the selection stays."""
-    found = voice_choices(page.find_project(name))
+    found = voice_choices(project)
     return with_choices(found, now), with_choices([(t("listen.same_as_voice"), NO_CHOICE), *found], emotion)
 
 
-def store_uploaded_voice(
-    page: Page, name: str, path: str | None, emotion: str | None
-) -> tuple[Any, Any, Any]:
+def store_uploaded_voice(project: Project, path: str | None, emotion: str | None) -> tuple[Any, Any, Any]:
     """Store an uploaded voice and select it."""
-    project = page.find_project(name)
     if not path:
         return gr.skip(), gr.skip(), gr.skip()
     taken = store_voice(project, path, Path(get_upload_folder()))
@@ -313,9 +289,9 @@ def store_uploaded_voice(
     return None, chosen, with_choices([(t("listen.same_as_voice"), NO_CHOICE), *found], emotion)
 
 
-def read_as(page: Page, name: str, typed: str, checkpoint: str | None) -> str:
+def read_as(project: Project, typed: str, checkpoint: str | None) -> str:
     """Return the lines in spoken form, as the tokenizer of the checkpoint reads them."""
-    options = normalizer_of(page.find_project(name), checkpoint)
+    options = normalizer_of(project, checkpoint)
     lines = typed[:MAX_CHARS].splitlines()[:MAX_TEXTS]
     return "\n".join(normalize(line, options) for line in lines if line.strip())
 
@@ -332,12 +308,11 @@ def spoken_version(project: Project) -> str:
     return f"{job_version(project, STAGE)} {files_version(project.listen)} {len(newest_pieces(project))}"
 
 
-def show_players(page: Page, name: str) -> tuple[Any, Any]:
+def show_players(project: Project) -> tuple[Any, Any]:
     """Return the players of the newest render and of the earlier ones.
 
     While a job speaks, its first pieces replace the newest render; the earlier ones stay.
     """
-    project = page.find_project(name)
     job, pieces = newest_job(project, STAGE), newest_pieces(project)
     if job is not None and job.is_active:
         return (pieces_html(pieces, is_live=True) if pieces else gr.skip()), gr.skip()

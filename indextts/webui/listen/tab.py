@@ -2,6 +2,7 @@
 
 import gradio as gr
 
+from indextts.projects.project import Project
 from indextts.webui.language import t
 from indextts.webui.listen import comparing, exporting, publishing, scoring, serving, speaking
 from indextts.webui.listen.saved_models import models
@@ -25,10 +26,9 @@ def build(page: Page) -> None:
             publishing.build(page)
         with gr.Tab(t("listen.tabs.server"), elem_id="listen-serve", render_children=True):
             serving.build(page)
-    page.watch(stages_version, lambda name: empty_state(page, name), [empty])
+    page.watch(stages_version, empty_state, [empty])
 
 
-def empty_state(page: Page, name: str) -> str:
+def empty_state(project: Project) -> str:
     """Return the sentence for a run without checkpoints, with a link to the next step; else ""."""
-    project = page.find_project(name)
     return "" if models(project) else empty_html(t("listen.empty"), *next_link(project))

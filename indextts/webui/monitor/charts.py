@@ -1,33 +1,71 @@
-"""Curves of a run: smoothed, cut to a range, and compared with other runs.
+"""Curves of a run: smoothed, cut to a range, and compared with other runs. No Gradio here.
 
-    lines --run_of--> train, val --points_of, smoothed, in_range--> --decimate--> Series of a Chart
+    lines --run_of--> train, val --points_of, smoothed, in_range, decimate--> Series --chart_html--> browser
 
 A run can be compared with its older parts and with runs of other projects. A choice is "PROJECT:PART", part 0
-for the newest. No Gradio here.
+for the newest.
+
+page_files/charts.js draws a chart from its numbers:
+
+    figure.chart
+      figcaption    title, unit, a key for each series; while zoomed, a button that shows all steps
+      div.plot      data-points: span, is_log, series [{name, css, steps, values}], marks [{step, kind, ...}]
 """
 
+import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from indextts.projects.project import Project, project_names
 from indextts.runs.health.losses import OF_LANGUAGE
 from indextts.webui.language import t
-from indextts.webui.metrics_reader import RUNS, Line
-from indextts.webui.monitor.chart_svg import Kind, Mark, Points, Series, number
+from indextts.webui.metrics_reader import Line, read_run
 from indextts.webui.view_versions import files_version
 
 BUCKETS = 300  # across a chart; each keeps its least and its greatest value
 
-TRAINING = "monitor.training"
-VALIDATION = "monitor.validation"
-BEST = "monitor.best"
-AT_BEST = "monitor.at_best"
 MAX_COMPARED = 3  # runs beside that of the open project
 EXACT = ("lr",)  # metrics without noise
+
+Points = NDArray[np.float64]  # (N, 2): step and value, in the order of steps
+Kind = Literal["raw", "training", "validation"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a chart.
+
+    Args:
+        points: within the span, and one beyond each end.
+        run: from 1; chooses the colour.
+        kind: "raw" for the unsmoothed values of a smoothed line.
+    """
+
+    name: str
+    points: Points
+    run: int = 1
+    kind: Kind = "training"
+
+    @property
+    def css(self) -> str:
+        return f"run-{self.run} {self.kind}"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A step to mark, with a dot at `value` if there is one."""
+
+    step: float
+    text: str
+    kind: Literal["resume", "best"]
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -86,8 +124,8 @@ def curves(runs: Sequence[DrawnRun], metric: str, display: DisplayOptions = DEFA
     found = []
     for number_of_run, run in reversed(list(enumerate(runs, 1))):
         kinds: tuple[tuple[Kind, Sequence[Line], str], ...] = (
-            ("training", run.train, TRAINING),
-            ("validation", run.val, VALIDATION),
+            ("training", run.train, "monitor.training"),
+            ("validation", run.val, "monitor.validation"),
         )
         for kind, lines, word in kinds:
             points = points_of(lines, metric, display.is_log)
@@ -122,7 +160,9 @@ def marks(run: DrawnRun, metric: str) -> list[Mark]:
     best = best_validation(run)
     value = None if best is None else _finite(best.get(metric))
     if best is not None and value is not None:
-        label = BEST if metric == "mel_loss" else AT_BEST  # the mel loss decides which step is the best
+        label = (
+            "monitor.best" if metric == "mel_loss" else "monitor.at_best"
+        )  # the mel loss decides which step is the best
         found.append(Mark(best["step"], t(label, value=number(value)), "best", value))
     return found
 
@@ -184,9 +224,10 @@ def _finite(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def comparable(workspace: Path, name: str) -> list[tuple[str, str]]:
-    """Return label and choice of each run that can be compared with that of the project `name`."""
-    parts = sorted({line["part"] for line in RUNS.of(Project(workspace / name).run_dir).read()})
+def comparable(workspace: Path, project: Project) -> list[tuple[str, str]]:
+    """Return label and choice of each run that can be compared with that of the project."""
+    name = project.root.name
+    parts = sorted({line["part"] for line in read_run(project.run_dir)})
     older = [(t("monitor.part", part=part), f"{name}:{part}") for part in parts[:-1]]
     others = [
         (other, f"{other}:0")
@@ -199,21 +240,80 @@ def comparable(workspace: Path, name: str) -> list[tuple[str, str]]:
 def runs_version(workspace: Path, project: Project) -> str:
     """Return a version that changes when a run starts in any project, or a new part in this project."""
     runs = (Project(workspace / name).run_dir / "config.json" for name in project_names(workspace))
-    lines = RUNS.of(project.run_dir).read()
+    lines = read_run(project.run_dir)
     return f"{files_version(*runs)} {lines[-1]['part'] if lines else 0}"
 
 
-def compared(workspace: Path, name: str, chosen: Sequence[str] | None) -> list[DrawnRun]:
+def compared(workspace: Path, project: Project, chosen: Sequence[str] | None) -> list[DrawnRun]:
     """Return the chosen runs, named as `comparable` names them, at most MAX_COMPARED.
 
     Unknown choices are skipped: after a change of project, the page sends its old selection once.
     """
-    labels = {choice: label for label, choice in comparable(workspace, name)} if chosen else {}
+    labels = {choice: label for label, choice in comparable(workspace, project)} if chosen else {}
     found = []
     # a request can hold values of any type, also of those that a dict cannot look up
     known = [choice for choice in chosen or [] if isinstance(choice, str) and choice in labels]
     for choice in known[:MAX_COMPARED]:
-        project, part = choice.rsplit(":", 1)
-        lines = RUNS.of(Project(workspace / project).run_dir).read()
+        name, part = choice.rsplit(":", 1)
+        lines = read_run(Project(workspace / name).run_dir)
         found.append(run_of(lines, int(part), labels[choice]))
     return found
+
+
+def chart_html(
+    title: str,
+    unit: str,
+    series: Sequence[Series],
+    marks: Sequence[Mark],
+    display: DisplayOptions,
+    *,
+    is_zoomed: bool = False,
+) -> str:
+    """Return a chart.
+
+    Args:
+        display: with the span to draw.
+        is_zoomed: the span is a part of the run.
+    """
+    keys = {each.name: each.css for each in series if each.kind != "raw"}
+    legend = "".join(f'<span class="key {css}">{escape(name)}</span>' for name, css in keys.items())
+    head = f'<b>{escape(title)}</b> <span>{escape(unit)}</span><span class="keys">{legend}</span>'
+    if is_zoomed:
+        head += f'<button type="button" class="quiet" data-show-all>{escape(t("monitor.show_all"))}</button>'
+    css = "chart" if any(each.kind == "validation" for each in series) else "chart alone"
+    body = f'<p class="empty">{escape(t("monitor.no_values"))}</p>'
+    if drawn := [each for each in series if len(each.points)]:
+        about = escape(f"{title}. {t('monitor.read_by_keys')}")
+        data = escape(_numbers(drawn, marks, display))
+        body = f'<div class="plot" tabindex="0" role="img" aria-label="{about}" data-points="{data}"></div>'
+    return f'<figure class="{css}"><figcaption>{head}</figcaption>{body}</figure>'
+
+
+def _numbers(series: Sequence[Series], marks: Sequence[Mark], display: DisplayOptions) -> str:
+    lines = [
+        {
+            "name": each.name,
+            "css": each.css,
+            "steps": each.points[:, 0].astype(int).tolist(),
+            "values": [float(f"{value:.5g}") for value in each.points[:, 1].tolist()],
+        }
+        for each in series
+    ]
+    found = {
+        "span": display.span,
+        "is_log": display.is_log,
+        "step": t("monitor.headers.step"),
+        "series": lines,
+        "marks": [asdict(mark) for mark in marks],
+    }
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+
+
+def number(value: float) -> str:
+    """Return a value for reading: "0", "5e-5", "0.25", "1.642", "1,480"."""
+    if value == 0:
+        return "0"
+    if abs(value) < 1e-3:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"

@@ -27,9 +27,9 @@ from indextts.system.amounts import shown_size, shown_time
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.layout import heading
-from indextts.webui.markup import empty_html
-from indextts.webui.metrics_reader import RUNS
-from indextts.webui.page import Page, shared_choice, stamped
+from indextts.webui.markup import empty_html, sent
+from indextts.webui.metrics_reader import read_run
+from indextts.webui.page import SEND_CLICKS, Page, shared_choice, stamped
 from indextts.webui.run_progress import epoch_from_one
 from indextts.webui.view_versions import files_version
 
@@ -41,8 +41,6 @@ HEADERS = {  # text: class of the cells
     "monitor.headers.size": "number",
     "monitor.headers.saved": "",
 }
-NONE_YET = "monitor.none_yet"
-CHOOSE = "monitor.choose"
 ACTIONS = {"listen": "monitor.listen", "export": "monitor.export"}
 NOTES = {
     "is_best": "monitor.notes.is_best",
@@ -50,36 +48,20 @@ NOTES = {
     "is_pinned": "monitor.notes.is_pinned",
 }
 
-# `element` and `trigger` are Gradio's. What is deleted is of the project that the table shows, whatever was
-# chosen meanwhile.
-SEND_ACTION = """element.addEventListener("click", event => {
-  const button = event.target.closest("[data-action]");
-  const { action, name, question } = button?.dataset ?? {};
-  if (!button || (question && !confirm(question))) return;
-  const { project } = button.closest("table").dataset;
-  trigger("select", { index: [0, 0], value: action, row_value: [project, name] }); // as a table
-});"""
-
 
 def build(page: Page) -> None:
     """Build the list and connect its buttons."""
     heading("monitor.checkpoints")
-    table = gr.HTML(elem_id="checkpoint-table", js_on_load=SEND_ACTION)
+    table = gr.HTML(elem_id="checkpoint-table", js_on_load=SEND_CLICKS)
     empty = gr.Button("", visible=False, size="sm", elem_id="checkpoint-empty", elem_classes="asks")
     shared = [shared_choice(page, what) for what in ACTIONS]
 
-    def show(name: str) -> list[Any]:
-        return shown(page.find_project(name))
+    def act(project: Project, event: gr.SelectData) -> list[Any]:
+        return perform(project, event.row_value)
 
-    def act(name: str, event: gr.SelectData) -> list[Any]:
-        return perform(page.find_project(name), event.value, event.row_value)
-
-    def clear(name: str) -> list[Any]:
-        return clear_trash(page.find_project(name))
-
-    page.watch(version, show, [table, empty])
+    page.watch(version, shown, [table, empty])
     on([table.select], act, [page.project], [*shared, table, empty], each=True)
-    on([empty.click], clear, [page.project], [table, empty])
+    on([empty.click], clear_trash, [page.project], [table, empty])
 
 
 def version(project: Project) -> str:
@@ -99,20 +81,17 @@ def shown(project: Project) -> list[Any]:
 def table_html(project: Project, found: Sequence[Checkpoint]) -> str:
     """Return the checkpoints as a table, newest first."""
     if not found:
-        return empty_html(t(NONE_YET))
-    losses = validation_losses(RUNS.of(project.run_dir).read())
+        return empty_html(t("monitor.none_yet"))
+    losses = validation_losses(read_run(project.run_dir))
     head = "".join(f'<th class="{css}">{escape(t(text))}</th>' for text, css in HEADERS.items())
-    rows = (
-        _row(each, losses.get((each.part or 0, each.step or 0)), deletion_refusal(project.run_dir, each.name))
-        for each in found
-    )
+    rows = (_row(project, each, losses.get((each.part or 0, each.step or 0))) for each in found)
     return (
-        f'<table class="list checkpoints" data-project="{escape(project.root.name)}"><thead><tr>{head}'
+        f'<table class="list checkpoints"><thead><tr>{head}'
         f"<th>{escape(t('monitor.headers.actions'))}</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
 
 
-def _row(each: Checkpoint, loss: float | None, refusal: str) -> str:
+def _row(project: Project, each: Checkpoint, loss: float | None) -> str:
     notes = [t(word) for field, word in NOTES.items() if getattr(each, field)]
     notes += [] if each.is_complete else [t("monitor.incomplete")]
     cells = [
@@ -127,33 +106,38 @@ def _row(each: Checkpoint, loss: float | None, refusal: str) -> str:
         for (text, css), cell in zip(list(HEADERS.items())[1:], cells, strict=True)
     )
     marks = "".join(f"<em>{escape(note)}</em>" for note in notes)
-    buttons = [_button(each.name, action, t(text)) for action, text in ACTIONS.items()]
-    buttons.append(_button(each.name, "pin", t("monitor.unpin" if each.is_pinned else "monitor.pin")))
+    texts = ACTIONS | {"pin": "monitor.unpin" if each.is_pinned else "monitor.pin"}
+    buttons = [_button(project, each.name, action, t(text)) for action, text in texts.items()]
+    refusal = deletion_refusal(project.run_dir, each.name)
     step = "?" if each.step is None else each.step
     question = escape(t("monitor.confirm_delete", name=each.name, size=shown_size(each.num_bytes), step=step))
     # a needed checkpoint looks as if it could not be deleted, and a click shows the reason
     more = f'aria-disabled="true" title="{escape(refusal)}"' if refusal else f'data-question="{question}"'
-    buttons.append(_button(each.name, "delete", t("monitor.delete"), more))
+    buttons.append(_button(project, each.name, "delete", t("monitor.delete"), more))
     return (
         f'<tr data-name="{escape(each.name)}"><td><code>{escape(each.name)}</code>{marks}</td>{data}'
         f'<td class="actions">{"".join(buttons)}</td></tr>'
     )
 
 
-def _button(name: str, action: str, text: str, more: str = "") -> str:
-    """Return a button of a row; `more` are further attributes."""
+def _button(project: Project, name: str, action: str, text: str, more: str = "") -> str:
+    """Return a button of a row; `more` are further attributes.
+
+    It sends the project too: what is deleted is of the project that the table shows, whatever was chosen
+    meanwhile.
+    """
     label = escape(f"{text}: {name}")
     return (
-        f'<button type="button" class="quiet" data-action="{action}" data-name="{escape(name)}" '
+        f'<button type="button" class="quiet" data-action="{action}" {sent(action, project.root.name, name)} '
         f'aria-label="{label}" {more}>{escape(text)}</button>'
     )
 
 
-def perform(project: Project, action: Any, row: Any) -> list[Any]:
-    """Carry out an action on the checkpoint of a row; both can be anything that a browser sends.
+def perform(project: Project, row: Any) -> list[Any]:
+    """Carry out an action on a checkpoint.
 
     Args:
-        row: the names of its project and of the checkpoint.
+        row: the action and the names of project and checkpoint; or anything else that a browser sends.
 
     Returns:
         The choices shared with tab 8 (listen, export), and the list.
@@ -161,20 +145,21 @@ def perform(project: Project, action: Any, row: Any) -> list[Any]:
     Raises:
         UserError: the checkpoint no longer exists, is that of another project, or the action is refused.
     """
+    action, *names = row if isinstance(row, list) and row else [None]
     rows = (([project.root.name, each.name], each) for each in list_checkpoints(project.run_dir))
-    found = next((each for names, each in rows if names == row), None)
+    found = next((each for own, each in rows if own == names), None)
     if found is None:
-        raise UserError(t(CHOOSE))
+        raise UserError(t("monitor.choose"))
     if action in tuple(ACTIONS):  # a tuple, because a dict cannot look up every value
-        sent = [stamped(found.name) if action == what else gr.skip() for what in ACTIONS]
-        return [*sent, gr.skip(), gr.skip()]
+        shared = [stamped(found.name) if action == what else gr.skip() for what in ACTIONS]
+        return [*shared, gr.skip(), gr.skip()]
     if action == "pin":
         pin(project.run_dir, found.name, is_pinned=not found.is_pinned)
     elif action == "delete":
         move_to_trash(project.run_dir, found.name)
         gr.Info(t("monitor.trashed", name=found.name))
     else:
-        raise UserError(t(CHOOSE))
+        raise UserError(t("monitor.choose"))
     return [gr.skip(), gr.skip(), *shown(project)]
 
 

@@ -5,6 +5,7 @@ The range is in a hidden component that page_files/charts.js fills: "FIRST LAST"
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -12,13 +13,15 @@ import gradio as gr
 
 from indextts.projects.project import Project
 from indextts.webui.language import t
-from indextts.webui.layout import fold
-from indextts.webui.metrics_reader import RUNS, Line
-from indextts.webui.monitor.chart_svg import Chart, Mark, Series, chart_html
+from indextts.webui.layout import fold, labelled
+from indextts.webui.metrics_reader import Line, read_run
 from indextts.webui.monitor.charts import (
     MAX_COMPARED,
     DisplayOptions,
     DrawnRun,
+    Mark,
+    Series,
+    chart_html,
     comparable,
     compared,
     curves,
@@ -43,6 +46,7 @@ MORE = {
     "tokens_per_second": ("monitor.plots.tokens_per_second", "monitor.units.tokens_per_second"),
 }
 PLOTS = LARGE | MORE
+DRAW = "window.drawChart(element, watch)"  # page_files/charts.js
 LANGUAGES = ("monitor.plots.mel_loss_by_language", "monitor.units.mel_loss")
 
 REDRAWN_EVERY_S = 4.0
@@ -53,13 +57,7 @@ def build(page: Page) -> None:
     """Build the controls and the charts."""
     with gr.Row(elem_id="monitor-display"):
         smoothing = gr.Slider(
-            0,
-            0.99,
-            SMOOTHING,
-            step=0.01,
-            label=t("monitor.smoothing"),
-            buttons=[],
-            elem_id="monitor-smoothing",
+            0, 0.99, SMOOTHING, **labelled("monitor.smoothing", "monitor-smoothing"), step=0.01, buttons=[]
         )
         beside = gr.Dropdown(
             [],
@@ -73,32 +71,29 @@ def build(page: Page) -> None:
         notes = gr.HTML(elem_id="monitor-notes")
     zoom = gr.Textbox(visible="hidden", container=False, show_label=False, elem_id="monitor-range")
     with gr.Row(elem_classes="charts"):
-        plots = [gr.HTML(elem_id=plot_id(metric)) for metric in LARGE]
-    languages = gr.HTML(elem_id="plot-languages")
+        plots = [gr.HTML(elem_id=plot_id(metric), js_on_load=DRAW) for metric in LARGE]
+    languages = gr.HTML(elem_id="plot-languages", js_on_load=DRAW)
     with fold(t("monitor.more_charts"), "monitor-more"), gr.Row(elem_classes="charts"):
-        plots += [gr.HTML(elem_id=plot_id(metric)) for metric in MORE]
+        plots += [gr.HTML(elem_id=plot_id(metric), js_on_load=DRAW) for metric in MORE]
     metrics = gr.HTML(elem_id="monitor-metrics", elem_classes="remark")
 
-    def draw(name: str, *controls: Any) -> list[str]:
-        run_dir = page.find_project(name).run_dir
-        lines = RUNS.of(run_dir).read()
-        charts = drawn(lines, display_of(*controls[:3]), compared(page.workspace, name, controls[3]))
+    def draw(project: Project, *controls: Any) -> list[str]:
+        run_dir = project.run_dir
+        lines = read_run(run_dir)
+        charts = drawn(lines, display_of(*controls[:3]), compared(page.workspace, project, controls[3]))
         file = run_dir / "metrics.jsonl"
         return [
             note(lines),
             *charts,
-            download_link(file, f"{name}_{file.name}", t("monitor.download_metrics")),
+            download_link(file, f"{project.root.name}_{file.name}", t("monitor.download_metrics")),
         ]
 
     controls, outputs = [smoothing, is_log, zoom, beside], [notes, *plots, languages, metrics]
     changes = [smoothing.release, is_log.change, zoom.change, beside.change]
     page.watch(version, draw, outputs, controls, also=changes)
-    page.watch(part_version, lambda _name: "", [zoom])
+    page.watch(part_version, lambda _project: "", [zoom])
     page.watch(
-        lambda project: runs_version(page.workspace, project),
-        lambda name, now: known_runs(page, name, now),
-        [beside],
-        [beside],
+        lambda project: runs_version(page.workspace, project), partial(known_runs, page), [beside], [beside]
     )
 
 
@@ -114,13 +109,12 @@ def version(project: Project) -> str:
 
 def part_version(project: Project) -> str:
     """Return the number of the part of the run that the charts show."""
-    return str(max((line["part"] for line in RUNS.of(project.run_dir).read()[-1:]), default=0))
+    return str(max((line["part"] for line in read_run(project.run_dir)[-1:]), default=0))
 
 
-def known_runs(page: Page, name: str, now: list[str]) -> gr.Dropdown:
+def known_runs(page: Page, project: Project, now: list[str]) -> gr.Dropdown:
     """Return the selector of other runs, with the choices that still exist."""
-    page.find_project(name)
-    choices = comparable(page.workspace, name)
+    choices = comparable(page.workspace, project)
     kept = [choice for choice in now if choice in [value for _, value in choices]]
     # keep the value if possible, because the user may have changed it meanwhile
     return gr.Dropdown(choices=choices) if kept == now else gr.Dropdown(choices=choices, value=kept)
@@ -148,22 +142,16 @@ def drawn(lines: Sequence[Line], display: DisplayOptions, others: Sequence[Drawn
     """
     run = run_of(lines)
     runs = [run, *others]
-    span = span_of(runs, display)
-    cut = replace(display, span=span)
+    cut = replace(display, span=span_of(runs, display))
 
-    def chart(title: str, unit: str, series: Sequence[Series], shown: Sequence[Mark]) -> str:
-        return chart_html(
-            Chart(t(title), t(unit), series, span, shown, display.is_log, is_zoomed=display.span is not None)
-        )
+    def chart(titles: tuple[str, str], series: Sequence[Series], shown: Sequence[Mark]) -> str:
+        title, unit = map(t, titles)
+        return chart_html(title, unit, series, shown, cut, is_zoomed=display.span is not None)
 
-    charts = [
-        chart(title, unit, curves(runs, metric, cut), marks(run, metric))
-        for metric, (title, unit) in PLOTS.items()
-    ]
+    charts = [chart(titles, curves(runs, name, cut), marks(run, name)) for name, titles in PLOTS.items()]
     languages = language_curves(run, cut)
     resumes = [mark for mark in marks(run, "mel_loss") if mark.kind == "resume"]
-    by_language = chart(*LANGUAGES, languages, resumes) if languages else ""
-    return [*charts, by_language]
+    return [*charts, chart(LANGUAGES, languages, resumes) if languages else ""]
 
 
 def note(lines: Sequence[Line]) -> str:

@@ -12,20 +12,19 @@ from indextts.runs.health.checks import CHECKS, check_health
 from indextts.runs.health.observed import Finding, Level
 from indextts.webui.language import t, text_of
 from indextts.webui.markup import UNKNOWN, Tile
-from indextts.webui.metrics_reader import RUNS
+from indextts.webui.metrics_reader import read_run
 from indextts.webui.page import Page
 from indextts.webui.view_versions import files_version
 
 SECTION = "monitor-health"
 WORDS: dict[Level, str] = {"problem": "monitor.severity.problem", "warning": "monitor.severity.warning"}
-HEALTH = "monitor.tiles.health"
 FOUND: dict[Level, str] = {"problem": "monitor.problems", "warning": "monitor.warnings"}
 DISK_INTERVAL_S = 60
 
 
 def build(page: Page) -> None:
     cards = gr.HTML(elem_id=SECTION)
-    page.watch(version, lambda name: cards_html(findings(page.find_project(name))), [cards])
+    page.watch(version, lambda project: cards_html(findings(project)), [cards])
 
 
 def version(project: Project) -> str:
@@ -41,7 +40,7 @@ def findings(project: Project) -> Sequence[Finding]:
 
 @lru_cache(maxsize=8)  # the tile and the cards of several open pages show the same
 def _checked(project: Project, _version: str) -> Sequence[Finding]:
-    lines = RUNS.of(project.run_dir).read()
+    lines = read_run(project.run_dir)
     return tuple(check_health(project.run_dir, lines)) if lines else ()
 
 
@@ -50,12 +49,20 @@ def health_tile(project: Project) -> Tile:
     found = findings(project)
     numbers = {level: sum(each.level == level for each in found) for level in FOUND}
     words = [t(FOUND[level], number=number) for level, number in numbers.items() if number]
-    if not words and not RUNS.of(project.run_dir).read():
-        return Tile(t(HEALTH), UNKNOWN)  # nothing is checked before the first line
+    if not words and not read_run(project.run_dir):
+        return Tile(t("monitor.tiles.health"), UNKNOWN)  # nothing is checked before the first line
     if not words:
-        return Tile(t(HEALTH), t("monitor.all_well"), t("monitor.num_checks", number=len(CHECKS)))
+        return Tile(
+            t("monitor.tiles.health"), t("monitor.all_well"), t("monitor.num_checks", number=len(CHECKS))
+        )
     value, remark = words[0], " ".join(words[1:])
-    return Tile(t(HEALTH), value, remark, "bad" if numbers["problem"] else "warn", f"#monitor/{SECTION}")
+    return Tile(
+        t("monitor.tiles.health"),
+        value,
+        remark,
+        "bad" if numbers["problem"] else "warn",
+        f"#monitor/{SECTION}",
+    )
 
 
 def cards_html(found: Sequence[Finding]) -> str:

@@ -25,7 +25,7 @@ def build(page: Page) -> None:
         # by names only, because redrawing a player stops it
         return " ".join(folder.name for folder in sample_folders(project.run_dir))
 
-    page.watch(version, lambda name: samples_html(sample_folders(page.find_project(name).run_dir)), [players])
+    page.watch(version, lambda project: samples_html(sample_folders(project.run_dir)), [players])
 
 
 def sample_folders(run_dir: Path) -> list[Path]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import gradio as gr
 
-from indextts.errors import UserError
 from indextts.planning.hardware import find_machine, gpus_for
 from indextts.projects.jobs.records import Job, newest_job
 from indextts.projects.jobs.stopping import stop_job, stop_progress
@@ -18,33 +17,26 @@ from indextts.runs.owner import is_training
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
 from indextts.webui.markup import UNKNOWN, Tile, empty_html, link_html, tiles_html
-from indextts.webui.metrics_reader import RUNS, Line
+from indextts.webui.metrics_reader import Line, read_run
 from indextts.webui.monitor.charts import best_validation, run_of
 from indextts.webui.monitor.health_cards import health_tile
 from indextts.webui.monitor.machine import GB, GpuState, MachineState, machine_tiles, read_machine
 from indextts.webui.page import Page
 from indextts.webui.run_progress import ENDED, Progress, duration, progress_of
+from indextts.webui.running.panel import active_job
 from indextts.webui.stage_list import next_link, stages_version
 from indextts.webui.view_versions import job_version, periodic_version
 
 STAGE = "train"
 BODY = "monitor-body"
 HIDE_BODY = f"<style>#{BODY} {{ display: none }}</style>"
-STEP = "monitor.headers.step"
-SEPARATOR = "monitor.separator"
-BEST = "monitor.tiles.best"
-GPU = "monitor.parts.gpu"
 
 
 def build_empty(page: Page) -> None:
     """Build the sentence that replaces the tab before the first run."""
     # a style and not `visible`: the views of components that are not in the page would not be filled
     empty = gr.HTML(HIDE_BODY, elem_id="monitor-empty")
-    page.watch(
-        lambda project: f"{has_run(project)} {stages_version(project)}",
-        lambda name: empty_tab(page.find_project(name)),
-        [empty],
-    )
+    page.watch(lambda project: f"{has_run(project)} {stages_version(project)}", empty_tab, [empty])
 
 
 def build(page: Page) -> None:
@@ -54,33 +46,25 @@ def build(page: Page) -> None:
         stop = gr.Button(t("jobs.stop"), visible=False, elem_id="monitor-stop")
     notice = gr.HTML(elem_id="monitor-notice")
 
-    def tiles_now(name: str) -> str:
-        project = page.find_project(name)
+    def tiles_now(project: Project) -> str:
         return tiles_html([*run_tiles(project), machine_tile(page.workspace, project), health_tile(project)])
 
     def version(project: Project) -> str:
         # the time left changes continuously, so the shown texts are their own version
         return f"{run_tiles(project)} {periodic_version(project)}"
 
-    def stop_training(name: str) -> gr.Button:
-        return stop_run(page.find_project(name))
-
     page.watch(version, tiles_now, [tiles], queue=False)
-    page.watch(notice_html, lambda name: notice_html(page.find_project(name)), [notice])
-    page.watch(
-        lambda project: job_version(project, STAGE),
-        lambda name: stop_button(page.find_project(name)),
-        [stop],
-    )
-    on([stop.click], stop_training, [page.project], [stop])
+    page.watch(notice_html, notice_html, [notice])
+    page.watch(lambda project: job_version(project, STAGE), stop_button, [stop])
+    on([stop.click], stop_run, [page.project], [stop])
 
 
 def build_machine(page: Page) -> None:
     """Build the tiles of the machine's parts."""
     machine = gr.HTML(elem_id="monitor-machine")
 
-    def machine_now(name: str) -> str:
-        in_training = gpus_in_training(page.find_project(name))
+    def machine_now(project: Project) -> str:
+        in_training = gpus_in_training(project)
         return tiles_html(machine_tiles(read_machine(page.workspace), in_training))
 
     page.watch(periodic_version, machine_now, [machine], queue=False)
@@ -112,16 +96,13 @@ def stop_run(project: Project) -> gr.Button:
     Raises:
         UserError: no training is active.
     """
-    job = newest_job(project, STAGE)
-    if job is None or not job.is_active:
-        raise UserError(t("jobs.nothing_to_stop"))
-    stop_job(job)
+    stop_job(active_job(project, STAGE))
     return stop_button(project)
 
 
 def run_tiles(project: Project) -> list[Tile]:
     """Return the tiles that describe the run."""
-    lines, now = RUNS.of(project.run_dir).read(), time.time()
+    lines, now = read_run(project.run_dir), time.time()
     found = progress_of(lines, project.run_dir, now)
     return [
         step_tile(found),
@@ -134,11 +115,15 @@ def run_tiles(project: Project) -> list[Tile]:
 def step_tile(found: Progress) -> Tile:
     """Return the last logged step, its epoch, and the newest saved step."""
     if found.step is None:
-        return Tile(t(STEP), UNKNOWN)
+        return Tile(t("monitor.headers.step"), UNKNOWN)
     value = f"{found.step:,}"
     if found.total_steps:
         value = t("monitor.of_total", step=found.step, total=found.total_steps)
-    return Tile(t(STEP), value, t(SEPARATOR).join([t("monitor.epoch", epoch=found.epoch), found.saved_text]))
+    return Tile(
+        t("monitor.headers.step"),
+        value,
+        t("monitor.separator").join([t("monitor.epoch", epoch=found.epoch), found.saved_text]),
+    )
 
 
 def time_tile(found: Progress, job: Job | None, gone: bool, now: float) -> Tile:
@@ -167,10 +152,10 @@ def best_tile(lines: list[Line], now: float) -> Tile:
     """Return the best validation loss, and when it was measured."""
     best = best_validation(run_of(lines))
     if best is None:
-        return Tile(t(BEST), UNKNOWN)
+        return Tile(t("monitor.tiles.best"), UNKNOWN)
     age = duration(max(0.0, now - best["time"]))
     when = [t("monitor.at_step", step=best["step"]), t("monitor.ago", time=age)]
-    return Tile(t(BEST), f"{best['mel_loss']:.3f}", t(SEPARATOR).join(when))
+    return Tile(t("monitor.tiles.best"), f"{best['mel_loss']:.3f}", t("monitor.separator").join(when))
 
 
 def machine_tile(workspace: Path, project: Project) -> Tile:
@@ -187,8 +172,8 @@ def gpu_tile(gpus: list[GpuState]) -> Tile:
     used, total = sum(gpu.used_bytes for gpu in gpus), sum(gpu.total_bytes for gpu in gpus)
     remark = t("monitor.gpu_memory", used=used / GB, total=total / GB)
     if len(gpus) > 1:
-        remark = t(SEPARATOR).join([t("monitor.num_gpus", number=len(gpus)), remark])
-    return Tile(t(GPU), value, remark)
+        remark = t("monitor.separator").join([t("monitor.num_gpus", number=len(gpus)), remark])
+    return Tile(t("monitor.parts.gpu"), value, remark)
 
 
 def _processor_tile(machine: MachineState) -> Tile:
@@ -211,7 +196,7 @@ def is_gone(project: Project, found: Progress) -> bool:
 
 def notice_html(project: Project) -> str:
     """Return a notice with a link to tab 6 after the trainer was killed; empty in any other state."""
-    found = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, time.time())
+    found = progress_of(read_run(project.run_dir), project.run_dir, time.time())
     job = newest_job(project, STAGE)
     if not is_gone(project, found) or (job is not None and job.is_active):
         return ""

@@ -140,6 +140,91 @@
     takeClicks();
   };
 
+  // Send clicks on elements with data-send, and Enter on such rows, as if a cell of a table was selected.
+  window.sendClicks = (element, trigger) => {
+    const send = event => {
+      const place = event.target.closest("[data-send]");
+      if (!place || (place.dataset.question && !confirm(place.dataset.question))) return;
+      if (place.matches("tr")) {
+        element.querySelectorAll("tr.chosen").forEach(other => other.classList.remove("chosen"));
+        place.classList.add("chosen");
+      }
+      const row = JSON.parse(place.dataset.send);
+      trigger("select", { index: [0, 0], value: row[0], row_value: row });
+    };
+    element.addEventListener("click", send);
+    element.addEventListener("keydown", event => {
+      if (event.key === "Enter" && event.target.matches("tr")) send(event);
+    });
+  };
+
+  // Copy the newest lines of each shown log into its box, unless the reader has scrolled up (running/log_box.py).
+  window.followLogs = () => document.querySelectorAll(".log-source").forEach(source => {
+    const place = document.getElementById(source.id.replace("-source", ""));
+    const box = place?.querySelector(".log-view"), newest = source.querySelector(".log-view");
+    if (!box || !newest || !box.clientHeight) return; // in a tab that is not open
+    const log = source.querySelector("[data-log]")?.dataset.log;
+    if (box.dataset.log !== log) { // another log, or other lines of it: nothing to hold
+      box.dataset.log = log;
+      box.dataset.held = "";
+    }
+    const isAtEnd = () => box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+    const follow = () => {
+      const latest = source.querySelector(".log-view");
+      if (latest && box.innerHTML !== latest.innerHTML) box.innerHTML = latest.innerHTML;
+      box.scrollTop = box.scrollHeight;
+      place.classList.remove("held");
+    };
+    if (!box.dataset.seen) {
+      box.dataset.seen = 1;
+      box.addEventListener("scroll", () => {
+        const was = box.dataset.held;
+        box.dataset.held = isAtEnd() ? "" : "1";
+        if (was && !box.dataset.held) follow();
+      });
+    }
+    if (!box.dataset.held) follow();
+    else if (box.innerHTML !== newest.innerHTML) place.classList.add("held");
+  });
+
+  // Report once that a job the page saw active has ended: in its title, and as a notification if permitted.
+  window.reportEndedJobs = () => {
+    const line = document.querySelector("#now [data-jobs]");
+    if (!line) return;
+    const known = window.knownJobs ?? {};
+    window.knownJobs = Object.fromEntries(JSON.parse(line.dataset.jobs).map(job => [job.id, job]));
+    for (const job of Object.values(window.knownJobs)) {
+      if (job.active || !known[job.id]?.active) continue;
+      document.title = job.text;
+      if (window.Notification?.permission === "granted") new Notification(document.title, { tag: job.id });
+    }
+  };
+
+  // Hide the fields of a form, and groups of which all are hidden, whose name, title and help in the language of
+  // the page do not contain the typed words; open the fold. Return the number of those that are left.
+  // A style sheet, because Gradio writes the classes of its elements anew.
+  window.searchFields = (command, fold, typed) => {
+    const words = typed.toLowerCase().split(/[\s_-]+/).filter(Boolean);
+    const fields = [...document.querySelectorAll(`[id^="${command}-"]`)].filter(each => each.matches(".block"));
+    const textOf = field => `${field.id} ${field.innerText || field.textContent}`.toLowerCase().replace(/[_-]/g, " ");
+    const hidden = fields.filter(field => !words.every(word => textOf(field).includes(word)));
+    const isEmpty = group => [...group.querySelectorAll(".block")].filter(each => fields.includes(each))
+      .every(field => hidden.includes(field));
+    const empty = words.length ? [...document.querySelectorAll(".group[id]")].filter(isEmpty) : [];
+    let sheet = document.getElementById(`${command}-search-style`);
+    if (!sheet) {
+      sheet = Object.assign(document.createElement("style"), { id: `${command}-search-style` });
+      document.head.append(sheet);
+    }
+    const selector = [...hidden, ...empty].map(each => `#${each.id}`).join(",");
+    sheet.textContent = selector && `${selector}{display:none!important}`;
+    if (words.length && document.getElementById(fold)?.classList.contains("folded")) {
+      document.getElementById(`${fold}-button`).click();
+    }
+    const number = `${fields.length - hidden.length} / ${fields.length}`;
+    return words.length ? `<p aria-live="polite">${number}</p>` : "";
+  };
+
   window.switchTheme = () => {
     localStorage.theme = document.body.classList.toggle("dark") ? "dark" : "light";
   };

@@ -59,26 +59,21 @@ def build(page: Page) -> None:
             filled_for = kept_form(page, "pairs", BuildPairs, FIELDS, form)
             split, numbers, plots, table = _statistics()
         with side:
-            stage_panel(
-                page,
-                Stage(
-                    "pairs",
-                    "pairs.build_pairs",
-                    commands,
-                    form,
-                    outlook=outlook,
-                    outlook_version=lambda project: files_version(*map(project.utterances, SPLITS)),
-                    onward={"finished": ("#training", "pairs.open_training")},
-                    filled_for=filled_for,
-                ),
+            stage = Stage(
+                "pairs",
+                "pairs.build_pairs",
+                commands,
+                form,
+                outlook=outlook,
+                outlook_version=lambda project: files_version(*map(project.utterances, SPLITS)),
+                onward={"finished": ("#training", "pairs.open_training")},
+                filled_for=filled_for,
             )
+            stage_panel(page, stage)
     outputs = [numbers, plots, table]
 
-    def shown(name: str, part: str) -> Any:
-        return show(page, name, part)
-
-    page.watch(once, lambda _name: gr.Radio(choices=split_choices()), [split])
-    page.watch(lambda project: job_version(project, "pairs"), shown, outputs, [split], also=[split.change])
+    page.watch(once, lambda _project: gr.Radio(choices=split_choices()), [split])
+    page.watch(lambda project: job_version(project, "pairs"), show, outputs, [split], also=[split.change])
 
 
 def _statistics() -> tuple[gr.Radio, gr.Textbox, gr.HTML, gr.HTML]:
@@ -111,9 +106,8 @@ def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Comm
     return Outlook(facts, blockers=missing(project.utterances("train"), "pairs.no_utterances", "preprocess"))
 
 
-def show(page: Page, name: str, split: str) -> Any:
+def show(project: Project, split: str) -> Any:
     """Return summary, plots and table of the pairs of a split; empty without pairs."""
-    project = page.find_project(name)
     job = newest_job(project, "pairs")
     if job is not None and job.is_active:
         return [gr.skip()] * 3

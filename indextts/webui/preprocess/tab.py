@@ -35,22 +35,18 @@ def build(page: Page) -> None:
             inputs = list(form.values())
             filled_for = kept_form(page, "preprocess", PreprocessCommand, FIELDS, inputs)
         with side:
-            stage_panel(
-                page,
-                Stage(
-                    "preprocess",
-                    "preprocess.preprocess",
-                    commands,
-                    inputs,
-                    outlook=outlook,
-                    outlook_version=lambda project: files_version(
-                        project.manifest, project.utterances("train")
-                    ),
-                    progress=lambda project: job_bar(project, "preprocess", DOING),
-                    onward={"finished": ("#pairs", "preprocess.open_pairs")},
-                    filled_for=filled_for,
-                ),
+            stage = Stage(
+                "preprocess",
+                "preprocess.preprocess",
+                commands,
+                inputs,
+                outlook=outlook,
+                outlook_version=lambda project: files_version(project.manifest, project.utterances("train")),
+                progress=lambda project: job_bar(project, "preprocess", DOING),
+                onward={"finished": ("#pairs", "preprocess.open_pairs")},
+                filled_for=filled_for,
             )
+            stage_panel(page, stage)
 
 
 def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:

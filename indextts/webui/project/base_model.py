@@ -14,7 +14,7 @@ from indextts.projects.project import PUBLISHED, Project, ProjectSettings
 from indextts.system.amounts import shown_size
 from indextts.webui.forms import component_for, fields_from
 from indextts.webui.language import t
-from indextts.webui.layout import fold
+from indextts.webui.layout import fold, labelled
 from indextts.webui.page import Page
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import once
@@ -40,16 +40,14 @@ def build(page: Page) -> None:
             "base": component_for(DownloadCheckpoints, "base", PROPOSED.name),
             "what": component_for(DownloadCheckpoints, "what"),
         }
-        stage_panel(
-            page,
-            Stage(
-                "download",
-                "project.download",
-                download_commands,
-                list(form.values()),
-                home_of=lambda _chosen: Project(page.workspace / PUBLISHED),
-            ),
+        stage = Stage(
+            "download",
+            "project.download",
+            download_commands,
+            list(form.values()),
+            home_of=lambda _chosen: Project(page.workspace / PUBLISHED),
         )
+        stage_panel(page, stage)
         published = gr.Dataframe(
             headers=[
                 t("project.base_model"),
@@ -64,22 +62,23 @@ def build(page: Page) -> None:
             max_height=420,
         )
         files = gr.Dataframe(
+            **labelled("project.base_files", "base-files"),
             headers=[t("project.base_file"), t("project.size")],
-            label=t("project.base_files"),
             interactive=False,
-            elem_id="base-files",
         )
     page.watch(
-        once, lambda _name: gr.Dataframe(label=t("project.published_in", folder=page.workspace)), [published]
+        once,
+        lambda _project: gr.Dataframe(label=t("project.published_in", folder=page.workspace)),
+        [published],
     )
-    page.watch(lambda _project: summary_html(page), lambda _name: summary_html(page), [line])
+    page.watch(lambda _project: summary_html(page), lambda _project: summary_html(page), [line])
     watch_rows(page, base_rows, files)
     watch_rows(page, lambda _project: published_rows(page), published)
 
 
 def watch_rows(page: Page, rows: Callable[[Project], list[list[str]]], shown: gr.Dataframe) -> None:
     """Show rows that are cheap enough to be their own version."""
-    page.watch(lambda project: str(rows(project)), lambda name: rows(page.find_project(name)), [shown])
+    page.watch(lambda project: str(rows(project)), rows, [shown])
 
 
 def bases() -> list[Base]:

@@ -23,7 +23,7 @@ from indextts.projects.project import (
 from indextts.text.languages import AMHARIC, known_languages
 from indextts.webui.events import on
 from indextts.webui.language import t
-from indextts.webui.layout import fields, fold, heading
+from indextts.webui.layout import fields, fold, heading, labelled
 from indextts.webui.page import Page
 from indextts.webui.view_versions import once
 
@@ -56,37 +56,20 @@ def build(page: Page) -> None:
     with fold(t("project.new"), "new-project"):
         heading("project.new", "project.new_lead", "new-heading")
         with fields():
-            title = gr.Textbox(
-                label=t("project.title"),
-                info=t("project.title_help"),
-                max_length=MAX_TITLE_CHARS,
-                elem_id="new-title",
-            )
-            recordings = gr.Textbox(
-                label=t("project.recordings"), info=t("project.recordings_help"), elem_id="new-recordings"
-            )
+            title = gr.Textbox(**labelled("project.title", "new-title"), max_length=MAX_TITLE_CHARS)
+            recordings = gr.Textbox(**labelled("project.recordings", "new-recordings"))
             base = gr.Dropdown(
-                base_choices(),
-                value=PROPOSED.folder,
-                label=t("project.base_model"),
-                elem_id="new-base",
+                base_choices(), **labelled("project.base_model", "new-base"), value=PROPOSED.folder
             )
             language = gr.Dropdown(
-                language_choices(),
-                value=AMHARIC,
-                label=t("project.language"),
-                elem_id="new-language",
+                language_choices(), **labelled("project.language", "new-language"), value=AMHARIC
             )
         backend = gr.Radio(backend_choices(), value=None, label=t("project.backend"), elem_id="new-backend")
         with fold(t("project.more"), "new-more"), fields():
-            folder = gr.Textbox(
-                label=t("project.folder"), info=t("project.folder_help"), elem_id="new-folder"
-            )
-            other = gr.Textbox(
-                label=t("project.other_base"), info=t("project.other_base_help"), elem_id="new-other-base"
-            )
+            folder = gr.Textbox(**labelled("project.folder", "new-folder"))
+            other = gr.Textbox(**labelled("project.other_base", "new-other-base"))
         button = gr.Button(t("project.create"), elem_id="project-start")
-    page.watch(once, lambda _name: translated_choices(), [base, backend])
+    page.watch(once, lambda _project: translated_choices(), [base, backend])
     form: list[Any] = [title, base, language, backend, recordings, folder, other]
     created = on([button.click], lambda *values: create(page, NewProject(*values)), form, [page.project])
     created.success(None, None, None, js=OPEN_DATA)

@@ -30,10 +30,11 @@ from indextts.projects.project import (
 )
 from indextts.webui.events import on
 from indextts.webui.language import t
+from indextts.webui.layout import labelled
 from indextts.webui.markup import meter_html
 from indextts.webui.page import Page
 from indextts.webui.run_progress import duration
-from indextts.webui.running.job_chip import LEFT, progress_of_job
+from indextts.webui.running.job_chip import progress_of_job
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.stage_list import BY_NAME, stage_states, stages_version
@@ -46,34 +47,25 @@ NUM_GB = 0.3  # of the finished demo, measured
 def build(page: Page) -> None:
     """Build the choice of the base and the run panel of the demo."""
     base = gr.Radio(
-        [(base.title, base.name) for base in BASES.values()],
-        label=t("demo.base"),
-        info=t("demo.base_help"),
-        elem_id="demo-base",
+        [(base.title, base.name) for base in BASES.values()], **labelled("demo.base", "demo-base")
     )
     on([base.input], lambda name: choose(page, name), [base], [page.project])
-    page.watch(
-        lambda project: project.root.name,
-        lambda name: demo_of(page, page.find_project(name)).base.name,
-        [base],
-    )
+    page.watch(lambda project: project.root.name, lambda project: demo_of(page, project).base.name, [base])
 
     def commands(demo: Project, _settings: ProjectSettings) -> Sequence[Command]:
         return [RunPipeline(workspace=page.workspace, demo=True, base=demo.base.name)]
 
-    stage_panel(
-        page,
-        Stage(
-            DEMO_JOB,
-            "demo.start",
-            commands,
-            outlook=lambda project, *_: outlook(project),
-            outlook_version=lambda project: outlook_version(demo_of(page, project)),
-            progress=progress_html,
-            onward={"finished": ("#listen", "demo.listen")},
-            home_of=lambda chosen: demo_of(page, chosen),
-        ),
+    stage = Stage(
+        DEMO_JOB,
+        "demo.start",
+        commands,
+        outlook=lambda project, *_: outlook(project),
+        outlook_version=lambda project: outlook_version(demo_of(page, project)),
+        progress=progress_html,
+        onward={"finished": ("#listen", "demo.listen")},
+        home_of=lambda chosen: demo_of(page, chosen),
     )
+    stage_panel(page, stage)
 
 
 def demo_project(page: Page) -> Project:
@@ -149,5 +141,5 @@ def progress_html(demo: Project) -> str:
     share, left = progress_of_job(demo, job, now)
     name = current_stage(demo, job.began)
     title = next((t(stage.title) for stage in BY_NAME.values() if stage.name == name), t("demo.begins"))
-    words = [title] if left is None else [title, t(LEFT, time=duration(left))]
+    words = [title] if left is None else [title, t("jobs.time_left", time=duration(left))]
     return meter_html(share or 0.0, " · ".join(words))

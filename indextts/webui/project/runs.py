@@ -16,7 +16,7 @@ from indextts.runs.owner import is_training
 from indextts.system.amounts import shown_time
 from indextts.webui.language import t
 from indextts.webui.markup import table_html
-from indextts.webui.metrics_reader import RUNS, Line
+from indextts.webui.metrics_reader import Line, read_run
 from indextts.webui.run_progress import ENDED, progress_of
 from indextts.webui.stage_list import changed_at
 from indextts.webui.view_versions import throttled_version
@@ -120,7 +120,7 @@ def sparkline(points: Sequence[tuple[int, float]], label: str) -> str:
 
 def _rows(folder: Path) -> Iterator[RunRow]:
     parts: dict[int, list[Line]] = defaultdict(list)
-    for line in RUNS.of(folder).read():
+    for line in read_run(folder):
         parts[line["part"]].append(line)
     newest = max(parts, default=0)
     for part, lines in parts.items():

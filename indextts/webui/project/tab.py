@@ -9,7 +9,7 @@ where (page_files/project.css):
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from html import escape
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from indextts.webui.data.import_outlook import shown_dataset
 from indextts.webui.language import t
 from indextts.webui.layout import columns
 from indextts.webui.markup import link_html, tiles_html
-from indextts.webui.metrics_reader import RUNS
+from indextts.webui.metrics_reader import read_run
 from indextts.webui.monitor.machine import machine_tiles, read_machine
 from indextts.webui.page import Page
 from indextts.webui.project import base_model, creating, demo
@@ -56,14 +56,10 @@ def build(page: Page) -> None:
     def version(project: Project) -> str:
         return f"{demo.offer(page, project)} {stages_version(project)}"
 
-    page.watch(
-        lambda project: f"{version(project)} {facts_version(project)}",
-        lambda name: way_html(page, page.find_project(name)),
-        [way],
-    )
-    page.watch(version, lambda name: next_html(page, page.find_project(name)), [next_step])
-    page.watch(runs_version, lambda name: runs_html(run_rows(page.find_project(name))), [runs])
-    page.watch(periodic_version, lambda _name: machine_html(page), [machine], queue=False)
+    page.watch(lambda project: f"{version(project)} {facts_version(project)}", partial(way_html, page), [way])
+    page.watch(version, partial(next_html, page), [next_step])
+    page.watch(runs_version, lambda project: runs_html(run_rows(project)), [runs])
+    page.watch(periodic_version, lambda _project: machine_html(page), [machine], queue=False)
 
 
 def way_html(page: Page, project: Project) -> str:
@@ -132,7 +128,7 @@ def _pairs(project: Project) -> str:
 
 
 def _train(project: Project) -> str:
-    lines = RUNS.of(project.run_dir).read()
+    lines = read_run(project.run_dir)
     if not lines:
         return ""
     best = best_loss(validations(lines))

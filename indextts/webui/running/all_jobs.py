@@ -23,10 +23,6 @@ WIDTHS: list[str | int] = ["22%", "8%", "25%", "45%"]
 MAX_ROWS = 500
 MAX_COMMAND_CHARS = 100
 LAST_LINES = 40
-EMPTY = "jobs.none_yet"
-NO_JOB = "jobs.no_job"
-CHOOSE = "jobs.choose"
-AND_MORE = "jobs.and_more"
 
 
 def build(page: Page) -> None:
@@ -42,12 +38,12 @@ def build(page: Page) -> None:
             elem_id="jobs",
         )
         details = gr.HTML(elem_id="job-details")
-    page.watch(jobs_version, lambda name: job_rows(page.find_project(name)), [table])
+    page.watch(jobs_version, job_rows, [table])
     # once a job is shown, only another project hides it
-    page.watch(has_jobs, lambda name: hint(page.find_project(name)), [details])
+    page.watch(has_jobs, hint, [details])
 
-    def select(name: str, event: gr.SelectData) -> str:
-        return job_html(find_job(page.find_project(name), str(event.row_value[0])))
+    def select(project: Project, event: gr.SelectData) -> str:
+        return job_html(find_job(project, str(event.row_value[0])))
 
     on([table.select], select, [page.project], [details], each=True)
 
@@ -77,7 +73,7 @@ def _command(job: Job) -> str:
     command = shlex.join(words)
     if len(command) > MAX_COMMAND_CHARS:
         command = command[: MAX_COMMAND_CHARS - 1] + "…"
-    return t(AND_MORE, command=command, count=len(job.argvs) - 1) if len(job.argvs) > 1 else command
+    return t("jobs.and_more", command=command, count=len(job.argvs) - 1) if len(job.argvs) > 1 else command
 
 
 def _last_part(word: str) -> str:
@@ -87,7 +83,7 @@ def _last_part(word: str) -> str:
 
 def hint(project: Project) -> str:
     """Return the hint that is shown while no row is chosen."""
-    return html.escape(t(CHOOSE if any(job_folders(project)) else EMPTY))
+    return html.escape(t("jobs.choose" if any(job_folders(project)) else "jobs.none_yet"))
 
 
 def find_job(project: Project, name: str) -> Job:
@@ -99,7 +95,7 @@ def find_job(project: Project, name: str) -> Job:
     folder = next((folder for folder in job_folders(project) if folder.name == name), None)
     job = read_job(folder) if folder else None
     if job is None:
-        raise UserError(t(NO_JOB, name=name, project=project.root.name))
+        raise UserError(t("jobs.no_job", name=name, project=project.root.name))
     return job
 
 

@@ -14,16 +14,12 @@ from indextts.projects.names import title_of
 from indextts.projects.pipeline import current_stage
 from indextts.projects.project import PUBLISHED, Project
 from indextts.webui.language import t, t_or, text_of
-from indextts.webui.metrics_reader import RUNS
+from indextts.webui.metrics_reader import read_run
 from indextts.webui.page import EVERY_TAB, Page
 from indextts.webui.run_progress import duration, progress_of
 from indextts.webui.running.queue_choice import job_homes
 from indextts.webui.stage_list import STAGES
 
-NOTHING = "jobs.none_running"
-JOB_RUNS, DEMO_RUNS = "jobs.runs", "jobs.demo_runs"
-NOTIFY = "jobs.notify"
-LEFT = "jobs.time_left"
 TAB_OF_STAGE = {stage.name: stage.tab for stage in STAGES} | {
     "train": "monitor",
     "listen": "listen/listen-speak",
@@ -48,20 +44,6 @@ DEMO_SHARES = {
 }  # of its time
 ENDED_S = 600.0  # how long an ended job is reported, because a page may have slept
 
-# The page reports once that a job it saw active has ended: as a browser notification if permitted, and in
-# the page title.
-NOTIFY_JS = """() => {
-  const line = document.querySelector('#now [data-jobs]');
-  if (!line) return;
-  const known = window.knownJobs ?? {};
-  window.knownJobs = Object.fromEntries(JSON.parse(line.dataset.jobs).map(job => [job.id, job]));
-  for (const job of Object.values(window.knownJobs)) {
-    if (job.active || !known[job.id]?.active) continue;
-    document.title = job.text;
-    if (window.Notification?.permission === 'granted') new Notification(document.title, {tag: job.id});
-  }
-}"""
-
 # Browsers ask for permission only after a click; the button's text shows the answer.
 REQUEST_PERMISSION_JS = """async (asked, allowed, refused) => {
   if (!window.Notification) return refused;
@@ -72,12 +54,13 @@ REQUEST_PERMISSION_JS = """async (asked, allowed, refused) => {
 def build(page: Page) -> None:
     """Build the chip and the button for notifications, which every tab shows."""
     chip = gr.HTML(elem_id="now", padding=False)
-    ask = gr.Button(t(NOTIFY), size="sm", elem_id="notify", elem_classes="quiet")
-    page.of_tab(EVERY_TAB).watch(
-        lambda _project: chip_html(page.workspace, time.time()),
-        lambda _name: chip_html(page.workspace, time.time()),
-        [chip],
-    ).then(None, None, None, js=NOTIFY_JS)
+    ask = gr.Button(t("jobs.notify"), size="sm", elem_id="notify", elem_classes="quiet")
+
+    def shown(_project: Project) -> str:
+        return chip_html(page.workspace, time.time())
+
+    event = page.of_tab(EVERY_TAB).watch(shown, shown, [chip])  # its text is its version
+    event.then(None, None, None, js="() => window.reportEndedJobs()")
     # hidden: they hold the translated texts of the first button after the answer
     allowed = gr.Button(t("jobs.notify_allowed"), visible="hidden")
     refused = gr.Button(t("jobs.notify_refused"), visible="hidden")
@@ -95,14 +78,15 @@ def chip_html(workspace: Path, now: float) -> str:
     data = html.escape(json.dumps(listed, ensure_ascii=False), quote=True)
     active = [(home, job) for home, job in lately if job.is_active and job.stage != TENSORBOARD_JOB]
     if not active:
-        return f'<div data-jobs="{data}"><span class="chip idle">{html.escape(t(NOTHING))}</span></div>'
+        nothing = html.escape(t("jobs.none_running"))
+        return f'<div data-jobs="{data}"><span class="chip idle">{nothing}</span></div>'
     home, job = min(active, key=lambda each: each[1].state == "waiting")
     more = f" +{len(active) - 1}" if len(active) > 1 else ""
     text = _text(home, job, t(f"jobs.states.{job.state}"))
     share, left = progress_of_job(home, job, now)
     ring = "" if share is None else f'<i class="ring" style="--share:{100 * share:.0f}"></i>'
     details = [] if share is None else [f"{100 * share:.0f} %"]
-    details += [] if left is None else [t(LEFT, time=duration(left))]
+    details += [] if left is None else [t("jobs.time_left", time=duration(left))]
     link = f"?project={quote(home.root.name)}#{TAB_OF_STAGE.get(job.stage, 'project')}"
     if home.root.name == PUBLISHED:
         link = "#project"
@@ -122,7 +106,7 @@ def progress_of_job(project: Project, job: Job, now: float) -> tuple[float | Non
 
 
 def _training(project: Project, now: float) -> tuple[float | None, float | None]:
-    found = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, now)
+    found = progress_of(read_run(project.run_dir), project.run_dir, now)
     if found.step is None or not found.total_steps or found.ended is not None:
         return None, None
     return min(1.0, found.step / found.total_steps), found.seconds_left
@@ -130,8 +114,8 @@ def _training(project: Project, now: float) -> tuple[float | None, float | None]
 
 def _text(home: Project, job: Job, state: str) -> str:
     if job.stage == DEMO_JOB:
-        return t(DEMO_RUNS, state=state)
-    return t(JOB_RUNS, stage=t_or(f"stage.{job.stage}", job.stage), project=title_of(home), state=state)
+        return t("jobs.demo_runs", state=state)
+    return t("jobs.runs", stage=t_or(f"stage.{job.stage}", job.stage), project=title_of(home), state=state)
 
 
 def _as_data(home: Project, job: Job, now: float) -> dict[str, str | bool]:

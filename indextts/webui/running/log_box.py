@@ -21,38 +21,29 @@ from indextts.webui.layout import fold
 from indextts.webui.serving.security import download_link
 
 BOX = '<pre class="log-view" tabindex="0"></pre>'
-DOWNLOAD = "jobs.download"
 
 
-@dataclass(frozen=True)
 class LogBox:
-    """Components of a log box.
+    """A log box with the id `{name}-log`; a button below it enlarges it and shows its filter.
 
-    Args:
-        wanted: filter text; only matching lines are shown.
+    Attributes:
         source: hidden; the box shows it while the reader is at the end.
+        wanted: filter text; only matching lines are shown.
         note: the shown share of the log, and a link to the full log.
     """
 
-    wanted: gr.Textbox
-    source: gr.HTML
-    note: gr.HTML
-
-
-def log_box(name: str) -> LogBox:
-    """Build a log box with the id `{name}-log`; a button below it enlarges it and shows its filter."""
-    gr.HTML(BOX, elem_id=f"{name}-log", elem_classes="log-box", padding=False)
-    source = gr.HTML(visible="hidden", elem_id=f"{name}-log-source", elem_classes="log-source")
-    with fold(t("jobs.log_tools"), f"{name}-log-fold"):
-        wanted = gr.Textbox(
-            show_label=False,
-            container=False,
-            max_lines=1,
-            placeholder=t("jobs.log_filter"),
-            elem_id=f"{name}-log-filter",
-        )
-        note = gr.HTML(elem_id=f"{name}-log-note", padding=False)
-    return LogBox(wanted, source, note)
+    def __init__(self, name: str) -> None:
+        gr.HTML(BOX, elem_id=f"{name}-log", elem_classes="log-box", padding=False)
+        self.source = gr.HTML(visible="hidden", elem_id=f"{name}-log-source", elem_classes="log-source")
+        with fold(t("jobs.log_tools"), f"{name}-log-fold"):
+            self.wanted = gr.Textbox(
+                show_label=False,
+                container=False,
+                max_lines=1,
+                placeholder=t("jobs.log_filter"),
+                elem_id=f"{name}-log-filter",
+            )
+            self.note = gr.HTML(elem_id=f"{name}-log-note", padding=False)
 
 
 def log_values(log: Path | None, wanted: str | None) -> tuple[str, str]:
@@ -60,7 +51,7 @@ def log_values(log: Path | None, wanted: str | None) -> tuple[str, str]:
     if log is None:
         return BOX, ""
     view = show_log(log, wanted=wanted or "")
-    link = download_link(log, f"{log.parent.name}.log", t(DOWNLOAD))
+    link = download_link(log, f"{log.parent.name}.log", t("jobs.download"))
     note = html.escape(text_of(view.note)) if view.note else ""
     shown = html.escape(f"{log.parent.name} {wanted or ''}", quote=True)
     return f'<div data-log="{shown}">{view.html}</div>', f'<span class="log-note">{note} {link}</span>'
@@ -70,10 +61,6 @@ MAX_FILTER_BYTES = 4 * 1024 * 1024
 MAX_LINES = 2000
 MAX_FILTER_CHARS = 200
 
-EMPTY = "jobs.log_empty"
-NOTHING_FOUND = "jobs.nothing_found"
-EARLIER_LINES = "jobs.earlier_lines"
-FOUND_LINES = "jobs.found_lines"
 
 CLASSES = (
     (
@@ -112,14 +99,14 @@ def show_log(path: Path, max_lines: int = 200, wanted: str = "") -> LogView:
     )
     note = None
     if not end.lines:
-        nothing = Message(NOTHING_FOUND, {"megabytes": megabytes(end.num_searched)})
-        note = nothing if wanted and end.num_searched else Message(EMPTY, {})
+        nothing = Message("jobs.nothing_found", {"megabytes": megabytes(end.num_searched)})
+        note = nothing if wanted and end.num_searched else Message("jobs.log_empty", {})
     elif wanted:
         searched = megabytes(end.num_searched)
-        note = Message(FOUND_LINES, {"lines": len(end.lines), "megabytes": searched})
+        note = Message("jobs.found_lines", {"lines": len(end.lines), "megabytes": searched})
     elif end.has_more:
         size = megabytes(path.stat().st_size)
-        note = Message(EARLIER_LINES, {"lines": len(end.lines), "megabytes": size})
+        note = Message("jobs.earlier_lines", {"lines": len(end.lines), "megabytes": size})
     lines = "\n".join(_as_html(line) for line in end.lines)
     return LogView(f'<pre class="log-view" tabindex="0">{lines}</pre>', note)
 

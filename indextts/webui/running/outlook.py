@@ -14,11 +14,6 @@ from indextts.webui.language import t
 from indextts.webui.markup import facts_html, link_html
 from indextts.webui.stage_list import StageState, step_to_take
 
-READY, UP_TO_DATE = "outlook.ready", "outlook.up_to_date"
-GO_THERE = "outlook.go_there"
-OPEN_TAB = "outlook.open_tab"
-COMES_FIRST, RUNS_FIRST = "outlook.comes_first", "outlook.runs_first"
-
 # problem    must be corrected
 # missing    the output of an earlier stage is missing
 # finished   there is nothing to do
@@ -112,13 +107,13 @@ def outlook_html(outlook: Outlook, *, is_ready: bool = True, is_done: bool = Fal
     ]
     state = f'<ul class="notices" role="status">{"".join(notices)}</ul>' if notices else ""
     if is_ready and not (outlook.blockers or outlook.losses):
-        text = escape(t(UP_TO_DATE if is_done else READY))
+        text = escape(t("outlook.up_to_date" if is_done else "outlook.ready"))
         state += f'<p class="is-ready"><span class="symbol">✓</span> {text}</p>'
     return (facts_html(outlook.facts) if outlook.facts else "") + state
 
 
 def _item(level: str, notice: Notice) -> str:
-    link = f" {link_html(notice.link, notice.link_text or t(GO_THERE))}" if notice.link else ""
+    link = f" {link_html(notice.link, notice.link_text or t('outlook.go_there'))}" if notice.link else ""
     return f'<li class="{level}">{escape(notice.text)}{link}</li>'
 
 
@@ -131,7 +126,7 @@ def missing(path: Path, what: str, tab: str) -> list[Notice]:
     """
     if path.exists():
         return []
-    return [Notice(t(what), f"#{tab}", t(OPEN_TAB, tab=t(f"tab.{tab}")), kind="missing")]
+    return [Notice(t(what), f"#{tab}", t("outlook.open_tab", tab=t(f"tab.{tab}")), kind="missing")]
 
 
 def with_next_step(outlook: Outlook, states: Sequence[StageState], stage: str) -> Outlook:
@@ -147,7 +142,7 @@ def with_next_step(outlook: Outlook, states: Sequence[StageState], stage: str) -
     if step is None or step.stage.name == stage or not absent:
         return outlook
     title, link = t(step.stage.title), f"#{step.stage.tab}"
-    text = t(RUNS_FIRST if step.state == "running" else COMES_FIRST, tab=title)
+    text = t("outlook.runs_first" if step.state == "running" else "outlook.comes_first", tab=title)
     own = (each for each in absent if each.link.startswith(link))
-    first = next(own, Notice(text, link, t(OPEN_TAB, tab=title), kind="missing"))
+    first = next(own, Notice(text, link, t("outlook.open_tab", tab=title), kind="missing"))
     return replace(outlook, blockers=[first, *(each for each in outlook.blockers if each not in absent)])

@@ -26,7 +26,7 @@ from indextts.errors import UserError
 from indextts.projects.jobs.records import Job, last_lines, list_jobs, newest_job, outcome
 from indextts.projects.jobs.starting import DATA_JOBS, DEMO_JOB, shell_line, start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job, stop_progress
-from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.project import Project, ProjectSettings, read_project
 from indextts.projects.readings import apply_edited_readings
 from indextts.system.amounts import shown_time
 from indextts.webui.events import on
@@ -34,52 +34,15 @@ from indextts.webui.language import t, text_of
 from indextts.webui.layout import fold
 from indextts.webui.markup import link_html
 from indextts.webui.page import FOLLOW_LOGS, Page
-from indextts.webui.running.log_box import LogBox, log_box, log_values
-from indextts.webui.running.outlook import (
-    OPEN_TAB,
-    Notice,
-    Outlook,
-    Start,
-    blocker_of,
-    outlook_html,
-    with_next_step,
-)
-from indextts.webui.running.queue_choice import START_NOW, active_version, find_active, waiting_choice
+from indextts.webui.running.log_box import LogBox, log_values
+from indextts.webui.running.outlook import Notice, Outlook, Start, blocker_of, outlook_html, with_next_step
+from indextts.webui.running.queue_choice import active_version, find_active, waiting_choice
 from indextts.webui.stage_list import BY_NAME, StageState, stage_states, stages_version
 from indextts.webui.view_versions import job_version, jobs_version, running_version
 
-RUN_AGAIN = "outlook.run_again"
-DEMO_RUNS = "outlook.demo_runs"
-QUEUED = "jobs.queued"
-NOTHING_RUNS = "jobs.nothing_to_stop"
-STILL_FILLING = "jobs.still_filling"
-CLICK_AGAIN = "outlook.click_again"
 ERROR = "[Error] "  # prefix of the last line of a failed program
 LAST_LINES = 40  # of a log that are searched for this line
 LAUNCHERS_LINES, LINES_A_PROCESS = 40, 10  # that torchrun writes after it
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Components of a run panel.
-
-    Args:
-        confirmed: hidden; the `loss_key` of the outlook that the first click confirmed.
-        onward: a link that leads on from the state of the job.
-    """
-
-    outlook: gr.HTML
-    confirmed: gr.Textbox
-    start: gr.Button
-    stop: gr.Button
-    stop_now: gr.Button
-    unqueue: gr.Button
-    after: gr.Dropdown
-    status: gr.Textbox
-    bar: gr.HTML
-    onward: gr.HTML
-    log: LogBox
-    preview: gr.Textbox
 
 
 @dataclass(frozen=True)
@@ -139,20 +102,72 @@ class Stage:
             return Start(commands, outlook=self.invalid(project, settings, error, *values))
 
 
+class _Panel:
+    """Components of a run panel.
+
+    Attributes:
+        confirmed: hidden; the `loss_key` of the outlook that the first click confirmed.
+        onward: a link that leads on from the state of the job.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        name = stage.name
+        self.outlook = gr.HTML(elem_id=f"{name}-outlook")
+        self.confirmed = gr.Textbox(visible="hidden", container=False, show_label=False)
+        with gr.Row(elem_classes="act"):
+            self.start = gr.Button(t(stage.button), variant="primary", elem_id=f"{name}-start")
+            self.stop = gr.Button(t("jobs.stop"), elem_id=f"{name}-stop", visible=False)
+            self.stop_now = gr.Button(
+                t("jobs.stop_now"), variant="stop", visible=False, elem_id=f"{name}-stop-now"
+            )
+        self.after = gr.Dropdown(
+            [(t("jobs.start_now"), "")],
+            value="",
+            label=t("jobs.start_when"),
+            visible=False,
+            elem_id=f"{name}-after",
+        )
+        self.unqueue = gr.Button(
+            t("jobs.remove_from_queue"), visible=False, size="sm", elem_id=f"{name}-unqueue"
+        )
+        self.status = gr.Textbox(
+            label=t("jobs.status"),
+            show_label=False,
+            container=False,
+            interactive=False,
+            elem_id=f"{name}-status",
+            placeholder=" ",  # for the style sheet, which hides an empty status
+            elem_classes="status",
+        )
+        self.bar, self.onward = gr.HTML(elem_id=f"{name}-bar"), gr.HTML(elem_id=f"{name}-onward")
+        if stage.result is not None:
+            stage.result.render()  # type: ignore[no-untyped-call]
+        self.log = LogBox(name)
+        with fold(t("jobs.show_command"), f"{name}-command-fold"):
+            self.preview = gr.Textbox(
+                label=t("jobs.command"),
+                lines=2,
+                interactive=False,
+                buttons=["copy"],
+                elem_id=f"{name}-command",
+            )
+
+    @property
+    def of_job(self) -> list[Component]:
+        """The components that `show_job` fills."""
+        buttons = [self.stop, self.stop_now, self.unqueue]
+        return [self.status, *buttons, self.bar, self.onward, self.log.source, self.log.note]
+
+
 def stage_panel(page: Page, stage: Stage) -> None:
     """Build the run panel of a stage and connect its events."""
-    panel = _components(stage)
+    panel = _Panel(stage)
+    _show_outlook(page, panel, stage)
 
-    def find_project(name: str) -> Project:
-        return stage.home(page.find_project(name))
-
-    _show_outlook(page, panel, stage, find_project)
-
-    def start(name: str, after: str | None, filled: str | None, confirmed: str, *values: Any) -> Any:
-        if stage.filled_for is not None and filled != name:
-            raise UserError(t(STILL_FILLING))
-        project = find_project(name)
-        settings = page.find_settings(name)
+    def start(chosen: Project, after: str | None, filled: str | None, confirmed: str, *values: Any) -> Any:
+        if stage.filled_for is not None and filled != chosen.root.name:
+            raise UserError(t("jobs.still_filling"))
+        project, settings = stage.home(chosen), read_project(chosen)
         job_before = find_active(page.workspace, after)
         if stage.home_of is None and not _is_building_tokenizer(project):
             apply_edited_readings(project, settings)  # first: the checks read the tokenizer
@@ -161,7 +176,7 @@ def stage_panel(page: Page, stage: Stage) -> None:
             raise UserError(found.error)
         losses = found.outlook.loss_key
         if losses and losses != confirmed:
-            again = gr.Button(t(CLICK_AGAIN), elem_classes="amber")
+            again = gr.Button(t("outlook.click_again"), elem_classes="amber")
             return [*[gr.skip()] * len(shown), again, losses]
         if job_before is None:  # a job that waits checks at its turn: its files may not be there yet
             found.check()
@@ -171,41 +186,39 @@ def stage_panel(page: Page, stage: Stage) -> None:
         start_job(project, stage.name, found.commands, after=job_before, form=form, launch=found.launch)
         return [*show_job(project, stage, ""), gr.Button(interactive=False), ""]
 
-    def ask_to_stop(name: str, wanted: str) -> Any:
-        stop_job(_active(find_project(name), stage.name))
-        return show_job(find_project(name), stage, wanted)
+    def show(chosen: Project, wanted: str) -> Any:
+        return show_job(stage.home(chosen), stage, wanted)
 
-    def stop_now(name: str, wanted: str) -> Any:
-        kill_job(_active(find_project(name), stage.name))
-        return show_job(find_project(name), stage, wanted)
+    def ask_to_stop(chosen: Project, wanted: str) -> Any:
+        stop_job(active_job(stage.home(chosen), stage.name))
+        return show(chosen, wanted)
 
-    def leave_the_queue(name: str, wanted: str) -> Any:
-        for job in queued_jobs(find_project(name), stage.name)[:1]:
+    def stop_now(chosen: Project, wanted: str) -> Any:
+        kill_job(active_job(stage.home(chosen), stage.name))
+        return show(chosen, wanted)
+
+    def leave_the_queue(chosen: Project, wanted: str) -> Any:
+        for job in queued_jobs(stage.home(chosen), stage.name)[:1]:
             stop_job(job)
-        return show_job(find_project(name), stage, wanted)
+        return show(chosen, wanted)
 
-    shown = [panel.status, panel.stop, panel.stop_now, panel.unqueue, panel.bar, panel.onward]
-    shown += [panel.log.source, panel.log.note]
+    shown, wanted = panel.of_job, panel.log.wanted
     starting = [page.project, panel.after, stage.filled_for or page.project, panel.confirmed, *stage.inputs]
     on([panel.start.click], start, starting, [*shown, panel.start, panel.confirmed], waits_for_programs=True)
-    on([panel.stop.click], ask_to_stop, [page.project, panel.log.wanted], shown)
-    on([panel.stop_now.click], stop_now, [page.project, panel.log.wanted], shown)
-    on([panel.unqueue.click], leave_the_queue, [page.project, panel.log.wanted], shown)
-
-    def show(name: str, wanted: str) -> Any:
-        return show_job(find_project(name), stage, wanted)
+    on([panel.stop.click], ask_to_stop, [page.project, wanted], shown)
+    on([panel.stop_now.click], stop_now, [page.project, wanted], shown)
+    on([panel.unqueue.click], leave_the_queue, [page.project, wanted], shown)
 
     def version(chosen: Project) -> str:
         home = stage.home(chosen)
         versions = (running_version(home, stage.name), jobs_version(home), _state_version(chosen, stage))
         return " ".join(versions)
 
-    wanted = panel.log.wanted
     event = page.watch(version, show, shown, [wanted], also=[wanted.change])
     event.then(None, None, None, js=FOLLOW_LOGS)
     page.watch(
         lambda _project: active_version(page.workspace),
-        lambda _name, now: waiting_choice(page.workspace, now),
+        lambda _project, now: waiting_choice(page.workspace, now),
         [panel.after],
         [panel.after],
     )
@@ -245,7 +258,7 @@ def show_job(project: Project, stage: Stage, wanted: str) -> tuple[Any, ...]:
     is_done = not is_active and _is_done(_states(project, stage), stage)
     link, text = stage.onward.get("finished" if is_done else job.state if job else "", ("", ""))
     return (
-        f"{describe(job)}. {t(QUEUED, number=len(queued))}" if queued else describe(job),
+        f"{describe(job)}. {t('jobs.queued', number=len(queued))}" if queued else describe(job),
         gr.Button(visible=is_active, interactive=not is_stopping),
         gr.Button(visible=is_stopping),
         gr.Button(visible=bool(queued)),
@@ -261,76 +274,37 @@ def queued_jobs(project: Project, stage: str) -> list[Job]:
     return [job for job in list_jobs(project, stage) if job.state == "waiting" and job != shown]
 
 
-def _active(project: Project, stage: str) -> Job:
+def active_job(project: Project, stage: str) -> Job:
+    """Return the active job of a stage; a UserError without one."""
     job = newest_job(project, stage)
     if job is None or not job.is_active:
-        raise UserError(t(NOTHING_RUNS))
+        raise UserError(t("jobs.nothing_to_stop"))
     return job
 
 
-def _components(stage: Stage) -> Panel:
-    name = stage.name
-    outlook = gr.HTML(elem_id=f"{name}-outlook")
-    confirmed = gr.Textbox(visible="hidden", container=False, show_label=False)
-    with gr.Row(elem_classes="act"):
-        start = gr.Button(t(stage.button), variant="primary", elem_id=f"{name}-start")
-        stop = gr.Button(t("jobs.stop"), elem_id=f"{name}-stop", visible=False)
-        stop_now = gr.Button(t("jobs.stop_now"), variant="stop", visible=False, elem_id=f"{name}-stop-now")
-    after = gr.Dropdown(
-        [(t(START_NOW), "")], value="", label=t("jobs.start_when"), visible=False, elem_id=f"{name}-after"
-    )
-    unqueue = gr.Button(t("jobs.remove_from_queue"), visible=False, size="sm", elem_id=f"{name}-unqueue")
-    status = gr.Textbox(
-        label=t("jobs.status"),
-        show_label=False,
-        container=False,
-        interactive=False,
-        elem_id=f"{name}-status",
-        placeholder=" ",  # for the style sheet, which hides an empty status
-        elem_classes="status",
-    )
-    bar, onward = gr.HTML(elem_id=f"{name}-bar"), gr.HTML(elem_id=f"{name}-onward")
-    if stage.result is not None:
-        stage.result.render()  # type: ignore[no-untyped-call]
-    log = log_box(name)
-    with fold(t("jobs.show_command"), f"{name}-command-fold"):
-        preview = gr.Textbox(
-            label=t("jobs.command"), lines=2, interactive=False, buttons=["copy"], elem_id=f"{name}-command"
-        )
-    return Panel(
-        outlook=outlook,
-        confirmed=confirmed,
-        start=start,
-        stop=stop,
-        stop_now=stop_now,
-        unqueue=unqueue,
-        after=after,
-        status=status,
-        bar=bar,
-        onward=onward,
-        log=log,
-        preview=preview,
-    )
-
-
-def _show_outlook(page: Page, panel: Panel, stage: Stage, find_project: Callable[[str], Project]) -> None:
-    def look(name: str, filled: str, after: str | None, *values: Any) -> Any:
-        if stage.filled_for is not None and filled != name:  # the form still has another project's values
+def _show_outlook(page: Page, panel: _Panel, stage: Stage) -> None:
+    def look(chosen: Project, filled: str, after: str | None, *values: Any) -> Any:
+        if stage.filled_for is not None and filled != chosen.root.name:  # the form has another's values
             return [gr.skip()] * len(outputs)
-        project, settings = find_project(name), page.find_settings(name)
+        project, settings = stage.home(chosen), read_project(chosen)
         states = _states(project, stage)
         found = stage.prepare(project, settings, *values)
         outlook = with_next_step(found.outlook, states, stage.name)
         demo = newest_job(project, DEMO_JOB) if stage.name in (*BY_NAME, *DATA_JOBS) else None
         if demo is not None and demo.is_active and not outlook.blockers:
-            at_work = Notice(t(DEMO_RUNS), "#project", t(OPEN_TAB, tab=t("tab.project")), kind="missing")
+            at_work = Notice(
+                t("outlook.demo_runs"),
+                "#project",
+                t("outlook.open_tab", tab=t("tab.project")),
+                kind="missing",
+            )
             outlook = replace(outlook, blockers=[at_work])
         is_done = (outlook.is_done or _is_done(states, stage)) and not outlook.button
         job = newest_job(project, stage.name)
         # the job before it may create missing files; the program checks at its turn
         may_start = bool(after) or not (outlook.blockers or (job is not None and job.is_active))
         button = gr.Button(
-            outlook.button or t(RUN_AGAIN if is_done else stage.button),
+            outlook.button or t("outlook.run_again" if is_done else stage.button),
             interactive=may_start,
             variant="secondary" if is_done else "primary",
             elem_classes="amber" if outlook.losses else "",

@@ -11,10 +11,6 @@ from indextts.projects.project import PUBLISHED, Project, project_names
 from indextts.webui.language import t, t_or
 from indextts.webui.view_versions import jobs_version
 
-START_NOW = "jobs.start_now"
-ALREADY_ENDED = "jobs.already_ended"
-AFTER = "jobs.after"
-
 
 def active_version(workspace: Path) -> str:
     """Return a version that changes when a job of any project starts or ends."""
@@ -28,10 +24,10 @@ def job_homes(workspace: Path) -> list[Project]:
 
 def waiting_choice(workspace: Path, now: str | None) -> gr.Dropdown:
     """Return the dropdown of active jobs, hidden without one; the selection stays while its job is active."""
-    found = [(t(START_NOW), "")]
+    found = [(t("jobs.start_now"), "")]
     for name, job in _active_jobs(workspace):
         stage, title = t_or(f"stage.{job.stage}", job.stage), title_of(Project(workspace / name))
-        found.append((t(AFTER, stage=stage, project=title), f"{name}/{job.folder.name}"))
+        found.append((t("jobs.after", stage=stage, project=title), f"{name}/{job.folder.name}"))
     if now in [choice for _, choice in found]:  # unchanged, because the user may change it meanwhile
         return gr.Dropdown(choices=found, visible=len(found) > 1)
     return gr.Dropdown(choices=found, value="", visible=len(found) > 1)
@@ -48,7 +44,7 @@ def find_active(workspace: Path, chosen: str | None) -> Path | None:
     for name, job in _active_jobs(workspace):
         if chosen == f"{name}/{job.folder.name}":
             return job.folder
-    raise UserError(t(ALREADY_ENDED))
+    raise UserError(t("jobs.already_ended"))
 
 
 def _active_jobs(workspace: Path) -> list[tuple[str, Job]]:

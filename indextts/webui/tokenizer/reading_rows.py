@@ -20,7 +20,7 @@ from indextts.text.characters import clean_characters
 from indextts.text.normalize import explain, normalize
 from indextts.text.readings import ReadingRow, readings_for, used_readings
 from indextts.webui.language import t
-from indextts.webui.markup import empty_html
+from indextts.webui.markup import empty_html, sent
 from indextts.webui.view_versions import files_version
 
 NUM_EXAMPLES = 3
@@ -101,7 +101,7 @@ def _row_html(row: ReadingRow, usage: Usage | None, *, is_chosen: bool) -> str:
     )
     match, count = html.escape(t(MATCHES[row.match])), usage.num_texts if usage else 0
     return (
-        f'<tr data-row="{html.escape(row.key)}" tabindex="0" class="{"chosen" if is_chosen else ""}">'
+        f'<tr {sent(row.key)} tabindex="0" class="{"chosen" if is_chosen else ""}">'
         f"<td><b>{html.escape(row.written)}</b></td><td>{html.escape(row.spoken)}</td>"
         f'<td class="wide-only">{match}</td><td class="wide-only">{html.escape(row.language)}</td>'
         f'<td class="number">{count:,}</td><td class="examples">{examples}</td></tr>'

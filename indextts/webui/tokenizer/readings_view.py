@@ -26,8 +26,8 @@ from indextts.text.readings import (
 )
 from indextts.webui.events import on, then
 from indextts.webui.language import t
-from indextts.webui.layout import fields, heading
-from indextts.webui.page import Page
+from indextts.webui.layout import fields, heading, labelled
+from indextts.webui.page import SEND_CLICKS, Page
 from indextts.webui.tokenizer.reading_rows import MATCHES, table_html, try_html
 from indextts.webui.view_versions import files_version, job_version, once
 
@@ -36,30 +36,19 @@ MAX_TRIED_CHARS = 2_000
 NO_ROW = ""  # the editor has a new row
 _STORING = threading.Lock()  # two browsers change the table one after the other
 
-# `element` is the table; a row that is clicked, or entered with the keyboard, is selected
-CHOOSE = """
-const choose = row => {
-  element.querySelectorAll("tr.chosen").forEach(other => other.classList.remove("chosen"));
-  row?.classList.add("chosen");
-  if (row) trigger("select", {index: [0, 0], value: row.dataset.row, row_value: [row.dataset.row]});
-};
-element.addEventListener("click", event => choose(event.target.closest("tr[data-row]")));
-element.addEventListener("keydown", event => {
-  if (event.key === "Enter") choose(event.target.closest("tr[data-row]"));
-});"""
 SHOW_EDITOR = """() => document.getElementById("reading-editor")?.scrollIntoView({ block: "center" })"""
 
 
 def build(page: Page) -> None:
     """Build the table, the editor and the try-out line, and connect their events."""
     heading("readings.heading", "readings.lead", id="readings-heading")
-    table = gr.HTML(elem_id="readings-table", js_on_load=CHOOSE)
+    table = gr.HTML(elem_id="readings-table", js_on_load=SEND_CLICKS)
     chosen = gr.Textbox(visible="hidden", container=False, show_label=False, elem_id="reading-chosen")
     with fields("reading-editor"):
         written = _form("reading-written", "readings.headers.written", "readings.written_help")
         spoken = _form("reading-spoken", "readings.headers.spoken", "readings.spoken_help")
         match = gr.Dropdown(
-            _match_choices(), value="word", label=t("readings.headers.match"), elem_id="reading-match"
+            _match_choices(), **labelled("readings.headers.match", "reading-match"), value="word"
         )
         language = gr.Textbox(
             label=t("readings.headers.language"),
@@ -73,40 +62,39 @@ def build(page: Page) -> None:
         clear = gr.Button(t("readings.clear"), elem_id="reading-clear", elem_classes="quiet")
     note = gr.HTML(elem_id="reading-note")
     tried = gr.Textbox(
-        EXAMPLE, label=t("readings.try"), max_length=MAX_TRIED_CHARS, elem_id="reading-try", interactive=True
+        EXAMPLE, **labelled("readings.try", "reading-try"), max_length=MAX_TRIED_CHARS, interactive=True
     )
     result = gr.HTML(elem_id="reading-result")
     editor = [chosen, written, spoken, match, language, remove]
     typed = [page.project, chosen, written, spoken, match, language]
 
-    page.watch(readings_version, lambda name, row: shown_table(page, name, row), [table], [chosen])
+    page.watch(readings_version, shown_table, [table], [chosen])
     # Another project has no such row. The texts stay: at a slow start, they may have been typed before this.
     page.watch(
         once,
-        lambda _name: [gr.Dropdown(choices=_match_choices()), NO_ROW, gr.Button(interactive=False)],
+        lambda _project: [gr.Dropdown(choices=_match_choices()), NO_ROW, gr.Button(interactive=False)],
         [match, chosen, remove],
     )
 
-    def select(name: str, event: gr.SelectData) -> list[Any]:
-        return show_row(page, name, str(event.row_value[0]))
+    def select(project: Project, event: gr.SelectData) -> list[Any]:
+        return show_row(project, str(event.row_value[0]))
 
     on([table.select], select, [page.project], editor, each=True)
     on([clear.click], lambda: [*empty_editor(), ""], [], [*editor, note])
-    saved = on([save.click], lambda *values: save_row(page, *values), typed, [*editor, note])
-    removed = on([remove.click], lambda *v: remove_row(page, *v), [page.project, chosen], [*editor, note])
+    saved = on([save.click], save_row, typed, [*editor, note])
+    removed = on([remove.click], remove_row, [page.project, chosen], [*editor, note])
     for event in (saved, removed):
-        then(event, lambda name, row: shown_table(page, name, row), [page.project, chosen], [table])
+        then(event, shown_table, [page.project, chosen], [table])
     page.watch(
         readings_version,
-        lambda name, *values: try_row(page, name, *values),
+        try_row,
         [result],
         [tried, *typed[1:]],
         also=[component.change for component in (tried, written, spoken, match, language)],
     )
     wanted = page.shared["reading"]
-    on([wanted.change], lambda form: want(form.partition(" ")[2]), [wanted], editor, latest=True).then(
-        None, None, None, js=SHOW_EDITOR
-    )
+    event = on([wanted.change], want, [wanted], editor, latest=True)
+    event.then(None, None, None, js=SHOW_EDITOR)
 
 
 def _form(id: str, label: str, info: str) -> gr.Textbox:
@@ -123,8 +111,7 @@ def readings_version(project: Project) -> str:
     return f"{files_version(*files)} {job_version(project, 'tokenizer')}"
 
 
-def shown_table(page: Page, name: str, chosen: str) -> str:
-    project = page.find_project(name)
+def shown_table(project: Project, chosen: str) -> str:
     return table_html(project, read_project(project), chosen)
 
 
@@ -133,22 +120,21 @@ def empty_editor(written: str = "") -> list[Any]:
     return [NO_ROW, written, "", "word", "", gr.Button(interactive=False)]
 
 
-def want(written: str) -> list[Any]:
+def want(stamped_form: str) -> list[Any]:
     """Return the values of the editor for a written form that another tab shares."""
-    return empty_editor(written[:MAX_FORM_CHARS])
+    return empty_editor(stamped_form.partition(" ")[2][:MAX_FORM_CHARS])
 
 
-def show_row(page: Page, name: str, chosen: str) -> list[Any]:
+def show_row(project: Project, chosen: str) -> list[Any]:
     """Return the values of the editor for a row of the table."""
-    for row in read_readings(page.find_project(name)):
+    for row in read_readings(project):
         if row.key == chosen:
             return [chosen, row.written, row.spoken, row.match, row.language, gr.Button(interactive=True)]
     return empty_editor()
 
 
-def save_row(page: Page, name: str, chosen: str, *cells: str) -> list[Any]:
+def save_row(project: Project, chosen: str, *cells: str) -> list[Any]:
     """Store the row of the editor, in place of the chosen one."""
-    project = page.find_project(name)
     with _STORING:
         before = read_readings(project)
         rows = _with_row(before, chosen, cells)
@@ -159,9 +145,8 @@ def save_row(page: Page, name: str, chosen: str, *cells: str) -> list[Any]:
     return [*empty_editor(), _changed(project, before, rows)]
 
 
-def remove_row(page: Page, name: str, chosen: str) -> list[Any]:
+def remove_row(project: Project, chosen: str) -> list[Any]:
     """Remove the chosen row."""
-    project = page.find_project(name)
     with _STORING:
         before = read_readings(project)
         rows = [row for row in before if row.key != chosen]
@@ -170,9 +155,8 @@ def remove_row(page: Page, name: str, chosen: str) -> list[Any]:
     return [*empty_editor(), _changed(project, before, rows)]
 
 
-def try_row(page: Page, name: str, text: str, chosen: str, *cells: str) -> str:
+def try_row(project: Project, text: str, chosen: str, *cells: str) -> str:
     """Return the spoken form of a text with the saved rows and that of the editor, if it is complete."""
-    project = page.find_project(name)
     try:
         rows: Sequence[ReadingRow] = read_readings(project)
         if all(cells[:2]):

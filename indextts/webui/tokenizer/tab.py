@@ -64,40 +64,28 @@ def build(page: Page) -> None:
             pieces = gr.HTML(elem_id="try-pieces")
             readings_view.build(page)
         form = [size, *options]
-        filled_for = page.fill(lambda name, _before: project_values(page, name), form)
+        filled_for = page.fill(lambda project, _: project_values(project), form)
         with side:
-            stage_panel(
-                page,
-                Stage(
-                    "tokenizer",
-                    "tokenizer.extend_and_verify",
-                    commands,
-                    form,
-                    outlook=outlook,
-                    outlook_version=lambda project: files_version(project.manifest, project.tokenizer),
-                    onward={"finished": ("#preprocess", "tokenizer.open_preprocess")},
-                    store_settings=store_settings,
-                    filled_for=filled_for,
-                ),
+            stage = Stage(
+                "tokenizer",
+                "tokenizer.extend_and_verify",
+                commands,
+                form,
+                outlook=outlook,
+                outlook_version=lambda project: files_version(project.manifest, project.tokenizer),
+                onward={"finished": ("#preprocess", "tokenizer.open_preprocess")},
+                store_settings=store_settings,
+                filled_for=filled_for,
             )
-    page.watch(
-        lambda project: files_version(summary_path(project.tokenizer)),
-        lambda name: curve_html(page.find_project(name)),
-        [curve],
-    )
+            stage_panel(page, stage)
+    page.watch(lambda project: files_version(summary_path(project.tokenizer)), curve_html, [curve])
 
-    def store(name: str, *values: Any) -> str:
-        return keep_pieces(page.find_project(name), *values)
-
-    on([keep.click], store, [page.project, *options], [kept])
-
-    def shown(name: str, typed: str) -> str:
-        return tokenize(page, name, typed)
+    on([keep.click], keep_pieces, [page.project, *options], [kept])
 
     # the pieces also change with the tokenizer
     page.watch(
         lambda project: files_version(project.tokenizer),
-        shown,
+        tokenize,
         [pieces],
         [sentence],
         also=[sentence.change],
@@ -150,9 +138,9 @@ def _size_row(point: SizePoint, base_size: int) -> tuple[str, str, str]:
     return f"{point.size:,}", f"{point.tokens_per_word:.2f}", f"{point.num_rare:,} ({share:.0f} %)"
 
 
-def project_values(page: Page, name: str) -> list[Any]:
+def project_values(project: Project) -> list[Any]:
     """Return the target size and the normaliser options of the project."""
-    settings = page.find_settings(name)
+    settings = read_project(project)
     default: int = ExtendTokenizer.model_fields["target_size"].default
     chosen = NormalizerFlags(**settings.normalizer)
     return [int(settings.tokenizer.get("target_size", default)), *(getattr(chosen, name) for name in OPTIONS)]
@@ -185,9 +173,8 @@ def keep_pieces(project: Project, *values: Any) -> str:
     return f"<p>{escape(t('tokenizer.options_stored') if is_stored else t('tokenizer.options_wait'))}</p>"
 
 
-def tokenize(page: Page, name: str, sentence: str) -> str:
+def tokenize(project: Project, sentence: str) -> str:
     """Return the spoken form of a sentence, and its pieces by the base and the extended tokenizer."""
-    project = page.find_project(name)
     base = load_tokenizer(project.base_tokenizer)
     if not project.tokenizer.is_file():
         parts = [

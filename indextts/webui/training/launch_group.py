@@ -12,16 +12,10 @@ from indextts.projects.jobs.starting import shell_line
 from indextts.system.amounts import shown_gib
 from indextts.webui.forms import form_for
 from indextts.webui.language import t
-from indextts.webui.layout import fields
+from indextts.webui.layout import fields, labelled
 from indextts.webui.page import Page
 from indextts.webui.training.training_form import LAUNCH
 from indextts.webui.view_versions import once
-
-NO_GPUS = "training.no_gpus"
-ONE_GPU = "training.one_gpu"
-GPUS = "training.gpus"
-GPU = "training.gpu"
-ON_MACHINE = "training.on_machine"
 
 
 def launch_group(page: Page) -> tuple[dict[str, Component], gr.Textbox]:
@@ -32,13 +26,12 @@ def launch_group(page: Page) -> tuple[dict[str, Component], gr.Textbox]:
         with fields():
             form = form_for(Launch, LAUNCH)
         others = gr.Textbox(
-            label=t("training.other_machines"),
+            **labelled("training.other_machines", "train-other-nodes"),
             lines=2,
             max_lines=30,
             interactive=False,
             visible=False,
             buttons=["copy"],
-            elem_id="train-other-nodes",
         )
     # when the tab opens and not when the page is built: the note is in the language of the browser
     page.watch(once, lambda _: gpus_html(find_machine()), [note])
@@ -48,21 +41,21 @@ def launch_group(page: Page) -> tuple[dict[str, Component], gr.Textbox]:
 def gpus_html(machine: MachineFacts) -> str:
     """Return the available GPUs as HTML."""
     if machine.gpu is None:
-        text = t(NO_GPUS)
+        text = t("training.no_gpus")
     elif len(machine.gpus) == 1:
-        text = t(ONE_GPU, gpu=machine.gpu.name)
+        text = t("training.one_gpu", gpu=machine.gpu.name)
     else:
         gpus = [
-            t(GPU, number=gpu.number, name=gpu.name, there=shown_gib(gpu.memory_bytes))
+            t("training.gpu", number=gpu.number, name=gpu.name, there=shown_gib(gpu.memory_bytes))
             for gpu in machine.gpus
         ]
-        text = t(GPUS, count=len(gpus), gpus="; ".join(gpus))
+        text = t("training.gpus", count=len(gpus), gpus="; ".join(gpus))
     return f"<p>{escape(text)}</p>"
 
 
 def other_nodes(command: Train, launch: Launch) -> str:
     """Return the commands for the other machines, each after its number; "" if there are none."""
     return "\n\n".join(
-        f"{t(ON_MACHINE, rank=other.node_rank)}\n{shell_line(command, other)}"
+        f"{t('training.on_machine', rank=other.node_rank)}\n{shell_line(command, other)}"
         for other in launch.on_other_nodes()
     )

@@ -10,10 +10,10 @@ from gradio.components import Component
 
 from indextts.commands.pairs_file import PairsFile, parse_files
 from indextts.errors import UserError
-from indextts.projects.project import Project, project_names
+from indextts.projects.project import Project, project_names, read_project
 from indextts.webui.events import on
 from indextts.webui.language import t
-from indextts.webui.layout import fields
+from indextts.webui.layout import fields, labelled
 from indextts.webui.page import Page
 
 DEFAULT_SHARE = 0.15
@@ -24,28 +24,18 @@ def other_data_group(page: Page, form: Mapping[str, Component]) -> None:
     """Build the section and connect it to the fields of the pairs."""
     gr.Markdown(t("training.other_data"), elem_classes="group-name")
     with fields():
-        other = gr.Dropdown(
-            [],
-            label=t("training.other_project"),
-            info=t("training.other_project_help"),
-            elem_id="train-other",
-        )
-        share = gr.Number(
-            DEFAULT_SHARE,
-            label=t("training.other_share"),
-            info=t("training.other_share_help"),
-            elem_id="train-other-share",
-        )
+        other = gr.Dropdown([], **labelled("training.other_project", "train-other"))
+        share = gr.Number(DEFAULT_SHARE, **labelled("training.other_share", "train-other-share"))
         add = gr.Button(t("training.add_other"), size="sm", elem_id="train-add-other")
 
-    def added(name: str, chosen: str | None, typed_share: float | None, *typed: str) -> list[str]:
-        names = others_with_pairs(page.workspace, name)
-        if chosen not in names:
+    def added(own: Project, chosen: str | None, typed_share: float | None, *typed: str) -> list[str]:
+        if chosen not in others_with_pairs(page.workspace, own):
             raise UserError(t("training.no_other_project"))
         if not typed_share or not 0 < typed_share < 1:
             raise UserError(t("training.invalid_share"))
-        project, language = Project(page.workspace / chosen), page.find_settings(chosen).language
-        code = "" if language == page.find_settings(name).language else language
+        project = Project(page.workspace / chosen)
+        language = read_project(project).language
+        code = "" if language == read_project(own).language else language
         train, val = (parse_lines(text) for text in typed)
         return [
             "\n".join(map(str, with_share(train, PairsFile(project.pairs("train"), code, typed_share)))),
@@ -56,19 +46,19 @@ def other_data_group(page: Page, form: Mapping[str, Component]) -> None:
     on([add.click], added, [page.project, other, share, *manifests], manifests)
     # the names are the version: a project gets its pairs in another tab, without a file of this one changing
     page.watch(
-        lambda project: " ".join(others_with_pairs(page.workspace, project.root.name)),
+        lambda project: " ".join(others_with_pairs(page.workspace, project)),
         # without a value: the user's choice stays
-        lambda name: gr.Dropdown(choices=others_with_pairs(page.workspace, name)),
+        lambda project: gr.Dropdown(choices=others_with_pairs(page.workspace, project)),
         [other],
     )
 
 
-def others_with_pairs(workspace: Path, name: str) -> list[str]:
+def others_with_pairs(workspace: Path, own: Project) -> list[str]:
     """Return the names of the other projects that have pairs."""
     return [
         other
         for other in project_names(workspace)
-        if other != name
+        if other != own.root.name
         and all(Project(workspace / other).pairs(split).is_file() for split in ("train", "val"))
     ]
 

@@ -5,7 +5,6 @@ The menu of checkpoints only sets checkbox and path, in the browser; the command
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,21 +18,12 @@ from indextts.runs.checkpoints import Checkpoint, list_checkpoints, validation_l
 from indextts.runs.restore_rows import HELD, HELD_AUTOMATIC, Kind, RestoreRow
 from indextts.system.messages import Message, as_is
 from indextts.webui.language import field_title, t, text_of
-from indextts.webui.metrics_reader import RUNS as METRICS
+from indextts.webui.metrics_reader import read_run
 from indextts.webui.run_progress import duration
 
 AUTO = "auto"  # the newest checkpoint, an empty path
 # (choice) -> checkbox and path
 CHOOSE_JS = f"(choice) => [true, choice === '{AUTO}' ? '' : choice]"
-START_NEW, RESUME_RUN, RUNS = "training.start_new", "training.resume_run", "training.run_in_progress"
-NEWEST, HAS_A_RUN = "training.newest", "training.has_a_run"
-NO_CHECKPOINTS = "training.no_checkpoints"
-STEP, STEP_OF, VALIDATION, AGO = (
-    "training.at_step",
-    "training.at_step_of",
-    "training.validation",
-    "training.ago",
-)
 SYMBOLS: dict[Kind, str] = {
     "continues": "✓",
     "restarts": "↺",
@@ -44,46 +34,37 @@ SYMBOLS: dict[Kind, str] = {
 }
 
 
-@dataclass(frozen=True)
 class ResumeCard:
-    """Components of the card.
+    """The card.
 
-    Args:
+    Attributes:
         resume, path: inputs of the form.
         read: asks the trainer for a plan that depends on the weights.
     """
 
-    title: gr.HTML
-    resume: gr.Checkbox
-    menu: gr.Dropdown
-    path: gr.Textbox
-    plan: gr.HTML
-    read: gr.Button
+    def __init__(self) -> None:
+        with gr.Column(elem_classes="card", elem_id="train-card"):
+            self.title = gr.HTML(elem_id="train-card-title", elem_classes="heading", padding=False)
+            with gr.Row(elem_classes="resume-row"):
+                self.resume = gr.Checkbox(label=t("training.resume"), elem_id="train-resume")
+                self.menu = gr.Dropdown([], label=t("training.checkpoints"), elem_id="train-checkpoints")
+                self.path = gr.Textbox(
+                    label=t("training.resume_path"),
+                    placeholder=t("training.resume_path_help"),
+                    elem_id="train-resume-path",
+                )
+            self.plan = gr.HTML(elem_id="train-plan", padding=False)
+            self.read = gr.Button(
+                t("training.read_checkpoint"), size="sm", visible=False, elem_id="train-read"
+            )
+        # no Python function: both values are known in the browser, and the form reports their change anyway;
+        # `input` and not `change`: `card_values` sets the menu too, which must not overwrite a typed path
+        self.menu.input(None, [self.menu], [self.resume, self.path], js=CHOOSE_JS)
 
     @property
     def shown(self) -> list[Component]:
         """The components that `card_values` fills."""
         return [self.title, self.menu, self.plan, self.read]
-
-
-def resume_card() -> ResumeCard:
-    """Build the card."""
-    with gr.Column(elem_classes="card", elem_id="train-card"):
-        title = gr.HTML(elem_id="train-card-title", elem_classes="heading", padding=False)
-        with gr.Row(elem_classes="resume-row"):
-            resume = gr.Checkbox(label=t("training.resume"), elem_id="train-resume")
-            menu = gr.Dropdown([], label=t("training.checkpoints"), elem_id="train-checkpoints")
-            path = gr.Textbox(
-                label=t("training.resume_path"),
-                placeholder=t("training.resume_path_help"),
-                elem_id="train-resume-path",
-            )
-        plan = gr.HTML(elem_id="train-plan", padding=False)
-        read = gr.Button(t("training.read_checkpoint"), size="sm", visible=False, elem_id="train-read")
-    # no Python function: both values are known in the browser, and the form reports their change anyway;
-    # `input` and not `change`: `card_values` sets the menu too, which must not overwrite a typed path
-    menu.input(None, [menu], [resume, path], js=CHOOSE_JS)
-    return ResumeCard(title, resume, menu, path, plan, read)
 
 
 def card_values(
@@ -103,7 +84,7 @@ def card_values(
         answer: what the trainer said about a checkpoint that only it can read, in place of `plan`.
     """
     rows, now = list_checkpoints(run_dir), time.time()
-    losses = validation_losses(METRICS.of(run_dir).read()) if rows else {}
+    losses = validation_losses(read_run(run_dir)) if rows else {}
     labels = {row.name: ", ".join(_facts(row, losses, now)) for row in rows}
     chosen = _chosen(rows, resume)
     total = found.resumed.schedule.total_steps if found and found.resumed else None
@@ -112,11 +93,11 @@ def card_values(
     value = AUTO if resume == AUTO or (not rows and not resume) else chosen.name if chosen else None
     if resume:
         words = ", ".join(_facts(chosen, losses, now, total)) if chosen else ""
-        title = f"{t(RESUME_RUN)}: " if words else t(RESUME_RUN)
+        title = f"{t('training.resume_run')}: " if words else t("training.resume_run")
     else:
         newest = next((row for row in rows if row.step is not None), None)
-        words = t(HAS_A_RUN, run=labels[newest.name]) if newest else ""
-        title = t(START_NEW)
+        words = t("training.has_a_run", run=labels[newest.name]) if newest else ""
+        title = t("training.start_new")
     lead = f' <span class="lead">{escape(words)}</span>' if words else ""
     return [
         f"<h2>{escape(title)}{lead}</h2>",
@@ -128,7 +109,7 @@ def card_values(
 
 def running_values() -> list[Any]:
     """Return the values of the card while the training runs."""
-    title = f"<h2>{escape(t(RUNS))}</h2>"
+    title = f"<h2>{escape(t('training.run_in_progress'))}</h2>"
     # the menu stays: the trainer adds and removes checkpoints all the time, and none can be chosen now
     return [title, gr.skip(), f"<p>{escape(t('training.while_running'))}</p>", gr.Button(visible=False)]
 
@@ -171,9 +152,13 @@ def menu_choices(
 ) -> list[tuple[str, str]]:
     """Return the checkpoints as labels and file names, after the newest."""
     if not rows:
-        return [(t(NO_CHECKPOINTS), AUTO)]
+        return [(t("training.no_checkpoints"), AUTO)]
     newest = rows[0] if rows[0].is_complete else None
-    first = t(NEWEST, step=t(STEP, step=f"{newest.step:,}")) if newest else t("training.newest_unknown")
+    first = (
+        t("training.newest", step=t("training.at_step", step=f"{newest.step:,}"))
+        if newest
+        else t("training.newest_unknown")
+    )
     return [(first, AUTO), *((_label(row, losses, now), row.name) for row in rows)]
 
 
@@ -201,10 +186,14 @@ def _facts(
     words = []
     if row.step is not None:
         step = f"{row.step:,}"
-        words.append(t(STEP_OF, step=step, total=f"{total_steps:,}") if total_steps else t(STEP, step=step))
-    words.append(t(AGO, time=duration(max(0.0, now - row.time))))
+        words.append(
+            t("training.at_step_of", step=step, total=f"{total_steps:,}")
+            if total_steps
+            else t("training.at_step", step=step)
+        )
+    words.append(t("training.ago", time=duration(max(0.0, now - row.time))))
     if (loss := losses.get((row.part or 0, row.step or 0))) is not None:
-        words.append(t(VALIDATION, loss=f"{loss:.2f}"))
+        words.append(t("training.validation", loss=f"{loss:.2f}"))
     return words
 
 

@@ -5,7 +5,6 @@ Marks are styles by id, which page_files/training.css uses: `--changed` at a lab
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -18,14 +17,13 @@ from indextts.errors import UserError
 from indextts.planning.hardware import MachineFacts, find_machine, share_of
 from indextts.planning.presets import PRESETS, Preset, find_preset
 from indextts.planning.proposal import Proposal
-from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.project import Project, ProjectSettings, read_project
 from indextts.system.amounts import shown_gib
 from indextts.webui.events import on
 from indextts.webui.forms import form_for
 from indextts.webui.language import t, text_of
-from indextts.webui.layout import fields, fold
+from indextts.webui.layout import fields, fold, labelled
 from indextts.webui.page import Page
-from indextts.webui.training.field_search import field_search
 from indextts.webui.training.launch_group import launch_group
 from indextts.webui.training.other_data import other_data_group
 from indextts.webui.training.training_form import (
@@ -51,18 +49,14 @@ from indextts.webui.training.training_form import (
 )
 from indextts.webui.training.training_outlook import automatic_lines, problem_texts
 
-FROM_PRESET, PROPOSED = "training.from_preset", "training.proposed"
-NO_GPU, WITH_GPU = "training.no_gpu", "training.with_gpu"
 MENU = {OWN: "training.project_values", PROPOSE: "training.propose", CUSTOM: "training.custom_values"}
 OTHERS_FOLD = "train-others"
-IS_AUTOMATIC, OF_RUN = "training.is_automatic", "training.of_run"
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Components of the settings.
+class SettingsForm:
+    """The settings.
 
-    Args:
+    Attributes:
         fields, launch: the form, by the fields of Train and Launch.
         other_nodes: the commands of other machines.
         menu: chooses the values of the form.
@@ -71,14 +65,35 @@ class Settings:
         changes, marks: hold the styles of changed fields, and of chosen values and problems.
     """
 
-    fields: dict[str, Component]
-    launch: dict[str, Component]
-    other_nodes: gr.Textbox
-    menu: gr.Dropdown
-    source: gr.HTML
-    reset: gr.Button
-    changes: gr.HTML
-    marks: gr.HTML
+    def __init__(self, page: Page) -> None:
+        with gr.Row(elem_classes="settings-head"):
+            gr.Markdown(t("training.settings"), elem_classes="title")
+            self.menu = gr.Dropdown(
+                menu_choices(),
+                **labelled("training.preset", "train-preset"),
+                value=OWN,
+                show_label=False,
+                container=False,
+            )
+            self.reset = gr.Button(t("training.reset"), size="sm", visible=False, elem_id="train-reset")
+            _search()
+        self.source = gr.HTML(elem_id="train-source", padding=False)
+        self.fields: dict[str, Component] = {}
+        for title, names in GROUPS.items():
+            with gr.Row(elem_classes="group", elem_id=f"train-group-{title.rpartition('.')[2]}"):
+                gr.Markdown(t(title), elem_classes="group-name")
+                with fields():
+                    self.fields |= form_for(Train, names)
+        with fold(t("training.other_settings"), OTHERS_FOLD):
+            with fields():
+                self.fields |= form_for(Train, OTHERS)
+            gr.Markdown(t("training.paths"), elem_classes="group-name")
+            with fields():
+                self.fields |= form_for(Train, PATHS)
+            other_data_group(page, self.fields)
+            self.launch, self.other_nodes = launch_group(page)
+        self.changes = gr.HTML(elem_id="train-changes", elem_classes="style-only", padding=False)
+        self.marks = gr.HTML(elem_id="train-marks", elem_classes="style-only", padding=False)
 
     @property
     def of_changes(self) -> list[Component]:
@@ -86,50 +101,21 @@ class Settings:
         return [self.menu, self.source, self.reset, self.changes]
 
 
-def settings_form(page: Page) -> Settings:
-    """Build the settings."""
-    with gr.Row(elem_classes="settings-head"):
-        gr.Markdown(t("training.settings"), elem_classes="title")
-        menu = gr.Dropdown(
-            menu_choices(),
-            value=OWN,
-            label=t("training.preset"),
-            show_label=False,
-            container=False,
-            elem_id="train-preset",
-        )
-        reset = gr.Button(t("training.reset"), size="sm", visible=False, elem_id="train-reset")
-        field_search(Train, FIELDS, _members(), OTHERS_FOLD)
-    source = gr.HTML(elem_id="train-source", padding=False)
-    form: dict[str, Component] = {}
-    for title, names in GROUPS.items():
-        with gr.Row(elem_classes="group", elem_id=_group_id(title)):
-            gr.Markdown(t(title), elem_classes="group-name")
-            with fields():
-                form |= form_for(Train, names)
-    with fold(t("training.other_settings"), OTHERS_FOLD):
-        with fields():
-            form |= form_for(Train, OTHERS)
-        gr.Markdown(t("training.paths"), elem_classes="group-name")
-        with fields():
-            form |= form_for(Train, PATHS)
-        other_data_group(page, form)
-        launch, other_nodes = launch_group(page)
-    return Settings(
-        fields=form,
-        launch=launch,
-        other_nodes=other_nodes,
-        menu=menu,
-        source=source,
-        reset=reset,
-        changes=gr.HTML(elem_id="train-changes", elem_classes="style-only", padding=False),
-        marks=gr.HTML(elem_id="train-marks", elem_classes="style-only", padding=False),
+def _search() -> None:
+    """Build the box that hides the fields whose name and help do not contain the typed words."""
+    text = t("training.find_a_setting")
+    box = gr.Textbox(
+        label=text, show_label=False, placeholder=text, container=False, elem_id="train-search", lines=1
     )
+    count = gr.HTML(elem_id="train-search-count", padding=False)
+    # change instead of input: Gradio reports no input event for an emptied box; and every key counts
+    js = f"typed => window.searchFields('{Train.__name__}', '{OTHERS_FOLD}', typed)"
+    box.change(None, [box], [count], js=js, trigger_mode="multiple")
 
 
 def connect_settings(
     page: Page,
-    settings: Settings,
+    settings: SettingsForm,
     inputs: Sequence[Component],
     command: Callable[..., tuple[Train, Launch]],
 ) -> gr.Textbox:
@@ -137,33 +123,33 @@ def connect_settings(
 
     Args:
         inputs: the components of NAMES.
-        command: called with the project's name and the values of `inputs`.
+        command: called with the project and the values of `inputs`.
     """
 
-    def fill(name: str, before: str) -> list[Any]:
-        values = filled(page.find_project(name), page.find_settings(name))
+    def fill(project: Project, before: str) -> list[Any]:
+        values = filled(project, read_project(project))
         if not before and not values["resume"]:
             # on a new page, values that the user entered meanwhile stay
             values |= dict.fromkeys(RESUME, gr.skip())
         return list(values.values())
 
-    def own(name: str) -> dict[str, Any]:
-        return project_values(page.find_project(name), page.find_settings(name))
+    def own(project: Project) -> dict[str, Any]:
+        return project_values(project, read_project(project))
 
-    def choose(name: str, choice: str | None, *values: Any) -> list[Any]:
+    def choose(project: Project, choice: str | None, *values: Any) -> list[Any]:
         if choice == OWN:
-            return [*_settings_of(own(name)), ""]
+            return [*_settings_of(own(project)), ""]
         if choice == PROPOSE:
-            wanted, launch = command(name, *values)
+            wanted, launch = command(project, *values)
             proposal = proposal_for(wanted, machine := find_machine(), launch)
             return [*_settings_of(AUTOMATIC_VALUES), proposal_html(proposal, share_of(machine, launch))]
         if choice in [preset.id for preset in PRESETS]:
             preset = find_preset(str(choice))
-            return [*_settings_of({**own(name), **preset_values(preset)}), preset_html(preset)]
+            return [*_settings_of({**own(project), **preset_values(preset)}), preset_html(preset)]
         return [gr.skip()] * (len(NAMES) + 1)
 
-    def reset(name: str) -> list[Any]:
-        return [*_settings_of(own(name)), ""]
+    def reset(project: Project) -> list[Any]:
+        return [*_settings_of(own(project)), ""]
 
     filled_for = page.fill(fill, inputs)
     shown = [*inputs, settings.source]
@@ -175,7 +161,7 @@ def connect_settings(
 
 
 def changed_fields(project: Project, settings: ProjectSettings, values: Mapping[str, Any]) -> list[Any]:
-    """Store the values of the form as its draft; return the values of `Settings.of_changes`."""
+    """Store the values of the form as its draft; return the values of `SettingsForm.of_changes`."""
     own = project_values(project, settings)
     store_draft(project, own, values)
     source = source_of(values, own)
@@ -220,7 +206,10 @@ def marks_html(
             continue  # it has no effect
         value = getattr(chosen, name)
         shown = t(("forms.off", "forms.on")[value]) if isinstance(value, bool) else f"{value:,}"
-        rules += _rule(f"#Train-{name}", {"--chosen": t(OF_RUN if is_resume else IS_AUTOMATIC, value=shown)})
+        rules += _rule(
+            f"#Train-{name}",
+            {"--chosen": t("training.of_run" if is_resume else "training.is_automatic", value=shown)},
+        )
     for text in problem_texts(error) if error else ():
         if named := element_of(text):
             rules += _rule(f"#{named[0]}", {"--problem": text.partition(": ")[2] or text})
@@ -244,29 +233,22 @@ def _rule(selector: str, variables: Mapping[str, str]) -> str:
 
 def preset_html(preset: Preset) -> str:
     """Return the source of a preset."""
-    return f"<p>{escape(t(FROM_PRESET, label=t(preset.label), source=text_of(preset.source)))}</p>"
+    return f"<p>{escape(t('training.from_preset', label=t(preset.label), source=text_of(preset.source)))}</p>"
 
 
 def proposal_html(proposal: Proposal, machine: MachineFacts) -> str:
     """Return the reasons of a proposal."""
     gpu = machine.gpu
     if gpu is None:
-        whose = t(NO_GPU, cores=machine.num_cores)
+        whose = t("training.no_gpu", cores=machine.num_cores)
     else:
-        whose = t(WITH_GPU, gpu=gpu.name, there=shown_gib(gpu.memory_bytes), cores=machine.num_cores)
+        whose = t(
+            "training.with_gpu", gpu=gpu.name, there=shown_gib(gpu.memory_bytes), cores=machine.num_cores
+        )
     items = "".join(f"<li>{escape(line)}</li>" for line in automatic_lines(proposal))
-    return f"<p>{escape(t(PROPOSED, machine=whose))}</p><ul>{items}</ul>"
+    return f"<p>{escape(t('training.proposed', machine=whose))}</p><ul>{items}</ul>"
 
 
 def _settings_of(values: Mapping[str, Any]) -> list[Any]:
     """Return these values for the form; the resume and fields without a value stay as they are."""
     return [gr.skip() if name in RESUME else values.get(name, gr.skip()) for name in NAMES]
-
-
-def _group_id(title: str) -> str:
-    return f"train-group-{title.rpartition('.')[2]}"
-
-
-def _members() -> dict[str, Sequence[str]]:
-    """Return the fields of each group by its id."""
-    return {_group_id(title): names for title, names in GROUPS.items()}

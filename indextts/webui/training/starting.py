@@ -46,8 +46,6 @@ from indextts.webui.training.training_outlook import (
     running_outlook,
 )
 
-MACHINES_NOT_ALLOWED = "training.machines_not_allowed"
-NO_ANSWER = "training.no_answer"
 PLAN_TIMEOUT_S = 300
 MAX_ANSWERS = 16
 _ANSWERS: dict[tuple[object, ...], str] = {}  # of the trainer, by command and files
@@ -139,7 +137,7 @@ def foreign_machines(settings: ProjectSettings, launch: Launch) -> Message | Non
     own = launch_of(settings.launch)
     if launch.nodes == 1 or (launch.nodes, launch.endpoint) == (own.nodes, own.endpoint):
         return None
-    return Message(MACHINES_NOT_ALLOWED, {"nodes": str(launch.nodes), "endpoint": launch.endpoint})
+    return Message("training.machines_not_allowed", {"nodes": str(launch.nodes), "endpoint": launch.endpoint})
 
 
 # ---- values of the form -> command
@@ -240,7 +238,7 @@ def ask_trainer(command: Train, num_processes: int = 1) -> str:
                 env=environment,
             ).returncode
         except subprocess.TimeoutExpired:
-            raise UserError(t(NO_ANSWER, seconds=PLAN_TIMEOUT_S)) from None
+            raise UserError(t("training.no_answer", seconds=PLAN_TIMEOUT_S)) from None
         answer.seek(0)
         problem.seek(0)
         output, errors = answer.read().strip().splitlines(), problem.read().strip().splitlines()

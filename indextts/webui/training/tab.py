@@ -8,18 +8,18 @@ import gradio as gr
 
 from indextts.commands.launching import Launch
 from indextts.commands.train import Train
-from indextts.projects.project import Project
+from indextts.projects.project import Project, read_project
 from indextts.runs.directory import checkpoint_files
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.layout import columns
 from indextts.webui.markup import meter_html
-from indextts.webui.metrics_reader import RUNS
+from indextts.webui.metrics_reader import read_run
 from indextts.webui.page import Page
 from indextts.webui.run_progress import duration, progress_of
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.training.resume_card import answer_html, resume_card
-from indextts.webui.training.settings_form import connect_settings, settings_form
+from indextts.webui.training.resume_card import ResumeCard, answer_html
+from indextts.webui.training.settings_form import SettingsForm, connect_settings
 from indextts.webui.training.starting import ask_trainer, command_of, launch_in, prepare
 from indextts.webui.training.training_form import chosen_resume, store_resume
 from indextts.webui.training.training_outlook import preflight_version
@@ -32,61 +32,55 @@ ONWARD = {
     "failed": MONITOR,
     "finished": ("#listen", "training.open_listen"),
 }
-STEP_OF, STEPS_LEFT = "training.at_step_of", "jobs.time_left"
 
 
 def build(page: Page) -> None:
     with columns() as (main, side):
         with main:
-            card = resume_card()
-            form = settings_form(page)
+            card = ResumeCard()
+            form = SettingsForm(page)
         # in the order of NAMES (training_form.py): Gradio calls handlers with positional values
         inputs = [card.resume, card.path, *form.fields.values(), *form.launch.values()]
 
-        def launched(name: str, is_resume: bool, typed: str, *values: Any) -> tuple[Train, Launch]:
-            project, settings = page.find_project(name), page.find_settings(name)
+        def launched(project: Project, is_resume: bool, typed: str, *values: Any) -> tuple[Train, Launch]:
+            settings = read_project(project)
             return command_of(page.roots, project, settings, is_resume, typed, values), launch_in(values)
 
         filled_for = connect_settings(page, form, inputs, launched)
         with side:
-            stage_panel(
-                page,
-                Stage(
-                    "train",
-                    "training.start_training",
-                    prepares=partial(prepare, page),
-                    inputs=inputs,
-                    details=[*card.shown, form.other_nodes, form.marks, *form.of_changes],
-                    outlook_version=preflight_version,
-                    progress=progress_bar,
-                    onward=ONWARD,
-                    filled_for=filled_for,
-                ),
+            stage = Stage(
+                "train",
+                "training.start_training",
+                prepares=partial(prepare, page),
+                inputs=inputs,
+                details=[*card.shown, form.other_nodes, form.marks, *form.of_changes],
+                outlook_version=preflight_version,
+                progress=progress_bar,
+                onward=ONWARD,
+                filled_for=filled_for,
             )
+            stage_panel(page, stage)
 
-    def read_plan(name: str, *values: Any) -> Any:
-        command, wanted = launched(name, *values)
+    def read_plan(project: Project, *values: Any) -> Any:
+        command, wanted = launched(project, *values)
         return answer_html(ask_trainer(command, wanted.num_processes)), gr.Button(visible=False)
 
-    def tick_resume(name: str) -> Any:
-        return resume_update(page.find_project(name))
-
-    def choose_resume(name: str, filled: str, is_resume: bool) -> None:
-        if filled == name:  # else a later filling of the form would take it for the project's
-            store_resume(page.find_project(name), page.find_settings(name), is_resume)
+    def choose_resume(project: Project, filled: str, is_resume: bool) -> None:
+        if filled == project.root.name:  # else a later filling of the form would take it for the project's
+            store_resume(project, read_project(project), is_resume)
 
     # `input`, not `change`: the first checkpoint ticks the box too, and that is no choice of the user
     on([card.resume.input], choose_resume, [page.project, filled_for, card.resume], [], latest=True)
     on(
         [card.menu.input],
-        lambda name, filled: choose_resume(name, filled, True),
+        lambda project, filled: choose_resume(project, filled, True),
         [page.project, filled_for],
         [],
         latest=True,
     )
     reads = [page.project, *inputs]
     on([card.read.click], read_plan, reads, [card.plan, card.read], waits_for_programs=True)
-    page.watch(lambda project: str(bool(checkpoint_files(project.run_dir))), tick_resume, [card.resume])
+    page.watch(lambda project: str(bool(checkpoint_files(project.run_dir))), resume_update, [card.resume])
 
 
 def resume_update(project: Project) -> Any:
@@ -97,10 +91,10 @@ def resume_update(project: Project) -> Any:
 
 def progress_bar(project: Project) -> str:
     """Return step and time left of the running training as a bar; "" before its first line."""
-    found = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, time.time())
+    found = progress_of(read_run(project.run_dir), project.run_dir, time.time())
     if found.step is None or not found.total_steps or found.ended is not None:
         return ""
-    words = [t(STEP_OF, step=f"{found.step:,}", total=f"{found.total_steps:,}")]
+    words = [t("training.at_step_of", step=f"{found.step:,}", total=f"{found.total_steps:,}")]
     if found.seconds_left is not None:
-        words.append(t(STEPS_LEFT, time=duration(found.seconds_left)))
+        words.append(t("jobs.time_left", time=duration(found.seconds_left)))
     return meter_html(found.step / found.total_steps, ", ".join(words))

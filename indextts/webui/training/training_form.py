@@ -29,7 +29,6 @@ from indextts.webui.forms import as_shown, as_shown_automatic, fields_from
 from indextts.webui.language import field_title, t, text_of
 from indextts.webui.serving.security import Roots
 
-NO_PAIRS = "training.no_pairs"
 GROUPS = {
     "training.group.length": ("epochs", "max_steps", "patience"),
     "training.group.batch": ("step_pairs", "batch_size", "batch_tokens", "grad_accumulation"),
@@ -175,7 +174,7 @@ def proposal_for(command: Train, machine: MachineFacts, launch: Launch) -> Propo
     config, size = sizes_of(command)
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
     if not pairs.size.num_samples:
-        raise UserError(t(NO_PAIRS))
+        raise UserError(t("training.no_pairs"))
     # without what the form sets: the proposal replaces it
     free = with_typed(command, command.model_fields_set - set(AUTOMATIC_VALUES))
     return propose(free, share_of(machine, launch), config, size, pairs, launch.num_processes)

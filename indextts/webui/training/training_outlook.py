@@ -24,27 +24,6 @@ from indextts.webui.running.outlook import Notice, NoticeKind, Outlook
 from indextts.webui.training.training_form import element_of
 from indextts.webui.view_versions import files_version
 
-STEPS = "training.steps"
-STEPS_SAMPLED = "training.steps_sampled"
-STEPS_LEFT = "training.steps_left"
-A_STEP = "training.a_step"
-SHARED_STEP = "training.processes_share_a_step"
-TIME = "training.time"
-TIME_UNKNOWN = "training.time_unknown"
-DISK = "training.disk"
-MEMORY = "training.memory"
-EACH_GPU = "training.each_gpu"
-EACH_HOST = "training.each_host"
-GPU_MEMORY = "training.gpu_memory"
-HOST_MEMORY = "training.host_memory"
-MEMORY_EXCEEDED = "training.memory_exceeded"
-LEFT_OUT = "training.left_out"
-NO_VOICE = "training.no_voice"
-WHILE_RUNNING, IN_PROGRESS = "training.while_running", "training.run_in_progress"
-LOSES_STEPS = "training.loses_steps"
-PLAN_UNKNOWN = "training.plan_unknown"
-START, RESUME_AT, RESTART = "training.start_training", "training.resume_at", "training.restart"
-
 # Problems that a tab or another field than the one they name solves, by the id of their message.
 SOLVED_IN = {
     "planning.no_pairs": "pairs",
@@ -92,15 +71,15 @@ def outlook_of(command: Train, found: Preflight, *, is_unknown: bool) -> Outlook
     Args:
         is_unknown: only the weights can decide what a resume restores.
     """
-    losses, resumed, button = [], found.resumed, t(START)
+    losses, resumed, button = [], found.resumed, t("training.start_training")
     if resumed is not None and not resumed.continues:
         before, now = resumed.checkpoint.text_rows - 1, resumed.run.vocabulary.size
         values = {"step": f"{resumed.checkpoint.step:,}", "old": f"{before:,}", "new": f"{now:,}"}
         # only another vocabulary restarts a run; the text of the loss is what a second click confirms
-        losses = [Notice(t(LOSES_STEPS, **values), "#tokenizer", t("tab.tokenizer"))]
-        button = t(RESTART)
+        losses = [Notice(t("training.loses_steps", **values), "#tokenizer", t("tab.tokenizer"))]
+        button = t("training.restart")
     elif resumed is not None:
-        button = t(RESUME_AT, step=f"{resumed.checkpoint.step:,}")
+        button = t("training.resume_at", step=f"{resumed.checkpoint.step:,}")
     return Outlook(
         facts=facts(found.estimate) if found.estimate else (),
         blockers=[notice(problem) for problem in found.problems],
@@ -112,8 +91,8 @@ def outlook_of(command: Train, found: Preflight, *, is_unknown: bool) -> Outlook
 
 def running_outlook() -> Outlook:
     """Return the outlook while the training runs."""
-    running = Notice(t(IN_PROGRESS), "#monitor", t("tab.monitor"), kind="finished")
-    return Outlook(blockers=[running], notes=[Notice(t(WHILE_RUNNING))])
+    running = Notice(t("training.run_in_progress"), "#monitor", t("tab.monitor"), kind="finished")
+    return Outlook(blockers=[running], notes=[Notice(t("training.while_running"))])
 
 
 def invalid_outlook(error: UserError) -> Outlook:
@@ -190,26 +169,26 @@ def facts(found: Estimate) -> Sequence[tuple[str, str]]:
         (t("training.rows.step"), _step(found)),
         (t("training.rows.time"), _time(found)),
         (t("training.rows.disk"), _disk(found)),
-        (t(GPU_MEMORY if found.is_on_gpu else HOST_MEMORY), _memory(found)),
+        (t("training.gpu_memory" if found.is_on_gpu else "training.host_memory"), _memory(found)),
     ]
     if found.num_processes > 1:
         together = {"count": found.num_processes, "micro_steps": found.command.grad_accumulation}
-        rows.append((t("training.rows.processes"), t(SHARED_STEP, **together)))
+        rows.append((t("training.rows.processes"), t("training.processes_share_a_step", **together)))
     return rows
 
 
 def _notes(command: Train, found: Preflight, *, is_unknown: bool) -> Iterable[Notice]:
     if is_unknown:
-        yield Notice(t(PLAN_UNKNOWN), "#training/train-read", t("training.read_checkpoint"))
+        yield Notice(t("training.plan_unknown"), "#training/train-read", t("training.read_checkpoint"))
     if uses_builtin_backend(command):
-        yield Notice(t(NO_VOICE), "#preprocess", t("tab.preprocess"))
+        yield Notice(t("training.no_voice"), "#preprocess", t("tab.preprocess"))
     if found.estimate is None:
         return
     if not found.estimate.fits_memory:
         name = "batch_tokens"
-        yield Notice(t(MEMORY_EXCEEDED), f"#training/Train-{name}", field_title(Train, name))
+        yield Notice(t("training.memory_exceeded"), f"#training/Train-{name}", field_title(Train, name))
     if found.estimate.pairs.num_left_out:
-        yield Notice(t(LEFT_OUT, count=f"{found.estimate.pairs.num_left_out:,}"))
+        yield Notice(t("training.left_out", count=f"{found.estimate.pairs.num_left_out:,}"))
 
 
 def uses_builtin_backend(command: Train) -> bool:
@@ -236,9 +215,9 @@ def _setting(name: str, value: object) -> str:
 
 def _steps(found: Estimate) -> str:
     if found.first_step:
-        return t(STEPS_LEFT, left=f"{found.steps_left:,}", last=f"{found.total_steps:,}")
+        return t("training.steps_left", left=f"{found.steps_left:,}", last=f"{found.total_steps:,}")
     values = {"steps": f"{found.total_steps:,}", "epoch": f"{found.steps_per_epoch:,}"}
-    return t(STEPS_SAMPLED if found.pairs.is_sampled else STEPS, **values)
+    return t("training.steps_sampled" if found.pairs.is_sampled else "training.steps", **values)
 
 
 def _step(found: Estimate) -> str:
@@ -247,21 +226,25 @@ def _step(found: Estimate) -> str:
         "positions": f"{found.positions_per_step:,.0f}",
         "pairs": f"{found.pairs.size.num_samples:,}",
     }
-    return t(A_STEP, **values)
+    return t("training.a_step", **values)
 
 
 def _time(found: Estimate) -> str:
     if found.pace is None or found.seconds is None:
-        return t(TIME_UNKNOWN, steps=f"{found.command.log_interval:,}")
-    return t(TIME, duration=duration(found.seconds), source=text_of(found.pace.source))
+        return t("training.time_unknown", steps=f"{found.command.log_interval:,}")
+    return t("training.time", duration=duration(found.seconds), source=text_of(found.pace.source))
 
 
 def _disk(found: Estimate) -> str:
     disk = found.disk
-    return t(DISK, needed=shown_size(disk.needed_bytes), free=shown_size(disk.free_bytes))
+    return t("training.disk", needed=shown_size(disk.needed_bytes), free=shown_size(disk.free_bytes))
 
 
 def _memory(found: Estimate) -> str:
-    template = (EACH_GPU if found.is_on_gpu else EACH_HOST) if found.num_processes > 1 else MEMORY
+    template = (
+        ("training.each_gpu" if found.is_on_gpu else "training.each_host")
+        if found.num_processes > 1
+        else "training.memory"
+    )
     needed, there = shown_gib(found.memory.peak), shown_gib(found.available_memory)
     return t(template, needed=needed, there=there, precision=found.precision)
