@@ -12,7 +12,7 @@ from indextts.projects.project import Project
 from indextts.speech.synthesis.pending import pending_folders
 from indextts.training import published_samples
 from indextts.training.published_samples import PublishedSamples
-from indextts.webui.monitor.sample_players import sample_folders, samples_html
+from indextts.webui.monitor.tab import sample_folders, samples_html
 from tests.speaking_run import make_speaking_project, trainer_flags
 from tests.test_training_samples import digests, lines
 from trainers.train_gpt_v2 import main

@@ -15,7 +15,7 @@ from indextts.speech.synthesis.renderer import Segment
 from indextts.speech.synthesis.segments import generate_segments
 from indextts.training import run as run_module
 from indextts.training import samples
-from indextts.webui.monitor.sample_players import sample_folders, samples_html
+from indextts.webui.monitor.tab import sample_folders, samples_html
 from tests.speaking_run import make_speaking_project, trainer_flags
 from tests.tiny_run import make_tiny_run
 from trainers.train_gpt_v2 import main

@@ -52,7 +52,7 @@ def log_of(folder: Path, *lines: str) -> Path:
 
 
 def test_text_in_a_log_is_escaped(tmp_path: Path):
-    page = Parsed(show_log(log_of(tmp_path, *HOSTILE)).html)
+    page = Parsed(show_log(log_of(tmp_path, *HOSTILE))[0])
     assert {tag for tag, _ in page.tags} <= {"pre", "span"}
     assert page.tags[0] == ("pre", {"class": "log-view", "tabindex": "0"})
     for tag, attributes in page.tags[1:]:
@@ -91,11 +91,11 @@ def test_a_line_has_the_class_of_its_level(line: str, name: str):
 
 def test_the_last_lines_are_shown_with_the_size_of_the_log(tmp_path: Path):
     path = log_of(tmp_path, *(f"[Train] step {number}" for number in range(100_000)))
-    view = show_log(path)
-    assert Parsed(view.html).text.split("\n")[-1] == "[Train] step 99999"
-    assert len(view.html.splitlines()) == 200
-    assert str(view.note) == str(Message("jobs.earlier_lines", {"lines": 200, "megabytes": "1.9"}))
-    found = show_log(path, wanted="STEP 9999")
-    assert len(found.html.splitlines()) == 11
-    assert str(found.note) == str(Message("jobs.found_lines", {"lines": 11, "megabytes": "1.9"}))
-    assert show_log(log_of(tmp_path, "one", "two")).note is None
+    html, note = show_log(path)
+    assert Parsed(html).text.split("\n")[-1] == "[Train] step 99999"
+    assert len(html.splitlines()) == 200
+    assert str(note) == str(Message("jobs.earlier_lines", {"lines": 200, "megabytes": "1.9"}))
+    html, note = show_log(path, "STEP 9999")
+    assert len(html.splitlines()) == 11
+    assert str(note) == str(Message("jobs.found_lines", {"lines": 11, "megabytes": "1.9"}))
+    assert show_log(log_of(tmp_path, "one", "two"))[1] is None

@@ -13,7 +13,7 @@ from indextts.planning.presets import find_preset
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.drafts import read_draft
 from indextts.webui.serving.security import Roots
-from indextts.webui.training.launch_group import other_nodes
+from indextts.webui.training.settings_form import other_nodes
 from indextts.webui.training.starting import command_of, foreign_machines, launch_in
 from indextts.webui.training.training_form import (
     AUTOMATIC_VALUES,

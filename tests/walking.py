@@ -1,14 +1,11 @@
 """A real server of the page and a real browser, for tests that act as a user."""
 
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +17,8 @@ from indextts.projects.jobs.records import list_jobs
 from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.project import Project
 from tests.conftest import REPOSITORY
-from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
-from tests.webui_server import answers, find_handler, free_port, packed_inputs, sent_data, sent_values
+from tests.waiting import PATIENCE_MS, wait_until
+from tests.webui_server import answers, free_port
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
@@ -111,32 +108,6 @@ class Settling:
             return not self.running and time.monotonic() - self.changed >= quiet_s
 
         return is_quiet
-
-
-def ask(server: Server, path: str, body: object = None, **headers: str) -> tuple[int, str]:
-    """Send a request past the page; return its status and text."""
-    request = urllib.request.Request(
-        f"{server.url}{path}", headers={"Content-Type": "application/json", **headers}
-    )
-    if body is not None:
-        request.data = json.dumps(body).encode()
-    try:
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
-def start_request(server: Server, **typed: object) -> dict[str, object]:
-    """Return the request that the button Start training sends, with other values in its form."""
-    config = json.loads(ask(server, "/config")[1])
-    numbers = {component["props"].get("elem_id"): component["id"] for component in config["components"]}
-    handler, values = find_handler(config, "train-start"), sent_values(config)
-    form = packed_inputs(config, handler)
-    values |= {numbers[element]: value for element, value in typed.items()}
-    values[form[2]] = values[form[0]]  # the form has the values of the chosen project
-    return {"fn_index": handler["id"], "data": sent_data(config, handler, values), "session_hash": "raw"}
 
 
 def open_tab(page: Page, name: str) -> None:

@@ -26,7 +26,7 @@ from indextts.projects.project import Project, project_names
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.serving.security import Roots
-from indextts.webui.view_versions import once
+from indextts.webui.view_versions import is_running, job_version, once
 
 TICK_S = 2.0
 EVERY_TAB = ""  # not the id of a tab: for views that all tabs show
@@ -98,6 +98,7 @@ class Page:
         inputs: Sequence[Component] = (),
         also: Sequence[Any] = (),
         *,
+        result_of: Sequence[str] = (),
         queue: bool = True,
     ) -> Any:
         """Fill `outputs` with `show` when the tab first opens and whenever the version changes.
@@ -107,16 +108,26 @@ class Page:
                 every tick while the tab is open, so it may cost only a few stat calls.
             show: called with the project and the values of `inputs`.
             also: other triggers of `show`; one answer at a time, so the last one has the newest inputs.
+            result_of: stages whose jobs write what is shown: it stays while one is active.
             queue: as in `on`; False for fast views that change every few seconds.
 
         Returns:
             The event, for `then`.
         """
+
+        def version_with_jobs(project: Project) -> str:
+            return " ".join([version(project), *(job_version(project, stage) for stage in result_of)])
+
+        def show_if_idle(project: Project, *values: Any) -> Any:
+            if is_running(project, *result_of):
+                return [gr.skip()] * len(outputs) if len(outputs) > 1 else gr.skip()
+            return show(project, *values)
+
         shown_version = self.signal()
-        self.views.append((self.tab, version))
+        self.views.append((self.tab, version_with_jobs))
         self.shown_versions.append(shown_version)
-        inputs = [self.project, *inputs]
-        return on([shown_version.change, *also], show, inputs, list(outputs), latest=True, queue=queue)
+        inputs, outputs = [self.project, *inputs], list(outputs)
+        return on([shown_version.change, *also], show_if_idle, inputs, outputs, latest=True, queue=queue)
 
     def fill(self, values: Callable[[Project, str], Sequence[Any]], form: Sequence[Component]) -> gr.Textbox:
         """Fill a form once when a project is chosen.

@@ -65,7 +65,8 @@ def progress_of(lines: Sequence[Line], run_dir: Path, now: float) -> Progress:
     seconds_a_line = (last["time"] - start["time"]) / max(1, len(process) - 1)
     silent_s = max(0.0, now - last["time"])
     ended = _reason_of_end(run_dir, last["time"])
-    saved_step = _saved_step(run_dir, last["part"])
+    part = (each for each in list_checkpoints(run_dir) if each.is_complete and each.part == last["part"])
+    saved_step = next((each.step for each in part), None)
     total_steps = start.get("total_steps")
     return Progress(
         step=max(last["step"], saved_step or 0) if ended else last["step"],
@@ -84,11 +85,6 @@ def duration(seconds: float) -> str:
     """Return a duration in words: "40 s", "12 min", "3 h 20 min", "4 days"."""
     days = round(seconds / 60) // (24 * 60)
     return t("monitor.days", days=days) if days >= 2 else shown_duration(seconds)
-
-
-def _saved_step(run_dir: Path, part: int) -> int | None:
-    saved = (each for each in list_checkpoints(run_dir) if each.is_complete and each.part == part)
-    return next((each.step for each in saved), None)
 
 
 def _newest_process(lines: Sequence[Line]) -> Sequence[Line]:

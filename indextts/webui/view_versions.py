@@ -54,6 +54,11 @@ def job_version(project: Project, stage: str) -> str:
     return "none" if job is None else f"{job.folder.name} {job.state}"
 
 
+def is_running(project: Project, *stages: str) -> bool:
+    """Return whether the newest job of one of the stages is active."""
+    return any((job := newest_job(project, stage)) is not None and job.is_active for stage in stages)
+
+
 def running_version(project: Project, stage: str) -> str:
     """Return `job_version` with the state of the log and, while the job is active, the current second."""
     job = newest_job(project, stage)

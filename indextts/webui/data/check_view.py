@@ -25,7 +25,6 @@ from indextts.data.quality.overview import (
 from indextts.data.quality.reasons import REASON_OF
 from indextts.data.review import check_folder
 from indextts.data.stored_results import num_stored
-from indextts.projects.jobs.records import newest_job
 from indextts.projects.jobs.starting import CHECK_JOB, DATA_JOBS
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check
@@ -44,7 +43,7 @@ from indextts.webui.page import SEND_CLICKS, Page, shared_choice, stamped
 from indextts.webui.plots import Threshold, histogram_svg, short
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.view_versions import files_version, job_version, utterances_of
+from indextts.webui.view_versions import files_version, is_running, job_version, utterances_of
 
 LIMITS = tuple(QualityLimits.model_fields)
 FIELDS = ("quality", *LIMITS)
@@ -93,13 +92,7 @@ def build(page: Page) -> None:
         return stamped(str(event.row_value[0])[:MAX_NAME_CHARS])
 
     on([overview.select], choose, [], [wanted], each=True)
-    page.watch(
-        lambda project: " ".join(
-            [*(job_version(project, stage) for stage in ("data", *DATA_JOBS)), checked_version(project)]
-        ),
-        show_report,
-        [overview, report],
-    )
+    page.watch(checked_version, show_report, [overview, report], result_of=("data", *DATA_JOBS))
 
 
 def check_commands(
@@ -130,8 +123,7 @@ def check_outlook(
             blockers=[Notice(t("data.nothing_imported"), IMPORT, t("data.import_first"), kind="missing")]
         )
     [command] = planned
-    importing = newest_job(project, "data")
-    is_importing = importing is not None and importing.is_active
+    is_importing = is_running(project, "data")
     folder = check_folder(project.manifest)
     facts = [
         (t("data.facts.imported"), shown_dataset(project)),
@@ -176,11 +168,8 @@ def checked_version(project: Project) -> str:
     return f"{job_version(project, 'check')} {files_version(*files)}"
 
 
-def show_report(project: Project) -> tuple[Any, Any]:
-    """Return the overview and the report of the newest check; no change while one runs."""
-    jobs = [newest_job(project, stage) for stage in ("data", *DATA_JOBS)]
-    if any(job is not None and job.is_active for job in jobs):
-        return gr.skip(), gr.skip()
+def show_report(project: Project) -> tuple[str, str]:
+    """Return the overview and the report of the newest check."""
     folder = check_folder(project.manifest)
     return overview_html(project, folder), _report(folder / REPORT_NAME)
 

@@ -208,7 +208,9 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
         sources = sources_of(command)
         if not sources and not command.url and not command.hub:
             raise UserError(t("data.nothing_to_import"))
-        folders = [*sources, *hub_folders(project, command)]
+        folders = list(sources)
+        if command.hub:
+            folders.append(dataset_folder(project.dataset, command.hub, command.hub_subset))
         names = {source_name(source, project.dataset) for source in folders}
         is_meant = chosen in {source.name for source in sources}
         is_new = chosen == NEW_SOURCES and not names & known.keys()
@@ -218,11 +220,6 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
         command = command.model_copy(update={**given, **allowed_audio(page, command)})
         commands += with_chosen_columns(command, read_choices(choices))
     return commands
-
-
-def hub_folders(project: Project, command: ImportDataset) -> list[Path]:
-    """Return the folder that a command downloads a data set into; none for other commands."""
-    return [dataset_folder(project.dataset, command.hub, command.hub_subset)] if command.hub else []
 
 
 def store_settings(project: Project, planned: Sequence[Command]) -> None:

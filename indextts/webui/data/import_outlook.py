@@ -63,7 +63,9 @@ def import_outlook(project: Project, commands: Sequence[Command]) -> Outlook:
         for path, is_manifest in paths[:MAX_SOURCES]
         if path.exists()
     ]
-    facts += [(t("data.facts.source"), shown_hub(command)) for command in imports if command.hub]
+    for command in imports:
+        names = filter(None, (command.hub, command.hub_subset, *command.hub_split))
+        facts += [(t("data.facts.source"), " ".join(["Hugging Face:", *names]))] if command.hub else []
     if len(paths) > MAX_SOURCES:
         facts.append((t("data.facts.source"), t("data.facts.more_sources", count=len(paths) - MAX_SOURCES)))
     recognizers = dict.fromkeys(command.asr for command in imports if command.asr)
@@ -84,11 +86,6 @@ def invalid_import(project: Project, settings: ProjectSettings, error: UserError
 def outlook_version(project: Project) -> str:
     """Return a version that changes with the uploads and the imported data."""
     return files_version(project.uploads, project.uploads / "files", project.manifest)
-
-
-def shown_hub(command: ImportDataset) -> str:
-    """Return the data set of the hub that a command imports, with its subset and splits."""
-    return " ".join(["Hugging Face:", command.hub, command.hub_subset, *command.hub_split]).replace("  ", " ")
 
 
 def shown_layout(layout: str) -> str:

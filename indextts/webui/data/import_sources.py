@@ -138,9 +138,14 @@ def with_chosen_columns(command: ImportDataset, choices: Mapping[str, str]) -> l
 
 def column_blockers(sources: Sequence[ImportSource]) -> list[Notice]:
     """Return what to choose before the tables can be imported."""
+
+    def place(source: ImportSource, table: TablePreview) -> str:
+        name, files = source.path.name, shown_files(table)
+        return files if table.files[0] == name else f"{name}/{files}"
+
     return [
         Notice(
-            f"{_shown_place(source, table)}: {advice(table)}",
+            f"{place(source, table)}: {advice(table)}",
             f"#data/{TO_CHOOSE}" if source.has_choice and table.columns else "",
             t("data.choose_columns"),
         )
@@ -160,11 +165,6 @@ def shown_files(table: TablePreview) -> str:
     """Return the name of the first file of a table, and how many others have the same columns."""
     first, *others = table.files
     return t("data.and_more_files", name=first, count=len(others)) if others else first
-
-
-def _shown_place(source: ImportSource, table: TablePreview) -> str:
-    name, files = source.path.name, shown_files(table)
-    return files if table.files[0] == name else f"{name}/{files}"
 
 
 def _find_table(sources: Sequence[ImportSource], key: str, file: str) -> TablePreview | None:

@@ -20,7 +20,6 @@ from indextts.data.filter_rules import export_reviewed, rules_file
 from indextts.data.review import review_file
 from indextts.data.review_table import DOUBTFUL, Filter, Review
 from indextts.errors import UserError
-from indextts.projects.jobs.records import newest_job
 from indextts.projects.jobs.starting import DATA_JOBS
 from indextts.projects.project import Project
 from indextts.webui.data.review_list import PLAYER, help_html, list_html, row_html, totals_html
@@ -44,9 +43,8 @@ from indextts.webui.layout import fields, labelled
 from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
 from indextts.webui.serving.security import download_link
-from indextts.webui.view_versions import files_version, job_version, once
+from indextts.webui.view_versions import files_version, once
 
-STAGES = ("data", *DATA_JOBS)
 MAX_PAGES = 10**6
 IMPORT = "#data/upload"
 EXPORT_NAME = "reviewed_manifest.jsonl"
@@ -93,7 +91,7 @@ def build(page: Page) -> None:
             number = 0
         review = read_review(project)
         return [
-            *show_page_if_idle(project, number, *filters),
+            *show_page(project, number, *filters),
             gr.Dropdown(choices=speaker_choices(review), value=filters[1]),
             gr.Dropdown(choices=measure_choices(review), value=filters[2]),
             *_limits(*filters[2:]),
@@ -101,7 +99,12 @@ def build(page: Page) -> None:
         ]
 
     page.watch(
-        data_version, refresh, [*outputs, *chosen[1:], link], [*inputs[1:], wanted, link], [wanted.change]
+        lambda project: files_version(project.manifest),
+        refresh,
+        [*outputs, *chosen[1:], link],
+        [*inputs[1:], wanted, link],
+        [wanted.change],
+        result_of=("data", *DATA_JOBS),
     )
     page.watch(once, lambda _project: help_html(), [keys]).then(
         None, None, None, js="() => window.reviewKeysShown()"
@@ -125,27 +128,12 @@ def build(page: Page) -> None:
     decided.then(None, [answer], None, js="answer => window.reviewAnswered(answer)")
     on([export.click], export_manifest, [page.project], [exported])
     page.watch(once, lambda _project: "", [exported])
-    event = page.watch(decisions_version, follow, [followed, totals], [measure, shown, followed], queue=False)
+
+    def version(project: Project) -> str:
+        return files_version(review_file(project.manifest))
+
+    event = page.watch(version, follow, [followed, totals], [measure, shown, followed], queue=False)
     event.then(None, [followed], None, js="answer => window.reviewFollowed(answer)")
-
-
-def data_version(project: Project) -> str:
-    """Return a version that changes with the import and the check."""
-    jobs = " ".join(job_version(project, stage) for stage in STAGES)
-    return f"{jobs} {files_version(project.manifest)}"
-
-
-def decisions_version(project: Project) -> str:
-    """Return a version that changes with every decision."""
-    return files_version(review_file(project.manifest))
-
-
-def show_page_if_idle(project: Project, number: float | None, *filters: Any) -> list[Any]:
-    """Return `show_page`, or no change while an import or a check runs."""
-    jobs = [newest_job(project, stage) for stage in STAGES]
-    if any(job is not None and job.is_active for job in jobs):
-        return [gr.skip()] * 8
-    return show_page(project, number, *filters)
 
 
 def show_page(project: Project, number: float | None, *filters: Any) -> list[Any]:

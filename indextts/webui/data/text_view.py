@@ -58,7 +58,11 @@ def build(page: Page) -> None:
         return gr.skip(), texts_html(project, {option: use_heard(project, option)})
 
     on([report.select], choose, [page.project], [wanted, report], each=True)
-    page.watch(texts_version, texts_html, [report])
+
+    def version(project: Project) -> str:
+        return files_version(check_folder(project.manifest) / TEXTS_NAME, project.readings)
+
+    page.watch(version, texts_html, [report])
 
 
 def use_heard(project: Project, option: str) -> str:
@@ -67,11 +71,6 @@ def use_heard(project: Project, option: str) -> str:
     found = [row for row in report.ambiguities if row.option == option] if report else []
     count = sum(use_heard_readings(project.manifest, row) for row in found)
     return t("texts.corrected", count=f"{count:,}")
-
-
-def texts_version(project: Project) -> str:
-    """Return a version that changes with the report and with the readings."""
-    return files_version(check_folder(project.manifest) / TEXTS_NAME, project.readings)
 
 
 def texts_html(project: Project, notes: Mapping[str, str] | None = None) -> str:

@@ -15,7 +15,6 @@ from gradio.components import Component
 
 from indextts.commands.base import Command
 from indextts.errors import UserError
-from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.events import on
 from indextts.webui.forms import with_choices
@@ -47,7 +46,7 @@ from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import LinkedError, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.view_versions import files_version, job_version
+from indextts.webui.view_versions import files_version
 
 HEADERS = (
     "listen.headers.checkpoint_a",
@@ -181,21 +180,14 @@ def both_choices(project: Project, first: str | None, second: str | None) -> tup
 
 def _connect(page: Page, judging: _Judging) -> None:
     def version(project: Project) -> str:
-        return f"{job_version(project, COMPARE_STAGE)} {files_version(project.listen)}"
+        return files_version(project.listen)
 
     number = judging.number
-    page.watch(version, show_if_idle, judging.shown, [number])
+    page.watch(version, show, judging.shown, [number], result_of=[COMPARE_STAGE])
     on([number.change], show, [page.project, number], judging.shown, latest=True)
     on([judging.following.click], next_number, [page.project, number], [number])
     for choice, button in judging.buttons.items():
         on([button.click], partial(decide, choice), [page.project, judging.heard, number], judging.shown)
-
-
-def show_if_idle(project: Project, number: float | None) -> list[Any]:
-    """Return `show`, or no change while a comparison is being spoken."""
-    job = newest_job(project, COMPARE_STAGE)
-    is_active = job is not None and job.is_active
-    return [gr.skip()] * 11 if is_active else show(project, number)
 
 
 def show(project: Project, number: float | None) -> list[Any]:

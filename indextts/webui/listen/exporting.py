@@ -14,7 +14,6 @@ from indextts.commands.speech import ExportModel
 from indextts.errors import UserError
 from indextts.models.gpt.config import config_with_text_tokens, load_config
 from indextts.planning.memory import FLOAT32_BYTES, HALF_BYTES, model_size
-from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings, read_project
 from indextts.projects.stages import plan_stage
 from indextts.system.amounts import shown_size, shown_time
@@ -28,7 +27,7 @@ from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import download_link
-from indextts.webui.view_versions import files_version, job_version
+from indextts.webui.view_versions import files_version
 
 STAGE = "export"
 FIELDS = ("dtype", "format", "average_last", "self_contained")
@@ -62,9 +61,7 @@ def build(page: Page) -> None:
             stage_panel(page, stage)
     follow_shared_choice(page, "export", choices, kept_choice, checkpoint)
     watch_checkpoints(page, checkpoint)
-    page.watch(
-        lambda project: f"{job_version(project, STAGE)} {files_version(project.export)}", exported, [files]
-    )
+    page.watch(lambda project: files_version(project.export), exported, [files], result_of=[STAGE])
 
 
 def commands(
@@ -114,11 +111,8 @@ def weights_bytes(project: Project, model: SavedModel, command: ExportModel) -> 
     return num_files * value_bytes * (size.gpt + size.encoders + size.tables)
 
 
-def exported(project: Project) -> Any:
-    """Return the exported files with downloads, which are served in place; no change during an export."""
-    job = newest_job(project, STAGE)
-    if job is not None and job.is_active:
-        return gr.skip()
+def exported(project: Project) -> str:
+    """Return the exported files with downloads, which are served in place."""
     found = [*sorted(project.export.glob("*")), *sorted((project.export / PACKAGE).rglob("*[!c]"))]  # no .pyc
     names = [(path, str(path.relative_to(project.export))) for path in found]
     links = [(path, link) for path, name in names if (link := download_link(path, path.name, name))]

@@ -74,18 +74,18 @@ def models(project: Project) -> list[SavedModel]:
                 files.append((path.name, meta))
     files.sort(key=lambda file: (file[0] in LINKS, -file[1].serial, file[0]))
     found: list[SavedModel] = []
+
+    def is_same(one: CheckpointMeta, other: CheckpointMeta) -> bool:
+        is_same_step = (one.part, one.step) == (other.part, other.step)
+        return is_same_step or bool(one.digest and one.digest == other.digest)
+
     for name, meta in files:
-        place = next((n for n, model in enumerate(found) if _is_same(model.meta, meta)), None)
+        place = next((n for n, model in enumerate(found) if is_same(model.meta, meta)), None)
         if place is None:
             found.append(SavedModel((name,), meta))
         else:
             found[place] = SavedModel((*found[place].names, name), found[place].meta)
     return sorted(found, key=lambda model: (not model.is_best, -model.meta.serial))
-
-
-def _is_same(one: CheckpointMeta, other: CheckpointMeta) -> bool:
-    is_same_step = (one.part, one.step) == (other.part, other.step)
-    return is_same_step or bool(one.digest and one.digest == other.digest)
 
 
 def find_model(project: Project, name: str | None) -> SavedModel:

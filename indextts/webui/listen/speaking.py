@@ -110,7 +110,8 @@ def build(page: Page) -> Speaking:
         with side:
             stage_panel(page, _stage(page, inputs, filled_for, player))
 
-    _show_choices(page, checkpoint, voice, emotion)
+    watch_checkpoints(page, checkpoint)
+    page.watch(voices_version, known_voices, [voice, emotion], [voice, emotion])
     on(
         [page.project.change, text.change, checkpoint.change],
         read_as,
@@ -156,11 +157,6 @@ def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox, play
         result=player,
         filled_for=filled_for,
     )
-
-
-def _show_choices(page: Page, checkpoint: gr.Dropdown, voice: gr.Dropdown, emotion: gr.Dropdown) -> None:
-    watch_checkpoints(page, checkpoint)
-    page.watch(voices_version, known_voices, [voice, emotion], [voice, emotion])
 
 
 def choices_version(project: Project) -> str:

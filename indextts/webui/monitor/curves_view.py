@@ -91,6 +91,10 @@ def build(page: Page) -> None:
     controls, outputs = [smoothing, is_log, zoom, beside], [notes, *plots, languages, metrics]
     changes = [smoothing.release, is_log.change, zoom.change, beside.change]
     page.watch(version, draw, outputs, controls, also=changes)
+
+    def part_version(project: Project) -> str:
+        return str(max((line["part"] for line in read_run(project.run_dir)[-1:]), default=0))
+
     page.watch(part_version, lambda _project: "", [zoom])
     page.watch(
         lambda project: runs_version(page.workspace, project), partial(known_runs, page), [beside], [beside]
@@ -105,11 +109,6 @@ def plot_id(metric: str) -> str:
 def version(project: Project) -> str:
     """Return a version that changes with the metrics, at most every REDRAWN_EVERY_S seconds."""
     return throttled_version(project.run_dir / "metrics.jsonl", REDRAWN_EVERY_S)
-
-
-def part_version(project: Project) -> str:
-    """Return the number of the part of the run that the charts show."""
-    return str(max((line["part"] for line in read_run(project.run_dir)[-1:]), default=0))
 
 
 def known_runs(page: Page, project: Project, now: list[str]) -> gr.Dropdown:

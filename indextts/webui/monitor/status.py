@@ -25,7 +25,7 @@ from indextts.webui.page import Page
 from indextts.webui.run_progress import ENDED, Progress, duration, progress_of
 from indextts.webui.running.panel import active_job
 from indextts.webui.stage_list import next_link, stages_version
-from indextts.webui.view_versions import job_version, periodic_version
+from indextts.webui.view_versions import is_running, job_version, periodic_version
 
 STAGE = "train"
 BODY = "monitor-body"
@@ -77,9 +77,7 @@ def empty_tab(project: Project) -> str:
 
 def has_run(project: Project) -> bool:
     """Return whether a training has started in the project."""
-    job = newest_job(project, STAGE)
-    is_active = job is not None and job.is_active
-    return is_active or (project.run_dir / "metrics.jsonl").is_file()
+    return is_running(project, STAGE) or (project.run_dir / "metrics.jsonl").is_file()
 
 
 def stop_button(project: Project) -> gr.Button:
@@ -197,8 +195,7 @@ def is_gone(project: Project, found: Progress) -> bool:
 def notice_html(project: Project) -> str:
     """Return a notice with a link to tab 6 after the trainer was killed; empty in any other state."""
     found = progress_of(read_run(project.run_dir), project.run_dir, time.time())
-    job = newest_job(project, STAGE)
-    if not is_gone(project, found) or (job is not None and job.is_active):
+    if not is_gone(project, found) or is_running(project, STAGE):
         return ""
     text, link = escape(t("monitor.trainer_gone")), link_html("#training", t("monitor.open_training"))
     return f'<ul class="notices" role="status"><li class="bad">{text} {link}</li></ul>'

@@ -9,7 +9,6 @@ import gradio as gr
 from indextts.commands.base import Command
 from indextts.commands.data import BuildPairs
 from indextts.data.pair_summary import NUM_BARS, PairSummary, read_summary, summary_path
-from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
 from indextts.webui.forms import fields_from, form_for, kept_form
@@ -20,7 +19,7 @@ from indextts.webui.page import Page
 from indextts.webui.plots import bars_svg, histogram_svg
 from indextts.webui.running.outlook import Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.view_versions import files_version, job_version, num_lines, once
+from indextts.webui.view_versions import files_version, num_lines, once
 
 FIELDS = (
     "pairs_per_target",
@@ -73,7 +72,7 @@ def build(page: Page) -> None:
     outputs = [numbers, plots, table]
 
     page.watch(once, lambda _project: gr.Radio(choices=split_choices()), [split])
-    page.watch(lambda project: job_version(project, "pairs"), show, outputs, [split], also=[split.change])
+    page.watch(once, show, outputs, [split], also=[split.change], result_of=["pairs"])
 
 
 def _statistics() -> tuple[gr.Radio, gr.Textbox, gr.HTML, gr.HTML]:
@@ -108,9 +107,6 @@ def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Comm
 
 def show(project: Project, split: str) -> Any:
     """Return summary, plots and table of the pairs of a split; empty without pairs."""
-    job = newest_job(project, "pairs")
-    if job is not None and job.is_active:
-        return [gr.skip()] * 3
     pairs = project.pairs(split)
     if not (pairs.is_file() and summary_path(pairs).is_file()):
         return [t("pairs.none_yet"), "", ""]

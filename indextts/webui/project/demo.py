@@ -38,7 +38,7 @@ from indextts.webui.running.job_chip import progress_of_job
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.stage_list import BY_NAME, stage_states, stages_version
-from indextts.webui.view_versions import jobs_version
+from indextts.webui.view_versions import is_running, jobs_version
 
 Offer = Literal["first", "demo", ""]
 NUM_GB = 0.3  # of the finished demo, measured
@@ -124,8 +124,7 @@ def outlook(demo: Project) -> Outlook:
         (t("demo.time"), t("demo.few_minutes")),
         (t("demo.disk"), f"{NUM_GB} GB"),
     ]
-    job = newest_job(demo, DEMO_JOB)
-    is_at_it = job is not None and job.is_active
+    job, is_at_it = newest_job(demo, DEMO_JOB), is_running(demo, DEMO_JOB)
     running = [each for each in found if each.state == "running" and not is_at_it]
     blockers = [
         Notice(t("demo.stage_runs", stage=t(each.stage.title)), f"#{each.stage.tab}") for each in running

@@ -40,17 +40,12 @@ def build(page: Page) -> None:
         details = gr.HTML(elem_id="job-details")
     page.watch(jobs_version, job_rows, [table])
     # once a job is shown, only another project hides it
-    page.watch(has_jobs, hint, [details])
+    page.watch(lambda project: str(any(job_folders(project))), hint, [details])
 
     def select(project: Project, event: gr.SelectData) -> str:
         return job_html(find_job(project, str(event.row_value[0])))
 
     on([table.select], select, [page.project], [details], each=True)
-
-
-def has_jobs(project: Project) -> str:
-    """Return a version that changes with the project's first job."""
-    return str(any(job_folders(project)))
 
 
 def job_rows(project: Project) -> list[list[str]]:

@@ -9,7 +9,6 @@ like a small one.
 
 import html
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import gradio as gr
@@ -50,15 +49,15 @@ def log_values(log: Path | None, wanted: str | None) -> tuple[str, str]:
     """Return the values of source and note for a log; None stands for no log."""
     if log is None:
         return BOX, ""
-    view = show_log(log, wanted=wanted or "")
+    lines, about = show_log(log, wanted or "")
     link = download_link(log, f"{log.parent.name}.log", t("jobs.download"))
-    note = html.escape(text_of(view.note)) if view.note else ""
+    note = html.escape(text_of(about)) if about else ""
     shown = html.escape(f"{log.parent.name} {wanted or ''}", quote=True)
-    return f'<div data-log="{shown}">{view.html}</div>', f'<span class="log-note">{note} {link}</span>'
+    return f'<div data-log="{shown}">{lines}</div>', f'<span class="log-note">{note} {link}</span>'
 
 
 MAX_FILTER_BYTES = 4 * 1024 * 1024
-MAX_LINES = 2000
+NUM_LINES = 200
 MAX_FILTER_CHARS = 200
 
 
@@ -76,24 +75,16 @@ CLASSES = (
 )
 
 
-@dataclass(frozen=True)
-class LogView:
-    """Content of the log box, and a note below it."""
-
-    html: str
-    note: Message | None
-
-
-def show_log(path: Path, max_lines: int = 200, wanted: str = "") -> LogView:
-    """Return the last lines of a log, or the last lines that contain `wanted`, ignoring case.
+def show_log(path: Path, wanted: str = "") -> tuple[str, Message | None]:
+    """Return the last lines of a log as HTML, and the note below them.
 
     Args:
-        wanted: searched in the last 4 MB only.
+        wanted: only lines that contain it, ignoring case; searched in the last 4 MB only.
     """
     wanted = wanted.strip()[:MAX_FILTER_CHARS]
     end = read_end(
         path,
-        min(max(1, max_lines), MAX_LINES),
+        NUM_LINES,
         wanted=wanted,
         max_bytes=MAX_FILTER_BYTES if wanted else MAX_TAIL_BYTES,
     )
@@ -108,7 +99,7 @@ def show_log(path: Path, max_lines: int = 200, wanted: str = "") -> LogView:
         size = megabytes(path.stat().st_size)
         note = Message("jobs.earlier_lines", {"lines": len(end.lines), "megabytes": size})
     lines = "\n".join(_as_html(line) for line in end.lines)
-    return LogView(f'<pre class="log-view" tabindex="0">{lines}</pre>', note)
+    return f'<pre class="log-view" tabindex="0">{lines}</pre>', note
 
 
 def line_class(line: str) -> str:

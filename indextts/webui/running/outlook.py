@@ -1,6 +1,5 @@
 """Outlook of a start: what it will do, what blocks it, and what it would lose. No Gradio here."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -72,9 +71,8 @@ class Outlook:
 
     @property
     def loss_key(self) -> str:
-        """A digest of the losses: a second click confirms these and no others; "" without losses."""
-        texts = "\n".join(notice.text for notice in self.losses)
-        return hashlib.sha256(texts.encode()).hexdigest()[:16] if texts else ""
+        """The losses in one text: a second click confirms these and no others; "" without losses."""
+        return "\n".join(notice.text for notice in self.losses)
 
 
 @dataclass(frozen=True)

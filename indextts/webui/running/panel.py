@@ -38,7 +38,7 @@ from indextts.webui.running.log_box import LogBox, log_values
 from indextts.webui.running.outlook import Notice, Outlook, Start, blocker_of, outlook_html, with_next_step
 from indextts.webui.running.queue_choice import active_version, find_active, waiting_choice
 from indextts.webui.stage_list import BY_NAME, StageState, stage_states, stages_version
-from indextts.webui.view_versions import job_version, jobs_version, running_version
+from indextts.webui.view_versions import is_running, job_version, jobs_version, running_version
 
 ERROR = "[Error] "  # prefix of the last line of a failed program
 LAST_LINES = 40  # of a log that are searched for this line
@@ -169,7 +169,8 @@ def stage_panel(page: Page, stage: Stage) -> None:
             raise UserError(t("jobs.still_filling"))
         project, settings = stage.home(chosen), read_project(chosen)
         job_before = find_active(page.workspace, after)
-        if stage.home_of is None and not _is_building_tokenizer(project):
+        # a job that builds the tokenizer writes it with the readings of its start
+        if stage.home_of is None and not is_running(project, "tokenizer"):
             apply_edited_readings(project, settings)  # first: the checks read the tokenizer
         found = stage.prepare(project, settings, *values)
         if found.error:
@@ -222,11 +223,6 @@ def stage_panel(page: Page, stage: Stage) -> None:
         [panel.after],
         [panel.after],
     )
-
-
-def _is_building_tokenizer(project: Project) -> bool:
-    job = newest_job(project, "tokenizer")  # it writes the tokenizer with the readings of its start
-    return job is not None and job.is_active
 
 
 def describe(job: Job | None) -> str:
@@ -290,8 +286,8 @@ def _show_outlook(page: Page, panel: _Panel, stage: Stage) -> None:
         states = _states(project, stage)
         found = stage.prepare(project, settings, *values)
         outlook = with_next_step(found.outlook, states, stage.name)
-        demo = newest_job(project, DEMO_JOB) if stage.name in (*BY_NAME, *DATA_JOBS) else None
-        if demo is not None and demo.is_active and not outlook.blockers:
+        is_of_demo = stage.name in (*BY_NAME, *DATA_JOBS) and is_running(project, DEMO_JOB)
+        if is_of_demo and not outlook.blockers:
             at_work = Notice(
                 t("outlook.demo_runs"),
                 "#project",
@@ -300,9 +296,8 @@ def _show_outlook(page: Page, panel: _Panel, stage: Stage) -> None:
             )
             outlook = replace(outlook, blockers=[at_work])
         is_done = (outlook.is_done or _is_done(states, stage)) and not outlook.button
-        job = newest_job(project, stage.name)
         # the job before it may create missing files; the program checks at its turn
-        may_start = bool(after) or not (outlook.blockers or (job is not None and job.is_active))
+        may_start = bool(after) or not (outlook.blockers or is_running(project, stage.name))
         button = gr.Button(
             outlook.button or t("outlook.run_again" if is_done else stage.button),
             interactive=may_start,

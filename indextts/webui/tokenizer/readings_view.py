@@ -13,7 +13,6 @@ import gradio as gr
 
 from indextts.data.review import overlay_files, read_reviewed_texts
 from indextts.errors import UserError
-from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, read_project
 from indextts.projects.readings import read_readings, store_readings
 from indextts.text.readings import (
@@ -29,7 +28,7 @@ from indextts.webui.language import t
 from indextts.webui.layout import fields, heading, labelled
 from indextts.webui.page import SEND_CLICKS, Page
 from indextts.webui.tokenizer.reading_rows import MATCHES, table_html, try_html
-from indextts.webui.view_versions import files_version, job_version, once
+from indextts.webui.view_versions import files_version, is_running, job_version, once
 
 EXAMPLE = "የዶ/ር ሀ/ማርያም 12ኛ መጽሐፍ በBBC ቀረበ።"
 MAX_TRIED_CHARS = 2_000
@@ -185,8 +184,7 @@ def _with_row(rows: Sequence[ReadingRow], chosen: str, cells: Sequence[str]) -> 
 
 def refuse_while_building(project: Project) -> None:
     """Raise a UserError while a job builds the tokenizer, with the readings and options of its start."""
-    job = newest_job(project, "tokenizer")
-    if job is not None and job.is_active:
+    if is_running(project, "tokenizer"):
         raise UserError(t("readings.tokenizer_runs"))
 
 

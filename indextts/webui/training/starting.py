@@ -35,9 +35,8 @@ from indextts.webui.language import t, text_of
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import Start
 from indextts.webui.serving.security import Roots
-from indextts.webui.training.launch_group import other_nodes
 from indextts.webui.training.resume_card import card_values, running_values
-from indextts.webui.training.settings_form import changed_fields, marks_html
+from indextts.webui.training.settings_form import changed_fields, marks_html, other_nodes
 from indextts.webui.training.training_form import FIELDS, LAUNCH, NAMES, PATHS, element_of, inside
 from indextts.webui.training.training_outlook import (
     invalid_outlook,
