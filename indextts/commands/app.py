@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import (
-    Field,
-)
+from pydantic import Field
 
 from indextts.commands.base import Command
 from indextts.commands.bases import BaseName
@@ -17,74 +15,67 @@ class RunPipeline(Command):
     """Run all stages of a project; a stage that is done with unchanged input is skipped."""
 
     program: ClassVar[str] = "tools/run_pipeline.py"
-    workspace: Path = Field(
-        Path("workspace"), title="Workspace", description="Folder that holds all projects."
-    )
-    demo: bool = Field(
-        False,
-        title="Demo",
-        description="Run the embedded demo, which takes a few minutes on a CPU and downloads nothing.",
-    )
-    base: BaseName = Field("2.0", title="Base model", description="Published model that the demo imitates.")
-    config: Path | None = Field(None, title="Project file", description="Project as a YAML file.")
-    until: Stage = Field("export", title="Last stage", description="Last stage to run.")
-    max_steps: int = Field(
-        0, ge=0, title="Maximum steps", description="Step at which training stops; 0 trains all epochs."
-    )
+    workspace: Path = Field(Path("workspace"), title="Workspace")
+    """Folder that holds all projects."""
+    demo: bool = Field(False, title="Demo")
+    """Run the embedded demo, which takes a few minutes on a CPU and downloads nothing."""
+    base: BaseName = Field("2.0", title="Base model")
+    """Published model that the demo imitates."""
+    config: Path | None = Field(None, title="Project file")
+    """Project as a YAML file."""
+    until: Stage = Field("export", title="Last stage")
+    """Last stage to run."""
+    max_steps: int = Field(0, ge=0, title="Maximum steps")
+    """Step at which training stops; 0 trains all epochs."""
 
 
 class ServeTensorboard(Command):
     """Serve TensorBoard over a run's event files to this machine only; the page proxies it."""
 
     program: ClassVar[str] = "tools/serve_tensorboard.py"
-    logdir: Path = Field(title="Log folder", description="Folder with event files: logs/ of a run directory.")
-    address_file: Path = Field(title="Address file", description="File for the port and the process.")
-    path_prefix: str = Field(
-        "", title="Path prefix", description="Prefix of every URL, such as /tensorboard/demo."
-    )
-    reload_s: int = Field(
-        10, ge=1, title="Reload interval (s)", description="Seconds between two reads of the event files."
-    )
+    logdir: Path = Field(title="Log folder")
+    """Folder with event files: logs/ of a run directory."""
+    address_file: Path = Field(title="Address file")
+    """File for the port and the process."""
+    path_prefix: str = Field("", title="Path prefix")
+    """Prefix of every URL, such as /tensorboard/demo."""
+    reload_s: int = Field(10, ge=1, title="Reload interval (s)")
+    """Seconds between two reads of the event files."""
 
 
 class WebUI(Command):
     """Start the web page: eight tabs over the same commands, with training in the background."""
 
     program: ClassVar[str] = "webui_amharic.py"
-    workspace: Path = Field(
-        Path("workspace"), title="Workspace", description="Folder that holds all projects."
-    )
-    root: list[Path] = Field(
-        [], title="Additional folders", description="Folders besides the workspace that the page may read."
-    )
-    host: str = Field("127.0.0.1", title="Host", description="Address to listen on.")
-    port: int = Field(7863, ge=1, le=65535, title="Port", description="Port to listen on.")
-    max_upload_mb: int = Field(
-        2000, ge=1, title="Maximum upload size (MB)", description="Maximum size of an uploaded file, in MB."
-    )
-    share: bool = Field(False, title="Public link", description="Open a password-protected public link.")
-    auth_file: Path | None = Field(
-        None, title="Password file", description="File with one line, user:password."
-    )
-    allowed_host: list[str] = Field(
-        [],
-        title="Allowed hosts",
-        description="Host names that requests may use besides those of this machine.",
-    )
-    trusted_proxy: list[str] = Field(
-        [],
-        title="Trusted proxies",
-        description="Addresses or networks of reverse proxies whose X-Forwarded headers are believed.",
-    )
+    workspace: Path = Field(Path("workspace"), title="Workspace")
+    """Folder that holds all projects."""
+    root: list[Path] = Field([], title="Additional folders")
+    """Folders besides the workspace that the page may read."""
+    host: str = Field("127.0.0.1", title="Host")
+    """Address to listen on."""
+    port: int = Field(7863, ge=1, le=65535, title="Port")
+    """Port to listen on."""
+    max_upload_mb: int = Field(2000, ge=1, title="Maximum upload size (MB)")
+    """Maximum size of an uploaded file, in MB."""
+    share: bool = Field(False, title="Public link")
+    """Open a password-protected public link."""
+    auth_file: Path | None = Field(None, title="Password file")
+    """File with one line, user:password."""
+    allowed_host: list[str] = Field([], title="Allowed hosts")
+    """Host names that requests may use besides those of this machine."""
+    trusted_proxy: list[str] = Field([], title="Trusted proxies")
+    """Addresses or networks of reverse proxies whose X-Forwarded headers are believed."""
 
 
 class MakeBaseCheckpoint(Command):
     """Write a base checkpoint with the full structure of a config and seeded random weights."""
 
     program: ClassVar[str] = "demo/make_base_checkpoint.py"
-    config: Path = Field(title="Model config", description="Path of the model's config.yaml.")
-    output: Path = Field(title="Output file", description="Path for the checkpoint.")
-    base: BaseName = Field(
-        "2.0", title="Base model", description="Published model whose structure the checkpoint has."
-    )
-    seed: int = Field(0, ge=0, le=2**63 - 1, title="Seed", description="Random seed of the weights.")
+    config: Path = Field(title="Model config")
+    """Path of the model's config.yaml."""
+    output: Path = Field(title="Output file")
+    """Path for the checkpoint."""
+    base: BaseName = Field("2.0", title="Base model")
+    """Published model whose structure the checkpoint has."""
+    seed: int = Field(0, ge=0, le=2**63 - 1, title="Seed")
+    """Random seed of the weights."""

@@ -2,27 +2,22 @@
 
 The command line, the forms of the page and the launched argument vectors are built from these models:
 
-    data.py, train.py, speech.py, app.py    one frozen model per command
-    *_options.py, quality_limits.py         option groups that several commands share
-    terminal.py                             argv -> model, model -> argv
-    reference_page.py                       docs/commands.md
+    data.py, train.py, speech.py, app.py           one frozen model per command
+    options.py, *_options.py, quality_limits.py    option groups that several commands share
+    terminal.py                                    argv -> model, model -> argv
+    reference_page.py                              docs/commands.md
 
-A flag is a field: its default, bounds, choices, title and help are defined in the field only.
+A flag is a field (`options.py`).
 """
 
 import re
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import tyro
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    ModelWrapValidatorHandler,
-    ValidationError,
-    model_validator,
-)
+from pydantic import ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from indextts.commands.options import Options
 from indextts.errors import UserError
 
 ValueT = TypeVar("ValueT")
@@ -37,10 +32,10 @@ _AUTOMATIC = tyro.conf.arg(help_behavior_hint="(default: automatic)")
 Automatic = Annotated[ValueT, _AUTOMATIC]
 
 
-class Command(BaseModel):
-    """Base class of all commands: frozen, no unknown fields, a UserError for a value out of bounds."""
+class Command(Options):
+    """Base class of all commands: options with a UserError for a value out of bounds."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
     program: ClassVar[str]
     automatic: ClassVar[frozenset[str]] = frozenset()  # names of the `Automatic` fields
 

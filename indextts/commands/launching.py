@@ -30,29 +30,16 @@ class Launch(Command):
     """Number of processes, GPUs and machines that train together."""
 
     program: ClassVar[str] = "torch.distributed.run"
-    processes: int = Field(
-        1,
-        ge=1,
-        le=64,
-        title="Processes",
-        description="Number of trainer processes on each machine, one for each GPU.",
-    )
-    gpus: str = Field(
-        "",
-        title="GPUs",
-        description="Numbers of the GPUs to use, as in nvidia-smi, such as 0,1; empty uses all.",
-    )
-    nodes: int = Field(
-        1, ge=1, le=128, title="Machines", description="Number of machines that train together."
-    )
-    node_rank: int = Field(
-        0, ge=0, title="Machine number", description="Number of this machine, counted from 0."
-    )
-    endpoint: str = Field(
-        "",
-        title="Endpoint",
-        description="Host and free port of machine 0, such as 10.0.0.1:29500, if there are several machines.",
-    )
+    processes: int = Field(1, ge=1, le=64, title="Processes")
+    """Number of trainer processes on each machine, one for each GPU."""
+    gpus: str = Field("", title="GPUs")
+    """Numbers of the GPUs to use, as in nvidia-smi, such as 0,1; empty uses all."""
+    nodes: int = Field(1, ge=1, le=128, title="Machines")
+    """Number of machines that train together."""
+    node_rank: int = Field(0, ge=0, title="Machine number")
+    """Number of this machine, counted from 0."""
+    endpoint: str = Field("", title="Endpoint")
+    """Host and free port of machine 0, such as 10.0.0.1:29500, if there are several machines."""
 
     @field_validator("gpus", mode="before")
     @classmethod

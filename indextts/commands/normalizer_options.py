@@ -17,9 +17,10 @@ import hashlib
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from indextts.commands.bases import LetterCase
+from indextts.commands.options import Options
 from indextts.system.amounts import counted
 from indextts.system.language_codes import standard_code
 
@@ -62,61 +63,38 @@ class Reading(NamedTuple):
     match: Match
 
 
-class NormalizerChoices(BaseModel):
+class NormalizerChoices(Options):
     """Choices of the normaliser, all but `language` for Amharic; the first value is the default."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    language: str = Field(
-        "am",
-        title="Language",
-        description="ISO 639 code of the language of the texts, such as am, ko or sw.",
-    )
-    language_row: Literal["own", "common"] = Field(
-        "own",
-        title="Language row",
-        description="Row that IndexTTS-2.5 adds to each text: own refuses a language outside its table; "
-        "common is the row of all such languages.",
-    )
-    homophones: Literal["off", "strict", "loose"] = Field(
-        "off",
-        title="Homophones",
-        description="strict replaces letters of the same sound by one letter; loose also merges the "
-        "row of ኸ.",
-    )
-    labialised: Literal["keep", "merge"] = Field(
-        "keep",
-        title="Labialised letters",
-        description="merge replaces ጐ by ጎ, ቍ by ቁ and so on, which many speakers pronounce alike.",
-    )
-    acronyms: Literal["keep", "letters"] = Field(
-        "keep", title="Acronyms", description="keep leaves BBC as it is; letters spells it as ቢ ቢ ሲ."
-    )
-    years: Literal["cardinal", "hundreds"] = Field(
-        "cardinal",
-        title="Years",
-        description="cardinal reads 1985 as any number; hundreds reads it as nineteen hundred and "
-        "eighty-five.",
-    )
-    phone_numbers: Literal["digits", "pairs"] = Field(
-        "digits", title="Phone numbers", description="Reading of phone numbers, digit by digit or in pairs."
-    )
-    money_decimals: Literal["cents", "decimal"] = Field(
-        "cents",
-        title="Decimals of money",
-        description="cents reads 12.50 ብር as twelve birr and fifty santim; decimal as twelve point five "
-        "zero birr.",
-    )
-    thousand: Literal["ሺህ", "ሺ"] = Field("ሺህ", title="Word for 1,000", description="Spelling of 1,000.")
-    million: Literal["ሚሊዮን", "ሚሊየን"] = Field(
-        "ሚሊዮን", title="Word for 1,000,000", description="Spelling of 1,000,000."
-    )
-    fifty: Literal["ሃምሳ", "ሀምሳ", "አምሳ"] = Field("ሃምሳ", title="Word for 50", description="Spelling of 50.")
-    sixty: Literal["ስልሳ", "ስድሳ"] = Field("ስልሳ", title="Word for 60", description="Spelling of 60.")
-    eighty: Literal["ሰማንያ", "ሰማኒያ"] = Field("ሰማንያ", title="Word for 80", description="Spelling of 80.")
-    percent: Literal["በመቶ", "ከመቶ", "ፐርሰንት"] = Field(
-        "በመቶ", title="Word for %", description="Spoken form of %."
-    )
+    language: str = Field("am", title="Language")
+    """ISO 639 code of the language of the texts, such as am, ko or sw."""
+    language_row: Literal["own", "common"] = Field("own", title="Language row")
+    """Row that IndexTTS-2.5 adds to each text: own refuses a language outside its table; common is the row of
+    all such languages."""
+    homophones: Literal["off", "strict", "loose"] = Field("off", title="Homophones")
+    """strict replaces letters of the same sound by one letter; loose also merges the row of ኸ."""
+    labialised: Literal["keep", "merge"] = Field("keep", title="Labialised letters")
+    """merge replaces ጐ by ጎ, ቍ by ቁ and so on, which many speakers pronounce alike."""
+    acronyms: Literal["keep", "letters"] = Field("keep", title="Acronyms")
+    """keep leaves BBC as it is; letters spells it as ቢ ቢ ሲ."""
+    years: Literal["cardinal", "hundreds"] = Field("cardinal", title="Years")
+    """cardinal reads 1985 as any number; hundreds reads it as nineteen hundred and eighty-five."""
+    phone_numbers: Literal["digits", "pairs"] = Field("digits", title="Phone numbers")
+    """Reading of phone numbers, digit by digit or in pairs."""
+    money_decimals: Literal["cents", "decimal"] = Field("cents", title="Decimals of money")
+    """cents reads 12.50 ብር as twelve birr and fifty santim; decimal as twelve point five zero birr."""
+    thousand: Literal["ሺህ", "ሺ"] = Field("ሺህ", title="Word for 1,000")
+    """Spelling of 1,000."""
+    million: Literal["ሚሊዮን", "ሚሊየን"] = Field("ሚሊዮን", title="Word for 1,000,000")
+    """Spelling of 1,000,000."""
+    fifty: Literal["ሃምሳ", "ሀምሳ", "አምሳ"] = Field("ሃምሳ", title="Word for 50")
+    """Spelling of 50."""
+    sixty: Literal["ስልሳ", "ስድሳ"] = Field("ስልሳ", title="Word for 60")
+    """Spelling of 60."""
+    eighty: Literal["ሰማንያ", "ሰማኒያ"] = Field("ሰማንያ", title="Word for 80")
+    """Spelling of 80."""
+    percent: Literal["በመቶ", "ከመቶ", "ፐርሰንት"] = Field("በመቶ", title="Word for %")
+    """Spoken form of %."""
 
     @field_validator("language")
     @classmethod
@@ -132,14 +110,10 @@ class NormalizerChoices(BaseModel):
 class NormalizerFlags(NormalizerChoices):
     """The flags of the normaliser in a command."""
 
-    rules_off: list[RuleName] = Field(
-        [], title="Rules switched off", description="Rules of the normaliser that are not applied, by name."
-    )
-    readings: Path | None = Field(
-        None,
-        title="Readings",
-        description="Table of written and spoken forms (readings.tsv) that is applied before the rules.",
-    )
+    rules_off: list[RuleName] = Field([], title="Rules switched off")
+    """Rules of the normaliser that are not applied, by name."""
+    readings: Path | None = Field(None, title="Readings")
+    """Table of written and spoken forms (readings.tsv) that is applied before the rules."""
 
 
 class NormalizerOptions(NormalizerChoices):

@@ -2,15 +2,9 @@
 
 from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    NonPositiveFloat,
-    PositiveFloat,
-)
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, NonPositiveFloat, PositiveFloat
+
+from indextts.commands.options import Options
 
 Percent = Annotated[float, Field(ge=0, le=100)]
 AtLeastOne = Annotated[int, Field(ge=1)]
@@ -26,10 +20,8 @@ def _warns(default: float, title: str, clips: str, why: str = "", *, ge: float |
     return Field(default, title=f"Warning: {title}", description=f"{clips} get a warning{why}.", ge=ge)
 
 
-class QualityLimits(BaseModel):
+class QualityLimits(Options):
     """Limits of the check: warn_... fields warn, most others reject, and the last four judge the data set."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     min_duration_s: NonNegativeFloat = _rejects(1.0, "Minimum duration (s)", "Shorter clips")
     max_duration_s: PositiveFloat = _rejects(20.0, "Maximum duration (s)", "Longer clips")
@@ -64,11 +56,8 @@ class QualityLimits(BaseModel):
     max_dropouts: NonNegativeInt = _rejects(0, "Maximum dropouts", "Clips with more gaps inside the speech")
     max_clicks: NonNegativeInt = _rejects(2, "Maximum clicks", "Clips with more clicks")
     warn_max_clicks: NonNegativeInt = _warns(0, "maximum clicks", "Clips with more clicks")
-    max_end_db: float = Field(
-        -15.0,
-        title="Maximum level at the end (dB)",
-        description="Clips whose last 20 ms are louder, relative to the clip, get a warning: cut off.",
-    )
+    max_end_db: float = Field(-15.0, title="Maximum level at the end (dB)")
+    """Clips whose last 20 ms are louder, relative to the clip, get a warning: cut off."""
     warn_max_start_db: float = _warns(
         -4.0, "maximum level at the start (dB)", "Clips whose first 20 ms are louder, relative to the clip,"
     )
@@ -152,35 +141,19 @@ class QualityLimits(BaseModel):
     max_tigrinya_percent: Percent = _rejects(
         1.0, "Maximum Tigrinya letters (%)", "Texts with a larger share of Tigrinya letters"
     )
-    min_tigrinya_letters: AtLeastOne = Field(
-        2,
-        title="Minimum Tigrinya letters",
-        description="Texts with fewer Tigrinya letters only get a warning, because a verb or a name may "
-        "contain one.",
-    )
+    min_tigrinya_letters: AtLeastOne = Field(2, title="Minimum Tigrinya letters")
+    """Texts with fewer Tigrinya letters only get a warning, because a verb or a name may contain one."""
     warn_max_duration_error_s: NonNegativeFloat = _warns(
         0.2, "maximum duration error (s)", "Clips", " if manifest and recording differ by more"
     )
     warn_max_speakers_of_text: AtLeastOne = _warns(
         5, "maximum speakers of a text", "Sentences that more speakers read"
     )
-    max_speaker_percent: float = Field(
-        50.0,
-        title="Maximum share of a speaker (%)",
-        description="The report names speakers with a larger share of the hours.",
-        gt=0,
-        le=100,
-    )
-    min_speaker_minutes: NonNegativeFloat = Field(
-        5.0, title="Minimum minutes of a speaker", description="The report names speakers with less speech."
-    )
-    min_language_percent: Percent = Field(
-        90.0,
-        title="Minimum texts in the language (%)",
-        description="The data set is reported as unfit if a smaller share of its texts is in its language.",
-    )
-    max_rejected_percent: Percent = Field(
-        50.0,
-        title="Maximum rejected clips (%)",
-        description="The data set is reported as unfit if a larger share of its clips is rejected.",
-    )
+    max_speaker_percent: float = Field(50.0, title="Maximum share of a speaker (%)", gt=0, le=100)
+    """The report names speakers with a larger share of the hours."""
+    min_speaker_minutes: NonNegativeFloat = Field(5.0, title="Minimum minutes of a speaker")
+    """The report names speakers with less speech."""
+    min_language_percent: Percent = Field(90.0, title="Minimum texts in the language (%)")
+    """The data set is reported as unfit if a smaller share of its texts is in its language."""
+    max_rejected_percent: Percent = Field(50.0, title="Maximum rejected clips (%)")
+    """The data set is reported as unfit if a larger share of its clips is rejected."""

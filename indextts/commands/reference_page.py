@@ -7,48 +7,32 @@ import inspect
 
 from pydantic_core import PydanticUndefined
 
-from indextts.commands.app import MakeBaseCheckpoint, RunPipeline, ServeTensorboard, WebUI
+from indextts.commands import app, data, serving, speech, train
 from indextts.commands.base import Command, flag_of
-from indextts.commands.data import (
-    BuildPairs,
-    CheckData,
-    CleanAudio,
-    DownloadCheckpoints,
-    ExtendTokenizer,
-    ImportDataset,
-    ImportFeatures,
-    NormalizeText,
-    Preprocess,
-    Transcribe,
-    VerifyTraining,
-)
-from indextts.commands.serving import Serve
-from indextts.commands.speech import CheckModelFolder, Evaluate, ExportModel, PublishModel, Synthesize
-from indextts.commands.train import Train
 
 COMMANDS: tuple[type[Command], ...] = (
-    DownloadCheckpoints,
-    ImportDataset,
-    Transcribe,
-    CheckData,
-    CleanAudio,
-    NormalizeText,
-    ExtendTokenizer,
-    VerifyTraining,
-    Preprocess,
-    ImportFeatures,
-    BuildPairs,
-    Train,
-    ExportModel,
-    CheckModelFolder,
-    PublishModel,
-    Synthesize,
-    Evaluate,
-    Serve,
-    RunPipeline,
-    ServeTensorboard,
-    WebUI,
-    MakeBaseCheckpoint,
+    data.DownloadCheckpoints,
+    data.ImportDataset,
+    data.Transcribe,
+    data.CheckData,
+    data.CleanAudio,
+    data.NormalizeText,
+    data.ExtendTokenizer,
+    data.VerifyTraining,
+    data.Preprocess,
+    data.ImportFeatures,
+    data.BuildPairs,
+    train.Train,
+    speech.ExportModel,
+    speech.CheckModelFolder,
+    speech.PublishModel,
+    speech.Synthesize,
+    speech.Evaluate,
+    serving.Serve,
+    app.RunPipeline,
+    app.ServeTensorboard,
+    app.WebUI,
+    app.MakeBaseCheckpoint,
 )
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from indextts.commands.base import Command, Device
-from indextts.commands.recognizer_options import RecognizerFolder
+from indextts.commands.options import RecognizerFolder
 from indextts.commands.sampling_options import Sampling
 
 Weights = Literal["raw", "averaged"]
@@ -20,46 +20,32 @@ class ExportModel(Command):
     """Export a checkpoint as a model folder (gpt.pth, bpe.model, config.yaml, model card) and check it."""
 
     program: ClassVar[str] = "tools/export_gpt.py"
-    checkpoint: Path = Field(title="Checkpoint", description="Checkpoint of a run.")
-    config: Path = Field(
-        Path("checkpoints/config.yaml"),
-        title="Model config",
-        description="Path of the config.yaml that the checkpoint was trained with.",
-    )
-    output_dir: Path = Field(title="Model folder", description="Folder to write the model to.")
-    dtype: Literal["float32", "float16", "bfloat16"] = Field(
-        "float32", title="Precision", description="Precision of the weights."
-    )
-    format: Literal["pth", "safetensors", "both"] = Field(
-        "pth",
-        title="File format",
-        description="pth writes gpt.pth, which IndexTTS2 loads; safetensors writes gpt.safetensors.",
-    )
-    average_last: int = Field(
-        1,
-        ge=1,
-        title="Checkpoints to average",
-        description="Number of checkpoints to average: the chosen one and those saved before it.",
-    )
+    checkpoint: Path = Field(title="Checkpoint")
+    """Checkpoint of a run."""
+    config: Path = Field(Path("checkpoints/config.yaml"), title="Model config")
+    """Path of the config.yaml that the checkpoint was trained with."""
+    output_dir: Path = Field(title="Model folder")
+    """Folder to write the model to."""
+    dtype: Literal["float32", "float16", "bfloat16"] = Field("float32", title="Precision")
+    """Precision of the weights."""
+    format: Literal["pth", "safetensors", "both"] = Field("pth", title="File format")
+    """pth writes gpt.pth, which IndexTTS2 loads; safetensors writes gpt.safetensors."""
+    average_last: int = Field(1, ge=1, title="Checkpoints to average")
+    """Number of checkpoints to average: the chosen one and those saved before it."""
     weights: Weights = Field("raw", title="Weights", description=CHOSEN_WEIGHTS)
-    published: Path | None = Field(
-        None,
-        title="Published files",
-        description="Folder of the published files that the official page needs beside the model; the "
-        "default is the folder of the config.",
-    )
-    self_contained: bool = Field(
-        False,
-        title="Self-contained",
-        description="Copy the published files into the model folder instead of linking them.",
-    )
+    published: Path | None = Field(None, title="Published files")
+    """Folder of the published files that the official page needs beside the model; the default is the folder
+    of the config."""
+    self_contained: bool = Field(False, title="Self-contained")
+    """Copy the published files into the model folder instead of linking them."""
 
 
 class CheckModelFolder(Command):
     """Say what the official page would download into a model folder; exit with status 1 if anything."""
 
     program: ClassVar[str] = "tools/export_gpt.py"
-    check: Path = Field(title="Model folder", description="Folder of an exported model.")
+    check: Path = Field(title="Model folder")
+    """Folder of an exported model."""
 
 
 class PublishModel(Command):
@@ -69,77 +55,43 @@ class PublishModel(Command):
     """
 
     program: ClassVar[str] = "tools/publish.py"
-    model_folder: Path = Field(title="Model folder", description="Folder of an exported model.")
-    repository: str = Field(title="Repository", description="Repository on the hub, as USER/NAME.")
-    public: bool = Field(
-        False, title="Public", description="Create a public repository, which everyone can download."
-    )
-    dry_run: bool = Field(
-        False,
-        title="Dry run",
-        description="Print the files and the card, and send nothing; needs neither login nor network.",
-    )
-    run_dir: Path | None = Field(
-        None, title="Run directory", description="Run directory whose losses the card shows."
-    )
-    evaluation: Path | None = Field(
-        None,
-        title="Scores",
-        description="Output folder of tools/evaluate.py whose scores the card shows.",
-    )
-    samples: Path | None = Field(
-        None,
-        title="Samples",
-        description="Output folder of tools/synthesize.py whose audio the card links.",
-    )
-    base_licence: Path | None = Field(
-        None,
-        title="Licence of the base",
-        description="Licence text of the base model, uploaded as LICENSE.txt; required for a model from the "
-        "published weights.",
-    )
-    statement: str = Field(
-        "",
-        title="Statement",
-        description="Sentence that the licence of the published weights requires on the page of the model "
-        "(section 4.1a); required for a model from these weights.",
-    )
+    model_folder: Path = Field(title="Model folder")
+    """Folder of an exported model."""
+    repository: str = Field(title="Repository")
+    """Repository on the hub, as USER/NAME."""
+    public: bool = Field(False, title="Public")
+    """Create a public repository, which everyone can download."""
+    dry_run: bool = Field(False, title="Dry run")
+    """Print the files and the card, and send nothing; needs neither login nor network."""
+    run_dir: Path | None = Field(None, title="Run directory")
+    """Run directory whose losses the card shows."""
+    evaluation: Path | None = Field(None, title="Scores")
+    """Output folder of tools/evaluate.py whose scores the card shows."""
+    samples: Path | None = Field(None, title="Samples")
+    """Output folder of tools/synthesize.py whose audio the card links."""
+    base_licence: Path | None = Field(None, title="Licence of the base")
+    """Licence text of the base model, uploaded as LICENSE.txt; required for a model from the published
+    weights."""
+    statement: str = Field("", title="Statement")
+    """Sentence that the licence of the published weights requires on the page of the model (section 4.1a);
+    required for a model from these weights."""
 
 
 class CheckpointSpeech(Sampling):
     """Options of every command that speaks with a checkpoint."""
 
     weights: Weights = Field("raw", title="Weights", description=CHOSEN_WEIGHTS)
-    features: Path | None = Field(
-        None,
-        title="Features",
-        description="Features that the checkpoint was trained on; the default is the features that the "
-        "run's pairs name.",
-    )
-    models: Path = Field(
-        Path("checkpoints"),
-        title="Published files",
-        description="Folder of the published files; its vocoder turns indextts2 codes into sound, its "
-        "CAM++ model measures speaker similarity.",
-    )
-    solver_steps: int = Field(
-        25,
-        ge=1,
-        le=1000,
-        title="Solver steps",
-        description="Number of steps from noise to mel spectrogram; indextts2 only.",
-    )
-    precision: Precision = Field(
-        "float32",
-        title="Precision",
-        description="Precision of GPT and flow matching; bfloat16 and float16 are faster, and may change "
-        "codes.",
-    )
-    device: Device = Field(
-        "auto",
-        title="Device",
-        description="Device to compute on; auto takes the GPU, or the CPU while the run is training.",
-    )
+    features: Path | None = Field(None, title="Features")
+    """Features that the checkpoint was trained on; the default is the features that the run's pairs name."""
+    models: Path = Field(Path("checkpoints"), title="Published files")
+    """Folder of the published files; its vocoder turns indextts2 codes into sound, its CAM++ model measures
+    speaker similarity."""
+    solver_steps: int = Field(25, ge=1, le=1000, title="Solver steps")
+    """Number of steps from noise to mel spectrogram; indextts2 only."""
+    precision: Precision = Field("float32", title="Precision")
+    """Precision of GPT and flow matching; bfloat16 and float16 are faster, and may change codes."""
+    device: Device = Field("auto", title="Device")
+    """Device to compute on; auto takes the GPU, or the CPU while the run is training."""
 
 
 class Synthesize(Command, CheckpointSpeech):
@@ -150,61 +102,31 @@ class Synthesize(Command, CheckpointSpeech):
     """
 
     program: ClassVar[str] = "tools/synthesize.py"
-    checkpoint: Path = Field(
-        title="Checkpoint",
-        description="Checkpoint, run directory, exported model folder, or USER/NAME of a model on the hub.",
-    )
-    text: list[str] = Field([], title="Text", description="Text to speak.")
-    text_file: Path | None = Field(None, title="Text file", description="UTF-8 file with one text per line.")
-    voice: str = Field(
-        title="Voice", description="Recording of the voice to use, or the id of an utterance in a --manifest."
-    )
-    manifest: list[Path] = Field(
-        [],
-        title="Manifest",
-        description="Manifest that contains the utterance of --voice; the default is the manifests "
-        "beside the run's pairs.",
-    )
-    output: Path = Field(
-        Path("spoken"),
-        title="Output",
-        description="File NAME.wav for one text, or a folder for 001.wav and so on with spoken.jsonl.",
-    )
-    stream: bool = Field(
-        False,
-        title="Stream",
-        description="Speak the texts one after another, and write pieces of the sound while it is spoken.",
-    )
-    emotion_voice: Path | None = Field(
-        None, title="Emotion recording", description="Recording whose emotion is used."
-    )
-    emotion_alpha: float = Field(
-        1.0,
-        ge=0,
-        le=1,
-        title="Emotion strength",
-        description="Strength of the emotion recording, from 0 to 1.",
-    )
-    emotion: str = Field(
-        "",
-        title="Emotion weights",
-        description="Emotions with weights that add up to at most 1, such as happy=0.6,calm=0.2; "
-        "indextts2 only.",
-    )
-    guidance: float = Field(
-        0.7,
-        ge=0,
-        le=10,
-        title="Guidance",
-        description="Strength of classifier-free guidance by voice and text; indextts2 only.",
-    )
-    duration_factor: float = Field(
-        1.0,
-        ge=0.5,
-        le=2,
-        title="Duration factor",
-        description="Factor of the duration of the speech, above 1 is slower; IndexTTS-2.5 only.",
-    )
+    checkpoint: Path = Field(title="Checkpoint")
+    """Checkpoint, run directory, exported model folder, or USER/NAME of a model on the hub."""
+    text: list[str] = Field([], title="Text")
+    """Text to speak."""
+    text_file: Path | None = Field(None, title="Text file")
+    """UTF-8 file with one text per line."""
+    voice: str = Field(title="Voice")
+    """Recording of the voice to use, or the id of an utterance in a --manifest."""
+    manifest: list[Path] = Field([], title="Manifest")
+    """Manifest that contains the utterance of --voice; the default is the manifests beside the run's
+    pairs."""
+    output: Path = Field(Path("spoken"), title="Output")
+    """File NAME.wav for one text, or a folder for 001.wav and so on with spoken.jsonl."""
+    stream: bool = Field(False, title="Stream")
+    """Speak the texts one after another, and write pieces of the sound while it is spoken."""
+    emotion_voice: Path | None = Field(None, title="Emotion recording")
+    """Recording whose emotion is used."""
+    emotion_alpha: float = Field(1.0, ge=0, le=1, title="Emotion strength")
+    """Strength of the emotion recording, from 0 to 1."""
+    emotion: str = Field("", title="Emotion weights")
+    """Emotions with weights that add up to at most 1, such as happy=0.6,calm=0.2; indextts2 only."""
+    guidance: float = Field(0.7, ge=0, le=10, title="Guidance")
+    """Strength of classifier-free guidance by voice and text; indextts2 only."""
+    duration_factor: float = Field(1.0, ge=0.5, le=2, title="Duration factor")
+    """Factor of the duration of the speech, above 1 is slower; IndexTTS-2.5 only."""
 
 
 class Evaluate(Command, CheckpointSpeech, RecognizerFolder):
@@ -214,31 +136,16 @@ class Evaluate(Command, CheckpointSpeech, RecognizerFolder):
     """
 
     program: ClassVar[str] = "tools/evaluate.py"
-    checkpoint: list[Path] = Field(
-        min_length=1,
-        title="Checkpoint",
-        description="Checkpoint, run directory, exported model folder, or USER/NAME of a model on the hub.",
-    )
-    manifest: Path = Field(
-        title="Manifest", description="Manifest of held-out utterances, such as val_manifest.jsonl."
-    )
-    output_dir: Path = Field(
-        title="Output folder", description="Folder for report.md, scores.png and the audio."
-    )
-    asr: list[str] = Field(
-        [],
-        title="Recognizer",
-        description="Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; it "
-        "measures the character error rate.",
-    )
-    num_clips: int = Field(
-        100,
-        ge=0,
-        title="Number of clips",
-        description="Number of sentences to speak, taken from each speaker in turn; 0 speaks all.",
-    )
-    minimal_pairs: Path | None = Field(
-        None,
-        title="Minimal pairs",
-        description="File with two texts in a line, a tab between them; both are spoken for blind listening.",
-    )
+    checkpoint: list[Path] = Field(min_length=1, title="Checkpoint")
+    """Checkpoint, run directory, exported model folder, or USER/NAME of a model on the hub."""
+    manifest: Path = Field(title="Manifest")
+    """Manifest of held-out utterances, such as val_manifest.jsonl."""
+    output_dir: Path = Field(title="Output folder")
+    """Folder for report.md, scores.png and the audio."""
+    asr: list[str] = Field([], title="Recognizer")
+    """Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; it measures the
+    character error rate."""
+    num_clips: int = Field(100, ge=0, title="Number of clips")
+    """Number of sentences to speak, taken from each speaker in turn; 0 speaks all."""
+    minimal_pairs: Path | None = Field(None, title="Minimal pairs")
+    """File with two texts in a line, a tab between them; both are spoken for blind listening."""

@@ -23,7 +23,7 @@ from indextts.commands.data import (
 )
 from indextts.commands.launching import ALONE, Launch, launch_of
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.commands.recognizer_options import RECOGNIZERS_NAME
+from indextts.commands.options import RECOGNIZERS_NAME
 from indextts.commands.speech import ExportModel
 from indextts.commands.train import Train
 from indextts.data.importing.journal import JOURNAL_NAME, MANIFEST_NAME

@@ -12,8 +12,8 @@ from typing import Any
 import gradio as gr
 
 from indextts.commands.data import CheckData
+from indextts.commands.options import RECOGNIZERS_NAME
 from indextts.commands.quality_limits import QualityLimits
-from indextts.commands.recognizer_options import RECOGNIZERS_NAME
 from indextts.data.quality import ratings
 from indextts.data.quality.overview import (
     OVERVIEW_NAME,

@@ -14,7 +14,7 @@ import gradio as gr
 
 from indextts.commands.base import Command
 from indextts.commands.data import ImportDataset, Transcribe
-from indextts.commands.recognizer_options import RECOGNIZERS_NAME
+from indextts.commands.options import RECOGNIZERS_NAME
 from indextts.data.importing.items import AUDIO_SUFFIXES
 from indextts.data.transcribing.agreement import REPORT_NAME, AgreementReport
 from indextts.errors import UserError

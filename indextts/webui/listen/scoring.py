@@ -15,7 +15,7 @@ from typing import Any
 import gradio as gr
 from pydantic import BaseModel, ValidationError
 
-from indextts.commands.recognizer_options import RECOGNIZERS_NAME
+from indextts.commands.options import RECOGNIZERS_NAME
 from indextts.commands.speech import Evaluate
 from indextts.errors import UserError
 from indextts.projects.jobs.records import list_jobs
