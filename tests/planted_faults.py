@@ -2,8 +2,9 @@
 
     python -m tests.planted_faults [--all] [--only NAME] [--output FILE]
 
-Each fault of `FAULTS` is a small change such as a person makes by mistake. The tests that import the changed
-module run in the copy until the first one fails: those of the short check, or with --all the long ones too.
+Each fault of planted_faults.toml is a small change such as a person makes by mistake. The tests that import
+the changed module run in the copy until the first one fails: those of the short check, or with --all the long
+ones too.
 The table goes to CONTRIBUTING.md. Exits with status 1 if a fault was not found.
 """
 
@@ -16,16 +17,32 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.planted_fault_list import FAULTS, Fault
-
 REPOSITORY = Path(__file__).resolve().parent.parent
 LIMIT_S = 900  # of the tests of one fault
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault: `old` occurs once in the file at `path`, and `new` replaces it."""
+
+    area: str
+    name: str
+    path: str
+    old: str
+    new: str
+
+
+FAULTS = tuple(
+    Fault(**fields)
+    for fields in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["fault"]
+)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.planted_fault_list import FAULTS, Fault
-from tests.planted_faults import copy_sources, importers, outcome_of, planted
+from tests.planted_faults import FAULTS, Fault, copy_sources, importers, outcome_of, planted
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
