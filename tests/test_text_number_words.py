@@ -11,11 +11,10 @@ from indextts.text.number_words import (
     ethiopic_numerals_to_digits,
     from_ethiopic,
     to_ethiopic,
-    with_ending,
     year_in_hundreds,
 )
 
-# A second way from numbers to words, and the way back: from decimal digits, three at a time.
+# A second way from numbers to words: from decimal digits, three at a time.
 DIGIT_WORDS = dict(
     zip("123456789", ["አንድ", "ሁለት", "ሦስት", "አራት", "አምስት", "ስድስት", "ሰባት", "ስምንት", "ዘጠኝ"], strict=True)
 )
@@ -43,32 +42,10 @@ def spelled(number: int) -> str:
     return " ".join(words)
 
 
-def value(words: str) -> int:
-    ones = {word: int(digit) for digit, word in DIGIT_WORDS.items()} | {"ዜሮ": 0}
-    tens = {word: 10 * int(digit) for digit, word in TEN_WORDS.items()} | {"አሥራ": 10}
-    total = group = 0
-    for word in words.split():
-        if word in GROUP_WORDS:
-            total, group = total + group * 1000 ** GROUP_WORDS.index(word), 0
-        elif word == "መቶ":
-            group *= 100
-        else:
-            group += ones[word] if word in ones else tens[word]
-    return total + group
-
-
-def test_numbers_to_9999_agree_with_a_second_speller_and_read_back():
-    for number in range(10_000):
-        assert cardinal(number) == spelled(number)
-        assert value(cardinal(number)) == number
-
-
-def test_random_numbers_to_a_trillion_agree_with_a_second_speller_and_read_back():
+def test_numbers_to_9999_and_at_random_to_a_trillion_agree_with_a_second_speller():
     chosen = random.Random(0)
-    for _ in range(10_000):
-        number = chosen.randrange(10 ** chosen.randint(4, 12) + 1)
+    for number in [*range(10_000), *(chosen.randrange(10 ** chosen.randint(4, 12)) for _ in range(10_000))]:
         assert cardinal(number) == spelled(number), number
-        assert value(cardinal(number)) == number
 
 
 # What ኛ makes of the last word: ት ድ ር ን take the vowel of the first order, ኝ becomes ነ.
@@ -91,17 +68,11 @@ def test_written_numbers_to_9999_are_read_alone_with_a_prefix_and_as_ordinals():
         words = spelled(number)
         assert normalize(f"{number} ሰው") == f"{words} ሰው"
         assert normalize(f"ለ{number} ሰው") == f"ለ{words} ሰው"
+        assert normalize(f"ከ{number * 10**6:,} በላይ") == f"ከ{spelled(number * 10**6)} በላይ"
         if number:
             before, space, last = words.rpartition(" ")
             ordinal = before + space + LAST_WORD_OF_ORDINAL.get(last, last + "ኛ")
             assert normalize(f"የ{number}ኛ") == f"የ{ordinal}"
-
-
-def test_grouped_random_numbers_to_a_trillion_are_read_with_a_prefix():
-    chosen = random.Random(1)
-    for _ in range(2_000):
-        number = chosen.randrange(10 ** chosen.randint(4, 12) + 1)
-        assert normalize(f"ከ{number:,} በላይ") == f"ከ{spelled(number)} በላይ"
 
 
 def test_numbers_below_0_and_past_the_last_scale_have_no_words():
@@ -114,30 +85,6 @@ def test_numbers_below_0_and_past_the_last_scale_have_no_words():
 def test_the_options_choose_the_spelling():
     options = NormalizerOptions(thousand="ሺ", million="ሚሊየን", fifty="አምሳ", sixty="ስድሳ", eighty="ሰማኒያ")
     assert cardinal(50_060_080, options) == "አምሳ ሚሊየን ስድሳ ሺ ሰማኒያ"
-
-
-# The ordinals were checked by the reference against num2words' correct part; ዘጠኝ is the irregular one.
-@pytest.mark.parametrize(
-    ("number", "ending", "words"),
-    [
-        (20, "ኛ", "ሃያኛ"),
-        (100, "ኛ", "አንድ መቶኛ"),
-        (1000, "ኛ", "አንድ ሺህኛ"),
-        (10**6, "ኛ", "አንድ ሚሊዮነኛ"),
-        (5, "ኛው", "አምስተኛው"),
-        (19, "ነኛው", "አሥራ ዘጠነኛው"),
-        (3, "ቱ", "ሦስቱ"),
-        (9, "ቱ", "ዘጠኙ"),
-        (10, "ሩ", "አሥሩ"),
-        (1, "ዱ", "አንዱ"),
-        (1930, "ዎቹ", "አንድ ሺህ ዘጠኝ መቶ ሠላሳዎቹ"),
-        (5, "ዎቹ", "አምስቶቹ"),
-        (1000, "ዎች", "አንድ ሺዎች"),
-        (7, "ን", "ሰባትን"),
-    ],
-)
-def test_a_written_ending_joins_the_last_word(number, ending, words):
-    assert with_ending(cardinal(number), ending) == words
 
 
 def test_years_can_be_read_in_hundreds():

@@ -16,6 +16,7 @@ import unicodedata
 from collections.abc import Callable
 
 from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.text.amharic import TABLES
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 
 # Meanings of a colon or an Ethiopic word space; the first matching alternative counts. Times come before full
@@ -133,20 +134,7 @@ _FONT_DAMAGE = (
 )
 _OLD_FONT_SIGN = re.compile(r"[|¹\[]")
 
-_NAMES = {
-    "&": "እና",
-    "+": "ፕላስ",
-    "=": "እኩል ነው",
-    "@": "አት",
-    "×": "ሲባዛ",
-    "÷": "ሲካፈል",
-    "±": "ሲደመር ወይም ሲቀነስ",
-    "%": "ፐርሰንት",
-    "°": "ዲግሪ",
-    "$": "ዶላር",
-    "€": "ዩሮ",
-    "£": "ፓውንድ",
-}
+_NAMES = TABLES["signs"]
 _NAMED = re.compile("[" + re.escape("".join(_NAMES)) + "]")
 _SINGLE_ANGLE = re.compile(r"(?<!<)<(?!<)|(?<!>)>(?!>)")  # no comparison; two of them are a quote
 _NOT_IN_WORDS = re.compile(r"[^\w\s.,?!…'-]|[_²³¹]")

@@ -18,6 +18,7 @@ import re
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.abbreviations import PREFIXES
+from indextts.text.amharic import TABLES
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 from indextts.text.ethiopic import merge_homophones
 from indextts.text.number_separators import is_from
@@ -112,14 +113,8 @@ def dates(text: str, _options: NormalizerOptions) -> str:
     return _ROW_OF_NUMBERS.sub(lambda match: re.sub(r"\D", " ", match[0]), text)
 
 
-_BOOKS_OF_THE_BIBLE = (
-    "ዘፍጥረት ዘጸአት ዘፀአት ዘሌዋውያን ዘኁልቁ ዘዳግም ኢያሱ መሳፍንት ሩት ሳሙኤል ነገሥት ነገስት ዜና ዕዝራ ነህምያ አስቴር ኢዮብ መዝሙር መዝ ምሳሌ መክብብ "
-    "ኢሳይያስ ኤርምያስ ሕዝቅኤል ዳንኤል ሆሴዕ ኢዩኤል አሞጽ ዮናስ ሚክያስ ዕንባቆም ዘካርያስ ሚልክያስ ማቴዎስ ማቴ ማርቆስ ማር ሉቃስ ሉቃ ዮሐንስ ዮሐ "
-    "ሐዋርያት ሐዋ ሮሜ ቆሮንቶስ ቆሮ ገላትያ ኤፌሶን ኤፌ ፊልጵስዩስ ቈላስይስ ቆላስይስ ተሰሎንቄ ጢሞቴዎስ ቲቶ ዕብራውያን ዕብ ያዕቆብ ጴጥሮስ ይሁዳ ራእይ"
-)
-_VERSE = re.compile(
-    rf"(?<![{L}])({_BOOKS_OF_THE_BIBLE.replace(' ', '|')})[.,]?\s+(?:ምዕራፍ\s+)?(\d+)\s?:\s?(\d+)"
-)
+_BOOKS_OF_THE_BIBLE = "|".join(TABLES["words"]["books"].split())
+_VERSE = re.compile(rf"(?<![{L}])({_BOOKS_OF_THE_BIBLE})[.,]?\s+(?:ምዕራፍ\s+)?(\d+)\s?:\s?(\d+)")
 _CLOCK = r"\d{1,3}:\d{2}(?::\d{2})?(?:\.\d+)?(?![\d:])"
 _CLOCK_RANGE = re.compile(rf"(?<![\d:.])(ከ)?({_CLOCK})\s?{DASH}\s?(?={_CLOCK})")
 _TIME = re.compile(

@@ -10,6 +10,7 @@
 import re
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
+from indextts.text.amharic import TABLES
 
 POINT = "ነጥብ"
 MAX_CARDINAL = 10**15 - 1  # beyond trillions a number is read digit by digit
@@ -20,19 +21,7 @@ _TEEN = "አሥራ"
 _HUNDRED = "መቶ"
 _BILLION, _TRILLION = "ቢሊዮን", "ትሪሊዮን"
 
-# Spelling variants and their canonical spelling, to compare number words. Homophones are merged before the
-# lookup.
-_CANONICAL = {
-    "ሺ": "ሺህ",
-    "ሚልዮን": "ሚሊዮን",
-    "ሚሊየን": "ሚሊዮን",
-    "ቢልዮን": "ቢሊዮን",
-    "ቢሊየን": "ቢሊዮን",
-    "አምሳ": "ሀምሳ",
-    "ስድሳ": "ስልሳ",
-    "ሰማኒያ": "ሰማንያ",
-}
-
+_CANONICAL = TABLES["canonical"]
 _ROW_SIZE = 8  # code points per consonant
 _SIXTH = 5  # the order without a vowel, counted from 0
 _SEVENTH = 6

@@ -17,28 +17,14 @@ Each rule replaces the signs by Amharic words and keeps the digits, which `numbe
 import re
 
 from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.text.amharic import TABLES
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 
 # An integer or decimal number, with or without grouped thousands.
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?"
 DASH = "[-\u2012\u2013\u2014\u2212~]"
 
-_CURRENCIES = {
-    "US$": "የአሜሪካ ዶላር",
-    "USD": "የአሜሪካ ዶላር",
-    "CA$": "የካናዳ ዶላር",
-    "C$": "የካናዳ ዶላር",
-    "AU$": "የአውስትራሊያ ዶላር",
-    "A$": "የአውስትራሊያ ዶላር",
-    "$": "ዶላር",
-    "€": "ዩሮ",
-    "EUR": "ዩሮ",
-    "£": "ፓውንድ",
-    "GBP": "ፓውንድ",
-    "¥": "የን",
-    "ETB": "ብር",
-    "Br": "ብር",
-}
+_CURRENCIES = TABLES["currencies"]
 CURRENCY_SIGNS = "$€£¥"
 _SIGN = "|".join(re.escape(sign) for sign in sorted(_CURRENCIES, key=len, reverse=True))
 _SCALES = {"k": "ሺህ", "m": "ሚሊዮን", "mn": "ሚሊዮን", "bn": "ቢሊዮን", "b": "ቢሊዮን"}
@@ -99,37 +85,7 @@ def percent(text: str, options: NormalizerOptions) -> str:
     return _PER_MILLE.sub(" በሺህ ", text)
 
 
-_UNITS = {
-    "km/h": "ኪሎ ሜትር በሰዓት",
-    "m/s": "ሜትር በሰከንድ",
-    "km": "ኪሎ ሜትር",
-    "Km": "ኪሎ ሜትር",
-    "KM": "ኪሎ ሜትር",
-    "cm": "ሴንቲ ሜትር",
-    "mm": "ሚሊ ሜትር",
-    "m": "ሜትር",
-    "nm": "ናኖ ሜትር",
-    "kg": "ኪሎ ግራም",
-    "Kg": "ኪሎ ግራም",
-    "KG": "ኪሎ ግራም",
-    "mg": "ሚሊ ግራም",
-    "g": "ግራም",
-    "ml": "ሚሊ ሊትር",
-    "mL": "ሚሊ ሊትር",
-    "l": "ሊትር",
-    "L": "ሊትር",
-    "ha": "ሄክታር",
-    "GB": "ጊጋ ባይት",
-    "MB": "ሜጋ ባይት",
-    "KB": "ኪሎ ባይት",
-    "TB": "ቴራ ባይት",
-    "kHz": "ኪሎ ኸርዝ",
-    "MHz": "ሜጋ ኸርዝ",
-    "GHz": "ጊጋ ኸርዝ",
-    "Hz": "ኸርዝ",
-    "kW": "ኪሎ ዋት",
-    "MW": "ሜጋ ዋት",
-}
+_UNITS = TABLES["units"]
 _UNIT = re.compile(
     rf"(?<=\d)\s?({'|'.join(sorted(_UNITS, key=len, reverse=True))})([²³])?(?![A-Za-z0-9²³/'])"
 )

@@ -7,7 +7,7 @@
         options.json        version, options and readings of the normaliser, as in the tokenizer
         reserved.json       pieces in place of reserved tokens (text/reserved.py), if the model has such
         requirements.txt    the packages that it needs, at the versions of this program; no torch
-        text/ commands/ ... copies of the modules of this program that the normaliser imports
+        text/ commands/ ... copies of the modules that the normaliser imports, with their tables
 
 The official code has a package named indextts too, so the copies have another name.
 """
@@ -24,7 +24,7 @@ from indextts.system.files import write_bytes, write_json
 
 NAME = "spoken_text"
 ROOT = Path(indextts.__file__).parent
-ENTRY, RESERVED_ENTRY = "text/normalize.py", "text/reserved.py"
+ENTRIES = ("text/normalize.py", "text/reserved.py")
 RESERVED_NAME = "reserved.json"
 DISTRIBUTIONS = ("fonttools", "gflanguages", "langcodes", "num2words", "pydantic")  # that the copies import
 OWN_IMPORT = re.compile(r"^(\s*(?:from|import) )indextts\b", re.MULTILINE)
@@ -33,29 +33,10 @@ INIT = '''"""Texts as this model was trained to read them: numbers, dates and ab
 
     from spoken_text import spoken
     spoken("በ2017 ዓ.ም።")
-"""
 
-import json
-from pathlib import Path
-
-from spoken_text.commands.normalizer_options import NormalizerOptions
-from spoken_text.text.normalize import normalize
-
-_RECORD = json.loads((Path(__file__).parent / "options.json").read_text(encoding="utf-8"))
-OPTIONS = NormalizerOptions.model_validate({k: v for k, v in _RECORD.items() if k != "version"})
-
-
-def spoken(text: str) -> str:
-    """Return a text in spoken form, the input of the model."""
-    return normalize(text, OPTIONS)
-'''
-INIT_RESERVED = '''"""Texts as this model was trained to read them, with tokens for frequent pieces.
-
-    from spoken_text import spoken
-    spoken("ሰላም")     # "<|0.44|><|2.90|>"
-
-The official program cuts a text of more than 120 tokens, perhaps inside such a token: give it one sentence,
-or a few short ones, at a time.
+A model with reserved.json reads tokens for frequent pieces, such as <|0.44|><|2.90|> for ሰላም. The official
+program cuts a text of more than 120 tokens, perhaps inside such a token: give it one sentence, or a few short
+ones, at a time.
 """
 
 import json
@@ -67,12 +48,13 @@ from spoken_text.text.reserved import token_writer
 
 _FOLDER = Path(__file__).parent
 _RECORD = json.loads((_FOLDER / "options.json").read_text(encoding="utf-8"))
+_RESERVED = _FOLDER / "reserved.json"
 OPTIONS = NormalizerOptions.model_validate({k: v for k, v in _RECORD.items() if k != "version"})
-WRITE = token_writer(json.loads((_FOLDER / "reserved.json").read_text(encoding="utf-8"))["pieces"])
+WRITE = token_writer(json.loads(_RESERVED.read_bytes())["pieces"] if _RESERVED.is_file() else ())
 
 
 def spoken(text: str) -> str:
-    """Return a text in spoken form with its pieces as tokens, the input of the model."""
+    """Return a text in spoken form, the input of the model."""
     return WRITE(normalize(text, OPTIONS))
 '''
 MAIN = '''"""Print the spoken form of the arguments, or of each line of standard input."""
@@ -96,11 +78,11 @@ def write_text_package(folder: Path, options: NormalizerOptions, reserved: Seque
         OSError: a file cannot be read or written.
     """
     package = folder / NAME
-    for module in sorted(needed_modules(*([ENTRY, RESERVED_ENTRY] if reserved else [ENTRY]))):
+    for module in sorted(needed_modules()):
         source = (ROOT / module).read_text(encoding="utf-8")
         (package / module).parent.mkdir(parents=True, exist_ok=True)
         write_bytes(package / module, OWN_IMPORT.sub(rf"\g<1>{NAME}", source).encode())
-    write_bytes(package / "__init__.py", (INIT_RESERVED if reserved else INIT).encode())
+    write_bytes(package / "__init__.py", INIT.encode())
     if reserved:
         write_json(package / RESERVED_NAME, {"pieces": list(reserved)})
     write_bytes(package / "__main__.py", MAIN.encode())
@@ -109,16 +91,20 @@ def write_text_package(folder: Path, options: NormalizerOptions, reserved: Seque
     write_bytes(package / "requirements.txt", "".join(lines).encode())
 
 
-def needed_modules(*entries: str) -> set[str]:
-    """Return the files of this program that `entries` import, relative to its package."""
+def needed_modules() -> set[str]:
+    """Return the files of this program that the copies need, relative to its package.
+
+    The tables of a module are in a .toml file of its name.
+    """
     found: set[str] = set()
-    pending = list(entries or [ENTRY])
+    pending = list(ENTRIES)
     while pending:
         module = pending.pop()
         if module not in found:
             found.add(module)
             pending += _imported(module)
-    return found
+    tables = {f"{module.removesuffix('.py')}.toml" for module in found}
+    return found | {table for table in tables if (ROOT / table).is_file()}
 
 
 def _imported(module: str) -> Iterator[str]:

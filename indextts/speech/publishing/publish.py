@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 WEIGHTS, CONFIG = "gpt.safetensors", "config.yaml"
 PICKLED = "gpt.pth"
 NOTE = "LICENSE-NOTE.txt"
-PACKAGE_SUFFIXES = (".py", ".json", ".txt")  # what Python compiled is left out
+PACKAGE_SUFFIXES = (".py", ".json", ".toml", ".txt")  # what Python compiled is left out
 
 
 def publish(command: PublishModel) -> Iterator[str]:
