@@ -8,12 +8,14 @@ FOLDER/                        the files that `published_files` draws, and
 """
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 import yaml
+from torch import nn
 
 from indextts.commands.bases import BASE_2_5
 from indextts.features.bases import HalvingCodec
@@ -71,7 +73,7 @@ def write_acoustic_files(folder: Path, seed: int = 0) -> Path:
     torch.save(campplus.state_dict(), folder / "campplus/campplus_cn_common.bin")
     (folder / "bigvgan/config.json").write_text(json.dumps(BIGVGAN, indent="\t"))
     vocoder = randomise(BigVGAN(BigVGANConfig.model_validate(BIGVGAN)), seed)
-    torch.save({"generator": vocoder.state_dict()}, folder / "bigvgan/bigvgan_generator.pt")
+    torch.save({"generator": with_weight_norm(vocoder)}, folder / "bigvgan/bigvgan_generator.pt")
     generator = torch.Generator().manual_seed(seed)
     torch.save(torch.randn(sum(EMO_NUM), STYLE_DIM, generator=generator), folder / "feat1.pt")
     torch.save(torch.randn(sum(EMO_NUM), GPT["model_dim"], generator=generator), folder / "feat2.pt")
@@ -101,6 +103,18 @@ def write_files_of_2_5(folder: Path, seed: int = 0) -> Path:
 def write_s2mel(path: Path, seed: int = 0) -> None:
     """Write the three parts as the published training saved them: some of them wrapped for many GPUs."""
     model = randomise(S2Mel(S2MelConfig.model_validate(S2MEL), GPT["model_dim"]), seed)
-    net = {part: getattr(model, part).state_dict() for part in ("cfm", "length_regulator", "gpt_layer")}
+    net = {part: getattr(model, part).state_dict() for part in ("length_regulator", "gpt_layer")}
+    net["cfm"] = with_weight_norm(model.cfm)
     net["cfm"] = {f"module.{name}": tensor for name, tensor in net["cfm"].items()}
     torch.save({"net": net, "optimizer": {"state": {}}, "iters": 12}, path)
+
+
+def with_weight_norm(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the weights with those of the normalised layers as the published files have them."""
+    weights = model.state_dict()
+    normed = re.compile(r"(\.conv\.conv|convs\d|^ups|^conv_p|x_embedder|final_layer\.linear).*\.weight$")
+    for name in filter(normed.search, list(weights)):
+        v = weights.pop(name)
+        g = 0.7 * v.flatten(1).norm(dim=1).view(-1, *[1] * (v.dim() - 1))
+        weights |= {f"{name}_g": g, f"{name}_v": v}
+    return weights

@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from indextts.features import mel_spectrogram as front_end
 from indextts.features.bases import HalvingCodec
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
-from indextts.features.semantic_codec import SemanticCodecConfig
+from indextts.features.semantic_codec import SemanticCodecConfig, without_weight_norm
 from indextts.features.weights import fill_weights
 from indextts.speech.synthesis.bases import acoustic_path
 from indextts.speech.synthesis.bigvgan import BigVGAN
@@ -194,7 +194,8 @@ def decoding_s2mel_results(folder: Path, config: dict[str, Any], arrays: dict[st
     given = {name: weights[name] for name in weights if not name.startswith("semantic_codec.")}
     model = S2Mel(S2MelConfig.model_validate(config["s2mel"]), 1)
     given |= {f"gpt_layer.{name}": tensor for name, tensor in model.gpt_layer.state_dict().items()}
-    fill_weights(model, given, "s2mel", "give a complete folder", torch.device("cpu"))
+    plain = without_weight_norm(given)
+    fill_weights(model, plain, "s2mel", "give a complete folder", torch.device("cpu"))
     codec = HalvingCodec(SemanticCodecConfig(**config["semantic_codec"]))
     of_codec = {name.removeprefix("semantic_codec."): weights[name] for name in weights.keys() - given.keys()}
     fill_weights(codec, of_codec, "semantic_codec", "give a complete folder", torch.device("cpu"))
@@ -298,7 +299,8 @@ RESULTS_OF_KIND: dict[str, Callable[[Path, dict[str, Any], dict[str, Tensor]], R
 def loaded(module: nn.Module, folder: Path) -> Any:
     """The module with the folder's weights."""
     path = folder / "weights.safetensors"
-    fill_weights(module, read(path, load_file), str(path), "give a complete folder", torch.device("cpu"))
+    weights = without_weight_norm(read(path, load_file))
+    fill_weights(module, weights, str(path), "give a complete folder", torch.device("cpu"))
     return module
 
 

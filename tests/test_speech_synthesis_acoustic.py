@@ -13,6 +13,7 @@ from benchmarks import speech_models as published
 from indextts.errors import UserError
 from indextts.features import speech_encoder
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
+from indextts.features.semantic_codec import without_weight_norm
 from indextts.speech.synthesis.acoustic import AcousticModel, find_backend, find_files
 from indextts.speech.synthesis.bigvgan import BigVGAN, load_bigvgan
 from indextts.speech.synthesis.config import S2MelConfig
@@ -197,12 +198,27 @@ def test_names_shapes_and_types_are_the_published_ones(shared, name, build):
     with torch.device("meta"):
         tensors = build().state_dict()
     found = {key: [list(tensor.shape), str(tensor.dtype)] for key, tensor in tensors.items()}
-    assert found == {key: [shape, f"torch.{dtype}"] for key, (shape, dtype) in listed.items()}
+    assert found == {  # without weight normalisation
+        key.removesuffix("_v"): [shape, f"torch.{dtype}"]
+        for key, (shape, dtype) in listed.items()
+        if not key.endswith("weight_g")
+    }
+
+
+def test_weights_of_a_weight_normalisation_become_plain_ones():
+    normed = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv1d(3, 4, 5))
+    g, v = (getattr(normed.parametrizations.weight, f"original{number}") for number in (0, 1))
+    with torch.no_grad():
+        g.mul_(2)
+        plain = without_weight_norm({"conv.weight_g": g, "conv.weight_v": v, "conv.bias": normed.bias})
+    torch.testing.assert_close(plain["conv.weight"], normed.weight, rtol=1e-6, atol=0)
+    assert plain.keys() == {"conv.weight", "conv.bias"}
 
 
 def test_weights_load_as_saved(folder):
     model = load_s2mel(folder / "s2mel.pth", S2MelConfig.model_validate(S2MEL), GPT["model_dim"], CPU)
-    saved = torch.load(folder / "s2mel.pth", weights_only=True)["net"]
+    net = torch.load(folder / "s2mel.pth", weights_only=True)["net"]
+    saved = {part: without_weight_norm(weights) for part, weights in net.items()}
     for name, tensor in model.state_dict().items():
         part, rest = name.split(".", 1)
         wanted = saved[part].get(rest, saved[part].get(f"module.{rest}"))

@@ -11,6 +11,7 @@ M = T here; `bases.py` has the codec that halves the rate, and chooses between b
 published files. Encoder and quantizer compute the codes; the decoder turns embeddings back into features.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -178,6 +179,15 @@ def normed_weight(g: Tensor, v: Tensor) -> Tensor:
     """Return g v / |v|, with the norm over all axes but the first; g is (n, 1, ...), v (n, ...)."""
     weight: Tensor = g * v / v.flatten(1).norm(dim=1).view(g.shape)
     return weight
+
+
+def without_weight_norm(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights with g v / |v|, float32, in place of each pair of `weight_g` and `weight_v`."""
+    plain = dict(weights)
+    for name in [name for name in weights if name.endswith("weight_v") and f"{name[:-1]}g" in weights]:
+        g, v = plain.pop(f"{name[:-1]}g").float(), plain.pop(name).float()
+        plain[name.removesuffix("_v")] = normed_weight(g, v)
+    return plain
 
 
 def load_codec_config(path: Path) -> SemanticCodecConfig:

@@ -13,8 +13,9 @@ the last value, like the padding of the filter.
 The activation, x + sin(a x)^2 / b with a and b per channel, creates high frequencies. To avoid aliasing it is
 computed at twice the rate, followed by a low-pass filter.
 
-Names and shapes of the parameters are those of the published bigvgan_generator.pt, with weight norm not
-folded. Use float32 only: a and b are stored as logarithms, which half precision rounds too much.
+Names and shapes of the parameters are those of the published bigvgan_generator.pt, without its weight
+normalisation (`without_weight_norm`). Use float32 only: a and b are stored as logarithms, which half
+precision rounds too much.
 """
 
 import math
@@ -26,10 +27,10 @@ from torch import Tensor, nn
 
 from indextts.errors import UserError
 from indextts.features.mel_spectrogram import MEL_HOP, NUM_MELS
+from indextts.features.semantic_codec import without_weight_norm
 from indextts.features.weights import fill_weights
 from indextts.models.checkpoint import read_file
 from indextts.speech.synthesis.config import BIGVGAN_ADVICE, BigVGANConfig, load_bigvgan_config
-from indextts.speech.synthesis.weight_norm import NormedConv1d, NormedConvTranspose1d
 
 FILTER_TAPS = 12
 CUTOFF = 0.25  # of the doubled rate
@@ -44,11 +45,11 @@ class BigVGAN(nn.Module):
         super().__init__()
         self.config = config
         channels = config.upsample_initial_channel
-        self.conv_pre = NormedConv1d(config.num_mels, channels, 7, padding=3)
+        self.conv_pre = nn.Conv1d(config.num_mels, channels, 7, padding=3)
         self.ups = nn.ModuleList()
         self.resblocks = nn.ModuleList()
         for rate, kernel in zip(config.upsample_rates, config.upsample_kernel_sizes, strict=True):
-            up = NormedConvTranspose1d(channels, channels // 2, kernel, rate, (kernel - rate) // 2)
+            up = nn.ConvTranspose1d(channels, channels // 2, kernel, rate, (kernel - rate) // 2)
             self.ups.append(nn.Sequential(up))
             channels //= 2
             for size, dilations in zip(
@@ -56,7 +57,7 @@ class BigVGAN(nn.Module):
             ):
                 self.resblocks.append(ResidualBlock(channels, size, dilations))
         self.activation_post = Activation(channels)
-        self.conv_post = NormedConv1d(channels, 1, 7, padding=3, bias=False)
+        self.conv_post = nn.Conv1d(channels, 1, 7, padding=3, bias=False)
 
     def forward(self, mel: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Map a mel spectrogram (B, C, T) to samples (B, 1, R T) in [-1, 1].
@@ -198,9 +199,9 @@ def low_pass_filter() -> Tensor:
     return (taps / taps.sum())[None, None]
 
 
-def _convolution(channels: int, kernel_size: int, dilation: int) -> NormedConv1d:
+def _convolution(channels: int, kernel_size: int, dilation: int) -> nn.Conv1d:
     padding = (kernel_size - 1) * dilation // 2
-    return NormedConv1d(channels, channels, kernel_size, dilation=dilation, padding=padding)
+    return nn.Conv1d(channels, channels, kernel_size, dilation=dilation, padding=padding)
 
 
 def load_bigvgan(config: Path, path: Path, device: torch.device) -> BigVGAN:
@@ -221,5 +222,5 @@ def load_bigvgan(config: Path, path: Path, device: torch.device) -> BigVGAN:
     if not isinstance(weights, dict):
         raise UserError(f"{path}: has no weights under 'generator'; {BIGVGAN_ADVICE}")
     tensors = {name: value for name, value in weights.items() if isinstance(value, Tensor)}
-    fill_weights(model, tensors, str(path), BIGVGAN_ADVICE, device)
+    fill_weights(model, without_weight_norm(tensors), str(path), BIGVGAN_ADVICE, device)
     return model

@@ -15,8 +15,8 @@ end, which gives it the values that it has alone.
 
 The layers may be in half precision (`set_precision`); inputs and output are float32.
 
-Names and shapes of the parameters are those of the published s2mel.pth; the double `.conv.conv.` in the names
-of the gated convolutions is part of them.
+Names and shapes of the parameters are those of the published s2mel.pth, without its weight normalisation
+(`without_weight_norm`); the double `.conv.conv.` in the names of the gated convolutions is part of them.
 """
 
 import math
@@ -26,7 +26,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from indextts.speech.synthesis.config import FlowConfig
-from indextts.speech.synthesis.weight_norm import NormedConv1d, NormedLinear
 
 NUM_TIME_WAVES = 128
 MAX_PERIOD = 10_000.0
@@ -59,7 +58,7 @@ class DiT(nn.Module):
         self.res_projection = nn.Linear(dim, dim)
         self.final_layer = FinalLayer(dim)
         # In the published file, but unused.
-        self.x_embedder = NormedLinear(bands, dim)
+        self.x_embedder = nn.Linear(bands, dim)
         self.cond_embedder = nn.Embedding(sizes.content_codebook_size, dim)
         self.content_mask_embedder = nn.Embedding(1, dim)
         self.register_buffer("input_pos", torch.arange(NUM_POSITIONS))
@@ -268,7 +267,7 @@ class FinalLayer(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.norm_final = nn.LayerNorm(dim, eps=FINAL_NORM_EPS, elementwise_affine=False)
-        self.linear = NormedLinear(dim, dim)
+        self.linear = nn.Linear(dim, dim)
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(dim, 2 * dim))
 
     def forward(self, h: Tensor, time: Tensor) -> Tensor:
@@ -325,25 +324,14 @@ class PaddedConv(nn.Module):
 
     def __init__(self, in_dim: int, out_dim: int, kernel_size: int, dilation: int = 1) -> None:
         super().__init__()
-        self.conv = InnerConv(in_dim, out_dim, kernel_size, dilation)
+        # the second `conv` of the parameter names
+        self.conv = nn.ModuleDict({"conv": nn.Conv1d(in_dim, out_dim, kernel_size, dilation=dilation)})
         self.padding = (kernel_size - 1) * dilation
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Map (B, in, T) to (B, out, T); rows with `lengths` (B,) are mirrored at their own ends."""
         padded = mirrored(x, self.padding) if lengths is None else mirrored_rows(x, self.padding, lengths)
-        convolved: Tensor = self.conv(padded)
-        return convolved
-
-
-class InnerConv(nn.Module):
-    """A wrapper for the second `conv` in the parameter names."""
-
-    def __init__(self, in_dim: int, out_dim: int, kernel_size: int, dilation: int) -> None:
-        super().__init__()
-        self.conv = NormedConv1d(in_dim, out_dim, kernel_size, dilation=dilation)
-
-    def forward(self, x: Tensor) -> Tensor:
-        convolved: Tensor = self.conv(x)
+        convolved: Tensor = self.conv["conv"](padded)
         return convolved
 
 

@@ -25,7 +25,8 @@ In a batch, rows are padded at the end, and the padding changes nothing (`DiT.fo
 
 The velocity without condition has zeros in place of the condition; its projection still adds the bias.
 
-Names and shapes of the parameters are those of the three parts under `net` in the published s2mel.pth.
+Names and shapes of the parameters are those of the three parts under `net` in the published s2mel.pth,
+without its weight normalisation.
 """
 
 from collections.abc import Sequence
@@ -38,6 +39,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from indextts.errors import UserError
+from indextts.features.semantic_codec import without_weight_norm
 from indextts.features.weights import fill_weights
 from indextts.models.checkpoint import read_file
 from indextts.speech.synthesis.config import FlowConfig, LengthRegulatorSection, S2MelConfig
@@ -271,7 +273,7 @@ def load_s2mel(path: Path, config: S2MelConfig, latent_dim: int, device: torch.d
     }
     with torch.device("meta"):
         model = S2Mel(config, latent_dim)
-    fill_weights(model, weights, str(path), ADVICE, device)
+    fill_weights(model, without_weight_norm(weights), str(path), ADVICE, device)
     return model
 
 
