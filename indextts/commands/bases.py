@@ -11,6 +11,7 @@ and `training/`. So a third base is a `Base` here and a case in each `bases.py`;
 `GPTConfig`.
 """
 
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +66,7 @@ class Base:
         codec_file: path of the semantic codec in a model folder.
         repository: name on the hub.
         folder: name of the folder of its published files in a workspace.
-        own_files: published files that only it has, or has in its own form; `features/published_files.py`
-            adds those of all bases.
+        own_files: published files that only it has, or has in its own form, from bases.toml.
         letter_case: the case in which the official program reads Latin letters in Amharic; "keep" is the
             case of the text.
         reads_states: whether the acoustic model reads the GPT's states besides the codes.
@@ -105,6 +105,11 @@ class Base:
         return self.condition == "style"
 
 
+def _own_files(base: str) -> tuple[PublishedFile, ...]:
+    files = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return tuple(PublishedFile(**fields) for fields in files[base])
+
+
 BASE_2_0 = Base(
     name="2.0",
     title="IndexTTS-2.0",
@@ -116,22 +121,7 @@ BASE_2_0 = Base(
     codec_file="semantic_codec/model.safetensors",
     repository="IndexTeam/IndexTTS-2",
     folder="checkpoints",
-    own_files=(
-        PublishedFile("base model", "config.yaml"),
-        PublishedFile("base model", "bpe.model"),
-        PublishedFile("base model", "gpt.pth", 3_480_000_000),
-        PublishedFile("speech features", "wav2vec2bert_stats.pt"),
-        PublishedFile(
-            "speech features",
-            "semantic_codec/model.safetensors",
-            177_000_000,
-            repository="amphion/MaskGCT",
-            official=f"{OFFICIAL_CACHE}/semantic_codec_model.safetensors",
-        ),
-        PublishedFile("sound", "feat1.pt"),
-        PublishedFile("sound", "feat2.pt"),
-        PublishedFile("sound", "s2mel.pth", 1_200_000_000),
-    ),
+    own_files=_own_files("2.0"),
     letter_case="upper",
     reads_states=True,
     has_duration_factor=False,
@@ -150,50 +140,7 @@ BASE_2_5 = Base(
     codec_file="codec.pth",
     repository="IndexTeam/IndexTTS-2.5",
     folder="checkpoints_2.5",
-    own_files=(
-        PublishedFile(
-            "base model",
-            "config.yaml",
-            2_860,
-            "18adf417be3e8f5e2e48e30f7420c719170a6870619436250f360d626877870e",
-        ),
-        PublishedFile(
-            "base model",
-            "multilingual_zh_ja_yue_char_del.tiktoken",
-            907_395,
-            "747979631e813193436aabcff7c1c235d37de8097b71c563ec8b63b7a515c718",
-        ),
-        PublishedFile(
-            "base model",
-            "gpt.pth",
-            3_259_599_833,
-            "43a8f4c30eccdf201958d3b9713511482c19d56dc20b0b1c4ee1e6b080b19d85",
-        ),
-        PublishedFile(
-            "speech features",
-            "wav2vec2bert_stats.pt",
-            9_343,
-            "c9c176c2b8850ab2e3ba828bbfa969deaf4566ce55db5f2687b8430b87526ad2",
-        ),
-        PublishedFile(
-            "speech features",
-            "codec.pth",
-            607_290_935,
-            "d15cbed16a40f478438c961fb043f68dfa6353bf56c966761315db3433e9722c",
-        ),
-        PublishedFile(
-            "sound", "feat1.pt", 57_170, "f219cb447d80216ba615666da2ff8d63ac544eee26657f3a7b278692bf7a67c4"
-        ),
-        PublishedFile(
-            "sound", "feat2.pt", 374_866, "9c4292e96dee535aea9a6206e9a0c856dd578dde9212acdb16dd3ada4d12bf80"
-        ),
-        PublishedFile(
-            "sound",
-            "s2mel.pth",
-            414_908_601,
-            "9b1b0003fc189c94cc349758d7ebc25f903b7eb2de4602879959cc64ce816456",
-        ),
-    ),
+    own_files=_own_files("2.5"),
     letter_case="keep",
     reads_states=False,
     has_duration_factor=True,

@@ -1,4 +1,4 @@
-"""The model card and the licence note of an exported model."""
+"""The model card of an exported model."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -212,23 +212,3 @@ def _shown(value: Any) -> Any:
 
 def _cell(value: Any) -> str:
     return " ".join(str(value).replace("|", "\\|").split())
-
-
-LICENCE_NOTE = """\
-Licence of this model
-=====================
-
-This is a note, not the licence. If gpt.pth was trained from the published weights of IndexTTS-2, the bilibili
-Model Use License of those weights applies to it. Read the licence before you distribute the model; it takes
-precedence over this note. The note does not apply to a base model with weights of your own.
-
-* A fine-tuned model is a derivative work of the published model (1.4), so the same terms apply to it.
-* Keep the licence text and all notices of the base model, and copy them into this folder.
-* Where you offer the model or a product that uses it, include the statement that section 4.1a requires.
-* Pass on the terms: they also bind everyone who receives the model from you.
-* The model and its output must not be used to improve other AI models, except non-commercial ones (3.4c).
-* Above 100 million monthly users or 1 billion RMB of revenue, a separate licence is required (2.2).
-
-The recordings have rights of their own: name the owner of the voice and obtain their consent to your use. If
-README.md lists data sets that the model was trained on, keep their names and licences with the model.
-"""

@@ -39,7 +39,7 @@ from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, USER_MISTAKE, UserError
 from indextts.features import builtin
 from indextts.models.checkpoint import TEXT_TABLES, table_rows, write_and_sync
 from indextts.models.gpt.config import GPTConfig, config_for, config_with_text_tokens, load_config
-from indextts.speech.export.card import LICENCE_NOTE, model_card
+from indextts.speech.export.card import model_card
 from indextts.speech.export.comparison import TOLERANCES, compare, logits_on_fixed_inputs
 from indextts.speech.export.official_files import (
     PUBLISHED_NAMES,
@@ -81,6 +81,7 @@ FILES = (
     TEXT_PACKAGE,
     *sorted(PUBLISHED_NAMES),
 )
+LICENCE_NOTE = Path(__file__).with_name("licence_note.txt")
 SPARE_BYTES = 16 << 20  # for the small files
 
 NUM_TOKENS_LINE = re.compile(r"^(\s+number_text_tokens\s*:\s*)\d+", re.MULTILINE)
@@ -127,7 +128,7 @@ def export(command: ExportModel) -> Path:
                     logger.warning("%s", line)
             card = model_card(base, source, command.dtype, checks, has_builtin_codes=fitted is not None)
             write_bytes(aside / "README.md", card.encode())
-            write_bytes(aside / "LICENSE-NOTE.txt", LICENCE_NOTE.encode())
+            write_bytes(aside / "LICENSE-NOTE.txt", LICENCE_NOTE.read_bytes())
             write_json(aside / RECORD, _record(aside, source, command, checks))
     except OSError as error:
         is_full = error.errno in DISK_FULL_ERRNOS

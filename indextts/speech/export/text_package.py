@@ -23,49 +23,11 @@ from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.system.files import write_bytes, write_json
 
 NAME = "spoken_text"
-ROOT = Path(indextts.__file__).parent
+ROOT, HERE = Path(indextts.__file__).parent, Path(__file__).parent
 ENTRIES = ("text/normalize.py", "text/reserved.py")
 RESERVED_NAME = "reserved.json"
 DISTRIBUTIONS = ("fonttools", "gflanguages", "langcodes", "num2words", "pydantic")  # that the copies import
 OWN_IMPORT = re.compile(r"^(\s*(?:from|import) )indextts\b", re.MULTILINE)
-
-INIT = '''"""Texts as this model was trained to read them: numbers, dates and abbreviations in words.
-
-    from spoken_text import spoken
-    spoken("በ2017 ዓ.ም።")
-
-A model with reserved.json reads tokens for frequent pieces, such as <|0.44|><|2.90|> for ሰላም. The official
-program cuts a text of more than 120 tokens, perhaps inside such a token: give it one sentence, or a few short
-ones, at a time.
-"""
-
-import json
-from pathlib import Path
-
-from spoken_text.commands.normalizer_options import NormalizerOptions
-from spoken_text.text.normalize import normalize
-from spoken_text.text.reserved import token_writer
-
-_FOLDER = Path(__file__).parent
-_RECORD = json.loads((_FOLDER / "options.json").read_text(encoding="utf-8"))
-_RESERVED = _FOLDER / "reserved.json"
-OPTIONS = NormalizerOptions.model_validate({k: v for k, v in _RECORD.items() if k != "version"})
-WRITE = token_writer(json.loads(_RESERVED.read_bytes())["pieces"] if _RESERVED.is_file() else ())
-
-
-def spoken(text: str) -> str:
-    """Return a text in spoken form, the input of the model."""
-    return WRITE(normalize(text, OPTIONS))
-'''
-MAIN = '''"""Print the spoken form of the arguments, or of each line of standard input."""
-
-import sys
-
-from spoken_text import spoken
-
-for line in [" ".join(sys.argv[1:])] if sys.argv[1:] else sys.stdin:
-    print(spoken(line.rstrip("\\n")))
-'''
 
 
 def write_text_package(folder: Path, options: NormalizerOptions, reserved: Sequence[str] = ()) -> None:
@@ -82,10 +44,10 @@ def write_text_package(folder: Path, options: NormalizerOptions, reserved: Seque
         source = (ROOT / module).read_text(encoding="utf-8")
         (package / module).parent.mkdir(parents=True, exist_ok=True)
         write_bytes(package / module, OWN_IMPORT.sub(rf"\g<1>{NAME}", source).encode())
-    write_bytes(package / "__init__.py", INIT.encode())
+    for name in ("init", "main"):
+        write_bytes(package / f"__{name}__.py", (HERE / f"package_{name}.txt").read_bytes())
     if reserved:
         write_json(package / RESERVED_NAME, {"pieces": list(reserved)})
-    write_bytes(package / "__main__.py", MAIN.encode())
     write_json(package / "options.json", options.record)
     lines = [f"{name}=={metadata.version(name)}\n" for name in DISTRIBUTIONS]
     write_bytes(package / "requirements.txt", "".join(lines).encode())
