@@ -33,7 +33,7 @@ from indextts.text.byte_level import (
 )
 from indextts.text.languages import find_language
 from indextts.text.official_front_end import prepare
-from indextts.text.reserved import RESERVED
+from indextts.text.reserved import RESERVED, longest_parts
 from indextts.text.special_tokens import SPECIAL_TOKENS, language_row
 
 logger = logging.getLogger(__name__)
@@ -100,14 +100,10 @@ def reserved_ranks(base: ByteLevelTokenizer, texts: Iterable[str]) -> bytes:
 def _uses(pieces: Sequence[str], words: Counter[str]) -> Counter[str]:
     """Return how often each piece is written, the longest at each place."""
     found: Counter[str] = Counter()
-    known, longest = set(pieces), max(map(len, pieces))
+    known, longest = frozenset(pieces), max(map(len, pieces))
     for word, times in words.items():
-        start = 0
-        while start < len(word):
-            ends = range(min(len(word), start + longest), start, -1)
-            end = next((end for end in ends if word[start:end] in known), start + 1)
-            found[word[start:end]] += times
-            start = end
+        for part in longest_parts(word, known, longest):
+            found[part] += times
     return found
 
 

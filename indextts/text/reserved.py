@@ -8,7 +8,7 @@ token wherever a text spells it out, so a text can say `<|0.02|>` for a syllable
 No table changes its shape, and no file of the official program changes: only the text is written with tokens.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 from indextts.text.special_tokens import SPECIAL_TOKENS
 
@@ -20,18 +20,14 @@ def token_writer(pieces: Sequence[str]) -> Callable[[str], str]:
     """Return the function that writes a text with the tokens of `pieces`, the longest piece first."""
     token_of = dict(zip(pieces, RESERVED, strict=False))
     longest = max(map(len, pieces), default=0)
+    return lambda text: "".join(token_of.get(part, part) for part in longest_parts(text, token_of, longest))
 
-    def write(text: str) -> str:
-        written, start = [], 0
-        while start < len(text):
-            for length in range(min(longest, len(text) - start), 0, -1):
-                if token := token_of.get(text[start : start + length]):
-                    written.append(token)
-                    start += length
-                    break
-            else:
-                written.append(text[start])
-                start += 1
-        return "".join(written)
 
-    return write
+def longest_parts(text: str, pieces: Container[str], longest: int) -> Iterator[str]:
+    """Yield the parts of a text: at each place the longest of `pieces`, else a character."""
+    start = 0
+    while start < len(text):
+        ends = range(min(len(text), start + longest), start, -1)
+        end = next((end for end in ends if text[start:end] in pieces), start + 1)
+        yield text[start:end]
+        start = end
