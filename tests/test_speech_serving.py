@@ -23,7 +23,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from indextts.commands.sampling_options import Sampling
-from indextts.commands.serving import Serve
+from indextts.commands.speech import Serve
 from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.speech.serving import serve

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from indextts.commands.serving import Serve
+from indextts.commands.speech import Serve
 from indextts.commands.terminal import parse, run
 
 

@@ -7,7 +7,7 @@ import inspect
 
 from pydantic_core import PydanticUndefined
 
-from indextts.commands import app, data, serving, speech, train
+from indextts.commands import app, data, speech, train
 from indextts.commands.base import Command, flag_of
 
 COMMANDS: tuple[type[Command], ...] = (
@@ -28,7 +28,7 @@ COMMANDS: tuple[type[Command], ...] = (
     speech.PublishModel,
     speech.Synthesize,
     speech.Evaluate,
-    serving.Serve,
+    speech.Serve,
     app.RunPipeline,
     app.ServeTensorboard,
     app.WebUI,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import uvicorn
 
-from indextts.commands.serving import Serve
+from indextts.commands.speech import Serve
 from indextts.errors import UserError
 from indextts.speech.serving.app import RateLimit, Service, build_app
 from indextts.speech.serving.engine import Engine

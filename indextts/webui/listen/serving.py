@@ -17,7 +17,7 @@ from typing import Any
 
 import gradio as gr
 
-from indextts.commands.serving import Serve
+from indextts.commands.speech import Serve
 from indextts.errors import UserError
 from indextts.projects.jobs.records import Job, newest_job
 from indextts.projects.project import Project, ProjectSettings
