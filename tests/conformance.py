@@ -1,17 +1,11 @@
-"""Compare the model with reference vectors: `python -m tests.conformance FOLDER [FOLDER ...]`.
-
-Prints one line per array of a folder (`reference_vectors` draws one): name, largest error, tolerance,
-verdict. Exit status 0 if all covered arrays agree; 1 if an array differs or is unknown, or a folder is
-of an unknown kind; 2 if a folder cannot be read.
+"""Comparison of the models with folders of reference vectors (`reference_vectors` draws one).
 
 Axes: B rows, N text tokens, M codes, V+1 rows of the text head, C semantic codes.
 """
 
-import argparse
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from indextts.errors import UserError
 from indextts.features.bases import HalvingCodec, load_codec
 from indextts.features.semantic_codec import SemanticCodec, load_codec_config
 from indextts.models.gpt.bases import LatentVoice, StyleVoice
@@ -40,161 +33,64 @@ from tests.reference_vectors import (
 )
 
 
-@dataclass(frozen=True)
-class Check:
-    """The outcome for one array; `agrees` is None where nothing was compared."""
-
-    name: str
-    verdict: str
-    agrees: bool | None
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """Largest difference allowed: `absolute` + `relative` * the reference's size."""
-
-    absolute: float
-    relative: float
-
-    def __str__(self) -> str:
-        return f"atol {self.absolute:g} rtol {self.relative:g}"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description="Compare with vectors.")
-    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
-    return max(report_folder(folder) for folder in parser.parse_args(argv).folders)
-
-
-def report_folder(folder: Path) -> int:
-    """Print the outcome for a folder; the exit status that it asks for."""
-    try:
-        kind = folder_kind(folder)
-        if kind not in CHECK_OF_KIND:
-            print(f"{folder}: not covered: {kind}; only folders of {' or '.join(CHECK_OF_KIND)} are compared")
-            return 1
-        checks = CHECK_OF_KIND[kind](folder)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return error.exit_status
-    compared = [check for check in checks if check.agrees is not None]
-    num_failed = sum(not check.agrees for check in compared)
-    print(folder)
-    for check in checks:
-        print(f"  {check.name:36} {check.verdict}")
-    print(f"  {len(compared)} arrays compared, {num_failed} of them differ or are unknown")
-    return 1 if num_failed else 0
-
-
-def check_folder(folder: Path) -> list[Check]:
-    """The outcome for every array of a gpt folder, in the file's order.
-
-    Raises:
-        UserError: a file of the folder is missing or cannot be read.
-    """
-    vectors = read_vectors(folder)
-    results = dict(all_results(vectors))
-    return [check_array(name, wanted, results) for name, wanted in vectors.arrays.items()]
-
-
-def check_codec_folder(folder: Path) -> list[Check]:
-    """The outcome for every array of a semantic_codec folder, in the file's order.
+def compared(folder: Path) -> dict[str, str]:
+    """The difference of each array of a folder that can be reproduced, "" where it agrees.
 
     Raises:
         UserError: a file of the folder is missing or cannot be read, or does not fit the others.
     """
-    codec = load_codec(load_codec_config(folder / "config.yaml"), folder / "weights.safetensors")
-    if isinstance(codec, HalvingCodec):
+    kind = folder_kind(folder)
+    if kind == "tokenizer":
+        found = tokenizer_results(folder)
+        return {name: f"{num} differ" if num else "" for name, num in found if num is not None}
+    inputs: set[str] = set()
+    if kind == "gpt":
+        vectors = read_vectors(folder)
+        arrays, results = vectors.arrays, dict(all_results(vectors))
+        inputs = (INPUTS | INPUTS_OF_STYLE) - results.keys()
+    elif kind == "semantic_codec":
+        codec = load_codec(load_codec_config(folder / "config.yaml"), folder / "weights.safetensors")
         arrays = read_arrays(folder / "io.npz", set())
-        results = dict(halving_codec_results(codec, arrays))
+        reproduce = halving_codec_results if isinstance(codec, HalvingCodec) else codec_results
+        results = dict(reproduce(codec, arrays))  # type: ignore[arg-type]
+        inputs = {name for name in arrays if name == "x" or name.endswith("_x")}
     else:
-        arrays = read_arrays(folder / "io.npz", {"x", "codes"})
-        results = dict(codec_results(codec, arrays))
-    return [
-        Check(name, "input", None)
-        if name == "x" or name.endswith("_x")
-        else check_array(name, array, results)
-        for name, array in arrays.items()
-    ]
-
-
-def check_acoustic_folder(folder: Path) -> list[Check]:
-    """The outcome for every array of a folder of the acoustic half, in the file's order.
-
-    Raises:
-        UserError: a file of the folder is missing or cannot be read, or does not fit the others.
-    """
-    kind, arrays = read_acoustic(folder)
-    results, inputs = acoustic_results(folder, kind, arrays), INPUTS_OF_KIND[kind]
-    return [
-        Check(name, "input", None) if name in inputs else check_array(name, wanted, results)
+        kind, arrays = read_acoustic(folder)
+        results, inputs = acoustic_results(folder, kind, arrays), INPUTS_OF_KIND[kind]
+    return {
+        name: difference(name, results.get(name), wanted)
         for name, wanted in arrays.items()
-    ]
+        if name not in inputs
+    }
 
 
-def check_tokenizer_folder(folder: Path) -> list[Check]:
-    """The outcome for every comparison of a tokenizer folder.
-
-    Raises:
-        UserError: a file of the folder is missing or cannot be read.
-    """
-    return [
-        Check(name, "not compared: without the published rank file", None)
-        if num_wrong is None
-        else Check(name, f"{num_wrong} differ       exact  {verdict_word(not num_wrong)}", not num_wrong)
-        for name, num_wrong in tokenizer_results(folder)
-    ]
-
-
-CHECK_OF_KIND = {
-    "gpt": check_folder,
-    "semantic_codec": check_codec_folder,
-    "tokenizer": check_tokenizer_folder,
-} | dict.fromkeys(
-    ("s2mel", "length_regulator", "campplus", "bigvgan", "mel", "fbank, resample"), check_acoustic_folder
-)
-
-
-def check_array(name: str, wanted: np.ndarray[Any, Any], results: Mapping[str, Any]) -> Check:
-    if name in results:
-        found = results[name]
-        array = found.detach().numpy() if isinstance(found, Tensor) else np.asarray(found)
-        return compare(name, array, wanted)
-    if name in INPUTS | INPUTS_OF_STYLE:
-        return Check(name, "input", None)
-    return Check(name, "unknown: no rule says what this array is", False)
-
-
-def compare(name: str, found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Check:
+def difference(name: str, result: Any, wanted: np.ndarray[Any, Any]) -> str:
+    """How a result differs from its array; "" if it does not."""
+    if result is None:
+        return "unknown: no rule says what this array is"
+    found = result.detach().numpy() if isinstance(result, Tensor) else np.asarray(result)
     if found.shape != wanted.shape:
-        return Check(name, f"FAIL shape {found.shape}, expected {wanted.shape}", False)
+        return f"shape {found.shape}, expected {wanted.shape}"
     if not np.issubdtype(wanted.dtype, np.floating):
         num_wrong = int((found != wanted).sum())
-        return Check(name, f"{num_wrong} differ       exact  {verdict_word(not num_wrong)}", not num_wrong)
-    tolerance = tolerance_of(name)
+        return f"{num_wrong} differ" if num_wrong else ""
+    absolute, relative = tolerance_of(name)
     error = np.abs(found.astype(np.float64) - wanted)
-    agrees = bool((error <= tolerance.absolute + tolerance.relative * np.abs(wanted)).all())  # NaN disagrees
-    largest = float(error.max(initial=0.0))
-    return Check(name, f"error {largest:.2e}  {tolerance}  {verdict_word(agrees)}", agrees)
+    agrees = bool((error <= absolute + relative * np.abs(wanted)).all())  # NaN disagrees
+    return "" if agrees else f"error {float(error.max(initial=0.0)):.2e}, atol {absolute:g} rtol {relative:g}"
 
 
-def verdict_word(agrees: bool) -> str:
-    return "ok" if agrees else "FAIL"
-
-
-def tolerance_of(name: str) -> Tolerance:
+def tolerance_of(name: str) -> tuple[float, float]:
+    """The largest absolute difference of an array, and that relative to the reference's size."""
     if name.endswith(("_loss", "_losses", "_top1")):
-        return Tolerance(1e-5, 0)
+        return 1e-5, 0
     if name.startswith("grad/") or name.endswith("grad_norms"):
-        return Tolerance(1e-6, 1e-3)  # the gradient of a bias of keys is 0 but for rounding
+        return 1e-6, 1e-3  # the gradient of a bias of keys is 0 but for rounding
     if name in ("fbank", "fbank_minus_mean", "knf_fbank"):
         # Natural logarithms. A rounding of `log` in the mel scale, which differs between CPUs, moves a filter
         # weight by 1.5e-5; narrow filters have weights of 0.1, so their logarithms move by 1.5e-4.
-        return Tolerance(5e-4, 0)
-    return Tolerance(1e-4, 1e-4)
-
-
-# --- what the model makes of the inputs ---------------------------------------------------------------
+        return 5e-4, 0
+    return 1e-4, 1e-4
 
 
 def all_results(vectors: Vectors) -> Iterator[tuple[str, Any]]:
@@ -391,7 +287,3 @@ def norms(prefix: str, gradients: Mapping[str, Tensor], arrays: Arrays) -> Itera
     names = [name for name in given if name in gradients] + [n for n in gradients if n not in set(given)]
     yield f"{prefix}grad_names", names
     yield f"{prefix}grad_norms", torch.stack([gradients[name].norm() for name in names])
-
-
-if __name__ == "__main__":
-    sys.exit(main())
