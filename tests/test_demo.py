@@ -1,7 +1,8 @@
+"""Tests of the demo's files: recordings, sentences, base tokenizers and base checkpoint."""
+
 import json
 from collections import Counter
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,14 +11,18 @@ import soundfile
 import torch
 import yaml
 
+from demo.make_demo import read_lines, train_ranks
+from indextts.commands.bases import BASES
 from indextts.features import builtin
 from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import check_fit
+from indextts.text.bases import load_tokenizer
+from tests.conftest import REPOSITORY
 
-DEMO = Path(__file__).resolve().parent.parent / "demo"
+DEMO = REPOSITORY / "demo"
+BASE, BASE_2_5 = DEMO / "checkpoints", DEMO / "checkpoints_2.5"
 ETHIOPIC_LETTERS = range(0x1200, 0x135B)
-KEYS = ["id", "audio", "text", "speaker", "duration", "language"]
 
 
 @cache
@@ -25,57 +30,34 @@ def manifest() -> list[dict]:
     return [json.loads(line) for line in (DEMO / "manifest.jsonl").read_text("utf-8").splitlines()]
 
 
-@cache
-def base_tokenizer() -> sentencepiece.SentencePieceProcessor:
-    return sentencepiece.SentencePieceProcessor(model_file=str(DEMO / "checkpoints" / "bpe.model"))
+def has_ethiopic(piece: str) -> bool:
+    return any(ord(char) in ETHIOPIC_LETTERS for char in piece)
 
 
-def base_pieces() -> list[str]:
-    return [base_tokenizer().id_to_piece(token) for token in range(base_tokenizer().get_piece_size())]
-
-
-def test_every_manifest_line_has_the_fields_of_an_utterance():
+def test_the_manifest_has_the_sentences_in_order_and_the_files_of_the_audio_folder():
     for number, utterance in enumerate(manifest(), start=1):
-        assert list(utterance) == KEYS
+        assert list(utterance) == ["id", "audio", "text", "speaker", "duration", "language"]
         assert utterance["id"] == f"demo_{number:04d}"
         assert utterance["audio"] == f"audio/{utterance['id']}.opus"
         assert utterance["language"] == "am"
-
-
-def test_the_manifest_holds_the_sentences_in_order_without_duplicates():
-    sentences = (DEMO / "sentences.txt").read_text("utf-8").splitlines()
+    sentences = read_lines(DEMO / "sentences.txt")
     assert [utterance["text"] for utterance in manifest()] == sentences
     assert len(set(sentences)) == len(sentences) >= 160
-
-
-def test_the_audio_folder_holds_the_manifests_files_and_no_others():
     files = sorted(f"audio/{path.name}" for path in (DEMO / "audio").iterdir())
     assert files == [utterance["audio"] for utterance in manifest()]
-
-
-def test_every_file_is_24_khz_mono_and_as_long_as_the_manifest_says():
-    for utterance in manifest():
-        samples, sample_rate_hz = soundfile.read(DEMO / utterance["audio"])
-        assert sample_rate_hz == 24_000
-        assert samples.ndim == 1
-        assert round(len(samples) / sample_rate_hz, 3) == utterance["duration"]
-
-
-def test_every_file_lasts_1_to_6_seconds():
-    assert all(1 <= utterance["duration"] <= 6 for utterance in manifest())
-
-
-def test_every_file_is_equally_loud_and_none_clips():
-    for utterance in manifest():
-        samples, _ = soundfile.read(DEMO / utterance["audio"])
-        assert 20 * np.log10(np.sqrt(np.mean(samples**2))) == pytest.approx(-22, abs=0.5)
-        assert np.abs(samples).max() < 0.99
-
-
-def test_four_speakers_share_the_utterances_evenly():
     counts = Counter(utterance["speaker"] for utterance in manifest())
     assert len(counts) == 4
     assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_every_file_is_24_khz_mono_equally_loud_and_as_long_as_the_manifest_says():
+    for utterance in manifest():
+        samples, sample_rate_hz = soundfile.read(DEMO / utterance["audio"])
+        assert (sample_rate_hz, samples.ndim) == (24_000, 1)
+        assert round(len(samples) / sample_rate_hz, 3) == utterance["duration"]
+        assert 1 <= utterance["duration"] <= 6
+        assert 20 * np.log10(np.sqrt(np.mean(samples**2))) == pytest.approx(-22, abs=0.5)
+        assert np.abs(samples).max() < 0.99
 
 
 def test_the_sentences_use_at_least_200_fidel_and_only_ethiopic_and_punctuation():
@@ -83,9 +65,6 @@ def test_the_sentences_use_at_least_200_fidel_and_only_ethiopic_and_punctuation(
     fidel = {character for character in characters if ord(character) in ETHIOPIC_LETTERS}
     assert len(fidel) >= 200
     assert characters - fidel <= set(" ።፣፧?!")
-
-
-def test_every_sentence_has_3_to_9_words():
     assert all(3 <= len(utterance["text"].split(" ")) <= 9 for utterance in manifest())
 
 
@@ -95,44 +74,37 @@ def test_the_folder_is_smaller_than_10_megabytes():
     assert sum(sizes) < 10_000_000
 
 
-def test_the_base_tokenizer_begins_with_the_published_control_pieces():
-    assert base_pieces()[:3] == ["<s>", "</s>", "<unk>"]
-    assert base_tokenizer().bos_id() == 0
-    assert base_tokenizer().eos_id() == 1
-    assert base_tokenizer().unk_id() == 2
-    assert base_tokenizer().pad_id() == -1
-
-
-def test_the_base_tokenizer_has_no_ethiopic_piece():
-    assert not [piece for piece in base_pieces() if any(ord(char) in ETHIOPIC_LETTERS for char in piece)]
-
-
-def test_the_base_tokenizer_knows_upper_case_letters_and_ascii_punctuation():
-    assert set("ABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!'-") <= set(base_pieces())
-
-
-def test_the_base_tokenizer_reads_its_english_without_an_unknown_piece():
-    for sentence in (DEMO / "english.txt").read_text("utf-8").splitlines():
-        assert base_tokenizer().unk_id() not in base_tokenizer().encode(sentence.upper())
-
-
-def test_the_config_counts_the_pieces_and_names_the_file_of_the_base_tokenizer():
-    config = yaml.safe_load((DEMO / "checkpoints" / "config.yaml").read_text("utf-8"))
+def test_the_base_tokenizer_has_the_published_control_pieces_and_english_without_ethiopic():
+    tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(BASE / "bpe.model"))
+    pieces = [tokenizer.id_to_piece(token) for token in range(tokenizer.get_piece_size())]
+    assert pieces[:3] == ["<s>", "</s>", "<unk>"]
+    assert (tokenizer.bos_id(), tokenizer.eos_id(), tokenizer.unk_id(), tokenizer.pad_id()) == (0, 1, 2, -1)
+    assert not list(filter(has_ethiopic, pieces))
+    assert set("ABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!'-") <= set(pieces)
+    for sentence in read_lines(DEMO / "english.txt"):
+        assert tokenizer.unk_id() not in tokenizer.encode(sentence.upper())
+    config = yaml.safe_load((BASE / "config.yaml").read_text("utf-8"))
     assert config["dataset"]["bpe_model"] == "bpe.model"
-    assert config["gpt"]["number_text_tokens"] == base_tokenizer().get_piece_size()
-
-
-def test_the_configs_code_table_ends_with_start_and_stop():
-    gpt = yaml.safe_load((DEMO / "checkpoints" / "config.yaml").read_text("utf-8"))["gpt"]
-    assert (gpt["start_mel_token"], gpt["stop_mel_token"]) == (512, 513)
-    assert gpt["number_mel_codes"] == 514
+    assert config["gpt"]["number_text_tokens"] == len(pieces)
 
 
 def test_the_base_fits_its_config_and_its_codes():
-    folder = DEMO / "checkpoints"
-    config = load_config(folder / "config.yaml")
-    weights = read_weights(folder / "gpt.pth")
+    gpt = yaml.safe_load((BASE / "config.yaml").read_text("utf-8"))["gpt"]
+    assert (gpt["start_mel_token"], gpt["stop_mel_token"], gpt["number_mel_codes"]) == (512, 513, 514)
+    config = load_config(BASE / "config.yaml")
+    weights = read_weights(BASE / "gpt.pth")
     check_fit(config, weights, "gpt.pth")
     assert {weight.dtype for weight in weights.values()} == {torch.float16}
-    assert builtin.load(folder / "builtin.npz").num_codes == config.number_mel_codes - 2
-    assert (folder / "gpt.pth").stat().st_size < 4_000_000
+    assert builtin.load(BASE / "builtin.npz").num_codes == config.number_mel_codes - 2
+    assert (BASE / "gpt.pth").stat().st_size < 4_000_000
+
+
+def test_the_base_tokenizer_of_2_5_fits_its_config_and_is_that_of_the_program():
+    path = BASE_2_5 / BASES["2.5"].tokenizer_file
+    tokenizer = load_tokenizer(path)
+    config = yaml.safe_load((BASE_2_5 / "config.yaml").read_text("utf-8"))
+    assert config["gpt"]["number_text_tokens"] == tokenizer.size == tokenizer.encoding.n_vocab
+    assert not list(filter(has_ethiopic, tokenizer.pieces))
+    words = " ".join(read_lines(DEMO / "english.txt")).lower()
+    assert len(tokenizer.encoding.encode_ordinary(words)) < len(words) / 2
+    assert path.read_bytes() == train_ranks(read_lines(DEMO / "english.txt"))

@@ -206,22 +206,16 @@ def test_the_options_are_recorded_and_reported(tmp_path: Path):
     size = load_tokenizer(base).size + 60
     options = {"homophones": "strict"}
     extension = extend_file(base, TEXTS, tmp_path / "am.tiktoken", size, None, options)
-    assert load_tokenizer(tmp_path / "am.tiktoken").options == NormalizerOptions(
-        homophones="strict", letter_case="keep"
-    )
+    stored = load_tokenizer(tmp_path / "am.tiktoken")
+    assert stored.options == NormalizerOptions(homophones="strict", letter_case="keep")
+    again = store_options(stored.path, {"homophones": "loose"}).extended
+    assert load_tokenizer(stored.path).options == again.options != stored.options
+    assert again.vocabulary == stored.vocabulary
     report = describe(extension, TEXTS)
     assert re.search(r"appended: +60, of which the texts use [1-9]", report)
     summary = summarize(extension.extended, extension.base.size, TEXTS)
     assert [point.size for point in summary.sizes][-1] == size
     assert summary.sizes[-1].tokens_per_word < summary.sizes[0].tokens_per_word
-
-
-def test_options_are_stored_in_a_rank_file_whose_pieces_stay(tmp_path: Path):
-    tokenizer = extended(tmp_path, 40)
-    stored = store_options(tokenizer.path, {"homophones": "strict"})
-    assert stored.extended.options.homophones == "strict"
-    assert load_tokenizer(tokenizer.path).options == stored.extended.options
-    assert stored.extended.vocabulary == tokenizer.vocabulary
 
 
 def test_a_verified_extension_has_no_problem_and_one_of_another_base_has(tmp_path: Path):

@@ -1,6 +1,5 @@
-"""Tests of indextts/text/byte_level.py, official_front_end.py and special_tokens.py."""
+"""Tests of indextts/text/byte_level.py; those of the official ids and segments are in test_conformance.py."""
 
-import json
 import pickle
 import sys
 from functools import cache
@@ -14,8 +13,7 @@ from indextts.errors import UserError
 from indextts.text.bases import for_language, load_tokenizer, tokenizer_of
 from indextts.text.byte_level import ByteLevelTokenizer, rank_lines, with_rank_record, without_rank_record
 from indextts.text.extend import extend_file
-from indextts.text.official_front_end import cut_into_segments, prepare
-from indextts.text.special_tokens import COMMON_ROW, LANGUAGES, SPECIAL_TOKENS, language_row, language_tag
+from indextts.text.special_tokens import COMMON_ROW, SPECIAL_TOKENS, language_row
 from indextts.text.tokenizer import measure
 from tests.byte_ranks import write_ranks
 
@@ -35,44 +33,6 @@ def loaded(shared: Path) -> dict[str, ByteLevelTokenizer]:
     found = {name: load_tokenizer(path) for name, path in paths.items()}
     assert all(isinstance(tokenizer, ByteLevelTokenizer) for tokenizer in found.values())
     return found
-
-
-@pytest.mark.parametrize("name", ["small", "extended", "published"])
-def test_the_ids_of_all_reference_texts_are_the_official_ones(shared: Path, tokenizers, name: str):
-    cases = json.loads((shared / "vectors/tokenizer25/cases.json").read_text(encoding="utf-8"))
-    assert len(cases) == 200
-    encoding = tokenizers[name].encoding
-    for case in cases:
-        assert encoding.encode(case["text"], allowed_special="all") == case[name], case["text"]
-
-
-def test_the_special_tokens_and_languages_are_the_official_ones_in_order(shared: Path, tokenizers):
-    names = json.loads((shared / "vectors/tokenizer25/special_tokens.json").read_text())
-    assert list(SPECIAL_TOKENS) == names
-    assert tokenizers["published"].size == 60_509
-    assert tokenizers["published"].pieces.index("<|am|>") == 58_913
-    assert tokenizers["published"].pieces[-1] == "<|30.00|>"
-    assert [language_row(code) for code in ("am", "en", "zh", "es", "ja", "ar")] == [75, 0, 1, 3, 7, 13]
-    assert (len(LANGUAGES), COMMON_ROW) == (106, 105)
-
-
-def test_the_official_preparation_segments_and_ids_are_reproduced(shared: Path, tokenizers):
-    cases = json.loads((shared / "vectors/tokenizer25/frontend.json").read_text(encoding="utf-8"))
-    assert len(cases) == 28
-    for case in cases:
-        language = case["lang"].lower()
-        encoding = tokenizers[case["tokenizer"]].encoding
-        assert prepare(case["text"], language) == case["prepared"]
-
-        def count(text: str, encoding=encoding) -> int:
-            return len(encoding.encode(text, allowed_special="all"))
-
-        tag = language_tag(language)
-        limit = max(1, min(case["max_tokens"], case["position_rows"] - 2) - count(tag))
-        segments = cut_into_segments(case["prepared"], limit, count)
-        assert segments == case["segments"]
-        ids = [[*encoding.encode(tag + segment, allowed_special="all"), 1] for segment in segments]
-        assert ids == case["ids"]
 
 
 def test_every_rank_file_is_written_back_byte_by_byte(tokenizers):

@@ -11,7 +11,6 @@ from indextts.text.normalize import RULES, explain, normalize, reads_alike
 from indextts.text.readings import (
     ReadingRow,
     options_of,
-    parse_row,
     read_rows,
     readings_for,
     used_readings,
@@ -21,82 +20,11 @@ from indextts.text.readings import (
 HEADER = "written\tspoken\tmatch\tlanguage\n"
 
 
-def reading(text: str, *rows: tuple[str, str, str]) -> str:
-    return normalize(text, NormalizerOptions(readings=rows))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("BBC ዘገበ።", "ቢቢሲ ዘገበ."),
-        ("በBBC እና የBBCን", "በቢቢሲ እና የቢቢሲን"),
-        ("ነው ABBC BBCD BBC2", "ነው ABBC BBCD BBC ሁለት"),
-    ],
-)
-def test_a_latin_word_counts_behind_a_prefix_and_before_an_ending(text, expected):
-    assert reading(text, ("BBC", "ቢቢሲ", "word")) == expected
-
-
-def test_a_form_counts_in_texts_that_keep_their_case():
-    row = parse_row(["Citroën", "ሲትሮን", "word"])
-    options = NormalizerOptions(letter_case="keep", readings=[row.reading])
-    assert normalize("የCitroën መኪና, citroën", options) == "የሲትሮን መኪና, citroën"
-
-
-def test_a_plain_word_counts_only_as_a_whole_word():
-    assert reading("ቃ በቃ ቃል፡ቃ።", ("ቃ", "ቆቆ", "word")) == "ቆቆ በቃ ቃል ቆቆ."
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("የጠ/ጦ ውሳኔ", "የጠቅላይ ጦር ውሳኔ"),
-        ("ጠ/ጦን ጠ/ጦም", "ጠቅላይ ጦርን ጠቅላይ ጦርም"),
-        ("ጠ/ጦ/ቤት አ/ጠ/ጦ", "ጠ ጦ ቤት አ ጠ ጦ"),
-        ("የጠ/ጦ. ውሳኔ ነው", "የጠቅላይ ጦር ውሳኔ ነው"),
-    ],
-)
-def test_an_abbreviation_counts_alone_but_not_inside_a_longer_one(text, expected):
-    assert reading(text, ("ጠ/ጦ", "ጠቅላይ ጦር", "word")) == expected
-
-
-def test_the_start_of_a_word_is_read_and_its_rest_stays():
-    rows = [("ሀ/", "ሀብተ", "prefix"), ("አዲስአበባ", "አዲስ አበባ", "prefix")]
-    assert reading("የሀ/ማርያም ልጅ አዲስአበባን አየ", *rows) == "የሀብተ ማርያም ልጅ አዲስ አበባን አየ"
-    assert reading("አዲስአበባ", *rows) == "አዲስአበባ"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("ክፍል-5 ነው", "ክፍል ቁጥር አምስት ነው"),
-        ("በክፍል-12ን", "በክፍል ቁጥር አሥራ ሁለትን"),
-        ("ክፍል-፭", "ክፍል ቁጥር አምስት"),
-        ("ክፍል-ሀ", "ክፍል-ሀ"),
-    ],
-)
-def test_a_pattern_takes_a_number_which_the_rules_read(text, expected):
-    assert reading(text, ("ክፍል-#", "ክፍል ቁጥር #", "number")) == expected
-
-
-def test_a_unit_is_read_behind_its_whole_number():
-    assert reading("በ3.5ኬቢ 17ኬቢ", ("#ኬቢ", "# ኪሎ ባይት", "number")) == "በሦስት ነጥብ አምስት ኪሎ ባይት አሥራ ሰባት ኪሎ ባይት"
-
-
-def test_the_longest_form_counts_and_spoken_forms_are_not_read_again():
-    rows = [("ላም", "በሬ", "word"), ("ላም ጥጃ", "ላም", "word"), ("በሬ", "ላም", "word")]
-    assert reading("ላም  ጥጃ ላም በሬ", *rows) == "ላም በሬ ላም"
-
-
 def test_a_reading_comes_before_the_rules_and_is_listed():
     options = NormalizerOptions(readings=[("ት/ቤት", "የተማሪ 2 ቤት", "word")])
     assert normalize("ት/ቤት", options) == "የተማሪ ሁለት ቤት"
     assert next((each.rule, each.before) for each in explain("ት/ቤት", options)) == ("readings", "ት/ቤት")
     assert used_readings("ት/ቤት በላ", options.readings) == [Reading("ት/ቤት", "የተማሪ 2 ቤት", "word")]
-
-
-def test_a_reading_also_changes_a_text_in_another_script():
-    assert reading("BBC news", ("BBC", "Bee Bee See", "word")) == "BEE BEE SEE NEWS"
 
 
 def test_a_rule_that_is_switched_off_changes_nothing():
