@@ -145,45 +145,15 @@ def test_hostile_requests_are_refused_and_memory_stays_flat(server: Server):
 # ---- parts
 
 
-Answer = tuple[int, dict[str, str], bytes]
-
-
-def call(app: FastAPI, content: dict[str, Any], **headers: str) -> Answer:
-    """Return status, headers and body of a request to the app in this process."""
+def call(app: FastAPI, content: dict[str, Any], **headers: str) -> httpx2.Response:
+    """Return the answer of the app in this process."""
     return asyncio.run(answer_of(app, content, **headers))
 
 
-async def answer_of(app: FastAPI, content: dict[str, Any], **headers: str) -> Answer:
-    sent: list[dict[str, Any]] = []
-    body = json.dumps(content).encode()
-    received = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-    async def receive() -> dict[str, Any]:
-        try:
-            return next(received)
-        except StopIteration:
-            await asyncio.sleep(PATIENCE_S)
-            raise
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    named = {"content-type": "application/json", **headers}
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "POST",
-        "path": "/v1/audio/speech",
-        "raw_path": b"/v1/audio/speech",
-        "query_string": b"",
-        "headers": [(name.encode(), value.encode()) for name, value in named.items()],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 2),
-        "scheme": "http",
-    }
-    await app(scope, receive, send)
-    answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return sent[0]["status"], answered, b"".join(message.get("body", b"") for message in sent[1:])
+async def answer_of(app: FastAPI, content: dict[str, Any], **headers: str) -> httpx2.Response:
+    encoded = {name: value.encode() for name, value in headers.items()}
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://server") as client:
+        return await client.post("/v1/audio/speech", json=content, headers=encoded)
 
 
 def idle_engine(max_batch: int = 4) -> Engine:
@@ -206,15 +176,14 @@ def service_of(tmp_path: Path, **changes: Any) -> Service:
 
 def test_a_full_queue_and_a_fast_client_are_told_when_to_return(tmp_path: Path):
     wanted = {"model": "m", "voice": "v", "input": "a b"}
-    service = service_of(tmp_path, num_open=2)
-    status, headers, body = call(build_app(service), wanted)
-    assert (status, json.loads(body)["error"]["code"]) == (429, "queue_full")
-    assert int(headers["retry-after"]) > 0
+    answer = call(build_app(service_of(tmp_path, num_open=2)), wanted)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (429, "queue_full")
+    assert int(answer.headers["retry-after"]) > 0
     app = build_app(service_of(tmp_path, rate=RateLimit(1)))
-    assert call(app, {**wanted, "model": "other"})[0] == 404
-    status, headers, body = call(app, wanted)
-    assert (status, json.loads(body)["error"]["code"]) == (429, "rate_limit_exceeded")
-    assert 0 < int(headers["retry-after"]) <= 61
+    assert call(app, {**wanted, "model": "other"}).status_code == 404
+    answer = call(app, wanted)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert 0 < int(answer.headers["retry-after"]) <= 61
 
 
 def test_a_burst_does_not_pass_the_limit(tmp_path: Path):
@@ -232,14 +201,14 @@ def test_a_burst_does_not_pass_the_limit(tmp_path: Path):
                 request.deliver(np.zeros(2400, np.float32))
                 engine._finish(request, None)
 
-    async def burst() -> list[Answer]:
+    async def burst() -> list[httpx2.Response]:
         app, worker = build_app(service), asyncio.create_task(work())
         wanted = {"model": "m", "voice": "v", "input": "a b", "response_format": "pcm"}
         answers = await asyncio.gather(*(answer_of(app, wanted) for _ in range(40)))
         worker.cancel()
         return answers
 
-    statuses = [status for status, _, _ in asyncio.run(burst())]
+    statuses = [answer.status_code for answer in asyncio.run(burst())]
     assert set(statuses) == {200, 429}
     assert statuses.count(200) >= 4
     assert most == 4
@@ -311,8 +280,8 @@ def test_a_key_may_have_any_characters(tmp_path: Path):
     key = "ቁልፍ with an accent à"
     service = service_of(tmp_path, key_digests=(hashlib.sha256(key.encode()).digest(),))
     wanted = {"model": "other", "voice": "v", "input": "a b"}
-    assert call(build_app(service), wanted, authorization=f"Bearer {key}")[0] == 404
-    assert call(build_app(service), wanted, authorization=f"Bearer {key}x")[0] == 401
+    assert call(build_app(service), wanted, authorization=f"Bearer {key}").status_code == 404
+    assert call(build_app(service), wanted, authorization=f"Bearer {key}x").status_code == 401
 
 
 def test_the_model_computes_in_the_precision_of_the_command(tmp_path: Path):
