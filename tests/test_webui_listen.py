@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from indextts.commands.serving import Serve
-from indextts.commands.speech import ExportModel, PublishModel
+from indextts.commands.speech import ExportModel, PublishModel, Serve
 from indextts.errors import UserError
 from indextts.projects.project import Project, make_settings, read_project
 from indextts.speech.export.model_folder import export
