@@ -6,11 +6,6 @@ set -eu
 cd "$(dirname "$0")"
 . ./setup_venv.sh
 setup_venv dev download distributed trackers clean || exit $?
-# Weights of a speaker encoder. Only the file is used: the packages that the wheel requires need a compiler.
-if [ ! -f .venv/test-weights/resemblyzer/pretrained.pt ]; then
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
-        --target .venv/test-weights -r tests/weights.txt
-fi
 # The browser tests drive Debian's Chromium; the font draws Amharic in their screenshots.
 if ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -qq && apt-get install -y -qq chromium fonts-sil-abyssinica >/dev/null

@@ -27,8 +27,6 @@ from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import empty_model
 from indextts.speech.synthesis.config import BigVGANConfig, S2MelConfig
 
-PUBLISHED_LAYERS = 24
-
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 PUBLISHED_CODEC = SemanticCodecConfig(
@@ -154,7 +152,7 @@ def builtin_backend(num_codes: int) -> BuiltinBackend:
     """Return the built-in backend with random centroids."""
     random = np.random.default_rng(0)
     centroids = random.standard_normal((num_codes, 48)).astype(np.float16).astype(np.float32)
-    return BuiltinBackend(np.full(128, -8, np.float32), np.full(128, 3, np.float32), centroids)
+    return BuiltinBackend(torch.full((128,), -8.0), torch.full((128,), 3.0), torch.from_numpy(centroids))
 
 
 def conditioning_model(config: GPTConfig, device: torch.device) -> UnifiedVoice:

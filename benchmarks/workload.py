@@ -149,18 +149,6 @@ def make_samples(config: GPTConfig, count: int, seed: int = 0, longest_s: float 
     return samples
 
 
-def draw_lengths(count: int, seed: int = 0) -> tuple[Ints, Ints]:
-    """Return text tokens (S,) and codes (S,), distributed as in `make_samples`, for millions of samples."""
-    random = np.random.default_rng(seed)
-    durations_s = np.empty(0)
-    while len(durations_s) < count:
-        drawn = random.lognormal(math.log(MEDIAN_S), SIGMA, count)
-        kept = drawn[(drawn >= SHORTEST_S) & (drawn <= LONGEST_S)]
-        durations_s = np.concatenate([durations_s, kept])[:count]
-    num_text = np.maximum(1, np.rint(durations_s * random.uniform(*TEXT_TOKENS_PER_SECOND, count)))
-    return num_text.astype(np.int64), np.rint(durations_s * CODES_PER_SECOND).astype(np.int64)
-
-
 def groups_of(samples: Sequence[Sample], size: int) -> list[list[Sample]]:
     """Return batches of `size` samples, in their random order."""
     return [list(samples[start : start + size]) for start in range(0, len(samples) - size + 1, size)]

@@ -103,10 +103,6 @@ def store_of(project: Path) -> FeatureStore:
     return FeatureStore.open(features)
 
 
-def codes_by_key(project: Path) -> dict[str, list[int]]:
-    return {key: store_of(project).codes(key).tolist() for key in store_of(project).keys}
-
-
 def files_of(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 

@@ -125,3 +125,10 @@ def randomise(model: nn.Module, seed: int) -> nn.Module:
         else:
             parameter.copy_(0.3 * values)
     return model
+
+
+def noisy_speech(num_samples: int, rate_hz: int = 16_000, seed: int = 0) -> np.ndarray:
+    """Return noise with a varying level."""
+    times = np.arange(num_samples) / rate_hz
+    noise = np.random.default_rng(seed).normal(0, 0.1, num_samples)
+    return (noise * (1.2 + np.sin(9 * times))).astype(np.float32)

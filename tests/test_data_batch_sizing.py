@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -8,7 +6,6 @@ from indextts.data import batch_sizing
 from indextts.data.batch_sizing import (
     Throughput,
     available_bytes,
-    bytes_per_vector,
     choose_precision,
     choose_throughput,
 )
@@ -48,12 +45,6 @@ def test_the_batch_size_of_a_gpu_depends_on_its_free_memory(monkeypatch):
     assert on_gpu(monkeypatch, 20).batch_s == pytest.approx(76.4, abs=0.1)
     assert on_gpu(monkeypatch, 0.1).batch_s == 5
     assert on_gpu(monkeypatch, 135, batch_s=33, num_workers=3) == Throughput(33, 3, 1)
-
-
-def test_a_feature_vector_needs_2_mb_at_the_published_size():
-    assert bytes_per_vector(PUBLISHED) == 2_093_056
-    half = replace(PUBLISHED.condition_module, output_size=256)
-    assert bytes_per_vector(replace(PUBLISHED, condition_module=half)) == 2_093_056 / 2
 
 
 def test_the_memory_limit_of_a_container_counts(tmp_path):

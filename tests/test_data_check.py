@@ -16,7 +16,6 @@ from indextts.data.feature_store import StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Pair, Utterance, read_utterances, write_pairs, write_utterances
 from indextts.data.quality.clips import measure_clips
-from indextts.data.quality.measures import is_mostly_own
 from indextts.data.report import Report
 from indextts.errors import UserError
 from indextts.projects.default_paths import with_default_paths
@@ -135,36 +134,6 @@ def test_texts_are_checked_as_the_options_read_them_and_the_options_are_stored(t
     assert json.loads((tmp_path / "read/normalizer.json").read_text()) == options.record
 
 
-def test_unread_digits_in_pairs_are_a_notice(tmp_path):
-    features = write_store(tmp_path / "features", ["a", "b", "c"])
-    pairs = [pair("a", "b", features), pair("b", "c", features), pair("c", "a", features)]
-    texts = ["በ2017 ዓ.ም ፲ ሰው መጣ", "the room is 101", TEXT]
-    write_pairs(
-        tmp_path / "pairs.jsonl",
-        [replace(one, target_text=text) for one, text in zip(pairs, texts, strict=True)],
-    )
-    notices = check_pairs(tmp_path / "pairs.jsonl").notices
-    assert len(notices) == 2
-    assert all(notice.endswith(": 1 of 3") for notice in notices)
-
-
-@pytest.mark.parametrize(
-    ("text", "is_ethiopic"),
-    [
-        ("ሰላም", True),
-        ("ሰላም hi", True),
-        ("ሰ hello", False),  # D80: one Ethiopic letter does not make Amharic
-        ("hello", False),
-        ("ab ሀለ", True),
-        ("1930።", False),
-        ("፲፪", False),
-        ("ⶀⶁ ꬁ", True),
-    ],
-)
-def test_a_text_is_mostly_own_if_half_of_its_letters_are(text, is_ethiopic):
-    assert is_mostly_own(text, "am") is is_ethiopic
-
-
 @pytest.mark.usefixtures("no_pictures")
 @pytest.mark.failure(32)
 def test_all_problems_of_recordings_and_lines_are_collected(tmp_path):
@@ -268,17 +237,6 @@ def test_a_missing_store_is_a_problem_in_the_report(tmp_path):
     write_pairs(tmp_path / "pairs.jsonl", [pair("a", "b", tmp_path / "gone")])
     [problem] = check_pairs(tmp_path / "pairs.jsonl").problems
     assert f"{tmp_path}/gone: " in problem
-
-
-def test_the_exit_status_is_1_if_the_set_has_problems(tmp_path, capsys):
-    write_dataset(tmp_path, TEXTS[:2], num_speakers=1)
-    flags = [f"--train-manifest={tmp_path}/manifest.jsonl", "--quality=fast"]
-    assert main(flags) == 0
-    (tmp_path / "0.wav").unlink()
-    assert main(flags) == 1
-    output = capsys.readouterr().out
-    assert "unreadable: 1, 0.00 hours; worst u0" in output
-    assert f"--report-dir {tmp_path}/check" in output
 
 
 def test_the_predecessors_files_are_the_default(tmp_path, monkeypatch):

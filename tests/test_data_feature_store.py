@@ -1,6 +1,9 @@
 import hashlib
 import json
 import pickle
+import resource
+import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +13,9 @@ import torch
 
 from indextts.data.feature_store import FeatureStore, StoreInfo, packed, store_path
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter, locked
-from indextts.errors import FOLDER_IN_USE, UserError
+from indextts.errors import DISK_FULL, FOLDER_IN_USE, UserError
+from tests.preprocess_project import files_of
+from tests.test_runs_owner import count_changes
 
 INFO = StoreInfo("builtin", "backend", "encoders", model_dim=6, num_latents=3)
 
@@ -139,7 +144,7 @@ def test_features_of_two_checkpoints_are_in_one_store_and_share_codes(tmp_path, 
     assert other.identity != INFO.identity
     writer = FeatureStoreWriter(tmp_path / "s", other)
     assert key("a") not in writer
-    assert (writer.has_codes(key("a")), writer.has_conditioning(key("a"))) == (shares_codes, False)
+    assert (key("a") in writer._codes, key("a") in writer._conditioning) == (shares_codes, False)
     condition = np.ones((other.num_latents, other.model_dim), np.float32)
     writer.add(
         EncodedUtterance("a", key("a"), np.array([7]), condition, np.ones(other.model_dim, np.float32))
@@ -271,3 +276,78 @@ def test_only_one_process_writes_at_a_time(tmp_path):
         assert caught.value.exit_status == FOLDER_IN_USE
     with locked(tmp_path / "s"):
         pass
+
+
+def append(folder: Path, count: int) -> None:
+    """Add missing features of `count` utterances, as preprocessing does."""
+    writer = FeatureStoreWriter(folder, INFO, clips_per_shard=4)
+    for number in range(count):
+        utterance = encoded(str(number), 50 + number)
+        if utterance.key not in writer:
+            writer.add(utterance)
+    writer.flush()
+
+
+@pytest.fixture
+def folder_in_memory(tmp_path: Path):
+    """Folder on a memory file system if possible, since the tests sync hundreds of times."""
+    if not Path("/dev/shm").is_dir():
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+def append_6(folder: Path) -> None:
+    append(folder, 6)
+
+
+def committed(folder: Path) -> list[str]:
+    """Return the keys of a store, which may not exist yet, after verifying every byte of it."""
+    path = store_path(folder, INFO)
+    if not path.exists():
+        return []
+    store = FeatureStore.open(path)
+    assert list(store.corrupt_files()) == []
+    assert len(set(store.keys)) == len(store.keys) == len(store._conditioning)
+    assert len(set(store._codes.keys)) == len(store._codes)
+    return store.keys
+
+
+def test_the_next_writer_continues_after_a_kill_before_any_change_of_the_disk(folder_in_memory):
+    reference = folder_in_memory / "reference"
+    append(reference, 6)
+    total, die_at = None, 0
+    while total is None:
+        die_at += 1
+        folder = folder_in_memory / str(die_at)
+        total = count_changes(append_6, folder, die_at)
+        before = committed(folder)
+        assert before == committed(reference)[: len(before)]
+        append(folder, 6)
+        assert files_of(folder) == files_of(reference), f"died before change {die_at}"
+        shutil.rmtree(folder)
+    assert die_at - 1 == total
+    assert total > 20  # 4 shards: their files, digests, renames and folders
+
+
+def test_a_write_that_fails_at_any_byte_is_a_one_line_error_and_loses_nothing(folder_in_memory):
+    append(folder_in_memory / "reference", 8)
+    folder = folder_in_memory / "s"
+    append(folder, 4)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    largest = max(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    for number in range(20):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (number * largest // 20, hard))
+        try:
+            with pytest.raises(UserError, match=str(folder)) as caught:
+                append(folder, 8)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert "\n" not in str(caught.value)
+        assert caught.value.exit_status == DISK_FULL
+        assert committed(folder) == committed(folder_in_memory / "reference")[:4]
+        assert not list(folder.rglob("*.part"))
+    append(folder, 8)
+    assert files_of(folder).keys() == files_of(folder_in_memory / "reference").keys()
+    assert committed(folder) == committed(folder_in_memory / "reference")

@@ -132,25 +132,15 @@ def test_the_error_for_a_missing_field_has_field_and_line(tmp_path, field):
     [
         ("duration", True, "duration is true,"),
         ("duration", None, "duration is null,"),  # D80
-        ("duration", "3", 'duration is "3",'),
         ("duration", float("nan"), "duration is NaN,"),
-        ("duration", float("inf"), "duration is Infinity,"),
         ("duration", 10**400, "duration is 1000"),
         ("duration", 0, "duration is 0,"),
-        ("duration", -1.5, "duration is -1.5,"),
         ("text", " \n", "text is "),
-        ("text", 7, "text is 7,"),
         ("text", "\ud800", "surrogate"),
-        ("id", "", "id is "),
         ("id", 12, "id is 12,"),
-        ("speaker", "", "speaker is "),
         ("speaker", [], "speaker is a list,"),
-        ("audio", {}, "audio is an object,"),
         ("audio", "a\0b", "NUL"),
-        ("language", 3, "language is 3"),
-        ("features", "f", "features, features_key, code_len"),
         ("code_len", 3, "features, features_key, code_len"),
-        ("features_key", KEY, "features, features_key, code_len"),
     ],
 )
 @pytest.mark.failure(41)
@@ -159,12 +149,6 @@ def test_the_error_for_an_invalid_value_has_value_and_line(tmp_path, field, valu
     message = refusal(path)
     assert message.startswith(f"{path}:2: ")
     assert what in message
-
-
-@pytest.mark.parametrize("value", ["", "abc", KEY.upper(), KEY + "0", f"{KEY}\n", 7])
-def test_an_invalid_key_is_an_error_with_its_line(tmp_path, value):
-    path = write_lines(tmp_path / "p.jsonl", PAIR | {"prompt_key": value})
-    assert f"{path}:1: prompt_key is " in refusal(path, read_pairs)
 
 
 @pytest.mark.parametrize("value", [True, 1.0, 0, -1, "75", None, 10**400])
@@ -238,12 +222,6 @@ def test_features_of_the_predecessor_are_refused(tmp_path):
     for record, read in ((old_pair, read_pairs), (old_utterance, read_utterances)):
         message = refusal(write_lines(tmp_path / "old.jsonl", record), read)
         assert "tools/preprocess_data.py" in message
-
-
-def test_texts_need_no_other_field(tmp_path):
-    path = write_lines(tmp_path / "m.jsonl", {"text": "ሰላም"}, {"text": "ለዓለም"}, {"text": "ሰላም"})
-    assert read_texts(path) == ["ሰላም", "ለዓለም", "ሰላም"]
-    assert "'text'" in refusal(write_lines(path, {"id": "a"}), read_texts)
 
 
 def test_the_hours_of_a_manifest_are_those_of_its_durations_or_unknown(tmp_path: Path):

@@ -15,7 +15,7 @@ import pytest
 
 from indextts.commands.data import CheckData
 from indextts.data.check import check
-from indextts.data.on_ray.cluster import cluster as connected
+from indextts.data.on_ray.cluster import running_on
 from indextts.data.preprocess import preprocess
 from indextts.errors import DISK_FULL, UserError
 from tests.preprocess_project import command, files_of, spoil, write_dataset, write_model
@@ -113,7 +113,7 @@ def noting(folder: Path, how: str, place: "Place") -> tuple[Mapping[str, str], C
 def squares(folder: Path, machines, how: str) -> list[int]:
     from indextts.data.on_ray.pool import Pool  # without Ray, the tests of this file are skipped
 
-    with connected(machines.address):
+    with running_on("ray", machines.address):
         pool = Pool(partial(noting, folder, how), {"the version of the work": "1"}, "machine")
         try:
             return list(pool.map(range(12), lambda number: f"task {number}"))
@@ -155,7 +155,7 @@ def test_a_stop_has_its_exit_status_also_while_ray_waits(machines):
     import ray
 
     def wait_in_ray() -> None:
-        with connected(machines.address):
+        with running_on("ray", machines.address):
             stop = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
             stop.start()
             ray.wait([ray.remote(lambda: time.sleep(3600)).remote()], timeout=PATIENCE_S)

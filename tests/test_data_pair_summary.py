@@ -38,14 +38,6 @@ def test_histograms_count_every_prompt_and_each_target_once():
     assert (summary.prompt_uses.minimum, summary.prompt_uses.maximum) == (1, 2)
 
 
-def test_the_summary_is_printed_with_shares_and_twenty_speakers():
-    many = [pair(f"{n}a", f"{n}b", f"s{n:02d}", 2, 3) for n in range(25)]
-    shown = str(summarise(PAIRS))
-    assert shown.startswith("4 pairs for 3 targets, 2 speakers, 1.75 hours of targets\n")
-    assert "  almaz: 3 pairs (75.0%), 1.50 hours" in shown
-    assert str(summarise(many)).endswith("  s19: 1 pair (4.0%), 0.00 hours\n  and 5 more speakers")
-
-
 def test_a_summary_is_read_as_it_was_written(tmp_path):
     pairs = tmp_path / "train_pairs.jsonl"
     write_summary(pairs, summarise(PAIRS))

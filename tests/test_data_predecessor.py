@@ -1,19 +1,24 @@
 import io
 import json
-import shutil
+import re
 from collections import Counter
-from dataclasses import replace
-from functools import partial
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+import torch
+import yaml
 
+from indextts.commands.data import BuildPairs, ImportFeatures
+from indextts.data.feature_store import FeatureStore
 from indextts.data.feature_store_writer import EncodedUtterance
-from indextts.data.manifest import Utterance
-from indextts.data.predecessor import OldFolder, find_moved
+from indextts.data.manifest import Utterance, read_utterances
+from indextts.data.predecessor import OldFolder, import_features
 from indextts.errors import UserError
+from indextts.models.gpt.weights import random_model
+from indextts.runs.directory import read_metrics
 from indextts.text.tokenizer import Tokenizer
 from tests.predecessor_folder import (
     MODEL_DIM,
@@ -24,8 +29,10 @@ from tests.predecessor_folder import (
     write_old_folder,
     write_rows,
 )
-from tests.tiny_run import CONFIG
+from tests.preprocess_project import files_of
+from tests.tiny_run import CONFIG, TinyRun, write_tokenizer
 from tests.tokenizers import AMHARIC, trained_model
+from tools import build_gpt_prompt_pairs
 
 LONGER = replace(CONFIG, max_mel_tokens=60)
 
@@ -35,20 +42,6 @@ def read(
 ) -> tuple[dict[str, tuple[Utterance, EncodedUtterance]], OldFolder]:
     old = OldFolder(folder, LONGER, tokenizer)
     return {utterance.id: (utterance, encoded) for utterance, encoded in old.utterances()}, old
-
-
-def test_valid_features_are_read_unchanged(tmp_path):
-    rows = write_old_folder(tmp_path)
-    found, old = read(tmp_path)
-    assert list(found) == [row["id"] for n, row in enumerate(rows) if n % 8] + [r["id"] for r in rows[::8]]
-    assert (old.rejected, old.findings.counts) == ([], {})
-    for row in rows:
-        utterance, one = found[str(row["id"])]
-        np.testing.assert_array_equal(one.codes, np.load(tmp_path / f"codes/{row['id']}.npy"))
-        np.testing.assert_array_equal(one.condition, np.load(tmp_path / f"condition/{row['id']}.npy"))
-        np.testing.assert_array_equal(one.emo_vec, np.load(tmp_path / f"emo_vec/{row['id']}.npy"))
-        assert (utterance.text, utterance.speaker) == (row["text"], row["speaker"])
-        assert utterance.duration_s == row["duration"]
 
 
 @pytest.mark.parametrize("with_audio", [False, True])
@@ -206,27 +199,100 @@ def test_paths_of_other_machines_are_resolved_in_the_folder(tmp_path, form):
     assert (len(found), old.rejected) == (16, [])
 
 
-def test_absolute_paths_that_exist_are_followed(tmp_path):
-    rows = write_old_folder(tmp_path / "old")
-    shutil.move(tmp_path / "old/codes", tmp_path / "elsewhere")
-    for row in rows:
-        row["codes_path"] = str(tmp_path / f"elsewhere/{row['id']}.npy")
-    write_rows(tmp_path / "old", rows)
-    assert len(read(tmp_path / "old")[0]) == 16
-
-
-def test_recordings_are_found_in_the_data_set_beside_the_folder(tmp_path):
-    (tmp_path / "amharic_dataset/audio").mkdir(parents=True)
-    (tmp_path / "processed_data").mkdir()
-    wav = tmp_path / "amharic_dataset/audio/a.wav"
-    wav.touch()
-    find = partial(find_moved, tmp_path / "processed_data")
-    assert find("D:\\x\\amharic_dataset\\audio\\a.wav") == wav
-    assert find("../amharic_dataset/audio/a.wav") is not None
-    assert find("/amharic_dataset/audio/absent.wav") is None
-    assert find("bad\0name") is None
-
-
 def test_a_folder_without_manifests_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"train_manifest\.jsonl nor val_manifest\.jsonl"):
         read(tmp_path)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Folder with base/, tokenizer.model, and processed_data/ of two speakers with 20 clips each."""
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "config.yaml").write_text(yaml.safe_dump({"gpt": asdict(LONGER)}))
+    (base / "bpe.model").write_bytes(
+        (Path(__file__).parent.parent / "demo/checkpoints/bpe.model").read_bytes()
+    )
+    torch.save(random_model(LONGER, seed=0).state_dict(), base / "gpt.pth")
+    write_tokenizer(tmp_path / "tokenizer.model", num_appended=320)
+    write_old_folder(tmp_path / "processed_data", "ab" * 20)
+    return tmp_path
+
+
+def command(project: Path, **changes: object) -> ImportFeatures:
+    settings: dict[str, object] = {
+        "import_features": project / "processed_data",
+        "output_dir": project / "out",
+        "config": project / "base/config.yaml",
+        "latents": "float32",
+    }
+    return ImportFeatures.model_validate(settings | changes)
+
+
+def imported(project: Path) -> dict[str, Utterance]:
+    parts = [read_utterances(project / f"out/{name}_manifest.jsonl") for name in ("train", "val")]
+    return {utterance.id: utterance for part in parts for utterance in part}
+
+
+def test_imported_features_are_those_of_the_folder(project):
+    result = import_features(command(project))
+    assert (result.num_train, result.num_val, result.num_rejected, result.findings) == (36, 4, 0, [])
+    for id, utterance in imported(project).items():
+        assert utterance.features is not None
+        assert utterance.features_key is not None
+        store, key = FeatureStore.open(utterance.features), utterance.features_key
+        for name, found in (
+            ("codes", store.codes(key)),
+            ("condition", store.condition(key)),
+            ("emo_vec", store.emo_vec(key)),
+        ):
+            np.testing.assert_array_equal(found, np.load(project / f"processed_data/{name}/{id}.npy"))
+    assert store.info.is_imported
+    assert not (project / "out/rejected.jsonl").exists()
+
+
+def test_importing_twice_changes_nothing_and_new_rows_are_added(project):
+    import_features(command(project))
+    before = files_of(project / "out")
+    import_features(command(project))
+    assert files_of(project / "out") == before
+    rows = write_old_folder(project / "processed_data", "ab" * 22)
+    assert import_features(command(project)).num_train == len(rows) - 4
+    store_files = {name: content for name, content in before.items() if "shard_" in name}
+    assert store_files.items() <= files_of(project / "out").items()
+
+
+@pytest.mark.long
+def test_imported_features_are_paired_and_trained_on_with_a_warning(project):
+    import_features(command(project))
+    for split in ("train", "val"):
+        pairs = BuildPairs(
+            manifest=project / f"out/{split}_manifest.jsonl", output=project / f"{split}_pairs.jsonl"
+        )
+        assert build_gpt_prompt_pairs.main([f"--manifest={pairs.manifest}", f"--output={pairs.output}"]) == 0
+    run = TinyRun(project)
+    assert run.train(max_steps=2, epochs=1) == 0
+    assert re.search(r"\[Warn\] .*another program", run.log)
+    assert [
+        line["step"] for line in read_metrics(run.output / "metrics.jsonl") if line["kind"] == "train"
+    ] == [2]
+
+
+def test_imports_of_two_folders_are_never_mixed(project):
+    import_features(command(project))
+    one = {utterance.features for utterance in imported(project).values()}
+    (project / "processed_data").rename(project / "renamed")
+    import_features(command(project, import_features=project / "renamed"))
+    assert one.isdisjoint({utterance.features for utterance in imported(project).values()})
+
+
+def test_mistakes_are_errors_with_flags_and_paths(project):
+    with pytest.raises(UserError, match=r"--output-dir .*processed_data"):
+        import_features(command(project, output_dir=project / "processed_data"))
+    with pytest.raises(UserError, match=r"base: .*train_manifest\.jsonl"):
+        import_features(command(project, import_features=project / "base"))
+    (project / "processed_data/condition").rename(project / "processed_data/gone")
+    with pytest.raises(UserError, match=r"none of 40 rows .* condition_path"):
+        import_features(command(project))
+    assert len((project / "out/rejected.jsonl").read_text().splitlines()) == 40
+    assert not (project / "out/train_manifest.jsonl").exists()

@@ -1,20 +1,22 @@
 import hashlib
 import json
 import shutil
+from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
-import soxr
 import torch
 
+from indextts.commands.terminal import to_argv
+from indextts.data import preprocess as preprocess_module
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import read_utterances, write_utterances
 from indextts.data.review import DecisionLog, decide
-from indextts.errors import UserError
+from indextts.errors import DISK_FULL, UserError
 from indextts.features import builtin
 from tests.preprocess_project import (
     command,
@@ -22,11 +24,13 @@ from tests.preprocess_project import (
     kill_when,
     make_project,
     run,
+    spoil,
     store_of,
     write_audio,
     write_dataset,
     write_model,
 )
+from tools.preprocess_data import main
 
 
 @pytest.fixture
@@ -63,22 +67,6 @@ def test_the_rules_are_those_of_the_review_when_preprocessing_began(project, mon
     rules = json.loads((project / "out/filter_rules.json").read_bytes())
     assert rules["after"]["utterances"] == 24
     assert (rules["review"]["kept"], rules["review"]["rejected"]) == (1, 0)
-
-
-@pytest.mark.long
-def test_features_do_not_depend_on_the_order_of_lines(project):
-    run(project)
-    before = files_of(project / "out")
-    manifest = project / "data/manifest.jsonl"
-    lines = manifest.read_text(encoding="utf-8").splitlines(keepends=True)
-    manifest.write_text("".join(reversed(lines)), encoding="utf-8")
-    shutil.rmtree(project / "out")
-    run(project)
-    now = files_of(project / "out")
-    rules = now.pop("filter_rules.json")
-    assert json.loads(rules)["after"]["utterances"] == 24
-    assert rules != before.pop("filter_rules.json")  # the digest of the manifest
-    assert now == before
 
 
 def test_other_ids_speakers_texts_and_splits_encode_nothing_again(project):
@@ -135,16 +123,6 @@ def test_another_base_checkpoint_adds_only_conditioning(project):
     assert files_of(project / "out") == after | before  # the manifests refer to the first store again
 
 
-@pytest.mark.long
-def test_another_number_of_codes_is_refused(project):
-    run(project)
-    before = files_of(project / "out")
-    write_model(project / "model", number_mel_codes=20, start_mel_token=18, stop_mel_token=19)
-    with pytest.raises(UserError, match=r"16 .* 18;"):
-        run(project)
-    assert files_of(project / "out") == before
-
-
 @pytest.mark.failure(10)
 def test_the_codes_of_a_base_that_has_them_are_used(project):
     of_base = builtin.fit([project / "data/audio/6.wav"], 16, seed=1)
@@ -165,18 +143,6 @@ def test_another_vocabulary_leaves_features_valid(project):
     )
     assert run(project).num_kept == 24
     assert files_of(project / "out") == before
-
-
-@pytest.mark.long
-def test_features_of_another_codebook_are_not_mixed(project):  # D3
-    run(project)
-    first = store_of(project)
-    builtin.fit([project / "data/audio/6.wav"], 16, seed=1).save(project / "out/features/builtin.npz")
-    assert run(project).num_encoded == 24
-    second = store_of(project)
-    assert second.info.backend_identity != first.info.backend_identity
-    assert first.keys == second.keys
-    assert any(first.codes(key).tolist() != second.codes(key).tolist() for key in first.keys)
 
 
 def test_a_recording_that_changes_while_it_is_encoded_is_rejected(project, monkeypatch):
@@ -217,38 +183,104 @@ def test_clips_beyond_the_limits_of_the_model_are_rejected_and_counted(project, 
     assert (num_codes["x3"], num_codes["x4"]) == (60, 3)
 
 
+def test_unreadable_recordings_are_listed_and_the_rest_is_encoded(project, caplog):
+    wanted = spoil(project)
+    result = run(project)
+    assert {one.id: one.code for one in result.rejected} == wanted
+    assert str(result).endswith(
+        "17 encoded, 0 kept, 7 rejected (1 missing, 1 unreadable, 1 empty, 1 truncated, 1 not_finite, "
+        "1 too_short, 1 too_long)"
+    )
+    rows = [json.loads(line) for line in (project / "out/rejected.jsonl").read_text().splitlines()]
+    assert {row["id"]: row["code"] for row in rows} == wanted
+    assert rows[0]["audio"] == str(project / "data/audio/0.wav")
+    assert all(row["reason"] for row in rows)
+    assert "3600.000 s" in rows[6]["reason"]
+    assert "1.220 s" in rows[6]["reason"]
+    written = read_utterances(project / "out/train_manifest.jsonl")
+    written += read_utterances(project / "out/val_manifest.jsonl")
+    assert len(written) == 17
+    assert not {utterance.id for utterance in written} & wanted.keys()
+    assert " a004: " in caplog.text  # its header is valid
+
+
+def test_a_repaired_recording_is_encoded_by_the_next_run(project):
+    whole = (project / "data/audio/3.wav").read_bytes()
+    (project / "data/audio/3.wav").write_bytes(whole[:1000])
+    assert [one.id for one in run(project).rejected] == ["b003"]
+    (project / "data/audio/3.wav").write_bytes(whole)
+    again = run(project)
+    assert (again.num_encoded, again.num_kept, again.rejected) == (1, 23, [])
+    assert not (project / "out/rejected.jsonl").exists()
+
+
 @pytest.mark.long
-def test_any_rate_number_of_channels_and_format_is_encoded(project):
-    samples, _ = soundfile.read(project / "data/audio/6.wav")  # 0.9 s
-    lines = []
-    for number, (rate_hz, num_channels, suffix, subtype) in enumerate(
-        [
-            (8_000, 1, "wav", "PCM_U8"),
-            (96_000, 2, "wav", "FLOAT"),
-            (24_000, 6, "wav", "DOUBLE"),
-            (44_100, 2, "flac", "PCM_24"),
-            (48_000, 1, "ogg", "VORBIS"),
-            (48_000, 2, "opus", "OPUS"),
-            (44_100, 1, "mp3", "MPEG_LAYER_III"),
-        ]
-    ):
-        path = project / f"data/audio/f{number}.{suffix}"
-        sound = np.tile(soxr.resample(samples, 24_000, rate_hz)[:, None], (1, num_channels))
-        container = {"opus": "OGG"}.get(suffix, suffix.upper())
-        soundfile.write(path, sound, rate_hz, format=container, subtype=subtype)
-        line = {
-            "id": f"f{number}",
-            "audio": f"audio/{path.name}",
-            "text": "ሀ",
-            "speaker": "f",
-            "duration": 0.9,
-        }
-        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
-    (project / "data/manifest.jsonl").write_text("".join(lines), encoding="utf-8")
-    result = run(project, val_ratio=0)
-    assert (result.num_train, result.rejected) == (7, [])
-    num_codes = [u.num_codes for u in read_utterances(project / "out/train_manifest.jsonl")]
-    assert num_codes == [45] * 7
+def test_both_utterances_of_a_broken_recording_are_rejected(project):
+    for number in (0, 1):
+        soundfile.write(project / f"data/audio/{number}.wav", np.full(9600, np.inf), 24_000, subtype="FLOAT")
+    assert [(one.id, one.code) for one in run(project).rejected] == [
+        ("a000", "not_finite"),
+        ("b001", "not_finite"),
+    ]
+
+
+@pytest.mark.long
+def test_most_recordings_rejected_is_status_1_after_the_others_are_written(project, capsys):
+    for number in range(13):
+        (project / f"data/audio/{number}.wav").write_bytes(b"no audio")
+    with pytest.raises(UserError, match=r"/out/rejected\.jsonl") as caught:
+        main(to_argv(command(project, val_ratio=0)))
+    assert caught.value.exit_status == 1
+    assert "11 encoded, 0 kept, 13 rejected (13 unreadable)" in capsys.readouterr().out
+    assert len(read_utterances(project / "out/train_manifest.jsonl")) > 0
+
+
+def test_no_recording_left_is_status_1_with_the_reasons_written(project):
+    for number in range(24):
+        (project / f"data/audio/{number}.wav").unlink()
+    with pytest.raises(UserError, match=r"24 rejected \(24 missing\)") as caught:
+        run(project)
+    assert caught.value.exit_status == 1
+    assert len((project / "out/rejected.jsonl").read_text().splitlines()) == 24
+
+
+def test_a_disk_without_enough_space_is_an_error_before_encoding(project, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(preprocess_module.shutil, "disk_usage", lambda folder: usage(1, 1, 0))
+    with pytest.raises(UserError, match=r"24 utterances .*\d+\.\d+ kB.* 0 bytes") as caught:
+        run(project)
+    assert caught.value.exit_status == DISK_FULL
+
+
+def test_a_missing_checkpoint_is_an_error_before_anything_is_written(project):
+    (project / "model/gpt.pth").unlink()
+    with pytest.raises(UserError, match=r"gpt\.pth"):
+        run(project)
+    assert not (project / "out").exists()
+
+
+def test_a_checkpoint_that_does_not_match_is_an_error_before_anything_is_written(project):
+    weights = torch.load(project / "model/gpt.pth", weights_only=True)
+    torch.save({**weights, "gpt.h.1.ln_1.weight": torch.ones(16)}, project / "model/deeper.pth")
+    with pytest.raises(UserError, match=r"gpt\.layers"):
+        run(project, gpt_checkpoint=project / "model/deeper.pth")
+    weights["emo_layer.bias"][0] = torch.nan
+    torch.save(weights, project / "model/spoiled.pth")
+    with pytest.raises(UserError, match=r"spoiled\.pth: .*emo_layer\.bias"):
+        run(project, gpt_checkpoint=project / "model/spoiled.pth")
+    assert not (project / "out").exists()
+
+
+def test_the_manifest_in_the_output_folder_is_not_overwritten(project):
+    run(project)
+    with pytest.raises(UserError, match="--output-dir"):
+        run(project, manifest=project / "out/train_manifest.jsonl")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_missing_cuda_device_is_an_error(project):
+    with pytest.raises(UserError, match="--device cuda: "):
+        run(project, device="cuda")
 
 
 @pytest.mark.gpu

@@ -1,12 +1,8 @@
 """Tests of preprocessing with the backend of the published weights, on the recordings of the demo."""
 
 import json
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import huggingface_hub
 import numpy as np
 import pytest
 import soundfile
@@ -16,11 +12,10 @@ import yaml
 from indextts.commands.data import Preprocess
 from indextts.commands.terminal import to_argv
 from indextts.data.batch_sizing import Throughput
-from indextts.data.encoding import BatchLimit, ClipEncoder, batches_of
+from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
-from indextts.data.manifest import read_numbered_utterances, read_utterances
+from indextts.data.manifest import read_utterances
 from indextts.data.preprocess import preprocess
-from indextts.data.recordings import inspect
 from indextts.errors import UserError
 from indextts.features import indextts2, split_products
 from indextts.features.audio import load_audio
@@ -29,7 +24,6 @@ from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import load_model
 from tests.conftest import REPOSITORY
 from tests.published_files import write_published_files
-from tests.tiny_run import TYPED
 from tools.preprocess_data import main
 
 NUM_CLIPS = 6
@@ -158,68 +152,6 @@ def test_the_tool_encodes_each_recording_as_if_alone_and_resumes(model, data, tm
         np.testing.assert_allclose(store.emo_vec(utterance.features_key), emo_vec, rtol=0, atol=1e-5)
     again = preprocess(command(model, data, tmp_path / "out"))
     assert (again.num_encoded, again.num_kept, len(again.rejected)) == (0, 8, 1)
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_a_project_goes_from_recordings_to_three_training_steps(model, data, tmp_path):
-    base = Path(shutil.copytree(model, tmp_path / "IndexTTS-2"))
-    shutil.copy(REPOSITORY / "demo/checkpoints/bpe.model", base)
-    settings = {
-        "name": "voice",
-        "manifest": str(data),
-        "base": str(base),
-        "tokenizer": {"target_size": 700},
-        "preprocess": {"backend": "indextts2", "val_ratio": 0.4, "device": "cpu"},
-        "train": {
-            **TYPED,
-            "batch_size": 2,
-            "grad_accumulation": 1,
-            "allow_cpu": True,
-            "log_interval": 1,
-            "val_interval": 3,
-        },
-    }
-    (tmp_path / "voice.yaml").write_text(yaml.safe_dump(settings))
-    program = [sys.executable, str(REPOSITORY / "tools/run_pipeline.py"), f"--workspace={tmp_path}/work"]
-    flags = [f"--config={tmp_path}/voice.yaml", "--until=train", "--max-steps=3"]
-    answer = subprocess.run([*program, *flags], capture_output=True, text=True)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    project = tmp_path / "work/voice"
-    assert store_of(project / "preprocessed_amharic").info.backend == "indextts2"
-    assert len((project / "preprocessed_amharic/train_pairs.jsonl").read_text().splitlines()) > 3
-    assert answer.stdout.count("[Train] epoch=") == 3
-    run = project / "training_output"
-    assert json.loads((run / "latest.json").read_text())["step"] == 3
-    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert all(np.isfinite(value) for line in metrics for value in line.values() if isinstance(value, float))
-
-
-def test_batching_does_not_change_the_features_or_their_order(model, data):
-    recorded, _, _ = inspect(data, read_numbered_utterances(data))
-    utterances = [utterance for utterance in recorded if utterance.id != "short_1776"]
-    alone = list(encoder_of(model).encode_all(utterances))
-    together = list(encoder_of(model, batch_s=6).encode_all(utterances))
-    assert 1 < len(list(batches_of(utterances, BatchLimit(6)))) < len(utterances)
-    assert [clip.id for clip in together] == [clip.id for clip in alone] == [u.id for u in utterances]
-    for one, padded in zip(alone, together, strict=True):
-        assert one.key == padded.key
-        np.testing.assert_array_equal(one.codes, padded.codes)
-        np.testing.assert_allclose(one.condition, padded.condition, rtol=0, atol=1e-4)
-        np.testing.assert_allclose(one.emo_vec, padded.emo_vec, rtol=0, atol=1e-4)
-
-
-def test_missing_files_are_an_error_before_anything_is_read(model, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    arguments = ["--backend=indextts2", f"--config={model}/config.yaml", "--manifest=absent.jsonl"]
-    with pytest.raises(UserError) as caught:
-        main([*arguments, "--output-dir=out"])
-    message = str(caught.value)
-    assert message.startswith("--speech-encoder checkpoints/w2v-bert-2.0: config.json")
-    assert "--semantic-codec checkpoints/semantic_codec/model.safetensors: " in message
-    assert "--stats checkpoints/wav2vec2bert_stats.pt: " in message
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.long

@@ -100,30 +100,6 @@ def test_texts_that_do_not_belong_to_the_sound_are_rejected(
     assert "nats per letter" in limits
 
 
-@pytest.mark.long
-@pytest.mark.slow
-def test_a_check_continues_with_what_was_transcribed(
-    folder: Path, tmp_path: Path, recognizer_folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    transcribed: list[int] = []
-    of_batch = CtcRecognizer._of_batch
-
-    def counted(self: CtcRecognizer, clips):
-        transcribed.extend(map(len, clips))
-        return of_batch(self, clips)
-
-    monkeypatch.setattr(CtcRecognizer, "_of_batch", counted)
-    _, expected = run_check(folder, tmp_path, recognizer_folder)
-    assert len(transcribed) == NUM_CLIPS
-    stored = tmp_path / "measured/heard.jsonl"
-    lines = stored.read_bytes().splitlines(keepends=True)
-    stored.write_bytes(b"".join(lines[: 1 + NUM_CLIPS // 2]) + lines[-1][:20])  # a kill cut off the rest
-    _, found = run_check(folder, tmp_path, recognizer_folder)
-    assert found == expected
-    assert len(transcribed) == NUM_CLIPS + NUM_CLIPS // 2
-    assert len(stored.read_bytes().splitlines()) == 1 + NUM_CLIPS
-
-
 def test_copies_with_other_texts_are_transcribed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     transcribed: list[int] = []
     of_batch = CtcRecognizer._of_batch

@@ -150,14 +150,6 @@ def test_the_next_undecided_clip_is_searched_from_a_place_on_and_then_from_the_s
     assert review.first_undecided(places, 17) == 17
 
 
-def test_without_a_check_no_clip_is_doubtful(tmp_path):
-    path = tmp_path / "manifest.jsonl"
-    write_utterances(path, [Utterance("a", tmp_path / "a", "ሀ", "s", 1.0)])
-    review = opened(path)
-    assert ids(review, DOUBTFUL) == []
-    assert ids(review, ALL) == ["a"]
-
-
 @pytest.mark.parametrize(
     "line", ['{"id": "c01"}', '{"id": "c01", "flags": [{}]}', '{"id": "c01", "flags": 3}']
 )

@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.data import text_report
 from indextts.data.manifest import Utterance
 from indextts.data.review import read_reviewed
 from indextts.data.text_report import (
@@ -67,16 +66,6 @@ def test_the_reading_nearer_to_what_was_heard_is_counted_and_its_texts_are_corre
     texts = [utterance.text for _, utterance in read_reviewed(manifest)]
     assert texts == [*TEXTS[:2], "በአሥራ ዘጠኝ መቶ ሰማንያ አምስት ዓመተ ምሕረት ተወለደ", TEXTS[3]]
     assert use_heard_readings(manifest, years) == 0  # the text changed since the report
-
-
-def test_the_printed_notices_name_forms_options_and_both_readings(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(text_report, "SHOWN_FORMS", 1)
-    options = NormalizerOptions(years="hundreds")
-    forms, years = text_notices(report_texts(utterances([1.0, 1.0, 3.0, 9.0]), options), options)
-    assert "WHO (latin, 2) and 1 more" in forms
-    assert "read as hundreds" in years
-    assert "cardinal: በአንድ ሺህ" in years
-    assert text_notices(report_texts([], options), options) == []
 
 
 @pytest.mark.usefixtures("no_pictures")

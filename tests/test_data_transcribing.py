@@ -120,12 +120,6 @@ def test_what_they_hear_differently_is_doubtful_with_both_readings(folder: Path,
     assert not any(utterance.is_doubtful for utterance in again)
 
 
-def test_everything_that_a_single_recognizer_hears_is_doubtful(folder: Path, tmp_path: Path):
-    found = run(folder, tmp_path, "la")
-    assert found
-    assert all(utterance.is_doubtful for utterance in found)
-
-
 @pytest.mark.parametrize(
     "more",
     [

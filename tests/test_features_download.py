@@ -12,10 +12,9 @@ from huggingface_hub import constants, hf_hub_download
 
 from indextts.commands.bases import BASES
 from indextts.commands.data import DownloadCheckpoints
-from indextts.errors import DISK_FULL, FOLDER_IN_USE, UserError
+from indextts.errors import DISK_FULL, UserError
 from indextts.features.download import download
 from indextts.features.published_files import files_for, files_of, missing_bytes, read_record, table
-from indextts.system.locks import locked_folder
 from tests.hub_server import BLOCK, TOKEN, Hub, HubFile, repository, use_hub
 
 BASE, NEWER = BASES["2.0"], BASES["2.5"]
@@ -98,13 +97,6 @@ def test_what_arrived_before_an_interruption_is_not_downloaded_again(published: 
     assert published.fetched("bpe.model") == []
 
 
-def test_a_second_download_into_the_folder_is_refused(published: Hub, tmp_path: Path):
-    with locked_folder(tmp_path / ".downloads.lock", in_use=""), pytest.raises(UserError) as caught:
-        run(tmp_path)
-    assert caught.value.exit_status == FOLDER_IN_USE
-    assert str(tmp_path) in str(caught.value)
-
-
 @pytest.mark.parametrize(("name", "digest"), [("gpt.pth", "0" * 64), ("config.yaml", "1" * 40)])
 def test_a_download_with_the_wrong_digest_is_deleted(published: Hub, tmp_path: Path, name: str, digest: str):
     published.repositories[BASE.repository].files[name].etag = digest
@@ -165,15 +157,6 @@ def test_in_an_official_installation_nothing_is_downloaded(
     assert published.fetched() == []
     codec = tmp_path / "semantic_codec/model.safetensors"
     assert codec.samefile(tmp_path / "hf_cache/semantic_codec_model.safetensors")  # no second copy
-
-
-def test_an_incomplete_file_of_an_official_installation_is_downloaded(published: Hub, tmp_path: Path):
-    official_installation(tmp_path, published)
-    corrupt = tmp_path / "hf_cache/campplus_cn_common.bin"
-    corrupt.write_bytes(corrupt.read_bytes()[:-1])
-    run(tmp_path, "all")
-    assert is_complete(tmp_path, published, "all")
-    assert not list(tmp_path.rglob("*.old1"))
 
 
 def test_a_base_beside_another_downloads_only_its_own_files(

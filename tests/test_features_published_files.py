@@ -8,7 +8,6 @@ from indextts.features.published_files import (
     files_of,
     find_published,
     missing_bytes,
-    partial_path,
     write_record,
 )
 
@@ -31,14 +30,6 @@ def test_an_empty_folder_lacks_all_files_and_a_full_one_nothing(tmp_path: Path):
         (tmp_path / file.place).parent.mkdir(exist_ok=True)
         (tmp_path / file.place).touch()
     assert missing_bytes(tmp_path, BASE) == 0
-
-
-def test_only_complete_files_reduce_what_is_missing(tmp_path: Path):
-    gpt = tmp_path / GPT.place
-    partial_path(gpt, "e" * 64).write_bytes(b"x" * 1000)
-    assert missing_bytes(tmp_path, BASE) == TOTAL
-    gpt.write_bytes(b"x")
-    assert missing_bytes(tmp_path, BASE) == TOTAL - GPT.num_bytes
 
 
 def test_the_sizes_on_the_hub_replace_the_approximate_ones(tmp_path: Path):

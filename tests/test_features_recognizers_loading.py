@@ -73,14 +73,9 @@ def pickled(folder: Path, content: bytes) -> None:
 BAD_FOLDERS: dict[str, Callable[[Path], object]] = {
     "a pickle that would run code": lambda folder: pickled(folder, pickle.dumps({"a": print})),
     "a broken pickle": lambda folder: pickled(folder, b"\x80\x02broken"),
-    "an empty file": lambda folder: pickled(folder, b""),
     "weights for another library": lambda folder: config_with(
         folder, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}
     ),
-    "a list of quantizations": lambda folder: config_with(folder, quantization_config=[1]),
-    "a size that is a text": lambda folder: config_with(folder, hidden_size="x"),
-    "an unknown type of numbers": lambda folder: config_with(folder, dtype="float7"),
-    "a list for a vocabulary": lambda folder: (folder / "vocab.json").write_text("[]"),
     "a list for a tokenizer": lambda folder: (folder / "tokenizer_config.json").write_text("[1]"),
     "a list for an extractor": lambda folder: (folder / "preprocessor_config.json").write_text("[]"),
     "a rate that is a text": lambda folder: (folder / "preprocessor_config.json").write_text(

@@ -1,12 +1,9 @@
 import json
 import math
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import huggingface_hub
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -19,7 +16,7 @@ from indextts.features.speech_encoder import (
     cached_folder,
     load_speech_encoder,
 )
-from tests.published_files import FEATURE_DIM, write_speech_encoder, write_stats
+from tests.published_files import FEATURE_DIM, noisy_speech, write_speech_encoder, write_stats
 
 
 @pytest.fixture(scope="module")
@@ -45,38 +42,24 @@ def load(folder: Path) -> SpeechEncoder:
     return load_speech_encoder(folder / "w2v-bert-2.0", folder / "stats.pt")
 
 
-def speech(num_samples: int, seed: int = 0) -> np.ndarray:
-    """Return noise with a varying level, at 16 kHz."""
-    times = np.arange(num_samples) / 16_000
-    noise = np.random.default_rng(seed).normal(0, 0.1, num_samples)
-    return (noise * (1.2 + np.sin(9 * times))).astype(np.float32)
-
-
 @pytest.mark.parametrize("num_samples", [16_000, 16_160, 560, 719, 40_240])
 @torch.no_grad()
 def test_features_equal_layer_17_of_the_full_model(files, encoder, num_samples):
     extractor = SeamlessM4TFeatureExtractor.from_pretrained(files / "w2v-bert-2.0")
     whole = Wav2Vec2BertModel.from_pretrained(files / "w2v-bert-2.0").eval()
     stats = torch.load(files / "stats.pt", weights_only=True)
-    inputs = extractor(speech(num_samples), sampling_rate=16_000, return_tensors="pt")
+    inputs = extractor(noisy_speech(num_samples), sampling_rate=16_000, return_tensors="pt")
     states = whole(**inputs, output_hidden_states=True).hidden_states[17][0]
     wanted = (states - stats["mean"]) / stats["var"].sqrt()
     num_real = int(inputs["attention_mask"].sum())
     assert num_real == num_vectors(num_samples)
-    (found,) = encoder([torch.from_numpy(log_mel_pairs(speech(num_samples)))])
+    (found,) = encoder([torch.from_numpy(log_mel_pairs(noisy_speech(num_samples)))])
     assert found.shape == (num_real, FEATURE_DIM)
     torch.testing.assert_close(found, wanted[:num_real], rtol=0, atol=1e-4)
     # An odd last frame has the features of the published inference.
-    pairs = torch.from_numpy(log_mel_pairs(speech(num_samples), keeps_odd_frame=True))
+    pairs = torch.from_numpy(log_mel_pairs(noisy_speech(num_samples), keeps_odd_frame=True))
     (found,) = encoder([pairs], [num_real])
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)
-
-
-def test_only_17_layers_are_loaded(encoder):
-    assert len(encoder.model.encoder.layers) == 17
-    assert not any(parameter.requires_grad for parameter in encoder.parameters())
-    assert not encoder.training
-    assert not encoder.model.training
 
 
 def test_the_identity_changes_with_everything_that_features_depend_on(files, encoder, copied):
@@ -188,10 +171,3 @@ def test_the_hugging_face_cache_is_used_only_if_it_is_complete(files, tmp_path, 
     assert cached_folder() == snapshot
     (snapshot / "model.safetensors").unlink()
     assert cached_folder() is None
-
-
-@pytest.mark.long
-def test_programs_that_do_not_use_this_encoder_do_not_import_its_libraries():
-    code = "import sys, tools.preprocess_data; print('transformers' in sys.modules)"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert answer.stdout == "False\n"

@@ -13,7 +13,7 @@ import pytest
 import soundfile
 import yaml
 
-from indextts.data.quality.overview import read_overview
+from indextts.data.quality.summary import read_overview
 from indextts.projects.project import DEMO, Project
 from indextts.text.languages import find_language
 from indextts.text.tokenizer import Tokenizer, measure

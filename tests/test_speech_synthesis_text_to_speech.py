@@ -271,7 +271,7 @@ def test_codes_regenerated_after_the_training_are_refused(
 ):
     features = shutil.copytree(run.preprocessed / "features", tmp_path / "features")
     learned = builtin.load(features / "builtin.npz")
-    replace(learned, centroids=learned.centroids[::-1].copy()).save(features / "builtin.npz")
+    replace(learned, centroids=learned.centroids.flip(0)).save(features / "builtin.npz")
     with pytest.raises(UserError, match=r"builtin\.npz: .*latest\.pth .*--features"):
         list(synthesize(command(run, output=tmp_path / "a.wav", features=features)))
     elsewhere = torch.load(run.run_dir / "latest.pth", weights_only=True)

@@ -7,7 +7,7 @@ import pytest
 
 from indextts.commands.data import CheckData, CleanAudio
 from indextts.data.cleaned import INSTALL
-from indextts.data.quality.overview import Overview, ReasonCount, write_overview
+from indextts.data.quality.summary import Overview, ReasonCount, write_overview
 from indextts.data.review import check_folder
 from indextts.projects.project import Project, ProjectSettings, make_settings
 from indextts.webui.data.clean_view import clean_commands, clean_outlook

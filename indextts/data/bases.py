@@ -61,15 +61,6 @@ def require_rate_of(base: Base, backend: BuiltinBackend, path: Path) -> None:
         )
 
 
-def require_possible(command: Preprocess, config: GPTConfig) -> None:
-    """Raise a UserError if the command cannot encode for the base of its checkpoint."""
-    base = config.of_base
-    if not base.reads_style:
-        return
-    if command.engine != "local":
-        raise UserError(f"--engine {command.engine}: features for {base.title} need --engine local")
-
-
 def load_style_encoder(command: Preprocess, config: GPTConfig, device: torch.device) -> StyleOf | None:
     """Return the function that computes style vectors; None for a base that needs none.
 

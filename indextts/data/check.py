@@ -5,9 +5,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from indextts.commands.bases import BASE_2_0, BASES
-from indextts.commands.data import CheckData, Engine
+from indextts.commands.data import CheckData
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.data.check_pairs import Stored, check_features, check_pairs, check_split
+from indextts.data.check_pairs import check_features, check_pairs, check_split
 from indextts.data.feature_store import read_info
 from indextts.data.manifest import Utterance, read_numbered_utterances
 from indextts.data.on_ray.cluster import running_on
@@ -15,8 +15,8 @@ from indextts.data.quality import summary
 from indextts.data.quality.clips import MapTasks, measure_clips
 from indextts.data.quality.files import REPORT_NAME, read_known, write_files, write_histograms
 from indextts.data.quality.heard import hear_clips, load_chosen
-from indextts.data.quality.overview import write_overview
 from indextts.data.quality.ratings import rate_clips
+from indextts.data.quality.summary import write_overview
 from indextts.data.quality.text_fit import text_fit
 from indextts.data.quality.verdicts import judge
 from indextts.data.quality.voices import hear_voices
@@ -68,8 +68,10 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
     utterances = [utterance for _, utterance in numbered]
     # Loaded first, so that an unusable recognizer does not cost the time of the measures.
     recognizer = load_chosen(command) if command.asr else None
-    known, map_tasks = read_known(report_dir), _map_tasks(command.engine)
-    clips = measure_clips(utterances, known, command.num_workers, options, map_tasks)
+    map_tasks: MapTasks | None = None
+    if command.engine == "ray":
+        from indextts.data.on_ray.checking import measure_on_ray as map_tasks  # Ray is optional
+    clips = measure_clips(utterances, read_known(report_dir), command.num_workers, options, map_tasks)
     if recognizer is not None:
         hear_clips(clips, recognizer, report_dir, options)
     if command.quality == "full":
@@ -81,12 +83,14 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
     findings = Findings()
     summary.add_problems(clips, command, findings)
     _check_codes(path, numbered, findings)
-    stored = {
-        u.id: Stored(u.features, u.features_key, u.num_codes)
-        for u in utterances
-        if u.features and u.features_key
-    }
-    check_features(stored, findings)
+    check_features(
+        {
+            u.id: (u.features, u.features_key, u.num_codes)
+            for u in utterances
+            if u.features and u.features_key
+        },
+        findings,
+    )
     overview = summary.summarise(clips, command, findings)
     texts = report_texts(utterances, options, [clip.heard.text if clip.heard else None for clip in clips])
     notices = [*(notice.text for notice in overview.notices), *text_notices(texts, options)]
@@ -107,14 +111,6 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
         f"normaliser: {options.summary} ({options.fingerprint})",
     ]
     return Report(f"{path}: utterances", facts, notices, findings.lines())
-
-
-def _map_tasks(engine: Engine) -> MapTasks | None:
-    if engine == "local":
-        return None
-    from indextts.data.on_ray.checking import measure_on_ray  # imported here because Ray is optional
-
-    return measure_on_ray
 
 
 def _check_codes(path: Path, numbered: Sequence[tuple[int, Utterance]], findings: Findings) -> None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
@@ -43,11 +42,9 @@ def check_pairs(
     findings = Findings()
     _check_texts(texts, options.language, findings)
     _check_voices(pairs, [] if manifest is None else read_utterances(manifest), findings)
-    stored = {pair.prompt_id: Stored(pair.features, pair.prompt_key, None) for pair in pairs}
-    stored |= {
-        pair.target_id: Stored(pair.features, pair.target_key, pair.target_num_codes) for pair in pairs
-    }
-    check_features(stored, findings)
+    prompts = {pair.prompt_id: (pair.features, pair.prompt_key, None) for pair in pairs}
+    targets_of = {p.target_id: (p.features, p.target_key, p.target_num_codes) for p in pairs}
+    check_features({**prompts, **targets_of}, findings)
     return Report(f"{path}: pairs", facts, _text_notices(texts, options), findings.lines())
 
 
@@ -119,19 +116,14 @@ def _speaker_facts(num_of: Counter[str]) -> list[str]:
     return [f"speakers: {len(num_of)}", *shown, *([f"  and {more} more"] if more > 0 else [])]
 
 
-@dataclass(frozen=True)
-class Stored:
-    """Place of an utterance's features; `num_codes` is the number in its line, if any."""
+def check_features(stored: Mapping[str, tuple[Path, str, int | None]], findings: Findings) -> None:
+    """Check utterances against their feature stores; reads and verifies every file of the stores.
 
-    features: Path
-    key: str
-    num_codes: int | None
-
-
-def check_features(stored: Mapping[str, Stored], findings: Findings) -> None:
-    """Check utterances, by id, against their feature stores; reads and verifies every file of the stores."""
+    Args:
+        stored: feature store, key, and number of codes in the line, if any, by id.
+    """
     stores = {}
-    for path in sorted({each.features for each in stored.values()}):
+    for path in sorted({features for features, _, _ in stored.values()}):
         try:
             stores[path] = FeatureStore.open(path)
             for file in stores[path].corrupt_files():
@@ -139,12 +131,12 @@ def check_features(stored: Mapping[str, Stored], findings: Findings) -> None:
         except UserError as error:
             stores.pop(path, None)
             findings.add("unreadable feature stores", str(error))
-    for id, each in sorted(stored.items()):
-        store = stores.get(each.features)
+    for id, (features, key, num_codes) in sorted(stored.items()):
+        store = stores.get(features)
         if store is None:
             continue
-        if each.key not in store:
+        if key not in store:
             findings.add("utterances missing from their feature store", id)
-        elif each.num_codes not in (None, store.num_codes(each.key)):
-            found = f"{id}: {each.num_codes}, the store has {store.num_codes(each.key)}"
+        elif num_codes not in (None, store.num_codes(key)):
+            found = f"{id}: {num_codes}, the store has {store.num_codes(key)}"
             findings.add("numbers of codes that differ from the feature store", found)

@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -44,6 +43,7 @@ from indextts.features.backend import (
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import ENCODERS
 from indextts.models.out_of_memory import is_out_of_memory
+from indextts.system.process_pool import ahead
 
 logger = logging.getLogger(__name__)
 
@@ -72,17 +72,6 @@ class _PendingBatch:
             EncodedUtterance(clip.id, clip.audio_sha256, codes[end - number : end], condition[n], emo_vec[n])
             for n, (clip, number, end) in enumerate(zip(self.clips, self.num_codes, ends, strict=True))
         ]
-
-
-class Encoder(Protocol):
-    """Encoder of recordings for a feature store."""
-
-    @property
-    def backend_identity(self) -> str:
-        """Return the identity of the backend, with the precision if that is not float32."""
-
-    def encode_all(self, utterances: Iterable[Utterance]) -> Iterator[EncodedUtterance | Rejected]:
-        """Yield the utterances encoded or rejected, in order."""
 
 
 class ClipEncoder:
@@ -116,6 +105,7 @@ class ClipEncoder:
 
     @property
     def backend_identity(self) -> str:
+        """Return the identity of the backend, with the precision if that is not float32."""
         return self.backend.identity + precision_suffix(self.dtype)
 
     def encode(self, batch: Sequence[Clip | Rejected]) -> list[EncodedUtterance | Rejected]:
@@ -154,22 +144,15 @@ class ClipEncoder:
     def _on_gpu(
         self, batches: Iterator[list[Clip | Rejected]]
     ) -> Iterator[list[EncodedUtterance | Rejected]]:
-        pending: deque[list[_PendingBatch | Rejected]] = deque()
-        for batch in batches:
-            pending.append(self._start(batch))
-            if len(pending) == BATCHES_ON_GPU:
-                yield _results(pending.popleft())
-        yield from map(_results, pending)
+        return map(_results, ahead(batches, self._start, BATCHES_ON_GPU - 1))
 
     def _in_threads(
         self, batches: Iterator[list[Clip | Rejected]]
     ) -> Iterator[list[EncodedUtterance | Rejected]]:
-        with ThreadPoolExecutor(self.throughput.num_threads) as pool:
-            first = islice(batches, 2 * self.throughput.num_threads)
-            pending = deque(pool.submit(self.encode, batch) for batch in first)
-            while pending:
-                yield pending.popleft().result()
-                pending.extend(pool.submit(self.encode, batch) for batch in islice(batches, 1))
+        num_threads = self.throughput.num_threads
+        with ThreadPoolExecutor(num_threads) as pool:
+            encoding = ahead(batches, lambda batch: pool.submit(self.encode, batch), 2 * num_threads - 1)
+            yield from (future.result() for future in encoding)
 
     def _start(self, batch: Sequence[Clip | Rejected]) -> list[_PendingBatch | Rejected]:
         """Launch the clips, in as many parts as the memory requires."""
@@ -205,20 +188,12 @@ class ClipEncoder:
             parts.appendleft(part)
         return started
 
-    def _styles(self, clips: Sequence[Clip]) -> dict[str, Tensor] | None:
-        """Return the style vector (Z,) of each clip that has one; None for a base that needs none."""
-        if self.style_of is None:
-            return None
-        style_of = self.style_of
-        vectors = ((clip.id, style_of(clip.audio)) for clip in clips)
-        return {id: vector for id, vector in vectors if vector is not None}
-
     def _launch(self, clips: Sequence[Clip]) -> list[_PendingBatch | Rejected]:
         """Start to encode the clips in one batch."""
         autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
         with torch.inference_mode():
             features = self.backend.features_of_batch([clip.prepared for clip in clips])  # (T, F) each
-            styles = self._styles(clips)
+            styles = None if self.style_of is None else {c.id: self.style_of(c.audio) for c in clips}
             rejected = _too_short(clips, features, styles)
             if rejected:
                 names = {each.id for each in rejected}
@@ -230,7 +205,8 @@ class ClipEncoder:
             num_codes = [len(row) for row in codes]
             padded = pad_sequence(features, batch_first=True).to(self.device)  # (B, T, F)
             lengths = to_device(torch.tensor([len(rows) for rows in features]), self.device)
-            style = None if styles is None else torch.stack([styles[clip.id] for clip in clips])
+            found = [] if styles is None else [styles[clip.id] for clip in clips]
+            style = torch.stack([each for each in found if each is not None]) if found else None
             with autocast:
                 condition = self.model.conditioning(
                     padded, lengths, isolate_padding=True, style=style
@@ -243,14 +219,14 @@ class ClipEncoder:
 
 
 def _too_short(
-    clips: Sequence[Clip], features: Sequence[Tensor], styles: Mapping[str, Tensor] | None
+    clips: Sequence[Clip], features: Sequence[Tensor], styles: Mapping[str, Tensor | None] | None
 ) -> list[Rejected]:
     """Return the rejections of clips with too few features, or without a style that is needed."""
     rejected = []
     for clip, rows in zip(clips, features, strict=True):
         if len(rows) < MIN_CODES:
             reason = f"has fewer than {MIN_CODES} codes; record more"
-        elif styles is not None and clip.id not in styles:
+        elif styles is not None and styles[clip.id] is None:
             reason = "has less than a second of speech, too little for the style of its voice; record more"
         else:
             continue

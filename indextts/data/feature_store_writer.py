@@ -72,13 +72,7 @@ class FeatureStoreWriter:
         )
 
     def __contains__(self, key: str) -> bool:
-        return self.has_codes(key) and self.has_conditioning(key)
-
-    def has_codes(self, key: str) -> bool:
-        return key in self._codes
-
-    def has_conditioning(self, key: str) -> bool:
-        return key in self._conditioning
+        return key in self._codes and key in self._conditioning
 
     def add(self, utterance: EncodedUtterance) -> None:
         """Add the features of an utterance that the store lacks; they are committed with their shard.
@@ -89,9 +83,9 @@ class FeatureStoreWriter:
         """
         if not (len(utterance.key) == KEY_DIGITS and bytes.fromhex(utterance.key)):
             raise ValueError(f"{utterance.id!r}: {utterance.key!r} is not a sha256")
-        if not self.has_codes(utterance.key):
+        if utterance.key not in self._codes:
             self._codes.add(utterance.key, {"codes": _checked_codes(utterance)})
-        if not self.has_conditioning(utterance.key):
+        if utterance.key not in self._conditioning:
             self._conditioning.add(utterance.key, self._checked_conditioning(utterance))
 
     def flush(self) -> None:

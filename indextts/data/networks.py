@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from indextts.commands.data import Preprocess
-from indextts.data.bases import StyleOf, codec_path, load_style_encoder, require_codec_of, require_possible
+from indextts.data.bases import StyleOf, codec_path, load_style_encoder, require_codec_of
 from indextts.data.batch_sizing import Throughput, choose_encoder_precision, choose_precision
 from indextts.data.encoding import ClipEncoder
 from indextts.errors import UserError
@@ -79,7 +79,8 @@ def load_base_config(command: Preprocess) -> GPTConfig:
     if not command.gpt_checkpoint.is_file():
         return config  # `load_networks` names all missing files
     config = config_for(config, read_weights(command.gpt_checkpoint))
-    require_possible(command, config)
+    if config.of_base.reads_style and command.engine != "local":
+        raise UserError(f"--engine {command.engine}: features for {config.of_base.title} need --engine local")
     return config
 
 

@@ -38,6 +38,12 @@ class Ragged:
         return cls(starts_of([len(each) for each in arrays]), np.concatenate([np.zeros(0, dtype), *arrays]))
 
     @classmethod
+    def strings(cls, strings: Iterable[str]) -> Self:
+        """Return strings as UTF-8 bytes."""
+        parts = [string.encode() for string in strings]
+        return cls(starts_of([len(part) for part in parts]), np.frombuffer(b"".join(parts), np.uint8))
+
+    @classmethod
     def joined(cls, parts: Sequence["Ragged"]) -> "Ragged":
         """Return the arrays of all parts; no copy of a single one."""
         if len(parts) == 1:
@@ -62,22 +68,6 @@ class Ragged:
     def text(self, row: int) -> str:
         """Return the string in an array of UTF-8 bytes."""
         return self.raw(row).decode()
-
-
-class StringsBuilder:
-    """Strings that become a `Ragged` of UTF-8 bytes."""
-
-    def __init__(self, strings: Iterable[str] = ()) -> None:
-        self._content, self._starts = bytearray(), array("q", [0])
-        for string in strings:
-            self.add(string)
-
-    def add(self, string: str) -> None:
-        self._content += string.encode()
-        self._starts.append(len(self._content))
-
-    def build(self) -> Ragged:
-        return Ragged(np.frombuffer(self._starts, np.int64), np.frombuffer(self._content, np.uint8))
 
 
 @dataclass(frozen=True)
@@ -120,7 +110,7 @@ class PairColumns(Sequence[Pair]):
         for pair in pairs:
             builder.add(pair, str(pair.features))
         columns = builder.build(Ragged.of(text_ids, np.int32), tuple(map(Path, builder.stores)))
-        texts = StringsBuilder(pair.target_text for pair in pairs).build()
+        texts = Ragged.strings(pair.target_text for pair in pairs)
         return replace(columns, text=np.arange(len(pairs), dtype=np.int32), texts=texts)
 
     @classmethod
@@ -227,24 +217,23 @@ class ColumnsBuilder:
 
     def __init__(self) -> None:
         self.stores: dict[str, int] = {}
-        self._ids, self._utterance_ids = StringsBuilder(), StringsBuilder()
-        self._keys = bytearray()
+        self._ids: list[str] = []
         self._speakers: dict[str, int] = {}
         self._texts: dict[str, int] = {}
         self._utterances: dict[tuple[str, str, int], int] = {}
         self._rows = {name: array("i") for name in ("speaker", "prompt", "target", "text", "num_codes")}
-        self._store = array("i")
         self._seconds = {name: array("d") for name in ("target_s", "prompt_s")}
 
     def add(self, pair: Pair, store: str) -> None:
         """Add a pair whose features are in `store`."""
         features = self.stores.setdefault(store, len(self.stores))
-        self._ids.add(pair.id)
+        self._ids.append(pair.id)
+        row_of = self._utterances.setdefault
         for name, row in (
             ("speaker", self._speakers.setdefault(pair.speaker, len(self._speakers))),
             ("text", self._texts.setdefault(pair.target_text, len(self._texts))),
-            ("prompt", self._utterance(pair.prompt_id, pair.prompt_key, features)),
-            ("target", self._utterance(pair.target_id, pair.target_key, features)),
+            ("prompt", row_of((pair.prompt_id, pair.prompt_key, features), len(self._utterances))),
+            ("target", row_of((pair.target_id, pair.target_key, features), len(self._utterances))),
             ("num_codes", pair.target_num_codes),
         ):
             self._rows[name].append(row)
@@ -265,26 +254,19 @@ class ColumnsBuilder:
         """
         columns: dict[str, Any] = {name: np.frombuffer(rows, np.int32) for name, rows in self._rows.items()}
         columns |= {name: np.frombuffer(values, np.float64) for name, values in self._seconds.items()}
+        keys = [key for _, key, _ in self._utterances]
         return PairColumns(
             **columns,
             id=np.arange(len(columns["text"]), dtype=np.int32),
-            ids=self._ids.build(),
-            speakers=StringsBuilder(self._speakers).build(),
-            utterance_ids=self._utterance_ids.build(),
-            keys=np.frombuffer(self._keys, np.uint8).reshape(-1, KEY_BYTES),
-            store=np.frombuffer(self._store, np.int32),
-            texts=StringsBuilder(self._texts).build(),
+            ids=Ragged.strings(self._ids),
+            speakers=Ragged.strings(self._speakers),
+            utterance_ids=Ragged.strings(id for id, _, _ in self._utterances),
+            keys=np.frombuffer(bytes.fromhex("".join(keys)), np.uint8).reshape(-1, KEY_BYTES),
+            store=np.array([store for _, _, store in self._utterances], np.int32),
+            texts=Ragged.strings(self._texts),
             tokens=tokens,
             stores=stores,
         )
-
-    def _utterance(self, id: str, key: str, store: int) -> int:
-        row = self._utterances.setdefault((id, key, store), len(self._store))
-        if row == len(self._store):
-            self._utterance_ids.add(id)
-            self._keys += bytes.fromhex(key)
-            self._store.append(store)
-        return row
 
 
 def order_digest(names: Iterable[bytes], seed: int) -> str:

@@ -31,9 +31,15 @@ ORIGINS: Mapping[TextChoice, Container[TextOrigin]] = {
     "agreed": ("given", "reviewed", "agreed", "aligned"),
     "reviewed": ("given", "reviewed"),
 }
-MAX_INSPECTED = (
-    16  # clips inspected for a better prompt, so that the work stays linear in the number of clips
-)
+MAX_INSPECTED = 16  # clips inspected for a better prompt, so that the work stays linear in their number
+COUNTED = {  # what is left out or second best: noun and reason
+    "other_texts": ("utterance", "not a target because of --only"),
+    "short": ("utterance", "too short for a target"),
+    "same_text": ("utterance", "skipped: all other clips of the speaker have the same sentence"),
+    "same_recording": ("prompt", "from the same recording as the target"),
+    "over_limit": ("pair", "beyond --max-pairs-per-speaker skipped"),
+    "cut": ("pair", "beyond --max-pairs skipped, chosen at random"),
+}
 
 
 @dataclass(frozen=True)
@@ -43,23 +49,13 @@ class PairsResult:
     Args:
         lone_speakers: speakers with a single utterance, hence without a prompt for it.
         speakers_without_prompts: speakers with too few clips of 3 to 15 s; all their clips are prompts.
-        num_other_texts: utterances whose text is not one of `only`; they still serve as prompts.
-        num_short_targets: utterances that are too short for a target; they still serve as prompts.
-        num_same_text: targets without a pair, since all other clips of the speaker have the same sentence.
-        num_same_recording: pairs whose prompt is from the target's recording.
-        num_over_limit: pairs beyond `max_pairs_per_speaker`.
-        num_cut: pairs beyond `max_pairs`.
+        counts: by the names of COUNTED.
     """
 
     pairs: list[Pair]
     lone_speakers: list[str]
     speakers_without_prompts: list[str]
-    num_other_texts: int
-    num_short_targets: int
-    num_same_text: int
-    num_same_recording: int
-    num_over_limit: int
-    num_cut: int
+    counts: Counter[str]
 
 
 def build_pairs(
@@ -120,18 +116,12 @@ def build_pairs(
             f"{counted(counts['short'], 'target')} too short, {counts['same_text']} without a prompt with "
             "another sentence; a speaker needs at least 2 different utterances"
         )
-    kept = _drawn(pairs, max_pairs, seed)
-    return PairsResult(
-        pairs=kept,
-        lone_speakers=lone_speakers,
-        speakers_without_prompts=without_prompts,
-        num_other_texts=counts["other_texts"],
-        num_short_targets=counts["short"],
-        num_same_text=counts["same_text"],
-        num_same_recording=counts["same_recording"],
-        num_over_limit=counts["over_limit"],
-        num_cut=len(pairs) - len(kept),
-    )
+    kept = pairs
+    if 0 < max_pairs < len(pairs):
+        drawn = random.Random(seed).sample(range(len(pairs)), max_pairs)
+        kept = [pairs[index] for index in sorted(drawn)]
+    counts["cut"] = len(pairs) - len(kept)
+    return PairsResult(kept, lone_speakers, without_prompts, counts)
 
 
 def log_left_out(result: PairsResult) -> None:
@@ -150,16 +140,9 @@ def log_left_out(result: PairsResult) -> None:
             PROMPT_MAX_S,
             _first(result.speakers_without_prompts),
         )
-    for number, noun, what in (
-        (result.num_other_texts, "utterance", "not a target because of --only"),
-        (result.num_short_targets, "utterance", "too short for a target"),
-        (result.num_same_text, "utterance", "skipped: all other clips of the speaker have the same sentence"),
-        (result.num_same_recording, "prompt", "from the same recording as the target"),
-        (result.num_over_limit, "pair", "beyond --max-pairs-per-speaker skipped"),
-        (result.num_cut, "pair", "beyond --max-pairs skipped, chosen at random"),
-    ):
-        if number:
-            logger.info("%s %s", counted(number, noun), what)
+    for name, (noun, what) in COUNTED.items():
+        if result.counts[name]:
+            logger.info("%s %s", counted(result.counts[name], noun), what)
     _warn_about_dominant_speaker(result.pairs)
 
 
@@ -248,13 +231,6 @@ def _pair(prompt: Utterance, target: Utterance, taken: set[str]) -> Pair:
         target_key=target.features_key,
         target_text_origin=target.text_origin,
     )
-
-
-def _drawn(pairs: list[Pair], max_pairs: int, seed: int) -> list[Pair]:
-    if not 0 < max_pairs < len(pairs):
-        return pairs
-    drawn = random.Random(seed).sample(range(len(pairs)), max_pairs)
-    return [pairs[index] for index in sorted(drawn)]
 
 
 def _first(names: Sequence[str], limit: int = 5) -> str:

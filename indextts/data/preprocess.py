@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from indextts.commands.data import Preprocess
 from indextts.data.bases import require_rate_of
 from indextts.data.batch_sizing import choose_device, choose_throughput
-from indextts.data.encoding import MIN_CODES, Encoder, encoders_identity, reproducible_math
+from indextts.data.encoding import MIN_CODES, ClipEncoder, encoders_identity, reproducible_math
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter, locked, writing
 from indextts.data.filter_rules import RULES_NAME, rules_of, write_rules
@@ -52,6 +53,11 @@ from indextts.features.backend import LEAD_S, SpeechBackend
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.system.amounts import counted, shown_size
+
+if TYPE_CHECKING:  # Ray is optional
+    from indextts.data.on_ray.encoding import RayEncoder
+
+    Encoder = ClipEncoder | RayEncoder
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +113,10 @@ def preprocess(command: Preprocess) -> PreprocessResult:
 
 def _preprocess(command: Preprocess) -> PreprocessResult:
     config = load_base_config(command)
-    _require_other_manifest(command)
+    if command.manifest.resolve() in (
+        (command.output_dir / name).resolve() for name in (TRAIN_NAME, VAL_NAME)
+    ):
+        raise UserError(f"{command.manifest} would be overwritten; choose another --output-dir")
     if command.engine == "local":
         networks = load_networks(command, config, choose_device(command.device))
     else:  # only for their identity and sizes; the processes of the cluster encode
@@ -158,7 +167,7 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
 @contextmanager
 def _encoder(
     command: Preprocess, config: GPTConfig, networks: Networks, backend: SpeechBackend
-) -> Iterator[Encoder]:
+) -> Iterator["Encoder"]:
     """Yield an encoder that runs in this process or in the processes of a cluster."""
     if command.engine == "local":
         throughput = choose_throughput(config, networks.device, command.batch_seconds, command.num_workers)
@@ -171,7 +180,9 @@ def _encoder(
         yield encoder
 
 
-def _encode(encoder: Encoder, utterances: Sequence[Utterance], writer: FeatureStoreWriter) -> list[Rejected]:
+def _encode(
+    encoder: "Encoder", utterances: Sequence[Utterance], writer: FeatureStoreWriter
+) -> list[Rejected]:
     """Encode utterances into the store; return the rejected ones."""
     rejected: list[Rejected] = []
     seconds = {utterance.id: utterance.duration_s for utterance in utterances}
@@ -187,7 +198,7 @@ def _encode(encoder: Encoder, utterances: Sequence[Utterance], writer: FeatureSt
     return rejected
 
 
-def _codes_of(encoder: Encoder, utterances: Sequence[Utterance]) -> dict[str, NDArray[np.int64]]:
+def _codes_of(encoder: "Encoder", utterances: Sequence[Utterance]) -> dict[str, NDArray[np.int64]]:
     results = encoder.encode_all(utterances)
     return {r.id: r.codes for r in results if isinstance(r, EncodedUtterance)}
 
@@ -222,12 +233,6 @@ def _check_encoder_precision(command: Preprocess) -> None:
             f"--encoder-precision {command.encoder_precision} does not work with {' and '.join(wrong)}; it "
             "needs --backend indextts2 on one machine, without --amp"
         )
-
-
-def _require_other_manifest(command: Preprocess) -> None:
-    for name in (TRAIN_NAME, VAL_NAME):
-        if command.manifest.resolve() == (command.output_dir / name).resolve():
-            raise UserError(f"{command.manifest} would be overwritten; choose another --output-dir")
 
 
 def _usable(
@@ -300,7 +305,7 @@ def _fit_or_load(
     return backend
 
 
-def _store_info(command: Preprocess, encoder: Encoder, model: UnifiedVoice) -> StoreInfo:
+def _store_info(command: Preprocess, encoder: "Encoder", model: UnifiedVoice) -> StoreInfo:
     num_rows, width = model.config.condition_shape
     return StoreInfo(
         backend=command.backend,

@@ -40,15 +40,11 @@ class Progress:
         if now - self._last_line < SECONDS_BETWEEN_LINES:
             return
         self._last_line = now
-        pace = self.pace(now - self._started)
-        logger.info("%s: %d/%d %s, %s", self.what, self.count, self.total, self.noun, pace)
-
-    def pace(self, elapsed_s: float) -> str:
-        """Return speed and time left after `elapsed_s`."""
+        elapsed_s = now - self._started
         parts = [f"{self.count / elapsed_s:.1f} {self.noun}/s"]
         share = self.count / self.total
         if self.audio_s:
             parts.append(f"{self.audio_s / elapsed_s:.1f} h of audio per hour")
             share = self.audio_s / max(self.total_s, self.audio_s)
         parts.append(f"{shown_duration(elapsed_s * (1 - share) / share)} left")
-        return ", ".join(parts)
+        logger.info("%s: %d/%d %s, %s", self.what, self.count, self.total, self.noun, ", ".join(parts))

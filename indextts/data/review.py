@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from indextts.data.manifest import Provenance, Utterance, read_numbered_utterances, read_texts
 from indextts.errors import UserError
@@ -39,10 +39,8 @@ CHECK_FOLDER_NAME = "check"
 REJECTED_NAME = "rejected.jsonl"
 
 
-class Decision(BaseModel):
+class Decision(BaseModel, frozen=True, extra="forbid"):
     """Decision of a person on a clip; `key` cancels it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str = Field("", max_length=64)
     id: str
@@ -50,10 +48,11 @@ class Decision(BaseModel):
     text: str | None = Field(None, min_length=1)
 
 
-class _Undo(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Undo(BaseModel, frozen=True, extra="forbid"):
     undo: str
+
+
+_ENTRY: TypeAdapter[Decision | _Undo] = TypeAdapter(Decision | _Undo)
 
 
 class DecisionLog:
@@ -94,7 +93,7 @@ class DecisionLog:
             if not line.strip():
                 continue
             try:
-                entry = _entry(line)
+                entry = _ENTRY.validate_json(line)
             except ValidationError as error:
                 what = error.errors()[0]["msg"]
                 raise UserError(
@@ -254,13 +253,6 @@ def undo(log: DecisionLog, key: str) -> Decision | None:
         append_json_line(log.path, {"undo": key})
         log.refresh()
     return made
-
-
-def _entry(line: bytes) -> Decision | _Undo:
-    try:
-        return _Undo.model_validate_json(line)
-    except ValidationError:
-        return Decision.model_validate_json(line)
 
 
 def _lines_of(path: Path) -> Iterable[tuple[int, dict[str, object]]]:

@@ -198,11 +198,10 @@ def _scores(path: Path) -> dict[str, float | None]:
     mono: NDArray[np.float32] = soxr.resample(
         channels.mean(axis=1, dtype=np.float32), rate_hz, dnsmos.SAMPLE_RATE_HZ
     )
-    rated = dnsmos.rate(mono)
     measures, _, _ = measure_audio(path)
     snr_db = measures["snr_db"]
-    found: dict[str, float | None] = {name: round(getattr(rated, name), 3) for name in ("sig", "bak", "ovrl")}
-    return {**found, "snr_db": None if snr_db is None else round(snr_db, 1)}
+    rated = {name: round(score, 3) for name, score in zip(dnsmos.NAMES, dnsmos.rate(mono), strict=True)}
+    return {**rated, "snr_db": None if snr_db is None else round(snr_db, 1)}
 
 
 def _write(path: Path, samples: NDArray[np.float32], rate_hz: int) -> None:

@@ -13,13 +13,13 @@ wrongly may be the reason. With a recognizer, `nearest` is the reading of a clip
 heard, "chosen" or "other", and `num_heard` counts both.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.manifest import Utterance, read_numbered_utterances
@@ -36,11 +36,7 @@ MAX_CLIPS = 2_000  # of an option, in the file
 SHOWN_FORMS = 10  # in the printed report
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class LeftoverForm(_Record):
+class LeftoverForm(BaseModel, frozen=True):
     """A form that needs a reading, and the texts that it is in."""
 
     kind: LeftoverKind
@@ -50,7 +46,7 @@ class LeftoverForm(_Record):
     examples: list[str]
 
 
-class AmbiguousClip(_Record):
+class AmbiguousClip(BaseModel, frozen=True):
     """A clip whose text has two readings, by the value in use and by the other one; `words` differ.
 
     Args:
@@ -65,7 +61,7 @@ class AmbiguousClip(_Record):
     nearest: Literal["chosen", "other"] | None = None
 
 
-class AmbiguousOption(_Record):
+class AmbiguousOption(BaseModel, frozen=True):
     """An option of the normaliser that decides between two readings; `value` is in use.
 
     Args:
@@ -80,7 +76,7 @@ class AmbiguousOption(_Record):
     clips: list[AmbiguousClip]
 
 
-class TextReport(_Record):
+class TextReport(BaseModel, frozen=True):
     """Content of texts.json; `num_leftovers` forms, of which the file has the first."""
 
     num_texts: int
@@ -91,21 +87,6 @@ class TextReport(_Record):
     ambiguities: list[AmbiguousOption]
 
 
-@dataclass
-class _Texts:
-    """Texts that something is found in."""
-
-    count: int = 0
-    duration_s: float = 0.0
-    examples: list[str] = field(default_factory=list)
-
-    def add(self, utterance: Utterance) -> None:
-        self.count += 1
-        self.duration_s += utterance.duration_s
-        if len(self.examples) < NUM_EXAMPLES and utterance.text not in self.examples:
-            self.examples.append(utterance.text)
-
-
 def report_texts(
     utterances: Sequence[Utterance], options: NormalizerOptions, heard: Sequence[str | None] = ()
 ) -> TextReport:
@@ -114,17 +95,15 @@ def report_texts(
     Args:
         heard: the transcript of each clip by a recognizer; empty without a recognizer.
     """
-    num_texts, duration_s = 0, 0.0
-    forms: dict[Leftover, _Texts] = {}
-    by_option: dict[str, _Texts] = {}
-    clips: dict[str, list[AmbiguousClip]] = {}
+    forms: dict[Leftover, list[Utterance]] = defaultdict(list)
+    by_option: dict[str, list[Utterance]] = defaultdict(list)
+    clips: dict[str, list[AmbiguousClip]] = defaultdict(list)
     for utterance, transcript in zip_longest(utterances, heard):
-        num_texts, duration_s = num_texts + 1, duration_s + utterance.duration_s
         for leftover in find_leftovers(utterance.text, options):
-            forms.setdefault(leftover, _Texts()).add(utterance)
+            forms[leftover].append(utterance)
         for found in find_ambiguities(utterance.text, options):
-            by_option.setdefault(found.option, _Texts()).add(utterance)
-            clips.setdefault(found.option, []).append(
+            by_option[found.option].append(utterance)
+            clips[found.option].append(
                 AmbiguousClip(
                     id=utterance.id,
                     text=utterance.text,
@@ -136,30 +115,38 @@ def report_texts(
             )
     leftovers = [
         LeftoverForm(
-            kind=kind, form=form, count=texts.count, hours=texts.duration_s / 3600, examples=texts.examples
+            kind=kind,
+            form=form,
+            count=len(found_in),
+            hours=_hours(found_in),
+            examples=list(dict.fromkeys(each.text for each in found_in))[:NUM_EXAMPLES],
         )
-        for (kind, form), texts in forms.items()
+        for (kind, form), found_in in forms.items()
     ]
     ambiguities = [
         AmbiguousOption(
             option=option,
             value=getattr(options, option),
-            count=texts.count,
-            hours=texts.duration_s / 3600,
+            count=len(found_in),
+            hours=_hours(found_in),
             num_heard=(_count(clips[option], "chosen"), _count(clips[option], "other")),
             # those that a click corrects come first
             clips=sorted(clips[option], key=lambda clip: clip.nearest != "other")[:MAX_CLIPS],
         )
-        for option, texts in by_option.items()
+        for option, found_in in by_option.items()
     ]
     return TextReport(
-        num_texts=num_texts,
-        hours=duration_s / 3600,
+        num_texts=len(utterances),
+        hours=_hours(utterances),
         normalizer=options.fingerprint,
         num_leftovers=len(leftovers),
         leftovers=sorted(leftovers, key=lambda row: (-row.hours, row.form))[:MAX_LEFTOVERS],
         ambiguities=sorted(ambiguities, key=lambda row: (-row.hours, row.option)),
     )
+
+
+def _hours(utterances: Iterable[Utterance]) -> float:
+    return sum(utterance.duration_s for utterance in utterances) / 3600
 
 
 def _nearest(found: Ambiguity, transcript: str | None) -> Literal["chosen", "other"] | None:

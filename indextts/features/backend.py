@@ -38,32 +38,14 @@ class SpeechBackend(Protocol):
         """Return the hex sha256 of everything that determines features and codes."""
 
     @property
-    def num_codes(self) -> int:
-        """Return the size of the codebook: codes are 0 to num_codes - 1."""
-
-    @property
-    def feature_dim(self) -> int:
-        """Return F."""
-
-    @property
     def prepare(self) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
         """Return the function from samples (S,) to `prepared`; module-level, so that it can be pickled."""
 
-    def features(self, audio: NDArray[np.float32]) -> Tensor:
-        """Return the feature vectors of one clip, float32: (T, F).
-
-        Args:
-            audio: (S,), samples at SAMPLE_RATE_HZ.
-        """
-
-    def codes(self, features: Tensor) -> Tensor:
-        """Return the semantic codes of one clip's features (T, F), int64: (T,)."""
-
     def features_of_batch(self, prepared: Sequence[NDArray[np.float32]]) -> list[Tensor]:
-        """Return the `features` of each prepared clip."""
+        """Return the feature vectors of each prepared clip, float32: (T, F)."""
 
     def codes_of_batch(self, features: Sequence[Tensor]) -> list[Tensor]:
-        """Return the `codes` of each clip's features."""
+        """Return the semantic codes of each clip's features (T, F), int64: (T,)."""
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

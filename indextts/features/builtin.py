@@ -78,9 +78,9 @@ class BuiltinBackend:
         centroids: (K, 2 R C), float32, with values that float16 has: cepstra of the frames of a code.
     """
 
-    band_mean: NDArray[np.float32]
-    band_std: NDArray[np.float32]
-    centroids: NDArray[np.float32]
+    band_mean: Tensor
+    band_std: Tensor
+    centroids: Tensor
 
     @property
     def features_per_code(self) -> int:
@@ -91,8 +91,8 @@ class BuiltinBackend:
     def identity(self) -> str:
         digest = hashlib.sha256(f"builtin {FORMAT_VERSION}".encode())
         for array in (self.band_mean, self.band_std, self.centroids):
-            digest.update(f"{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array, dtype="<f4").tobytes())
+            digest.update(f"{tuple(array.shape)}".encode())
+            digest.update(array.contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     @property
@@ -105,7 +105,7 @@ class BuiltinBackend:
 
     def features(self, audio: NDArray[np.float32]) -> Tensor:
         """Return the scaled feature vectors of one clip: (T, F), T = S // 480."""
-        return stack_frames((log_mel(audio) - self._band_mean) / self._band_std)
+        return stack_frames((log_mel(audio) - self.band_mean) / self.band_std)
 
     def codes(self, features: Tensor) -> Tensor:
         """Return the nearest centroid of each, or every other, feature vector (T, F): (T,) or (T / 2,).
@@ -114,9 +114,9 @@ class BuiltinBackend:
         """
         stacks = features[:: self.features_per_code].reshape(-1, STACK, NUM_BANDS)  # (T, 8, M)
         end = FRAMES_BEFORE + FRAMES_PER_FEATURE * self.features_per_code
-        cepstra = cepstra_of(stacks[:, FRAMES_BEFORE:end] * self._band_std + self._band_mean)  # (T, 2 R C)
+        cepstra = cepstra_of(stacks[:, FRAMES_BEFORE:end] * self.band_std + self.band_mean)  # (T, 2 R C)
         # |x - c|^2 = |x|^2 + 2 (|c|^2 / 2 - x c), and |x| is the same for all centroids.
-        return (self._half_norms - cepstra @ self._centroids.T).argmin(dim=1)
+        return (self._half_norms - cepstra @ self.centroids.T).argmin(dim=1)
 
     @property
     def prepare(self) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
@@ -130,23 +130,11 @@ class BuiltinBackend:
 
     def centroid_frames(self, codes: Tensor) -> Tensor:
         """Return the smooth unscaled log-mel frames of `codes` (T,): (2 R T, M)."""
-        return self._centroids[codes].reshape(-1, NUM_COEFFICIENTS) @ _cosines()
-
-    @cached_property
-    def _band_mean(self) -> Tensor:
-        return torch.from_numpy(self.band_mean)
-
-    @cached_property
-    def _band_std(self) -> Tensor:
-        return torch.from_numpy(self.band_std)
-
-    @cached_property
-    def _centroids(self) -> Tensor:
-        return torch.from_numpy(self.centroids)
+        return self.centroids[codes].reshape(-1, NUM_COEFFICIENTS) @ _cosines()
 
     @cached_property
     def _half_norms(self) -> Tensor:
-        return self._centroids.square().sum(dim=1) / 2
+        return self.centroids.square().sum(dim=1) / 2
 
     def save(self, path: Path) -> None:
         """Write the backend through a temporary file, see `written_aside`."""
@@ -157,7 +145,7 @@ class BuiltinBackend:
                 identity=np.array(self.identity),
                 band_mean=self.band_mean,
                 band_std=self.band_std,
-                centroids=self.centroids.astype(np.float16),
+                centroids=self.centroids.half(),
             )
 
 
@@ -171,8 +159,8 @@ def load(path: Path) -> BuiltinBackend:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             if arrays["format_version"] != FORMAT_VERSION:
                 raise ValueError(f"format {arrays['format_version']}, expected {FORMAT_VERSION}")
-            centroids = arrays["centroids"].astype(np.float32)
-            backend = BuiltinBackend(arrays["band_mean"], arrays["band_std"], centroids)
+            names = ("band_mean", "band_std", "centroids")
+            backend = BuiltinBackend(*(torch.from_numpy(arrays[name].astype(np.float32)) for name in names))
             stored = str(arrays["identity"])
     except (OSError, ValueError, TypeError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as error:
         reason = " ".join(str(error).split())
@@ -214,7 +202,7 @@ def fit(paths: Sequence[Path], num_codes: int, seed: int, features_per_code: int
     num_frames = FRAMES_PER_FEATURE * features_per_code
     groups = frames[: len(frames) // num_frames * num_frames].reshape(-1, num_frames, NUM_BANDS)
     centroids = _fit_centroids(cepstra_of(groups).numpy(), num_codes, seed)
-    return BuiltinBackend(band_mean.numpy(), band_std.numpy(), centroids)
+    return BuiltinBackend(band_mean, band_std, centroids)
 
 
 def log_mel(audio: NDArray[np.float32]) -> Tensor:
@@ -281,7 +269,7 @@ def _sample(paths: Sequence[Path], num_vectors: int, seed: int) -> Iterator[Tens
         yield frames
 
 
-def _fit_centroids(vectors: NDArray[np.float32], num_codes: int, seed: int) -> NDArray[np.float32]:
+def _fit_centroids(vectors: NDArray[np.float32], num_codes: int, seed: int) -> Tensor:
     """Return the centroids (K, 2 C) of cepstra (T, 2 C)."""
     # Mini-batches: full k-means sums in the order in which its threads finish, so two runs differ. Random
     # initialisation: k-means++ takes hours for 8,192 codes.
@@ -299,4 +287,4 @@ def _fit_centroids(vectors: NDArray[np.float32], num_codes: int, seed: int) -> N
         compute_labels=False,
     )
     centroids: NDArray[np.float32] = kmeans.fit(vectors).cluster_centers_
-    return centroids.astype(np.float16).astype(np.float32)
+    return torch.from_numpy(centroids.astype(np.float16).astype(np.float32))

@@ -12,7 +12,6 @@ Axes: S samples.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ HOP_SAMPLES = SAMPLE_RATE_HZ
 MAX_WINDOWS = 12  # of a recording; the windows of longer ones are spread evenly
 WINDOW_COST_S = 0.165  # processor time of a window, for estimates
 
+NAMES = ("sig", "bak", "ovrl")
 # of 1, x and x squared, for the model that does not know the speaker
 POLYNOMIALS = (
     (0.0052439, 1.22083953, -0.08397278),  # SIG
@@ -33,17 +33,8 @@ POLYNOMIALS = (
 )
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Scores of a recording, 1 to 5."""
-
-    sig: float
-    bak: float
-    ovrl: float
-
-
-def rate(samples: NDArray[np.float32]) -> Scores:
-    """Return the scores of a recording.
+def rate(samples: NDArray[np.float32]) -> list[float]:
+    """Return SIG, BAK and OVRL of a recording.
 
     Args:
         samples: (S,) mono at SAMPLE_RATE_HZ in [-1, 1], at least one.
@@ -59,7 +50,8 @@ def rate(samples: NDArray[np.float32]) -> Scores:
         window = repeated[start : start + WINDOW_SAMPLES][None]
         raw = session.run(None, {"input_1": window.astype(np.float32)})[0][0]
         rated.append([np.polynomial.polynomial.polyval(x, c) for x, c in zip(raw, POLYNOMIALS, strict=True)])
-    return Scores(*np.mean(rated, axis=0).tolist())
+    scores: list[float] = np.mean(rated, axis=0).tolist()
+    return scores
 
 
 def cost_s(duration_s: float) -> float:

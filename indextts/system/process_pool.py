@@ -7,7 +7,8 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -40,7 +41,7 @@ class ProcessPool(ProcessPoolExecutor):
 def map_in_processes(
     work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT], num_workers: int, chunk: int = 1
 ) -> Iterator[ResultT]:
-    """Yield the result of each task, in order.
+    """Yield the result of each task, in order; a single worker is this process.
 
     Args:
         work: pickled once for each process, so it may hold much.
@@ -49,17 +50,30 @@ def map_in_processes(
     Raises:
         UserError: a process was killed.
     """
+    if num_workers == 1:
+        yield from map(work, tasks)
+        return
     context = multiprocessing.get_context("spawn")  # not forked: the parent may have threads
     pool = ProcessPool(num_workers, context, partial(_keep, work))
     try:
         yield from pool.map(_do, tasks, chunksize=chunk)
     except BrokenProcessPool:
         raise UserError(
-            f"one of {num_workers} processes was killed, probably because memory ran out; free memory or set "
-            "--num-workers, and start again"
+            f"one of {num_workers} processes was killed, probably because memory ran out; free memory and "
+            "start again (a check takes fewer processes with --num-workers)"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def ahead(items: Iterable[TaskT], start: Callable[[TaskT], ResultT], num_ahead: int) -> Iterator[ResultT]:
+    """Yield what `start` returns for each item, after starting the next `num_ahead` items."""
+    pending: deque[ResultT] = deque()
+    for item in items:
+        pending.append(start(item))
+        if len(pending) > num_ahead:
+            yield pending.popleft()
+    yield from pending
 
 
 _work: list[Callable[[Any], Any]] = []  # of a worker of `map_in_processes`

@@ -9,7 +9,7 @@ from indextts.data.quality.clips import Measure, Measured, Task
 from indextts.data.quality.measures import MEASURES_VERSION
 
 
-def measure_on_ray(tasks: Sequence[Task], measure: Measure) -> Iterator[Measured]:
+def measure_on_ray(measure: Measure, tasks: Sequence[Task]) -> Iterator[Measured]:
     """Yield the measures of each task, in order.
 
     Args:

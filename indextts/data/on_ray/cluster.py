@@ -20,29 +20,20 @@ CONNECT_S = 5.0
 def running_on(engine: Engine, address: str) -> Iterator[None]:
     """Connect to a cluster for the `with` block if `engine` is "ray".
 
-    Raises:
-        UserError: as `cluster`; or there is an address with another engine.
-    """
-    if engine == "ray":
-        with cluster(address):
-            yield
-    elif address:
-        raise UserError(f"--ray-address {address}: requires --engine ray; pass that too")
-    else:
-        yield
-
-
-@contextmanager
-def cluster(address: str) -> Iterator[None]:
-    """Connect to a cluster for the `with` block; SIGTERM raises SystemExit in it, so that it can clean up.
+    SIGTERM then raises SystemExit in the block, so that it can clean up.
 
     Args:
         address: HOST:PORT as `ray start --head` prints it; empty to start a temporary cluster of this
             machine.
 
     Raises:
-        UserError: Ray is not installed, or the cluster cannot be reached.
+        UserError: Ray is not installed, the cluster cannot be reached, or another engine has an address.
     """
+    if engine != "ray":
+        if address:
+            raise UserError(f"--ray-address {address}: requires --engine ray; pass that too")
+        yield
+        return
     if address:
         _require_reachable(address)
     else:  # Ray's default, without its warning; set before the library reads it

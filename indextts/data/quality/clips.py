@@ -90,7 +90,7 @@ class Clip:
 Task = list[tuple[Path, str, str]]  # recordings, their texts and the languages of these
 Measured = list[tuple[Sound, TextMeasures]]
 Measure = Callable[[Task], Measured]
-MapTasks = Callable[[Sequence[Task], Measure], Iterator[Measured]]
+MapTasks = Callable[[Measure, Sequence[Task]], Iterator[Measured]]
 
 
 def measure_clips(
@@ -119,7 +119,12 @@ def measure_clips(
     progress = Progress("Checking", len(utterances))
     clips: list[Clip] = []
     measure = partial(_measure_task, known=dict(known), options=options)
-    for part in map_tasks(tasks, measure) if map_tasks else _map_locally(tasks, measure, workers):
+    if map_tasks is None:
+        if workers > 1:
+            logger.info("Checking with %d processes", workers)
+        chunk = max(1, math.ceil(len(tasks) / workers / 64))
+        map_tasks = partial(map_in_processes, num_workers=workers, chunk=chunk)
+    for part in map_tasks(measure, tasks):
         for sound, text in part:
             utterance = utterances[len(clips)]
             clips.append(Clip(utterance, sound, text, _measures(utterance, sound, text)))
@@ -162,13 +167,6 @@ def values_by_speaker(clips: Sequence[Clip], measure: str) -> dict[str, list[flo
         if (value := clip.measures.get(measure)) is not None:
             values_of[clip.utterance.speaker].append(value)
     return {name: values for name, values in values_of.items() if len(values) >= MIN_CLIPS_OF_SPEAKER}
-
-
-def _map_locally(tasks: Sequence[Task], measure: Measure, workers: int) -> Iterator[Measured]:
-    if workers == 1:
-        return map(measure, tasks)
-    logger.info("Checking with %d processes", workers)
-    return map_in_processes(measure, tasks, workers, max(1, math.ceil(len(tasks) / workers / 64)))
 
 
 def _measure_task(task: Task, known: Mapping[str, Sound], options: NormalizerOptions) -> Measured:

@@ -2,7 +2,7 @@
 
     REPORT_DIR/                later stages use the verdicts in FOLDER_OF_THE_MANIFEST/check (data/review.py)
       report.txt               the printed reports
-      overview.json            totals, reasons and histograms (overview.py)
+      overview.json            totals, reasons and histograms (summary.py)
       texts.json               forms that need a reading, texts with two readings (data/text_report.py)
       histograms.png           a histogram of each measure, with the limits
       normalizer.json          version and options of the normaliser
@@ -31,8 +31,8 @@ from indextts.data.filter_rules import LIMITS_NAME, NORMALIZER_NAME
 from indextts.data.quality.clips import Clip, Sound
 from indextts.data.quality.copies import parse_fingerprint
 from indextts.data.quality.measures import MEASURES_VERSION
-from indextts.data.quality.overview import Overview
 from indextts.data.quality.reasons import MEASURES
+from indextts.data.quality.summary import Overview
 from indextts.data.review import REJECTED_NAME
 from indextts.errors import UserError
 from indextts.system.files import write_json, written_aside

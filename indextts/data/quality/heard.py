@@ -74,7 +74,8 @@ def hear_clips(
         todo = [
             (digest, places[0])
             for digest, places in places_of.items()
-            if not _is_known(stored.known.get(digest), [texts[place] for place in places])
+            if (result := stored.known.get(digest)) is None
+            or (result["alignment"] is not None and result["text"] not in {texts[p] for p in places})
         ]
         progress = Progress("Transcribing", len(todo))
         found = heard_in(recognizer, [clips[place].utterance.audio for _, place in todo], CLIPS_AT_ONCE)
@@ -104,7 +105,3 @@ def compare(text: str, result: Mapping[str, Any], options: NormalizerOptions) ->
         num_unheard=max(0, *at_edges),
         num_beyond=max(0, *(-count for count in at_edges)),
     )
-
-
-def _is_known(result: Mapping[str, Any] | None, texts: Sequence[str]) -> bool:
-    return result is not None and (result["text"] in texts or result["alignment"] is None)

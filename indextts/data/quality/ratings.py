@@ -10,7 +10,7 @@ check resumes, and the next check rates only new recordings.
 
 import logging
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from indextts.data.manifest import Utterance
@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 NAME = "dnsmos"
 VERSION = "dnsmos-p835-1"  # raise it when the results of `dnsmos.rate` change
-SCORES = ("sig", "bak", "ovrl")
 MIN_DEVIATION = 0.23  # points; a smaller one would reject clips that sound like the others
 MIN_CLIPS_PER_PROCESS = 10
 
@@ -56,12 +55,13 @@ def rate_clips(clips: Sequence[Clip], report_dir: Path | None, num_workers: int)
                 took,
             )
             progress = Progress("Rating", len(missing))
-            for digest, scores in _rated([(d, u.audio) for d, u in missing.items()], workers):
+            recordings = [(digest, utterance.audio) for digest, utterance in missing.items()]
+            for digest, scores in map_in_processes(_rate, recordings, workers, chunk=4):
                 results.add(digest, scores)
                 progress.advance()
     for clip in clips:
         scores = results.known.get(clip.sound.file_sha256)
-        clip.measures.update(zip(SCORES, scores, strict=True) if scores else ())
+        clip.measures.update(zip(dnsmos.NAMES, scores, strict=True) if scores else ())
     add_distances(clips)
 
 
@@ -70,25 +70,18 @@ def expected_s(utterances: Iterable[Utterance], num_workers: int) -> float:
     return sum(dnsmos.cost_s(utterance.duration_s) for utterance in utterances) / num_workers
 
 
-def _rated(recordings: Sequence[Recording], workers: int) -> Iterator[tuple[str, list[float] | None]]:
-    if workers == 1:
-        yield from map(_rate, recordings)
-        return
-    yield from map_in_processes(_rate, recordings, workers, chunk=4)
-
-
 def _rate(recording: Recording) -> tuple[str, list[float] | None]:
     digest, path = recording
     try:
         scores = dnsmos.rate(load_audio(path, dnsmos.SAMPLE_RATE_HZ))
     except RecordingError:  # the check of the recording names the problem
         return digest, None
-    return digest, [round(score, 3) for score in (scores.sig, scores.bak, scores.ovrl)]
+    return digest, [round(score, 3) for score in scores]
 
 
 def add_distances(clips: Sequence[Clip]) -> None:
     """Add by how many deviations each score is below the median of a speaker with enough clips."""
-    for name in SCORES:
+    for name in dnsmos.NAMES:
         medians = {
             speaker: statistics.median(values) for speaker, values in values_by_speaker(clips, name).items()
         }

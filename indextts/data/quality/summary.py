@@ -1,15 +1,34 @@
-"""Summary of a check: problems and notices of the set, its overview, and the facts of the printed report."""
+"""Summary of a check: problems and notices of the set, the facts of the printed report, and an overview.
+
+The page shows the overview: totals, reasons, histograms, problems and notices.
+
+    REPORT_DIR/overview.json
+      {"num_utterances": 256, "num_good": 197, "num_warned": 59, "num_rejected": 0, "hours": 0.17,
+       "num_speakers": 4,
+       "reasons": [{"name": "short", "count": 46, "hours": 0.02}, ...],     in the order of REASONS
+       "histograms": [{"measure": "duration_s", "counts": [3, ...], "edges": [1.3, ...],
+                       "limits": [{"value": 2.0, "side": "below", "is_hard": false}, ...]}, ...],
+       "problems": [{"code": "too_many_rejected", "count": 130, "text": "..."}, ...],
+       "notices": [{"code": "few_speakers", "values": {"count": 4}, "text": "..."}, ...]}
+
+`edges` has one element more than `counts`. `code` is "" for a finding of another check;
+`text` is the line of the report. The file is replaced atomically, before the verdicts.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ValidationError
 
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.quality.clips import Clip
-from indextts.data.quality.overview import Limit, MeasureHistogram, Notice, Overview, Problem, ReasonCount
 from indextts.data.quality.reasons import MEASURES, REASONS, Flag
 from indextts.data.quality.text_fit import TextFit
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, histogram, spread
 from indextts.system.amounts import counted
+from indextts.system.files import write_json
 from indextts.system.language_codes import standard_code
 from indextts.text.languages import find_language
 
@@ -21,6 +40,63 @@ NO_RECOGNIZER = (
     "texts: judged by their length only, which finds few wrong ones; --asr compares with the speech"
 )
 NUM_BINS = 24
+OVERVIEW_NAME = "overview.json"
+
+
+class ReasonCount(BaseModel, frozen=True):
+    """Clips with a reason."""
+
+    name: str
+    count: int
+    hours: float
+
+
+class Limit(BaseModel, frozen=True):
+    """Limit of a reason; clips on its side are rejected if it is hard, else get a warning."""
+
+    value: float
+    side: Literal["below", "above"]
+    is_hard: bool
+
+
+class MeasureHistogram(BaseModel, frozen=True):
+    """Histogram of a measure, with the limits of its reasons; one bin of width 0 if all values are equal."""
+
+    measure: str
+    counts: list[int]
+    edges: list[float]
+    limits: list[Limit]
+
+
+class Problem(BaseModel, frozen=True):
+    """Problem that makes the set unfit for training."""
+
+    code: str
+    count: int
+    text: str
+
+
+class Notice(BaseModel, frozen=True):
+    """Notice for the user to judge; `values` are the numbers and names in its text."""
+
+    code: str
+    values: dict[str, float | str]
+    text: str
+
+
+class Overview(BaseModel, frozen=True):
+    """Content of overview.json."""
+
+    num_utterances: int
+    num_good: int
+    num_warned: int
+    num_rejected: int
+    hours: float
+    num_speakers: int
+    reasons: list[ReasonCount]
+    histograms: list[MeasureHistogram]
+    problems: list[Problem]
+    notices: list[Notice]
 
 
 def add_problems(clips: Sequence[Clip], limits: QualityLimits, findings: Findings) -> None:
@@ -71,6 +147,20 @@ def summarise(clips: Sequence[Clip], limits: QualityLimits, findings: Findings) 
         ],
         notices=list(_notices(hours_of, limits)),
     )
+
+
+def write_overview(folder: Path, overview: Overview) -> None:
+    """Write overview.json into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / OVERVIEW_NAME, overview.model_dump())
+
+
+def read_overview(folder: Path) -> Overview | None:
+    """Return the overview of the last check with this report folder; None without a valid one."""
+    try:
+        return Overview.model_validate_json((folder / OVERVIEW_NAME).read_bytes())
+    except (OSError, ValidationError):
+        return None
 
 
 def facts(

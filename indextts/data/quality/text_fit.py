@@ -124,7 +124,7 @@ def text_fit(clips: Sequence[tuple[str, Heard]]) -> TextFit:
     for speaker, heard in clips:
         if speaker in medians and speaker not in not_understood:
             clips_of[speaker].append(heard)
-    return TextFit(len(clips), error, not_understood, _spreads(compared), _spreads_of(clips_of))
+    return TextFit(len(clips), error, not_understood, _spreads_of({"": compared})[""], _spreads_of(clips_of))
 
 
 def _deviation(heard: Heard, name: str, spreads: Mapping[str, Spread]) -> float | None:
@@ -147,19 +147,8 @@ def _limits(spreads: Mapping[str, Spread], max_deviation: float) -> str:
     return ", ".join(shown)
 
 
-def _spreads(compared: Sequence[Heard]) -> dict[str, Spread]:
-    """Return the spreads over clips of any speakers."""
-    spreads = {}
-    for name, least in MIN_DEVIATION.items():
-        if values := _values(compared, name):
-            median = statistics.median(values)
-            deviation = _robust_deviation([value - median for value in values], name)
-            spreads[name] = Spread(median, max(deviation, least))
-    return spreads
-
-
 def _spreads_of(clips_of: Mapping[str, Sequence[Heard]]) -> dict[str, dict[str, Spread]]:
-    """Return the spreads of each speaker: the own medians, and the deviation of all speakers from theirs.
+    """Return the spreads of each group: the own medians, and the deviation of all groups from theirs.
 
     The deviation of few clips is unreliable, but some speakers are understood less evenly than others.
     """

@@ -18,7 +18,6 @@ last is left out.
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -218,13 +217,12 @@ def cut_recordings(
 
 def lost_amounts(cut: Sequence[CutRecording]) -> dict[str, tuple[int, float]]:
     """Return number and seconds of what is in no clip, by reason."""
-    counts: Counter[str] = Counter()
-    seconds: dict[str, float] = {}
+    found: dict[str, tuple[int, float]] = {}
     for recording in cut:
         for reason, (count, lost_s) in recording.lost.items():
-            counts[reason] += int(count)
-            seconds[reason] = seconds.get(reason, 0.0) + lost_s
-    return {reason: (counts[reason], seconds[reason]) for reason in counts}
+            before, seconds = found.get(reason, (0, 0.0))
+            found[reason] = before + int(count), seconds + lost_s
+    return found
 
 
 def _stamp(recording: Recording, limits: Limits) -> list[Any]:

@@ -3,7 +3,6 @@
 Axes: S samples, T positions and V tokens of a CTC model.
 """
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from indextts.features.audio import load_audio
+from indextts.system.process_pool import ahead
 
 MIN_DURATION_S = 0.1  # a shorter clip has no position after the first layers of these models
 GPU_BATCH_S = 240.0
@@ -81,7 +81,7 @@ def placement_on(device: torch.device) -> Placement:
 def heard_in(
     recognizer: Recognizer, paths: Sequence[Path], at_once: int
 ) -> Iterator[tuple[str, Tensor | None]]:
-    """Yield the transcript of each recording, in order, and what a CTC model's log-probabilities are, (T, V).
+    """Yield the transcript of each recording, in order, with the log-probabilities (T, V) of a CTC model.
 
     Args:
         at_once: the number of recordings in a group; the next group is read meanwhile.
@@ -92,11 +92,8 @@ def heard_in(
         def start(group: Sequence[Path]) -> list[Future[NDArray[np.float32]]]:
             return [readers.submit(load_audio, path, recognizer.sample_rate_hz) for path in group]
 
-        loading = deque(map(start, groups[:1]))
-        for place in range(len(groups)):
-            loading.extend(map(start, groups[place + 1 : place + 2]))
-            samples = [each.result() for each in loading.popleft()]
-            yield from recognizer.hear(samples)
+        for loading in ahead(groups, start, 1):
+            yield from recognizer.hear([each.result() for each in loading])
 
 
 def batches(sizes: Sequence[int], max_size: float, *, only_equal: bool) -> list[list[int]]:

@@ -15,14 +15,14 @@ from indextts.commands.data import CheckData
 from indextts.commands.options import RECOGNIZERS_NAME
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.quality import ratings
-from indextts.data.quality.overview import (
+from indextts.data.quality.reasons import REASON_OF
+from indextts.data.quality.summary import (
     OVERVIEW_NAME,
     MeasureHistogram,
     Overview,
     ReasonCount,
     read_overview,
 )
-from indextts.data.quality.reasons import REASON_OF
 from indextts.data.review import check_folder
 from indextts.data.stored_results import num_stored
 from indextts.projects.jobs.starting import CHECK_JOB, DATA_JOBS

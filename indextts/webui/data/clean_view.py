@@ -10,7 +10,7 @@ from functools import partial
 from indextts.commands.base import Command
 from indextts.commands.data import CleanAudio
 from indextts.data.cleaned import CLEANED_NAME, INSTALL, METHOD_OF, missing_packages, read_cleaned
-from indextts.data.quality.overview import OVERVIEW_NAME, read_overview
+from indextts.data.quality.summary import OVERVIEW_NAME, read_overview
 from indextts.data.review import check_folder
 from indextts.projects.jobs.starting import CLEAN_JOB
 from indextts.projects.project import Project, ProjectSettings

@@ -1,7 +1,7 @@
 """Names of the check's measures, reasons, problems and notices, as ids of texts. No Gradio here."""
 
-from indextts.data.quality.overview import Notice, Overview, Problem
 from indextts.data.quality.reasons import REASON_OF, Flag
+from indextts.data.quality.summary import Notice, Overview, Problem
 from indextts.system.messages import Message
 from indextts.webui.language import t_or, text_of
 

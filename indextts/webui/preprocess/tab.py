@@ -21,7 +21,6 @@ from indextts.webui.view_versions import files_version, num_lines
 FIELDS = ("backend", "val_ratio", "val_speakers", "seed", "device")
 DOING = {
     "Checking recordings": "preprocess.doing.checking_recordings",
-    "Comparing recordings": "preprocess.doing.comparing_recordings",
     "Encoding": "preprocess.doing.encoding",
 }
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.data.quality.overview import OVERVIEW_NAME, read_overview
+from indextts.data.quality.summary import OVERVIEW_NAME, read_overview
 from tests.test_data_check import TEXTS, checked, write_dataset
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
