@@ -157,15 +157,6 @@ def audiofolder_with_splits() -> dict[str, Any]:
     return found
 
 
-def audiofolder_jsonl_with_splits() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for split, first in SPLITS:
-        found |= tones(*(f"{split}/{number}.wav" for number in range(3)), first=first)
-        records = [{"file_name": f"{n}.wav", "sentence": TEXTS[first + n]} for n in range(3)]
-        found[f"{split}/metadata.jsonl"] = [json.dumps(record) for record in records]
-    return found
-
-
 def afrivoice() -> dict[str, Any]:
     """Tables of several splits in their folders, with the recordings in archives beside them."""
     found: dict[str, Any] = {}
@@ -366,7 +357,6 @@ CASES = {
     "audiofolder csv": Case(table("metadata.csv", ",", "file_name,transcription", PATHS, TEXTS), of(NAMES)),
     "audiofolder jsonl": Case(json_lines("metadata.jsonl", file_name=PATHS, transcription=TEXTS), of(NAMES)),
     "audiofolder with splits": Case(audiofolder_with_splits(), OF_SPLITS, **BOTH),
-    "audiofolder jsonl with splits": Case(audiofolder_jsonl_with_splits(), OF_SPLITS),
     "a table of facts above the splits": Case(
         {
             **audiofolder_with_splits(),
@@ -390,9 +380,6 @@ CASES = {
         {**kaldi("data/train/", path="/home/x/data/train/wav/{}.wav"), "README": "a corpus"},
         of(NAMES),
         **BOTH,
-    ),
-    "Kaldi, no utt2spk": Case(
-        {name: content for name, content in kaldi().items() if name != "utt2spk"}, refusal="Kaldi.* utt2spk"
     ),
     "LibriSpeech": Case(LIBRISPEECH, of(LIBRI), ["19", "20"], **NAMED),
     "Multilingual LibriSpeech": Case(MULTILINGUAL, of(MLS), ["19", "20"], **NAMED),
@@ -441,9 +428,6 @@ CASES = {
         of(NAMES),
         ["1", "2"],
         **NAMED,
-    ),
-    "jsonl, sentence": Case(
-        json_lines("x.jsonl", path=PATHS, sentence=TEXTS, client_id=SPEAKERS), of(NAMES), **BOTH
     ),
     "jsonl, a translation": Case(json_lines("x.jsonl", audio=PATHS, text=ENGLISH, text_am=TEXTS), of(NAMES)),
     "jsonl, text and normalised text": Case(TWO_TEXTS, of(NAMES)),
@@ -532,20 +516,7 @@ CASES = {
             ("c.en.vtt", None, "language"),
         ],
     ),
-    "TSV with a gender": Case(
-        table("x.tsv", "\t", "file_name,normalized_text,gender", PATHS, TEXTS, GENDERS), of(NAMES)
-    ),
-    "a text in two languages": Case(
-        table("x.csv", "|", "file_name,text_am,text_en", PATHS, TEXTS, ENGLISH), of(NAMES)
-    ),
-    "id, text, speaker": Case(
-        table("x.csv", "|", "id,text,speaker", NAMES, TEXTS, SPEAKERS), of(NAMES), **BOTH
-    ),
-    "path, speaker, text": Case(table("x.csv", "|", "", PATHS, SPEAKERS, TEXTS), of(NAMES), **BOTH),
     "unknown header": Case(table("x.csv", ";", "sound,words", PATHS, TEXTS), of(NAMES)),
-    "unknown header with two texts": Case(
-        table("x.csv", ";", "sound,one,two", PATHS, TEXTS, TEXTS[::-1]), refusal=r"x\.csv: .*--columns"
-    ),
     "semicolons": Case(table("x.csv", ";", "path,text,speaker", PATHS, TEXTS, SPEAKERS), of(NAMES), **BOTH),
     "quoted commas, quotes and line ends": Case(
         table("x.csv", ",", "speaker,path,text", SPEAKERS, PATHS, [f'"{row}, ""አለ""\nእርሱ"' for row in TEXTS]),

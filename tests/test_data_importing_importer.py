@@ -286,13 +286,10 @@ def test_a_project_is_not_imported_into_itself(tmp_path):
     assert snapshot(tmp_path / "out") == before
 
 
-def test_the_error_names_a_file_in_place_of_the_folder(tmp_path):
-    (tmp_path / "out").write_text("x")
-    with pytest.raises(UserError, match=r"/out/audio: Not a directory"):
-        import_manifest(write_dataset(tmp_path / "in", ["a"]), tmp_path / "out")
-
-
-def test_the_error_without_a_source_names_the_flags(tmp_path):
+def test_the_error_names_the_file_or_the_flags(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match=r"/file/audio: Not a directory"):
+        import_manifest(write_dataset(tmp_path / "in", ["a"]), tmp_path / "file")
     with pytest.raises(UserError, match=r"--source FOLDER .*--manifest FILE"):
         import_dataset(ImportDataset(output_dir=tmp_path / "out"))
     with pytest.raises(UserError, match="absent: "):

@@ -91,8 +91,9 @@ def test_segments_of_kaldi_are_cut_from_their_recordings(tmp_path):
     lines = manifest_lines(tmp_path / "out")
     durations = [soundfile.info(tmp_path / "out" / line["audio"]).duration for line in lines]
     assert durations == pytest.approx([1.0, 1.5, 0.5], abs=0.01)
-    write_segments("0.00 0.80", "1.00 2.50", "3.50 4.01", "broken x")
+    write_segments("0.00 0.80", "1.00 2.50", "3.50 3.00", "broken x")
     result = run_import(folder, tmp_path / "out")
-    assert (result.num_changed, result.num_unchanged) == (1, 2)
+    assert (result.num_changed, result.num_unchanged) == (1, 1)
+    assert rejected(tmp_path / "out") == [("text", 3, "bad_time"), ("text", 4, "bad_time")]
     [first, *_] = manifest_lines(tmp_path / "out")
     assert soundfile.info(tmp_path / "out" / first["audio"]).duration == pytest.approx(0.8, abs=0.01)

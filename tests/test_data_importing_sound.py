@@ -73,11 +73,6 @@ def test_a_video_without_sound_has_no_sound(tmp_path):
     assert not (tmp_path / "aside.flac").exists()
 
 
-def test_an_empty_audio_track_has_no_sound(tmp_path):
-    path = write_media(tmp_path / "a.mkv", np.zeros(0, np.float32), RATE_HZ, video_s=2)
-    assert as_readable(path, tmp_path / "aside.flac")[0] in ("no_sound", "unreadable_audio")
-
-
 @pytest.mark.parametrize(
     ("name", "codec", "options"),
     [

@@ -141,13 +141,6 @@ def test_short_sentences_are_joined_within_their_line(tmp_path):
     assert not rejections
 
 
-def test_a_binary_file_is_rejected(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(bytes(range(256)) * 20)
-    found, [rejection] = read_sentences(path, DEFAULT_OPTIONS)
-    assert (found, rejection.code, rejection.where.line) == ([], "not_text", 1)
-
-
 def test_words_that_are_read_together_are_not_cut(tmp_path):
     [sentence], _ = sentences(tmp_path / "a.txt", "ዋጋው 25 ብር ነው ብሎ ነገረኝ።")
     ends = word_ends(sentence, DEFAULT_OPTIONS)

@@ -7,8 +7,6 @@ ones take published networks, and synthetic speech with a trained encoder.
 import csv
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,6 @@ from indextts.data.importing.voices import cluster, read_rows, rename_voice
 from indextts.errors import UserError
 from indextts.features.audio import load_audio
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
-from tests.conftest import REPOSITORY
 from tests.import_sources import json_lines, manifest_lines, rejected, run_import, snapshot
 from tests.published_files import randomise
 from tools.import_dataset import main
@@ -379,13 +376,3 @@ def test_without_the_weights_the_message_names_the_file_and_the_download(tmp_pat
     )
     assert not list((tmp_path / "out/audio").iterdir())
     assert not (tmp_path / "out/imported.jsonl").exists()
-
-
-@pytest.mark.long
-def test_other_imports_do_without_torch(tmp_path, source):
-    program = (
-        "import sys; from tools.import_dataset import main; "
-        f"main(['--source', {str(source)!r}, '--speaker', 'almaz', "
-        f"'--output-dir', {str(tmp_path / 'out')!r}]); sys.exit('torch' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, timeout=120)

@@ -19,17 +19,15 @@ from indextts.commands.data import DownloadCheckpoints
 from indextts.errors import UserError
 from indextts.features.hub_files import (
     HubUnreachableError,
-    disk_errors,
     download_files,
+    downloads_to,
     hub_errors,
     list_files,
-    quiet_libraries,
 )
 from indextts.features.published_files import Remote, files_for, files_of
 from indextts.system.amounts import shown_size
 from indextts.system.digest import file_sha256
 from indextts.system.files import link_or_copy
-from indextts.system.locks import locked_folder
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +53,6 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
         UserError: files are missing and the hub is unreachable, refuses, or sends other content; the disk is
             full (status 4); another download writes to the folder (status 5).
     """
-    quiet_libraries()
     base = BASES[command.base]
     folder, files = command.output_dir, files_for(command.what, base)
     found = base_in(folder)
@@ -64,8 +61,7 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
             f"--output-dir {folder}: has files of {found.title}, some of which have the names of those of "
             f"{base.title}; choose another folder, or pass --base {found.name}"
         )
-    in_use = f"--output-dir {folder}: another download writes to this folder; wait for it or stop it"
-    with locked_folder(folder / ".downloads.lock", in_use=in_use), disk_errors(folder):
+    with downloads_to(folder):
         try:
             remotes = _remotes(files)
         except HubUnreachableError as error:

@@ -44,6 +44,7 @@ from indextts.features.published_files import (
 )
 from indextts.system.amounts import counted, shown_size
 from indextts.system.files import link_or_copy, sync
+from indextts.system.locks import locked_folder
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,19 @@ def quiet_libraries() -> None:
     """Silence the log lines of the hub's library that repeat those of this module."""
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs a line for each request
     logging.getLogger("huggingface_hub").handlers.clear()  # the root logger already has its messages
+
+
+@contextmanager
+def downloads_to(folder: Path) -> Iterator[None]:
+    """Lock a folder for a download, and turn errors of its disk into a UserError.
+
+    Raises:
+        UserError: another download writes to the folder (status 5), or the disk is full (status 4).
+    """
+    quiet_libraries()
+    in_use = f"{folder}: another download writes to this folder; wait for it or stop it"
+    with locked_folder(folder / ".downloads.lock", in_use=in_use), _disk_errors(folder):
+        yield
 
 
 @contextmanager
@@ -270,7 +284,7 @@ def _get(path: Path, place: str, remote: Remote) -> str:
     Args:
         place: the name of the file in messages.
     """
-    with hub_errors(remote.repository, remote.repo_type), disk_errors(path):
+    with hub_errors(remote.repository, remote.repo_type), _disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         cached = try_to_load_from_cache(
             remote.repository, remote.name, revision=remote.commit, repo_type=remote.repo_type
@@ -339,7 +353,7 @@ class _LogLines:
 
 
 @contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
+def _disk_errors(path: Path) -> Iterator[None]:
     """Turn errors of the disk into a UserError."""
     try:
         yield

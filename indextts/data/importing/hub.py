@@ -34,16 +34,14 @@ from indextts.errors import UserError
 from indextts.features.hub_files import (
     SECONDS_BETWEEN_LOG_LINES,
     HubUnreachableError,
-    disk_errors,
     download_files,
+    downloads_to,
     hub_errors,
     list_files,
-    quiet_libraries,
     remove_outdated,
 )
 from indextts.features.published_files import Remote, read_record, write_record
 from indextts.system.amounts import counted, shown_size
-from indextts.system.locks import locked_folder
 from indextts.system.yaml_files import parse_yaml
 
 logger = logging.getLogger(__name__)
@@ -77,10 +75,8 @@ def download_dataset(command: ImportDataset, max_hours: float = 0) -> tuple[Path
             f"--hub {command.hub!r}: not the name of a data set; pass OWNER/NAME as on its page, such as "
             "google/WaxalNLP"
         )
-    quiet_libraries()
     folder = dataset_folder(command.output_dir, command.hub, command.hub_subset)
-    in_use = f"{folder}: another import downloads to this folder; wait for it or stop it"
-    with locked_folder(folder / ".downloads.lock", in_use=in_use), disk_errors(folder):
+    with downloads_to(folder):
         found, unreachable = _files(folder, command.hub)
         text = _read_card(folder)
         card = card_block(text, folder)

@@ -32,11 +32,6 @@ from indextts.features.vad import (
     speech_spans,
 )
 
-# Formats that contain the audio itself; playlist formats such as hls, concat and dash are excluded.
-_FORMATS = (
-    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,asf,flv,mpeg,mpegts,aac,amr,amrnb,amrwb,ac3,eac3,mp3,ogg,wav,"
-    "flac,caf,aiff,au,w64"
-)
 _TIMEOUT_S = 60.0
 _TIMEOUT_PER_MB_S = 2.0  # for a slow disk and an old processor
 _MAX_DECODED_BYTES = 8 * 2**30
@@ -78,23 +73,18 @@ def as_readable(path: Path, aside: Path) -> Path | Problem:
 def _decode(path: Path, aside: Path) -> Problem | None:
     """Write the first audio track as mono 16-bit FLAC at its sample rate; return a problem or None."""
     timeout = _TIMEOUT_S + _TIMEOUT_PER_MB_S * path.stat().st_size / 1e6
-    argv = [sys.executable, "-P", str(_DECODER), str(path), str(aside), _FORMATS, str(timeout)]
-    answer = subprocess.run(
-        [*argv, str(_MAX_DECODED_BYTES)], capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+    argv = [sys.executable, "-P", str(_DECODER), str(path), str(aside), str(timeout), str(_MAX_DECODED_BYTES)]
+    answer = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if answer.returncode == -signal.SIGALRM:
         return "unreadable_audio", f"decoding took more than {timeout:.0f} s"
     if answer.returncode:
         lines = answer.stderr.strip().splitlines() or ["unknown reason"]
         reason = f"the decoder failed, {lines[-1].rpartition(': ')[2][:200]}, status {answer.returncode}"
         return "unreadable_audio", f"{reason}; replace the file"
-    result = json.loads(answer.stdout)
-    code, reason = result["code"], result["reason"]
+    code, reason = json.loads(answer.stdout)
     if code == "disk_full":
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(aside))
-    if code == "unreadable":
-        return "unreadable_audio", f"neither libsndfile nor PyAV can read it ({reason}); replace the file"
-    return None if code == "ok" else ("no_sound" if code == "no_sound" else "unreadable_audio", reason)
+    return (code, reason) if code else None
 
 
 def find_speech_in_file(path: Path) -> tuple[list[Span], float]:

@@ -1,18 +1,13 @@
 """Program that decodes the first audio track of a file to FLAC: mono, 16 bit, at the rate of the track.
 
-    python track_decoder.py FILE TARGET FORMATS MAX_S MAX_BYTES
+    python track_decoder.py FILE TARGET MAX_S MAX_BYTES
 
-It prints {"code": "no_sound", "reason": "the file has no audio track"}. The codes:
-
-    ok          TARGET contains the track
-    no_sound    no audio track, or an empty one
-    refused     truncated, incomplete, or too large
-    unreadable  PyAV cannot decode it
-    disk_full   TARGET cannot be written
+It prints ["no_sound", "the file has no audio track"]: a code and the reason. The code is that of a rejection
+(items.py), "disk_full" if TARGET cannot be written, or "" if TARGET contains the track.
 
 The import runs this as a process of its own, because files are untrusted: a codec that crashes ends this
 process and not the import, and a timer ends it after MAX_S seconds even within a codec. Only FILE is opened:
-protocols other than that of local files are disabled, and so are all formats but FORMATS.
+protocols other than that of local files are disabled, and so are formats that refer to other files.
 
 Standard library and PyAV only, so that the process starts in 0.1 s.
 """
@@ -31,6 +26,11 @@ from av.audio.resampler import AudioResampler
 from av.audio.stream import AudioStream
 from av.container import InputContainer
 
+# Formats that contain the audio itself; playlist formats such as hls, concat and dash are excluded.
+_FORMATS = (
+    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,asf,flv,mpeg,mpegts,aac,amr,amrnb,amrwb,ac3,eac3,mp3,ogg,wav,"
+    "flac,caf,aiff,au,w64"
+)
 # Formats whose header has the duration; in others it is an estimate, and times can jump.
 _TIMED_FORMATS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "flv", "asf")
 _MAX_MISSING_S = 0.5
@@ -53,41 +53,48 @@ class _Track:
 
 
 def main(argv: list[str]) -> int:
-    source, target, formats, max_s, max_bytes = argv
+    source, target, max_s, max_bytes = argv
     signal.setitimer(signal.ITIMER_REAL, float(max_s))  # by default, SIGALRM ends the process
     try:
-        code, reason = _decode(source, target, formats, int(max_bytes))
+        answer = _decode(source, target, int(max_bytes))
     except (av.FFmpegError, ValueError) as error:  # ValueError: from PyAV, for parameters of a track
-        is_full = getattr(error, "errno", None) in _DISK_FULL
-        code, reason = "disk_full" if is_full else "unreadable", getattr(error, "strerror", "") or str(error)
-    print(json.dumps({"code": code, "reason": reason}))  # noqa: T201 - the result of the program
+        reason = getattr(error, "strerror", "") or str(error)
+        answer = _unreadable(reason)
+        if getattr(error, "errno", None) in _DISK_FULL:
+            answer = "disk_full", reason
+    print(json.dumps(answer))  # noqa: T201 - the result of the program
     return 0
 
 
-def _decode(source: str, target: str, formats: str, max_bytes: int) -> Answer:
-    limits = {"protocol_whitelist": "file", "format_whitelist": formats}
+def _unreadable(reason: str) -> Answer:
+    return "unreadable_audio", f"neither libsndfile nor PyAV can read it ({reason}); replace the file"
+
+
+def _decode(source: str, target: str, max_bytes: int) -> Answer:
+    limits = {"protocol_whitelist": "file", "format_whitelist": _FORMATS}
     # "file:" prefix: a name can contain a colon.
     with av.open(f"file:{source}", options=limits, metadata_errors="replace") as container:
         if not container.streams.audio:
             return "no_sound", "the file has no audio track"
         stream = container.streams.audio[0]
         if stream.codec_context is None:
-            return "unreadable", "unknown codec"
+            return _unreadable("unknown codec")
         track = _Track()
         num_samples, rate_hz = _write(_mono(_frames(container, stream, track)), target, max_bytes)
         declared_s = (container.duration or 0) / av.time_base
         is_timed = container.format.name in _TIMED_FORMATS
     if num_samples * _BYTES_PER_SAMPLE > max_bytes:
-        return "refused", f"decodes to more than {max_bytes / 2**30:.0f} GiB; split the recording"
+        return "unreadable_audio", f"decodes to more than {max_bytes / 2**30:.0f} GiB; split the recording"
     if track.ends_corrupt or (is_timed and _is_less(track.file_end_s, declared_s)):
-        return "refused", "the file is truncated; replace it"
+        return "unreadable_audio", "the file is truncated; replace it"
     if not num_samples:
         return "no_sound", "the audio track is empty"
     span_s = track.end_s - (track.start_s or 0.0) if is_timed else 0.0
     expected_s, decoded_s = max(span_s, track.length_s), num_samples / rate_hz
     if _is_less(decoded_s, expected_s):
-        return "refused", f"only {decoded_s:.1f} of {expected_s:.1f} s can be decoded; replace the file"
-    return "ok", ""
+        reason = f"only {decoded_s:.1f} of {expected_s:.1f} s can be decoded; replace the file"
+        return "unreadable_audio", reason
+    return "", ""
 
 
 def _is_less(found_s: float, expected_s: float) -> bool:

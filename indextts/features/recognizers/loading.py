@@ -35,11 +35,10 @@ from indextts.commands.base import REPOSITORY_NAME
 from indextts.errors import UserError
 from indextts.features.hub_files import (
     HubUnreachableError,
-    disk_errors,
     download_files,
+    downloads_to,
     hub_errors,
     list_files,
-    quiet_libraries,
     remove_outdated,
 )
 from indextts.features.published_files import read_record
@@ -48,7 +47,6 @@ from indextts.features.recognizers.recognizer import LoadedModel, Recognizer, pl
 from indextts.features.recognizers.sequence_to_sequence import SequenceToSequenceRecognizer
 from indextts.system.digest import file_digest
 from indextts.system.language_codes import standard_code
-from indextts.system.locks import locked_folder
 from indextts.text.languages import Language, find_language
 
 logger = logging.getLogger(__name__)
@@ -101,9 +99,7 @@ def download_recognizer(repository: str, folder: Path, language: str) -> None:
         UserError: the model does not exist or has no usable weights, the hub refuses or is unreachable while
             files are missing, or the disk is full.
     """
-    quiet_libraries()
-    in_use = f"{folder}: another download writes to this folder; wait for it or stop it"
-    with locked_folder(folder / ".downloads.lock", in_use=in_use), disk_errors(folder):
+    with downloads_to(folder):
         try:
             with hub_errors(repository):
                 listing = list_files(repository)
