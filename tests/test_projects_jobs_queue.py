@@ -7,7 +7,7 @@ import pytest
 
 from indextts.errors import UserError
 from indextts.projects.jobs.log_tail import tail
-from indextts.projects.jobs.records import STOPPED_WAITING, Job, list_jobs, newest_job, outcome
+from indextts.projects.jobs.records import Job, list_jobs, newest_job, outcome
 from indextts.projects.jobs.starting import start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job
 from indextts.projects.project import Project
@@ -83,7 +83,7 @@ def test_a_waiting_job_stops_at_once_and_no_other_does(project: Project, stop):
     stop(second)
     over = wait_until_over(second)
     assert (over.state, over.exit_status, over.began) == ("stopped", 143, None)
-    assert outcome(over, 0).id == STOPPED_WAITING
+    assert outcome(over, 0).id == "jobs.outcome.stopped_waiting"
     assert wait_until_over(third).before == "stopped"
     assert reread(first).state == "running"
 

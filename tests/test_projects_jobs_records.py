@@ -12,18 +12,6 @@ import pytest
 
 from indextts.projects.jobs.files import end_reason, live_processes
 from indextts.projects.jobs.records import (
-    COULD_NOT_START,
-    FAILED,
-    FINISHED,
-    KILLED,
-    KILLED_BY_HAND,
-    KILLED_FOR_MEMORY,
-    KILLED_STOPPING,
-    LOST,
-    NOT_STARTED,
-    NOT_STARTED_AFTER,
-    STOPPED,
-    STOPPED_UNSAVED,
     Job,
     clock,
     list_jobs,
@@ -178,37 +166,37 @@ def job_with(folder: Path, ending: dict[str, Any] | None, **fields: Any) -> Job:
     return job
 
 
-LONG = {"duration": "1:02:03"}
-
-
 @pytest.mark.parametrize(
-    ("ending", "message"),
+    ("ending", "kind", "values"),
     [
-        ({"status": 0, "reason": "finished"}, Message(FINISHED, LONG)),
-        ({"status": 143, "reason": "stopped"}, Message(STOPPED, LONG)),
-        ({"status": 143, "reason": "stopped", "stop_stage": "ending"}, Message(STOPPED_UNSAVED, LONG)),
-        ({"status": 2, "reason": "failed"}, Message(FAILED, {"status": 2, **LONG})),
-        ({"status": 127, "reason": "failed"}, Message(COULD_NOT_START)),
-        ({"status": 139, "reason": "killed"}, Message(KILLED, {"signal": "SIGSEGV", **LONG})),
-        ({"status": 190, "reason": "killed"}, Message(KILLED, {"signal": "signal 62", **LONG})),
-        ({"status": 137, "reason": "killed"}, Message(KILLED_FOR_MEMORY, {"signal": "SIGKILL", **LONG})),
-        ({"status": 137, "reason": "killed", "stop_stage": "killing"}, Message(KILLED_STOPPING, LONG)),
+        ({"status": 0, "reason": "finished"}, "finished", {}),
+        ({"status": 143, "reason": "stopped"}, "stopped", {}),
+        ({"status": 143, "reason": "stopped", "stop_stage": "ending"}, "stopped_unsaved", {}),
+        ({"status": 2, "reason": "failed"}, "failed", {"status": 2}),
+        ({"status": 127, "reason": "failed"}, "could_not_start", {"status": 127}),
+        ({"status": 139, "reason": "killed"}, "killed", {"signal": "SIGSEGV"}),
+        ({"status": 190, "reason": "killed"}, "killed", {"signal": "signal 62"}),
+        ({"status": 137, "reason": "killed"}, "killed_for_memory", {"signal": "SIGKILL"}),
         (
-            {"status": None, "reason": "not_started", "before": "failed"},
-            Message(NOT_STARTED_AFTER["failed"]),
+            {"status": 137, "reason": "killed", "stop_stage": "killing"},
+            "killed_stopping",
+            {"signal": "SIGKILL"},
         ),
-        ({"status": None, "reason": "not_started", "before": "x"}, Message(NOT_STARTED)),
-        (None, Message(LOST)),
+        ({"status": None, "reason": "not_started", "before": "failed"}, "not_started_after.failed", {}),
+        ({"status": None, "reason": "not_started", "before": "x"}, "not_started", {}),
     ],
 )
-def test_each_end_has_its_message(tmp_path: Path, ending: dict[str, Any] | None, message: Message):
-    assert outcome(job_with(tmp_path, ending), now=1e9) == message
+def test_each_end_has_its_message(tmp_path: Path, ending: dict[str, Any], kind: str, values: dict[str, Any]):
+    found = outcome(job_with(tmp_path, ending), now=1e9)
+    assert found == Message(f"jobs.outcome.{kind}", {"duration": "1:02:03", **values})
+    assert "{" not in str(found)
 
 
-def test_a_kill_by_the_user_is_not_attributed_to_memory(tmp_path: Path):
+def test_a_lost_job_and_a_kill_by_the_user_are_not_attributed_to_memory(tmp_path: Path):
+    assert outcome(job_with(tmp_path, None), now=1e9).id == "jobs.outcome.lost"
     (tmp_path / "kill_asked").touch()
     job = job_with(tmp_path, {"status": 137, "reason": "killed"})
-    assert outcome(job, 0) == Message(KILLED_BY_HAND, LONG)
+    assert outcome(job, 0).id == "jobs.outcome.killed_by_hand"
 
 
 def test_time_in_the_queue_does_not_count_as_run_time(tmp_path: Path):

@@ -11,25 +11,9 @@ from indextts.errors import UserError
 from indextts.projects.jobs import files
 from indextts.projects.jobs.files import started_processes
 from indextts.projects.jobs.log_tail import tail
-from indextts.projects.jobs.records import (
-    FINISHED,
-    KILLED_BY_HAND,
-    KILLED_FOR_MEMORY,
-    KILLED_STOPPING,
-    STOPPED,
-    STOPPED_UNSAVED,
-    outcome,
-)
+from indextts.projects.jobs.records import outcome
 from indextts.projects.jobs.starting import start_job
-from indextts.projects.jobs.stopping import (
-    ENDING,
-    KILLING,
-    SAVING,
-    UNATTENDED,
-    kill_job,
-    stop_job,
-    stop_progress,
-)
+from indextts.projects.jobs.stopping import kill_job, stop_job, stop_progress
 from indextts.projects.project import Project
 from tests.conftest import REPOSITORY
 from tests.running_jobs import (
@@ -82,7 +66,7 @@ def test_a_stop_lets_the_program_save_and_starts_no_other(project: Project, stat
     stop_job(wait_until_ready(job))
     over = wait_until_over(job)
     assert (over.state, over.exit_status, over.stop_stage) == ("stopped", 143, "saving")
-    assert outcome(over, 0).id == STOPPED
+    assert outcome(over, 0).id == "jobs.outcome.stopped"
     assert tail(over.log) == "$ python program.py\nready\nsaved"
 
 
@@ -153,7 +137,7 @@ def test_a_trainer_that_does_not_end_in_time_ends_without_saving(
     stop_job(job)
     over = wait_until_over(job)
     assert (over.state, over.exit_status, over.stop_stage) == ("stopped", 143, "ending")
-    assert outcome(over, 0).id == STOPPED_UNSAVED
+    assert outcome(over, 0).id == "jobs.outcome.stopped_unsaved"
 
 
 @pytest.mark.parametrize("by_page", [True, False])
@@ -170,7 +154,7 @@ def test_a_job_that_ignores_signals_is_killed_with_its_processes(
     assert (over.state, over.exit_status, over.stop_stage) == ("killed", 137, "killing")
     assert started_processes(job.runner) == []
     assert json.loads((job.folder / "stop_asked").read_bytes())["asked"] <= time.time()
-    assert outcome(over, 0).id == KILLED_STOPPING
+    assert outcome(over, 0).id == "jobs.outcome.killed_stopping"
 
 
 def test_the_phases_of_a_stop_are_counted_down(project: Project):
@@ -182,9 +166,9 @@ def test_the_phases_of_a_stop_are_counted_down(project: Project):
     asked = json.loads((job.folder / "stop_asked").read_bytes())["asked"]
     shown = [stop_progress(job, asked + later) for later in (85, 185, 500)]
     assert [(step.stage, step.message.id, step.message.values) for step in shown if step] == [
-        ("saving", SAVING, {"seconds": 95}),
-        ("ending", ENDING, {"seconds": 15}),
-        ("killing", KILLING, {}),
+        ("saving", "jobs.stop.saving", {"seconds": 95}),
+        ("ending", "jobs.stop.ending", {"seconds": 15}),
+        ("killing", "jobs.stop.killing", {}),
     ]
     (job.folder / "stop_asked").write_text("")  # as a full disk leaves it
     step = stop_progress(job, asked + 85)
@@ -193,7 +177,7 @@ def test_the_phases_of_a_stop_are_counted_down(project: Project):
     kill(job.runner)
     unattended = stop_progress(job, asked + 500)
     assert unattended is not None
-    assert (unattended.seconds, unattended.message.id) == (None, UNATTENDED)
+    assert (unattended.seconds, unattended.message.id) == (None, "jobs.stop.unattended")
     kill_job(job)
     assert stop_progress(reread(job), asked) is None
 
@@ -213,6 +197,8 @@ def test_a_worker_in_its_own_session_that_ignores_sigterm_is_killed(project: Pro
     assert processes_in(project.root.parent) <= {job.runner.pid}  # it may end a moment after its exit.json
     if end != "stop now":
         assert tail(over.log, 1).startswith("[Warn] program.py ")
-        assert outcome(over, 0).id == (FINISHED if end == "by itself" else KILLED_FOR_MEMORY)
+        assert outcome(over, 0).id == (
+            "jobs.outcome.finished" if end == "by itself" else "jobs.outcome.killed_for_memory"
+        )
     else:
-        assert outcome(over, 0).id == KILLED_BY_HAND
+        assert outcome(over, 0).id == "jobs.outcome.killed_by_hand"

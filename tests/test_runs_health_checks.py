@@ -1,12 +1,25 @@
-"""Tests of indextts/runs/health/checks.py: all checks together, and the disk check."""
+"""Tests of indextts/runs/health/checks.py."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
 
 from indextts.runs.directory import read_metrics
-from indextts.runs.health.checks import CHECKS, check_health, check_observed, disk_filling
+from indextts.runs.health.checks import (
+    CHECKS,
+    base_rows_changed,
+    check_health,
+    check_observed,
+    disk_filling,
+    gpu_waiting,
+    gradients_exploding,
+    new_rows_unchanged,
+    rate_off_schedule,
+    steps_skipped,
+    unknown_pieces,
+)
 from indextts.runs.health.observed import Observed, read_observed
+from indextts.runs.schedule import Schedule
 from tests.written_run import GB, WrittenRun, fill_the_disk, run_with_problems
 
 
@@ -91,3 +104,156 @@ def test_low_disk_space_is_a_warning_and_none_for_the_next_save_a_problem():
 def test_a_finished_run_and_a_run_without_checkpoints_need_no_disk_space():
     assert disk_filling(replace(RUN, end_reason="finished")) is None
     assert disk_filling(replace(RUN, checkpoint_bytes=0)) is None
+
+
+# ---- text rows
+
+
+def test_base_rows_that_change_are_named_with_the_step(tmp_path: Path):
+    run = WrittenRun()
+    run.start()
+    for step in (0, 1_000, 2_000):
+        run.facts(step)
+    assert base_rows_changed(read_observed(run.write(tmp_path))) is None
+    run.start(2_000)
+    run.facts(2_000, base_rows="another")
+    run.facts(3_000, base_rows="another")
+    found = base_rows_changed(read_observed(run.write(tmp_path)))
+    assert found is not None
+    assert "9f86d081884c7d65 at step 0" in str(found)
+    assert "another since step 2,000" in str(found)
+
+
+def test_another_part_may_have_other_base_rows(tmp_path: Path):
+    run = WrittenRun()
+    run.facts(0)
+    run.part = 2
+    run.facts(0, base_rows="another")
+    assert base_rows_changed(read_observed(run.write(tmp_path))) is None
+
+
+def test_new_rows_that_do_not_or_barely_change_are_reported(tmp_path: Path):
+    for moved in (0.0, 1e-8):
+        run = WrittenRun()
+        run.start()
+        run.facts(0)
+        run.train_to(1_000)
+        run.facts(1_000, new_rows_moved=moved)  # the rates of 1,000 steps of warm-up add up to 0.025
+        found = new_rows_unchanged(read_observed(run.write(tmp_path)))
+        assert found is not None
+        assert "in 1,000 steps whose learning rates add up to 2.5e-02" in str(found)
+
+
+def test_new_rows_on_a_random_walk_count_as_changing(tmp_path: Path):
+    run = WrittenRun()
+    run.start()
+    run.facts(20_000, new_rows_moved=3e-5 * 20_000**0.5)  # each step in another direction
+    assert new_rows_unchanged(read_observed(run.write(tmp_path))) is None
+
+
+def test_new_rows_need_not_change_before_the_first_steps(tmp_path: Path):
+    run = WrittenRun()
+    run.start(5_000)
+    run.facts(5_000, new_rows_moved=0.0)
+    run.facts(5_010, new_rows_moved=0.0)
+    assert new_rows_unchanged(read_observed(run.write(tmp_path))) is None
+
+
+def test_unknown_tokens_are_a_warning_and_many_of_them_a_problem(tmp_path: Path):
+    levels = {}
+    for share in (0.0, 0.004, 0.02, 0.25):
+        run = WrittenRun()
+        run.facts(0, unknown_share=share)
+        found = unknown_pieces(read_observed(run.write(tmp_path)))
+        levels[share] = found and (found.level, found.values["percent"])
+    assert levels == {0.0: None, 0.004: None, 0.02: ("warning", 2.0), 0.25: ("problem", 25.0)}
+
+
+# ---- steps
+
+
+def test_a_rate_off_the_schedule_is_named(tmp_path: Path):
+    run = WrittenRun()
+    run.start()
+    run.train_to(3_000)
+    assert rate_off_schedule(read_observed(run.write(tmp_path))) is None
+    run.train(3_100, lr=2e-5)
+    found = rate_off_schedule(read_observed(run.write(tmp_path)))
+    assert found is not None
+    assert "step 3,100" in str(found)
+    assert "2.00e-05" in str(found)
+    assert " 4.8" in str(found)
+
+
+def test_rates_before_a_resume_are_not_compared_with_the_new_schedule(tmp_path: Path):
+    run = WrittenRun()
+    run.start()
+    run.train_to(3_000)
+    run.schedule = run.schedule.re_anchored(3_000, peak=1e-5, warmup_steps=1_000, total_steps=20_000)
+    run.start(3_000)
+    run.train_to(4_000, first=3_100)
+    assert rate_off_schedule(read_observed(run.write(tmp_path))) is None
+    later = replace(run, schedule=Schedule(1e-5, 1_000, 20_000))  # the same without its bridge
+    assert rate_off_schedule(read_observed(later.write(tmp_path))) is not None
+
+
+def test_exploding_gradients_are_named_and_one_high_norm_is_not(tmp_path: Path):
+    run = WrittenRun()
+    run.start()
+    run.train_to(3_000)
+    run.train(3_100, grad_norm=400.0)
+    assert gradients_exploding(read_observed(run.write(tmp_path))) is None
+    run.train_to(3_500, first=3_200, grad_norm=80.0)
+    found = gradients_exploding(read_observed(run.write(tmp_path)))
+    assert found is not None
+    assert "80.0" in str(found)
+
+
+def test_high_norms_at_the_start_are_not_an_explosion(tmp_path: Path):
+    run = WrittenRun()
+    run.start()
+    run.train_to(500, grad_norm=50.0)
+    run.train_to(3_000, first=600)
+    assert gradients_exploding(read_observed(run.write(tmp_path))) is None
+
+
+def test_skipped_steps_are_counted_since_the_process_started(tmp_path: Path):
+    run = WrittenRun()
+    run.start()
+    run.train_to(2_000, num_skipped=4)
+    run.start(2_000)
+    run.train(2_100, num_skipped=4)
+    assert steps_skipped(read_observed(run.write(tmp_path))) is None
+    run.train(2_200, num_skipped=5, grad_norm=None)
+    found = steps_skipped(read_observed(run.write(tmp_path)))
+    assert found is not None
+    assert found.level == "warning"
+    assert "1 of the 200 steps since step 2,000" in str(found)
+    run.train(2_300, num_skipped=11)
+    found = steps_skipped(read_observed(run.write(tmp_path)))
+    assert found is not None
+    assert found.level == "problem"
+
+
+def test_float16_may_skip_some_steps_to_find_its_scale(tmp_path: Path):
+    run = WrittenRun(precision="float16")
+    run.start()
+    run.train(1_000, num_skipped=9)
+    assert steps_skipped(read_observed(run.write(tmp_path))) is None
+    run.train(1_100, num_skipped=30)
+    assert steps_skipped(read_observed(run.write(tmp_path))) is not None
+
+
+def test_a_waiting_gpu_is_reported_and_a_cpu_is_not(tmp_path: Path):
+    run = WrittenRun()
+    run.start()
+    run.train_to(1_000)
+    run.train(1_100, data_wait=0.6)  # once, as when a disk was busy
+    assert gpu_waiting(read_observed(run.write(tmp_path))) is None
+    run.train_to(1_600, first=1_200, data_wait=0.3)
+    found = gpu_waiting(read_observed(run.write(tmp_path, num_workers=1)))
+    assert found is not None
+    assert "30 % of the time" in str(found)
+    assert "now 1" in str(found)
+    run.device = "cpu"
+    assert gpu_waiting(read_observed(run.write(tmp_path))) is None

@@ -55,7 +55,7 @@ def prepare(run_dir: Path) -> None:
 def is_training(run_dir: Path) -> bool:
     """Return whether a running trainer owns the folder; takes no lock, so it never blocks a trainer."""
     try:
-        return _owner_is_alive(str(run_dir / ".lock"))
+        return _is_owned(_owner(run_dir / ".lock"))
     except OSError:
         return False
 
@@ -78,10 +78,11 @@ def run_lock(run_dir: Path) -> Iterator[None]:
         except BlockingIOError:
             is_free = False
         except OSError:  # a network file system without locks
-            is_free = not _owner_is_alive(lock.name)
+            is_free = not _is_owned(_owner(run_dir / ".lock"))
         if not is_free:
+            owner = _owner(run_dir / ".lock")
             raise UserError(
-                f"{run_dir} is in use by a running trainer (process {_owner_pid(lock.name) or 'unknown'}); "
+                f"{run_dir} is in use by a running trainer (process {owner.pid if owner else 'unknown'}); "
                 "stop that trainer, or choose another --output-dir",
                 FOLDER_IN_USE,
             )
@@ -378,16 +379,13 @@ def _rename_foreign(path: Path, problem: str) -> None:
     logger.info("%s renamed to %s: %s", path.name, renamed.name, problem)
 
 
-def _owner_pid(lock: str) -> int | None:
-    """Return the pid recorded in the lock file, None if there is none."""
+def _owner(lock: Path) -> Process | None:
+    """Return the process recorded in the lock file, None if there is none."""
     try:
-        return Process.from_json(Path(lock).read_bytes()).pid
+        return Process.from_json(lock.read_bytes())
     except ValueError:
         return None
 
 
-def _owner_is_alive(lock: str) -> bool:
-    try:
-        return is_alive(Process.from_json(Path(lock).read_bytes()))
-    except ValueError:
-        return False
+def _is_owned(owner: Process | None) -> bool:
+    return owner is not None and is_alive(owner)

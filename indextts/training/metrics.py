@@ -41,7 +41,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 
-from indextts.runs.health.steps import MAX_WAIT_SHARE
+from indextts.runs.health.checks import MAX_WAIT_SHARE
 from indextts.system.processes import read_stat
 from indextts.training.losses import LossMeans
 from indextts.training.tracking import Tracker

@@ -83,9 +83,7 @@ def list_jobs(project: Project, stage: str = "") -> list[Job]:
 
     The order of their names is that in which they were started, whatever the clock did (starting.py).
     """
-    names = sorted((name for name in _names(project) if _may_be_of(name, stage)), reverse=True)
-    jobs = (job for name in names if (job := read_job(project.jobs / name)))
-    return [job for job in jobs if stage in ("", job.stage)]
+    return list(_jobs(project, stage))
 
 
 def newest_job(project: Project, stage: str) -> Job | None:
@@ -94,11 +92,10 @@ def newest_job(project: Project, stage: str) -> Job | None:
     Reads only the last few jobs: a job that waited for no other started after all earlier ones had ended.
     """
     jobs: list[Job] = []
-    for name in sorted((name for name in _names(project) if _may_be_of(name, stage)), reverse=True):
-        if (job := read_job(project.jobs / name)) and job.stage == stage:
-            jobs.append(job)
-            if len(jobs) >= NUM_LAST_JOBS and job.after is None:
-                break
+    for job in _jobs(project, stage):
+        jobs.append(job)
+        if len(jobs) >= NUM_LAST_JOBS and job.after is None:
+            break
     running = (job for job in jobs if job.state in ("running", "stopping"))
     return next(running, jobs[0] if jobs else None)
 
@@ -138,8 +135,13 @@ def _names(project: Project) -> list[str]:
         return []
 
 
-def _may_be_of(name: str, stage: str) -> bool:
-    return not stage or name.endswith(f"_{stage}")
+def _jobs(project: Project, stage: str) -> Iterator[Job]:
+    """Yield the jobs of a project or stage, newest first."""
+    names = (name for name in _names(project) if not stage or name.endswith(f"_{stage}"))
+    for name in sorted(names, reverse=True):
+        job = read_job(project.jobs / name)
+        if job and stage in ("", job.stage):
+            yield job
 
 
 def _ended_job(folder: Path) -> Job | None:
@@ -171,52 +173,34 @@ def _job(folder: Path, state: object, ending: dict[str, Any]) -> Job | None:
         return None
 
 
-WAITING = "jobs.outcome.waiting"
-RUNNING = "jobs.outcome.running"
-STOPPING = "jobs.outcome.stopping"
-FINISHED = "jobs.outcome.finished"
-STOPPED = "jobs.outcome.stopped"
-STOPPED_UNSAVED = "jobs.outcome.stopped_unsaved"
-STOPPED_WAITING = "jobs.outcome.stopped_waiting"
-FAILED = "jobs.outcome.failed"
-COULD_NOT_START = "jobs.outcome.could_not_start"
-KILLED = "jobs.outcome.killed"
-KILLED_FOR_MEMORY = "jobs.outcome.killed_for_memory"
-KILLED_BY_HAND = "jobs.outcome.killed_by_hand"
-KILLED_STOPPING = "jobs.outcome.killed_stopping"
-LOST = "jobs.outcome.lost"
-NOT_STARTED = "jobs.outcome.not_started"
-NOT_STARTED_AFTER = {
-    "failed": "jobs.outcome.not_started_after.failed",
-    "stopped": "jobs.outcome.not_started_after.stopped",
-    "killed": "jobs.outcome.not_started_after.killed",
-    "lost": "jobs.outcome.not_started_after.lost",
-    "not_started": "jobs.outcome.not_started_after.not_started",
-}
-
 NO_SUCH_PROGRAM = 127
 
 
 def outcome(job: Job, now: float) -> Message:
     """Return the state of a job at the Unix time `now`, or its end."""
-    duration = clock(job.seconds(now))
+    values: dict[str, object] = {"duration": clock(job.seconds(now))}
+    kind: str = job.state
     match job.state:
-        case "failed" if job.exit_status == NO_SUCH_PROGRAM:
-            return Message(COULD_NOT_START, {})
         case "failed":
-            return Message(FAILED, {"status": job.exit_status or 0, "duration": duration})
+            kind = "could_not_start" if job.exit_status == NO_SUCH_PROGRAM else "failed"
+            values["status"] = job.exit_status or 0
         case "killed":
-            return _killed(job, duration)
-        case "not_started":
-            return Message(NOT_STARTED_AFTER.get(job.before or "", NOT_STARTED), {})
+            number = (job.exit_status or 0) - 128
+            is_known = number in set(signal.Signals)
+            values["signal"] = signal.Signals(number).name if is_known else f"signal {number}"
+            if job.is_kill_asked:
+                kind = "killed_by_hand"
+            elif job.stop_stage == "killing":
+                kind = "killed_stopping"
+            elif number == signal.SIGKILL:
+                kind = "killed_for_memory"
+        case "not_started" if job.before in ("failed", "stopped", "killed", "lost", "not_started"):
+            return Message(f"jobs.outcome.not_started_after.{job.before}", values)
         case "stopped" if job.began is None:
-            return Message(STOPPED_WAITING, {})
-        case "lost":
-            return Message(LOST, {})
-    templates = {"waiting": WAITING, "running": RUNNING, "stopping": STOPPING, "finished": FINISHED}
-    was_hurried = job.state == "stopped" and job.stop_stage in ("ending", "killing")
-    template = templates.get(job.state, STOPPED_UNSAVED if was_hurried else STOPPED)
-    return Message(template, {"duration": duration})
+            kind = "stopped_waiting"
+        case "stopped" if job.stop_stage in ("ending", "killing"):
+            kind = "stopped_unsaved"
+    return Message(f"jobs.outcome.{kind}", values)
 
 
 def last_lines(job: Job, num_lines: int = 40) -> str:
@@ -229,14 +213,3 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def _killed(job: Job, duration: str) -> Message:
-    if job.is_kill_asked:
-        return Message(KILLED_BY_HAND, {"duration": duration})
-    if job.stop_stage == "killing":
-        return Message(KILLED_STOPPING, {"duration": duration})
-    number = (job.exit_status or 0) - 128
-    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    template = KILLED_FOR_MEMORY if number == signal.SIGKILL else KILLED
-    return Message(template, {"signal": name, "duration": duration})

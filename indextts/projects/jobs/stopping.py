@@ -15,11 +15,6 @@ from indextts.system.processes import is_alive, send_signal
 RUNNER_GRACE_S = 2.0  # time for the runner to write exit.json after its program was killed
 KILL_LIMIT_S = 10.0  # a process in a disk or GPU call dies some time after SIGKILL
 
-SAVING = "jobs.stop.saving"
-ENDING = "jobs.stop.ending"
-KILLING = "jobs.stop.killing"
-UNATTENDED = "jobs.stop.unattended"
-
 
 @dataclass(frozen=True)
 class StopProgress:
@@ -53,13 +48,17 @@ def stop_progress(job: Job, now: float) -> StopProgress | None:
     if job.state != "stopping":
         return None
     if runner_of(job.folder) not in live_processes(job.folder):
-        return StopProgress("saving", None, Message(UNATTENDED, {}))
+        return StopProgress("saving", None, Message("jobs.stop.unattended", {}))
     waited = max(0.0, now - _request_time(job, now))
-    if waited < job.save_s:
-        return _counting("saving", SAVING, job.save_s - waited)
-    if waited < job.save_s + job.kill_s:
-        return _counting("ending", ENDING, job.save_s + job.kill_s - waited)
-    return StopProgress("killing", None, Message(KILLING, {}))
+    phases: tuple[tuple[StopStage, float], ...] = (
+        ("saving", job.save_s),
+        ("ending", job.save_s + job.kill_s),
+    )
+    for stage, end in phases:
+        if waited < end:
+            message = Message(f"jobs.stop.{stage}", {"seconds": round(end - waited)})
+            return StopProgress(stage, end - waited, message)
+    return StopProgress("killing", None, Message("jobs.stop.killing", {}))
 
 
 def kill_job(job: Job) -> None:
@@ -81,10 +80,6 @@ def kill_job(job: Job) -> None:
         elif not started:  # the runner waits or is between two programs
             send_signal(runner, signal.SIGTERM)
         time.sleep(0.02)
-
-
-def _counting(stage: StopStage, template: str, seconds: float) -> StopProgress:
-    return StopProgress(stage, seconds, Message(template, {"seconds": round(seconds)}))
 
 
 def _request_time(job: Job, now: float) -> float:

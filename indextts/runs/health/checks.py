@@ -1,14 +1,27 @@
-"""All health checks of a run, most important first, and the check of its disk space."""
+"""All health checks of a run: its disk space, text rows, steps, and the losses (losses.py)."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 
 from indextts.runs.health.losses import jump_at_resume, language_forgotten, plateau, validation_rising
-from indextts.runs.health.observed import Finding, Line, Observed, read_observed
-from indextts.runs.health.rows import base_rows_changed, new_rows_unchanged, unknown_pieces
-from indextts.runs.health.steps import gpu_waiting, gradients_exploding, rate_off_schedule, steps_skipped
+from indextts.runs.health.observed import Finding, Level, Line, Observed, is_number, read_observed
 
-ADDITIONAL = 2  # besides the checkpoints to keep: the one being written, and the best one
+ADDITIONAL = 2  # checkpoints besides those to keep: the one being written, and the best one
+
+MIN_STEPS = 20
+NUM_SAMPLED = 200  # learning rates, for the mean over many steps
+MIN_CHANGE = 1e-4  # of the sum of the rates; a random walk of a million steps moves ten times as far
+MANY_UNKNOWN = 0.005  # of the tokens
+TOO_MANY_UNKNOWN = 0.05
+
+MAX_WAIT_SHARE = 0.05  # of the time; the target is 0.01
+NUM_RECENT = 5  # log lines
+MIN_LINES = 15
+
+RATE_TOLERANCE = 0.01  # of the schedule's rate
+EXPLODED = 10.0  # times the earlier median norm
+MANY_SKIPPED = 0.01  # of the steps; the float16 gradient scaler skips some to find its scale
 
 
 def disk_filling(run: Observed) -> Finding | None:
@@ -30,6 +43,141 @@ def disk_filling(run: Observed) -> Finding | None:
             "keep": keep,
         },
         what="health.disk_full" if is_full else "health.disk_filling",
+    )
+
+
+# ---- text rows: frozen rows stay, new rows change, the tokenizer knows the texts
+
+
+def base_rows_changed(run: Observed) -> Finding | None:
+    """Return a finding if the frozen rows differ from those at the start of this run part."""
+    facts = [line for line in run.of_kind("facts") if line.get("base_rows")]
+    changed = next((line for line in facts if line["base_rows"] != facts[0]["base_rows"]), None)
+    if changed is None:
+        return None
+    return Finding(
+        "base_rows",
+        "problem",
+        {
+            "before": facts[0]["base_rows"],
+            "first": facts[0]["step"],
+            "after": changed["base_rows"],
+            "step": changed["step"],
+        },
+    )
+
+
+def new_rows_unchanged(run: Observed) -> Finding | None:
+    """Return a finding if the new rows barely change, compared with the sum of the learning rates.
+
+    Adam moves a value by about the learning rate in each step that has a gradient for it.
+    """
+    process = run.newest_process
+    facts = [line for line in process if line["kind"] == "facts" and "new_rows_moved" in line]
+    if not facts or process[0]["kind"] != "start":
+        return None
+    first, last = int(process[0]["step"]), int(facts[-1]["step"])
+    allowed = _sum_of_rates(run, process, first, last)
+    moved = facts[-1]["new_rows_moved"]
+    if last - first < MIN_STEPS or moved >= MIN_CHANGE * allowed:
+        return None
+    return Finding(
+        "new_rows",
+        "problem",
+        {"first": first, "moved": moved, "steps": last - first, "allowed": allowed},
+    )
+
+
+def unknown_pieces(run: Observed) -> Finding | None:
+    """Return a finding if more than MANY_UNKNOWN of the tokens in the training texts are unknown."""
+    facts = [line for line in run.of_kind("facts") if "unknown_share" in line]
+    share = facts[-1]["unknown_share"] if facts else 0.0
+    if share <= MANY_UNKNOWN:
+        return None
+    level: Level = "problem" if share > TOO_MANY_UNKNOWN else "warning"
+    return Finding("unknown", level, {"percent": 100 * share})
+
+
+def _sum_of_rates(run: Observed, process: list[Line], first: int, last: int) -> float:
+    """Return the sum of the learning rates of the steps after `first`, up to `last`."""
+    if run.schedule is not None:
+        sampled = range(first + 1, last + 1, max(1, (last - first) // NUM_SAMPLED))
+        rates = [run.schedule.learning_rate(step) for step in sampled]
+    else:
+        rates = [line["lr"] for line in process if line["kind"] == "train" and line.get("lr") is not None]
+    return (last - first) * sum(rates) / len(rates) if rates else 0.0
+
+
+# ---- steps: learning rate, gradients, skipped steps, waiting for data
+
+
+def rate_off_schedule(run: Observed) -> Finding | None:
+    """Return a finding for the newest line of this process whose rate differs from its schedule."""
+    if run.schedule is None:
+        return None
+    for line in reversed(run.newest_process):
+        if line["kind"] != "train" or not is_number(line.get("lr")):
+            continue
+        expected = run.schedule.learning_rate(line["step"])
+        if abs(line["lr"] - expected) > RATE_TOLERANCE * expected:
+            return Finding(
+                "learning_rate",
+                "problem",
+                {"step": line["step"], "rate": line["lr"], "expected": expected},
+            )
+    return None
+
+
+def gradients_exploding(run: Observed) -> Finding | None:
+    """Return a finding if the last gradient norms are far above all earlier ones."""
+    norms = run.curve("train", "grad_norm")
+    if len(norms) < MIN_LINES:
+        return None
+    before = median(norm for _, norm in norms[:-NUM_RECENT])
+    now = median(norm for _, norm in norms[-NUM_RECENT:])
+    if now <= EXPLODED * before:
+        return None
+    return Finding(
+        "gradients",
+        "problem",
+        {"number": NUM_RECENT, "step": norms[-1][0], "now": now, "before": before},
+    )
+
+
+def steps_skipped(run: Observed) -> Finding | None:
+    """Return a finding if this process skipped steps; in float16, only if it skipped more than a few."""
+    lines = [line for line in run.lines if line["kind"] == "train" and "num_skipped" in line]
+    start = run.newest_start
+    if not lines or start is None or lines[-1]["step"] <= start["step"]:
+        return None
+    # the count at the resume; a line at that very step belongs to the process before
+    known = [line["num_skipped"] for line in lines if line["step"] <= start["step"]]
+    skipped, steps = lines[-1]["num_skipped"] - max(known, default=0), lines[-1]["step"] - start["step"]
+    usual = MANY_SKIPPED * steps if run.precision == "float16" else 0
+    if skipped <= usual:
+        return None
+    level: Level = "problem" if skipped > MANY_SKIPPED * steps else "warning"
+    values: dict[str, int | float | str] = {"skipped": skipped, "steps": steps, "first": start["step"]}
+    return Finding("skipped", level, values)
+
+
+def gpu_waiting(run: Observed) -> Finding | None:
+    """Return a finding if the GPU waited for data in more than MAX_WAIT_SHARE of the time."""
+    waits = [line for line in run.newest_process if line["kind"] == "train" and "data_wait" in line]
+    if run.device in ("", "cpu") or len(waits) < NUM_RECENT:
+        return None
+    share = median(line["data_wait"] for line in waits[-NUM_RECENT:])
+    if share <= MAX_WAIT_SHARE:
+        return None
+    return Finding(
+        "data_wait",
+        "warning",
+        {
+            "percent": 100 * share,
+            "number": NUM_RECENT,
+            "step": waits[-1]["step"],
+            "workers": run.settings.get("num_workers", "?"),
+        },
     )
 
 
