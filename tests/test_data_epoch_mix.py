@@ -10,8 +10,7 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.data.epoch_mix import EpochMix
 from indextts.data.manifest import read_pairs, write_pairs
-from indextts.planning.changed_pairs import read_changed_pairs
-from indextts.planning.pairs_size import measure_pairs
+from indextts.planning.pairs_size import read_epoch
 from indextts.runs.directory import read_metrics
 from indextts.runs.schedule import EpochSize
 from indextts.training.order import BatchPlan, mixed_order
@@ -131,9 +130,9 @@ def test_texts_are_read_by_the_rules_of_the_language_of_their_file(tmp_path: Pat
 def test_the_page_and_the_trainer_count_alike(tiny: TinyRun):
     command = parse(Train, tiny.flags(**files(tiny)))
     train_set = load_inputs(command).train_set
-    found = read_changed_pairs(command.train_files, command.tokenizer, command.config, command.output_dir)
-    assert (found.num_samples, found.data_order(7)) == (train_set.size.num_samples, train_set.digest(7))
-    assert measure_pairs(command.train_manifest, command.tokenizer, command.config).size == found.size
+    found = read_epoch(command.train_files, command.tokenizer, command.config, command.output_dir)
+    assert found is not None
+    assert (found.pairs.size, found.data_order(7)) == (train_set.size, train_set.digest(7))
 
 
 @pytest.mark.parametrize(("share", "is_same"), [(0.15, True), (0.3, False)])

@@ -149,15 +149,6 @@ def test_a_file_of_the_format_before_zip_archives_is_read(tmp_path: Path):
     }
 
 
-def test_a_file_of_the_old_format_may_be_cut_off_anywhere(tmp_path: Path):
-    save_old({"model": {"a": torch.ones(100)}}, tmp_path / "whole.pth")
-    whole = (tmp_path / "whole.pth").read_bytes()
-    for size in range(14, len(whole), 111):
-        (tmp_path / "cut.pth").write_bytes(whole[:size])
-        with pytest.raises(UserError, match=r"cut\.pth: "):
-            read_file(tmp_path / "cut.pth")
-
-
 @pytest.mark.parametrize(
     ("junk", "named"),
     [

@@ -231,7 +231,7 @@ def test_a_split_batch_equals_packing_its_samples(max_positions: int, sizes: lis
     languages = torch.tensor([75, 0, 105, 3, 7])
     full = pack(texts, codes, condition, emo_vec, TINY, languages)
     assert list(full.lengths) == [16, 10, 14, 19, 18]
-    parts = full.split(max_positions)
+    parts = full.split(max_positions, TINY)
     assert [part.num_samples for part in parts] == sizes
     for start, size, part in zip(np.cumsum([0, *sizes[:-1]]), sizes, parts, strict=True):
         own = slice(start, start + size)

@@ -1,4 +1,4 @@
-"""Tests of indextts/planning/changed_pairs.py: the plan of a resume on changed pairs is what the run does."""
+"""Tests of indextts/planning/restore_plan.py: the plan of a resume on changed pairs is what the run does."""
 
 import re
 import shutil

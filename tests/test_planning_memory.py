@@ -9,8 +9,7 @@ from indextts.planning.memory import (
     CPU_FACTORS,
     CPU_SOURCE,
     SOURCE,
-    gpu_memory,
-    host_memory,
+    memory_need,
     model_size,
     with_lora,
 )
@@ -35,7 +34,7 @@ def test_the_formula_is_within_2_percent_of_the_measured_peaks(name: str):
     positions, is_half, recomputes, is_padded = ROWS[name]
     [line] = [line for line in (REPOSITORY / SOURCE).read_text().splitlines() if f"| {name} |" in line]
     [peak] = re.findall(r"([\d.]+) GiB", line)
-    need = gpu_memory(
+    need = memory_need(
         CONFIG,
         SIZE,
         positions=positions,
@@ -53,19 +52,19 @@ def packed(**changes: bool) -> dict[str, bool]:
 
 
 def test_accumulated_gradients_are_added():
-    once = gpu_memory(CONFIG, SIZE, positions=8192, **packed(), state_bytes=STATE)
-    kept = gpu_memory(CONFIG, SIZE, positions=8192, **packed(accumulates=True), state_bytes=STATE)
+    once = memory_need(CONFIG, SIZE, positions=8192, **packed(), state_bytes=STATE)
+    kept = memory_need(CONFIG, SIZE, positions=8192, **packed(accumulates=True), state_bytes=STATE)
     assert kept.peak - once.peak == 4 * SIZE.gpt
 
 
 def test_a_small_micro_batch_needs_the_memory_of_the_gradients():
-    few = gpu_memory(CONFIG, SIZE, positions=10, **packed(), state_bytes=STATE)
+    few = memory_need(CONFIG, SIZE, positions=10, **packed(), state_bytes=STATE)
     assert few.peak == few.fixed + few.gradients
 
 
 @pytest.mark.parametrize("accumulates", [False, True])
 def test_the_largest_fitting_micro_batch_fits_and_a_larger_one_does_not(accumulates: bool):
-    need = gpu_memory(CONFIG, SIZE, positions=0, **packed(accumulates=accumulates), state_bytes=STATE)
+    need = memory_need(CONFIG, SIZE, positions=0, **packed(accumulates=accumulates), state_bytes=STATE)
     budget = 20 << 30
     most = need.positions_within(budget)
     assert need.at(most) <= budget < need.at(most + 2)
@@ -73,8 +72,7 @@ def test_the_largest_fitting_micro_batch_fits_and_a_larger_one_does_not(accumula
 
 
 def test_without_a_gpu_the_encoders_and_the_save_copy_are_added():
-    on_gpu = gpu_memory(CONFIG, SIZE, positions=2000, **packed(is_half=False), state_bytes=STATE)
-    host = host_memory(CONFIG, SIZE, on_gpu, is_half=False, recomputes=False, state_bytes=STATE)
+    host = memory_need(CONFIG, SIZE, on_gpu=False, positions=2000, **packed(is_half=False), state_bytes=STATE)
     text = (REPOSITORY / "benchmarks/results/published_size_2_cores.md").read_text(encoding="utf-8")
     [measured_gb] = re.findall(r"train_gpt_v2.py` \| [\d.]+ \| ([\d.]+) \|", text)
     # 3 steps and one save behind them, when no activations were left
@@ -112,7 +110,7 @@ def test_the_memory_table_of_the_speed_page_follows_the_formula():
     for name, cells in shown.items():
         size = with_lora(SIZE, CONFIG, 32, "all") if "--lora-rank 32" in name else SIZE
         moments, decay = "bfloat16" if "bfloat16" in name else "float32", 0.999 if "ema" in name else 0.0
-        need = gpu_memory(
+        need = memory_need(
             CONFIG,
             size,
             positions=0,

@@ -7,9 +7,10 @@ import pytest
 
 from indextts.models.checkpoint import read_file
 from indextts.models.gpt.config import GPTConfig, load_config
-from indextts.models.gpt.lora import LoraSettings, add_adapters, is_block_matrix
+from indextts.models.gpt.lora import add_adapters, is_block_matrix
 from indextts.models.gpt.weights import ENCODERS, empty_model
-from indextts.planning.memory import CONTEXT_BYTES, gpu_memory, model_size
+from indextts.models.lora import LoraSettings
+from indextts.planning.memory import CONTEXT_BYTES, memory_need, model_size
 from indextts.training.optim import select_trained
 from indextts.training.saving import num_bytes
 from tests.conftest import REPOSITORY
@@ -44,7 +45,7 @@ def test_the_model_size_counts_every_parameter(config: GPTConfig, base_size: int
     assert size.trained == sum(each.numel() for each in trained.parameters.values())
     for targets in ("all", "attention", "mlp"):
         model = empty_model(config)
-        add_adapters(model, LoraSettings(4, 8, targets), lambda _: 0, {}, saved_scale=1.0)
+        add_adapters(model, LoraSettings(rank=4, alpha=8, targets=targets), lambda _: 0, {}, saved_scale=1.0)
         trained = select_trained(model, base_size)
         size = model_size(config, base_size=base_size, lora_rank=4, lora_targets=targets)
         assert size.trained == size.saved == sum(each.numel() for each in trained.parameters.values())
@@ -56,7 +57,7 @@ def test_a_lora_checkpoint_of_rank_32_of_the_published_model_is_below_700_mb():
     config = replace(PUBLISHED, number_text_tokens=24_000)
     size = model_size(config, base_size=12_000, lora_rank=32)
     assert size.checkpoint_bytes("float32", 0.0) == pytest.approx(558e6, rel=0.002)
-    need = gpu_memory(
+    need = memory_need(
         config,
         size,
         positions=4000,

@@ -202,7 +202,7 @@ def test_more_processes_than_gpus_block(
     if problem is None:
         assert messages_of(result) == {}
         assert result.estimate is not None
-        assert result.estimate.num_processes == launch.processes
+        assert result.estimate.facts.num_processes == launch.processes
     else:
         assert problem in messages_of(result)["launch"]
         assert result.estimate is None
@@ -232,7 +232,7 @@ def test_preflight_loads_neither_torch_nor_gradio(run: TinyRun):
         "from indextts.commands.train import Train\n"
         "from indextts.planning.preflight import run_preflight\n"
         "from indextts.planning.hardware import find_machine\n"
-        "from indextts.planning.proposal import propose\n"
+        "from indextts.planning.proposal import StartFacts\n"
         "command = parse(Train)\n"
         "assert run_preflight(command, find_machine()).estimate\n"
         "assert not {'torch', 'gradio', 'transformers'} & set(sys.modules)"

@@ -12,10 +12,10 @@ import pytest
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.data.manifest import write_pairs
-from indextts.data.pair_index import index_path, load_index
+from indextts.data.pair_index import load_index
 from indextts.errors import UserError
 from indextts.models.gpt.config import load_config
-from indextts.planning import changed_pairs
+from indextts.planning import pairs_size
 from indextts.runs.directory import identify
 from indextts.runs.schedule import Schedule
 from indextts.system.digest import file_digest
@@ -125,24 +125,14 @@ def test_changed_pairs_are_counted_and_reported(folder: RunFolder):
     assert any("40 before, 60 now" in line for line in lines)
 
 
-def test_many_pairs_without_an_index_are_counted_without_their_tokens(
+def test_many_changed_pairs_without_an_index_are_left_to_the_trainer(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(changed_pairs, "MAX_TOKENIZED_PAIRS", 10)
+    monkeypatch.setattr(pairs_size, "MAX_TOKENIZED_PAIRS", 10)
     folder.write_train_pairs(60)
-    assert "the step count is an estimate" in str(describe_restore(folder.resumed()))
-    exact = load_index(folder.train, folder.tokenizer).pairs.order_digest(1234)
-    folder.write(data_order=exact)
-    index_path(folder.train).unlink()
-    assert "epoch restarts" not in str(describe_restore(folder.resumed()))
-    folder.train.write_text("{}\n" * 60)
-    with pytest.raises(UserError, match=r"train\.jsonl:1: "):
-        describe_restore(folder.resumed())
-    folder.write_train_pairs(60)
+    assert describe_restore(folder.resumed()) is None
     load_index(folder.train, folder.tokenizer)
-    text = str(describe_restore(folder.resumed()))
-    assert "epoch restarts" not in text
-    assert "estimate" not in text
+    assert "40 before, 60 now" in str(describe_restore(folder.resumed()))
 
 
 @pytest.mark.parametrize("content", [b"base weights, longer", b"base WEIGHTS"], ids=["size", "bytes"])

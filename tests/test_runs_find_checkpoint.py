@@ -194,15 +194,6 @@ def test_a_foreign_checkpoint_does_not_replace_corrupt_own_ones(tmp_path: Path):
     assert caught.value.exit_status == RESUME_REFUSED
 
 
-def test_symbolic_links_are_followed(tmp_path: Path):
-    folder, outside = tmp_path / "run", tmp_path / "outside"
-    save(outside, 900, serial=99)
-    save(folder, 3)
-    for suffix in (".pth", ".json"):
-        (folder / f"model_step900{suffix}").symlink_to(outside / f"model_step900{suffix}")
-    assert found(folder, "auto") == folder / "model_step900.pth"
-
-
 def test_a_foreign_symbolic_link_is_followed(tmp_path: Path):
     foreign(tmp_path, "outside.pth")
     folder = tmp_path / "run"
@@ -266,10 +257,3 @@ def test_through_a_symbolic_link_to_the_folder_the_run_stays_the_same_part(tiny:
     assert tiny.train(output_dir=link, resume=tiny.output / "latest.pth", max_steps=4) == 0
     meta = verify_checkpoint(tiny.output / "latest.pth")
     assert (meta.step, meta.part) == (4, 1)
-
-
-def test_a_moved_folder_resumes(tiny: TinyRun):
-    moved = tiny.folder / "moved"
-    shutil.move(tiny.output, moved)
-    assert tiny.train(output_dir=moved, resume="auto", max_steps=4) == 0
-    assert verify_checkpoint(moved / "latest.pth").part == 1

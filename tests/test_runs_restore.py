@@ -17,7 +17,7 @@ from indextts.runs.restore_facts import (
     RestorePlan,
     RunFacts,
 )
-from indextts.runs.restore_rows import RestoreRow, log_lines, new_run_rows, plan_text, restore_rows
+from indextts.runs.restore_rows import RestoreRow, log_lines, plan_text, restore_rows
 from indextts.runs.schedule import EpochSize, Schedule
 from indextts.text.vocabulary import Vocabulary, move_rows
 from tests.tiny_gpt import TINY
@@ -524,12 +524,6 @@ def test_a_schedule_on_a_bridge_is_restored_unchanged():
 # ---- checkpoints of other programs
 
 
-def test_a_foreign_checkpoint_is_compared_by_size_with_a_warning():
-    plan = plan_restore(foreign(), run(vocabulary("ም", "ን")))
-    assert plan.continues
-    assert "only sizes could be compared" in log(plan)
-
-
 def test_a_foreign_checkpoint_keeps_step_and_epoch_and_restarts_the_epoch():
     plan = plan_restore(foreign(), run(argv=tuple(FLAGS)))
     assert plan.continues
@@ -537,19 +531,6 @@ def test_a_foreign_checkpoint_keeps_step_and_epoch_and_restarts_the_epoch():
     assert plan.schedule == Schedule(5e-5, 400, STEP + 8 * 500)
     assert "[Warn] Data order: the epoch restarts" in log(plan)
     assert "rebuilt from step 1,200" in log(plan)
-
-
-def test_the_schedule_starts_at_the_rate_that_a_foreign_scheduler_recorded():
-    plan = plan_restore(foreign(learning_rate=3e-6), run(argv=tuple(FLAGS)))
-    assert plan.schedule.learning_rate(STEP) == pytest.approx(3e-6)
-    assert plan.schedule.learning_rate(STEP + 400) > 4e-5
-
-
-@pytest.mark.failure(66)
-def test_a_foreign_checkpoint_of_unknown_pieces_and_another_size_is_refused():
-    with pytest.raises(UserError, match=r"2 pieces.*--resume-tokenizer.*--accept-lost-rows") as caught:
-        plan_restore(foreign(), run(vocabulary("ም")))
-    assert caught.value.exit_status == RESUME_REFUSED
 
 
 @pytest.mark.failure(66)
@@ -597,13 +578,6 @@ def test_the_text_of_a_plan_is_its_checkpoint_then_the_rows():
     assert [line[: len(start)] for line, start in zip(lines, starts, strict=True)] == starts
     restarts = plan_text(plan_restore(checkpoint(), run(vocabulary("ሰ"))))
     assert re.search(r"6 -> 5 pieces.* 0 new\n(.*\n)*.*back to 0, was at step 1,200", restarts)
-
-
-def test_a_new_run_starts_from_the_base_at_step_1():
-    command = run(argv=("--warmup-steps=20",)).command
-    assert {row.kind for row in new_run_rows(command, 20)} == {"continues"}
-    assert [row.kind for row in new_run_rows(command, 12)] == ["continues", "continues", "changed"]
-    assert len(new_run_rows(command, None)) == 1
 
 
 def test_the_meta_file_alone_gives_the_same_rows_as_the_checkpoint():

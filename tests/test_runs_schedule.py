@@ -1,4 +1,4 @@
-"""Tests of indextts/runs/schedule.py."""
+"""Tests of indextts/runs/schedule.py, and of the steps of `requested_schedule`."""
 
 import itertools
 import json
@@ -7,7 +7,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from indextts.runs.schedule import EpochSize, Schedule, steps_of_run
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.runs.restore import requested_schedule
+from indextts.runs.schedule import EpochSize, Schedule
 
 
 def test_the_warm_up_is_linear_and_reaches_the_peak_at_its_last_step():
@@ -170,10 +173,12 @@ def test_a_schedule_survives_json_to_the_last_bit():
     assert [again.learning_rate(s) for s in range(3001)] == [schedule.learning_rate(s) for s in range(3001)]
 
 
-def counted(**changes: int) -> int:
+def counted(step: int = 0, epoch: int = 0, samples_done: int = 0, **changes: int) -> int:
     numbers = {"batch_size": 4, "batch_tokens": 0, "grad_accumulation": 2, "epochs": 3, "max_steps": 0}
-    place = {"step": 0, "epoch": 0, "samples_done": 0}
-    return steps_of_run(size=EpochSize(41, 41_000, 1400), **{**numbers, **place, **changes})
+    command = parse(Train, ["--train-manifest=t", "--val-manifest=v", "--tokenizer=m"])
+    command = command.model_copy(update={**numbers, **changes})
+    size, place = EpochSize(41, 41_000, 1400), {"step": step, "epoch": epoch, "samples_done": samples_done}
+    return requested_schedule(command, size, **place).total_steps
 
 
 def test_the_steps_of_a_run_are_the_same_seen_from_any_of_its_steps():

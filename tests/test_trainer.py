@@ -13,7 +13,6 @@ from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.runs.directory import CheckpointMeta, read_metrics, verify_checkpoint
 from indextts.training import run as device
-from indextts.training.optim import TrainedParameters
 from tests.run_checks import problems_at_end
 from tests.tiny_run import SENTENCES, TinyRun, make_tiny_run
 
@@ -185,20 +184,6 @@ def test_another_tokenizer_keeps_the_settings_that_are_not_typed(complete_run: T
     assert next(line["lr"] for line in lines if line["kind"] == "train") > 0.018
 
 
-def test_auto_starts_from_the_base_only_in_a_folder_without_checkpoints(tiny: TinyRun):
-    assert tiny.train(resume="auto", max_steps=1) == 0
-    assert "Starting from the base checkpoint" in tiny.log
-    assert tiny.train(resume=None) == 2
-    assert re.search(rf"\[Error\] .*{tiny.output}.*--resume", tiny.log)
-
-
-def test_a_missing_checkpoint_is_named_with_the_existing_ones(complete_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(complete_run, 8, tiny)
-    missing = tiny.output / "model_step99.pth"
-    assert tiny.train(resume=missing) == 2
-    assert re.search(rf"Resume checkpoint not found: {missing}.* latest\.pth, model_step8\.pth", tiny.log)
-
-
 @pytest.mark.failure(5)
 def test_a_checkpoint_without_the_required_keys_is_refused(tiny: TinyRun):
     assert tiny.train(resume=tiny.folder / "base/gpt.pth") == 3
@@ -213,23 +198,6 @@ def test_an_older_checkpoint_starts_a_new_part_and_replaces_nothing(complete_run
     assert tiny.train(resume=tiny.output / "model_step4.pth", max_steps=8, save_interval=4) == 0
     assert (tiny.output / "model_step8.part1.pth").read_bytes() == before
     assert CheckpointMeta.read(tiny.output / "latest.json").part == 2
-
-
-@pytest.mark.long
-@pytest.mark.failure(70)
-def test_a_rewarmed_run_trains_at_the_rates_that_the_plan_announced(
-    complete_run: TinyRun, tiny: TinyRun, capsys: pytest.CaptureFixture[str]
-):
-    copy_checkpoint(complete_run, 12, tiny)
-    flags = {"resume": "auto", "epochs": 5, "rewarm": 0.004, "warmup_steps": 4, "log_interval": 1}
-    assert tiny.train(plan="", **flags) == 0
-    assert "4.0e-03 at step 16" in capsys.readouterr().out
-    assert tiny.train(**{**flags, "max_steps": 18}) == 0
-    assert tiny.train(**{**flags, "max_steps": 0}) == 0  # the same value again
-    rates = {step: line["lr"] for step, line in numbers(tiny, kind="train").items()}
-    assert list(rates) == list(range(13, 21))
-    assert rates[16] == max(rates.values()) == 0.004
-    assert 0 < rates[20] < 0.001
 
 
 @pytest.mark.parametrize(
@@ -374,14 +342,6 @@ def test_a_resume_needs_no_base_checkpoint(complete_run: TinyRun, tiny: TinyRun)
     copy_checkpoint(complete_run, 8, tiny)
     (tiny.folder / "base/gpt.pth").unlink()
     assert tiny.train(resume="auto") == 0
-
-
-@pytest.mark.failure(62)
-def test_the_frozen_rows_are_checked_at_every_save(tiny: TinyRun, monkeypatch):
-    checks: list[None] = []
-    monkeypatch.setattr(TrainedParameters, "check_views", lambda _self: checks.append(None))
-    assert tiny.train(max_steps=4, save_interval=1, val_interval=100) == 0
-    assert len(checks) == 4
 
 
 def test_amp_computes_in_bfloat16(complete_run: TinyRun, tiny: TinyRun, monkeypatch):

@@ -70,7 +70,7 @@ def test_a_published_reason_reaches_the_other_ranks():
 def test_a_rank_that_lost_another_publishes_which_one():
     store = dist.HashStore()
     first = reasons(store, ("", this_process()), ("", ended_process()))
-    first.publish_lost_rank(first.find_lost_rank("broken pipe"))
+    first.publish(first.find_lost_rank("broken pipe"))
     processes = [(ranks.socket.gethostname(), ended_process())] * 3
     neighbor = ExitReasons(store, RanksOfProcesses(processes))
     neighbor.exchange_processes()

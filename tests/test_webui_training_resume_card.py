@@ -61,7 +61,7 @@ def test_the_plan_is_in_the_language_of_the_page(run: TinyRun):
 
 
 def test_rows_are_counted_by_kind_and_escaped_and_held_settings_share_a_row(run: TinyRun):
-    html = rows_html([refused_row("<b>no</b>"), *new_run_rows(parse(Train, run.flags()), 12)])
+    html = rows_html([refused_row("<b>no</b>"), *new_run_rows(Path("base.pth"), 12, 0, 0)])
     assert "&lt;b&gt;no" in html
     assert f'<span class="continues">{t("restore.kind.continues")} 2</span>' in html
     assert f'<span class="refused">{t("restore.kind.refused")} 1</span>' in html

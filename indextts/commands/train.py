@@ -138,7 +138,7 @@ class Train(Command):
     """Recompute activations: saves memory, and steps take about a third longer; automatic: on where the
     memory requires it."""
     compile: bool = Field(False, title="Compile")
-    """Compile the blocks into one graph: minutes at the first start, and slower on a CPU."""
+    """Compile the blocks into one graph on a GPU, which takes minutes at the first start."""
     amp: Automatic[bool] = Field(False, title="Mixed precision")
     """Compute in bfloat16 where the hardware supports it natively, else on a GPU in float16; automatic: on
     for a GPU, and for a CPU with native bfloat16."""

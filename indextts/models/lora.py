@@ -15,7 +15,7 @@ Every reader of such a file goes through `find_base` (runs/lora_base.py) and `me
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from pydantic import BaseModel, Field, ValidationError
@@ -27,25 +27,34 @@ from indextts.runs.directory import FileIdentity
 IN, OUT = ".adapter.a", ".adapter.b"
 
 
-class LoraRecord(BaseModel, frozen=True):
-    """The entry "lora" of a checkpoint.
-
-    Args:
-        alpha: the adapters' output is scaled by alpha / rank.
-        targets: as in the Train command.
-        first_rows: by table, the first row that the checkpoint holds; the earlier ones are the base's.
-        base: the checkpoint whose weights were frozen.
-    """
+class LoraSettings(BaseModel, frozen=True):
+    """The settings of the adapters; fields as in the Train command."""
 
     rank: int = Field(ge=1)
     alpha: float
     targets: str
-    first_rows: dict[str, int]
-    base: FileIdentity
+
+    @classmethod
+    def of(cls, rank: int, alpha: float, targets: str) -> Self | None:
+        """Return the settings of the Train command; None for rank 0, a run that trains all weights."""
+        return cls(rank=rank, alpha=alpha, targets=targets) if rank else None
 
     @property
     def scale(self) -> float:
+        """Factor of the adapters' output."""
         return self.alpha / self.rank
+
+
+class LoraRecord(LoraSettings, frozen=True):
+    """The entry "lora" of a checkpoint.
+
+    Args:
+        first_rows: by table, the first row that the checkpoint holds; the earlier ones are the base's.
+        base: the checkpoint whose weights were frozen.
+    """
+
+    first_rows: dict[str, int]
+    base: FileIdentity
 
 
 def lora_record(content: Mapping[str, Any], path: Path) -> LoraRecord | None:

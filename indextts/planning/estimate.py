@@ -5,16 +5,16 @@ The disk estimate counts the checkpoints that exist at the same time, after prun
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from indextts.commands.train import Train
-from indextts.models.gpt.config import GPTConfig, config_with_text_tokens, load_config_of
+from indextts.models.gpt.config import config_with_text_tokens, load_config_of
 from indextts.planning.hardware import MachineFacts
-from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, model_size
-from indextts.planning.pace import Pace, conditions_of, find_pace, precision_of
-from indextts.planning.pairs_size import PairsSize, measure_pairs
-from indextts.planning.proposal import Proposal, memory_of, propose
+from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, model_size
+from indextts.planning.pace import Pace, find_pace
+from indextts.planning.pairs_size import measure_pairs
+from indextts.planning.proposal import Proposal, StartFacts
 from indextts.runs.directory import LINKS, checkpoints
 from indextts.runs.restore import requested_schedule
 from indextts.runs.restore_facts import RestorePlan
@@ -53,43 +53,42 @@ class DiskNeed:
         return self.needed_bytes <= self.free_bytes
 
 
-def disk_need(command: Train, config: GPTConfig, size: ModelSize, *, steps: int) -> DiskNeed:
-    """Return the disk space that `steps` more steps of `command` need.
-
-    Args:
-        config: with the vocabulary size of the run's tokenizer.
-    """
+def disk_need(facts: StartFacts, *, steps: int) -> DiskNeed:
+    """Return the disk space that `steps` more steps need."""
+    settings, config = facts.settings, facts.config
     present = [
         (path, meta)
-        for path, meta in checkpoints(command.output_dir)
+        for path, meta in checkpoints(settings.output_dir)
         if path.name not in LINKS and path.is_file()
     ]
     # one of the same model and optimizer state has the size of those to come
     kind = {"layers": config.layers, "model_dim": config.model_dim}
-    state = {name: getattr(command, name) for name in ("optimizer_state", "lora_rank", "lora_targets")}
+    state = {name: getattr(settings, name) for name in ("optimizer_state", "lora_rank", "lora_targets")}
     same = [
         meta
         for _, meta in present
         if kind.items() <= meta.gpt_config.items()
         and meta.tokenizer_size == config.number_text_tokens
         and state.items() <= meta.settings.items()
-        and bool(meta.settings.get("ema_decay")) == bool(command.ema_decay)
+        and bool(meta.settings.get("ema_decay")) == bool(settings.ema_decay)
     ]
     part = present[0][1].part if present else 1
     num_present = sum(
         meta.part == part and not path.with_suffix(".pinned").exists() for path, meta in present
     )
     # each validation may be the best so far and cause a save
-    num_validations = -(-steps // command.val_interval) if command.val_interval else command.epochs
-    num_saves = -(-steps // command.save_interval) + num_validations
+    num_validations = -(-steps // settings.val_interval) if settings.val_interval else settings.epochs
+    num_saves = -(-steps // settings.save_interval) + num_validations
     return DiskNeed(
         checkpoint_bytes=(
-            same[0].num_bytes if same else size.checkpoint_bytes(command.optimizer_state, command.ema_decay)
+            same[0].num_bytes
+            if same
+            else facts.size.checkpoint_bytes(settings.optimizer_state, settings.ema_decay)
         ),
         is_measured=bool(same),
-        num_at_most=min(command.keep_checkpoints + 2, num_present + num_saves),
-        num_present=min(num_present, command.keep_checkpoints + 1),
-        free_bytes=free_bytes(command.output_dir),
+        num_at_most=min(settings.keep_checkpoints + 2, num_present + num_saves),
+        num_present=min(num_present, settings.keep_checkpoints + 1),
+        free_bytes=free_bytes(settings.output_dir),
     )
 
 
@@ -105,34 +104,23 @@ class Estimate:
     """Steps, time, disk and memory of a training run.
 
     Args:
-        command: with the effective settings: on a new run, with the automatic ones; on a resume, those of the
+        facts: with the effective settings: on a new run, with the automatic ones; on a resume, those of the
             run unless a flag was typed.
         automatic: the settings that a new run chooses; None on a resume.
-        num_processes: world size, on all machines; each rank processes the micro-batches of `command`.
-        pairs: the training pairs.
         first_step: the step to resume from, 0 for a new run.
         total_steps: the last step.
         pace: None if no measurement fits.
         memory: memory of a rank, on its GPU or, without a GPU, in host memory.
-        available_memory: bytes of the GPU, or the rank's share of the host memory.
-        is_on_gpu: the run trains on a GPU.
-        precision: data type of the forward pass.
     """
 
-    command: Train
+    facts: StartFacts
     automatic: Proposal | None
-    num_processes: int
-    config: GPTConfig
-    pairs: PairsSize
     steps_per_epoch: int
     first_step: int
     total_steps: int
     pace: Pace | None
     disk: DiskNeed
     memory: MemoryNeed
-    available_memory: int
-    is_on_gpu: bool
-    precision: str
 
     @property
     def steps_left(self) -> int:
@@ -141,12 +129,12 @@ class Estimate:
     @property
     def samples_per_step(self) -> float:
         """Mean number of pairs in a step."""
-        return self.pairs.size.num_samples / max(1, self.steps_per_epoch)
+        return self.facts.pairs.size.num_samples / max(1, self.steps_per_epoch)
 
     @property
     def positions_per_step(self) -> float:
         """Mean number of positions in a step."""
-        return self.pairs.size.num_positions / max(1, self.steps_per_epoch)
+        return self.facts.pairs.size.num_positions / max(1, self.steps_per_epoch)
 
     @property
     def seconds(self) -> float | None:
@@ -156,8 +144,15 @@ class Estimate:
         return self.steps_left * self.positions_per_step / self.pace.positions_per_second
 
     @property
+    def available_memory(self) -> int:
+        """Bytes of the GPU, or the rank's share of the host memory."""
+        machine = self.facts.machine
+        return machine.gpu.memory_bytes if machine.gpu else machine.memory_bytes
+
+    @property
     def fits_memory(self) -> bool:
-        return self.memory.peak + (CONTEXT_BYTES if self.is_on_gpu else 0) <= self.available_memory
+        context = CONTEXT_BYTES if self.facts.machine.gpu else 0
+        return self.memory.peak + context <= self.available_memory
 
 
 def estimate(
@@ -178,58 +173,47 @@ def estimate(
     Raises:
         UserError: a file cannot be read, or a micro-batch is too small for the longest pair.
     """
-    config, size = sizes_of(resumed.command if resumed else command)
-    pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
-    automatic = None
-    if resumed:
-        command = resumed.command
-    else:
-        automatic = propose(command, machine, config, size, pairs, num_processes)
-        command = command.model_copy(update=automatic.fields)
-    num_micro_steps = pairs.size.num_batches(
-        num_processes * command.batch_size, num_processes * command.batch_tokens
-    )
-    steps_per_epoch = -(-num_micro_steps // command.grad_accumulation)
+    facts = start_facts(resumed.command if resumed else command, machine, num_processes)
+    pairs, automatic, first = facts.pairs, None, 0
     if resumed is None:
-        requested = requested_schedule(
-            command, pairs.size, num_processes=num_processes, step=0, epoch=0, samples_done=0
+        automatic = facts.propose()
+        facts = replace(facts, settings=command.model_copy(update=automatic.fields))
+        schedule = requested_schedule(
+            facts.settings, pairs.size, num_processes=num_processes, step=0, epoch=0, samples_done=0
         )
-        first, total = 0, requested.total_steps
     else:
+        schedule = resumed.schedule
         first = resumed.checkpoint.step if resumed.continues else 0
-        total = resumed.schedule.total_steps
-    memory = memory_of(command, machine, config, size, pairs)
-    micro_batches = max(1, steps_per_epoch * command.grad_accumulation)
+    settings, total = facts.settings, schedule.total_steps
+    num_micro_steps = pairs.size.num_batches(
+        num_processes * settings.batch_size, num_processes * settings.batch_tokens
+    )
+    steps_per_epoch = -(-num_micro_steps // settings.grad_accumulation)
+    micro_batches = max(1, steps_per_epoch * settings.grad_accumulation)
     return Estimate(
-        command=command,
+        facts=facts,
         automatic=automatic,
-        num_processes=num_processes,
-        config=config,
-        pairs=pairs,
         steps_per_epoch=steps_per_epoch,
         first_step=first,
         total_steps=total,
         pace=find_pace(
-            conditions_of(command, config, machine, num_processes),
-            command.output_dir,
+            facts.conditions,
+            settings.output_dir,
             other_runs,
-            prefix_length=config.prefix_length,
+            prefix_length=facts.config.prefix_length,
             micro_positions=round(pairs.size.num_positions / micro_batches),
             mean_positions=pairs.mean,
         ),
-        disk=disk_need(command, config, size, steps=max(0, total - first)),
-        memory=memory,
-        available_memory=machine.gpu.memory_bytes if machine.gpu else machine.memory_bytes,
-        is_on_gpu=machine.gpu is not None,
-        precision=precision_of(command.amp, machine),
+        disk=disk_need(facts, steps=max(0, total - first)),
+        memory=facts.memory(),
     )
 
 
-def sizes_of(command: Train) -> tuple[GPTConfig, ModelSize]:
-    """Return the config of the run's model, with its tokenizer's vocabulary size, and the model size.
+def start_facts(command: Train, machine: MachineFacts, num_processes: int = 1) -> StartFacts:
+    """Return what the settings of a start on `machine` depend on.
 
     Raises:
-        UserError: the config or the tokenizer cannot be read.
+        UserError: the pairs, the config or the tokenizer cannot be read.
     """
     tokenizer = load_tokenizer(command.tokenizer)
     config = load_config_of(command.config, tokenizer)
@@ -238,4 +222,6 @@ def sizes_of(command: Train) -> tuple[GPTConfig, ModelSize]:
     base_size = tokenizer.appended_ids(num_base).start
     extended = config_with_text_tokens(config, tokenizer.size)
     rank, targets = command.lora_rank, command.lora_targets
-    return extended, model_size(extended, base_size=base_size, lora_rank=rank, lora_targets=targets)
+    size = model_size(extended, base_size=base_size, lora_rank=rank, lora_targets=targets)
+    pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config, command.output_dir)
+    return StartFacts(command, machine, extended, size, pairs, num_processes)

@@ -203,10 +203,11 @@ class MemoryNeed:
         return int(left / self.per_position) if left >= (0 if self.accumulates else self.gradients) else 0
 
 
-def gpu_memory(
+def memory_need(
     config: GPTConfig,
     size: ModelSize,
     *,
+    on_gpu: bool = True,
     positions: int,
     is_half: bool,
     recomputes: bool,
@@ -214,7 +215,7 @@ def gpu_memory(
     accumulates: bool,
     state_bytes: int,
 ) -> MemoryNeed:
-    """Return the memory that a training run needs on its GPU.
+    """Return the memory that a training run needs on its GPU, or in host memory without a GPU.
 
     Args:
         positions: positions of the largest micro-batch, including padding if it is padded.
@@ -222,41 +223,19 @@ def gpu_memory(
         recomputes: --grad-checkpointing is on.
         state_bytes: `ModelSize.state_bytes`.
     """
-    factor = FACTORS[is_half, recomputes, is_padded]
+    factor = FACTORS[is_half, recomputes, is_padded] if on_gpu else CPU_FACTORS[is_half, recomputes]
     copied = size.gpt + size.adapters - size.in_half
     weights = copied * (FLOAT32_BYTES + (HALF_BYTES if is_half else 0))
     weights += size.in_half * (HALF_BYTES if is_half else FLOAT32_BYTES)
+    fixed = weights + state_bytes
+    if not on_gpu:  # the copy for a save, the encoders, the process
+        fixed += FLOAT32_BYTES * (size.saved + size.encoders + size.tables) + state_bytes + PROGRAM_BYTES
     return MemoryNeed(
-        fixed=weights + state_bytes,
+        fixed=fixed,
         per_position=factor.per_position(config),
         gradients=FLOAT32_BYTES * size.with_gradient,
         positions=positions,
         accumulates=accumulates,
-        is_measured=factor.is_measured,
-    )
-
-
-def host_memory(
-    config: GPTConfig,
-    size: ModelSize,
-    on_gpu: MemoryNeed,
-    *,
-    is_half: bool,
-    recomputes: bool,
-    state_bytes: int,
-) -> MemoryNeed:
-    """Return the host memory that a training run needs without a GPU.
-
-    Args:
-        on_gpu: the need of the same training on a GPU.
-    """
-    factor = CPU_FACTORS[is_half, recomputes]
-    save_copy = FLOAT32_BYTES * size.saved + state_bytes
-    encoders = FLOAT32_BYTES * (size.encoders + size.tables)
-    return replace(
-        on_gpu,
-        fixed=on_gpu.fixed + save_copy + encoders + PROGRAM_BYTES,
-        per_position=factor.per_position(config),
         is_measured=factor.is_measured,
     )
 

@@ -10,17 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.models.gpt.config import GPTConfig, load_config
-from indextts.planning.hardware import MachineFacts
+from indextts.models.gpt.config import load_config
 from indextts.system.files import read_object
 from indextts.system.messages import Message
-
-THIS_PROCESSOR = "planning.this_processor"
-THIS_RUN = "planning.this_run"
-OTHER_RUN = "planning.other_run"
-BENCHMARK = "planning.benchmark"
 
 TAIL_BYTES = 64 << 10
 MAX_LINES = 20  # of the last [Train] lines; the first steps of a process are slower
@@ -79,35 +72,6 @@ class Pace:
     source: Message
 
 
-def precision_of(amp: bool, machine: MachineFacts) -> str:
-    """Return the data type of the forward pass, chosen as the trainer does."""
-    if not amp:
-        return "float32"
-    if machine.gpu is None:
-        return "bfloat16" if machine.has_native_bfloat16 else "float32"
-    return "bfloat16" if machine.gpu.has_native_bfloat16 else "float16"
-
-
-def conditions_of(
-    command: Train, config: GPTConfig, machine: MachineFacts, num_processes: int = 1
-) -> Conditions:
-    """Return the conditions of a training run that has not started.
-
-    Args:
-        num_processes: world size; the pace is the sum over all ranks.
-    """
-    return Conditions(
-        device=machine.gpu.name if machine.gpu else "cpu",
-        precision=precision_of(command.amp, machine),
-        padding=command.padding,
-        grad_checkpointing=command.grad_checkpointing,
-        compile=command.compile,
-        lora_rank=command.lora_rank,
-        shape=(config.layers, config.model_dim),
-        num_processes=num_processes,
-    )
-
-
 def find_pace(
     conditions: Conditions,
     run_dir: Path,
@@ -126,8 +90,8 @@ def find_pace(
         mean_positions: mean positions of a sample.
     """
     for folder, template in (
-        (run_dir, THIS_RUN),
-        *((folder, OTHER_RUN) for folder in other_runs if folder != run_dir),
+        (run_dir, "planning.this_run"),
+        *((folder, "planning.other_run") for folder in other_runs if folder != run_dir),
     ):
         if _conditions_of_run(folder) != conditions:
             continue
@@ -136,9 +100,9 @@ def find_pace(
             positions = (
                 statistics.median(rates) * mean_positions / max(1.0, mean_positions - prefix_length - 1)
             )
-            device = Message(THIS_PROCESSOR) if conditions.device == "cpu" else conditions.device
+            device = Message("planning.this_processor") if conditions.device == "cpu" else conditions.device
             values: dict[str, object] = {"device": device}
-            if template is OTHER_RUN:
+            if template == "planning.other_run":
                 values["project"] = folder.parent.name
             return Pace(positions, Message(template, values))
     rows = _benchmarks_of(conditions)
@@ -146,7 +110,7 @@ def find_pace(
         return None
     nearest = min(rows, key=lambda row: abs(row.positions - micro_positions))
     values = {"gpu": nearest.conditions.device, "source": SOURCE}
-    return Pace(nearest.positions_per_second, Message(BENCHMARK, values))
+    return Pace(nearest.positions_per_second, Message("planning.benchmark", values))
 
 
 def _conditions_of_run(run_dir: Path) -> Conditions | None:

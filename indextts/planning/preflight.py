@@ -15,35 +15,18 @@ from indextts.commands.pairs_file import parse_files
 from indextts.commands.train import Train
 from indextts.data.manifest import sample_pairs
 from indextts.errors import UserError
-from indextts.planning.estimate import DiskNeed, Estimate, estimate, sizes_of
+from indextts.planning.estimate import DiskNeed, Estimate, estimate
 from indextts.planning.hardware import MachineFacts, share_of
 from indextts.planning.pairs_size import measure_pairs, measure_texts
-from indextts.planning.proposal import gpu_too_small
 from indextts.planning.restore_plan import plan_from_meta
 from indextts.runs.directory import checkpoint_files, read_complete
 from indextts.runs.find_checkpoint import named_checkpoint
 from indextts.runs.owner import is_training
 from indextts.runs.restore_facts import RestorePlan
-from indextts.runs.restore_rows import nothing_left
 from indextts.system.amounts import shown_size
 from indextts.system.messages import Message, as_is
 from indextts.text.bases import base_tokenizer, load_tokenizer
 from indextts.text.verify import require_extension, unknown_pieces
-
-IN_USE = "planning.in_use"
-NOTHING_TO_RESUME = "planning.nothing_to_resume"
-HAS_CHECKPOINTS = "planning.has_checkpoints"
-INCOMPLETE = "planning.incomplete"
-DISK_TOO_SMALL = "planning.disk_too_small"
-UNKNOWN_PIECES = "planning.unknown_pieces"
-NO_PAIRS = "planning.no_pairs"
-NO_TOKENIZER = "planning.no_tokenizer"
-NO_BASE = "planning.no_base"
-NO_PAIR_FITS = "planning.no_pair_fits"
-NO_SUCH_GPU = "planning.no_such_gpu"
-NO_GPU = "planning.no_gpu"
-FEWER_GPUS = "planning.fewer_gpus"
-FEWER_CORES = "planning.fewer_cores"
 
 MIN_CPU_PROCESSES = 2  # allowed on any CPU, to try out several ranks
 NUM_PROBED_PAIRS = 100  # enough to recognize the kind of file
@@ -93,7 +76,9 @@ def run_preflight(
     pairs = (command.train_manifest, command.tokenizer, command.config)
     checks: dict[Subject, Check] = {
         "folder": lambda: folder_in_use(command.output_dir),
-        "pairs": lambda: unusable_pairs(*pairs, [file.path for file in command.val_files]),
+        "pairs": lambda: unusable_pairs(
+            *pairs, [file.path for file in command.val_files], command.output_dir
+        ),
         "tokenizer": lambda: tokenizer_mismatch(*pairs, command.base_checkpoint),
         # a resumed run does not need the base
         "base": lambda: None if command.resume else no_base(command.base_checkpoint),
@@ -117,9 +102,10 @@ def run_preflight(
         expected = estimate(command, share, resumed, other_runs, launch.num_processes)
     except UserError as error:
         return Preflight((*problems, Problem("settings", as_is(str(error)))), None, resumed)
-    if resumed and (done := nothing_left(resumed)):
-        problems.append(Problem("resume", done))
-    if resumed and (too_small := held_settings_too_large(resumed, share, expected)):
+    if resumed and resumed.finished:
+        problems.append(Problem("resume", resumed.finished))
+    meta = resumed.checkpoint.meta if resumed else None
+    if meta and (too_small := expected.facts.too_small(meta.environment.get("device"))):
         problems.append(Problem("resume", too_small))
     if too_small := disk_too_small(command.output_dir, expected.disk):
         problems.append(Problem("disk", too_small))
@@ -131,14 +117,14 @@ def missing_hardware(machine: MachineFacts, launch: Launch) -> Message | None:
     present = [gpu.number for gpu in machine.gpus]
     missing = sorted(set(launch.gpu_numbers) - set(present))
     if missing and not present:
-        return Message(NO_GPU)
+        return Message("planning.no_gpu")
     if missing:
         values = {"missing": ", ".join(map(str, missing)), "there": ", ".join(map(str, present))}
-        return Message(NO_SUCH_GPU, values)
+        return Message("planning.no_such_gpu", values)
     if launch.processes <= (len(present) or max(MIN_CPU_PROCESSES, machine.num_cores)):
         return None
     values = {"processes": str(launch.processes), "count": str(len(present) or machine.num_cores)}
-    return Message(FEWER_GPUS if present else FEWER_CORES, values)
+    return Message("planning.fewer_gpus" if present else "planning.fewer_cores", values)
 
 
 def _run_check(about: Subject, check: Check) -> Problem | None:
@@ -151,11 +137,11 @@ def _run_check(about: Subject, check: Check) -> Problem | None:
 
 def folder_in_use(run_dir: Path) -> Message | None:
     """Return a message if another trainer holds the lock of the run directory."""
-    return Message(IN_USE, {"folder": str(run_dir)}) if is_training(run_dir) else None
+    return Message("planning.in_use", {"folder": str(run_dir)}) if is_training(run_dir) else None
 
 
 def unusable_pairs(
-    manifests: Sequence[Path], tokenizer: Path, config: Path, val_paths: Sequence[Path]
+    manifests: Sequence[Path], tokenizer: Path, config: Path, val_paths: Sequence[Path], run_dir: Path
 ) -> Message | None:
     """Return a message if a pair manifest is missing or no pair fits the model.
 
@@ -165,13 +151,13 @@ def unusable_pairs(
     paths = [file.path for file in parse_files(list(manifests))]
     for path in (*paths, *val_paths):
         if not path.exists():
-            return Message(NO_PAIRS, {"path": str(path)})
+            return Message("planning.no_pairs", {"path": str(path)})
         sample_pairs(path, NUM_PROBED_PAIRS)
     if not tokenizer.is_file():
         return None  # tokenizer_mismatch reports it
-    if measure_pairs(manifests, tokenizer, config).size.num_samples:
+    if measure_pairs(manifests, tokenizer, config, run_dir).size.num_samples:
         return None
-    return Message(NO_PAIR_FITS, {"paths": ", ".join(map(str, paths))})
+    return Message("planning.no_pair_fits", {"paths": ", ".join(map(str, paths))})
 
 
 def tokenizer_mismatch(
@@ -183,7 +169,7 @@ def tokenizer_mismatch(
         UserError: the tokenizer cannot be read or does not extend the base tokenizer.
     """
     if not path.exists():
-        return Message(NO_TOKENIZER, {"path": str(path)})
+        return Message("planning.no_tokenizer", {"path": str(path)})
     tokenizer = load_tokenizer(path)
     base_path = base_tokenizer(base_checkpoint)
     if base_path.is_file():
@@ -195,12 +181,12 @@ def tokenizer_mismatch(
     if found.verdict != "problem":
         return None
     values = {"path": str(path), "value": found.value, "advice": found.advice}
-    return Message(UNKNOWN_PIECES, values)
+    return Message("planning.unknown_pieces", values)
 
 
 def no_base(path: Path) -> Message | None:
     """Return a message if the base checkpoint is missing."""
-    return None if path.is_file() else Message(NO_BASE, {"path": str(path)})
+    return None if path.is_file() else Message("planning.no_base", {"path": str(path)})
 
 
 def disk_too_small(run_dir: Path, disk: DiskNeed) -> Message | None:
@@ -214,24 +200,7 @@ def disk_too_small(run_dir: Path, disk: DiskNeed) -> Message | None:
         "count": str(disk.num_at_most),
         "each": shown_size(disk.checkpoint_bytes),
     }
-    return Message(DISK_TOO_SMALL, values)
-
-
-def held_settings_too_large(resumed: RestorePlan, share: MachineFacts, expected: Estimate) -> Message | None:
-    """Return a message if this GPU is too small for the settings of the run to resume."""
-    meta = resumed.checkpoint.meta
-    if meta is None:
-        return None
-    _, size = sizes_of(expected.command)
-    return gpu_too_small(
-        expected.command,
-        share,
-        expected.config,
-        size,
-        expected.pairs,
-        expected.num_processes,
-        device_before=meta.environment.get("device"),
-    )
+    return Message("planning.disk_too_small", values)
 
 
 def resume_problems(resume: str, run_dir: Path) -> list[Problem]:
@@ -242,10 +211,10 @@ def resume_problems(resume: str, run_dir: Path) -> list[Problem]:
     """
     present, folder = checkpoint_files(run_dir), str(run_dir)
     if resume == "auto" and not present:
-        return [Problem("resume", Message(NOTHING_TO_RESUME, {"folder": folder}))]
+        return [Problem("resume", Message("planning.nothing_to_resume", {"folder": folder}))]
     if not resume and present:
         values = {"folder": folder, "name": present[-1].name}
-        return [Problem("resume", Message(HAS_CHECKPOINTS, values))]
+        return [Problem("resume", Message("planning.has_checkpoints", values))]
     if resume in ("", "auto"):
         return []
     path = named_checkpoint(resume)
@@ -253,5 +222,5 @@ def resume_problems(resume: str, run_dir: Path) -> list[Problem]:
         try:
             read_complete(path)
         except ValueError as error:
-            return [Problem("resume", Message(INCOMPLETE, {"problem": str(error)}))]
+            return [Problem("resume", Message("planning.incomplete", {"problem": str(error)}))]
     return []

@@ -2,7 +2,7 @@
 
 The page shows the plan and `--plan` prints it. The weights are not read; a corrupt checkpoint is detected
 when it is loaded. If the meta is not sufficient (a new run, a checkpoint without a meta file, an incomplete
-newest checkpoint), the result is None, and the trainer decides from the weights.
+newest checkpoint, many changed pairs without an index), the result is None, and the trainer decides.
 """
 
 import json
@@ -21,8 +21,7 @@ from indextts.data.manifest import stream_pairs
 from indextts.data.pair_index import index_path
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import load_config_of
-from indextts.planning.changed_pairs import read_changed_pairs
-from indextts.planning.pairs_size import StampedPath, stamped
+from indextts.planning.pairs_size import StampedPath, read_epoch, stamped
 from indextts.runs.directory import (
     CheckpointMeta,
     FileIdentity,
@@ -65,7 +64,8 @@ def plan_from_meta(command: Train, num_processes: int = 1) -> RestorePlan | None
     path, meta = found
     if meta.settings.get("lora_rank"):
         _require_lora_base(command.base_checkpoint, path, meta)
-    return plan_restore(CheckpointFacts.of_meta(path.name, meta), _run_facts(command, meta, num_processes))
+    run = _run_facts(command, meta, num_processes)
+    return plan_restore(CheckpointFacts.of_meta(path.name, meta), run) if run else None
 
 
 def _require_lora_base(given: Path, path: Path, meta: CheckpointMeta) -> None:
@@ -95,7 +95,8 @@ def _find(resume: str, run_dir: Path) -> tuple[Path, CheckpointMeta] | None:
     return (path, meta) if path.is_file() and path.stat().st_size == meta.num_bytes else None
 
 
-def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunFacts:
+def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunFacts | None:
+    """Return the facts of the run; None if its pairs changed and tokenizing them would take long."""
     tokenizer = load_tokenizer(command.tokenizer)
     paths = [file.path for file in (*command.train_files, *command.val_files)]
     try:
@@ -125,15 +126,12 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
         changed_texts=_changed_texts(command.train_files, tokenizer, meta.normalizer, command.output_dir),
         codebook=_codebook(paths),
     )
-    if _has_same_tokens(meta, run):
+    if _has_same_tokens(meta, run, command.train_files):
         return run
-    pairs = read_changed_pairs(command.train_files, command.tokenizer, command.config, command.output_dir)
-    return replace(
-        run,
-        size=pairs.size or run.size.scaled(pairs.num_samples),
-        data_order=pairs.data_order,
-        is_estimated=pairs.size is None,
-    )
+    epoch = read_epoch(command.train_files, command.tokenizer, command.config, command.output_dir)
+    if epoch is None:
+        return None
+    return replace(run, size=epoch.pairs.size, data_order=epoch.data_order)
 
 
 def _changed_texts(
@@ -154,9 +152,8 @@ def _count_changed(
     return count_changed_texts(paths, load_tokenizer(tokenizer[0]), json.loads(record), run_dir)
 
 
-def _has_same_tokens(meta: CheckpointMeta, run: RunFacts) -> bool:
+def _has_same_tokens(meta: CheckpointMeta, run: RunFacts, files: Sequence[PairsFile]) -> bool:
     """Return whether the training pairs have the content and the tokens of the checkpoint's."""
-    files = run.command.train_files
     return (
         [file.digest for file in recorded_manifests(meta)["train_manifest"]]
         == [file.digest for file in run.manifests[: len(files)]]

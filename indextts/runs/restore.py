@@ -16,6 +16,7 @@ pieces (rows - 1), never with rows.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from indextts.commands.terminal import continued
@@ -30,7 +31,7 @@ from indextts.runs.restore_facts import (
     RunFacts,
     world_size,
 )
-from indextts.runs.schedule import EpochSize, Schedule, steps_of_run
+from indextts.runs.schedule import EpochSize, Schedule
 from indextts.system.amounts import counted
 from indextts.system.messages import Message
 from indextts.text.vocabulary import move_rows
@@ -62,20 +63,49 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
     # Refusals first, the hardest mistake before the others: without its keys a file is no checkpoint, and in
     # another model or another codebook nothing that it has learned has a meaning.
     require_keys(checkpoint.keys)
-    if checkpoint.meta is not None:  # another program recorded neither config nor base
-        _require_same_model(checkpoint.meta, run)
+    typed, meta = run.command, checkpoint.meta
+    if meta is not None:  # another program recorded neither config nor base
+        _require_same_model(meta, run, typed.config, typed.base_checkpoint, typed.tokenizer)
     _require_same_codebook(checkpoint, run)
-    adapters = _adapter_change(checkpoint, run)
+    # A default is not a choice: `--resume auto` alone must not turn a run with --learning-rate 5e-5 into one
+    # with the default of 2e-5.
+    command = typed if meta is None else continued(typed, meta.settings)
+    adapters = _adapter_change(checkpoint, command.lora_rank, command.lora_alpha, command.lora_targets)
     row_of = None
     if not _has_same_pieces(checkpoint, run):
-        _require_known_pieces(checkpoint, run)
+        if not typed.accept_lost_rows:
+            _require_known_pieces(checkpoint, run, typed.tokenizer)
         row_of = _row_of(checkpoint, run)
     # Adam's moments are those of the old rows and adapters: with other ones nothing of the optimizer is kept,
-    # and without it neither the schedule nor the step, or the rate would be that of a trained model.
+    # and without it neither the schedule nor the step, or the rate would be that of a trained model. Else the
+    # model keeps its rows and its optimizer, so all that counts steps goes on with it.
     misfit = "" if row_of is not None or adapters is not None else _optimizer_misfit(checkpoint, run)
-    if row_of is not None or adapters is not None or misfit:
-        return _start_over(checkpoint, run, row_of, adapters, misfit)
-    return _continue(checkpoint, run)
+    continues = row_of is None and adapters is None and not misfit
+    # The position counts the samples done in one order; in another order it would skip and repeat samples.
+    keeps_position = continues and meta is not None and run.data_order(command.seed) == meta.data_order
+    if continues:
+        schedule = _continued_schedule(checkpoint, run, command, keeps_position=keeps_position)
+    else:  # --rewarm raises the rate of a run that continues; here the schedule starts anyway
+        command = command.model_copy(update={"rewarm": 0.0})
+        processes = world_size(run.environment)
+        schedule = requested_schedule(
+            command, run.size, num_processes=processes, step=0, epoch=0, samples_done=0
+        )
+    # only float16 scales its gradients; the state of another precision would skip steps for nothing
+    is_scaled = run.environment.get("arithmetic") == "float16"
+    return RestorePlan(
+        checkpoint=checkpoint,
+        run=run,
+        continues=continues,
+        keeps_position=keeps_position,
+        takes_scaler=continues and checkpoint.has_scaler and is_scaled,
+        row_of=row_of,
+        command=command,
+        schedule=schedule,
+        finished=_nothing_left(checkpoint, command.epochs, command.max_steps) if continues else None,
+        adapters=adapters,
+        misfit=misfit,
+    )
 
 
 # ---- 1. a checkpoint of this model, this base checkpoint and this base tokenizer?
@@ -92,23 +122,25 @@ def require_keys(keys: frozenset[str]) -> None:
         )
 
 
-def _require_same_model(meta: CheckpointMeta, run: RunFacts) -> None:
+def _require_same_model(
+    meta: CheckpointMeta, run: RunFacts, config: Path | None, base_checkpoint: Path, tokenizer: Path
+) -> None:
     sizes = _size_differences(meta.gpt_config, run.gpt_config)
     if sizes:
         raise UserError(
-            f"Resume failed: --config {run.command.config} describes another model: {'; '.join(sizes)}; "
+            f"Resume failed: --config {config} describes another model: {'; '.join(sizes)}; "
             "use the config.yaml that the run was started with",
             RESUME_REFUSED,
         )
     # A LoRA checkpoint holds adapters only, and every checkpoint has the frozen rows of its base: with
     # another base, both would belong to other weights. Compared by content, because the same file may have
     # moved. Where it is missing, that is only logged: a resume does not read it.
-    base, path = run.base, run.command.base_checkpoint
+    base = run.base
     if base is not None and (base.num_bytes, base.digest) != (meta.base.num_bytes, meta.base.digest):
         raise UserError(
-            f"Resume failed: --base-checkpoint {path} is not the base of this run ({meta.base.path}, "
-            f"{meta.base.num_bytes:,} bytes; now {base.num_bytes:,} bytes), whose frozen weights the run "
-            "needs; use that file, or start a new run in another --output-dir",
+            f"Resume failed: --base-checkpoint {base_checkpoint} is not the base of this run "
+            f"({meta.base.path}, {meta.base.num_bytes:,} bytes; now {base.num_bytes:,} bytes), "
+            "whose frozen weights the run needs; use that file, or start a new run in another --output-dir",
             RESUME_REFUSED,
         )
     # The rows of the base are frozen by their index, not by their piece, so these ids must not move.
@@ -116,7 +148,7 @@ def _require_same_model(meta: CheckpointMeta, run: RunFacts) -> None:
         now = run.vocabulary.pieces[token] if token < run.vocabulary.size else "absent"
         if now != piece:
             raise UserError(
-                f"Resume failed: --tokenizer {run.command.tokenizer} does not extend the base of this run: "
+                f"Resume failed: --tokenizer {tokenizer} does not extend the base of this run: "
                 f"id {token} is {now!r} and was {piece!r}; build it with tools/extend_bpe.py from the "
                 "tokenizer of the base",
                 RESUME_REFUSED,
@@ -148,20 +180,22 @@ def _require_same_codebook(checkpoint: CheckpointFacts, run: RunFacts) -> None:
     )
 
 
-def _adapter_change(checkpoint: CheckpointFacts, run: RunFacts) -> Message | None:
+def _adapter_change(
+    checkpoint: CheckpointFacts, new_rank: int, alpha: float, new_targets: str
+) -> Message | None:
     """Return what becomes of the adapters in the checkpoint; None if nothing changes.
+
+    Args:
+        new_rank, alpha, new_targets: of the run, not the command: without flags, a resume keeps its adapters.
 
     Raises:
         UserError: with status 3 if the run cannot hold what the checkpoint has learned.
     """
-    # the settings of the run, not the command: without flags, a resume keeps its adapters
-    command = _settings_of_run(checkpoint, run)
     stored = {} if checkpoint.meta is None else checkpoint.meta.settings
-    names = ("lora_rank", "lora_alpha", "lora_targets")
-    before = {name: stored.get(name, Train.model_fields[name].default) for name in names}
-    now = {name: getattr(command, name) for name in names}
+    now = {"lora_rank": new_rank, "lora_alpha": alpha, "lora_targets": new_targets}
+    before = {name: stored.get(name, Train.model_fields[name].default) for name in now}
     rank, targets = before["lora_rank"], before["lora_targets"]
-    if not rank and command.lora_rank:  # a LoRA checkpoint has no place for trained matrices
+    if not rank and new_rank:  # a LoRA checkpoint has no place for trained matrices
         raise UserError(
             f"Resume failed: {checkpoint.name} holds all weights, and a LoRA run only adapters beside those "
             "of its base checkpoint; resume without --lora-rank, or start a LoRA run in another --output-dir",
@@ -169,17 +203,17 @@ def _adapter_change(checkpoint: CheckpointFacts, run: RunFacts) -> Message | Non
         )
     if not rank or now == before:
         return None
-    if not command.lora_rank:  # base + a @ b is a matrix like any other: nothing learned is lost
+    if not new_rank:  # base + a @ b is a matrix like any other: nothing learned is lost
         return Message("restore.adapters_merged")
-    if command.lora_targets not in ("all", targets):
+    if new_targets not in ("all", targets):
         raise UserError(
             f"Resume failed: {checkpoint.name} has adapters for --lora-targets {targets}, and "
-            f"--lora-targets {command.lora_targets} would lose them; resume with the same targets or all, or "
+            f"--lora-targets {new_targets} would lose them; resume with the same targets or all, or "
             "with --lora-rank 0, which merges them",
             RESUME_REFUSED,
         )
     # the product of adapters of a lower rank cannot equal theirs
-    return Message("restore.adapters_reduced" if command.lora_rank < rank else "restore.adapters_kept")
+    return Message("restore.adapters_reduced" if new_rank < rank else "restore.adapters_kept")
 
 
 # ---- 2. the same pieces, and an optimizer that fits?
@@ -192,14 +226,14 @@ def _has_same_pieces(checkpoint: CheckpointFacts, run: RunFacts) -> bool:
     return checkpoint.vocabulary.pieces == run.vocabulary.pieces
 
 
-def _require_known_pieces(checkpoint: CheckpointFacts, run: RunFacts) -> None:
+def _require_known_pieces(checkpoint: CheckpointFacts, run: RunFacts, tokenizer: Path) -> None:
     """Raise a UserError if the text rows that the checkpoint learned cannot be moved by piece."""
     num_learned = checkpoint.text_rows - 1 - run.base_size
-    if checkpoint.vocabulary is not None or num_learned <= 0 or run.command.accept_lost_rows:
+    if checkpoint.vocabulary is not None or num_learned <= 0:
         return
     raise UserError(
         f"Resume failed: {checkpoint.name} has learned text rows for {counted(num_learned, 'piece')}, and "
-        f"--tokenizer {run.command.tokenizer} has other pieces ({checkpoint.text_rows - 1:,} -> "
+        f"--tokenizer {tokenizer} has other pieces ({checkpoint.text_rows - 1:,} -> "
         f"{run.vocabulary.size:,}), but the tokenizer of the checkpoint is unknown "
         f"({checkpoint.old_tokenizer.source}); pass it with --resume-tokenizer PATH to move the rows by "
         "piece, or use --accept-lost-rows to resume without these rows",
@@ -229,62 +263,16 @@ def _optimizer_misfit(checkpoint: CheckpointFacts, run: RunFacts) -> str:
     return ""
 
 
-# ---- 3. the two plans
+# ---- 3. the schedule
 
 
-def _start_over(
-    checkpoint: CheckpointFacts,
-    run: RunFacts,
-    row_of: tuple[int, ...] | None,
-    adapters: Message | None,
-    misfit: str,
-) -> RestorePlan:
-    # --rewarm raises the rate of a run that continues; here the schedule starts anyway
-    command = _settings_of_run(checkpoint, run).model_copy(update={"rewarm": 0.0})
-    return RestorePlan(
-        checkpoint=checkpoint,
-        run=run,
-        continues=False,
-        keeps_position=False,
-        takes_scaler=False,
-        row_of=row_of,
-        command=command,
-        schedule=requested_schedule(
-            command, run.size, num_processes=world_size(run.environment), step=0, epoch=0, samples_done=0
-        ),
-        adapters=adapters,
-        misfit=misfit,
-    )
-
-
-def _continue(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
-    # The model keeps its rows and its optimizer, so all that counts steps goes on with it.
-    command, meta = _settings_of_run(checkpoint, run), checkpoint.meta
-    # The position counts the samples done in one order; in another order it would skip and repeat samples.
-    keeps_position = meta is not None and run.data_order(command.seed) == meta.data_order
-    return RestorePlan(
-        checkpoint=checkpoint,
-        run=run,
-        continues=True,
-        keeps_position=keeps_position,
-        # only float16 scales its gradients; the state of another precision would skip steps for nothing
-        takes_scaler=checkpoint.has_scaler and run.environment.get("arithmetic") == "float16",
-        row_of=None,
-        command=command,
-        schedule=_continued_schedule(checkpoint, run, command, keeps_position=keeps_position),
-    )
-
-
-def _settings_of_run(checkpoint: CheckpointFacts, run: RunFacts) -> Train:
-    """Return the typed settings, and those of the run where nothing was typed.
-
-    A default is not a choice: `--resume auto` alone must not turn a run with --learning-rate 5e-5 into one
-    with the default of 2e-5.
-    """
-    return run.command if checkpoint.meta is None else continued(run.command, checkpoint.meta.settings)
-
-
-# ---- 4. the schedule
+def _nothing_left(checkpoint: CheckpointFacts, epochs: int, max_steps: int) -> Message | None:
+    if checkpoint.epoch >= epochs:
+        return Message("planning.epochs_done", {"done": str(checkpoint.epoch), "epochs": str(epochs)})
+    if 0 < max_steps <= checkpoint.step:
+        values = {"step": f"{checkpoint.step:,}", "max_steps": f"{max_steps:,}"}
+        return Message("planning.max_steps_done", values)
+    return None
 
 
 def requested_schedule(
@@ -292,8 +280,13 @@ def requested_schedule(
 ) -> Schedule:
     """Return the plain schedule of the settings, counted from the current position of the run.
 
+    So a changed batch size affects the remaining steps only. The total is less than `step` if the run is
+    already longer than its epochs or --max-steps.
+
     Args:
+        size: of an epoch; with a token budget its remaining steps may be off by one.
         num_processes: the world size; the batch settings apply to each rank.
+        step, epoch, samples_done: the position: steps, complete epochs, and samples of the current epoch.
 
     Raises:
         UserError: the token budget of a micro-batch is too small for the longest sample.
@@ -306,18 +299,12 @@ def requested_schedule(
             f"{MIN_LONGEST_PER_BATCH * size.longest}; raise it, remove the longest recordings, or use "
             "--batch-size instead"
         )
-    total_steps = steps_of_run(
-        size=size,
-        batch_size=num_processes * command.batch_size,
-        batch_tokens=num_processes * command.batch_tokens,
-        grad_accumulation=command.grad_accumulation,
-        epochs=command.epochs,
-        max_steps=command.max_steps,
-        step=step,
-        epoch=epoch,
-        samples_done=samples_done,
-    )
-    return Schedule(command.learning_rate, command.warmup_steps, total_steps)
+    batch = num_processes * command.batch_size, num_processes * command.batch_tokens
+    rest = size.scaled(size.num_samples - samples_done)
+    left_of_epoch = -(-rest.num_batches(*batch) // command.grad_accumulation)
+    steps_of_epoch = -(-size.num_batches(*batch) // command.grad_accumulation)
+    steps = step + left_of_epoch + (command.epochs - epoch - 1) * steps_of_epoch
+    return Schedule(command.learning_rate, command.warmup_steps, min(steps, command.max_steps or steps))
 
 
 def _continued_schedule(

@@ -64,7 +64,7 @@ class CheckpointFacts:
         trained_shapes: shapes of the optimizer moments by parameter name; None if the moments have no names
             and none could be inferred, or if only the meta file was read.
         misfit: the reason why no names could be inferred.
-        has_scheduler, has_scaler: the file holds such a state.
+        has_scaler: the file holds such a state.
         learning_rate: of its last step, if its scheduler recorded it.
         old_tokenizer: of a checkpoint of another program.
         codebook: identity of the codebook of its codes; None if it is unknown.
@@ -78,7 +78,6 @@ class CheckpointFacts:
     meta: CheckpointMeta | None
     trained_shapes: dict[str, tuple[int, ...]] | None = None
     misfit: str = "it has no parameter names"
-    has_scheduler: bool = True
     has_scaler: bool = False
     learning_rate: float | None = None
     old_tokenizer: OldTokenizer = OldTokenizer()
@@ -137,7 +136,6 @@ class RunFacts:
         normalizer: as in `CheckpointMeta`.
         changed_texts: None if the normaliser is that of the checkpoint, or the number is unknown.
         codebook: of the feature stores; None if it is unknown.
-        is_estimated: the texts were not tokenized, so pairs that are too long may be in `size` and the order.
     """
 
     vocabulary: Vocabulary
@@ -153,7 +151,6 @@ class RunFacts:
     why_no_base: Message = field(default_factory=lambda: Message("restore.base_absent"))
     normalizer: Mapping[str, Any] = field(default_factory=dict)
     codebook: Codebook | None = None
-    is_estimated: bool = False
     changed_texts: ChangedTexts | None = None
 
 
@@ -171,6 +168,7 @@ class RestorePlan:
         schedule: from here on.
         adapters: what happens to the checkpoint's LoRA adapters; None if nothing does.
         misfit: why the optimizer state does not fit; empty if that is not why the run restarts.
+        finished: why the run has no step left; None if it has.
     """
 
     checkpoint: CheckpointFacts
@@ -183,6 +181,7 @@ class RestorePlan:
     schedule: Schedule
     adapters: Message | None = None
     misfit: str = ""
+    finished: Message | None = None
 
 
 def world_size(environment: Mapping[str, Any]) -> int:

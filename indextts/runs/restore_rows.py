@@ -15,10 +15,11 @@ from typing import Any, Literal
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NEWER_OPTIONS
 from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
-from indextts.runs.directory import FileIdentity
+from indextts.runs.directory import CheckpointMeta, FileIdentity
 from indextts.runs.restore_facts import (
     NO_SIZES,
     RestorePlan,
+    RunFacts,
     recorded_files,
     recorded_manifests,
     split_manifests,
@@ -129,19 +130,23 @@ def log_lines(plan: RestorePlan) -> list[str]:
 
 def restore_rows(plan: RestorePlan) -> list[RestoreRow]:
     """Return the rows of a resume: the parts of the run, then what differs from the checkpoint."""
-    parts = _continued(plan) if plan.continues else _restarted(plan)
-    return [*parts, *_notes(plan), *_differences(plan)]
+    typed, used = plan.run.command, plan.command
+    parts = _continued(plan, used.epochs) if plan.continues else _restarted(plan)
+    notes = _notes(plan, typed.base_checkpoint, typed.resume_tokenizer, typed.rewarm)
+    files = {"train_manifest": typed.train_files, "val_manifest": typed.val_files}
+    now, settings = (each.model_dump(mode="json") for each in (typed, used))
+    return [*parts, *notes, *_differences(plan, now, settings, files)]
 
 
-def new_run_rows(command: Train, total_steps: int | None) -> list[RestoreRow]:
+def new_run_rows(base: Path, total_steps: int | None, warmup_steps: int, rewarm: float) -> list[RestoreRow]:
     """Return the rows of a new run; without `total_steps`, they leave out the steps."""
-    rows = [_row("continues", "restore.weights", "restore.of_base", name=command.base_checkpoint.name)]
+    rows = [_row("continues", "restore.weights", "restore.of_base", name=base.name)]
     if total_steps is None:
         return rows
     rows.append(_row("continues", "restore.step", "restore.steps_to_do", first="1", last=f"{total_steps:,}"))
-    rows += _rewarm_rows(command.rewarm)
-    if command.warmup_steps > total_steps:
-        rows.append(_warmup_row(command.warmup_steps, total_steps))
+    rows += _rewarm_rows(rewarm)
+    if warmup_steps > total_steps:
+        rows.append(_warmup_row(warmup_steps, total_steps))
     return rows
 
 
@@ -155,19 +160,6 @@ def unknown_row() -> RestoreRow:
     return _row("unknown", "restore.checkpoint", "restore.needs_weights")
 
 
-def nothing_left(plan: RestorePlan) -> Message | None:
-    """Return a message if the run has no step left."""
-    facts, command = plan.checkpoint, plan.command
-    if not plan.continues:
-        return None
-    if facts.epoch >= command.epochs:
-        return Message("planning.epochs_done", {"done": str(facts.epoch), "epochs": str(command.epochs)})
-    if 0 < command.max_steps <= facts.step:
-        values = {"step": f"{facts.step:,}", "max_steps": f"{command.max_steps:,}"}
-        return Message("planning.max_steps_done", values)
-    return None
-
-
 def _row(kind: Kind, part: str, id: str, **values: object) -> RestoreRow:
     """Return a row from the ids of its two texts."""
     return RestoreRow(kind, Message(part), Message(id, values))
@@ -176,16 +168,16 @@ def _row(kind: Kind, part: str, id: str, **values: object) -> RestoreRow:
 # ---- the parts of a run
 
 
-def _continued(plan: RestorePlan) -> Iterable[RestoreRow]:
+def _continued(plan: RestorePlan, epochs: int) -> Iterable[RestoreRow]:
     facts, run = plan.checkpoint, plan.run
     step, size = f"{facts.step:,}", run.size.num_samples
     yield _row("continues", "restore.weights", "restore.of_step", step=step)
     yield _row("continues", "restore.optimizer", "restore.of_step", step=step)
     yield _rate_row(plan)
-    if done := nothing_left(plan):
-        yield RestoreRow("finished", Message("restore.step"), done)
+    if plan.finished:
+        yield RestoreRow("finished", Message("restore.step"), plan.finished)
         return
-    place = {"epoch": min(facts.epoch + 1, plan.command.epochs), "epochs": plan.command.epochs}
+    place = {"epoch": min(facts.epoch + 1, epochs), "epochs": epochs}
     steps = {"first": f"{facts.step + 1:,}", "last": f"{plan.schedule.total_steps:,}"}
     yield _row("continues", "restore.step", "restore.steps_in_epoch", **steps, **place)
     if facts.meta is None:
@@ -270,13 +262,14 @@ def _rate_row(plan: RestorePlan) -> RestoreRow:
     return _row("changed", "restore.rate", "restore.rate_low" if is_low else "restore.rate_changed", **values)
 
 
-def _notes(plan: RestorePlan) -> Iterable[RestoreRow]:
+def _notes(
+    plan: RestorePlan, base: Path, resume_tokenizer: Path | None, rewarm: float
+) -> Iterable[RestoreRow]:
     """Yield unusual facts and what could not be compared."""
     facts, run = plan.checkpoint, plan.run
     if facts.meta is not None and run.base is None:
-        path = run.command.base_checkpoint
-        yield _row("unknown", "restore.base", "restore.base_not_compared", path=path, why=run.why_no_base)
-    yield from _tokenizer_rows(plan)
+        yield _row("unknown", "restore.base", "restore.base_not_compared", path=base, why=run.why_no_base)
+    yield from _tokenizer_rows(plan, resume_tokenizer)
     if (texts := run.changed_texts) is not None:
         is_all = texts.num_compared == texts.num_texts
         id = "restore.changed_texts" if is_all else "restore.changed_sample"
@@ -285,23 +278,21 @@ def _notes(plan: RestorePlan) -> Iterable[RestoreRow]:
     is_half = run.environment.get("arithmetic") == "float16"
     if plan.continues and is_half and not facts.has_scaler:
         yield _row("changed", "restore.scaler", "restore.no_scaler")
-    if run.is_estimated:
-        yield _row("changed", "restore.data_order", "restore.is_estimated")
     step, schedule = facts.step if plan.continues else 0, plan.schedule
     if not plan.continues:
-        yield from _rewarm_rows(run.command.rewarm)
+        yield from _rewarm_rows(rewarm)
     if schedule.warmup_end > schedule.total_steps > step:
         yield _warmup_row(schedule.warmup_steps, schedule.total_steps)
 
 
-def _tokenizer_rows(plan: RestorePlan) -> Iterable[RestoreRow]:
+def _tokenizer_rows(plan: RestorePlan, given: Path | None) -> Iterable[RestoreRow]:
     facts, run = plan.checkpoint, plan.run
     if facts.meta is None:
         old = facts.old_tokenizer
         is_known = old.vocabulary is not None
         id = "restore.old_tokenizer" if is_known else "restore.old_tokenizer_unknown"
         yield _row("changed" if is_known else "unknown", "restore.tokenizer", id, source=old.source)
-    elif (given := run.command.resume_tokenizer) is not None:
+    elif given is not None:
         yield _setting("changed", "resume_tokenizer", "restore.old_tokenizer_unused", path=given)
     before = facts.vocabulary
     if plan.continues and before is not None and before.fingerprint != run.vocabulary.fingerprint:
@@ -325,14 +316,24 @@ def _setting(kind: Kind, name: str, id: str, **values: object) -> RestoreRow:
 # ---- differences between the checkpoint and the run
 
 
-def _differences(plan: RestorePlan) -> list[RestoreRow]:
-    """Return a row for each difference; those where the new value is used come first."""
+def _differences(
+    plan: RestorePlan,
+    now: Mapping[str, Any],
+    used: Mapping[str, Any],
+    files: Mapping[str, Sequence[PairsFile]],
+) -> list[RestoreRow]:
+    """Return a row for each difference; those where the new value is used come first.
+
+    Args:
+        now, used: the settings as typed, and those of the run.
+        files: of the command, by the field that names them.
+    """
     meta, run = plan.checkpoint.meta, plan.run
     if meta is None:
         return []
     rows = [
-        *_setting_rows(plan, meta.settings),
-        *_manifest_rows(plan),
+        *_setting_rows(meta.settings, now, used),
+        *_manifest_rows(meta, run, files, is_same_order=run.data_order(used["seed"]) == meta.data_order),
         *(
             _changed(as_is(f"config {name}"), meta.gpt_config[name], run.gpt_config[name], NEXT_STEP)
             for name in NO_SIZES
@@ -349,9 +350,10 @@ def _differences(plan: RestorePlan) -> list[RestoreRow]:
     return sorted(rows, key=lambda row: row.kind != "changed")
 
 
-def _setting_rows(plan: RestorePlan, stored: Mapping[str, Any]) -> Iterable[RestoreRow]:
-    """Yield the settings that differ between the checkpoint and the command as given."""
-    now, used = (each.model_dump(mode="json") for each in (plan.run.command, plan.command))
+def _setting_rows(
+    stored: Mapping[str, Any], now: Mapping[str, Any], used: Mapping[str, Any]
+) -> Iterable[RestoreRow]:
+    """Yield the settings that differ between the checkpoint and the command as given, `now`."""
     for name in Train.model_fields:
         if name in Train.of_process or name not in stored or stored[name] == now[name]:
             continue
@@ -363,20 +365,22 @@ def _setting_rows(plan: RestorePlan, stored: Mapping[str, Any]) -> Iterable[Rest
             yield RestoreRow("continues", as_is(name), Message(id, values))
 
 
-def _manifest_rows(plan: RestorePlan) -> Iterable[RestoreRow]:
-    """Yield the manifests whose content, language or share differs, whatever their paths."""
-    meta, run = plan.checkpoint.meta, plan.run
-    assert meta is not None
-    old, new = recorded_manifests(meta), split_manifests(run.manifests, len(run.command.train_manifest))
+def _manifest_rows(
+    meta: CheckpointMeta, run: RunFacts, files: Mapping[str, Sequence[PairsFile]], *, is_same_order: bool
+) -> Iterable[RestoreRow]:
+    """Yield the manifests whose content, language or share differs, whatever their paths.
+
+    Args:
+        files: of the command, by the field that names them.
+    """
+    old, new = recorded_manifests(meta), split_manifests(run.manifests, len(files["train_manifest"]))
     typed = recorded_files(meta)
-    typed_now = {"train_manifest": run.command.train_files, "val_manifest": run.command.val_files}
-    is_same_order = run.data_order(plan.command.seed) == meta.data_order
     counts = {"before": f"{meta.num_samples:,}", "now": f"{run.size.num_samples:,}"}
     train = Message("restore.effect.same_order" if is_same_order else "restore.effect.other_pairs", counts)
     for name, effect in (("train_manifest", train), ("val_manifest", Message(NOT_COMPARABLE))):
-        before, now = _contents(old[name], typed[name]), _contents(new[name], typed_now[name])
+        before, now = _contents(old[name], typed[name]), _contents(new[name], files[name])
         if before != now:
-            names = _names(old[name], typed[name]), _names(new[name], typed_now[name])
+            names = _names(old[name], typed[name]), _names(new[name], files[name])
             yield _changed(as_is(name), *names, effect)
 
 

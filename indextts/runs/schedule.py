@@ -1,4 +1,4 @@
-"""Learning-rate schedule, steps of a run, and the validation interval.
+"""Learning-rate schedule of a run, and the size of an epoch.
 
 The learning rate is a pure function of the step and a few stored numbers, so there is no state to restore.
 
@@ -15,11 +15,6 @@ straight line (the bridge), without a jump:
 
 --rewarm begins a new curve after step a: linear from the current rate to a new peak, then half a cosine
 towards 0 just after the last step.
-
-The default validation interval limits validation to 1/20 of the training cost. The cost is counted in
-operations, not in time, so every machine chooses the same interval: a validation is a forward pass over its
-pairs, which costs a third of a training step over as many positions. Validating the averaged weights doubles
-the cost. The validations before the first and after the last step are not counted.
 """
 
 import math
@@ -142,63 +137,3 @@ class EpochSize:
         """Return the size of `num_samples` samples of the same average length."""
         num_positions = self.num_positions * num_samples // max(1, self.num_samples)
         return replace(self, num_samples=num_samples, num_positions=num_positions)
-
-
-def steps_of_run(
-    *,
-    size: EpochSize,
-    batch_size: int,
-    batch_tokens: int,
-    grad_accumulation: int,
-    epochs: int,
-    max_steps: int,
-    step: int,
-    epoch: int,
-    samples_done: int,
-) -> int:
-    """Return the total steps of a run, given its current position.
-
-    The count starts at that position, so a changed batch size affects the remaining steps only. The result is
-    less than `step` if the run is already longer than `epochs` or `max_steps`.
-
-    Args:
-        max_steps: 0 for no limit.
-        size: of an epoch.
-        batch_size, batch_tokens: as for `EpochSize.num_batches`; with a token budget the remaining steps of
-            an epoch may be off by one.
-        step, epoch, samples_done: the position: steps, complete epochs, and samples of the current epoch.
-    """
-    rest = size.scaled(size.num_samples - samples_done)
-    left_of_epoch = -(-rest.num_batches(batch_size, batch_tokens) // grad_accumulation)
-    steps_of_epoch = -(-size.num_batches(batch_size, batch_tokens) // grad_accumulation)
-    steps = step + left_of_epoch + (epochs - epoch - 1) * steps_of_epoch
-    return min(steps, max_steps or steps)
-
-
-MAX_VALIDATION_SHARE = 1 / 20
-FORWARD_SHARE = 1 / 3  # of the cost of forward and backward
-
-
-def min_val_interval(
-    train: EpochSize,
-    validation: EpochSize,
-    *,
-    batch_size: int,
-    batch_tokens: int,
-    grad_accumulation: int,
-    max_val_pairs: int,
-    validates_average: bool,
-) -> int:
-    """Return the fewest steps between validations that keep to MAX_VALIDATION_SHARE.
-
-    Args:
-        train, validation: all pairs of each kind.
-        batch_size, batch_tokens: of all ranks, as for `EpochSize.num_batches`.
-        max_val_pairs: in a validation; 0 for all.
-        validates_average: each validation runs a second time, with the averaged weights.
-    """
-    pairs = min(validation.num_samples, max_val_pairs or validation.num_samples)
-    passes = 2 if validates_average else 1
-    cost = passes * FORWARD_SHARE * validation.scaled(pairs).num_positions
-    num_steps = math.ceil(train.num_batches(batch_size, batch_tokens) / grad_accumulation)
-    return math.ceil(cost / MAX_VALIDATION_SHARE * num_steps / train.num_positions)

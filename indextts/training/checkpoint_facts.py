@@ -1,7 +1,7 @@
 """Facts of a loaded checkpoint, of this trainer or another one, and its optimizer moments by name.
 
     this trainer      key "meta", see `checkpoint.embedded_meta`; optimizer groups have "param_names"
-    other trainers    no "meta"; the optimizer state has no names, and `map_moments` finds them
+    other trainers    no "meta"; the optimizer state has no names, and its order tells them
 
 The published trainer and the predecessor of this one both create `AdamW(model.parameters())`: one group of
 all parameters, numbered in the order of the model. The state dict of the model in the same file has the same
@@ -51,19 +51,6 @@ class OptimizerLayout:
     base_size: int
 
 
-@dataclass(frozen=True)
-class MomentsLocation:
-    """Location of the moments of a trained parameter.
-
-    Args:
-        index: key in `optimizer["state"]`.
-        first_row: the rows before this one belong to the frozen base.
-    """
-
-    index: int
-    first_row: int
-
-
 def checkpoint_facts(
     content: Mapping[str, Any], path: Path, meta: CheckpointMeta | None, layout: OptimizerLayout
 ) -> CheckpointFacts:
@@ -103,7 +90,6 @@ def checkpoint_facts(
         meta=meta,
         trained_shapes=shapes,
         misfit=misfit,
-        has_scheduler=isinstance(content.get("scheduler"), dict),
         has_scaler=bool(content.get("scaler")),
         learning_rate=_learning_rate(content),
         codebook=_codebook(content),
@@ -165,18 +151,10 @@ def named_moments(content: Mapping[str, Any], layout: OptimizerLayout) -> dict[s
         names = [name for group in groups for name in group.get("param_names", ())]
         if names:
             by_name = dict(zip(names, order, strict=True))
-            places = {name: MomentsLocation(by_name[name], 0) for name in by_name if by_name[name] in states}
+            places = {name: (index, 0) for name, index in by_name.items() if index in states}
         else:
-            weights = published_names(content["model"])
-            places = map_moments(
-                order=order,
-                moments={index: tuple(state["exp_avg"].shape) for index, state in states.items()},
-                weights={name: tuple(tensor.shape) for name, tensor in weights.items()},
-                parameter_names=layout.parameter_names,
-                trained=layout.trained,
-                base_size=layout.base_size,
-            )
-        moments = {name: _sliced(states[place.index], place.first_row) for name, place in places.items()}
+            places = _places_by_order(content, layout, order)
+        moments = {name: _sliced(states[index], first_row) for name, (index, first_row) in places.items()}
         for name, state in moments.items():
             if state["exp_avg"].shape != state["exp_avg_sq"].shape or state["step"].numel() != 1:
                 raise ValueError(f"the moments of {name} differ in shape")
@@ -185,42 +163,36 @@ def named_moments(content: Mapping[str, Any], layout: OptimizerLayout) -> dict[s
         raise ValueError(f"it is not an AdamW state ({type(error).__name__}: {error})") from None
 
 
-def map_moments(
-    *,
-    order: Sequence[int],
-    moments: Mapping[int, Shape],
-    weights: Mapping[str, Shape],
-    parameter_names: frozenset[str],
-    trained: Mapping[str, Shape],
-    base_size: int,
-) -> dict[str, MomentsLocation]:
-    """Return the location of the moments of each trained parameter.
+def _places_by_order(
+    content: Mapping[str, Any], layout: OptimizerLayout, order: Sequence[int]
+) -> dict[str, tuple[int, int]]:
+    """Return where the moments of each trained parameter are: index, and number of frozen rows before.
 
     Args:
         order: the `params` of all groups, concatenated.
-        moments: shape of `exp_avg` by index.
-        weights: shape of each tensor in the file's model by its published name, in the order of the file.
-        parameter_names: all parameters of the model; the other names in `weights` are buffers.
-        trained: shape of each trained parameter; of a text table, of the rows from `base_size` on.
 
     Raises:
         ValueError: the state does not belong to these parameters; the message says why.
     """
-    names = [name for name in weights if name in parameter_names]
+    weights = published_names(content["model"])
+    states = content["optimizer"]["state"]
+    moments = {index: tuple(state["exp_avg"].shape) for index, state in states.items()}
+    names = [name for name in weights if name in layout.parameter_names]
     if len(names) != len(order):
         raise ValueError(f"it has {len(order)} parameters, the model in the file has {len(names)}")
     index_of = dict(zip(names, order, strict=True))
     for name, index in index_of.items():  # check all: a single mismatch means another order
-        if index in moments and moments[index] != weights[name]:
+        if index in moments and moments[index] != tuple(weights[name].shape):
             raise ValueError(
-                f"the moments of {name} have shape {moments[index]}, but the weight has {weights[name]}"
+                f"the moments of {name} have shape {moments[index]}, but the weight has "
+                f"{tuple(weights[name].shape)}"
             )
     found = {}
-    for name, shape in trained.items():
+    for name, shape in layout.trained.items():
         index = index_of.get(name, -1)
         if index not in moments:
             raise ValueError(f"it has no moments of {name}, a trained parameter")
-        found[name] = MomentsLocation(index, _first_row(name, moments[index], shape, base_size))
+        found[name] = index, _first_row(name, moments[index], shape, layout.base_size)
     return found
 
 

@@ -41,15 +41,18 @@ SECONDS_BETWEEN_LINES = 20
 MAX_REASON = 400  # characters
 
 
-def compile_blocks(run: Run, compute: Callable[[TokenCounts, Sequence[Batch]], object]) -> None:
+def compile_blocks(
+    run: Run, batch_tokens: int, compute: Callable[[TokenCounts, Sequence[Batch]], object]
+) -> None:
     """Compile the blocks of the model; where that is impossible or fails, log the reason and do without.
 
     Args:
+        batch_tokens: as in the Train command.
         compute: forward and backward of a step; adds to the gradients, which are cleared here.
     """
     inputs, gpt = run.inputs, run.model.gpt
-    batch_tokens = inputs.command.batch_tokens if inputs.ranks.world_size == 1 else 0
-    num_positions = graph_length(inputs.train_set.size, batch_tokens)
+    has_one_length = inputs.ranks.world_size == 1
+    num_positions = graph_length(inputs.train_set.size, batch_tokens if has_one_length else 0)
     batch, reason = None, _why_impossible(inputs)
     if not reason:
         batch = _first_batch(inputs, num_positions)
@@ -91,7 +94,7 @@ def graph_length(size: EpochSize, batch_tokens: int) -> int:
 def _why_impossible(inputs: Inputs) -> str:
     if not inputs.is_packed:
         return "it needs --padding none"
-    if inputs.attention.bind_operator is None:
+    if not inputs.attention.can_compile:
         return (
             f"a compiled graph cannot contain the attention {inputs.attention.name!r}; use --amp on a GPU of "
             "compute capability 8.0 or higher"

@@ -6,14 +6,14 @@ so a split step has the same gradients, up to rounding and the draws of dropout.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from indextts.errors import OUT_OF_MEMORY, UserError
+from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import GPTBatch
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.training.batches import Batch
@@ -54,13 +54,13 @@ def in_parts_that_fit(
     Raises:
         UserError: with status 7 if a single sample does not fit.
     """
-    state = run.state
+    state, config = run.state, run.model.config
     if state.position_limit and state.step - state.limited_at >= LIMITED_STEPS:
         state.position_limit = 0
         logger.info("Trying whole micro-batches again, %d steps after the memory ran out", LIMITED_STEPS)
     while True:
         # always from the whole batches: what an earlier try computed is thrown away with its gradients
-        parts = [part for batch in batches for part in _split(batch, state.position_limit)]
+        parts = [part for batch in batches for part in _split(batch, state.position_limit, config)]
         try:
             return compute(parts)
         except RuntimeError as error:  # torch.OutOfMemoryError is one
@@ -115,20 +115,11 @@ def in_buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     yield from open_buckets.values()
 
 
-def _split(batch: Batch, limit: int) -> Sequence[Batch]:
-    """Return parts of at most `limit` positions, all in one if it is 0.
-
-    Padded texts keep their width: the codes see their padding.
-    """
+def _split(batch: Batch, limit: int, config: GPTConfig) -> Sequence[Batch]:
+    """Return parts of at most `limit` positions, all in one if it is 0."""
     if not limit or batch.num_positions <= limit:
         return [batch]
-    if not isinstance(batch, GPTBatch):
-        return batch.split(limit)
-    width = batch.text_ids.shape[1]
-    return [
-        replace(part, text_ids=F.pad(part.text_ids, (0, width - part.text_ids.shape[1])))
-        for part in batch.split(limit)
-    ]
+    return batch.split(limit) if isinstance(batch, GPTBatch) else batch.split(limit, config)
 
 
 def _smaller_limit(parts: Sequence[Batch], problem: str) -> int:

@@ -11,7 +11,8 @@ run from the base or from a checkpoint.
 """
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -32,7 +33,7 @@ from indextts.training.batches import Batch, EmotionSource, MicroBatch, Unreadab
 from indextts.training.compiling import compile_blocks
 from indextts.training.decision import Signals, decide, has_run_out_of_patience
 from indextts.training.distributed.ranks import SINGLE_PROCESS, STOPPED_BEFORE_LOADING, Ranks
-from indextts.training.distributed.sharding import ImbalanceMeter, Sharding, all_reduce_losses, load_shards
+from indextts.training.distributed.sharding import Sharding, all_reduce_losses, load_shards
 from indextts.training.distributed.sync import (
     broadcast_stop,
     gather_unreadable,
@@ -43,22 +44,16 @@ from indextts.training.distributed.sync import (
 from indextts.training.gradients import TokenCounts, all_reduce_gradients, in_parts_that_fit
 from indextts.training.loading import StoppedWhileLoadingError, load_batches
 from indextts.training.losses import LossSums, batch_sums
-from indextts.training.metrics import MetricsLog, SpeedMeter, StartupTimes, TrainRates
+from indextts.training.metrics import MetricsLog, SpeedMeter, StartupTimes
 from indextts.training.optim import Bfloat16StateAdamW, SkippedSteps, TrainedParameters, scale_rates
 from indextts.training.order import BatchPlan, derive_seed
 from indextts.training.probe import Probe, compare
-from indextts.training.record import TextRowFacts, checkpoint_of, write_run_files
+from indextts.training.record import TextRowFacts, write_run_files
 from indextts.training.run import Run, TrainState, load_inputs
-from indextts.training.saving import (
-    Saver,
-    best_loss_on_disk,
-    finish_saving,
-    frozen_pointers,
-    save_checkpoint,
-)
+from indextts.training.saving import Saver, best_loss_on_disk, finish_saving, save_checkpoint
 from indextts.training.start import resume, start_from_base
 from indextts.training.tracking import start_tracker
-from indextts.training.validate import ValidationSettings, validate
+from indextts.training.validate import Validation, validate, validation_settings
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +124,6 @@ def train(
     # closed in reverse: the data workers first, then the last save is written, then its metrics
     with closing(metrics), closing(saver), closing(groups):
         if ranks.is_main:
-            saver.prepare(checkpoint_of(run, is_best=False)[0], frozen_pointers(run))
             saver.prune(state.part)  # --keep-checkpoints may be lower than in the process before
         try:
             is_complete = train_steps(run, groups, metrics, saver, stop, times)
@@ -174,19 +168,31 @@ def train_steps(
     run.model.train()  # after the probe, which has no dropout
     run.model.gpt.recompute = command.grad_checkpointing
     if command.compile:
-        compile_blocks(run, partial(forward_backward, run))
+        compile_blocks(run, command.batch_tokens, partial(forward_backward, run))
         times.mark("compilation")
     times.log(state.step + 1)
     sampler = None
     if command.sample_interval and ranks.is_main:
         from indextts.training.samples import SampleSynthesizer  # synthesis takes seconds to import
 
-        sampler = SampleSynthesizer(inputs)
+        sampler = SampleSynthesizer(inputs, command.output_dir, command.config.parent, command.val_manifest)
     text_row_facts = TextRowFacts(run) if ranks.is_main else None
     if text_row_facts is not None:
         metrics.facts(state.step, state.epoch_of_step, text_row_facts.read())
+    val_settings = validation_settings(
+        inputs, command.validation_batch_size, command.max_val_batches, run.base_size
+    )
+    check = partial(
+        validate,
+        run.model,
+        inputs.val_set,
+        val_settings,
+        should_stop=lambda: stop.is_requested,
+        trained_speakers=inputs.train_set.pairs.speaker_names,
+        ranks=ranks,
+    )
     skipped = SkippedSteps(state.num_skipped, state.num_skipped_in_a_row, should_log=ranks.is_main)
-    speed, imbalance = SpeedMeter(inputs.device), ImbalanceMeter()
+    speed = SpeedMeter(inputs.device)
     # a part that starts from an older checkpoint, or from one of another folder, needs one of its own
     state.part_is_unsaved = state.step > 0 and state.saved_step < 0
 
@@ -199,7 +205,7 @@ def train_steps(
             skipped.check()
         if decision.validate:
             with speed.paused():
-                validate_now(run, metrics, saver, stop)
+                validate_now(run, check, metrics, saver)
                 if text_row_facts is not None:
                     metrics.facts(state.step, state.epoch_of_step, text_row_facts.read())
                 if sampler is not None:
@@ -217,7 +223,7 @@ def train_steps(
         if decision.stop and decision.at_end:
             # the steps since the last [Train] line; after a signal they stay in the checkpoint's window
             reduce_window(run)
-            log_window(run, metrics, speed, skipped.total, imbalance)
+            log_window(run, metrics, speed, skipped.total)
         if decision.save:
             state.num_skipped, state.num_skipped_in_a_row = skipped.total, skipped.in_a_row
             with speed.paused():
@@ -232,7 +238,10 @@ def train_steps(
             # a signal during the last validation leaves it undone, so that the resumed run validates
             return decision.at_end and state.validated_step == state.step
 
-        group = next_group(groups, speed)
+        try:
+            group = speed.next_group(groups)
+        except StoppedWhileLoadingError:
+            group = None
         # before the forward pass: each part of the step is divided by the tokens of the whole step
         counts = count_tokens(group, ranks)
         if group is None or counts is None:
@@ -246,13 +255,12 @@ def train_steps(
         if is_skipped is None:
             continue
         speed.mark_submitted()
-        speed.add(tokens.num_text + tokens.num_mel)
+        loads = np.sum([part.rank_costs for part in group], axis=0).tolist() if ranks.is_distributed else ()
+        speed.add(tokens.num_text + tokens.num_mel, loads)
         skipped.note(state.step, tuple(id for part in group for id in part.ids), is_skipped)
-        if ranks.is_distributed:
-            imbalance.add(np.sum([part.rank_costs for part in group], axis=0).tolist())
         if state.step % command.log_interval == 0:
             reduce_window(run)
-            log_window(run, metrics, speed, skipped.total, imbalance)
+            log_window(run, metrics, speed, skipped.total)
 
 
 def train_step(run: Run, group: Sequence[MicroBatch], tokens: TokenCounts) -> Tensor | None:
@@ -430,14 +438,6 @@ def endless_groups(run: Run, stop: StopRequest) -> Generator[list[MicroBatch]]:
     yield from group_batches(batches, plan.epoch_end_flags(), command.grad_accumulation)
 
 
-def next_group(groups: Iterator[list[MicroBatch]], speed: SpeedMeter) -> list[MicroBatch] | None:
-    """Return the micro-batches of the next step; None if a stop was requested while no worker answered."""
-    try:
-        return speed.next_group(groups)
-    except StoppedWhileLoadingError:
-        return None
-
-
 def count_tokens(group: Sequence[MicroBatch] | None, ranks: Ranks) -> tuple[TokenCounts, int] | None:
     """Return the tokens of a step and its unreadable samples, over all ranks; None if a rank has no group."""
     parts = group or ()
@@ -479,29 +479,15 @@ def note_unreadable(found: Sequence[Unreadable], group: Sequence[MicroBatch], ru
         )
 
 
-def validate_now(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest) -> None:
+def validate_now(run: Run, check: Callable[[], Validation | None], metrics: MetricsLog, saver: Saver) -> None:
     """Validate, write the numbers, and note in the state whether this is the best model so far.
 
-    The untrained model (step 0) never counts as the best. A stop signal ends the validation without a result:
-    the resumed run validates again.
+    The untrained model (step 0) never counts as the best.
+
+    Args:
+        check: validates; a stop signal ends it without a result: the resumed run validates again.
     """
-    state, inputs = run.state, run.inputs
-    check = partial(
-        validate,
-        run.model,
-        inputs.val_set,
-        ValidationSettings(
-            collate=inputs.collate,
-            backend=inputs.attention,
-            dtype=inputs.dtype,
-            batch_size=inputs.command.validation_batch_size,
-            max_batches=inputs.command.max_val_batches,
-            first_new_token=run.base_size,
-        ),
-        should_stop=lambda: stop.is_requested,
-        trained_speakers=inputs.train_set.pairs.speaker_names,
-        ranks=inputs.ranks,
-    )
+    state, ranks = run.state, run.inputs.ranks
     validation = check()
     if validation is not None and run.average is not None and run.average.num_updates:
         with run.average.swapped_in():
@@ -516,8 +502,8 @@ def validate_now(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest)
     if state.step == 0:
         return
     # only rank 0 has the folder and knows which saves failed
-    is_best = inputs.ranks.is_main and means.mel_loss < best_loss_on_disk(run, saver)
-    state.best_is_unsaved = inputs.ranks.broadcast(is_best)
+    is_best = ranks.is_main and means.mel_loss < best_loss_on_disk(run, saver)
+    state.best_is_unsaved = ranks.broadcast(is_best)
     is_better = means.mel_loss < state.best_mel_loss
     state.best_mel_loss = min(means.mel_loss, state.best_mel_loss)
     state.num_worse = 0 if is_better else state.num_worse + 1
@@ -531,13 +517,7 @@ def reduce_window(run: Run) -> None:
         state.window = whole if ranks.is_main else None
 
 
-def log_window(
-    run: Run,
-    metrics: MetricsLog,
-    speed: SpeedMeter,
-    num_skipped: int,
-    imbalance: ImbalanceMeter,
-) -> None:
+def log_window(run: Run, metrics: MetricsLog, speed: SpeedMeter, num_skipped: int) -> None:
     """Write the means since the last [Train] line, if there were steps, and begin a new window."""
     state = run.state
     if not run.inputs.ranks.is_main or state.window is None:
@@ -547,18 +527,14 @@ def log_window(
         logger.warning("No [Train] line at step %d: every step since the last one was skipped", state.step)
         return
     state.last_losses = asdict(means)
-    metrics.train(
-        state.step,
-        state.epoch_of_step,
-        means,
-        TrainRates(
-            lr=run.schedule.learning_rate(state.step),
-            grad_norm=float(state.grad_norm),
-            speed=speed.read(),
-            num_skipped=num_skipped,
-            imbalance=imbalance.read() if run.inputs.ranks.is_distributed else None,
-        ),
-    )
+    norm = float(state.grad_norm)
+    numbers = {
+        "lr": run.schedule.learning_rate(state.step),
+        "grad_norm": norm if math.isfinite(norm) else None,  # not finite: a skipped step
+        **speed.read(),
+        "num_skipped": num_skipped,
+    }
+    metrics.train(state.step, state.epoch_of_step, means, numbers)
 
 
 def log_stop(step: int | None, stop: StopRequest) -> int:

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from indextts.models.gpt.attention import AttentionBackend
-from indextts.models.gpt.model import GPTBatch, GPTOutput, UnifiedVoice
+from indextts.models.gpt.model import GPTBatch, GPTOutput, TensorFields, UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch, packed_states
 
 IGNORED = -100
@@ -35,7 +35,7 @@ MIN_ROWS = 64
 
 
 @dataclass(frozen=True)
-class LossSums:
+class LossSums(TensorFields):
     """Sums over tokens: 0-dimensional tensors on the device; the sums of nats have gradients.
 
     Attributes:
@@ -61,7 +61,7 @@ class LossSums:
 
     def detach(self) -> "LossSums":
         """Return the same sums without their autograd graph."""
-        return LossSums(*(value.detach() for value in self._values()))
+        return self.each(Tensor.detach)
 
     @classmethod
     def nothing(cls, device: torch.device) -> "LossSums":
@@ -83,12 +83,7 @@ class LossSums:
 
     def unless(self, is_bad: Tensor) -> "LossSums":
         """Return the same sums, or zeros where `is_bad` (0-dimensional) is not 0, without a device wait."""
-        return LossSums(
-            *(torch.where(is_bad == 0, value, torch.zeros_like(value)) for value in self._values())
-        )
-
-    def to(self, device: torch.device) -> "LossSums":
-        return LossSums(*(value.to(device) for value in self._values()))
+        return self.each(lambda value: torch.where(is_bad == 0, value, torch.zeros_like(value)))
 
     def _values(self) -> list[Tensor]:
         return [getattr(self, f.name) for f in fields(self)]

@@ -26,12 +26,11 @@ rows that changed at all. Without frozen rows there is only `unknown_share`.
 
 import json
 import logging
-import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -50,34 +49,6 @@ from indextts.training.validate import Validation
 logger = logging.getLogger(__name__)
 
 GroupT = TypeVar("GroupT")
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Training speed.
-
-    Args:
-        tokens_per_second: tokens that count in the loss.
-        data_wait: share of time in which the device was idle for lack of data.
-    """
-
-    tokens_per_second: float
-    data_wait: float
-
-
-@dataclass(frozen=True)
-class TrainRates:
-    """Numbers of a [Train] line besides its losses.
-
-    Args:
-        imbalance: largest load of a rank over the mean load; None with a single process.
-    """
-
-    lr: float
-    grad_norm: float
-    speed: Speed
-    num_skipped: int
-    imbalance: float | None = None
 
 
 class MetricsLog:
@@ -118,21 +89,15 @@ class MetricsLog:
         with self._logging_errors():
             self.board = SummaryWriter(str(_new_log_folder(run_dir / "logs")))
 
-    def train(self, step: int, epoch: int, means: LossMeans, rates: TrainRates) -> None:
-        """Write a [Train] line to the log, metrics.jsonl and TensorBoard."""
-        norm = rates.grad_norm if math.isfinite(rates.grad_norm) else None  # not finite: a skipped step
-        numbers = {
-            "lr": rates.lr,
-            "grad_norm": norm,
-            **asdict(rates.speed),
-            "num_skipped": rates.num_skipped,
-        }
-        suffix = ""
-        if rates.imbalance is not None:
-            numbers["imbalance"] = rates.imbalance
-            suffix = f" imbalance={rates.imbalance:.3f}"
+    def train(self, step: int, epoch: int, means: LossMeans, numbers: Mapping[str, float | None]) -> None:
+        """Write a [Train] line to the log, metrics.jsonl and TensorBoard.
+
+        Args:
+            numbers: what a line has besides its losses, by name.
+        """
         self._write("train", step, epoch, means, numbers)
-        logger.info("[Train] %s lr=%.2e%s", _line(step, epoch, means), rates.lr, suffix)
+        suffix = f" imbalance={numbers['imbalance']:.3f}" if "imbalance" in numbers else ""
+        logger.info("[Train] %s lr=%.2e%s", _line(step, epoch, means), numbers["lr"], suffix)
 
     def validation(self, step: int, epoch: int, validation: Validation) -> None:
         """Write a [Val] line to the log, metrics.jsonl and TensorBoard.
@@ -183,15 +148,9 @@ class MetricsLog:
             self.tracker.close()
 
     def _write(
-        self, kind: str, step: int, epoch: int, means: LossMeans, numbers: dict[str, float | None]
+        self, kind: str, step: int, epoch: int, means: LossMeans, numbers: Mapping[str, float | None]
     ) -> None:
-        all_numbers: dict[str, Any] = {
-            "text_loss": means.text_loss,
-            "mel_loss": means.mel_loss,
-            "mel_top1": means.mel_top1,
-            "new_text_loss": means.new_text_loss,
-            **numbers,
-        }
+        all_numbers: dict[str, Any] = {**asdict(means), **numbers}
         self._append({"kind": kind, "part": self.part, "step": step, "epoch": epoch, **all_numbers})
         if self.tracker is not None:
             self.tracker.log(kind, step, all_numbers)
@@ -222,7 +181,7 @@ class MetricsLog:
 
 
 class SpeedMeter:
-    """Speed of training and time lost waiting for data, without validations and saves."""
+    """Speed of training, time lost waiting for data, and imbalance; without validations and saves."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -230,8 +189,17 @@ class SpeedMeter:
         self._is_warned = False
         self._reset()
 
-    def add(self, num_tokens: int) -> None:
+    def add(self, num_tokens: int, loads: Sequence[float] = ()) -> None:
+        """Add a step.
+
+        Args:
+            num_tokens: tokens that count in the loss.
+            loads: of the ranks, all of which wait for the slowest; empty in a single process.
+        """
         self._tokens += num_tokens
+        if loads:
+            self._slowest += max(loads)
+            self._mean += sum(loads) / len(loads)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -257,22 +225,25 @@ class SpeedMeter:
             self._waited += time.perf_counter() - started
         return group
 
-    def read(self) -> Speed:
-        """Return the speed since the last reading; call when the device has finished its work."""
+    def read(self) -> dict[str, float]:
+        """Return the numbers since the last reading by name; call when the device has finished its work."""
         seconds = time.perf_counter() - self._started - self._excluded
-        speed = Speed(self._tokens / seconds, self._waited / seconds)
-        if self._last_work is not None and speed.data_wait > MAX_WAIT_SHARE and not self._is_warned:
+        found = {"tokens_per_second": self._tokens / seconds, "data_wait": self._waited / seconds}
+        if self._mean:
+            found["imbalance"] = self._slowest / self._mean
+        if self._last_work is not None and found["data_wait"] > MAX_WAIT_SHARE and not self._is_warned:
             logger.warning(
                 "The GPU waits for data %.0f %% of the time: raise --num-workers, or move the features to a "
                 "faster disk",
-                100 * speed.data_wait,
+                100 * found["data_wait"],
             )
             self._is_warned = True
         self._reset()
-        return speed
+        return found
 
     def _reset(self) -> None:
         self._tokens, self._waited, self._excluded, self._started = 0, 0.0, 0.0, time.perf_counter()
+        self._slowest = self._mean = 0.0
 
 
 class StartupTimes:

@@ -108,12 +108,6 @@ def partition_ends(lengths: NDArray[np.int64], num_parts: int) -> list[int]:
     return [*np.searchsorted(sums, targets, side="right").tolist(), len(lengths)]
 
 
-def epoch_order(num_samples: int, seed: int, epoch: int) -> list[int]:
-    """Return the samples of `epoch` in training order."""
-    order: list[int] = epoch_permutation(num_samples, seed, epoch).tolist()
-    return order
-
-
 def epoch_permutation(num_samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """Return the samples of `epoch` in training order: (S,)."""
     generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))
@@ -141,7 +135,7 @@ def validation_order(num_pairs: int, batch_size: int, max_batches: int) -> list[
         batch_size: of all ranks together.
         max_batches: maximum number of batches; 0 for all pairs.
     """
-    order = epoch_order(num_pairs, VALIDATION_SEED, epoch=0)
+    order: list[int] = epoch_permutation(num_pairs, VALIDATION_SEED, epoch=0).tolist()
     return order[: max_batches * batch_size] if max_batches else order
 
 

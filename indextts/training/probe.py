@@ -13,7 +13,7 @@ from typing import Any
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.training.batches import Sample
 from indextts.training.run import Inputs
-from indextts.training.validate import ValidationSettings, validate
+from indextts.training.validate import validate, validation_settings
 
 logger = logging.getLogger(__name__)
 
@@ -45,14 +45,7 @@ class Probe:
         readable = [sample for sample in samples if isinstance(sample, Sample)]
         if not readable or len(readable) < len(samples):
             return None
-        settings = ValidationSettings(
-            collate=self._inputs.collate,
-            backend=self._inputs.attention,
-            dtype=self._inputs.dtype,
-            batch_size=NUM_SAMPLES,
-            max_batches=0,
-            first_new_token=0,
-        )
+        settings = validation_settings(self._inputs, batch_size=NUM_SAMPLES)
         validation = validate(model, self._samples, settings, should_stop=lambda: False)
         assert validation is not None
         means = validation.means

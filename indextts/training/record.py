@@ -117,9 +117,9 @@ def checkpoint_of(run: Run, *, is_best: bool) -> tuple[dict[str, Any], Checkpoin
 def _weights(run: Run) -> dict[str, Any]:
     """Return the entry "model", and of a LoRA run "lora"; see `indextts.models.lora`."""
     if run.lora is None:
-        return {"model": run.model.state_dict()}
+        return {"model": dict(run.model.state_dict())}
     first_rows = {rows.name: rows.num_frozen for rows in run.trained.new_rows}
-    record = LoraRecord(**asdict(run.lora), first_rows=first_rows, base=run.base)
+    record = LoraRecord(**run.lora.model_dump(), first_rows=first_rows, base=run.base)
     return {
         "model": {name: parameter.detach() for name, parameter in run.trained.parameters.items()},
         "lora": record.model_dump(mode="json"),

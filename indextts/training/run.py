@@ -24,8 +24,8 @@ from indextts.data.tokenizing import BuildStoppedError
 from indextts.errors import UserError
 from indextts.models.gpt.attention import AttentionBackend, choose_backend, with_flash_attention_3
 from indextts.models.gpt.config import GPTConfig, load_config_of
-from indextts.models.gpt.lora import LoraSettings
 from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.lora import LoraSettings
 from indextts.runs.directory import FileIdentity
 from indextts.runs.restore_facts import Codebook
 from indextts.runs.schedule import Schedule

@@ -13,7 +13,7 @@ training writes the codes and a separate process synthesizes the sound (`publish
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -36,7 +36,7 @@ from indextts.system.signals import StopRequest
 from indextts.training.batches import PairDataset, Unreadable
 from indextts.training.lora import blocks_in_float32
 from indextts.training.metrics import MetricsLog
-from indextts.training.order import VALIDATION_SEED, epoch_order
+from indextts.training.order import validation_order
 from indextts.training.published_samples import PublishedSamples, recordings_of
 from indextts.training.run import Inputs, Run
 
@@ -48,39 +48,19 @@ SAMPLES_NAME = "samples"
 Spoken = tuple[Pair, tuple[Segment, ...]]  # a sentence, and the segments that the model generated
 
 
-class SampleWriter(Protocol):
-    """Conversion of generated codes to sound files."""
-
-    name: str
-    num_codes: int
-
-    def sampling(self, pairs: Sequence[Pair]) -> Sampling:
-        """Return the sampling settings for these pairs."""
-
-    def write(
-        self, folder: Path, lines: Sequence[Spoken], made_by: Mapping[str, Any], metrics: MetricsLog
-    ) -> None:
-        """Write the sounds to `folder`, now or later.
-
-        Raises:
-            UserError: the sounds cannot be written.
-        """
-
-    def collect(self, metrics: MetricsLog) -> None:
-        """Write the sounds finished since the last call to TensorBoard."""
-
-    def finish(self, stop: StopRequest) -> None:
-        """Wait for unfinished sounds, unless a stop is requested."""
-
-
 class SampleSynthesizer:
     """Speaks a few sentences with the model in training; `decide` says at which steps."""
 
-    def __init__(self, inputs: Inputs) -> None:
-        command = inputs.command
-        self.root = command.output_dir / SAMPLES_NAME
+    def __init__(self, inputs: Inputs, run_dir: Path, models: Path, manifests: Sequence[Path]) -> None:
+        """Choose the sentences and prepare their synthesis.
+
+        Args:
+            models: the folder of the published files.
+            manifests: of the validation pairs.
+        """
+        self.root = run_dir / SAMPLES_NAME
         self.chosen = choose_pairs(inputs.val_set)
-        self.writer = self._writer(inputs, command.config.parent, command.val_manifest)
+        self.writer = self._writer(inputs, models, manifests)
 
     def collect(self, metrics: MetricsLog) -> None:
         """Write the samples finished since the last call to TensorBoard."""
@@ -119,7 +99,12 @@ class SampleSynthesizer:
             self.writer.collect(metrics)
 
     def _generate(
-        self, run: Run, writer: SampleWriter, folder: Path, metrics: MetricsLog, stop: StopRequest
+        self,
+        run: Run,
+        writer: "SampleWriter",
+        folder: Path,
+        metrics: MetricsLog,
+        stop: StopRequest,
     ) -> None:
         def raise_if_stopped(_: int) -> None:
             if stop.is_requested:
@@ -142,13 +127,8 @@ class SampleSynthesizer:
         spoken = list(zip(pairs, segments, strict=True))
         writer.write(folder, spoken, model_record(trained, writer.name, sampling), metrics)
 
-    def _writer(self, inputs: Inputs, models: Path, manifests: Sequence[Path]) -> SampleWriter | None:
-        """Return the writer for the codes of the run; log the reason and return None if there is none.
-
-        Args:
-            models: the folder of the published files.
-            manifests: of the validation pairs.
-        """
+    def _writer(self, inputs: Inputs, models: Path, manifests: Sequence[Path]) -> "SampleWriter | None":
+        """Return the writer for the codes of the run; log the reason and return None if there is none."""
         path = inputs.val_set.pairs[0].features
         backend = read_info(path).backend
         if backend == BuiltinRenderer.name:
@@ -167,7 +147,7 @@ class SampleSynthesizer:
 
 
 class BuiltinSamples:
-    """Built-in codes, synthesized immediately."""
+    """Built-in codes, synthesized immediately; the methods are those of `PublishedSamples`."""
 
     name = BuiltinRenderer.name
 
@@ -200,6 +180,9 @@ class BuiltinSamples:
         pass
 
 
+SampleWriter = BuiltinSamples | PublishedSamples
+
+
 class _StoppedError(Exception):
     """A stop was requested during the synthesis of a sample."""
 
@@ -210,7 +193,7 @@ def choose_pairs(dataset: PairDataset) -> list[int]:
     Pairs of other languages are left out: the samples are read with the rules of the run's language.
     """
     order = [
-        index for index in epoch_order(len(dataset), VALIDATION_SEED, 0) if not dataset.language_of(index)
+        index for index in validation_order(len(dataset), 0, max_batches=0) if not dataset.language_of(index)
     ]
     by_speaker: dict[str, list[int]] = {}
     for index in order:

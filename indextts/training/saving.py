@@ -10,13 +10,14 @@ import errno
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from indextts.errors import DISK_FULL, UserError
 from indextts.models.checkpoint import write_checkpoint
@@ -40,14 +41,12 @@ POLL_INTERVAL_S = 0.1
 MIN_LOGGED_WAIT_S = 1.0
 SPARE_BYTES = 16 << 20  # for meta files, log and metrics
 
-KeyPath = tuple[object, ...]  # keys and indices that lead to a tensor in the content
-
 
 class HostCopy:
     """Copies of tensors in host memory, allocated once; page-locked for tensors on a GPU."""
 
     def __init__(self) -> None:
-        self._copies: dict[KeyPath, Tensor] = {}
+        self._copies: dict[int, Tensor] = {}  # by the place of the tensor in the content
 
     def take(self, content: Mapping[str, Any], frozen_pointers: frozenset[int]) -> dict[str, Any]:
         """Return `content` with its tensors replaced by copies, which the next call overwrites.
@@ -56,42 +55,26 @@ class HostCopy:
             content: nested dicts and lists of tensors and plain values.
             frozen_pointers: data pointers of host tensors that never change; they are not copied.
         """
-        copied: dict[str, Any] = self._walk(dict(content), (), frozen_pointers, self._copy)
+        # a tuple stays the same object: rebuilt, those that groups share would be written once for each
+        leaves, structure = tree_flatten(dict(content), is_leaf=lambda value: isinstance(value, tuple))
+        copied = [
+            self._copy(leaf, place)
+            if isinstance(leaf, Tensor) and leaf.data_ptr() not in frozen_pointers
+            else leaf
+            for place, leaf in enumerate(leaves)
+        ]
         # the copies run beside the host; the next step changes the weights that they read
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        return copied
+        result: dict[str, Any] = tree_unflatten(copied, structure)
+        return result
 
-    def reserve(self, content: Mapping[str, Any], frozen_pointers: frozenset[int]) -> None:
-        """Allocate the memory for `take`; page-locking gigabytes takes seconds."""
-        self._walk(dict(content), (), frozen_pointers, self._memory_for)
-
-    def _walk(
-        self,
-        value: Any,
-        path: KeyPath,
-        frozen_pointers: frozenset[int],
-        for_tensor: Callable[[Tensor, KeyPath], Tensor],
-    ) -> Any:
-        if isinstance(value, Tensor):
-            return value if value.data_ptr() in frozen_pointers else for_tensor(value, path)
-        if isinstance(value, dict):
-            items = value.items()
-            return {key: self._walk(item, (*path, key), frozen_pointers, for_tensor) for key, item in items}
-        if isinstance(value, list):
-            return [self._walk(v, (*path, i), frozen_pointers, for_tensor) for i, v in enumerate(value)]
-        return value
-
-    def _copy(self, tensor: Tensor, path: KeyPath) -> Tensor:
-        # not blocking: thousands of tensors, each of which would wait for the device
-        return self._memory_for(tensor, path).copy_(tensor.detach(), non_blocking=True)
-
-    def _memory_for(self, tensor: Tensor, path: KeyPath) -> Tensor:
-        memory = self._copies.get(path)
+    def _copy(self, tensor: Tensor, place: int) -> Tensor:
+        memory = self._copies.get(place)
         if memory is None or memory.shape != tensor.shape or memory.dtype != tensor.dtype:
-            memory = _host_memory(tensor)
-            self._copies[path] = memory
-        return memory
+            memory = self._copies[place] = _host_memory(tensor)
+        # not blocking: thousands of tensors, each of which would wait for the device
+        return memory.copy_(tensor.detach(), non_blocking=True)
 
 
 class Saver:
@@ -110,7 +93,6 @@ class Saver:
         self._copy = HostCopy()
         # one thread: saves, and what they delete, never overlap
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="save")
-        self._reserving: Future[None] | None = None
         self._writing: tuple[CheckpointMeta, Future[Path]] | None = None
         self._failed_at = 0.0
 
@@ -127,18 +109,11 @@ class Saver:
         """Delete surplus checkpoints in the background; --keep-checkpoints may be lower than before."""
         self._thread.submit(self._prune, part)
 
-    def prepare(self, content: Mapping[str, Any], frozen_pointers: frozenset[int]) -> None:
-        """Allocate memory for the copies in the background; only with a GPU, where that takes long."""
-        if torch.cuda.is_available():
-            self._reserving = self._thread.submit(self._copy.reserve, content, frozen_pointers)
-
     def start(
         self, content: Mapping[str, Any], meta: CheckpointMeta, frozen_pointers: frozenset[int]
     ) -> None:
         """Copy the state and start writing it, after the save before it."""
         self.wait()  # it reads the copies that this save overwrites
-        if self._reserving is not None:  # two threads must not allocate the same memory
-            self._reserving.result()
         copied = self._copy.take(content, frozen_pointers)
         self._writing = meta, self._thread.submit(self._write, copied, meta)
 
@@ -280,11 +255,7 @@ def frozen_pointers(run: Run) -> frozenset[int]:
 
 def num_bytes(value: Any) -> int:
     """Return the size of all tensors in nested dicts and lists, in bytes."""
-    if isinstance(value, Tensor):
-        return value.numel() * value.element_size()
-    if isinstance(value, Mapping):
-        return sum(num_bytes(item) for item in value.values())
-    return sum(num_bytes(item) for item in value) if isinstance(value, list) else 0
+    return sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(value) if isinstance(leaf, Tensor))
 
 
 def _host_memory(tensor: Tensor) -> Tensor:

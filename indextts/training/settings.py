@@ -2,9 +2,15 @@
 
 The memory of a GPU is what is free when the trainer starts. All ranks choose from the same facts: the
 smallest GPU and the fewest cores among them.
+
+The default validation interval limits validation to 1/20 of the training cost. The cost is counted in
+operations, not in time, so every machine chooses the same interval: a validation is a forward pass over its
+pairs, which costs a third of a training step over as many positions. Validating the averaged weights doubles
+the cost. The validations before the first and after the last step are not counted.
 """
 
 import logging
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -17,12 +23,15 @@ from indextts.models.gpt.config import config_with_text_tokens
 from indextts.planning.hardware import GpuFacts, MachineFacts, find_host
 from indextts.planning.memory import model_size
 from indextts.planning.pairs_size import PairsSize
-from indextts.planning.proposal import gpu_too_small, propose
+from indextts.planning.proposal import StartFacts
 from indextts.runs.directory import CheckpointMeta
-from indextts.runs.schedule import MAX_VALIDATION_SHARE, EpochSize, min_val_interval
+from indextts.runs.schedule import EpochSize
 from indextts.training.run import Inputs
 
 logger = logging.getLogger(__name__)
+
+MAX_VALIDATION_SHARE = 1 / 20
+FORWARD_SHARE = 1 / 3  # of the cost of forward and backward
 
 
 def with_automatic_settings(inputs: Inputs, base_size: int, meta: CheckpointMeta | None = None) -> Inputs:
@@ -44,12 +53,10 @@ def with_automatic_settings(inputs: Inputs, base_size: int, meta: CheckpointMeta
         config, base_size=base_size, lora_rank=command.lora_rank, lora_targets=command.lora_targets
     )
     pairs = PairsSize(inputs.train_set.size, spread=float(np.std(inputs.train_set.lengths)))
-    facts = (machine_of(inputs), config, size, pairs, world_size)
-    if meta is not None:
-        too_small = gpu_too_small(command, *facts, device_before=meta.environment.get("device"))
-        if too_small:
-            raise UserError(f"Resume failed: {too_small}", RESUME_REFUSED)
-    proposal = propose(command, *facts)
+    facts = StartFacts(command, machine_of(inputs), config, size, pairs, world_size)
+    if meta is not None and (too_small := facts.too_small(meta.environment.get("device"))):
+        raise UserError(f"Resume failed: {too_small}", RESUME_REFUSED)
+    proposal = facts.propose()
     names = [name for name in proposal.fields if meta is None or name in Train.of_process]
     for fields, reason in proposal.by_reason():
         chosen = [name for name in fields if name in names]
@@ -62,16 +69,19 @@ def with_automatic_settings(inputs: Inputs, base_size: int, meta: CheckpointMeta
 
 
 def _with_val_interval(command: Train, train: EpochSize, validation: EpochSize, world_size: int) -> Train:
-    """Return the command with a validation interval that limits the cost; a typed interval is kept."""
-    interval = min_val_interval(
-        train,
-        validation,
-        batch_size=world_size * command.batch_size,
-        batch_tokens=world_size * command.batch_tokens,
-        grad_accumulation=command.grad_accumulation,
-        max_val_pairs=command.max_val_batches * world_size * command.validation_batch_size,
-        validates_average=command.ema_decay > 0,
-    )
+    """Return the command with the fewest steps between validations that keep to MAX_VALIDATION_SHARE.
+
+    A typed interval, and a longer one, is kept.
+
+    Args:
+        train, validation: all pairs of each kind.
+    """
+    most_pairs = command.max_val_batches * world_size * command.validation_batch_size
+    pairs = min(validation.num_samples, most_pairs or validation.num_samples)
+    cost = (2 if command.ema_decay else 1) * FORWARD_SHARE * validation.scaled(pairs).num_positions
+    batches = train.num_batches(world_size * command.batch_size, world_size * command.batch_tokens)
+    num_steps = math.ceil(batches / command.grad_accumulation)
+    interval = math.ceil(cost / MAX_VALIDATION_SHARE * num_steps / train.num_positions)
     if "val_interval" in command.model_fields_set or interval <= command.val_interval:
         return command
     logger.info(

@@ -31,17 +31,17 @@ from indextts.models.checkpoint import (
     text_rows,
 )
 from indextts.models.gpt.config import GPTConfig, config_with_text_tokens
-from indextts.models.gpt.lora import LoraSettings, add_adapters, is_block_matrix
+from indextts.models.gpt.lora import add_adapters, is_block_matrix
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import check_fit, empty_model, load_model
-from indextts.models.lora import IN
+from indextts.models.lora import IN, LoraSettings
 from indextts.models.weight_names import published_names
 from indextts.runs.checkpoints import list_checkpoints
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.restore import plan_restore, requested_schedule, require_keys
 from indextts.runs.restore_facts import CheckpointFacts, RunFacts
-from indextts.runs.restore_rows import log_lines, new_run_rows, plan_text
+from indextts.runs.restore_rows import RestoreRow, log_lines, new_run_rows, plan_text
 from indextts.runs.schedule import Schedule
 from indextts.system.messages import Message, as_is
 from indextts.text.bases import base_tokenizer, load_tokenizer
@@ -82,7 +82,6 @@ MEMORY_SETTINGS = (
     *("ema_decay", "optimizer_state", "lora_rank", "lora_targets"),
 )
 OWN = "own"  # the value of --language-row-init that keeps the published row
-FIRST_STEP = {"step": 0, "epoch": 0, "samples_done": 0}
 
 
 @dataclass(frozen=True)
@@ -136,12 +135,8 @@ def start_from_base(inputs: Inputs) -> Run:
     weights = _with_language_row(weights, inputs.tokenizer, inputs.config, command.language_row_init)
     num_rows = table_rows(weights, str(path)) - 1
     base_size = inputs.tokenizer.appended_ids(num_rows).start
-    inputs = with_automatic_settings(inputs, base_size)
-    inputs = replace(inputs, command=inputs.command.model_copy(update={"rewarm": 0.0}))
-    schedule = requested_schedule(
-        inputs.command, inputs.train_set.size, num_processes=inputs.ranks.world_size, **FIRST_STEP
-    )
-    for row in new_run_rows(command, schedule.total_steps):
+    inputs, schedule, rows = _plan_new_run(inputs, base_size)
+    for row in rows:
         logger.log(logging.WARNING if row.kind == "changed" else logging.INFO, "%s", row)
     base = _base_vocabulary(inputs.tokenizer, path, num_rows)
     state = TrainState()
@@ -166,12 +161,26 @@ def plan_from_weights(command: Train, num_processes: int = 1) -> str:
     if path is not None:
         opened = _open(inputs, path)
         return plan_text(plan_restore(opened.facts, opened.run))
-    inputs = with_automatic_settings(inputs, _base_size(inputs.tokenizer, command.base_checkpoint))
-    schedule = requested_schedule(
-        inputs.command, inputs.train_set.size, num_processes=num_processes, **FIRST_STEP
-    )
+    _, _, rows = _plan_new_run(inputs, _base_size(inputs.tokenizer, command.base_checkpoint))
     title = f"step 0: a new run from the base checkpoint {command.base_checkpoint}"
-    return "\n".join([title, *(f"  {row}" for row in new_run_rows(command, schedule.total_steps))])
+    return "\n".join([title, *(f"  {row}" for row in rows)])
+
+
+def _plan_new_run(inputs: Inputs, base_size: int) -> tuple[Inputs, Schedule, list[RestoreRow]]:
+    """Return the inputs with the settings of a new run, its schedule, and what it starts with in words."""
+    typed = inputs.command
+    inputs = with_automatic_settings(inputs, base_size)
+    inputs = replace(inputs, command=inputs.command.model_copy(update={"rewarm": 0.0}))
+    schedule = requested_schedule(
+        inputs.command,
+        inputs.train_set.size,
+        num_processes=inputs.ranks.world_size,
+        step=0,
+        epoch=0,
+        samples_done=0,
+    )
+    rows = new_run_rows(typed.base_checkpoint, schedule.total_steps, typed.warmup_steps, typed.rewarm)
+    return inputs, schedule, rows
 
 
 def resume(inputs: Inputs, path: Path) -> Run:

@@ -15,6 +15,7 @@ from indextts.training.distributed.sharding import Sharding, all_reduce_losses
 from indextts.training.loading import load_batches
 from indextts.training.losses import LossMeans, LossSums, batch_sums
 from indextts.training.order import in_batches, validation_order
+from indextts.training.run import Inputs
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,15 @@ class ValidationSettings:
     batch_size: int
     max_batches: int
     first_new_token: int
+
+
+def validation_settings(
+    inputs: Inputs, batch_size: int, max_batches: int = 0, first_new_token: int = 0
+) -> ValidationSettings:
+    """Return the settings of a validation that computes as the training of `inputs` does."""
+    return ValidationSettings(
+        inputs.collate, inputs.attention, inputs.dtype, batch_size, max_batches, first_new_token
+    )
 
 
 def validate(

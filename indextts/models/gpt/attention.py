@@ -5,14 +5,12 @@ Axes: T positions of all samples end to end, B samples, H heads, d width of a he
     name     devices     types              dropout   compiled   implementation
     varlen   CUDA        bfloat16, float16  no        yes        torch.nn.attention.varlen, flash attention
     jagged   CUDA        all                yes       no         SDPA on jagged nested tensors
-    blocks   CPU, CUDA   all                yes       see below  a loop over samples and blocks of queries
+    blocks   CPU, CUDA   all                yes       no         a loop over samples and blocks of queries
 
 All backends are exact: a position attends to itself and to the earlier positions of its sample only.
 
 Dropout is that of attention weights. Compiled means that a graph of torch.compile contains the attention as
-one operator. torch registers `varlen` as one; `blocks` is registered here, and its operator computes the
-probabilities again in the backward pass. It saves the state of the CPU's random numbers only, so on CUDA
-`blocks` is compiled only without dropout.
+one operator, as which torch registers `varlen`. On a CPU a compiled step was slower, so `blocks` is none.
 
 `blocks` exists because torch's CPU kernels are slow with dropout: SDPA computes full matrices and draws a
 Bernoulli number for every pair, including the masked half. For one sample of 362 positions, 8 heads of 64,
@@ -36,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 FLASH_3_PACKAGE = "flash_attn_interface"  # the module that torch imports
 HALF = (torch.bfloat16, torch.float16)
-STATE_SIZE = len(torch.get_rng_state())
 
 
 @dataclass(frozen=True)
@@ -73,14 +70,14 @@ class AttentionBackend:
     """An implementation of attention.
 
     Attributes:
+        can_compile: a graph of torch.compile contains it as one operator.
         bind: returns an `Attend` for (T, H, d) with given segments.
-        bind_operator: the same, as one operator of a compiled graph; None if there is none.
     """
 
     name: str
     has_dropout: bool
+    can_compile: bool
     bind: Callable[[Segments], Attend]
-    bind_operator: Callable[[Segments], Attend] | None = None
 
 
 def choose_backend(device: torch.device, dtype: torch.dtype, name: str | None = None) -> AttentionBackend:
@@ -167,20 +164,9 @@ def _blocks(segments: Segments) -> Attend:
     return attend
 
 
-def _blocks_operator(segments: Segments) -> Attend:
-    # numbers would be constants of the compiled graph, and every batch would compile another one
-    lengths = torch.tensor(segments.lengths)
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-        attended: Tensor = _operator(q, k, v, lengths, dropout)[0]
-        return attended
-
-    return attend
-
-
-VARLEN = AttentionBackend("varlen", has_dropout=False, bind=_varlen, bind_operator=_varlen)
-JAGGED = AttentionBackend("jagged", has_dropout=True, bind=_jagged)
-BLOCKS = AttentionBackend("blocks", has_dropout=True, bind=_blocks, bind_operator=_blocks_operator)
+VARLEN = AttentionBackend("varlen", has_dropout=False, can_compile=True, bind=_varlen)
+JAGGED = AttentionBackend("jagged", has_dropout=True, can_compile=False, bind=_jagged)
+BLOCKS = AttentionBackend("blocks", has_dropout=True, can_compile=False, bind=_blocks)
 
 
 class _BlockAttention(torch.autograd.Function):
@@ -261,52 +247,3 @@ def _draw_kept(weights: Tensor, dropout: float) -> Tensor:
     if weights.device.type == "cpu":
         return keep_mask(weights.shape, dropout)
     return torch.rand(weights.shape, device=weights.device).ge_(dropout).to(torch.uint8)
-
-
-@torch.library.custom_op(
-    "indextts::block_attention", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
-)
-def _operator(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
-    """Return the attention, and the state of the random numbers before its dropout."""
-    assert q.device.type == "cpu" or dropout == 0  # only the state of the CPU is saved
-    state = torch.get_rng_state()
-    attended: Tensor = _BlockAttention.apply(q, k, v, tuple(lengths.tolist()), dropout)  # type: ignore[no-untyped-call]
-    return attended.contiguous(), state
-
-
-@torch.library.custom_op("indextts::block_attention_backward", mutates_args=())
-def _operator_backward(
-    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, state: Tensor, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of q, k and v; the attention is computed again, with the same dropout."""
-    with torch.random.fork_rng(devices=()), torch.enable_grad():
-        torch.set_rng_state(state)
-        qkv = tuple(x.detach().requires_grad_() for x in (q, k, v))
-        attended = _BlockAttention.apply(*qkv, tuple(lengths.tolist()), dropout)  # type: ignore[no-untyped-call]
-        dq, dk, dv = torch.autograd.grad(attended, qkv, gradient)
-    return dq.contiguous(), dk.contiguous(), dv.contiguous()
-
-
-@_operator.register_fake
-def _(q: Tensor, _k: Tensor, _v: Tensor, _lengths: Tensor, _dropout: float) -> tuple[Tensor, Tensor]:
-    return q.new_empty(q.shape), torch.empty(STATE_SIZE, dtype=torch.uint8)
-
-
-@_operator_backward.register_fake
-def _(
-    _gradient: Tensor, q: Tensor, _k: Tensor, _v: Tensor, _lengths: Tensor, _state: Tensor, _dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    return q.new_empty(q.shape), q.new_empty(q.shape), q.new_empty(q.shape)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, lengths, ctx.dropout = inputs
-    ctx.save_for_backward(q, k, v, lengths, output[1])
-
-
-def _backward(ctx: Any, gradient: Tensor, _state: Tensor) -> tuple[Tensor | None, ...]:
-    q, k, v, lengths, state = ctx.saved_tensors
-    return *_operator_backward(gradient, q, k, v, lengths, state, ctx.dropout), None, None
-
-
-_operator.register_autograd(_backward, setup_context=_save)

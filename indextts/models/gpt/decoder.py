@@ -185,11 +185,6 @@ class Decoder:
         self._is_real, self._history = self._is_real[rows], self._history[rows]
         self._cache.select_rows(rows)
 
-    @property
-    def cache_bytes(self) -> int:
-        """Return the memory of the cache."""
-        return self._cache.num_bytes
-
     def _mask(self, dtype: torch.dtype) -> Tensor | None:
         """Return 0 for visible keys, minus infinity for others: (B, 1, K, keys); None if all are visible."""
         if self.num_beams == 1 and self.block == 1 and not self._is_padded:
@@ -268,7 +263,3 @@ class _KVCache:
     def select_rows(self, rows: Tensor) -> None:
         for number, kv in enumerate(self._layers):
             self._layers[number] = kv[:, rows]
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(kv.nbytes for kv in self._layers)

@@ -88,7 +88,7 @@ class GPT2(nn.Module):
 
         Args:
             x: (T, D), of a length from `graph_length`.
-            attend: calls one operator, see `AttentionBackend.bind_operator`.
+            attend: calls one operator, see `AttentionBackend.can_compile`.
         """
         assert self._graph is not None
         if self._graph.num_positions:
@@ -230,22 +230,10 @@ def _threshold(probability: float) -> int:
     return round(probability * LEVELS) - LEVELS // 2
 
 
-# One operator of a compiled graph, which cannot trace the drawing. The tag makes the graph keep the mask
-# where it recomputes activations; a second drawing would differ.
-@torch.library.custom_op("indextts::keep_mask", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
-def _keep_mask_of(x: Tensor, probability: float) -> Tensor:
-    return keep_mask(x.shape, probability)
-
-
-@_keep_mask_of.register_fake
-def _(x: Tensor, _probability: float) -> Tensor:
-    return x.new_empty(x.shape, dtype=torch.uint8)
-
-
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
-        kept: Tensor = _keep_mask_of(x, probability)
+        kept = keep_mask(x.shape, probability)
         ctx.save_for_backward(kept)
         ctx.scale = keep_scale(probability)
         return (x * kept).mul_(ctx.scale)

@@ -10,36 +10,16 @@ b starts at zero, so a model with fresh adapters computes what it did without th
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from indextts.models.gpt.gpt2 import Adapter, InOutLinear
-from indextts.models.lora import IN, OUT, resized
+from indextts.models.lora import IN, OUT, LoraSettings, resized
 
 # The matrices of a block by the value of --lora-targets.
 TARGETS = {"all": "attn|mlp", "attention": "attn", "mlp": "mlp"}
 BLOCK_MATRIX = re.compile(r"gpt\.h\.\d+\.(attn|mlp)\.\w+\.weight")
-
-
-@dataclass(frozen=True)
-class LoraSettings:
-    """The settings of the adapters; fields as in the Train command."""
-
-    rank: int
-    alpha: float
-    targets: str
-
-    @classmethod
-    def of(cls, rank: int, alpha: float, targets: str) -> Self | None:
-        """Return the settings of the Train command; None for rank 0, a run that trains all weights."""
-        return cls(rank, alpha, targets) if rank else None
-
-    @property
-    def scale(self) -> float:
-        return self.alpha / self.rank
 
 
 def is_block_matrix(name: str) -> bool:

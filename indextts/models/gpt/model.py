@@ -20,6 +20,7 @@ Names and shapes of parameters are those of the published gpt.pth.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +32,26 @@ from indextts.models.gpt.gpt2 import GPT2
 
 
 @dataclass(frozen=True)
-class GPTBatch:
+class TensorFields:
+    """Tensors that move together; other fields of a subclass stay as they are."""
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the tensors on `device`; the copy from pinned memory is asynchronous."""
+        to_gpu = torch.device(device).type == "cuda"
+        return self.each(lambda tensor: tensor.to(device, non_blocking=to_gpu))
+
+    def pin_memory(self) -> Self:
+        """Return the tensors in pinned memory."""
+        return self.each(lambda tensor: tensor.pin_memory())
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """Return a copy with each tensor changed."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{n: change(value) for n, value in values.items() if isinstance(value, Tensor)})
+
+
+@dataclass(frozen=True)
+class GPTBatch(TensorFields):
     """A padded batch; values at or after a row's length are ignored.
 
     Attributes:
@@ -72,15 +92,6 @@ class GPTBatch:
         (num_rows, num_speaker, _), text, codes = self.condition.shape, self.text_ids, self.codes
         return num_rows * (num_speaker + text.shape[1] + codes.shape[1] + 5)  # 5: as in `PairDataset.lengths`
 
-    def to(self, device: torch.device | str) -> "GPTBatch":
-        """Return the batch on `device`; the copy from pinned memory is asynchronous."""
-        to_gpu = torch.device(device).type == "cuda"
-        return self._each(lambda tensor: tensor.to(device, non_blocking=to_gpu))
-
-    def pin_memory(self) -> "GPTBatch":
-        """Return the batch in pinned memory."""
-        return self._each(lambda tensor: tensor.pin_memory())
-
     def split(self, max_positions: int) -> "list[GPTBatch]":
         """Return the rows of a batch on the CPU in smaller batches; the loss of each row stays.
 
@@ -91,12 +102,8 @@ class GPTBatch:
         return [self._rows(start, start + size) for start in range(0, len(self.codes), size)]
 
     def _rows(self, start: int, stop: int) -> "GPTBatch":
-        rows = self._each(lambda tensor: tensor[start:stop])
+        rows = self.each(lambda tensor: tensor[start:stop])
         return replace(rows, codes=rows.codes[:, : int(rows.code_lengths.max())])
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "GPTBatch":
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return GPTBatch(**{name: change(value) for name, value in values.items() if value is not None})
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ A batch is built on the host, with all sizes that would otherwise need a device 
 `packed_states` runs `UnifiedVoice` on it with the same parameters as on a padded `GPTBatch`.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -25,13 +25,13 @@ from torch import Tensor
 
 from indextts.models.gpt.attention import AttentionBackend, Segments
 from indextts.models.gpt.config import GPTConfig
-from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.model import TensorFields, UnifiedVoice
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class PackedBatch:
+class PackedBatch(TensorFields):
     """Packed samples; all index tensors are int64.
 
     Attributes:
@@ -91,17 +91,12 @@ class PackedBatch:
         """Return the boundaries of the samples."""
         return Segments(self.lengths, self.offsets)
 
-    def to(self, device: torch.device | str) -> "PackedBatch":
-        """Return the batch on `device`; the copy from pinned memory is asynchronous."""
-        to_gpu = torch.device(device).type == "cuda"
-        return self._each(lambda tensor: tensor.to(device, non_blocking=to_gpu))
+    def split(self, max_positions: int, config: GPTConfig) -> "list[PackedBatch]":
+        """Return the samples of a batch on the CPU in batches of at most `max_positions`, or of one.
 
-    def pin_memory(self) -> "PackedBatch":
-        """Return the batch in pinned memory."""
-        return self._each(lambda tensor: tensor.pin_memory())
-
-    def split(self, max_positions: int) -> "list[PackedBatch]":
-        """Return the samples of a batch on the CPU in batches of at most `max_positions`, or of one."""
+        Args:
+            config: as for `pack`.
+        """
         starts, num_positions = [0], 0
         for index, length in enumerate(self.lengths):
             num_positions += length
@@ -109,54 +104,25 @@ class PackedBatch:
                 starts.append(index)
                 num_positions = length
         ends = [*starts[1:], self.num_samples]
-        return [self._part(first, last) for first, last in zip(starts, ends, strict=True)]
+        return [self._part(first, last, config) for first, last in zip(starts, ends, strict=True)]
 
-    def _part(self, first: int, last: int) -> "PackedBatch":
+    def _part(self, first: int, last: int, config: GPTConfig) -> "PackedBatch":
         """Return the samples from `first` up to, not including, `last`."""
-        num_prefix, num_samples = self.condition.shape[1] + 2, self.num_samples
-        last = min(last, num_samples)
-        # first row of each sample in each part, and the end
-        # from the positions, since the batch has the length of a sample but not of its text
-        text, mel = (
-            torch.cat([(positions == 0).nonzero()[:, 0], torch.tensor([len(positions)])])
-            for positions in (self.text_positions, self.mel_positions)
+        texts, codes = (
+            [row.numpy() for row in torch.tensor_split(inputs, (positions == 0).nonzero()[1:, 0])]
+            for inputs, positions in (
+                (self.text_inputs, self.text_positions),
+                (self.mel_inputs, self.mel_positions),
+            )
         )
-        of_prefix = slice(first * num_prefix, last * num_prefix)
-        of_text, of_mel = (slice(int(starts[first]), int(starts[last])) for starts in (text, mel))
-        # a sample's last stop predicts nothing: each sample before has one target fewer than inputs
-        of_targets = slice(of_text.start - first, of_text.stop - last)
-        begin, end = int(self.offsets[first]), int(self.offsets[last])
-        # old place among the concatenated parts -> new place; the gaps of other samples are never read
-        sources = torch.empty(int(self.sources.max()) + 1, dtype=torch.int64)
-        kept = torch.cat(
-            [
-                torch.arange(of_prefix.start, of_prefix.stop),
-                num_samples * num_prefix + torch.arange(of_text.start, of_text.stop),
-                num_samples * num_prefix + len(self.text_inputs) + torch.arange(of_mel.start, of_mel.stop),
-            ]
-        )
-        sources[kept] = torch.arange(len(kept))
-        return PackedBatch(
-            lengths=self.lengths[first:last],
-            offsets=self.offsets[first : last + 1] - begin,
-            condition=self.condition[first:last],
-            emo_vec=self.emo_vec[first:last],
-            text_inputs=self.text_inputs[of_text],
-            text_positions=self.text_positions[of_text],
-            mel_inputs=self.mel_inputs[of_mel],
-            mel_positions=self.mel_positions[of_mel],
-            sources=sources[self.sources[begin:end]],
-            text_rows=self.text_rows[of_targets] - begin,
-            text_targets=self.text_targets[of_targets],
-            mel_rows=self.mel_rows[of_mel] - begin,
-            mel_targets=self.mel_targets[of_mel],
-            text_languages=None if self.text_languages is None else self.text_languages[of_text],
-        )
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "PackedBatch":
-        tensors = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "lengths"}
-        return PackedBatch(
-            self.lengths, **{name: change(value) for name, value in tensors.items() if value is not None}
+        languages = self.text_languages
+        return pack(
+            [text[1:-1] for text in texts[first:last]],
+            [row[1:] for row in codes[first:last]],
+            self.condition[first:last],
+            self.emo_vec[first:last],
+            config,
+            None if languages is None else languages[self.text_positions == 0][first:last],
         )
 
 
@@ -234,10 +200,9 @@ def packed_states(
     if length is None:
         states = model.gpt(sequence, backend.bind(batch.segments))
     else:
-        assert backend.bind_operator is not None
         tail = length - batch.num_positions
         sequence = F.pad(sequence, (0, 0, 0, tail))  # one graph for all lengths; no head reads the tail
-        states = model.gpt.compiled_states(sequence, backend.bind_operator(batch.segments.with_tail(length)))
+        states = model.gpt.compiled_states(sequence, backend.bind(batch.segments.with_tail(length)))
     # before norm and heads: only positions with a target need them
     counted = states.index_select(0, torch.cat([batch.text_rows, batch.mel_rows]))
     text_states, mel_states = model.final_norm(counted).split([batch.num_text, batch.num_mel])

@@ -183,9 +183,9 @@ def _check_weights(
     unexpected = [name for name in given if name not in expected]
     both = [name for name in expected if name in given]
     misshapen = [
-        f"{name} is {_shape(given[name])}, expected {_shape(expected[name])}"
+        f"{name} is {tuple(given[name].shape)}, expected {tuple(expected[name].shape)}"
         for name in both
-        if not _fits(_shape(given[name]), _shape(expected[name]), name in any_rows)
+        if not _fits(tuple(given[name].shape), tuple(expected[name].shape), name in any_rows)
     ]
     not_floats = [f"{name} ({given[name].dtype})" for name in both if not given[name].is_floating_point()]
     if missing:
@@ -229,10 +229,6 @@ def _block_problems(expected: Mapping[str, Tensor], given: Mapping[str, Tensor])
 def _num_blocks(prefix: str, names: Iterable[str]) -> int:
     block = re.compile(re.escape(prefix) + r"(\d+)\.")
     return 1 + max((int(found[1]) for name in names if (found := block.match(name))), default=-1)
-
-
-def _shape(tensor: Tensor) -> Shape:
-    return tuple(tensor.shape)
 
 
 STD = 0.02

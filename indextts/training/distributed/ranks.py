@@ -17,7 +17,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -159,7 +159,7 @@ def process_group(info: RankInfo, stop: StopRequest) -> Iterator[Ranks]:
         reasons.wait_for_shutdown()
     except LostRankError as error:
         lost = reasons.find_lost_rank(str(error))
-        reasons.publish_lost_rank(lost)
+        reasons.publish(lost)
         raise lost from error
     except BaseException as error:
         reasons.publish_failure(error)
@@ -192,12 +192,10 @@ class ExitReasons:
     def wait_for_shutdown(self) -> None:
         """Wait until all ranks are done: a rank that exits early may break the others' connections."""
         deadline = time.monotonic() + SHUTDOWN_TIMEOUT_S
-        try:
+        with suppress(RuntimeError):  # the launcher ended, and the store with it
             self._store.add("done", 1)
             while self._store.add("done", 0) < self._ranks.world_size and time.monotonic() < deadline:
                 time.sleep(0.01)
-        except RuntimeError:  # the launcher ended, and the store with it
-            return
 
     def publish_failure(self, error: BaseException) -> None:
         """Publish that this rank ends because of `error`."""
@@ -208,18 +206,16 @@ class ExitReasons:
             status = DISK_FULL if is_full else CHECK_FAILED
             reason = f"{type(error).__name__}: {error}"
         rank = self._ranks.rank
-        self._publish(UserError(f"Rank {rank} failed: {reason} ({log_name(rank)})", status))
+        self.publish(UserError(f"Rank {rank} failed: {reason} ({log_name(rank)})", status))
 
-    def publish_lost_rank(self, lost: UserError) -> None:
-        """Publish whose loss ends this rank; otherwise its neighbors would report this rank as lost."""
-        self._publish(lost)
+    def publish(self, error: UserError) -> None:
+        """Publish the reason and the status for the other ranks.
 
-    def _publish(self, error: UserError) -> None:
+        Of a lost rank too: otherwise the neighbors of this rank would report this one as lost.
+        """
         record = json.dumps({"status": error.exit_status, "reason": str(error)})
-        try:
+        with suppress(RuntimeError):  # the launcher ended too
             self._store.set(str(self._ranks.rank), record)
-        except RuntimeError:  # the launcher ended too
-            return
 
     def find_lost_rank(self, problem: str) -> UserError:
         """Return an error that explains, as far as possible, why a connection broke.
@@ -244,14 +240,11 @@ class ExitReasons:
         return self._lost(f"The connection to a rank broke ({problem})", None)
 
     def _published(self) -> UserError | None:
-        for rank in range(self._ranks.world_size):
-            try:
-                if not self._store.check([str(rank)]):
-                    continue
-                record = json.loads(self._store.get(str(rank)))
-            except RuntimeError:
-                return None
-            return UserError(record["reason"], record["status"])
+        with suppress(RuntimeError):
+            for rank in range(self._ranks.world_size):
+                if self._store.check([str(rank)]):
+                    record = json.loads(self._store.get(str(rank)))
+                    return UserError(record["reason"], record["status"])
         return None
 
     def _ended_on_this_host(self) -> list[int]:

@@ -79,30 +79,6 @@ def all_reduce_losses(sums: LossSums | None, ranks: Ranks, device: torch.device)
     return LossSums.nothing(device).with_numbers([sum(column) for column in zip(*parts, strict=True)])
 
 
-class ImbalanceMeter:
-    """Largest load over the mean load, averaged over many steps."""
-
-    def __init__(self) -> None:
-        self._slowest = self._mean = 0.0
-
-    def add(self, loads: Sequence[float]) -> None:
-        """Add the loads of the ranks in one step; all ranks wait for the slowest."""
-        self._slowest += max(loads)
-        self._mean += sum(loads) / len(loads)
-
-    def read(self) -> float:
-        """Return the imbalance of the steps since the last reading."""
-        value = self._slowest / self._mean if self._mean else 1.0
-        self._slowest = self._mean = 0.0
-        return value
-
-
-def imbalance(loads: Sequence[float]) -> float:
-    """Return the largest load over the mean; 1.0 where all are equal or all are 0."""
-    total = sum(loads)
-    return max(loads) * len(loads) / total if total else 1.0
-
-
 def sample_costs(lengths: NDArray[np.int64], model_dim: int) -> NDArray[np.float64]:
     """Return the cost of each sample, in positions of a very short sample.
 

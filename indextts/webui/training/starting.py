@@ -95,7 +95,7 @@ def prepare(
     can_read = is_unknown and not answer
     rows = plan_rows(command, found)
     card = card_values(command.output_dir, command.resume, found, rows, can_read=can_read, answer=answer)
-    chosen = found.estimate.command if found.estimate else None
+    chosen = found.estimate.facts.settings if found.estimate else None
     marks = marks_html(command, chosen, is_resume=found.resumed is not None)
     details = [*card, nodes, marks, *changes]
     return Start(

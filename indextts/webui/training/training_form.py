@@ -15,12 +15,11 @@ from indextts.commands.pairs_file import PairsFile, parse_files
 from indextts.commands.terminal import with_typed
 from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.planning.estimate import sizes_of
+from indextts.planning.estimate import start_facts
 from indextts.planning.hardware import MachineFacts, share_of
-from indextts.planning.pairs_size import measure_pairs
 from indextts.planning.preflight import missing_hardware
 from indextts.planning.presets import PRESETS, Preset
-from indextts.planning.proposal import Proposal, propose
+from indextts.planning.proposal import Proposal
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
 from indextts.runs.directory import checkpoint_files
@@ -171,13 +170,12 @@ def proposal_for(command: Train, machine: MachineFacts, launch: Launch) -> Propo
     """
     if too_much := missing_hardware(machine, launch):
         raise UserError(text_of(too_much))
-    config, size = sizes_of(command)
-    pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
-    if not pairs.size.num_samples:
-        raise UserError(t("training.no_pairs"))
     # without what the form sets: the proposal replaces it
     free = with_typed(command, command.model_fields_set - set(AUTOMATIC_VALUES))
-    return propose(free, share_of(machine, launch), config, size, pairs, launch.num_processes)
+    facts = start_facts(free, share_of(machine, launch), launch.num_processes)
+    if not facts.pairs.size.num_samples:
+        raise UserError(t("training.no_pairs"))
+    return facts.propose()
 
 
 def _as_field(command: Mapping[str, Any], field: str, value: Value) -> Any:

@@ -156,7 +156,8 @@ def plan_rows(command: Train, found: Preflight) -> list[RestoreRow]:
         return [unknown_row()]
     if any(problem.message.id in MISSING for problem in found.problems):
         return []
-    return new_run_rows(command, found.estimate.total_steps if found.estimate else None)
+    total_steps = found.estimate.total_steps if found.estimate else None
+    return new_run_rows(command.base_checkpoint, total_steps, command.warmup_steps, command.rewarm)
 
 
 def facts(found: Estimate) -> Sequence[tuple[str, str]]:
@@ -169,10 +170,10 @@ def facts(found: Estimate) -> Sequence[tuple[str, str]]:
         (t("training.rows.step"), _step(found)),
         (t("training.rows.time"), _time(found)),
         (t("training.rows.disk"), _disk(found)),
-        (t("training.gpu_memory" if found.is_on_gpu else "training.host_memory"), _memory(found)),
+        (t("training.gpu_memory" if found.facts.machine.gpu else "training.host_memory"), _memory(found)),
     ]
-    if found.num_processes > 1:
-        together = {"count": found.num_processes, "micro_steps": found.command.grad_accumulation}
+    if found.facts.num_processes > 1:
+        together = {"count": found.facts.num_processes, "micro_steps": found.facts.settings.grad_accumulation}
         rows.append((t("training.rows.processes"), t("training.processes_share_a_step", **together)))
     return rows
 
@@ -187,8 +188,8 @@ def _notes(command: Train, found: Preflight, *, is_unknown: bool) -> Iterable[No
     if not found.estimate.fits_memory:
         name = "batch_tokens"
         yield Notice(t("training.memory_exceeded"), f"#training/Train-{name}", field_title(Train, name))
-    if found.estimate.pairs.num_left_out:
-        yield Notice(t("training.left_out", count=f"{found.estimate.pairs.num_left_out:,}"))
+    if found.estimate.facts.pairs.num_left_out:
+        yield Notice(t("training.left_out", count=f"{found.estimate.facts.pairs.num_left_out:,}"))
 
 
 def uses_builtin_backend(command: Train) -> bool:
@@ -217,21 +218,21 @@ def _steps(found: Estimate) -> str:
     if found.first_step:
         return t("training.steps_left", left=f"{found.steps_left:,}", last=f"{found.total_steps:,}")
     values = {"steps": f"{found.total_steps:,}", "epoch": f"{found.steps_per_epoch:,}"}
-    return t("training.steps_sampled" if found.pairs.is_sampled else "training.steps", **values)
+    return t("training.steps_sampled" if found.facts.pairs.is_sampled else "training.steps", **values)
 
 
 def _step(found: Estimate) -> str:
     values = {
         "samples": f"{found.samples_per_step:.0f}",
         "positions": f"{found.positions_per_step:,.0f}",
-        "pairs": f"{found.pairs.size.num_samples:,}",
+        "pairs": f"{found.facts.pairs.size.num_samples:,}",
     }
     return t("training.a_step", **values)
 
 
 def _time(found: Estimate) -> str:
     if found.pace is None or found.seconds is None:
-        return t("training.time_unknown", steps=f"{found.command.log_interval:,}")
+        return t("training.time_unknown", steps=f"{found.facts.settings.log_interval:,}")
     return t("training.time", duration=duration(found.seconds), source=text_of(found.pace.source))
 
 
@@ -242,9 +243,9 @@ def _disk(found: Estimate) -> str:
 
 def _memory(found: Estimate) -> str:
     template = (
-        ("training.each_gpu" if found.is_on_gpu else "training.each_host")
-        if found.num_processes > 1
+        ("training.each_gpu" if found.facts.machine.gpu else "training.each_host")
+        if found.facts.num_processes > 1
         else "training.memory"
     )
     needed, there = shown_gib(found.memory.peak), shown_gib(found.available_memory)
-    return t(template, needed=needed, there=there, precision=found.precision)
+    return t(template, needed=needed, there=there, precision=found.facts.precision)

@@ -1,4 +1,4 @@
-"""Tests of indextts/runs/schedule.py: the default validation interval."""
+"""Tests of indextts/training/settings.py: the default validation interval."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,9 @@ import pytest
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.runs import schedule as val_interval
 from indextts.runs.directory import read_metrics
 from indextts.runs.schedule import EpochSize
+from indextts.training import settings
 from indextts.training.settings import _with_val_interval
 from tests.tiny_run import make_tiny_run
 
@@ -63,7 +63,7 @@ def test_a_run_stores_the_interval_it_chose_and_a_resume_keeps_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     run = make_tiny_run(tmp_path / "tiny")
-    monkeypatch.setattr(val_interval, "MAX_VALIDATION_SHARE", 0.0004)
+    monkeypatch.setattr(settings, "MAX_VALIDATION_SHARE", 0.0004)
     assert run.train(val_interval=None, max_steps=2) == 0
     chosen = json.loads((run.output / "config.json").read_text())["command"]["val_interval"]
     assert chosen > 1000
