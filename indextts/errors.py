@@ -16,6 +16,9 @@ Exit statuses:
 """
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 CHECK_FAILED = 1
 USER_MISTAKE = 2
@@ -37,3 +40,23 @@ class UserError(Exception):
     def __init__(self, message: str, exit_status: int = USER_MISTAKE) -> None:
         super().__init__(message)
         self.exit_status = exit_status
+
+
+@contextmanager
+def disk_errors(where: Path | str) -> Iterator[None]:
+    """Turn an OSError, such as a full disk (status 4), into a UserError.
+
+    Args:
+        where: the path that cannot be written, with its flag if there is one.
+    """
+    try:
+        yield
+    except OSError as error:
+        is_full = error.errno in DISK_FULL_ERRNOS
+        advice = (
+            "free some space and run the same command again" if is_full else "check the folder and the disk"
+        )
+        raise UserError(
+            f"{where}: cannot be written ({error.strerror or error}); {advice}",
+            DISK_FULL if is_full else USER_MISTAKE,
+        ) from None

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from indextts.data.feature_store import FeatureStore, StoreInfo, packed, store_path
-from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter, locked
-from indextts.errors import DISK_FULL, FOLDER_IN_USE, UserError
+from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
+from indextts.errors import DISK_FULL, UserError
 from tests.preprocess_project import files_of
 from tests.test_runs_owner import count_changes
 
@@ -59,16 +59,6 @@ def assert_holds(store: FeatureStore, utterance: EncodedUtterance) -> None:
     np.testing.assert_array_equal(store.condition(utterance.key), utterance.condition)
     np.testing.assert_array_equal(store.emo_vec(utterance.key), utterance.emo_vec)
     assert store.num_codes(utterance.key) == len(utterance.codes)
-
-
-def test_recordings_with_codes_unknown_to_the_model_are_found_in_any_shard(tmp_path):
-    codes = {"a": [3, 1], "b": [7], "c": [2, 2, 8], "d": [9, 0], "e": [0]}
-    store = write_store(
-        tmp_path, [replace(encoded(id, 1), codes=np.array(codes[id])) for id in codes], clips_per_shard=2
-    )
-    assert store.with_codes_from(8) == {key("c"), key("d")}
-    assert store.with_codes_from(7) == {key("b"), key("c"), key("d")}
-    assert store.with_codes_from(10) == set()
 
 
 def test_added_features_are_read_back_with_their_true_length(tmp_path):  # D1
@@ -267,15 +257,6 @@ def test_missing_stores_and_recordings_are_errors(tmp_path):
     store = write_store(tmp_path / "s", [encoded("a", 5)])
     with pytest.raises(UserError, match=key("b")[:16]):
         store.codes(key("b"))
-
-
-def test_only_one_process_writes_at_a_time(tmp_path):
-    with locked(tmp_path / "s"):
-        with pytest.raises(UserError, match="another preprocessing") as caught, locked(tmp_path / "s"):
-            pass
-        assert caught.value.exit_status == FOLDER_IN_USE
-    with locked(tmp_path / "s"):
-        pass
 
 
 def append(folder: Path, count: int) -> None:

@@ -12,13 +12,6 @@ def _file(folder: Path) -> Path:
     return folder / "measured" / "scores.jsonl"
 
 
-def test_results_are_known_to_the_next_check(tmp_path):
-    with StoredResults(tmp_path, "scores", "model-1") as results:
-        results.add("a", {"score": 3.5})
-        results.add("b", None)
-    assert StoredResults(tmp_path, "scores", "model-1").known == {"a": {"score": 3.5}, "b": None}
-
-
 def test_results_of_another_version_are_replaced(tmp_path):
     with StoredResults(tmp_path, "scores", "model-1") as results:
         results.add("a", 1)

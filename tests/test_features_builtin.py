@@ -15,7 +15,6 @@ from indextts.features.builtin import (
     fit,
     load,
     log_mel,
-    stack_frames,
     style_vector,
 )
 
@@ -80,25 +79,6 @@ def test_the_style_is_the_spectrum_without_its_level():
     torch.testing.assert_close(louder, plain, atol=1e-3, rtol=0)
     assert int(style_vector(tone(440, 1.0), 12).argmax()) < 3
     assert int(style_vector(tone(5000, 1.0), 12).argmax()) > 6
-
-
-def test_each_frame_is_centred_on_its_10_ms():
-    audio = np.zeros(4800, np.float32)
-    audio[240 * 9 + 120] = 1.0  # the middle of frame 9
-    loudness = log_mel(audio).mean(dim=1)
-    assert int(loudness.argmax()) == 9
-    torch.testing.assert_close(loudness[8], loudness[10])
-
-
-def test_a_feature_vector_is_eight_frames_around_its_step_with_edges_repeated():
-    frames = torch.arange(8.0)[:, None].expand(8, 128)
-    stacked = stack_frames(frames).reshape(4, 8, 128)[:, :, 0]
-    assert stacked.tolist() == [
-        [0, 0, 0, 0, 1, 2, 3, 4],
-        [0, 0, 1, 2, 3, 4, 5, 6],
-        [1, 2, 3, 4, 5, 6, 7, 7],
-        [3, 4, 5, 6, 7, 7, 7, 7],
-    ]
 
 
 def test_cepstra_are_coefficients_of_the_orthonormal_cosine_transform():

@@ -1,4 +1,4 @@
-"""Tests of indextts/features/recognizers/loading.py: which folders are recognizers of a language."""
+"""Tests of indextts/features/recognizers/loading.py: recognizers of a language, in folders and on the hub."""
 
 import json
 import pickle
@@ -12,7 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from indextts.errors import UserError
-from indextts.features.recognizers.loading import load_recognizer, load_recognizers
+from indextts.features.recognizers.loading import load_recognizer, load_recognizers, needed_files
+from indextts.features.recognizers.recognizer import Recognizer
+from tests.hub_server import Hub, repository, use_hub
 from tests.recognizers import ENGLISH, LETTERS, write_mms, write_recognizer, write_whisper
 
 CPU = torch.device("cpu")
@@ -128,3 +130,56 @@ def test_the_identity_follows_the_weights_and_not_the_place(tmp_path: Path):
     other = write_recognizer(tmp_path / "other", "ሰ")
     identities = [load_recognizer(folder, CPU, "am").identity for folder in (one, same, other)]
     assert identities[0] == identities[1] != identities[2]
+
+
+NAME = "someone/mms"
+
+
+def load(name: str, folder: Path) -> Recognizer:
+    [recognizer] = load_recognizers([name], CPU, "am", folder)
+    return recognizer
+
+
+def test_a_model_of_the_hub_is_downloaded_once_and_used_without_the_hub(
+    hub: Hub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    folder = write_mms(tmp_path / "published", {"eng": ENGLISH, "amh": LETTERS})
+    contents = {path.name: path.read_bytes() for path in folder.iterdir()}
+    unused = ["adapter.eng.safetensors", "optimizer.pt", "pytorch_model.bin", "onnx/model.safetensors"]
+    hub.repositories[NAME] = repository(dict.fromkeys(unused, b"x") | contents)
+    recognizer = load(NAME, tmp_path)
+    assert recognizer.name == "someone--mms"
+    assert recognizer.transcribe([np.ones(16_000, np.float32)]) == ["ዓ"]
+    names = hub.names()
+    assert {"config.json", "model.safetensors", "adapter.amh.safetensors"} < set(names)
+    assert set(names).isdisjoint(unused)
+    load(NAME, tmp_path)
+    assert hub.names() == names
+    with pytest.raises(UserError, match="someone/absent"):
+        load("someone/absent", tmp_path)
+    hub.repositories["someone/empty"] = repository({"config.json": b"{}"})
+    with pytest.raises(UserError, match=r"model\.safetensors"):
+        load("someone/empty", tmp_path)
+    use_hub(monkeypatch, "", tmp_path)
+    load(NAME, tmp_path)
+    (tmp_path / "someone--mms/model.safetensors").unlink()
+    with pytest.raises(UserError, match=NAME):
+        load(NAME, tmp_path)
+
+
+def test_the_files_that_are_read_are_chosen():
+    names = ["README.md", "config.json", "vocab.json", "trainer_state.json", "model.safetensors.index.json"]
+    shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    adapters = [
+        f"adapter.{code}.{suffix}" for code in ("amh", "swh", "eng") for suffix in ("bin", "safetensors")
+    ]
+    chosen = ["config.json", "model.safetensors.index.json", "vocab.json"]
+    assert needed_files([*names, *shards, "pytorch_model.bin", "sub/config.json"], "am") == [*chosen, *shards]
+    assert needed_files([*names, "pytorch_model.bin", "training_args.bin"], "am") == [
+        *chosen,
+        "pytorch_model.bin",
+    ]
+    found = needed_files([*adapters, "model.safetensors"], "sw")
+    assert found == ["adapter.swh.bin", "adapter.swh.safetensors", "model.safetensors"]

@@ -20,9 +20,10 @@ from indextts.data.quality.summary import write_overview
 from indextts.data.quality.text_fit import text_fit
 from indextts.data.quality.verdicts import judge
 from indextts.data.quality.voices import hear_voices
-from indextts.data.report import Findings, Report, writing_to
+from indextts.data.report import Findings, Report
 from indextts.data.review import check_folder, edited, read_decisions
 from indextts.data.text_report import report_texts, text_notices, write_text_report
+from indextts.errors import disk_errors
 from indextts.system.amounts import counted
 from indextts.system.files import write_bytes
 from indextts.text.readings import options_of
@@ -52,7 +53,8 @@ def _check(command: CheckData) -> list[Report]:
     if command.train_pairs is not None and command.val_pairs is not None:
         reports.append(check_split(command.train_pairs, command.val_pairs))
     if command.report_dir is not None:
-        with writing_to(command.report_dir):
+        with disk_errors(f"--report-dir {command.report_dir}"):
+            command.report_dir.mkdir(parents=True, exist_ok=True)
             write_bytes(command.report_dir / REPORT_NAME, ("\n\n".join(map(str, reports)) + "\n").encode())
     return reports
 
@@ -95,7 +97,8 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
     texts = report_texts(utterances, options, [clip.heard.text if clip.heard else None for clip in clips])
     notices = [*(notice.text for notice in overview.notices), *text_notices(texts, options)]
     if report_dir is not None:
-        with writing_to(report_dir):
+        with disk_errors(f"--report-dir {report_dir}"):
+            report_dir.mkdir(parents=True, exist_ok=True)
             write_text_report(report_dir, texts)
             write_overview(report_dir, overview)
             write_histograms(report_dir, overview)

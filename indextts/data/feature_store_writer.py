@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from indextts.data.feature_shards import INDEX, ArrayFormat, Shards, shard_folders
 from indextts.data.feature_store import FORMAT_VERSION, StoreInfo, packed, read_info, store_path
-from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, UserError
+from indextts.errors import UserError, disk_errors
 from indextts.system.digest import file_sha256
 from indextts.system.files import sync, write_json
 from indextts.system.locks import locked_folder
@@ -61,7 +61,7 @@ class FeatureStoreWriter:
         """
         self.info = info
         self.path = store_path(folder, info)
-        with writing(self.path):
+        with disk_errors(self.path):
             folder.mkdir(parents=True, exist_ok=True)
             if not self.path.exists():
                 write_json(self.path, {"format_version": FORMAT_VERSION, **info.content})
@@ -114,7 +114,7 @@ class _ShardWriter:
         self.folder = folder
         self.formats = formats
         self.clips_per_shard = clips_per_shard
-        with writing(folder):
+        with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             sync(folder.parent)
             sync(folder.parent.parent)
@@ -140,7 +140,7 @@ class _ShardWriter:
         target = self.folder / f"shard_{self._num_shards:05d}"
         part = target.with_name(f"{target.name}.part")
         try:
-            with writing(part):
+            with disk_errors(part):
                 part.mkdir()
                 self._write(part)
                 part.rename(target)
@@ -176,21 +176,6 @@ def locked(folder: Path) -> Iterator[None]:
     in_use = f"{folder}: another preprocessing run writes to this folder; wait for it or stop it"
     with locked_folder(folder / ".lock", in_use=in_use):
         yield
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError, such as a full disk, into a UserError about `path`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in DISK_FULL_ERRNOS:
-            raise UserError(
-                f"{path}: cannot be written, the disk is full; free some space and run the same command "
-                "again, which continues after the finished shards",
-                DISK_FULL,
-            ) from None
-        raise UserError(f"{path}: cannot be written ({error.strerror}); check the disk") from None
 
 
 def _save(path: Path, array: NDArray[Any]) -> None:

@@ -25,7 +25,7 @@ from indextts.data.review import (
     read_reviewed,
     review_file,
 )
-from indextts.errors import UserError
+from indextts.errors import disk_errors
 from indextts.system.digest import file_sha256
 from indextts.system.files import write_json
 
@@ -51,18 +51,6 @@ def rules_of(manifest: Path, kept: Sequence[Utterance]) -> Mapping[str, Any]:
     }
 
 
-def write_rules(path: Path, rules: Mapping[str, Any]) -> None:
-    """Write the rules of a manifest.
-
-    Raises:
-        UserError: they cannot be written.
-    """
-    try:
-        write_json(path, rules)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); check the folder") from None
-
-
 def export_reviewed(manifest: Path, output: Path) -> Mapping[str, Any]:
     """Write the utterances to use, with corrected texts, as a manifest with its rules beside it.
 
@@ -75,7 +63,8 @@ def export_reviewed(manifest: Path, output: Path) -> Mapping[str, Any]:
     kept = [utterance for _, utterance in read_reviewed(manifest)]
     rules = rules_of(manifest, kept)
     write_utterances(output, kept, keeps_links=True)
-    write_rules(rules_file(output), rules)
+    with disk_errors(output):
+        write_json(rules_file(output), rules)
     return rules
 
 

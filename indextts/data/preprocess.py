@@ -31,8 +31,8 @@ from indextts.data.bases import require_rate_of
 from indextts.data.batch_sizing import choose_device, choose_throughput
 from indextts.data.encoding import MIN_CODES, ClipEncoder, encoders_identity, reproducible_math
 from indextts.data.feature_store import FeatureStore, StoreInfo
-from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter, locked, writing
-from indextts.data.filter_rules import RULES_NAME, rules_of, write_rules
+from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter, locked
+from indextts.data.filter_rules import RULES_NAME, rules_of
 from indextts.data.manifest import Utterance, write_utterances
 from indextts.data.networks import (
     BACKEND_NAME,
@@ -47,12 +47,13 @@ from indextts.data.recordings import inspect, of_fitting_length
 from indextts.data.rejected import REJECTED_NAME, Rejected, all_rejected, rejected_counts, write_rejected
 from indextts.data.review import read_reviewed
 from indextts.data.split import Split, log_split, split_utterances
-from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
+from indextts.errors import CHECK_FAILED, DISK_FULL, UserError, disk_errors
 from indextts.features import builtin
 from indextts.features.backend import LEAD_S, SpeechBackend
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.system.amounts import counted, shown_size
+from indextts.system.files import write_json
 
 if TYPE_CHECKING:  # Ray is optional
     from indextts.data.on_ray.encoding import RayEncoder
@@ -152,7 +153,8 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
         split = _only(split, encoded.keys())
         if not split.train:
             raise UserError(_nothing_usable(command, rejected), CHECK_FAILED)
-        write_rules(command.output_dir / RULES_NAME, rules)
+        with disk_errors(command.output_dir):
+            write_json(command.output_dir / RULES_NAME, rules)
         write_manifests(command.output_dir, split, store, encoded)
     return PreprocessResult(
         output_dir=command.output_dir,
@@ -293,7 +295,7 @@ def _fit_or_load(
         else:
             paths = [utterance.audio for utterance in utterances]
             backend = builtin.fit(paths, num_codes, command.seed, config.of_base.features_per_code)
-        with writing(path):
+        with disk_errors(path):
             backend.save(path)
     backend = builtin.load(path)
     if backend.num_codes != num_codes:

@@ -86,11 +86,7 @@ class Reading:
             return Rejected.of(utterance, "out_of_memory", reason)
 
 
-@dataclass(frozen=True)
-class _Task:
-    utterance: Utterance
-    pool: ProcessPool
-    clip: "Future[Clip | Rejected]"
+_Task = tuple[Utterance, "Future[Clip | Rejected]"]
 
 
 class ClipReader:
@@ -139,19 +135,20 @@ class ClipReader:
 
     def _submit(self, utterance: Utterance) -> _Task:
         try:
-            return _Task(utterance, self._pool, self._pool.submit(self.reading, utterance))
+            return utterance, self._pool.submit(self.reading, utterance)
         except BrokenProcessPool:
-            self._replace(self._pool)
-            return _Task(utterance, self._pool, self._pool.submit(self.reading, utterance))
+            logger.warning("A reader process died; reading its recordings again")
+            self._pool.shutdown()
+            self._pool = _start(self.num_workers)
+            return utterance, self._pool.submit(self.reading, utterance)
 
     def _result(self, task: _Task) -> Clip | Rejected:
+        utterance, clip = task
         try:
-            result = task.clip.result()
+            result = clip.result()
         except BrokenProcessPool:
-            self._replace(task.pool)
-            result = self._read_alone(task.utterance)
-        else:
-            self._deaths_in_a_row = 0
+            return self._read_alone(utterance)
+        self._deaths_in_a_row = 0
         return result
 
     def _read_alone(self, utterance: Utterance) -> Clip | Rejected:
@@ -173,13 +170,6 @@ class ClipReader:
             )
         self._deaths_in_a_row = 0
         return result
-
-    def _replace(self, broken: ProcessPool) -> None:
-        """Start a new pool, unless the broken one was replaced already."""
-        if broken is self._pool:
-            logger.warning("A reader process died; reading its recordings again")
-            broken.shutdown()
-            self._pool = _start(self.num_workers)
 
 
 def _start(num_workers: int) -> ProcessPool:

@@ -4,9 +4,7 @@ The key of a recording is the sha256 of its bytes.
 """
 
 import logging
-import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +15,8 @@ from indextts.features.audio import RecordingError, audio_duration_s
 from indextts.features.backend import CODES_PER_SECOND
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256
+from indextts.system.process_pool import map_in_threads
+from indextts.system.processes import num_cores
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +37,10 @@ def inspect(
     files = list(dict.fromkeys(utterance.audio for _, utterance in utterances))
     progress = Progress("Checking recordings", len(files))
     found: dict[Path, tuple[float, str] | RecordingError] = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # mostly waiting for the disk; hashlib releases the GIL
-        for file, result in zip(files, pool.map(_duration_and_key, files), strict=True):
-            found[file] = result
-            progress.advance()
+    # Threads mostly wait for the disk, and hashlib releases the GIL.
+    for file, result in zip(files, map_in_threads(_duration_and_key, files, num_cores()), strict=True):
+        found[file] = result
+        progress.advance()
     readable: list[Utterance] = []
     keys: dict[str, str] = {}
     rejected: list[Rejected] = []

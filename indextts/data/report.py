@@ -2,14 +2,10 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-
-from indextts.errors import UserError
 
 MAX_SPEAKERS_SHOWN = 20
 MAX_EXAMPLES = 5
@@ -57,19 +53,6 @@ def histogram(values: Sequence[float], num_bins: int) -> tuple[list[int], list[f
     is_constant = min(values) == max(values)
     counts, edges = np.histogram(values, bins=[values[0], values[0]] if is_constant else num_bins)
     return counts.tolist(), edges.tolist()
-
-
-@contextmanager
-def writing_to(report_dir: Path) -> Iterator[None]:
-    """Create the folder of the report; raise a UserError where it cannot be written."""
-    try:
-        report_dir.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise UserError(
-            f"--report-dir {report_dir}: cannot be written to ({error.strerror}); choose a folder that you "
-            "may write to"
-        ) from None
 
 
 class Findings:

@@ -35,7 +35,7 @@ from indextts.data.progress import Progress
 from indextts.data.quality.measures import measure_audio
 from indextts.data.review import check_folder
 from indextts.data.review_table import CLIPS_NAME
-from indextts.errors import UserError
+from indextts.errors import UserError, disk_errors
 from indextts.features import dnsmos
 from indextts.features.audio import RecordingError, read_channels
 from indextts.features.cleaners import VoiceSeparator, without_noise
@@ -82,14 +82,11 @@ def clean_audio(command: CleanAudio) -> CleanReport:
         raise UserError(f"cleaning requires {' and '.join(missing)}; run {INSTALL}")
     folder = command.manifest.parent
     in_use = f"{folder}: an import writes to this folder; wait for it or stop it"
-    try:
-        with locked_folder(folder / LOCK_NAME, in_use=in_use):
-            journal = read_journal(folder)
-            if command.restore:
-                return CleanReport(num_restored=_restore(journal, command.restore))
-            return _clean(command, journal, dict(_flagged(command.manifest)))
-    except OSError as error:
-        raise UserError(f"{error.filename or folder}: {error.strerror}; check the folder and disk") from None
+    with disk_errors(folder), locked_folder(folder / LOCK_NAME, in_use=in_use):
+        journal = read_journal(folder)
+        if command.restore:
+            return CleanReport(num_restored=_restore(journal, command.restore))
+        return _clean(command, journal, dict(_flagged(command.manifest)))
 
 
 def _flagged(manifest: Path) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing.context import BaseContext
@@ -64,6 +64,17 @@ def map_in_processes(
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def map_in_threads(
+    work: Callable[[TaskT], ResultT], tasks: Iterable[TaskT], num_threads: int
+) -> Iterator[ResultT]:
+    """Yield the result of each task, in order; a caller that stops cancels the tasks that have not begun."""
+    with ThreadPoolExecutor(num_threads) as pool:
+        try:
+            yield from pool.map(work, tasks)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def ahead(items: Iterable[TaskT], start: Callable[[TaskT], ResultT], num_ahead: int) -> Iterator[ResultT]:

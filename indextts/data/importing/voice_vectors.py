@@ -10,9 +10,8 @@ The encoder is CAM++ of the published files. Torch is imported only when a vecto
 """
 
 import base64
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,8 @@ from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, load_audio
 from indextts.system.digest import file_sha256
+from indextts.system.process_pool import map_in_threads
+from indextts.system.processes import num_cores
 
 VECTORS_NAME = "voice_vectors"
 SAMPLE_RATE_HZ = 16_000
@@ -90,7 +91,8 @@ def add_vectors(journal: Journal, weights: Path, load_encoder: LoadEncoder, num_
         encode = load_encoder(weights)
         progress = Progress("Listening to the voices", len(missing))
         audio = [journal.audio / clip.audio for clip in missing.values()]
-        for key, vector in zip(missing, _encoded(audio, encode, num_workers), strict=True):
+        vectors = map_in_threads(partial(_vector, encode), audio, num_workers or num_cores())
+        for key, vector in zip(missing, vectors, strict=True):
             text = None if vector is None else base64.b64encode(vector.astype(np.float16).tobytes()).decode()
             stored.add(key, text)
             progress.advance()
@@ -100,17 +102,7 @@ def _stored(journal: Journal, encoder: str) -> StoredResults:
     return StoredResults(journal.folder, VECTORS_NAME, encoder, kept=_decoded, folder_name="")
 
 
-def _encoded(paths: Sequence[Path], encode: VoiceEncoder, num_workers: int) -> Iterator[Vector | None]:
-    """Yield the vectors of files in order."""
-    with ThreadPoolExecutor(num_workers or os.cpu_count()) as pool:
-        try:
-            yield from pool.map(lambda path: _vector(path, encode), paths)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _vector(path: Path, encode: VoiceEncoder) -> Vector | None:
+def _vector(encode: VoiceEncoder, path: Path) -> Vector | None:
     try:
         samples = load_audio(path, SAMPLE_RATE_HZ)
     except RecordingError:

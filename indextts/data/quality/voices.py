@@ -18,8 +18,8 @@ Axes: S samples, V width of a vector.
 import logging
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, load_audio
 from indextts.system.digest import file_sha256
+from indextts.system.process_pool import map_in_threads
 from indextts.system.processes import num_cores
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,8 @@ def hear_voices(
         missing = new_recordings(clips, results.known)
         if missing:
             progress = Progress("Listening to the voices", len(missing))
-            encoded = _encoded([u.audio for u in missing.values()], load_encoder(weights))
+            listen = partial(_result, load_encoder(weights))
+            encoded = map_in_threads(listen, [u.audio for u in missing.values()], num_cores())
             for digest, result in zip(missing, encoded, strict=True):
                 results.add(digest, result)
                 progress.advance()
@@ -83,17 +85,7 @@ def hear_voices(
         clip.measures |= {"voice_deviation": voice, "halves_deviation": half}
 
 
-def _encoded(paths: Sequence[Path], encode: VoiceEncoder) -> Iterator[dict[str, Any] | None]:
-    """Yield the result of each recording in order."""
-    with ThreadPoolExecutor(num_cores()) as pool:
-        try:
-            yield from pool.map(lambda path: _result(path, encode), paths)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _result(path: Path, encode: VoiceEncoder) -> dict[str, Any] | None:
+def _result(encode: VoiceEncoder, path: Path) -> dict[str, Any] | None:
     try:
         samples = load_audio(path, SAMPLE_RATE_HZ)[: round(MAX_S * SAMPLE_RATE_HZ)]
     except RecordingError:  # the check of the recording names the problem

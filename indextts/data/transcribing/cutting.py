@@ -17,10 +17,9 @@ last is left out.
 """
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,8 @@ from indextts.errors import UserError
 from indextts.features.vad import Span
 from indextts.system.digest import file_sha256
 from indextts.system.json_lines import append_json_line
+from indextts.system.process_pool import map_in_threads
+from indextts.system.processes import num_cores
 
 CUTS_NAME = "cuts.jsonl"
 AUDIO_NAME = "audio"
@@ -201,17 +202,11 @@ def cut_recordings(
         if not _is_current(known.get(recording.id), recording, stamp, folder)
     ]
     progress = Progress("Cutting", len(todo), noun="recordings")
-    with ThreadPoolExecutor(num_workers or os.cpu_count() or 1) as pool:
-        results = [pool.submit(_cut, recording, stamp, folder, limits) for recording, stamp in todo]
-        try:
-            for result in results:
-                cut = result.result()
-                append_json_line(folder / CUTS_NAME, asdict(cut))
-                known[cut.recording] = cut
-                progress.advance()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    work = partial(_cut, folder, limits)
+    for cut in map_in_threads(work, todo, num_workers or num_cores()):
+        append_json_line(folder / CUTS_NAME, asdict(cut))
+        known[cut.recording] = cut
+        progress.advance()
     return [known[recording.id] for recording in recordings]
 
 
@@ -240,8 +235,9 @@ def _is_current(known: CutRecording | None, recording: Recording, stamp: list[An
     )
 
 
-def _cut(recording: Recording, stamp: list[Any], folder: Path, limits: Limits) -> CutRecording:
-    """Write the clips of a recording, in place of those that a killed run left."""
+def _cut(folder: Path, limits: Limits, task: tuple[Recording, list[Any]]) -> CutRecording:
+    """Write the clips of a recording with a stamp, in place of those that a killed run left."""
+    recording, stamp = task
     source = str(recording.path.resolve())
     decoded = folder / f".decoded-{file_name(recording.id, '.flac')}"
     readable = as_readable(recording.path, decoded)
