@@ -10,8 +10,7 @@ from indextts.projects.jobs.records import newest_job, read_job
 from indextts.projects.jobs.starting import start_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.language import t
-from indextts.webui.running.panel import Stage, describe, queued_jobs, show_job
-from indextts.webui.running.queue_choice import find_active, waiting_choice
+from indextts.webui.running.panel import Stage, describe, find_active, queued_jobs, show_job, waiting_choice
 from tests.running_jobs import WAITS_FOR_GO, ended_job, program, wait_until_ready
 
 LOG = "$ python x.py\n[Error] an earlier one\n[Error] the disk is full; free some space\n[Info] closed\n"

@@ -40,25 +40,16 @@ PROBLEMS = ("failed", "killed", "lost")  # states of a job
 # Clocks of file servers differ, and a copied workspace has the times of the copying.
 TOLERANCE_S = 5.0
 
-SYMBOLS: dict[State, str] = {
-    "done": "✓",
-    "running": "▶",
-    "failed": "✗",
-    "stopped": "■",
-    "outdated": "!",
-    "next": "→",
-    "ready": "○",
-    "later": "·",
-}
-MARK_COLOURS: dict[State, str] = {
-    "done": "--ok",
-    "running": "--accent",
-    "failed": "--bad",
-    "stopped": "--warn",
-    "outdated": "--warn",
-    "next": "--accent",
-    "ready": "--faint",
-    "later": "--faint",
+# symbol and colour
+MARKS: dict[State, tuple[str, str]] = {
+    "done": ("✓", "--ok"),
+    "running": ("▶", "--accent"),
+    "failed": ("✗", "--bad"),
+    "stopped": ("■", "--warn"),
+    "outdated": ("!", "--warn"),
+    "next": ("→", "--accent"),
+    "ready": ("○", "--faint"),
+    "later": ("·", "--faint"),
 }
 
 
@@ -149,8 +140,8 @@ def tab_marks(found: list[StageState]) -> str:
     """
     rules = [
         f"#tab-{each.stage.tab}-button::after "
-        f'{{ content: "{SYMBOLS[each.state]}" / "{each.mark_text}"; '
-        f"color: var({MARK_COLOURS[each.state]}) }}"
+        f'{{ content: "{MARKS[each.state][0]}" / "{each.mark_text}"; '
+        f"color: var({MARKS[each.state][1]}) }}"
         for each in found
     ]
     return f"<style>{' '.join(rules)}</style>"
@@ -169,7 +160,7 @@ def stages_html(found: Sequence[StageState], facts: Sequence[str], is_way: bool 
 
 def _item(each: StageState, fact: str, is_way: bool) -> str:
     symbol = f'<span class="symbol" role="img" aria-label="{escape(each.mark_text)}">'
-    symbol += f"{SYMBOLS[each.state]}</span>"
+    symbol += f"{MARKS[each.state][0]}</span>"
     words = each.text if is_way or each.state not in ("next", "ready", "later") else ""
     text = " · ".join(part for part in (fact, words) if part)
     inside = f"{symbol}<span>{escape(t(each.stage.title))}</span><span>{escape(text)}</span>"

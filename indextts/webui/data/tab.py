@@ -14,7 +14,7 @@ from indextts.webui.layout import columns
 from indextts.webui.markup import Tile, empty_html, tiles_html
 from indextts.webui.page import Page
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.view_versions import files_version, utterances_of
+from indextts.webui.view_versions import files_version, job_version, utterances_of
 
 ONWARD = {
     "finished": ("#tokenizer", "data.open_tokenizer"),
@@ -50,7 +50,11 @@ def build_import(page: Page) -> None:
                 also_changes=[form.uploads],
             )
             stage_panel(page, stage)
-    page.watch(lambda project: files_version(project.manifest), numbers_html, [numbers], result_of=["data"])
+
+    def version(project: Project) -> str:
+        return f"{job_version(project, 'data')} {files_version(project.manifest)}"
+
+    page.watch(version, numbers_html, [numbers])
 
 
 def numbers_html(project: Project) -> str:

@@ -42,11 +42,7 @@ HEADERS = {  # text: class of the cells
     "monitor.headers.saved": "",
 }
 ACTIONS = {"listen": "monitor.listen", "export": "monitor.export"}
-NOTES = {
-    "is_best": "monitor.notes.is_best",
-    "is_latest": "monitor.notes.is_latest",
-    "is_pinned": "monitor.notes.is_pinned",
-}
+NOTES = ("is_best", "is_latest", "is_pinned")
 
 
 def build(page: Page) -> None:
@@ -92,7 +88,7 @@ def table_html(project: Project, found: Sequence[Checkpoint]) -> str:
 
 
 def _row(project: Project, each: Checkpoint, loss: float | None) -> str:
-    notes = [t(word) for field, word in NOTES.items() if getattr(each, field)]
+    notes = [t(f"monitor.notes.{field}") for field in NOTES if getattr(each, field)]
     notes += [] if each.is_complete else [t("monitor.incomplete")]
     cells = [
         "" if each.step is None else f"{each.step:,}",

@@ -17,7 +17,7 @@ from indextts.webui.language import t, t_or, text_of
 from indextts.webui.metrics_reader import read_run
 from indextts.webui.page import EVERY_TAB, Page
 from indextts.webui.run_progress import duration, progress_of
-from indextts.webui.running.queue_choice import job_homes
+from indextts.webui.running.panel import job_homes
 from indextts.webui.stage_list import STAGES
 
 TAB_OF_STAGE = {stage.name: stage.tab for stage in STAGES} | {

@@ -16,6 +16,7 @@ server starts only what it has checked itself:
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -26,17 +27,17 @@ from indextts.errors import UserError
 from indextts.projects.jobs.records import Job, last_lines, list_jobs, newest_job, outcome
 from indextts.projects.jobs.starting import DATA_JOBS, DEMO_JOB, shell_line, start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job, stop_progress
-from indextts.projects.project import Project, ProjectSettings, read_project
+from indextts.projects.names import title_of
+from indextts.projects.project import PUBLISHED, Project, ProjectSettings, project_names, read_project
 from indextts.projects.readings import apply_edited_readings
 from indextts.system.amounts import shown_time
 from indextts.webui.events import on
-from indextts.webui.language import t, text_of
+from indextts.webui.language import t, t_or, text_of
 from indextts.webui.layout import fold
 from indextts.webui.markup import link_html
 from indextts.webui.page import FOLLOW_LOGS, Page
 from indextts.webui.running.log_box import LogBox, log_values
 from indextts.webui.running.outlook import Notice, Outlook, Start, blocker_of, outlook_html, with_next_step
-from indextts.webui.running.queue_choice import active_version, find_active, waiting_choice
 from indextts.webui.stage_list import BY_NAME, StageState, stage_states, stages_version
 from indextts.webui.view_versions import is_running, job_version, jobs_version, running_version
 
@@ -331,3 +332,47 @@ def _is_done(states: Sequence[StageState], stage: Stage) -> bool:
 
 def _state_version(project: Project, stage: Stage) -> str:
     return stages_version(project) if stage.home_of is None else ""
+
+
+# ---- start time of a job: now, or after an active job of any project
+
+
+def active_version(workspace: Path) -> str:
+    """Return a version that changes when a job of any project starts or ends."""
+    return " ".join(jobs_version(home) for home in job_homes(workspace))
+
+
+def job_homes(workspace: Path) -> list[Project]:
+    """Return all folders with jobs: the projects, and the folder of the published files."""
+    return [Project(workspace / name) for name in (*project_names(workspace), PUBLISHED)]
+
+
+def waiting_choice(workspace: Path, now: str | None) -> gr.Dropdown:
+    """Return the dropdown of active jobs, hidden without one; the selection stays while its job is active."""
+    found = [(t("jobs.start_now"), "")]
+    for name, job in _active_jobs(workspace):
+        stage, title = t_or(f"stage.{job.stage}", job.stage), title_of(Project(workspace / name))
+        found.append((t("jobs.after", stage=stage, project=title), f"{name}/{job.folder.name}"))
+    if now in [choice for _, choice in found]:  # unchanged, because the user may change it meanwhile
+        return gr.Dropdown(choices=found, visible=len(found) > 1)
+    return gr.Dropdown(choices=found, value="", visible=len(found) > 1)
+
+
+def find_active(workspace: Path, chosen: str | None) -> Path | None:
+    """Return the folder of the chosen job, None for an immediate start.
+
+    Raises:
+        UserError: no job of this name is active.
+    """
+    if not chosen:
+        return None
+    for name, job in _active_jobs(workspace):
+        if chosen == f"{name}/{job.folder.name}":
+            return job.folder
+    raise UserError(t("jobs.already_ended"))
+
+
+def _active_jobs(workspace: Path) -> list[tuple[str, Job]]:
+    return [
+        (home.root.name, job) for home in job_homes(workspace) for job in list_jobs(home) if job.is_active
+    ]

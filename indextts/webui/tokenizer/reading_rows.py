@@ -26,11 +26,7 @@ from indextts.webui.view_versions import files_version
 NUM_EXAMPLES = 3
 MAX_ROWS_SHOWN = 300
 EXAMPLE_CHARS = 30  # on each side of the written form
-MATCHES = {
-    "word": "readings.match.word",
-    "prefix": "readings.match.prefix",
-    "number": "readings.match.number",
-}
+MATCHES = ("word", "prefix", "number")
 HEADERS = (
     ("readings.headers.written", ""),
     ("readings.headers.spoken", ""),
@@ -99,7 +95,7 @@ def _row_html(row: ReadingRow, usage: Usage | None, *, is_chosen: bool) -> str:
     examples = (
         "".join(f"<span>{_example(text, row.written)}</span>" for text in usage.examples) if usage else ""
     )
-    match, count = html.escape(t(MATCHES[row.match])), usage.num_texts if usage else 0
+    match, count = html.escape(t(f"readings.match.{row.match}")), usage.num_texts if usage else 0
     return (
         f'<tr {sent(row.key)} tabindex="0" class="{"chosen" if is_chosen else ""}">'
         f"<td><b>{html.escape(row.written)}</b></td><td>{html.escape(row.spoken)}</td>"

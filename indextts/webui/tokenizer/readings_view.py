@@ -101,7 +101,7 @@ def _form(id: str, label: str, info: str) -> gr.Textbox:
 
 
 def _match_choices() -> list[tuple[str, str]]:
-    return [(t(text), match) for match, text in MATCHES.items()]
+    return [(t(f"readings.match.{match}"), match) for match in MATCHES]
 
 
 def readings_version(project: Project) -> str:
