@@ -2,7 +2,7 @@ import logging
 
 from indextts.data import progress as progress_module
 from indextts.data.progress import Progress
-from indextts.webui.running.job_bar import LINE
+from indextts.webui.run_progress import LINE
 
 
 def test_a_line_has_clips_and_audio_and_time_left(monkeypatch, caplog):

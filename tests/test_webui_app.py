@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from indextts.system.messages import ENGLISH, table
 from indextts.webui.language import HEADING, translations
 from tests.conftest import REPOSITORY
 from tests.test_webui_language import OTHERS, SAME
@@ -47,9 +46,8 @@ print(json.dumps({
                  and c["type"] not in ("row", "column", "markdown", "timer", "form", "tabs")],
     "tabs": [c["props"]["label"] for c in config["components"]
              if c["type"] == "tabitem" and c["props"]["elem_id"].startswith("tab-")],
-    "texts": sorted({text for c in config["components"] for text in texts_of(c["type"], c["props"]).values()}
-                    | {name for c in config["components"] if c["type"] == "dataframe"
-                       for name in c["props"]["headers"] or ()}),
+    "texts": sorted({text for c in config["components"]
+                     for text in texts_of(c["type"], c["props"]).values()}),
     "torch": sorted(name for name in sys.modules if name in ("torch", "transformers", "trainers")),
 }))
 """
@@ -68,25 +66,23 @@ def handler(*values):
 with CheckedBlocks(analytics_enabled=False) as page:
     page.chosen = project = gr.Dropdown(["voice"])
     page.find_project = lambda name: {"voice": "the project"}[name]
-    assert answering(handler, [project], [])("voice") == ["the project"]
-    text, number, table = gr.Textbox(), gr.Number(), gr.Dataframe(headers=["size"])
+    assert answering(handler, [project])("voice") == ["the project"]
+    text, number = gr.Textbox(), gr.Number()
     click = gr.SelectData(None, {"index": [0, 0], "value": 1})
-    answer = answering(handler, [text, number], [text, number])
+    answer = answering(handler, [text, number])
     assert answer(None, None) == ["", None]
     assert answer("a", 1) == ["a", 1]
     assert answer(click, None, None) == [click, "", None]
     assert answer(None, click, None) == ["", click, None]
     many = gr.Dropdown(["a"], multiselect=True)
     for sent, got in ((None, []), (0.5, []), (["a"], ["a"]), ("a", [])):
-        assert answering(handler, [many], [many])(sent) == [got]
-    shown = answering(lambda _: [["1 kB"]], [text], [table])("x")
-    assert shown == {"headers": ["size"], "data": [["1 kB"]]}
+        assert answering(handler, [many])(sent) == [got]
 
     def refuse(_):
         raise UserError("no such thing")
 
     try:
-        answering(refuse, [text], [text])("x")
+        answering(refuse, [text])("x")
     except gr.Error as error:
         assert (error.message, error.print_exception) == ("no such thing", False)
     else:
@@ -174,7 +170,7 @@ def test_every_visible_component_has_an_id(built: dict):
 def test_all_texts_of_the_page_are_translated(language: str, built: dict):
     assert len(built["texts"]) > 300
     texts: set[str] = set()
-    for text in set(built["texts"]) - {table(ENGLISH)["project.published_in"]}:
+    for text in built["texts"]:
         heading = HEADING.fullmatch(text)
         texts |= {html.unescape(part) for part in heading.groups() if part} if heading else {text}
     assert sorted(texts - translations(language).keys() - SAME) == []

@@ -1,22 +1,30 @@
-"""Tests of the report of the check on the page."""
+"""Tests of the check on the page, its report, and the cleaning of what it flagged."""
 
+import json
 import re
 import shutil
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from indextts.commands.data import CheckData, CleanAudio
 from indextts.commands.quality_limits import QualityLimits
+from indextts.data.cleaned import INSTALL
+from indextts.data.manifest import read_utterances, write_utterances
 from indextts.data.quality.reasons import MEASURES, REASONS
+from indextts.data.quality.summary import ReasonCount, read_overview, write_overview
 from indextts.data.review import check_folder
 from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
-from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.project import Project, ProjectSettings, make_settings
 from indextts.system.messages import ENGLISH, table
-from indextts.webui.data.check_view import LIMITS, check_commands, check_outlook, overview_html
+from indextts.webui.data.check_view import LIMITS, overview_html, prepare, prepare_cleaning
+from indextts.webui.data.review_list import row_html
+from indextts.webui.data.review_rows import read_review, row_of
 from indextts.webui.language import t
-from indextts.webui.running.outlook import Outlook
+from indextts.webui.running.outlook import Start
 from tests.one_project import OneProject
 from tests.test_data_check import TEXTS, write_dataset
 from tests.test_data_check import checked as check_dataset
@@ -78,44 +86,42 @@ def test_histograms_have_the_limits_that_were_checked(project: Project):
     assert "&lt; 15" in html
 
 
-def outlook_of(workspace: Path, project: Project, asr: str = "", quality: str = "full") -> Outlook:
+def prepared(workspace: Path, project: Project, asr: str | None = "", quality: str = "full") -> Start:
     settings = ProjectSettings.model_validate({"name": "voice", "base": workspace / "checkpoints"})
-    values, page = [getattr(QualityLimits(), name) for name in LIMITS], OneProject(Project(workspace / "any"))
-    planned = check_commands(page, project, settings, asr, quality, *values)
-    return check_outlook(page, project, settings, planned)
+    values = [getattr(QualityLimits(), name) for name in LIMITS]
+    return prepare(OneProject(Project(workspace / "any")), project, settings, asr, quality, *values)
+
+
+def facts(*given: Any, **changes: Any) -> dict[str, str]:
+    return dict(prepared(*given, **changes).outlook.facts)
 
 
 def test_a_check_needs_imported_data(tmp_path: Path, project: Project):
-    [blocker] = outlook_of(tmp_path, Project(tmp_path / "new")).blockers
+    [blocker] = prepared(tmp_path, Project(tmp_path / "new")).outlook.blockers
     assert blocker.link == "#data/upload"
-    assert not outlook_of(tmp_path, project).blockers
+    assert not prepared(tmp_path, project).outlook.blockers
 
 
 def test_the_recognizer_of_the_form_is_in_the_command_and_in_the_outlook(tmp_path: Path, project: Project):
-    settings = ProjectSettings.model_validate({"name": "voice", "base": tmp_path / "checkpoints"})
-    values = ["full", *(getattr(QualityLimits(), name) for name in LIMITS)]
-    planned = partial(check_commands, OneProject(Project(tmp_path / "any")), Project(tmp_path), settings)
-    assert planned(None, *values)[0].asr == ""
-    [command] = planned(" someone/asr ", *values)
-    assert (command.asr, command.asr_folder) == ("someone/asr", tmp_path / "checkpoints/recognizers")
-    assert planned("asr", *values)[0].asr == str(tmp_path / "asr")
+    for typed, asr in ((None, ""), (" someone/asr ", "someone/asr"), ("asr", str(tmp_path / "asr"))):
+        [command] = prepared(tmp_path, project, typed).commands
+        assert isinstance(command, CheckData)
+        assert command.asr == asr
+        shown_asr = facts(tmp_path, project, typed)[t("data.facts.recognizer")]
+        assert shown_asr == (asr or t("data.no_recognizer"))
+    assert command.asr_folder == tmp_path / "checkpoints/recognizers"
     with pytest.raises(UserError, match="'/etc'"):
-        planned("/etc", *values)
-    shown_without, shown_with = (
-        dict(outlook_of(tmp_path, project, asr).facts) for asr in ("", "someone/asr")
-    )
-    assert shown_with[t("data.facts.recognizer")] == "someone/asr"
-    assert shown_without[t("data.facts.recognizer")] == t("data.no_recognizer")
+        prepared(tmp_path, project, "/etc")
 
 
 def test_the_outlook_has_the_time_of_the_ratings_that_are_missing(tmp_path: Path, project: Project):
     label = t("data.facts.rating")
-    assert label not in dict(outlook_of(tmp_path, project, quality="fast").facts)
-    assert dict(outlook_of(tmp_path, project).facts)[label].startswith("7 ")
+    assert label not in facts(tmp_path, project, quality="fast")
+    assert facts(tmp_path, project)[label].startswith("7 ")
     with StoredResults(check_folder(project.manifest), "dnsmos", "1") as results:
         for number in range(7):
             results.add(str(number), [3.0, 3.0, 3.0])
-    assert dict(outlook_of(tmp_path, project).facts)[label] == t("data.facts.all_rated")
+    assert facts(tmp_path, project)[label] == t("data.facts.all_rated")
 
 
 def test_every_reason_measure_and_code_has_a_text():
@@ -123,3 +129,50 @@ def test_every_reason_measure_and_code_has_a_text():
     ids |= {f"data.measures.{name}" for name in HISTOGRAMS}
     ids |= {f"data.problems.{code}" for code in ("other_script", "too_many_rejected", "no_voice")}
     assert ids <= table(ENGLISH).keys()
+
+
+def test_a_cleaning_needs_a_check_flags_and_the_packages_and_checks_again(
+    tmp_path: Path, project: Project, monkeypatch: pytest.MonkeyPatch
+):
+    def looked() -> Start:
+        return prepare_cleaning(OneProject(project), project, make_settings(name="voice", base=tmp_path))
+
+    packages: list[str] = []
+    monkeypatch.setattr("indextts.webui.data.check_view.missing_packages", lambda: packages)
+    overview = read_overview(check_folder(project.manifest))
+    assert overview is not None
+    [blocker] = looked().outlook.blockers
+    assert blocker.kind == "finished"  # too short clips are not cleaned
+    overview.reasons.append(ReasonCount(name="noisy", count=2, hours=0.1))
+    write_overview(check_folder(project.manifest), overview)
+    assert not looked().outlook.blockers
+    packages.append("demucs")
+    [blocker] = looked().outlook.blockers
+    assert INSTALL in blocker.text
+    assert "demucs" in blocker.text
+    shutil.rmtree(check_folder(project.manifest))
+    [blocker] = looked().outlook.blockers
+    assert blocker.link == "#data/check-start"
+    clean, check = looked().commands
+    assert isinstance(clean, CleanAudio)
+    assert isinstance(check, CheckData)
+    assert clean.manifest == check.train_manifest == project.manifest
+
+
+def test_a_cleaned_clip_has_players_before_and_after(project: Project):
+    # in the copied manifest, the recordings are those of the checked project
+    clips = read_utterances(project.manifest)
+    own = [replace(clip, audio=project.dataset / clip.audio.name) for clip in clips]
+    write_utterances(project.manifest, own)
+    (project.dataset / "audio").mkdir()
+    shutil.copy(project.dataset / "1.wav", project.dataset / "audio/two.wav")
+    scores = {"ovrl": 2.0, "sig": 3.0, "bak": 2.0, "snr_db": 10.0}
+    record = {"id": "u0", "method": "noise", "input": "two.wav", "before": scores, "after": scores}
+    for is_used, count in ((True, 2), (False, 0)):
+        line = json.dumps({**record, "is_used": is_used})
+        (project.dataset / "cleaned.jsonl").write_text(f"{line}\n", encoding="utf-8")
+        review = read_review(project)
+        html = row_html(project, row_of(review, review.table.place_of["u0"]))
+        assert html.count("<audio") == count
+        assert html.count("two.wav") == count / 2
+        assert "<audio" not in row_html(project, row_of(review, review.table.place_of["u1"]))

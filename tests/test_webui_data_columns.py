@@ -2,7 +2,6 @@
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,19 @@ import pytest
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.table_preview import MAX_TABLES
 from indextts.projects.project import Project, ProjectSettings
-from indextts.webui.data.column_tables import MAX_COLUMNS, column_tables_html
 from indextts.webui.data.import_form import FIELDS, NEW_SOURCES, import_commands, planned_sources
 from indextts.webui.data.import_outlook import import_outlook
-from indextts.webui.data.import_sources import ImportSource, read_choices, with_choice
+from indextts.webui.data.import_sources import (
+    MAX_COLUMNS,
+    ImportSource,
+    column_tables_html,
+    read_choices,
+    with_choice,
+)
 from indextts.webui.language import LANGUAGES, use_language
 from tests.import_sources import run_import
 from tests.one_project import OneProject
+from tests.parsed_html import Parsed
 from tests.test_data_importing_table_preview import (
     AMBIGUOUS,
     ENGLISH,
@@ -54,31 +59,18 @@ def imports(project: Project, settings: ProjectSettings, *values: str) -> list[I
     return [command for command in commands if isinstance(command, ImportDataset)]
 
 
-class Dropdowns(HTMLParser):
-    """The chosen value of each dropdown, and every element and attribute."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.values: list[str | None] = []
-        self.labels: list[str | None] = []
-        self.tags: set[str] = set()
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags |= {tag, *(name for name, _ in attrs)}
-        values = dict(attrs)
-        if tag == "select":
-            self.values.append(values["data-use"])
-            self.labels.append(values["aria-label"])
-        if tag == "option" and "selected" in values:
-            assert values["value"] == self.values[-1]
+def shown_uses(html: str) -> list[str | None]:
+    """Return the chosen value of each dropdown."""
+    chosen = [attributes["value"] for tag, attributes in Parsed(html).tags if "selected" in attributes]
+    assert chosen == Parsed(html).values("select", "data-use")
+    return chosen
 
 
 def test_new_tables_are_shown_with_their_decided_uses(tmp_path: Path):
     project, settings = make(tmp_path, talks=DECIDED)
     html = column_tables_html(sources(project, settings))
-    assert Dropdowns(html).values == ["audio", "text", ""]
-    assert len(set(Dropdowns(html).labels)) == 3
+    assert shown_uses(html) == ["audio", "text", ""]
+    assert len(set(Parsed(html).values("select", "aria-label"))) == 3
     assert all(text in html for text in ("talks.zip", "text_am", TEXTS[0], ENGLISH[1], "<details", " open>"))
     assert not import_outlook(project, imports(project, settings)).blockers
     assert imports(project, settings, *form())[0].columns == ""
@@ -108,7 +100,7 @@ def test_an_undecided_column_blocks_the_import_until_it_is_chosen(tmp_path: Path
         found = sources(project, settings)
         html = column_tables_html(found)
         [blocker] = import_outlook(project, imports(project, settings)).blockers
-    assert Dropdowns(html).values == ["audio", "?", "?"]
+    assert shown_uses(html) == ["audio", "?", "?"]
     assert "talks.zip" in blocker.text
     assert f'id="{blocker.link.removeprefix("#data/")}"' in html
     choices = with_choice({}, found, [found[0].key, "set/metadata.csv", "0=audio", "2=text"])
@@ -118,7 +110,7 @@ def test_an_undecided_column_blocks_the_import_until_it_is_chosen(tmp_path: Path
         "audio=file_name,text=second"
     ]
     chosen = column_tables_html(sources(project, settings, *values))
-    assert Dropdowns(chosen).values == ["audio", "", "text"]
+    assert shown_uses(chosen) == ["audio", "", "text"]
 
 
 def test_each_source_has_its_own_choice(tmp_path: Path):
@@ -163,7 +155,7 @@ def test_an_incomplete_or_invalid_choice_blocks_the_import(tmp_path: Path, uses:
     planned = imports(project, settings, *form(json.dumps(choices)))
     assert import_outlook(project, planned).blockers
     found = sources(project, settings, *form(json.dumps(choices)))
-    assert len(Dropdowns(column_tables_html(found)).values) == 3  # it can be corrected
+    assert len(shown_uses(column_tables_html(found))) == 3  # it can be corrected
 
 
 @pytest.mark.parametrize(
@@ -180,10 +172,10 @@ def test_a_known_source_is_shown_only_if_it_is_chosen_or_undecided(tmp_path: Pat
     run_import(project.uploads / "files", project.dataset, speaker="s")
     assert column_tables_html(sources(project, settings)) == ""
     chosen = sources(project, settings, *form(source="files"))
-    assert Dropdowns(column_tables_html(chosen)).values == ["audio", "text", ""]
+    assert shown_uses(column_tables_html(chosen)) == ["audio", "text", ""]
     (project.uploads / "files/metadata.csv").unlink()
     (project.uploads / "files/other.csv").write_text(AMBIGUOUS, encoding="utf-8")
-    assert Dropdowns(column_tables_html(sources(project, settings))).values == ["audio", "?", "?"]
+    assert shown_uses(column_tables_html(sources(project, settings))) == ["audio", "?", "?"]
 
 
 def test_texts_of_an_upload_are_escaped(tmp_path: Path):
@@ -196,18 +188,18 @@ def test_texts_of_an_upload_are_escaped(tmp_path: Path):
     source.rename(project.uploads / "<i>talks.zip")
     found = sources(project, settings)
     html = column_tables_html(found)
-    assert Dropdowns(html).tags.isdisjoint({"img", "i", "onerror", "src"})
-    assert Dropdowns(html).values == ["audio", "?", "?", ""]
+    assert Parsed(html).names.isdisjoint({"img", "i", "onerror", "src"})
+    assert shown_uses(html) == ["audio", "?", "?", ""]
     choices = with_choice({}, found, [found[0].key, f"set/{name}", "0=audio", "1=text", "3=speaker"])
     resolved = sources(project, settings, *form(json.dumps(choices)))
-    assert Dropdowns(column_tables_html(resolved)).values == ["audio", "text", "", "speaker"]
+    assert shown_uses(column_tables_html(resolved)) == ["audio", "text", "", "speaker"]
 
 
 def test_many_columns_and_tables_are_cut(tmp_path: Path):
     extra = [[f"v{n}"] * 4 for n in range(50)]
     header = ",".join(f"c{n}" for n in range(50)) + ",file_name,first,second"
     project, settings = make(tmp_path, talks=table(*extra, PATHS, TEXTS, OTHERS, header=header))
-    values = Dropdowns(column_tables_html(sources(project, settings))).values
+    values = shown_uses(column_tables_html(sources(project, settings)))
     assert len(values) == MAX_COLUMNS
     assert values[-3:] == ["audio", "?", "?"]  # the columns that matter are not cut
     files = {f"part{n}.csv": DECIDED.replace("text_en", f"other{n}") for n in range(MAX_TABLES + 5)}

@@ -1,5 +1,6 @@
-"""Tests of the outlook of an import and of the message of an upload."""
+"""Tests of the import on the page: its outlook, uploads, and the names of the voices that it found."""
 
+import csv
 import json
 import zipfile
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.speakers import write_answers
+from indextts.data.importing.voices import read_rows, rename_voice
 from indextts.data.manifest import Utterance, write_utterances
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
@@ -16,13 +18,14 @@ from indextts.webui.data.import_form import (
     FIELDS,
     NEW_SOURCES,
     import_commands,
+    prepare,
     store_settings,
     uploads_html,
 )
-from indextts.webui.data.import_outlook import import_outlook, invalid_import, shown_source
+from indextts.webui.data.import_outlook import import_outlook, numbers_html, shown_source
 from indextts.webui.data.import_sources import source_key, with_chosen_columns
-from indextts.webui.data.tab import numbers_html
 from indextts.webui.data.uploads import store_uploads, upload_message
+from indextts.webui.data.voices import voices_html
 from tests.one_project import OneProject
 
 
@@ -40,7 +43,9 @@ def write_manifest(path: Path, *durations: float | None) -> Path:
 
 def test_a_project_without_sources_is_blocked_with_a_link_to_the_upload(tmp_path: Path):
     project, settings = make(tmp_path)
-    [blocker] = invalid_import(project, settings, UserError("nothing")).blockers
+    found = prepare(OneProject(project), project, settings, NEW_SOURCES, *[""] * len(FIELDS), "")
+    assert found.error
+    [blocker] = found.outlook.blockers
     assert blocker.link == "#data/upload"
 
 
@@ -159,3 +164,50 @@ def test_the_options_of_a_started_import_are_those_of_the_project(tmp_path: Path
     started = ImportDataset(hub="google/fleurs", loudness=-23, output_dir=project.dataset)
     store_settings(project, [started])
     assert read_project(project).data == {"max_unpacked_gb": 9, "hub": "google/fleurs", "loudness": -23}
+
+
+COLUMNS = [
+    "voice",
+    "speaker",
+    "clips",
+    "minutes",
+    "closest",
+    "distance",
+    "sample_1",
+    "sample_2",
+    "sample_3",
+    "farthest",
+]
+
+
+def write_groups(project: Project, names: dict[str, str]) -> None:
+    """Write a group for each name, with one recording in the project."""
+    (project.dataset / "audio").mkdir(parents=True, exist_ok=True)
+    (project.dataset / "audio/a.wav").write_bytes(b"sound")
+    record = {"encoder": "e", "threshold": 0.5, "names": names}
+    (project.dataset / "voices.json").write_text(json.dumps(record))
+    with (project.dataset / "voices.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for voice, name in names.items():
+            writer.writerow([voice, name, 12, 1.5, "", "", "audio/a.wav", "", "", "../../outside.wav"])
+
+
+def test_groups_are_listed_with_their_names_and_a_clip_of_the_project_to_hear(tmp_path: Path):
+    project = Project(tmp_path)
+    (tmp_path / "outside.wav").write_bytes(b"secret")
+    write_groups(project, {"voice_001": "<b>almaz</b>", "voice_002": "voice_001"})
+    html = voices_html(project, read_rows(project.dataset))
+    assert html.count("&lt;b&gt;almaz") == 2  # voice_002 is merged into voice_001
+    assert html.count("<audio") == 2
+    assert "outside.wav" not in html
+
+
+@pytest.mark.parametrize(("voice", "name"), [("voice_009", "almaz"), ("voice_001", "voice_002")])
+def test_an_unknown_voice_and_a_circle_are_refused_and_change_nothing(tmp_path: Path, voice: str, name: str):
+    project = Project(tmp_path)
+    write_groups(project, {"voice_001": "voice_001", "voice_002": "voice_001"})
+    content = (project.dataset / "voices.json").read_bytes()
+    with pytest.raises(UserError):
+        rename_voice(project.dataset, voice, name)
+    assert (project.dataset / "voices.json").read_bytes() == content

@@ -10,7 +10,7 @@ from indextts.data.transcribing.agreement import AgreementReport, Point
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, make_settings
 from indextts.projects.stages import plan_imports
-from indextts.webui.data.transcribe_view import agreement_html, commands, outlook, recordings_html
+from indextts.webui.data.transcribe_view import agreement_html, prepare, recordings_html
 from indextts.webui.data.uploads import store_recordings
 from indextts.webui.language import t
 from tests.import_sources import write_tone
@@ -42,7 +42,8 @@ def test_one_job_transcribes_imports_and_checks(
 ):
     (project.root.parent / "one").mkdir()
     form = ("", "one\nowner/two", "file", "", 3.0, 15.0, "0.05")
-    transcribe, imported, check = commands(page, project, settings, *form)
+    found = prepare(page, project, settings, *form)
+    transcribe, imported, check = found.commands
     assert isinstance(transcribe, Transcribe)
     assert transcribe.source == [project.recordings]
     assert transcribe.asr == [str(project.root.parent / "one"), "owner/two"]
@@ -51,7 +52,7 @@ def test_one_job_transcribes_imports_and_checks(
     assert imported.manifest == transcribe.output_dir / "manifest.jsonl"
     assert isinstance(check, CheckData)
     assert check.train_manifest == project.manifest
-    assert not outlook(page, project, settings, [transcribe, imported, check]).blockers
+    assert not found.outlook.blockers
 
 
 def test_a_later_import_takes_the_transcription_too(project: Project, settings: ProjectSettings):
@@ -67,14 +68,15 @@ def test_a_later_import_takes_the_transcription_too(project: Project, settings: 
     ids=["no recognizer", "three recognizers", "outside", "no number"],
 )
 def test_a_wrong_form_is_refused(page: OneProject, project: Project, settings: ProjectSettings, form):
-    with pytest.raises(UserError):
-        commands(page, project, settings, *form)
+    found = prepare(page, project, settings, *form)
+    assert found.error
+    assert found.outlook.blockers
+    assert found.outlook.facts  # of the recordings
 
 
 def test_what_is_missing_prevents_the_start(page: OneProject, project: Project, settings: ProjectSettings):
     shutil.rmtree(project.recordings)
-    planned = commands(page, project, settings, "", "a/b", "voices", "", 2.0, 15.0, "")
-    found = outlook(page, project, settings, planned)
+    found = prepare(page, project, settings, "", "a/b", "voices", "", 2.0, 15.0, "").outlook
     assert len(found.blockers) == 2  # no recordings, no weights that tell voices
     assert len(found.notes) == 1  # one recognizer
 

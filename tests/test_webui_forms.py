@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/forms.py: a form is built from a command's fields and converted back to it."""
+"""Tests of indextts/webui/forms.py: forms from the fields of commands and back, and their drafts."""
 
 from pathlib import Path
 
@@ -8,7 +8,16 @@ import pytest
 from indextts.commands.data import Preprocess
 from indextts.commands.speech import ExportModel
 from indextts.commands.train import Train
-from indextts.webui.forms import as_shown, component_for, fields_from
+from indextts.projects.project import Project
+from indextts.webui.forms import (
+    MAX_DRAFT_BYTES,
+    as_shown,
+    component_for,
+    fields_from,
+    forget_draft,
+    read_draft,
+    write_draft,
+)
 from indextts.webui.training.training_form import FIELDS, GROUPED, NO_FORM, OTHERS, PATHS
 
 
@@ -57,3 +66,56 @@ def test_the_values_of_a_form_give_the_same_command(name: str):
     fields = {"train_manifest": [Path("x")], "val_manifest": [Path("v")], "tokenizer": Path("t")}
     again = Train(**{**fields, **fields_from(Train, [name], [shown])})
     assert getattr(again, name) == getattr(command, name)
+
+
+DRAFTED = ("learning_rate", "resume", "path")
+VALUES = {"learning_rate": 2e-5, "resume": True, "path": "ሰላም"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def file_of(project: Project) -> Path:
+    return project.root / "drafts/train.json"
+
+
+def test_a_draft_is_read_back(project: Project):
+    assert read_draft(project, "train", DRAFTED) == {}
+    write_draft(project, "train", VALUES)
+    assert read_draft(project, "train", DRAFTED) == VALUES
+    assert read_draft(project, "pairs", DRAFTED) == {}
+    forget_draft(project, "train")
+    assert read_draft(project, "train", DRAFTED) == {}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b'{"values": [1]}',
+        b"[" * 100_000,
+    ],
+    ids=["empty", "cut", "no text", "list", "no values", "deep"],
+)
+def test_an_invalid_draft_counts_as_absent(project: Project, content: bytes):
+    file_of(project).parent.mkdir()
+    file_of(project).write_bytes(content)
+    assert read_draft(project, "train", DRAFTED) == {}
+
+
+def test_a_huge_value_keeps_the_previous_draft(project: Project):
+    write_draft(project, "train", VALUES)
+    write_draft(project, "train", {"path": "x" * (MAX_DRAFT_BYTES + 1)})
+    write_draft(project, "train", {"path": "\ud800"})
+    assert read_draft(project, "train", DRAFTED) == VALUES
+
+
+def test_a_folder_that_cannot_be_written_loses_only_the_draft(tmp_path: Path):
+    (tmp_path / "drafts").touch()  # a file where the folder would be
+    write_draft(Project(tmp_path), "train", VALUES)
+    assert read_draft(Project(tmp_path), "train", DRAFTED) == {}

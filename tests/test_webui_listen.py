@@ -1,21 +1,27 @@
-"""Tests of the export, publishing and server of tab 8: the commands from the forms, and the downloads."""
+"""Tests of the export, publishing, scoring and server of tab 8: commands from the forms, and results."""
 
 import hashlib
+import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from indextts.commands.speech import ExportModel, PublishModel, Serve
+from indextts.commands.speech import Evaluate, ExportModel, PublishModel, Serve
+from indextts.commands.terminal import parse, to_argv
 from indextts.errors import UserError
 from indextts.projects.project import Project, make_settings, read_project
 from indextts.speech.export.model_folder import export
-from indextts.webui.listen import publishing
-from indextts.webui.listen.exporting import commands, exported, outlook
+from indextts.webui.language import t
+from indextts.webui.listen import exporting, scoring, serving
+from indextts.webui.listen.exporting import exported
+from indextts.webui.listen.renders import next_folder
 from indextts.webui.listen.saved_models import find_model
-from indextts.webui.listen.serving import create_key, serve_commands
+from indextts.webui.listen.scoring import newest_report, report_html, show
 from indextts.webui.listen.tab import empty_state
-from indextts.webui.running.outlook import LinkedError
+from indextts.webui.running.outlook import LinkedError, Outlook
 from tests.one_project import OneProject
 from tests.speaking_run import clips_of
 from tests.watched_workspace import make_project
@@ -27,7 +33,7 @@ def project(speaking_project: Project) -> Project:
 
 
 def planned(project: Project, *values: Any, self_contained: bool = False) -> ExportModel:
-    [command] = commands(project, read_project(project), *values, self_contained)
+    [command] = exporting.prepare(project, read_project(project), *values, self_contained).commands
     assert isinstance(command, ExportModel)
     return command
 
@@ -39,7 +45,8 @@ def test_the_form_decides_type_format_and_mean(project: Project):
     assert planned(project, "best.pth", "float32", "pth", None).average_last == 1
     assert planned(project, "best.pth", "float32", "pth", 1, self_contained=True).self_contained
     assert planned(project, None, "float32", "pth", 1) == planned(project, "best.pth", "float32", "pth", 1)
-    found = outlook(project, read_project(project), [command])
+    values = ("latest.pth", "float16", "both", 2, False)
+    found = exporting.prepare(project, read_project(project), *values).outlook
     assert not found.blockers
     assert str(project.export) in [value for _, value in found.facts]
     with pytest.raises(UserError):
@@ -77,7 +84,9 @@ def test_only_an_exported_model_is_published_and_to_a_named_repository(tmp_path:
 
     def publish(repository: str, licence: str = "", *, dry_run: bool = True) -> PublishModel:
         values = (repository, licence, "", "", dry_run)
-        return publishing.commands(OneProject(project), project, settings, *values)[0]
+        [command] = exporting.prepare_publishing(OneProject(project), project, settings, *values).commands
+        assert isinstance(command, PublishModel)
+        return command
 
     with pytest.raises(LinkedError) as refused:
         publish("someone/voice")
@@ -98,12 +107,14 @@ def test_a_server_has_chosen_voices_and_a_key_of_which_only_the_digest_is_stored
 
     def serve(*voices: str) -> Serve:
         values = ("best.pth", list(voices), 0, "", None, None)
-        return serve_commands(page, project, read_project(project), *values)[0]
+        [command] = serving.prepare(page, project, read_project(project), *values).commands
+        assert isinstance(command, Serve)
+        return command
 
     with pytest.raises(LinkedError) as refused:
         serve(f"clip:{clip.id}")
     assert refused.value.notice.link == "#listen/serve-new-key"
-    key = create_key(project)
+    key = serving.create_key(project)
     stored = project.server_keys.read_text()
     assert key not in stored
     assert hashlib.sha256(key.encode()).hexdigest() in stored
@@ -112,3 +123,124 @@ def test_a_server_has_chosen_voices_and_a_key_of_which_only_the_digest_is_stored
     with pytest.raises(LinkedError, match=clip.audio.stem):
         serve(f"clip:{clip.id}", f"clip:{clip.id}")
     project.server_keys.unlink()
+
+
+DEFAULTS = [100, 0, "auto", 25]
+
+
+def scored(project: Project, chosen: list[str] | None, asr: str = "", *values: Any) -> Evaluate:
+    settings, given = read_project(project), values or DEFAULTS
+    [command] = scoring.prepare(OneProject(project), project, settings, chosen, asr, *given).commands
+    assert isinstance(command, Evaluate)
+    return command
+
+
+def test_the_checkpoints_speak_the_validation_sentences(project: Project):
+    command = scored(project, ["model_step1.pth", "best.pth"])
+    best = find_model(project, "best.pth").name
+    assert [path.name for path in command.checkpoint] == list(dict.fromkeys(["model_step1.pth", best]))
+    assert (command.manifest, command.output_dir) == (project.utterances("val"), project.scores / "0001")
+    assert parse(Evaluate, to_argv(command)) == command
+    assert scored(project, ["best.pth"], "", 7, 3, "cpu", 25).model_dump(include={"num_clips", "seed"}) == {
+        "num_clips": 7,
+        "seed": 3,
+    }
+    asr = project.root / "hears"
+    with_asr = scored(project, ["best.pth"], f"\n{asr}\nsomeone/asr\n")
+    assert with_asr.asr == [str(asr), "someone/asr"]  # a model of the hub
+    assert with_asr.asr_folder == read_project(project).base / "recognizers"
+    outside = scored(project, ["best.pth"], "indextts/text").asr  # a folder where the program runs
+    assert outside == [str(project.root.parent / "indextts/text")]
+    (project.root.parent / "someone/asr").mkdir(parents=True)
+    assert scored(project, ["best.pth"], "someone/asr").asr == [str(project.root.parent / "someone/asr")]
+
+
+def test_missing_and_outside_choices_are_refused(project: Project):
+    cases: list[tuple[list[str] | None, str, str]] = [
+        (None, "", t("listen.none_to_score")),
+        ([], "", t("listen.none_to_score")),
+        (["best.pth", "../../other/best.pth"], "", t("listen.no_checkpoint")),
+        (["best.pth"], "/etc", "'/etc'"),
+        (["best.pth"], "../asr", "'../asr'"),
+        (["best.pth"], "a\0b", "a recognizer"),
+        (["best.pth"], "ሀ" * 300, "a recognizer"),
+        (["best.pth"], "linked/away", "'linked/away'"),
+    ]
+    (project.root.parent / "linked").mkdir()
+    (project.root.parent / "linked/away").symlink_to("/etc")
+    for chosen, asr, problem in cases:
+        with pytest.raises(UserError, match=re.escape(problem)):
+            scored(project, chosen, asr)
+
+
+SCORE = {
+    "name": "recordings",
+    "step": None,
+    "num_clips": 2,
+    "cer": {"ctc<b>": 0.1},
+    "cer_interval": {"ctc<b>": [0.05, 0.15]},
+    "likeness": None,
+    "syllables_per_s": 7.0,
+    "length_ratio": 1.0,
+    "no_stop": None,
+    "loops": None,
+    "silent": 0.0,
+}
+
+
+def write_report(folder: Path, note: str, *, is_complete: bool = True) -> None:
+    folder.mkdir(parents=True)
+    (folder / "report.md").write_text(f"# Evaluation\n\n* {note}\n\n| | step |\n", encoding="utf-8")
+    rows = [SCORE, SCORE | {"name": "model_step1200.pth", "step": 1200, "cer": {"ctc<b>": 0.25}}]
+    (folder / "summary.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    if is_complete:
+        (folder / "scores.png").write_bytes(b"\x89PNG")
+
+
+def test_the_newest_complete_report_is_shown_with_its_downloads(tmp_path: Path):
+    project = Project(tmp_path / "voice")
+    assert show(project)[1] == ""
+    write_report(project.scores / "0001", "older")
+    write_report(project.scores / "0009", "newer")
+    write_report(project.scores / "0010", "stopped", is_complete=False)
+    assert newest_report(project) == project.scores / "0009"
+    assert next_folder(project.scores) == project.scores / "0011"
+    report, picture = show(project)
+    assert "newer" in report
+    assert picture.count("download=") == 3
+    assert "/0009/scores.png?" in picture
+
+
+def test_scores_are_a_table_of_aligned_numbers(tmp_path: Path):
+    write_report(tmp_path / "0001", "<i>note</i>")
+    shown = report_html(tmp_path / "0001")
+    assert (shown.count("<tr>"), shown.count("<td>")) == (3, 2)
+    for cell in ("1,200", "10.0%", "25.0%", "2.50", "-"):
+        assert f'<td class="number">{cell}</td>' in shown
+    assert "<b>" not in shown
+    assert "<i>" not in shown
+    missing_rate = SCORE | {"name": "model_step2400.pth", "step": 2400, "cer": {}}
+    (tmp_path / "0001/summary.jsonl").write_text("\n".join(map(json.dumps, [SCORE, missing_rate])))
+    shown = report_html(tmp_path / "0001")
+    assert '<td class="number">0.00</td>' not in shown
+    assert shown.count('<td class="number">-</td>') == 2 * 3 + 1 + 2  # of no score, of no step, of no rate
+    (tmp_path / "0001/summary.jsonl").write_text('{"name": 1}')
+    assert "<table" not in report_html(tmp_path / "0001")
+
+
+def test_a_run_without_validation_sentences_cannot_be_scored(project: Project, tmp_path: Path):
+    values = (["best.pth"], "", *DEFAULTS)
+    settings = read_project(project)
+
+    def looked(of: Project) -> Outlook:
+        return scoring.prepare(OneProject(of), of, settings, *values).outlook
+
+    assert not looked(project).blockers
+    bare = Project(tmp_path / "bare")
+    shutil.copytree(project.run_dir, bare.run_dir)
+    [blocker] = looked(bare).blockers
+    assert (blocker.link, blocker.kind) == ("#preprocess", "missing")
+    bare.utterances("val").parent.mkdir(parents=True)
+    bare.utterances("val").touch()  # a split without validation: the stage ran, with an unusable setting
+    [blocker] = looked(bare).blockers
+    assert (blocker.link, blocker.kind) == ("#preprocess", "problem")

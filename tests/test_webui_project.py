@@ -23,9 +23,8 @@ from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import DEMO, PUBLISHED, Project, read_project, read_settings, write_project
 from indextts.projects.stages import PLANNERS, plan_stage
 from indextts.webui.page import Page
-from indextts.webui.project import demo
-from indextts.webui.project.base_model import download_commands, published_rows, summary_html
-from indextts.webui.project.creating import NewProject, base_choices, create
+from indextts.webui.project import creating, tab
+from indextts.webui.project.creating import NewProject, base_choices, create, published_rows, summary_html
 from indextts.webui.project.runs import run_rows, runs_html
 from indextts.webui.project.tab import next_html, stage_fact, way_html
 from indextts.webui.running.job_chip import chip_html
@@ -47,7 +46,7 @@ def page(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def project(page: Page) -> Project:
-    return demo.demo_project(page)
+    return tab.demo_project(page)
 
 
 def form(**changes: Any) -> NewProject:
@@ -144,39 +143,39 @@ def test_2_5_is_proposed_and_its_project_has_its_tokenizer(page: Page):
 
 
 def test_a_workspace_in_which_nothing_has_run_is_a_first_visit(page: Page, project: Project):
-    assert demo.offer(page, project) == "first"
+    assert tab.offer(page, project) == "first"
     assert next_html(page, project) == ""
     begin_demo(project, "data", "stopped")
-    assert demo.offer(page, project) == "first"
-    assert demo.outlook(project).button  # the same button resumes
+    assert tab.offer(page, project) == "first"
+    assert tab.outlook(project).button  # the same button resumes
     download(page)
     create(page, form(title="other"))
-    assert demo.offer(page, project) == "demo"
-    assert demo.offer(page, Project(page.workspace / "other")) == ""
+    assert tab.offer(page, project) == "demo"
+    assert tab.offer(page, Project(page.workspace / "other")) == ""
 
 
 def test_the_demo_of_the_other_base_is_a_project_beside_it(page: Page, project: Project):
-    chosen = demo.choose(page, "2.5")
+    chosen = tab.choose(page, "2.5")
     other = Project(page.workspace / str(chosen.value))
     assert other != project
     assert other.base.name == "2.5"
     assert {name for _, name in chosen.choices} == {project.root.name, other.root.name}
-    assert (demo.demo_of(page, project), demo.demo_of(page, other)) == (project, other)
-    assert demo.offer(page, project) == demo.offer(page, other) == "first"
+    assert (tab.demo_of(page, project), tab.demo_of(page, other)) == (project, other)
+    assert tab.offer(page, project) == tab.offer(page, other) == "first"
     assert way_html(page, other).count('<li class="later">') == len(STAGES) - 1
     begin_demo(project, "data", "stopped")
-    assert demo.offer(page, other) == "demo"
+    assert tab.offer(page, other) == "demo"
     settings = read_project(other)
     write_project(other, settings.with_fields("train", epochs=1))
-    assert demo.choose(page, "2.5").value == other.root.name
+    assert tab.choose(page, "2.5").value == other.root.name
     assert read_project(other).train["epochs"] == 1  # an existing demo is only selected
-    assert demo.choose(page, "2.0").value == project.root.name
+    assert tab.choose(page, "2.0").value == project.root.name
 
 
 def test_the_demo_ends_with_a_link_to_its_sound(page: Page, project: Project):
     make_all_files(project)
     begin_demo(project, "export", "finished")
-    assert demo.offer(page, project) == ""
+    assert tab.offer(page, project) == ""
     assert next_html(page, project).count("primary-link") == 1
     assert 'href="#listen"' in next_html(page, project)
     assert way_html(page, project).count('<li class="done">') == len(STAGES)
@@ -200,14 +199,14 @@ def test_the_running_demo_marks_its_stage_and_shows_its_share(page: Page, starte
     (started.root / "pipeline").mkdir()
     now = {"stage": "preprocess", "started": job.began + 1}
     (started.root / "pipeline/now.json").write_text(json.dumps(now))
-    assert demo.offer(page, started) == "first"
+    assert tab.offer(page, started) == "first"
     classes = re.findall(r'<li class="(\w+)"', way_html(page, started))
     assert classes == ["done", "done", "running", "later", "later", "later"]
     chip = chip_html(page.workspace, time.time())
     assert "#project" in chip
     assert "--share:12" in chip  # 2 of 17 parts
-    assert 'aria-valuenow="11"' in demo.progress_html(started)
-    assert not demo.outlook(started).blockers
+    assert 'aria-valuenow="11"' in tab.progress_html(started)
+    assert not tab.outlook(started).blockers
 
 
 def write_run(folder: Path, losses: list[float], part: int = 1) -> WrittenRun:
@@ -259,5 +258,5 @@ def test_what_is_missing_of_the_published_files_is_one_line(page: Page):
     assert re.search(r"\b3\b.*\b14\b.*GB", summary_html(page))
     assert len(published_rows(page)) >= 28
     home = Project(page.workspace / PUBLISHED)
-    [command] = download_commands(home, read_settings(DEMO), PROPOSED.name, None)
+    [command] = creating.download(home, read_settings(DEMO), PROPOSED.name, None).commands
     assert command == DownloadCheckpoints(output_dir=page.workspace / PROPOSED.folder, base=PROPOSED.name)

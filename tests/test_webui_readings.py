@@ -1,4 +1,4 @@
-"""Tests of the readings on the project: tokenizer/readings_view.py, reading_rows.py and data/text_view.py."""
+"""Tests of the readings on the project: tokenizer/readings_view.py and data/text_view.py."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +17,14 @@ from indextts.text.extend import extend
 from indextts.text.readings import ReadingRow
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.data.text_view import texts_html, use_heard
-from indextts.webui.tokenizer.reading_rows import table_html, usage_of
-from indextts.webui.tokenizer.readings_view import remove_row, save_row, show_row, try_row
+from indextts.webui.tokenizer.readings_view import (
+    remove_row,
+    save_row,
+    show_row,
+    table_html,
+    try_row,
+    usage_of,
+)
 from tests.tiny_run import BASE_TOKENIZER, SENTENCES
 
 TEXTS = ["በBBC ዜና", "BBCን አየ", "BBC <b>x</b>", "ሌላ የBBC ጽሑፍ", "ሰላም ነው"]

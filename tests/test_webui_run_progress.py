@@ -1,10 +1,14 @@
+"""Tests of indextts/webui/run_progress.py: the progress of a run, and of the job that writes a log."""
+
 import json
 from pathlib import Path
 
 import pytest
 
+from indextts.data import progress as counting
 from indextts.webui.metrics_reader import MetricsReader
-from indextts.webui.run_progress import Progress, progress_of
+from indextts.webui.preprocess.tab import DOING
+from indextts.webui.run_progress import Progress, bar_of, progress_of
 from tests.checkpoint_files import save
 from tests.metrics_lines import point, start, write
 
@@ -57,3 +61,22 @@ def test_a_truncated_exit_file_does_not_end_a_run(tmp_path: Path, file: Path, ha
     write(file, [start(0, time=0), point(10, time=10)])
     (tmp_path / "exit.json").write_text(half)
     assert progress(tmp_path, now=11).ended is None
+
+
+def test_the_bar_counts_the_clips_of_the_current_activity(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(counting, "SECONDS_BETWEEN_LINES", 0.0)
+    caplog.set_level("INFO")
+    lines = []
+    for activity, done, total in (("Checking recordings", 2, 3), ("Encoding", 450, 900)):
+        counter = counting.Progress(activity, total, 2.0 * total)
+        for _ in range(done):
+            counter.advance(2.0)
+        lines.append(f"[Info] {caplog.messages[-1]}")
+    assert ">Checking recordings: 2 of 3 clips, " in bar_of(lines[0], DOING)
+    html = bar_of("\n".join([*lines, "[Info] Other: 1/2 clips, fast"]), DOING)
+    assert 'aria-valuenow="50"' in html
+    assert ">Encoding: 450 of 900 clips, " in html
+    assert bar_of("", DOING) == ""
+    assert "<b>" not in bar_of("Encoding: 1/2 clips, <b>", DOING)

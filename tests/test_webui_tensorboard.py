@@ -22,7 +22,7 @@ from indextts.projects.jobs.stopping import stop_job
 from indextts.projects.project import Project
 from indextts.projects.tensorboard import live_port, write_address
 from indextts.webui.language import t
-from indextts.webui.monitor import tensorboard_view
+from indextts.webui.monitor.tab import frame_of, port_version, prepare
 from indextts.webui.serving.tensorboard_proxy import METHODS, ask_tensorboard, tensorboard_port
 from tests.running_jobs import wait_until_over
 from tests.waiting import wait_until
@@ -67,14 +67,14 @@ def test_tensorboard_runs_and_is_shown_until_it_is_stopped(tmp_path: Path):
     project, page = make_project(tmp_path, "demo"), page_over(tmp_path)
     make_project(tmp_path, "other")
     with pytest.raises(UserError, match="training_output"):
-        tensorboard_view.commands(project)
-    assert tensorboard_view.frame_of(project) == t("monitor.tensorboard_help")
+        prepare(project)
+    assert frame_of(project) == t("monitor.tensorboard_help")
 
     write_events(project.run_dir)
-    job = start_job(project, TENSORBOARD_JOB, tensorboard_view.commands(project))
+    job = start_job(project, TENSORBOARD_JOB, prepare(project).commands)
     port = wait_for_port(project)
-    assert tensorboard_view.port_version(project) == str(port)
-    assert 'src="tensorboard/demo/"' in tensorboard_view.frame_of(project)
+    assert port_version(project) == str(port)
+    assert 'src="tensorboard/demo/"' in frame_of(project)
 
     assert "<title>TensorBoard</title>" in page.get("/tensorboard/demo/").text
     assert page.get("/tensorboard/demo/index.js").status_code == 200
@@ -93,7 +93,7 @@ def test_tensorboard_runs_and_is_shown_until_it_is_stopped(tmp_path: Path):
 
     stop_job(job)
     assert wait_until_over(job).state == "stopped"
-    assert tensorboard_view.frame_of(project) == t("monitor.tensorboard_help")
+    assert frame_of(project) == t("monitor.tensorboard_help")
 
 
 def test_headers_are_filtered_in_both_directions(tmp_path: Path):

@@ -1,19 +1,20 @@
-"""Tests of indextts/webui/training: launch settings from project and draft to form and command."""
+"""Tests of the training form: launch settings, drafts, automatic values, and pairs of another project."""
 
 from pathlib import Path
 
 import pytest
 
 from indextts.commands.launching import ALONE, Launch
+from indextts.commands.pairs_file import PairsFile, parse_files
 from indextts.commands.terminal import to_argv
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.planning.hardware import GpuFacts
 from indextts.planning.presets import find_preset
 from indextts.projects.project import Project, ProjectSettings
-from indextts.webui.drafts import read_draft
+from indextts.webui.forms import read_draft
 from indextts.webui.serving.security import Roots
-from indextts.webui.training.settings_form import other_nodes
+from indextts.webui.training.settings_form import other_nodes, with_file, with_share
 from indextts.webui.training.starting import command_of, foreign_machines, launch_in
 from indextts.webui.training.training_form import (
     AUTOMATIC_VALUES,
@@ -121,3 +122,30 @@ def test_the_page_joins_only_machines_that_the_project_names():
     assert foreign_machines(settings_with(), ALONE) is None
     for own in ({}, {"nodes": 2, "endpoint": "gpu-1"}, {"nodes": 3, "endpoint": "gpu-0"}):
         assert "project.json" in str(foreign_machines(settings_with(**own), launch))
+
+
+OLD = PairsFile(Path("old"), "en", 0.2)
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        (["new"], ["new@0.8", "old@en@0.2"]),
+        (["new@0.85", "old@en@0.15"], ["new@0.8", "old@en@0.2"]),
+        (["a@3", "b@1"], ["a@0.6", "b@0.2", "old@en@0.2"]),
+    ],
+)
+def test_an_added_file_takes_its_share_and_the_others_keep_their_proportions(
+    typed: list[str], found: list[str]
+):
+    assert [str(file) for file in with_share(parse_files(typed), OLD)] == found
+
+
+def test_files_without_shares_have_no_known_proportions():
+    with pytest.raises(UserError, match=r"@0\.5"):
+        with_share(parse_files(["a", "b"]), OLD)
+
+
+def test_a_validation_file_is_added_once():
+    files = with_file(parse_files(["new", "old"]), PairsFile(Path("old"), "en"))
+    assert [str(file) for file in files] == ["new", "old@en"]

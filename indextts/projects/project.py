@@ -17,7 +17,7 @@
       listen/                             speech that the page synthesized, and votes (webui/listen/)
       scores/                             scores that the page computed (webui/listen/)
       pipeline/STAGE.json now.json        finished stages, the current one (indextts/projects/pipeline.py)
-      drafts/FORM.json                    values of the page's forms (indextts/webui/drafts.py)
+      drafts/FORM.json                    values of the page's forms (indextts/webui/forms.py)
       server_keys                         digest of the key of its speech server (webui/listen/serving.py)
       tensorboard.json                    address of its TensorBoard (indextts/projects/tensorboard.py)
       jobs/TIME_STAGE/                    background jobs (indextts/projects/jobs)

@@ -26,7 +26,7 @@ from gradio.context import Context, LocalContext
 
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.language import language_of, t, translated, use_language
+from indextts.webui.language import language_of, t, use_language
 
 PROGRAMS_AT_A_TIME = 2
 MOST_INPUTS = 4  # that are sent as they are
@@ -121,7 +121,7 @@ def on(
         is_raw: the handler receives the values as they are sent.
     """
     connect = functools.partial(gr.on, list(triggers))
-    answer, sent = answering(handler, () if is_raw else inputs, outputs), list(inputs)
+    answer, sent = answering(handler, () if is_raw else inputs), list(inputs)
     page = Context.root_block
     if isinstance(page, CheckedBlocks) and len(inputs) > MOST_INPUTS and not each:
         field = page.pack(inputs)
@@ -150,7 +150,7 @@ def then(
 ) -> Any:
     """Call `handler` as `on` does, after each answer to `event`, an earlier `on`."""
     return event.then(
-        answering(handler, inputs, outputs),
+        answering(handler, inputs),
         list(inputs),
         list(outputs),
         api_visibility="private",
@@ -161,11 +161,8 @@ def then(
     )
 
 
-def answering(
-    handler: Callable[..., Any], inputs: Sequence[Component], outputs: Sequence[Component]
-) -> Callable[..., Any]:
+def answering(handler: Callable[..., Any], inputs: Sequence[Component]) -> Callable[..., Any]:
     """Return `handler` wrapped: it answers in the browser's language and shows UserErrors as messages."""
-    headers = [output.headers if isinstance(output, gr.Dataframe) else None for output in outputs]
     page = Context.root_block
 
     @functools.wraps(handler)
@@ -173,14 +170,9 @@ def answering(
         request = LocalContext.request.get(None)
         with use_language(language_of(request.headers.get("cookie") if request else None)):
             try:
-                found = handler(*_as_typed(values, inputs, page))
+                return handler(*_as_typed(values, inputs, page))
             except UserError as error:
                 raise gr.Error(str(error), title=t("app.not_possible"), print_exception=False) from None
-            if not any(headers):
-                return found
-            answers = [found] if len(headers) == 1 else found
-            shown = [_with_headers(one, names) for one, names in zip(answers, headers, strict=True)]
-            return shown[0] if len(headers) == 1 else shown
 
     return answer
 
@@ -197,10 +189,3 @@ def _as_typed(values: Iterable[Any], inputs: Sequence[Component], page: object) 
             yield value if isinstance(value, list) else []
         else:
             yield "" if value is None and isinstance(component, gr.Textbox) else value
-
-
-def _with_headers(value: Any, headers: Sequence[str] | None) -> Any:
-    """Return the rows of a table with headers in the current language; other values unchanged."""
-    if not headers or not isinstance(value, list):
-        return value
-    return {"headers": [translated(name) for name in headers], "data": value}

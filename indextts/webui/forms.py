@@ -3,9 +3,19 @@
 Each field of a command becomes one component with the field's default, choices and help. The command
 validates the form values, so the page cannot start anything that a terminal could not. Its components have no
 bounds: Gradio would answer each request with a message, where the command reports the problem at its field.
+
+Drafts are form values that were not started yet, which a reload or another browser shows again:
+
+    NAME/drafts/{form}.json    {"values": {"learning_rate": 2e-05, "resume": true, ...}}
+
+A draft is a convenience: a file that is corrupt or too large counts as absent, and unknown fields are
+dropped. Drafted values pass the same checks as typed values.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -19,7 +29,7 @@ from indextts.commands.base import Command
 from indextts.errors import UserError
 from indextts.projects.project import Project, read_project
 from indextts.projects.stages import plan_stage
-from indextts.webui.drafts import forget_draft, read_draft, write_draft
+from indextts.system.files import read_object, written_aside
 from indextts.webui.events import on
 from indextts.webui.language import field_title, t
 from indextts.webui.page import Page
@@ -173,3 +183,49 @@ def _from_form(field: FieldInfo, value: Any) -> Any:
     if field.annotation is bool and isinstance(value, str):
         return value == ON
     return value
+
+
+MAX_DRAFT_BYTES = 256 << 10
+
+Value = str | int | float | bool | None
+
+_FORM = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+
+
+def read_draft(project: Project, form: str, fields: Collection[str]) -> dict[str, Value]:
+    """Return the drafted values of `fields`; fields without a drafted value are absent."""
+    content = read_object(_path(project, form))
+    values = content.get("values")
+    if not isinstance(values, dict):
+        return {}
+    return {name: value for name, value in values.items() if name in fields and _is_plain(value)}
+
+
+def write_draft(project: Project, form: str, values: Mapping[str, object]) -> None:
+    """Store the plain values of a form; a draft that is too large is not stored.
+
+    On a full disk only the draft is lost.
+    """
+    plain = {name: value for name, value in values.items() if _is_plain(value)}
+    path = _path(project, form)
+    with suppress(OSError, UnicodeEncodeError):  # a lone surrogate, which no field accepts
+        encoded = json.dumps({"values": plain}, ensure_ascii=False).encode()
+        if len(encoded) <= MAX_DRAFT_BYTES:
+            path.parent.mkdir(exist_ok=True)
+            with written_aside(path, is_unique=True) as aside:  # many pages may write at once
+                aside.write_bytes(encoded)
+
+
+def forget_draft(project: Project, form: str) -> None:
+    """Delete a draft; the form shows the project's values again."""
+    with suppress(OSError):
+        _path(project, form).unlink(missing_ok=True)
+
+
+def _path(project: Project, form: str) -> Path:
+    assert _FORM.fullmatch(form), form  # named by the program, never by a request
+    return project.root / "drafts" / f"{form}.json"
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)

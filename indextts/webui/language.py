@@ -52,11 +52,6 @@ def t_or(id: str, otherwise: str) -> str:
     return t(id) if id in table(ENGLISH) else otherwise
 
 
-def translated(english: str) -> str:
-    """Return the translation of an English text of the page; an unknown text unchanged."""
-    return translations(_chosen.get()).get(english, english)
-
-
 def field_texts(command: type[Command], name: str) -> dict[str, str]:
     """Return the English title and help of a command's field by their ids."""
     field = command.model_fields[name]

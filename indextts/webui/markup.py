@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import chain, repeat
 from typing import Literal
 
 Level = Literal["", "warn", "bad"]
@@ -41,17 +42,24 @@ def facts_html(facts: Iterable[tuple[str, str]]) -> str:
     return f'<dl class="facts">{"".join(cells)}</dl>'
 
 
-def table_html(heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], css: str = "") -> str:
+def table_html(
+    heads: Sequence[tuple[str, str]],
+    rows: Iterable[Sequence[str]],
+    css: str = "",
+    attributes: Iterable[str] = (),
+) -> str:
     """Return a table.
 
     Args:
         heads: the title and the class of each column, such as "number".
         rows: the cells of each row, as HTML.
         css: a class of the table.
+        attributes: of each row, such as its class; those of the first rows, if there are fewer.
     """
     kinds = [kind for _, kind in heads]
     head = _cells("th", kinds, [escape(title) for title, _ in heads])
-    body = "".join(f"<tr>{_cells('td', kinds, row)}</tr>" for row in rows)
+    shown = zip(chain(attributes, repeat("")), rows, strict=False)
+    body = "".join(f"<tr{' ' * bool(more)}{more}>{_cells('td', kinds, row)}</tr>" for more, row in shown)
     name = f"list {css}".strip()
     return f'<table class="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 

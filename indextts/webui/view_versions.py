@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from indextts.data.cleaned import CLEANED_NAME
 from indextts.data.manifest import Utterance, read_utterances
+from indextts.data.quality.summary import OVERVIEW_NAME
+from indextts.data.review import check_folder
 from indextts.projects.jobs.records import job_folders, newest_job, read_job
 from indextts.projects.project import Project
 from indextts.system.files import count_lines
@@ -32,6 +35,17 @@ def files_version(*paths: Path) -> str:
     For a folder, it changes with the names in it.
     """
     return " ".join(_stamp(path) for path in paths)
+
+
+def project_version(project: Project) -> str:
+    """Return a version that changes with the files that the stages of a project read and write."""
+    check = check_folder(project.manifest)
+    data = (project.uploads, project.uploads / "files", project.recordings, project.manifest)
+    made = (check / OVERVIEW_NAME, project.dataset / CLEANED_NAME, project.tokenizer)
+    splits = (file(split) for file in (project.utterances, project.pairs) for split in ("train", "val"))
+    base = (project.config, project.base_checkpoint, project.base_tokenizer)
+    speech = (project.run_dir, project.export, project.scores, project.listen / "voices", project.server_keys)
+    return files_version(*data, *made, *splits, *base, *speech)
 
 
 def throttled_version(path: Path, every_s: float) -> str:

@@ -1,19 +1,25 @@
-"""Check section of tab 2: the check of the imported data, and its report as numbers, charts and decisions.
+"""Check section of tab 2: the check of the imported data, its report, and the cleaning of what it flagged.
 
-Everything comes from the files of the check (indextts/data/quality/files.py); nothing is computed again here.
+The report has numbers, charts and decisions. Everything comes from the files of the check
+(indextts/data/quality/files.py); nothing is computed again here.
+
+Cleaning removes noise and music: one job cleans the clips and checks the data again. The review plays a
+cleaned clip before and after.
 """
 
 import html
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from indextts.commands.data import CheckData
+from indextts.commands.data import CheckData, CleanAudio
 from indextts.commands.options import RECOGNIZERS_NAME
 from indextts.commands.quality_limits import QualityLimits
+from indextts.data.cleaned import INSTALL, METHOD_OF, missing_packages, read_cleaned
 from indextts.data.quality import ratings
 from indextts.data.quality.reasons import REASON_OF
 from indextts.data.quality.summary import (
@@ -25,23 +31,25 @@ from indextts.data.quality.summary import (
 )
 from indextts.data.review import check_folder
 from indextts.data.stored_results import num_stored
-from indextts.projects.jobs.starting import CHECK_JOB, DATA_JOBS
+from indextts.projects.jobs.starting import CHECK_JOB, CLEAN_JOB, DATA_JOBS
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check
-from indextts.system.amounts import shown_duration, shown_time
+from indextts.system.amounts import shown_duration, shown_size, shown_time
+from indextts.system.messages import Message
 from indextts.system.processes import num_cores
-from indextts.webui.data import clean_view, text_view
+from indextts.webui.data import text_view
 from indextts.webui.data.import_outlook import shown_dataset
-from indextts.webui.data.reason_texts import measure_name, notice_text, problem_text, reason_name
-from indextts.webui.devices import chosen_recognizers, device_shown, is_training_anywhere
+from indextts.webui.data.review_rows import measure_name, reason_name
+from indextts.webui.devices import chosen_recognizers, device_shown, free_device, is_training_anywhere
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, fields_from, form_for
-from indextts.webui.language import shown_hours, t
+from indextts.webui.language import shown_hours, t, text_of
 from indextts.webui.layout import columns, fields, fold, labelled
 from indextts.webui.markup import Tile, empty_html, link_html, sent, tiles_html
 from indextts.webui.page import SEND_CLICKS, Page, shared_choice, stamped
 from indextts.webui.plots import Threshold, histogram_svg, short
-from indextts.webui.running.outlook import Notice, Outlook
+from indextts.webui.run_progress import job_bar
+from indextts.webui.running.outlook import Notice, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, is_running, job_version, utterances_of
 
@@ -53,10 +61,13 @@ MAX_NAME_CHARS = 100  # of a filter
 IMPORT = "#data/upload"
 CHECK = "#data/check-start"
 REVIEW = "#data/data-tab-review"
+CLEAN = "#data/clean-start"
 ONWARD = {
     "finished": ("#tokenizer", "data.open_tokenizer"),
     "failed": (REVIEW, "data.open_review"),
 }
+AFTER_CLEANING = {"finished": (REVIEW, "data.open_cleaned"), "failed": (REVIEW, "data.open_review")}
+DOING = {"Cleaning": "data.doing.cleaning"}
 
 
 def build(page: Page) -> None:
@@ -75,15 +86,13 @@ def build(page: Page) -> None:
                 report = gr.Textbox(
                     show_label=False, lines=16, max_lines=24, interactive=False, elem_id="check-report"
                 )
-            clean_view.build(page)
+            build_cleaning(page)
         with side:
             stage = Stage(
                 CHECK_JOB,
                 "data.check",
-                partial(check_commands, page),
+                partial(prepare, page),
                 [asr, quality, *limits],
-                outlook=partial(check_outlook, page),
-                outlook_version=checked_version,
                 onward=ONWARD,
             )
             stage_panel(page, stage)
@@ -95,10 +104,8 @@ def build(page: Page) -> None:
     page.watch(checked_version, show_report, [overview, report], result_of=("data", *DATA_JOBS))
 
 
-def check_commands(
-    page: Page, project: Project, settings: ProjectSettings, asr: str | None, *values: Any
-) -> list[CheckData]:
-    """Return the check command of a project with the recognizer and the fields of the form.
+def prepare(page: Page, project: Project, settings: ProjectSettings, asr: str | None, *values: Any) -> Start:
+    """Return the check with the recognizer and the fields of the form; it needs imported data.
 
     Raises:
         UserError: the recognizer is outside the allowed folders.
@@ -111,18 +118,15 @@ def check_commands(
         changed |= {"asr": recognizers[0], "asr_folder": settings.base / RECOGNIZERS_NAME}
         if is_training_anywhere(page.workspace):
             changed["device"] = "cpu"
-    return [CheckData(**{**planned.model_dump(), **changed})]
+    command = CheckData(**{**planned.model_dump(), **changed})
+    return Start([command], outlook=_outlook(page, project, command))
 
 
-def check_outlook(
-    page: Page, project: Project, _settings: ProjectSettings, planned: Sequence[CheckData]
-) -> Outlook:
-    """Return what the check reads and writes, and how long the ratings take; it needs imported data."""
+def _outlook(page: Page, project: Project, command: CheckData) -> Outlook:
+    """Return what the check reads and writes, and how long the ratings take."""
     if not project.manifest.is_file():
-        return Outlook(
-            blockers=[Notice(t("data.nothing_imported"), IMPORT, t("data.import_first"), kind="missing")]
-        )
-    [command] = planned
+        nothing = Notice(t("data.nothing_imported"), IMPORT, t("data.import_first"), kind="missing")
+        return Outlook(blockers=[nothing])
     is_importing = is_running(project, "data")
     folder = check_folder(project.manifest)
     facts = [
@@ -205,10 +209,24 @@ def _tiles(overview: Overview) -> list[Tile]:
 
 
 def _findings_html(overview: Overview) -> str:
-    items = [("bad", problem_text(problem, overview)) for problem in overview.problems]
-    items += [("warn", notice_text(notice)) for notice in overview.notices]
+    total = {"total": overview.num_utterances}
+    items = [
+        ("bad", _text_or(f"data.problems.{each.code}", {"count": each.count, **total}, each.text))
+        for each in overview.problems
+    ]
+    items += [
+        ("warn", _text_or(f"data.notices.{each.code}", each.values, each.text)) for each in overview.notices
+    ]
     shown = "".join(f'<li class="{level}">{html.escape(text)}</li>' for level, text in items)
     return f'<ul class="notices">{shown}</ul>' if shown else ""
+
+
+def _text_or(id: str, values: Mapping[str, Any], otherwise: str) -> str:
+    """Return a problem or notice as a sentence; one without a code as the report has it."""
+    try:
+        return text_of(Message(id, values))
+    except (KeyError, ValueError):  # a file of another version
+        return otherwise
 
 
 def reasons_html(overview: Overview) -> str:
@@ -223,11 +241,11 @@ def reasons_html(overview: Overview) -> str:
 
 def cleaning_html(project: Project) -> str:
     """Return a link to the cleaning of the clips with noise or music; "" without any."""
-    count = clean_view.num_flags(project)
+    count = num_flags(project)
     if not count:
         return ""
     heading = f"<h2>{html.escape(t('data.clean_heading'))}</h2>"
-    link = link_html(clean_view.START, t("data.clean"))
+    link = link_html(CLEAN, t("data.clean"))
     return f'{heading}<p class="lead">{html.escape(t("data.clean_lead", count=count))} {link}</p>'
 
 
@@ -276,3 +294,48 @@ def _report(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")[:MAX_REPORT_CHARS]
     except OSError:
         return ""
+
+
+def build_cleaning(page: Page) -> None:
+    """Build the run panel of the cleaning in a fold."""
+    with fold(t("data.clean_heading"), "check-clean"):
+        stage = Stage(
+            CLEAN_JOB,
+            "data.clean",
+            partial(prepare_cleaning, page),
+            progress=lambda project: job_bar(project, CLEAN_JOB, DOING),
+            onward=AFTER_CLEANING,
+        )
+        stage_panel(page, stage)
+
+
+def num_flags(project: Project) -> int | None:
+    """Return the number of flags that cleaning may remove; None before a check."""
+    overview = read_overview(check_folder(project.manifest))
+    if overview is None:
+        return None
+    return sum(reason.count for reason in overview.reasons if reason.name in METHOD_OF)
+
+
+def prepare_cleaning(page: Page, project: Project, settings: ProjectSettings) -> Start:
+    """Return the commands, clean the flagged clips and check again, with the number of flags."""
+    clean = CleanAudio(manifest=project.manifest, device=free_device(page.workspace))
+    commands, count = [clean, plan_check(project, settings)], num_flags(project)
+    if count is None:
+        unchecked = Notice(t("data.not_checked"), CHECK, t("data.start_check"), kind="missing")
+        return Start(commands, outlook=Outlook(blockers=[unchecked]))
+    cleaned = read_cleaned(project.manifest).values()
+    num_used = sum(bool(record["is_used"]) for record in cleaned)
+    facts = [
+        (t("data.facts.flags"), f"{count:,}"),
+        (t("data.facts.cleaned"), t("data.facts.cleaned_of", count=num_used, total=len(cleaned))),
+        (t("listen.device"), device_shown(page.workspace, clean.device)),
+        (t("data.facts.free"), shown_size(shutil.disk_usage(project.root).free)),
+    ]
+    blockers = []
+    if missing := missing_packages():
+        text = t("data.clean_install", packages=", ".join(missing), command=INSTALL)
+        blockers.append(Notice(text, kind="missing"))
+    elif not count:
+        blockers.append(Notice(t("data.nothing_to_clean"), kind="finished"))
+    return Start(commands, outlook=Outlook(facts, blockers))

@@ -7,7 +7,7 @@ chooses in a table, to its source. The import stores them with each source.
 import html
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,11 @@ from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stages import plan_stage
 from indextts.system.amounts import shown_size
-from indextts.webui.data.column_tables import column_tables_html
+from indextts.webui.data import voices
+from indextts.webui.data.import_outlook import import_outlook, numbers_html
 from indextts.webui.data.import_sources import (
     ImportSource,
+    column_tables_html,
     import_sources,
     read_choices,
     sources_of,
@@ -38,36 +40,58 @@ from indextts.webui.devices import chosen_recognizers, is_training_anywhere
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import t
-from indextts.webui.layout import fields, fold, labelled
+from indextts.webui.layout import columns, fields, fold, labelled
 from indextts.webui.markup import table_html
 from indextts.webui.page import Page
+from indextts.webui.running.outlook import Start, refused
+from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.received import MAX_AGE_S, size_of
-from indextts.webui.view_versions import files_version, once, periodic_version
+from indextts.webui.view_versions import files_version, job_version, once, periodic_version
 
 HUB_FIELDS = ("hub", "hub_subset", "hub_split", "max_hours", "speakers")
 CLIP_FIELDS = ("trim", "loudness")
 LONG_FIELDS = ("asr", "min_clip_s", "max_clip_s")
 OPTIONS = (*HUB_FIELDS, *CLIP_FIELDS, *LONG_FIELDS)  # of the project, not of a source
 NEW_SOURCES = "what is new"
+ONWARD = {
+    "finished": ("#tokenizer", "data.open_tokenizer"),
+    "failed": ("#data/data-tab-check", "data.open_report"),
+}
 
 
-@dataclass(frozen=True)
-class ImportForm:
-    """Components of the import form.
+def build(page: Page) -> None:
+    """Build the form, the voices below it and the run panel."""
+    with columns() as (main, side):
+        with main:
+            numbers = gr.HTML(elem_id="data-numbers")
+            inputs, stored, filled_for = _form(page)
+            voices.build(page)
+        with side:
+            stage = Stage(
+                "data",
+                "data.import_and_check",
+                partial(prepare, page),
+                inputs,
+                onward=ONWARD,
+                store_settings=store_settings,
+                filled_for=filled_for,
+                also_changes=[stored],
+            )
+            stage_panel(page, stage)
 
-    Args:
-        inputs: components that the commands are built from.
-        uploads: hidden; changes with the uploads that the commands import.
-        filled_for: holds the name of the project whose options are in the form.
+    def version(project: Project) -> str:
+        return f"{job_version(project, 'data')} {files_version(project.manifest)}"
+
+    page.watch(version, numbers_html, [numbers])
+
+
+def _form(page: Page) -> tuple[list[Component], gr.Textbox, gr.Textbox]:
+    """Build uploads and answers, and connect their events.
+
+    Returns:
+        The components that the commands are built from, a hidden one that changes with the uploads that they
+        import, and the component with the name of the project whose options are in the form.
     """
-
-    inputs: Sequence[Component]
-    uploads: gr.Textbox
-    filled_for: gr.Textbox
-
-
-def import_form(page: Page) -> ImportForm:
-    """Build uploads and answers, and connect their events."""
     files = gr.File(label=t("data.recordings"), file_count="multiple", height=120, elem_id="upload")
     message = gr.HTML(elem_id="upload-message")
     table = gr.HTML(elem_id="uploads")
@@ -125,7 +149,7 @@ def import_form(page: Page) -> ImportForm:
     )
     inputs = [chosen, *answers.values(), choices]
     _connect_tables(page, tables, choices, inputs, answers, stored)
-    return ImportForm([*inputs, *options.values()], stored, filled_for)
+    return [*inputs, *options.values()], stored, filled_for
 
 
 def _connect_tables(
@@ -188,6 +212,16 @@ def uploaded(project: Project) -> tuple[Any, ...]:
     choices = [(t("data.new_sources"), NEW_SOURCES), *((name, name) for name in names)]
     stamp = files_version(project.uploads, *project.uploaded())
     return uploads_html(project), gr.Dropdown(choices, value=NEW_SOURCES), stamp
+
+
+def prepare(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> Start:
+    """Return the commands with what they read and where they write; a new project has nothing to import."""
+    try:
+        commands = import_commands(page, project, settings, *values)
+    except UserError as error:
+        is_empty = not settings.manifest and not settings.data and not project.uploaded()
+        return Start(outlook=import_outlook(project, ()), error=str(error)) if is_empty else refused(error)
+    return Start(commands, outlook=import_outlook(project, commands))
 
 
 def import_commands(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> list[Command]:

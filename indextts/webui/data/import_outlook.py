@@ -10,16 +10,15 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from indextts.commands.base import Command
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.items import AUDIO_SUFFIXES
-from indextts.errors import UserError
-from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.project import Project
 from indextts.system.amounts import shown_size
 from indextts.webui.data.import_sources import column_blockers, import_sources, sources_of
 from indextts.webui.language import shown_hours, t, t_or
+from indextts.webui.markup import Tile, empty_html, tiles_html
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.view_versions import files_version, utterances_of
 
@@ -77,15 +76,20 @@ def import_outlook(project: Project, commands: Sequence[Command]) -> Outlook:
     return Outlook(facts, blockers)
 
 
-def invalid_import(project: Project, settings: ProjectSettings, error: UserError, *_values: Any) -> Outlook:
-    """Return the outlook of an import that cannot be planned, mostly because there is nothing to import."""
-    is_empty = not settings.manifest and not settings.data and not project.uploaded()
-    return import_outlook(project, ()) if is_empty else Outlook(blockers=[Notice(str(error))])
-
-
-def outlook_version(project: Project) -> str:
-    """Return a version that changes with the uploads and the imported data."""
-    return files_version(project.uploads, project.uploads / "files", project.manifest)
+def numbers_html(project: Project) -> str:
+    """Return the imported data as tiles."""
+    if not project.manifest.is_file():
+        return empty_html(f"{t('data.nothing_imported')} {t('data.import_lead')}")
+    durations = sorted(utterance.duration_s for utterance in utterances_of(project.manifest))
+    speakers = {utterance.speaker for utterance in utterances_of(project.manifest)}
+    median = t("data.tiles.median", seconds=durations[len(durations) // 2]) if durations else ""
+    return tiles_html(
+        [
+            Tile(t("data.tiles.utterances"), f"{len(durations):,}"),
+            Tile(t("data.tiles.duration"), shown_hours(sum(durations)), median),
+            Tile(t("data.tiles.speakers"), f"{len(speakers):,}"),
+        ]
+    )
 
 
 def shown_layout(layout: str) -> str:

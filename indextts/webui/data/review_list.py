@@ -18,8 +18,7 @@ from pathlib import Path
 from indextts.data.review_table import Totals
 from indextts.projects.project import Project
 from indextts.text.ethiopic import text_key
-from indextts.webui.data.reason_texts import flag_text, measure_name, reason_name
-from indextts.webui.data.review_rows import MAX_TEXT_CHARS, Row
+from indextts.webui.data.review_rows import MAX_TEXT_CHARS, Row, flag_text, measure_name, reason_name
 from indextts.webui.language import shown_hours, t
 from indextts.webui.markup import Tile, empty_html, facts_html, tiles_html
 from indextts.webui.serving.security import file_address

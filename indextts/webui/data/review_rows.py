@@ -14,7 +14,7 @@ from typing import Any
 
 from indextts.data.cleaned import CLEANED_NAME, audio_before, shown_scores
 from indextts.data.manifest import Utterance
-from indextts.data.quality.reasons import Flag
+from indextts.data.quality.reasons import REASON_OF, Flag
 from indextts.data.review import Decision, check_folder, edited
 from indextts.data.review_table import (
     CLIPS_NAME,
@@ -25,7 +25,6 @@ from indextts.data.review_table import (
 )
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.data.reason_texts import measure_name, reason_name
 from indextts.webui.language import t, t_or
 from indextts.webui.view_versions import files_version, utterances_of
 
@@ -191,6 +190,24 @@ def measure_choices(review: Review | None) -> list[tuple[str, str]]:
     """Return label and value of the measures of the check, after the choice of none."""
     names = review.table.measures if review else ()
     return [(t("data.no_measure"), ""), *sorted((measure_name(name), name) for name in names)]
+
+
+def measure_name(measure: str) -> str:
+    """Return the name of a measure with its unit; an unknown measure unchanged."""
+    return t_or(f"data.measures.{measure}", measure)
+
+
+def reason_name(reason: str) -> str:
+    """Return the name of a reason; an unknown reason unchanged."""
+    return t_or(f"data.reasons.{reason}", reason)
+
+
+def flag_text(flag: Flag) -> str:
+    """Return the name of a flag's reason with the number or the name in its description."""
+    known = REASON_OF.get(flag.reason)
+    what = known.what if known else flag.reason
+    detail = flag.description.removeprefix(what).removeprefix(": ")
+    return f"{reason_name(flag.reason)}: {detail}" if detail else reason_name(flag.reason)
 
 
 def checked_text(typed: str | None) -> str:

@@ -4,7 +4,6 @@ One job transcribes, imports the result and checks it. What the recognizers disa
 """
 
 import shutil
-from collections.abc import Sequence
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -12,8 +11,7 @@ from typing import Any
 
 import gradio as gr
 
-from indextts.commands.base import Command
-from indextts.commands.data import ImportDataset, Transcribe
+from indextts.commands.data import CheckData, ImportDataset, Transcribe
 from indextts.commands.options import RECOGNIZERS_NAME
 from indextts.data.importing.items import AUDIO_SUFFIXES
 from indextts.data.transcribing.agreement import REPORT_NAME, AgreementReport
@@ -31,8 +29,8 @@ from indextts.webui.layout import columns, fields, fold, heading, labelled
 from indextts.webui.markup import Tile, table_html, tiles_html
 from indextts.webui.page import Page
 from indextts.webui.plots import curve_svg
-from indextts.webui.running.job_bar import job_bar
-from indextts.webui.running.outlook import Notice, Outlook
+from indextts.webui.run_progress import job_bar
+from indextts.webui.running.outlook import Notice, Outlook, Start, refused
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, once
 
@@ -80,11 +78,8 @@ def build(page: Page) -> None:
             stage = Stage(
                 TRANSCRIBE_JOB,
                 "data.transcribe",
-                partial(commands, page),
+                partial(prepare, page),
                 [folder, asr, speakers, speaker, *more.values()],
-                outlook=partial(outlook, page),
-                invalid=lambda project, _settings, error, *_: Outlook(_facts(project), [Notice(str(error))]),
-                outlook_version=lambda project: files_version(project.recordings, project.manifest),
                 progress=lambda project: job_bar(project, TRANSCRIBE_JOB, DOING),
                 onward=ONWARD,
                 also_changes=[stored],
@@ -112,6 +107,27 @@ def build(page: Page) -> None:
     )
 
 
+def prepare(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> Start:
+    """Return the commands, transcribe, import the result, check, and what is transcribed with what."""
+    try:
+        transcribe, imported, check = commands(page, project, settings, *values)
+    except UserError as error:
+        return refused(error, _facts(project))
+    facts = [
+        *_facts(project, transcribe.source[0]),
+        (t("data.facts.recognizers"), ", ".join(Path(name).name for name in transcribe.asr)),
+        (t("listen.device"), device_shown(page.workspace, transcribe.device)),
+        (t("data.facts.free"), shown_size(shutil.disk_usage(project.root).free)),
+    ]
+    blockers = []
+    if not _files_in(transcribe.source[0]):
+        blockers.append(Notice(t("data.no_recordings"), UPLOAD, t("data.upload_recordings"), kind="missing"))
+    if imported.speaker_from == VOICES and not imported.voice_encoder.is_file():
+        blockers.append(Notice(t("data.no_voice_encoder", path=imported.voice_encoder), kind="missing"))
+    notes = [Notice(t("data.one_recognizer"))] if len(transcribe.asr) == 1 else []
+    return Start([transcribe, imported, check], outlook=Outlook(facts, blockers, notes=notes))
+
+
 def commands(
     page: Page,
     project: Project,
@@ -121,8 +137,8 @@ def commands(
     speakers: str,
     speaker: str | None,
     *more: Any,
-) -> Sequence[Command]:
-    """Return the commands: transcribe, import the result, check.
+) -> tuple[Transcribe, ImportDataset, CheckData]:
+    """Return the commands.
 
     Raises:
         UserError: there is no recognizer or more than two, or a path is outside the allowed folders.
@@ -145,27 +161,7 @@ def commands(
     )
     speaker_from = VOICES if speakers == VOICES else "data" if name else FILE
     imported = plan_transcribed(project, settings, speaker=name, speaker_from=speaker_from)
-    return [transcribe, imported, plan_check(project, settings)]
-
-
-def outlook(page: Page, project: Project, _settings: ProjectSettings, planned: Sequence[Command]) -> Outlook:
-    """Return what is transcribed with which recognizers, and what prevents it."""
-    transcribe, imported, _ = planned
-    assert isinstance(transcribe, Transcribe)
-    assert isinstance(imported, ImportDataset)
-    facts = [
-        *_facts(project, transcribe.source[0]),
-        (t("data.facts.recognizers"), ", ".join(Path(name).name for name in transcribe.asr)),
-        (t("listen.device"), device_shown(page.workspace, transcribe.device)),
-        (t("data.facts.free"), shown_size(shutil.disk_usage(project.root).free)),
-    ]
-    blockers = []
-    if not _files_in(transcribe.source[0]):
-        blockers.append(Notice(t("data.no_recordings"), UPLOAD, t("data.upload_recordings"), kind="missing"))
-    if imported.speaker_from == VOICES and not imported.voice_encoder.is_file():
-        blockers.append(Notice(t("data.no_voice_encoder", path=imported.voice_encoder), kind="missing"))
-    notes = [Notice(t("data.one_recognizer"))] if len(transcribe.asr) == 1 else []
-    return Outlook(facts, blockers=blockers, notes=notes)
+    return transcribe, imported, plan_check(project, settings)
 
 
 def recordings_html(project: Project) -> str:
@@ -199,14 +195,18 @@ def agreement_html(report: AgreementReport | None) -> str:
 def _curve_html(report: AgreementReport) -> str:
     """Return the curve of yield with the limit, and a few of its points as a table."""
     heads = ("data.yield.limit", "data.yield.hours", "data.yield.clips", "data.yield.differing")
-    head = "".join(f'<th class="number">{escape(t(id))}</th>' for id in heads)
-    rows = "".join(
-        f'<tr class="{"chosen" if point.limit == report.kept_point else ""}">'
-        f'<td class="number">{100 * point.limit:.1f} %</td><td class="number">{point.hours:.2f}</td>'
-        f'<td class="number">{point.num_clips:,}</td>'
-        f'<td class="number">{100 * point.differing:.2f} %</td></tr>'
-        for point in report.shown_curve()
+    shown = report.shown_curve()
+    rows = (
+        (
+            f"{100 * each.limit:.1f} %",
+            f"{each.hours:.2f}",
+            f"{each.num_clips:,}",
+            f"{100 * each.differing:.2f} %",
+        )
+        for each in shown
     )
+    chosen = ('class="chosen"' * (each.limit == report.kept_point) for each in shown)
+    table = table_html([(t(id), "number") for id in heads], rows, attributes=chosen)
     limit = t(
         "data.yield.chosen" if report.is_chosen else "data.yield.given",
         percent=f"{100 * (report.limit or 0):.1f}",
@@ -214,8 +214,8 @@ def _curve_html(report: AgreementReport) -> str:
     remark = t("data.yield.remark", first=report.recognizers[0], second=report.recognizers[-1])
     return (
         f"<h3>{escape(t('data.yield.heading'))}</h3>"
-        f'<p class="lead">{escape(limit)} {escape(remark)}</p><div class="yield-curve">{_svg(report)}'
-        f'<table class="list"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f'<p class="lead">{escape(limit)} {escape(remark)}</p>'
+        f'<div class="yield-curve">{_svg(report)}{table}</div>'
     )
 
 

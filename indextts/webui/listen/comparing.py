@@ -13,17 +13,17 @@ import gradio as gr
 import soundfile
 from gradio.components import Component
 
-from indextts.commands.base import Command
+from indextts.commands.speech import Synthesize
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.events import on
 from indextts.webui.forms import with_choices
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, labelled
-from indextts.webui.listen.players import judged_html
 from indextts.webui.listen.renders import (
     Render,
     Sound,
+    judged_html,
     model_title,
     newest_render,
     tally,
@@ -36,7 +36,6 @@ from indextts.webui.listen.speaking import (
     COMPARE_STAGE,
     Speaking,
     Wish,
-    choices_version,
     speak_commands,
     speech_facts,
     text_field,
@@ -44,7 +43,7 @@ from indextts.webui.listen.speaking import (
 )
 from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page
-from indextts.webui.running.outlook import LinkedError, Outlook
+from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start, made_by
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version
 
@@ -128,18 +127,17 @@ def build(page: Page, speaking: Speaking) -> None:
 
 
 def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox) -> Stage:
-    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+    def prepare(project: Project, settings: ProjectSettings, *values: Any) -> Start:
         text, voice, emotion, first, second, *form = values
         wish = Wish(text, voice, emotion, (first, second), "#listen/compare-lines")
-        return compare_commands(page, project, settings, wish, form)
+        planned = compare_commands(page, project, settings, wish, form)
+        return Start(planned, outlook=Outlook(speech_facts(page.workspace, project, planned)))
 
     return Stage(
         COMPARE_STAGE,
         "listen.speak_both",
-        commands,
+        prepare,
         inputs,
-        outlook=lambda project, _settings, planned: Outlook(speech_facts(page.workspace, project, planned)),
-        outlook_version=choices_version,
         onward={"finished": ("#listen/compare-judging", "listen.open_judging")},
         filled_for=filled_for,
     )
@@ -147,7 +145,7 @@ def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox) -> S
 
 def compare_commands(
     page: Page, project: Project, settings: ProjectSettings, wish: Wish, values: Sequence[Any]
-) -> list[Command]:
+) -> list[Synthesize]:
     """Return the commands with which two different models speak.
 
     Raises:
@@ -155,17 +153,12 @@ def compare_commands(
     """
     found = models(project)
     if len(found) == 1:
-        raise LinkedError(
-            t("listen.only_one_model", model=found[0].title),
-            "#training",
-            t("outlook.open_tab", tab=t("tab.training")),
-            kind="missing",
-        )
+        raise LinkedError(made_by("training", t("listen.only_one_model", model=found[0].title)))
     planned = speak_commands(page, project, settings, wish, values)
     first, second = (find_model(project, name) for name in wish.checkpoints)
     if first == second:
         text = t("listen.same_chosen", a=wish.checkpoints[0], b=wish.checkpoints[1], model=first.title)
-        raise LinkedError(text, "#listen/compare-b")
+        raise LinkedError(Notice(text, "#listen/compare-b"))
     return planned
 
 

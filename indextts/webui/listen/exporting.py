@@ -1,36 +1,44 @@
-"""Sub-tab Export of tab 8: write a checkpoint as a model folder, and download its files."""
+"""Sub-tabs Export and Publish of tab 8: write a checkpoint as a model folder, download or upload it.
+
+The upload (tools/publish.py) makes a private repository on the hub. It becomes public only from a terminal or
+on the hub's own page: who can reach this page must not be able to publish a voice with the login of this
+machine.
+"""
 
 import json
 import shutil
-from collections.abc import Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from indextts.commands.base import Command
-from indextts.commands.speech import ExportModel
+from indextts.commands.base import REPOSITORY_NAME
+from indextts.commands.speech import ExportModel, PublishModel
 from indextts.errors import UserError
 from indextts.models.gpt.config import config_with_text_tokens, load_config
 from indextts.planning.memory import FLOAT32_BYTES, HALF_BYTES, model_size
 from indextts.projects.project import Project, ProjectSettings, read_project
 from indextts.projects.stages import plan_stage
 from indextts.system.amounts import shown_size, shown_time
-from indextts.webui.forms import fields_from, form_for, project_values
-from indextts.webui.language import t
+from indextts.webui.forms import component_for, fields_from, form_for, project_values
+from indextts.webui.language import field_title, t
 from indextts.webui.layout import columns, fields
-from indextts.webui.listen.saved_models import SavedModel, choices, find_model, kept_choice, model_or_best
+from indextts.webui.listen.saved_models import SavedModel, choices, kept_choice, model_or_best
+from indextts.webui.listen.scoring import newest_report
 from indextts.webui.listen.speaking import watch_checkpoints
 from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page, follow_shared_choice
-from indextts.webui.running.outlook import Notice, Outlook
+from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import download_link
 from indextts.webui.view_versions import files_version
 
 STAGE = "export"
 FIELDS = ("dtype", "format", "average_last", "self_contained")
+PUBLISHED = ("repository", "base_licence", "statement", "samples")
+PATHS = ("base_licence", "samples")  # of these
 RECORD = "export.json"
 PACKAGE = "spoken_text"  # indextts/speech/export/text_package.py
 
@@ -51,10 +59,8 @@ def build(page: Page) -> None:
             stage = Stage(
                 STAGE,
                 "listen.export",
-                commands,
+                prepare,
                 [checkpoint, *form],
-                outlook=outlook,
-                outlook_version=lambda project: files_version(project.run_dir, project.export),
                 onward={"finished": ("#listen/export-files", "listen.open_files")},
                 filled_for=filled_for,
             )
@@ -64,25 +70,17 @@ def build(page: Page) -> None:
     page.watch(lambda project: files_version(project.export), exported, [files], result_of=[STAGE])
 
 
-def commands(
-    project: Project, settings: ProjectSettings, checkpoint: str | None, *values: Any
-) -> Sequence[Command]:
-    """Return the command that exports the chosen checkpoint.
+def prepare(project: Project, settings: ProjectSettings, checkpoint: str | None, *values: Any) -> Start:
+    """Return the command that exports the chosen checkpoint; a full disk blocks it.
 
     Raises:
         UserError: there is no such checkpoint, or a field is invalid.
     """
     model = model_or_best(project, checkpoint)
     given = fields_from(ExportModel, FIELDS, values)
-    planned = plan_stage(project, settings.with_fields("export", **given), "export").commands
-    return [command.model_copy(update={"checkpoint": project.run_dir / model.name}) for command in planned]
-
-
-def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Command]) -> Outlook:
-    """Return what an export writes, and where; a full disk blocks it."""
-    [command] = planned
-    assert isinstance(command, ExportModel)
-    model = find_model(project, command.checkpoint.name)
+    [planned] = plan_stage(project, settings.with_fields("export", **given), "export").commands
+    assert isinstance(planned, ExportModel)
+    command = planned.model_copy(update={"checkpoint": project.run_dir / model.name})
     facts = [(t("listen.checkpoint"), model.title)]
     facts.append((t("listen.vocabulary"), t("listen.pieces", pieces=model.meta.tokenizer_size)))
     size = weights_bytes(project, model, command)
@@ -96,7 +94,7 @@ def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Comm
     before = _record(command.output_dir)
     if before is not None:
         facts.append((t("listen.replaces"), t("listen.step", step=before[0])))
-    return Outlook(facts, blockers)
+    return Start([command], outlook=Outlook(facts, blockers))
 
 
 def weights_bytes(project: Project, model: SavedModel, command: ExportModel) -> int | None:
@@ -138,3 +136,44 @@ def _record(folder: Path) -> tuple[int, str] | None:
         return int(record["step"]), str(record["dtype"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def build_publishing(page: Page) -> None:
+    """Build the form and the run panel; the log of a dry run shows all files and the card."""
+    with columns() as (main, side):
+        with main, fields():
+            form = list(form_for(PublishModel, PUBLISHED).values())
+            dry_run = component_for(PublishModel, "dry_run", True)
+        with side:
+            publish = partial(prepare_publishing, page)
+            stage_panel(page, Stage("publish", "listen.publish", publish, [*form, dry_run]))
+
+
+def prepare_publishing(page: Page, project: Project, _settings: ProjectSettings, *values: Any) -> Start:
+    """Return the command that publishes the project's export with the losses and the newest scores.
+
+    Args:
+        values: of PUBLISHED, then whether it is a dry run.
+
+    Raises:
+        UserError: nothing is exported, a field is invalid, or a path is outside the allowed folders.
+    """
+    given = fields_from(PublishModel, PUBLISHED, values[:-1])
+    for name in PATHS:
+        if name in given:
+            given[name] = page.roots.inside(given[name], field_title(PublishModel, name))
+    if not (project.export / RECORD).is_file():
+        raise LinkedError(Notice(t("listen.nothing_exported"), "#listen/listen-export", kind="missing"))
+    if not REPOSITORY_NAME.fullmatch(given.get("repository", "")):
+        raise LinkedError(Notice(t("listen.no_repository"), "#listen/PublishModel-repository"))
+    report = newest_report(project)
+    scores = {} if report is None else {"evaluation": report}
+    given |= {"model_folder": project.export, "run_dir": project.run_dir, "dry_run": bool(values[-1])}
+    command = PublishModel(**scores, **given)
+    facts = [
+        (field_title(PublishModel, "repository"), command.repository),
+        (field_title(PublishModel, "model_folder"), str(command.model_folder)),
+        (field_title(PublishModel, "evaluation"), str(command.evaluation or "-")),
+    ]
+    note = Notice(t("listen.sends_nothing" if command.dry_run else "listen.hub_login"))
+    return Start([command], outlook=Outlook(facts, notes=[note]))

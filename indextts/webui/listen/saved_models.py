@@ -25,7 +25,7 @@ from indextts.runs.directory import LINKS, QUARANTINED, CheckpointMeta, checkpoi
 from indextts.webui.data.uploads import VOICES_NAME
 from indextts.webui.language import t
 from indextts.webui.metrics_reader import read_run
-from indextts.webui.running.outlook import LinkedError
+from indextts.webui.running.outlook import LinkedError, made_by
 from indextts.webui.serving.security import Roots
 from indextts.webui.view_versions import utterances_of
 
@@ -99,12 +99,7 @@ def find_model(project: Project, name: str | None) -> SavedModel:
         if name in model.names:
             return model
     if not found:
-        raise LinkedError(
-            t("listen.no_checkpoint_yet"),
-            "#training",
-            t("outlook.open_tab", tab=t("tab.training")),
-            kind="missing",
-        )
+        raise LinkedError(made_by("training", t("listen.no_checkpoint_yet")))
     raise UserError(t("listen.no_checkpoint"))
 
 
@@ -171,7 +166,7 @@ def find_recording(project: Project, choice: str | None, roots: Roots) -> Path:
     for clip in _utterances(project):
         if choice == CLIP + clip.id:
             return roots.inside(clip.audio, f"the recording of {clip.id}")
-    raise LinkedError(t("listen.no_voice"), "#data", t("outlook.open_tab", tab=t("tab.data")), kind="missing")
+    raise LinkedError(made_by("data", t("listen.no_voice")))
 
 
 def _uploads(project: Project) -> list[Path]:

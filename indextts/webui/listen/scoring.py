@@ -7,6 +7,7 @@ The sub-tab shows the newest folder with a complete report: the rows of summary.
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -29,7 +30,7 @@ from indextts.webui.listen.saved_models import find_model, models
 from indextts.webui.listen.speaking import watch_checkpoints
 from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page
-from indextts.webui.running.outlook import LinkedError, Notice, Outlook, missing
+from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start, made_by, missing
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import download_link, file_address
 from indextts.webui.view_versions import files_version, job_version, utterances_of
@@ -68,7 +69,14 @@ def build(page: Page) -> None:
             report = gr.HTML(elem_id="scores-report")
             picture = gr.HTML(elem_id="scores-picture")
         with side:
-            stage_panel(page, _stage(page, [chosen, asr, *form]))
+            stage = Stage(
+                STAGE,
+                "listen.score",
+                partial(prepare, page),
+                [chosen, asr, *form],
+                onward={"finished": ("#listen/scores-report", "listen.open_report")},
+            )
+            stage_panel(page, stage)
 
     watch_checkpoints(page, chosen)
     page.watch(
@@ -78,27 +86,15 @@ def build(page: Page) -> None:
     )
 
 
-def _stage(page: Page, inputs: list[Any]) -> Stage:
-    return Stage(
-        STAGE,
-        "listen.score",
-        partial(score_commands, page),
-        inputs,
-        outlook=partial(score_outlook, page),
-        outlook_version=lambda project: files_version(project.run_dir, project.utterances("val")),
-        onward={"finished": ("#listen/scores-report", "listen.open_report")},
-    )
-
-
-def score_commands(
+def prepare(
     page: Page,
     project: Project,
     settings: ProjectSettings,
     chosen: Sequence[str] | None,
     asr: str | None,
     *values: Any,
-) -> list[Evaluate]:
-    """Return the command that scores the chosen checkpoints on the validation sentences.
+) -> Start:
+    """Return the command that scores the chosen checkpoints; it is blocked without validation sentences.
 
     Raises:
         UserError: nothing is chosen, or a recognizer folder is outside the allowed folders.
@@ -107,49 +103,37 @@ def score_commands(
     if not usable:
         if not models(project):
             find_model(project, None)  # its error leads to the training
-        raise LinkedError(t("listen.none_to_score"), "#listen/scores-checkpoints")
+        raise LinkedError(Notice(t("listen.none_to_score"), "#listen/scores-checkpoints"))
     given: dict[str, Any] = fields_from(Evaluate, FIELDS, values)
     given = {name: value for name, value in given.items() if value != Evaluate.model_fields[name].default}
     if given.get("device", "auto") == "auto" and is_training_anywhere(page.workspace):
         given["device"] = "cpu"
-    return [
-        Evaluate(
-            checkpoint=[project.run_dir / name for name in dict.fromkeys(model.name for model in usable)],
-            manifest=project.utterances("val"),
-            output_dir=next_folder(project.scores, list_jobs(project, STAGE)),
-            asr=chosen_recognizers(page.roots, asr),
-            asr_folder=settings.base / RECOGNIZERS_NAME,
-            features=project.preprocessed / "features",
-            models=settings.base,
-            **given,
-        )
-    ]
-
-
-def score_outlook(
-    page: Page, project: Project, _settings: ProjectSettings, planned: Sequence[Evaluate]
-) -> Outlook:
-    """Return the outlook of a scoring job; it is blocked without held-out sentences."""
-    [command] = planned
-    held_out = project.utterances("val")
+    held_out, titles = project.utterances("val"), {model.name: model.title for model in usable}
+    command = Evaluate(
+        checkpoint=[project.run_dir / name for name in titles],
+        manifest=held_out,
+        output_dir=next_folder(project.scores, list_jobs(project, STAGE)),
+        asr=chosen_recognizers(page.roots, asr),
+        asr_folder=settings.base / RECOGNIZERS_NAME,
+        features=project.preprocessed / "features",
+        models=settings.base,
+        **given,
+    )
     try:
         num_held_out = len(utterances_of(held_out))
     except UserError:
         num_held_out = 0
-    titles = [find_model(project, path.name).title for path in command.checkpoint]
     num_sentences = min(command.num_clips or num_held_out, num_held_out)
     amounts = {"sentences": num_sentences, "models": len(titles), "total": num_sentences * len(titles)}
-    facts = [(t("listen.checkpoints"), ", ".join(titles))]
+    facts = [(t("listen.checkpoints"), ", ".join(titles.values()))]
     facts.append((t("listen.sentences"), t("listen.sentences_of_models", **amounts)))
     facts.append((t("listen.recognizers_fold"), str(len(command.asr) or t("listen.no_recognizer"))))
     facts.append((t("listen.device"), device_shown(page.workspace, command.device)))
     facts.append((t("listen.folder"), str(command.output_dir)))
     blockers = missing(held_out, "listen.none_held_out", "preprocess")
     if not num_held_out and not blockers:  # a split without validation
-        blockers = [
-            Notice(t("listen.none_held_out"), "#preprocess", t("outlook.open_tab", tab=t("tab.preprocess")))
-        ]
-    return Outlook(facts, blockers)
+        blockers = [replace(made_by("preprocess", t("listen.none_held_out")), kind="problem")]
+    return Start([command], outlook=Outlook(facts, blockers))
 
 
 def newest_report(project: Project) -> Path | None:

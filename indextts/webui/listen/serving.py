@@ -27,18 +27,11 @@ from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, labelled
-from indextts.webui.listen.saved_models import (
-    choices,
-    find_model,
-    find_recording,
-    kept_choice,
-    model_or_best,
-)
-from indextts.webui.listen.speaking import choices_version, watch_checkpoints, watch_voices
+from indextts.webui.listen.saved_models import choices, find_recording, kept_choice, model_or_best
+from indextts.webui.listen.speaking import watch_checkpoints, watch_voices
 from indextts.webui.page import Page, follow_shared_choice
-from indextts.webui.running.outlook import LinkedError, Notice, Outlook
+from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.view_versions import files_version
 
 STAGE = "serve"
 FIELDS = ("port", "model_name", "requests_per_minute", "max_characters")
@@ -58,7 +51,14 @@ def build(page: Page) -> None:
             key = gr.Textbox(**labelled("listen.key", "serve-key"), interactive=False, buttons=["copy"])
             new_key = gr.Button(t("listen.new_key"), size="sm", elem_id="serve-new-key")
         with side:
-            stage_panel(page, _stage(page, [checkpoint, voices, *form]))
+            stage = Stage(
+                STAGE,
+                "listen.start_server",
+                partial(prepare, page),
+                [checkpoint, voices, *form],
+                progress=lambda project: address_html(newest_job(project, STAGE)),
+            )
+            stage_panel(page, stage)
     on([new_key.click], create_key, [page.project], [key])
     on([page.project.change], lambda _project: "", [page.project], [key])
     follow_shared_choice(page, "listen", choices, kept_choice, checkpoint)
@@ -66,35 +66,14 @@ def build(page: Page) -> None:
     watch_voices(page, voices)
 
 
-def _stage(page: Page, inputs: list[Any]) -> Stage:
-    def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Serve]) -> Outlook:
-        [command] = planned
-        facts = [
-            (t("listen.checkpoint"), find_model(project, command.checkpoint.name).title),
-            (t("listen.voices"), ", ".join(path.stem for path in command.voices)),
-            (t("listen.device"), device_shown(page.workspace, command.device)),
-        ]
-        return Outlook(facts, notes=[Notice(t("listen.only_here"))])
-
-    return Stage(
-        STAGE,
-        "listen.start_server",
-        partial(serve_commands, page),
-        inputs,
-        outlook=outlook,
-        outlook_version=lambda project: f"{choices_version(project)} {files_version(project.server_keys)}",
-        progress=lambda project: address_html(newest_job(project, STAGE)),
-    )
-
-
-def serve_commands(
+def prepare(
     page: Page,
     project: Project,
     settings: ProjectSettings,
     checkpoint: str | None,
     voices: Sequence[str],
     *values: Any,
-) -> list[Serve]:
+) -> Start:
     """Return the command that serves a checkpoint with the chosen voices.
 
     Args:
@@ -109,7 +88,7 @@ def serve_commands(
     names = [path.stem for path in recordings]
     for name in names:
         if names.count(name) > 1:
-            raise LinkedError(t("listen.same_voice_name", name=name), "#listen/serve-voices")
+            raise LinkedError(Notice(t("listen.same_voice_name", name=name), "#listen/serve-voices"))
     command = Serve(
         checkpoint=project.run_dir / model.name,
         voices=recordings,
@@ -120,8 +99,13 @@ def serve_commands(
         **fields_from(Serve, FIELDS, values),
     )
     if not project.server_keys.is_file():
-        raise LinkedError(t("listen.no_key"), "#listen/serve-new-key")
-    return [command]
+        raise LinkedError(Notice(t("listen.no_key"), "#listen/serve-new-key"))
+    facts = [
+        (t("listen.checkpoint"), model.title),
+        (t("listen.voices"), ", ".join(names)),
+        (t("listen.device"), device_shown(page.workspace, command.device)),
+    ]
+    return Start([command], outlook=Outlook(facts, notes=[Notice(t("listen.only_here"))]))
 
 
 def create_key(project: Project) -> str:

@@ -14,7 +14,6 @@ import gradio as gr
 from gradio.components import Component
 from gradio.utils import get_upload_folder
 
-from indextts.commands.base import Command
 from indextts.commands.data import Preprocess
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Synthesize
@@ -27,8 +26,15 @@ from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, fold, labelled
-from indextts.webui.listen.players import history_html, newest_html, pieces_html
-from indextts.webui.listen.renders import SIDES, newest_pieces, newest_render, next_folder
+from indextts.webui.listen.renders import (
+    SIDES,
+    history_html,
+    newest_html,
+    newest_pieces,
+    newest_render,
+    next_folder,
+    pieces_html,
+)
 from indextts.webui.listen.saved_models import (
     UPLOAD,
     choices,
@@ -41,7 +47,7 @@ from indextts.webui.listen.saved_models import (
 )
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.run_progress import duration
-from indextts.webui.running.outlook import LinkedError, Notice, Outlook
+from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version
 
@@ -138,30 +144,22 @@ def _more(page: Page, voice: gr.Dropdown) -> tuple[gr.Dropdown, gr.Dropdown, lis
 
 
 def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox, player: gr.HTML) -> Stage:
-    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+    def prepare(project: Project, settings: ProjectSettings, *values: Any) -> Start:
         text, voice, emotion, checkpoint, *form = values
         model = model_or_best(project, checkpoint)
-        return speak_commands(page, project, settings, Wish(text, voice, emotion, (model.name,)), form)
-
-    def outlook(project: Project, settings: ProjectSettings, planned: Sequence[Command]) -> Outlook:
-        return Outlook(speech_facts(page.workspace, project, planned), notes=notes_on(settings))
+        planned = speak_commands(page, project, settings, Wish(text, voice, emotion, (model.name,)), form)
+        facts = speech_facts(page.workspace, project, planned)
+        return Start(planned, outlook=Outlook(facts, notes=notes_on(settings)))
 
     return Stage(
         STAGE,
         "listen.speak",
-        commands,
+        prepare,
         inputs,
-        outlook=outlook,
-        outlook_version=choices_version,
         onward={"finished": ("#listen/listen-compare", "listen.open_compare")},
         result=player,
         filled_for=filled_for,
     )
-
-
-def choices_version(project: Project) -> str:
-    """Return a version that changes with the checkpoints and the voices."""
-    return f"{files_version(project.run_dir)} {voices_version(project)}"
 
 
 def voices_version(project: Project) -> str:
@@ -171,7 +169,7 @@ def voices_version(project: Project) -> str:
 
 def speak_commands(
     page: Page, project: Project, settings: ProjectSettings, wish: Wish, values: Sequence[Any]
-) -> list[Command]:
+) -> list[Synthesize]:
     """Return a command for each chosen checkpoint, with the same texts, voice, settings and seed.
 
     Args:
@@ -211,12 +209,12 @@ def texts_in(typed: str, link: str = "") -> list[str]:
         UserError: there are none, or too many.
     """
     if len(typed) > MAX_CHARS:
-        raise LinkedError(t("listen.too_long", count=len(typed), most=MAX_CHARS), link)
+        raise LinkedError(Notice(t("listen.too_long", count=len(typed), most=MAX_CHARS), link))
     texts = [line.strip() for line in typed.splitlines() if line.strip()]
     if not texts:
-        raise LinkedError(t("listen.text_empty"), link)
+        raise LinkedError(Notice(t("listen.text_empty"), link))
     if len(texts) > MAX_TEXTS:
-        raise LinkedError(t("listen.too_many", count=len(texts), most=MAX_TEXTS), link)
+        raise LinkedError(Notice(t("listen.too_many", count=len(texts), most=MAX_TEXTS), link))
     return texts
 
 
@@ -318,9 +316,8 @@ def show_players(project: Project) -> tuple[Any, Any]:
     return newest_html(render) + pieces_html(pieces, is_live=False), history_html(project)
 
 
-def speech_facts(workspace: Path, project: Project, commands: Sequence[Command]) -> list[tuple[str, str]]:
+def speech_facts(workspace: Path, project: Project, planned: Sequence[Synthesize]) -> list[tuple[str, str]]:
     """Return the facts of the planned commands."""
-    planned = [command for command in commands if isinstance(command, Synthesize)]
     first = planned[0]
     characters = sum(map(len, first.text))
     titles = [find_model(project, command.checkpoint.name).title for command in planned]

@@ -4,7 +4,7 @@ import gradio as gr
 
 from indextts.projects.project import Project
 from indextts.webui.language import t
-from indextts.webui.listen import comparing, exporting, publishing, scoring, serving, speaking
+from indextts.webui.listen import comparing, exporting, scoring, serving, speaking
 from indextts.webui.listen.saved_models import models
 from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
@@ -23,7 +23,7 @@ def build(page: Page) -> None:
         with gr.Tab(t("listen.tabs.export"), elem_id="listen-export", render_children=True):
             exporting.build(page)
         with gr.Tab(t("listen.tabs.publish"), elem_id="listen-publish", render_children=True):
-            publishing.build(page)
+            exporting.build_publishing(page)
         with gr.Tab(t("listen.tabs.server"), elem_id="listen-serve", render_children=True):
             serving.build(page)
     page.watch(stages_version, empty_state, [empty])

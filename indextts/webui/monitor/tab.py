@@ -6,14 +6,19 @@ from pathlib import Path
 
 import gradio as gr
 
-from indextts.projects.project import Project
+from indextts.commands.app import ServeTensorboard
+from indextts.errors import UserError
+from indextts.projects.jobs.starting import TENSORBOARD_JOB
+from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.tensorboard import live_port
 from indextts.webui.language import t
 from indextts.webui.layout import fold
-from indextts.webui.listen.players import player_html
-from indextts.webui.listen.renders import SPOKEN_NAME, Sound, read_sounds
+from indextts.webui.listen.renders import SPOKEN_NAME, Sound, player_html, read_sounds
 from indextts.webui.markup import empty_html
-from indextts.webui.monitor import checkpoint_list, curves_view, health_cards, status, tensorboard_view
+from indextts.webui.monitor import checkpoint_list, curves_view, status
 from indextts.webui.page import Page
+from indextts.webui.running.outlook import Start
+from indextts.webui.running.panel import Stage, stage_panel
 
 MAX_STEPS = 8  # the newest; older ones stay on disk and in TensorBoard
 FOLDER = re.compile(r"part(\d+)_step(\d+)")
@@ -24,14 +29,14 @@ def build(page: Page) -> None:
     with gr.Column(elem_id=status.BODY):
         status.build(page)
         curves_view.build(page)
-        health_cards.build(page)
+        status.build_health(page)
         checkpoint_list.build(page)
         with fold(t("monitor.samples"), "monitor-samples-fold"):
             players = gr.HTML(elem_id="monitor-samples")
         with fold(t("monitor.machine"), "monitor-machine-fold"):
             status.build_machine(page)
         with fold(t("monitor.tensorboard"), "tensorboard"):
-            tensorboard_view.build(page)
+            build_tensorboard(page)
 
     def version(project: Project) -> str:
         # by names only, because redrawing a player stops it
@@ -64,3 +69,42 @@ def samples_html(folders: list[Path]) -> str:
 def _place(path: Path) -> tuple[int, int] | None:
     match = FOLDER.fullmatch(path.parent.name)
     return (int(match[1]), int(match[2])) if match else None
+
+
+FRAME = (
+    '<iframe src="tensorboard/{project}/" title="TensorBoard" id="tensorboard-frame" loading="lazy"></iframe>'
+)
+
+
+def build_tensorboard(page: Page) -> None:
+    """Build the run panel of TensorBoard, and the frame in which it is shown."""
+    stage_panel(page, Stage(TENSORBOARD_JOB, "monitor.start_tensorboard", prepare))
+    frame = gr.HTML(t("monitor.tensorboard_help"), elem_id="tensorboard-page")
+    # separate from the status, because reloading the frame loses its settings
+    page.watch(port_version, frame_of, [frame])
+
+
+def prepare(project: Project, _settings: ProjectSettings | None = None) -> Start:
+    """Return the command that serves the event files of the project's run.
+
+    Raises:
+        UserError: there are no event files yet.
+    """
+    folder = project.run_dir / "logs"
+    if not folder.is_dir():
+        raise UserError(t("monitor.no_events", folder=folder))
+    prefix = f"/tensorboard/{project.root.name}"
+    address = project.tensorboard_address
+    return Start([ServeTensorboard(logdir=folder, address_file=address, path_prefix=prefix)])
+
+
+def frame_of(project: Project) -> str:
+    """Return the frame while TensorBoard runs, else instructions."""
+    if live_port(project.tensorboard_address) is None:
+        return t("monitor.tensorboard_help")
+    return FRAME.format(project=html.escape(project.root.name))
+
+
+def port_version(project: Project) -> str:
+    """Return a version that changes when the frame must change."""
+    return str(live_port(project.tensorboard_address))

@@ -1,4 +1,4 @@
-// Tables of new sources (data/column_tables.py): a use belongs to one column, and a chosen candidate leaves the others
+// Tables of new sources (data/import_sources.py): a use belongs to one column, and a chosen candidate leaves the others
 // unused. A change sends all uses of its table.
 window.chooseColumns = (element, trigger, watch) => {
   // Gradio updates the elements of the page one by one, and a dropdown keeps what was chosen in it.

@@ -6,7 +6,6 @@ from typing import Any
 
 import gradio as gr
 
-from indextts.commands.base import Command
 from indextts.commands.data import BuildPairs
 from indextts.data.pair_summary import NUM_BARS, PairSummary, read_summary, summary_path
 from indextts.projects.project import Project, ProjectSettings
@@ -17,9 +16,9 @@ from indextts.webui.layout import columns, fields, heading
 from indextts.webui.markup import table_html
 from indextts.webui.page import Page
 from indextts.webui.plots import bars_svg, histogram_svg
-from indextts.webui.running.outlook import Outlook, missing
+from indextts.webui.running.outlook import Outlook, Start, missing
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.view_versions import files_version, num_lines, once
+from indextts.webui.view_versions import num_lines, once
 
 FIELDS = (
     "pairs_per_target",
@@ -61,10 +60,8 @@ def build(page: Page) -> None:
             stage = Stage(
                 "pairs",
                 "pairs.build_pairs",
-                commands,
+                prepare,
                 form,
-                outlook=outlook,
-                outlook_version=lambda project: files_version(*map(project.utterances, SPLITS)),
                 onward={"finished": ("#training", "pairs.open_training")},
                 filled_for=filled_for,
             )
@@ -87,14 +84,11 @@ def split_choices() -> list[tuple[str, str]]:
     return [(t(text), part) for part, text in SPLITS.items()]
 
 
-def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
-    fields = fields_from(BuildPairs, FIELDS, values)
-    return plan_stage(project, settings.with_fields("pairs", **fields), "pairs").commands
-
-
-def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Command]) -> Outlook:
-    """Return the number of utterances and of pairs to build."""
-    per_target = next(each.pairs_per_target for each in planned if isinstance(each, BuildPairs))
+def prepare(project: Project, settings: ProjectSettings, *values: Any) -> Start:
+    """Return the commands, with the number of utterances and of pairs to build."""
+    asked = settings.with_fields("pairs", **fields_from(BuildPairs, FIELDS, values))
+    commands = plan_stage(project, asked, "pairs").commands
+    per_target = next(each.pairs_per_target for each in commands if isinstance(each, BuildPairs))
     facts = []
     for part, text in SPLITS.items():
         count = num_lines(project.utterances(part))
@@ -102,7 +96,8 @@ def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Comm
             facts.append(
                 (t(text), t("pairs.at_most", utterances=f"{count:,}", pairs=f"{count * per_target:,}"))
             )
-    return Outlook(facts, blockers=missing(project.utterances("train"), "pairs.no_utterances", "preprocess"))
+    blockers = missing(project.utterances("train"), "pairs.no_utterances", "preprocess")
+    return Start(commands, outlook=Outlook(facts, blockers))
 
 
 def show(project: Project, split: str) -> Any:

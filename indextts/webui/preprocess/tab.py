@@ -1,10 +1,8 @@
 """Tab 4: encode recordings as features, with a progress bar."""
 
 import shutil
-from collections.abc import Sequence
 from typing import Any
 
-from indextts.commands.base import Command
 from indextts.commands.data import Preprocess as PreprocessCommand
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
@@ -13,10 +11,10 @@ from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import t, t_or
 from indextts.webui.layout import columns, fields, heading
 from indextts.webui.page import Page
-from indextts.webui.running.job_bar import job_bar
-from indextts.webui.running.outlook import Outlook, missing
+from indextts.webui.run_progress import job_bar
+from indextts.webui.running.outlook import Outlook, Start, missing
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.view_versions import files_version, num_lines
+from indextts.webui.view_versions import num_lines
 
 FIELDS = ("backend", "val_ratio", "val_speakers", "seed", "device")
 DOING = {
@@ -37,10 +35,8 @@ def build(page: Page) -> None:
             stage = Stage(
                 "preprocess",
                 "preprocess.preprocess",
-                commands,
+                prepare,
                 inputs,
-                outlook=outlook,
-                outlook_version=lambda project: files_version(project.manifest, project.utterances("train")),
                 progress=lambda project: job_bar(project, "preprocess", DOING),
                 onward={"finished": ("#pairs", "preprocess.open_pairs")},
                 filled_for=filled_for,
@@ -48,14 +44,11 @@ def build(page: Page) -> None:
             stage_panel(page, stage)
 
 
-def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
-    fields = fields_from(PreprocessCommand, FIELDS, values)
-    return plan_stage(project, settings.with_fields("preprocess", **fields), "preprocess").commands
-
-
-def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Command]) -> Outlook:
-    """Return the outlook: encoder, number of utterances, earlier output and free disk space."""
-    backend = next(each.backend for each in planned if isinstance(each, PreprocessCommand))
+def prepare(project: Project, settings: ProjectSettings, *values: Any) -> Start:
+    """Return the command, with the encoder, number of utterances, earlier output and free disk space."""
+    asked = settings.with_fields("preprocess", **fields_from(PreprocessCommand, FIELDS, values))
+    commands = plan_stage(project, asked, "preprocess").commands
+    backend = next(each.backend for each in commands if isinstance(each, PreprocessCommand))
     encoder = t_or(f"preprocess.encoders.{backend}", t("preprocess.encoders.unknown"))
     facts = [(t("preprocess.encoder"), encoder)]
     count = num_lines(project.manifest)
@@ -67,4 +60,5 @@ def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Comm
             (t("preprocess.made"), t("preprocess.made_count", train=f"{made[0]:,}", val=f"{made[1]:,}"))
         )
     facts.append((t("preprocess.free"), shown_size(shutil.disk_usage(project.root).free)))
-    return Outlook(facts, blockers=missing(project.manifest, "preprocess.no_manifest", "data"))
+    blockers = missing(project.manifest, "preprocess.no_manifest", "data")
+    return Start(commands, outlook=Outlook(facts, blockers))

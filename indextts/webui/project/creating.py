@@ -1,30 +1,41 @@
-"""Form of a new project in tab 1."""
+"""Base models and new projects in tab 1: published files with their download, and the form of a project."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import gradio as gr
 
-from indextts.commands.bases import BASES, PROPOSED
+from indextts.commands.bases import BASES, PROPOSED, Base
+from indextts.commands.data import DownloadCheckpoints
 from indextts.errors import UserError
+from indextts.features.published_files import missing_bytes, table
 from indextts.projects.names import folder_name, titled_projects
 from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import (
     MAX_TITLE_CHARS,
     NAME_RULE,
+    PUBLISHED,
     PUBLISHED_FOLDERS,
     TITLE_RULE,
     Project,
+    ProjectSettings,
     is_folder_name,
     is_title,
     make_settings,
     project_names,
 )
+from indextts.system.amounts import shown_size
 from indextts.text.languages import AMHARIC, known_languages
 from indextts.webui.events import on
+from indextts.webui.forms import component_for, fields_from
 from indextts.webui.language import t
 from indextts.webui.layout import fields, fold, heading, labelled
+from indextts.webui.markup import table_html
 from indextts.webui.page import Page
+from indextts.webui.running.outlook import Start
+from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import once
 
 MANIFEST_ENDINGS = (".jsonl", ".json")
@@ -77,8 +88,7 @@ def build(page: Page) -> None:
 
 def base_choices() -> list[tuple[str, str]]:
     """Return the published models, the proposed one first."""
-    known = sorted(BASES.values(), key=lambda base: base != PROPOSED)
-    return [(t("project.published_model", name=base.title), base.folder) for base in known]
+    return [(t("project.published_model", name=base.title), base.folder) for base in bases()]
 
 
 def language_choices() -> list[tuple[str, str]]:
@@ -155,3 +165,92 @@ def _recordings(page: Page, typed: str) -> dict[str, Any]:
     if path.suffix in MANIFEST_ENDINGS:
         return {"manifest": path}
     return {"data": {"source": [str(path)]}}
+
+
+PURPOSES = {
+    "base model": "project.purposes.base_model",
+    "speech features": "project.purposes.speech_features",
+    "sound": "project.purposes.sound",
+}
+STATES = {
+    "checked": "project.states.checked",
+    "there": "project.states.present",
+    "absent": "project.states.missing",
+}
+PRESENT = ("checked", "there")
+
+
+def build_base(page: Page) -> None:
+    """Build the line, and the fold with the download and both tables."""
+    line = gr.HTML(elem_id="base-model")
+    with fold(t("project.published_files"), "published"):
+        base = component_for(DownloadCheckpoints, "base", PROPOSED.name)
+        what = component_for(DownloadCheckpoints, "what")
+        stage = Stage(
+            "download",
+            "project.download",
+            download,
+            [base, what],
+            home_of=lambda _chosen: Project(page.workspace / PUBLISHED),
+        )
+        stage_panel(page, stage)
+        published, files = gr.HTML(elem_id="published-files"), gr.HTML(elem_id="base-files")
+    page.watch(lambda _project: summary_html(page), lambda _project: summary_html(page), [line])
+
+    def published_html(_project: Project) -> str:
+        title = t("project.published_in", folder=page.workspace)
+        return _table(title, ("base_model", "state", "file", "size", "purpose"), published_rows(page))
+
+    def base_html(project: Project) -> str:
+        return _table(t("project.base_files"), ("base_file", "size"), base_rows(project))
+
+    # the rows are cheap enough to be their own version
+    page.watch(lambda project: str(base_rows(project)), base_html, [files])
+    page.watch(lambda _project: str(published_rows(page)), published_html, [published])
+
+
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    cells = ([escape(cell) for cell in row] for row in rows)
+    return f"<h3>{escape(title)}</h3>{table_html([(t(f'project.{head}'), '') for head in heads], cells)}"
+
+
+def bases() -> list[Base]:
+    """Return the published models, the proposed one first."""
+    return sorted(BASES.values(), key=lambda base: base != PROPOSED)
+
+
+def summary_html(page: Page) -> str:
+    """Return the number of published files of each base that are present, and the size of the others."""
+    lines = []
+    for base in bases():
+        folder = page.workspace / base.folder
+        rows = table(folder, base)
+        present = sum(state in PRESENT for *_, state in rows)
+        if present == len(rows):
+            text = t("project.all_files", name=base.title, count=present)
+        else:
+            size = shown_size(missing_bytes(folder, base))
+            text = t("project.some_files", name=base.title, present=present, total=len(rows), size=size)
+        lines.append(f'<p class="lead">{escape(text)}</p>')
+    return f"<h3>{escape(t('project.base_model'))}</h3>{''.join(lines)}"
+
+
+def published_rows(page: Page) -> list[list[str]]:
+    """Return base, state, place, size and purpose of each published file."""
+    return [
+        [base.title, t(STATES[state]) if state in STATES else state, place, size, t(PURPOSES[purpose])]
+        for base in bases()
+        for purpose, place, size, state in table(page.workspace / base.folder, base)
+    ]
+
+
+def download(home: Project, _settings: ProjectSettings, *values: Any) -> Start:
+    fields = fields_from(DownloadCheckpoints, ("base", "what"), values)
+    folder = home.root.parent / BASES[fields["base"]].folder
+    return Start([DownloadCheckpoints(output_dir=folder, **fields)])
+
+
+def base_rows(project: Project) -> list[list[str]]:
+    """Return the base files of the project with their sizes."""
+    paths = (project.config, project.base_checkpoint, project.base_tokenizer)
+    return [[p.name, shown_size(p.stat().st_size) if p.is_file() else t("project.missing")] for p in paths]

@@ -6,35 +6,74 @@ where (page_files/project.css):
     first    nothing has run and there is only the demo: its stages and its start beside the new project
     demo     the demo was started as one job and is not complete: its start is the primary button
     (none)   stages and runs beside the next step, machine and base model
+
+The demo runs all its stages as one job. Each base has a demo project. That of IndexTTS-2.0 is in every
+workspace; choosing another base creates its demo and selects it.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from html import escape
 from pathlib import Path
+from typing import Literal
 
 import gradio as gr
 from google.protobuf.message import DecodeError
 
-from indextts.commands.app import Stage
+from indextts.commands.app import RunPipeline
+from indextts.commands.bases import BASES
 from indextts.errors import UserError
-from indextts.projects.project import Project
+from indextts.projects.jobs.records import list_jobs, newest_job
+from indextts.projects.jobs.starting import DEMO_JOB
+from indextts.projects.names import titled_projects
+from indextts.projects.pipeline import copy_base_files, current_stage
+from indextts.projects.project import (
+    DEMO,
+    REPOSITORY,
+    Project,
+    ProjectSettings,
+    demo_names,
+    project_names,
+    read_project,
+    read_settings,
+)
 from indextts.system.amounts import shown_size
 from indextts.text.tokenizer import parse_model
 from indextts.webui.data.import_outlook import shown_dataset
+from indextts.webui.events import on
 from indextts.webui.language import t
-from indextts.webui.layout import columns
-from indextts.webui.markup import link_html, tiles_html
+from indextts.webui.layout import columns, labelled
+from indextts.webui.markup import link_html, meter_html, tiles_html
 from indextts.webui.metrics_reader import read_run
 from indextts.webui.monitor.machine import machine_tiles, read_machine
 from indextts.webui.page import Page
-from indextts.webui.project import base_model, creating, demo
+from indextts.webui.project import creating
 from indextts.webui.project.runs import best_loss, run_rows, runs_html, runs_version, validations
+from indextts.webui.run_progress import duration
 from indextts.webui.running import all_jobs
-from indextts.webui.stage_list import StageState, stage_states, stages_html, stages_version, step_to_take
-from indextts.webui.view_versions import files_version, num_lines, periodic_version, throttled_version
+from indextts.webui.running.job_chip import progress_of_job
+from indextts.webui.running.outlook import Notice, Outlook, Start
+from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.stage_list import (
+    BY_NAME,
+    StageState,
+    stage_states,
+    stages_html,
+    stages_version,
+    step_to_take,
+)
+from indextts.webui.view_versions import (
+    files_version,
+    is_running,
+    num_lines,
+    periodic_version,
+    throttled_version,
+)
 
 RUN_EVERY_S = 10.0
+Offer = Literal["first", "demo", ""]
+NUM_GB = 0.3  # of the finished demo, measured
 
 
 def build(page: Page) -> None:
@@ -42,19 +81,19 @@ def build(page: Page) -> None:
         with main:
             way = gr.HTML(elem_id="way")
             with gr.Column(elem_id="demo-panel"):
-                demo.build(page)
+                build_demo(page)
             runs = gr.HTML(elem_id="runs")
             all_jobs.build(page)
         with side:
             next_step = gr.HTML(elem_id="next-step")
             machine = gr.HTML(elem_id="hardware")
             with gr.Column(elem_id="base-part"):
-                base_model.build(page)
+                creating.build_base(page)
             with gr.Column(elem_id="new-part"):
                 creating.build(page)
 
     def version(project: Project) -> str:
-        return f"{demo.offer(page, project)} {stages_version(project)}"
+        return f"{offer(page, project)} {stages_version(project)}"
 
     page.watch(lambda project: f"{version(project)} {facts_version(project)}", partial(way_html, page), [way])
     page.watch(version, partial(next_html, page), [next_step])
@@ -64,20 +103,20 @@ def build(page: Page) -> None:
 
 def way_html(page: Page, project: Project) -> str:
     """Return the stages with their facts, under the offer of the demo or a heading."""
-    offer, found = demo.offer(page, project), stage_states(project)
+    offered, found = offer(page, project), stage_states(project)
     facts = [stage_fact(project, each.stage.name) for each in found]
     title, lead = t("project.stages"), ""
-    if offer:
+    if offered:
         title, lead = t("demo.heading"), t("demo.lead")
     return (
-        f'<div id="visit" class="{offer}"><h2>{escape(title)}</h2>'
-        f"{f'<p>{escape(lead)}</p>' if lead else ''}{stages_html(found, facts, is_way=not offer)}</div>"
+        f'<div id="visit" class="{offered}"><h2>{escape(title)}</h2>'
+        f"{f'<p>{escape(lead)}</p>' if lead else ''}{stages_html(found, facts, is_way=not offered)}</div>"
     )
 
 
 def next_html(page: Page, project: Project) -> str:
     """Return the next step with the one link that leads there; "" while the demo is offered."""
-    return "" if demo.offer(page, project) else step_html(stage_states(project))
+    return "" if offer(page, project) else step_html(stage_states(project))
 
 
 def step_html(found: Sequence[StageState]) -> str:
@@ -100,7 +139,7 @@ def machine_html(page: Page) -> str:
     return f"<h3>{escape(t('project.this_machine'))}</h3>{tiles}"
 
 
-def stage_fact(project: Project, stage: Stage) -> str:
+def stage_fact(project: Project, stage: str) -> str:
     """Return the fact of a stage, "" without files or with corrupt ones."""
     try:
         return FACTS[stage](project)
@@ -141,7 +180,7 @@ def _export(project: Project) -> str:
     return t("facts.export", size=shown_size(sum(path.stat().st_size for path in files))) if files else ""
 
 
-FACTS: dict[Stage, Callable[[Project], str]] = {
+FACTS: dict[str, Callable[[Project], str]] = {
     "data": shown_dataset,
     "tokenizer": _tokenizer,
     "preprocess": _preprocess,
@@ -159,3 +198,98 @@ def _split_sizes(id: str, file_of: Callable[[str], Path]) -> str:
 @lru_cache(maxsize=16)
 def _num_pieces(model: Path, _version: str) -> int:
     return len(parse_model(model.read_bytes()).pieces)
+
+
+def build_demo(page: Page) -> None:
+    """Build the choice of the base and the run panel of the demo."""
+    base = gr.Radio(
+        [(base.title, base.name) for base in BASES.values()], **labelled("demo.base", "demo-base")
+    )
+    on([base.input], lambda name: choose(page, name), [base], [page.project])
+    page.watch(lambda project: project.root.name, lambda project: demo_of(page, project).base.name, [base])
+
+    def prepare(demo: Project, _settings: ProjectSettings) -> Start:
+        command = RunPipeline(workspace=page.workspace, demo=True, base=demo.base.name)
+        return Start([command], outlook=outlook(demo))
+
+    stage = Stage(
+        DEMO_JOB,
+        "demo.start",
+        prepare,
+        progress=progress_html,
+        onward={"finished": ("#listen", "demo.listen")},
+        home_of=lambda chosen: demo_of(page, chosen),
+    )
+    stage_panel(page, stage)
+
+
+def demo_project(page: Page) -> Project:
+    """Return the demo that every workspace has."""
+    return Project(page.workspace / read_settings(DEMO).name)
+
+
+def demo_of(page: Page, chosen: Project) -> Project:
+    """Return the chosen project if it is a demo, else the demo that every workspace has."""
+    return chosen if chosen.root.name in demo_names().values() else demo_project(page)
+
+
+def choose(page: Page, base_name: str) -> gr.Dropdown:
+    """Select the demo of a base; create it if the workspace lacks it.
+
+    Raises:
+        UserError: there is no such base, or the project cannot be written.
+    """
+    base = next((base for base in BASES.values() if base.name == base_name), None)
+    if base is None:
+        raise UserError(f"no base {base_name}; choose {' or '.join(BASES)}")
+    settings = read_settings(REPOSITORY / base.demo)
+    if settings.name not in project_names(page.workspace):
+        copy_base_files(Project(page.workspace / settings.name), settings)
+    return gr.Dropdown(choices=titled_projects(page.workspace), value=settings.name)
+
+
+def offer(page: Page, project: Project) -> Offer:
+    """Return the offer of a demo: "first" if nothing else is in the workspace, "" if it is not offered.
+
+    A demo whose stages were started one by one is shown like any other project.
+    """
+    if project != demo_of(page, project) or not read_project(project).is_demo:
+        return ""
+    jobs = list_jobs(project)
+    states = {each.state for each in stage_states(project)}
+    if any(job.stage != DEMO_JOB for job in jobs) or states == {"done"} or (not jobs and "done" in states):
+        return ""
+    others = [name for name in project_names(page.workspace) if name != project.root.name]
+    is_new = all(
+        name in demo_names().values() and not list_jobs(Project(page.workspace / name)) for name in others
+    )
+    return "first" if is_new else "demo"
+
+
+def outlook(demo: Project) -> Outlook:
+    """Return the outlook of the demo; a running job of one of its stages blocks it."""
+    found = stage_states(demo)
+    done = sum(each.state == "done" for each in found)
+    facts = [
+        (t("demo.stages"), t("demo.stages_done", done=done, total=len(found))),
+        (t("demo.time"), t("demo.few_minutes")),
+        (t("demo.disk"), f"{NUM_GB} GB"),
+    ]
+    job, is_at_it = newest_job(demo, DEMO_JOB), is_running(demo, DEMO_JOB)
+    running = [each for each in found if each.state == "running" and not is_at_it]
+    blockers = [
+        Notice(t("demo.stage_runs", stage=t(each.stage.title)), f"#{each.stage.tab}") for each in running
+    ]
+    return Outlook(facts, blockers, button=t("demo.resume") if job is not None else "")
+
+
+def progress_html(demo: Project) -> str:
+    """Return the progress of the running demo as a bar."""
+    job, now = newest_job(demo, DEMO_JOB), time.time()
+    if job is None or job.began is None:
+        return ""
+    share, left = progress_of_job(demo, job, now)
+    name = current_stage(demo, job.began)
+    title = next((t(stage.title) for stage in BY_NAME.values() if stage.name == name), t("demo.begins"))
+    words = [title] if left is None else [title, t("jobs.time_left", time=duration(left))]
+    return meter_html(share or 0.0, " · ".join(words))

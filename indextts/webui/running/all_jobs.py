@@ -14,12 +14,12 @@ from indextts.projects.project import Project
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
 from indextts.webui.layout import fold
-from indextts.webui.page import Page
+from indextts.webui.markup import sent, table_html
+from indextts.webui.page import SEND_CLICKS, Page
 from indextts.webui.serving.security import download_link
 from indextts.webui.view_versions import jobs_version
 
 HEADERS = ["jobs.headers.job", "jobs.headers.duration", "jobs.headers.status", "jobs.headers.command"]
-WIDTHS: list[str | int] = ["22%", "8%", "25%", "45%"]
 MAX_ROWS = 500
 MAX_COMMAND_CHARS = 100
 LAST_LINES = 40
@@ -28,17 +28,9 @@ LAST_LINES = 40
 def build(page: Page) -> None:
     """Build the table of jobs and the details of the chosen job."""
     with fold(t("jobs.all_jobs"), "all-jobs"):
-        table = gr.Dataframe(
-            headers=list(map(t, HEADERS)),
-            show_label=False,
-            interactive=False,
-            wrap=True,
-            max_height=360,
-            column_widths=WIDTHS,
-            elem_id="jobs",
-        )
+        table = gr.HTML(elem_id="jobs", js_on_load=SEND_CLICKS)
         details = gr.HTML(elem_id="job-details")
-    page.watch(jobs_version, job_rows, [table])
+    page.watch(jobs_version, jobs_html, [table])
     # once a job is shown, only another project hides it
     page.watch(lambda project: str(any(job_folders(project))), hint, [details])
 
@@ -46,6 +38,14 @@ def build(page: Page) -> None:
         return job_html(find_job(project, str(event.row_value[0])))
 
     on([table.select], select, [page.project], [details], each=True)
+
+
+def jobs_html(project: Project) -> str:
+    """Return the newest jobs as a table; a click on a row shows the job."""
+    found = job_rows(project)
+    rows = [[html.escape(cell) for cell in row] for row in found]
+    clicks = (f'{sent(name)} tabindex="0"' for name, *_ in found)
+    return table_html([(t(id), "") for id in HEADERS], rows, attributes=clicks)
 
 
 def job_rows(project: Project) -> list[list[str]]:

@@ -37,14 +37,9 @@ class Notice:
 class LinkedError(UserError):
     """A UserError with a link to the field or tab that fixes it."""
 
-    def __init__(self, message: str, link: str, link_text: str = "", kind: NoticeKind = "problem") -> None:
-        super().__init__(message)
-        self.notice = Notice(message, link, link_text, kind)
-
-
-def blocker_of(error: UserError) -> Notice:
-    """Return the blocker for an error."""
-    return error.notice if isinstance(error, LinkedError) else Notice(str(error))
+    def __init__(self, notice: Notice) -> None:
+        super().__init__(notice.text)
+        self.notice = notice
 
 
 @dataclass(frozen=True)
@@ -91,6 +86,12 @@ class Start:
     check: Callable[[], None] = lambda: None
 
 
+def refused(error: UserError, facts: Sequence[tuple[str, str]] = ()) -> Start:
+    """Return the start of an invalid form: its error is a blocker."""
+    blocker = error.notice if isinstance(error, LinkedError) else Notice(str(error))
+    return Start(outlook=Outlook(facts, [blocker]), error=str(error))
+
+
 def outlook_html(outlook: Outlook, *, is_ready: bool = True, is_done: bool = False) -> str:
     """Return the outlook for the run panel.
 
@@ -116,15 +117,13 @@ def _item(level: str, notice: Notice) -> str:
 
 
 def missing(path: Path, what: str, tab: str) -> list[Notice]:
-    """Return a blocker if the output of an earlier tab is missing.
+    """Return a blocker if the output of an earlier tab is missing; `what` is the id of its text."""
+    return [] if path.exists() else [made_by(tab, t(what))]
 
-    Args:
-        what: id of the text that names the missing input.
-        tab: the tab that makes it.
-    """
-    if path.exists():
-        return []
-    return [Notice(t(what), f"#{tab}", t("outlook.open_tab", tab=t(f"tab.{tab}")), kind="missing")]
+
+def made_by(tab: str, text: str) -> Notice:
+    """Return a notice about something missing, with a link to the tab that makes it."""
+    return Notice(text, f"#{tab}", t("outlook.open_tab", tab=t(f"tab.{tab}")), kind="missing")
 
 
 def with_next_step(outlook: Outlook, states: Sequence[StageState], stage: str) -> Outlook:
@@ -139,8 +138,8 @@ def with_next_step(outlook: Outlook, states: Sequence[StageState], stage: str) -
     step, absent = step_to_take(states), [each for each in outlook.blockers if each.kind == "missing"]
     if step is None or step.stage.name == stage or not absent:
         return outlook
-    title, link = t(step.stage.title), f"#{step.stage.tab}"
-    text = t("outlook.runs_first" if step.state == "running" else "outlook.comes_first", tab=title)
-    own = (each for each in absent if each.link.startswith(link))
-    first = next(own, Notice(text, link, t("outlook.open_tab", tab=title), kind="missing"))
+    tab = step.stage.tab
+    text = "outlook.runs_first" if step.state == "running" else "outlook.comes_first"
+    own = (each for each in absent if each.link.startswith(f"#{tab}"))
+    first = next(own, made_by(tab, t(text, tab=t(step.stage.title))))
     return replace(outlook, blockers=[first, *(each for each in outlook.blockers if each not in absent)])

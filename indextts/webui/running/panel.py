@@ -37,9 +37,9 @@ from indextts.webui.layout import fold
 from indextts.webui.markup import link_html
 from indextts.webui.page import FOLLOW_LOGS, Page
 from indextts.webui.running.log_box import LogBox, log_values
-from indextts.webui.running.outlook import Notice, Outlook, Start, blocker_of, outlook_html, with_next_step
+from indextts.webui.running.outlook import Start, made_by, outlook_html, refused, with_next_step
 from indextts.webui.stage_list import BY_NAME, StageState, stage_states, stages_version
-from indextts.webui.view_versions import is_running, job_version, jobs_version, running_version
+from indextts.webui.view_versions import is_running, jobs_version, project_version, running_version
 
 ERROR = "[Error] "  # prefix of the last line of a failed program
 LAST_LINES = 40  # of a log that are searched for this line
@@ -53,13 +53,9 @@ class Stage:
     Args:
         name: of the stage; its jobs and the ids of its components carry it.
         button: id of the start button's text; once the stage is done, the button says "Run again".
-        commands: called with the project, its settings and the values of `inputs`; returns what to run.
+        prepares: called with the project, its settings and the values of `inputs`; a UserError is a blocker.
         inputs: the form.
-        outlook: called with the project, its settings and these commands; a UserError counts as a blocker.
-        invalid: called like `commands`, with the UserError before the values, if the form is invalid.
-        prepares: called like `commands`, in place of these three.
         details: components that the outlook fills too, in one request with the panel.
-        outlook_version: of files that the outlook depends on, as for `Page.watch`.
         progress: returns the progress of the running job as HTML; "" if it is unknown.
         onward: link and text id by the state of the newest job, as {"finished": ("#pairs", ID)}.
         result: what the job made, shown below its status; built with render=False.
@@ -71,13 +67,9 @@ class Stage:
 
     name: str
     button: str
-    commands: Callable[..., Sequence[Command]] = lambda *_: ()
+    prepares: Callable[..., Start]
     inputs: Sequence[Component] = ()
-    outlook: Callable[..., Outlook] = lambda *_: Outlook()
-    invalid: Callable[..., Outlook] = lambda _project, _settings, error, *_: Outlook([], [blocker_of(error)])
-    prepares: Callable[..., Start] | None = None
     details: Sequence[Component] = ()
-    outlook_version: Callable[[Project], str] = lambda _project: ""
     progress: Callable[[Project], str] = lambda _project: ""
     onward: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     result: Component | None = None
@@ -91,16 +83,10 @@ class Stage:
 
     def prepare(self, project: Project, settings: ProjectSettings, *values: Any) -> Start:
         """Return what a start would run and its outlook; an invalid form is a blocker."""
-        if self.prepares is not None:
+        try:
             return self.prepares(project, settings, *values)
-        try:
-            commands = self.commands(project, settings, *values)
         except UserError as error:
-            return Start(outlook=self.invalid(project, settings, error, *values), error=str(error))
-        try:
-            return Start(commands, outlook=self.outlook(project, settings, commands))
-        except UserError as error:
-            return Start(commands, outlook=self.invalid(project, settings, error, *values))
+            return refused(error)
 
 
 class _Panel:
@@ -289,13 +275,7 @@ def _show_outlook(page: Page, panel: _Panel, stage: Stage) -> None:
         outlook = with_next_step(found.outlook, states, stage.name)
         is_of_demo = stage.name in (*BY_NAME, *DATA_JOBS) and is_running(project, DEMO_JOB)
         if is_of_demo and not outlook.blockers:
-            at_work = Notice(
-                t("outlook.demo_runs"),
-                "#project",
-                t("outlook.open_tab", tab=t("tab.project")),
-                kind="missing",
-            )
-            outlook = replace(outlook, blockers=[at_work])
+            outlook = replace(outlook, blockers=[made_by("project", t("outlook.demo_runs"))])
         is_done = (outlook.is_done or _is_done(states, stage)) and not outlook.button
         # the job before it may create missing files; the program checks at its turn
         may_start = bool(after) or not (outlook.blockers or is_running(project, stage.name))
@@ -312,8 +292,8 @@ def _show_outlook(page: Page, panel: _Panel, stage: Stage) -> None:
         return [html, button, "", preview, *details]
 
     def version(chosen: Project) -> str:
-        now = job_version(stage.home(chosen), stage.name)
-        return f"{stage.outlook_version(chosen)} {now} {_state_version(chosen, stage)}"
+        home = stage.home(chosen)
+        return f"{project_version(home)} {jobs_version(home)} {_state_version(chosen, stage)}"
 
     inputs = [stage.filled_for or page.project, panel.after, *stage.inputs]
     outputs = [panel.outlook, panel.start, panel.confirmed, panel.preview, *stage.details]

@@ -7,14 +7,20 @@ and in the tokenizer. Other tabs share a written form that needs a reading (`pag
 import html
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from indextts.commands.normalizer_options import NormalizerOptions, Reading
 from indextts.data.review import overlay_files, read_reviewed_texts
 from indextts.errors import UserError
-from indextts.projects.project import Project, read_project
+from indextts.projects.project import Project, ProjectSettings, read_project
 from indextts.projects.readings import read_readings, store_readings
+from indextts.text.characters import clean_characters
+from indextts.text.normalize import explain, normalize
 from indextts.text.readings import (
     MAX_FORM_CHARS,
     ReadingRow,
@@ -22,12 +28,14 @@ from indextts.text.readings import (
     parse_row,
     reading_changes,
     readings_for,
+    used_readings,
 )
+from indextts.webui import markup
 from indextts.webui.events import on, then
 from indextts.webui.language import t
 from indextts.webui.layout import fields, heading, labelled
+from indextts.webui.markup import empty_html, sent
 from indextts.webui.page import SEND_CLICKS, Page
-from indextts.webui.tokenizer.reading_rows import MATCHES, table_html, try_html
 from indextts.webui.view_versions import files_version, is_running, job_version, once
 
 EXAMPLE = "የዶ/ር ሀ/ማርያም 12ኛ መጽሐፍ በBBC ቀረበ።"
@@ -44,17 +52,14 @@ def build(page: Page) -> None:
     table = gr.HTML(elem_id="readings-table", js_on_load=SEND_CLICKS)
     chosen = gr.Textbox(visible="hidden", container=False, show_label=False, elem_id="reading-chosen")
     with fields("reading-editor"):
-        written = _form("reading-written", "readings.headers.written", "readings.written_help")
-        spoken = _form("reading-spoken", "readings.headers.spoken", "readings.spoken_help")
+        written, spoken = (
+            gr.Textbox(**labelled(f"readings.headers.{name}", f"reading-{name}"), max_length=MAX_FORM_CHARS)
+            for name in ("written", "spoken")
+        )
         match = gr.Dropdown(
             _match_choices(), **labelled("readings.headers.match", "reading-match"), value="word"
         )
-        language = gr.Textbox(
-            label=t("readings.headers.language"),
-            info=t("readings.language_help"),
-            max_length=20,
-            elem_id="reading-language",
-        )
+        language = gr.Textbox(**labelled("readings.headers.language", "reading-language"), max_length=20)
     with gr.Row(elem_classes="reading-buttons"):
         save = gr.Button(t("readings.save"), elem_id="reading-save")
         remove = gr.Button(t("readings.remove"), interactive=False, elem_id="reading-remove")
@@ -94,10 +99,6 @@ def build(page: Page) -> None:
     wanted = page.shared["reading"]
     event = on([wanted.change], want, [wanted], editor, latest=True)
     event.then(None, None, None, js=SHOW_EDITOR)
-
-
-def _form(id: str, label: str, info: str) -> gr.Textbox:
-    return gr.Textbox(label=t(label), info=t(info), max_length=MAX_FORM_CHARS, elem_id=id)
 
 
 def _match_choices() -> list[tuple[str, str]]:
@@ -196,3 +197,110 @@ def _changed(project: Project, before: Sequence[ReadingRow], now: Sequence[Readi
     count = sum(reading_changes(text, old, new) for text in texts)
     where = "readings.in_tokenizer" if project.tokenizer.is_file() else "readings.in_table"
     return f"<p>{t('readings.saved', count=f'{count:,}', total=f'{len(texts):,}')} {t(where)}</p>"
+
+
+NUM_EXAMPLES = 3
+MAX_ROWS_SHOWN = 300
+EXAMPLE_CHARS = 30  # on each side of the written form
+MATCHES = ("word", "prefix", "number")
+HEADERS = (
+    ("readings.headers.written", ""),
+    ("readings.headers.spoken", ""),
+    ("readings.headers.match", "wide-only"),
+    ("readings.headers.language", "wide-only"),
+    ("readings.headers.texts", "number"),
+    ("readings.headers.examples", "examples"),
+)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The texts that a reading changes, and some of them."""
+
+    num_texts: int
+    examples: tuple[str, ...]
+
+
+def usage_of(project: Project, readings: Sequence[Reading]) -> dict[Reading, Usage]:
+    """Return the usage of each reading in the texts of a project; unused ones are absent."""
+    files = (project.manifest, *overlay_files(project.manifest))
+    if not project.manifest.is_file() or not readings:
+        return {}
+    return _usage(project.manifest, files_version(*files), tuple(readings))
+
+
+@lru_cache(maxsize=4)  # a second for 20,000 texts
+def _usage(manifest: Path, _version: str, readings: tuple[Reading, ...]) -> dict[Reading, Usage]:
+    counts: dict[Reading, int] = {}
+    examples: dict[Reading, list[str]] = {}
+    for text in read_reviewed_texts(manifest):
+        for reading in dict.fromkeys(used_readings(clean_characters(text), readings)):
+            counts[reading] = counts.get(reading, 0) + 1
+            if len(shown := examples.setdefault(reading, [])) < NUM_EXAMPLES and text not in shown:
+                shown.append(text)
+    return {reading: Usage(count, tuple(examples[reading])) for reading, count in counts.items()}
+
+
+def table_html(project: Project, settings: ProjectSettings, chosen: str = "") -> str:
+    """Return the table, or the sentence for an empty or invalid one.
+
+    Args:
+        chosen: key of the row in the editor.
+    """
+    try:
+        rows = read_readings(project)
+    except UserError as error:
+        return f'<p class="empty bad">{html.escape(str(error))}</p>'
+    if not rows:
+        return empty_html(t("readings.none"))
+    usage = usage_of(project, readings_for(rows, settings.language))
+    shown = rows[:MAX_ROWS_SHOWN]
+    clicks = (f'{sent(row.key)} tabindex="0" class="{"chosen" * (row.key == chosen)}"' for row in shown)
+    cells = (_cells(row, usage.get(row.reading)) for row in shown)
+    more = ""
+    if len(rows) > MAX_ROWS_SHOWN:
+        more = f'<p class="remark">{html.escape(t("readings.more", count=len(rows) - MAX_ROWS_SHOWN))}</p>'
+    return markup.table_html([(t(name), css) for name, css in HEADERS], cells, "readings", clicks) + more
+
+
+def _cells(row: ReadingRow, usage: Usage | None) -> list[str]:
+    examples = (
+        "".join(f"<span>{_example(text, row.written)}</span>" for text in usage.examples) if usage else ""
+    )
+    match, count = html.escape(t(f"readings.match.{row.match}")), usage.num_texts if usage else 0
+    written, spoken, language = map(html.escape, (row.written, row.spoken, row.language))
+    return [f"<b>{written}</b>", spoken, match, language, f"{count:,}", f"{examples}"]
+
+
+def _example(text: str, written: str) -> str:
+    """Return the part of a text around a written form, with the form in bold where it is found."""
+    text = " ".join(text.split())
+    place = text.find(written)
+    if place < 0:  # of a pattern with a number
+        return html.escape(text[: 2 * EXAMPLE_CHARS]) + ("…" if len(text) > 2 * EXAMPLE_CHARS else "")
+    start, end = max(0, place - EXAMPLE_CHARS), place + len(written) + EXAMPLE_CHARS
+    before, after = text[start:place], text[place + len(written) : end]
+    return (
+        f"{'…' if start else ''}{html.escape(before)}<b>{html.escape(written)}</b>{html.escape(after)}"
+        f"{'…' if end < len(text) else ''}"
+    )
+
+
+def try_html(settings: ProjectSettings, rows: Sequence[ReadingRow], text: str) -> str:
+    """Return the spoken form of a text and the changes that lead to it."""
+    readings = readings_for(rows, settings.language)
+    options = NormalizerOptions(**settings.normalizer, language=settings.language, readings=readings)
+    changes = "".join(
+        f"<tr><td>{html.escape(_rule_name(change.rule))}</td><td>{html.escape(change.before)}</td>"
+        f"<td>{html.escape(change.after)}</td></tr>"
+        for change in explain(text, options)
+        if change.before.strip() or change.after.strip()
+    )
+    spoken = (
+        f"<p><b>{html.escape(t('tokenizer.spoken_form'))}</b>: {html.escape(normalize(text, options))}</p>"
+    )
+    return f'{spoken}<table class="list changes"><tbody>{changes}</tbody></table>' if changes else spoken
+
+
+def _rule_name(rule: str) -> str:
+    return t("readings.heading") if rule == "readings" else rule

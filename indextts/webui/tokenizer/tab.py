@@ -34,7 +34,7 @@ from indextts.webui.layout import columns, fields, fold, heading
 from indextts.webui.markup import table_html
 from indextts.webui.page import Page
 from indextts.webui.plots import curve_svg
-from indextts.webui.running.outlook import Outlook, missing
+from indextts.webui.running.outlook import Outlook, Start, missing
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.tokenizer import readings_view
 from indextts.webui.tokenizer.readings_view import refuse_while_building
@@ -69,10 +69,8 @@ def build(page: Page) -> None:
             stage = Stage(
                 "tokenizer",
                 "tokenizer.extend_and_verify",
-                commands,
+                prepare,
                 form,
-                outlook=outlook,
-                outlook_version=lambda project: files_version(project.manifest, project.tokenizer),
                 onward={"finished": ("#preprocess", "tokenizer.open_preprocess")},
                 store_settings=store_settings,
                 filled_for=filled_for,
@@ -92,18 +90,23 @@ def build(page: Page) -> None:
     )
 
 
-def outlook(project: Project, _settings: ProjectSettings, planned: Sequence[Command]) -> Outlook:
-    """Return the sizes before and after, and the texts that the new pieces are learned from."""
-    size = next(each.target_size for each in planned if isinstance(each, ExtendTokenizer))
+def prepare(project: Project, settings: ProjectSettings, size: float | None, *values: Any) -> Start:
+    """Return the commands, with the sizes before and after, and the texts that pieces are learned from."""
+    if size is None:
+        raise UserError(t("tokenizer.no_size"))
+    options = dict(zip(OPTIONS, values, strict=True))
+    asked = settings.with_fields("tokenizer", target_size=int(size)).with_fields("normalizer", **options)
+    commands = plan_stage(project, asked, "tokenizer").commands
     facts = []
     if project.base_tokenizer.is_file():
         base = base_size(project.base_tokenizer, files_version(project.base_tokenizer))
         grows = "tokenizer.grows" if size else "tokenizer.grows_by_hours"
-        facts.append((t("tokenizer.pieces"), t(grows, base=f"{base:,}", size=f"{size:,}")))
+        facts.append((t("tokenizer.pieces"), t(grows, base=f"{base:,}", size=f"{int(size):,}")))
     if (count := num_lines(project.manifest)) is not None:
         facts.append((t("tokenizer.texts"), f"{count:,}"))
     blockers = missing(project.base_tokenizer, "tokenizer.no_base", "project")
-    return Outlook(facts, blockers=[*blockers, *missing(project.manifest, "tokenizer.no_manifest", "data")])
+    blockers += missing(project.manifest, "tokenizer.no_manifest", "data")
+    return Start(commands, outlook=Outlook(facts, blockers))
 
 
 @lru_cache(maxsize=8)
@@ -144,16 +147,6 @@ def project_values(project: Project) -> list[Any]:
     default: int = ExtendTokenizer.model_fields["target_size"].default
     chosen = NormalizerFlags(**settings.normalizer)
     return [int(settings.tokenizer.get("target_size", default)), *(getattr(chosen, name) for name in OPTIONS)]
-
-
-def commands(
-    project: Project, settings: ProjectSettings, size: float | None, *values: Any
-) -> Sequence[Command]:
-    if size is None:
-        raise UserError(t("tokenizer.no_size"))
-    options = dict(zip(OPTIONS, values, strict=True))
-    asked = settings.with_fields("tokenizer", target_size=int(size)).with_fields("normalizer", **options)
-    return plan_stage(project, asked, "tokenizer").commands
 
 
 def store_settings(project: Project, planned: Sequence[Command]) -> None:

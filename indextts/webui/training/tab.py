@@ -22,7 +22,6 @@ from indextts.webui.training.resume_card import ResumeCard, answer_html
 from indextts.webui.training.settings_form import SettingsForm, connect_settings
 from indextts.webui.training.starting import ask_trainer, command_of, launch_in, prepare
 from indextts.webui.training.training_form import chosen_resume, store_resume
-from indextts.webui.training.training_outlook import preflight_version
 
 MONITOR = ("#monitor", "training.open_monitor")
 ONWARD = {
@@ -51,10 +50,9 @@ def build(page: Page) -> None:
             stage = Stage(
                 "train",
                 "training.start_training",
-                prepares=partial(prepare, page),
-                inputs=inputs,
+                partial(prepare, page),
+                inputs,
                 details=[*card.shown, form.other_nodes, form.marks, *form.of_changes],
-                outlook_version=preflight_version,
                 progress=progress_bar,
                 onward=ONWARD,
                 filled_for=filled_for,

@@ -23,8 +23,15 @@ from indextts.planning.proposal import Proposal
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
 from indextts.runs.directory import checkpoint_files
-from indextts.webui.drafts import Value, forget_draft, read_draft, write_draft
-from indextts.webui.forms import as_shown, as_shown_automatic, fields_from
+from indextts.webui.forms import (
+    Value,
+    as_shown,
+    as_shown_automatic,
+    fields_from,
+    forget_draft,
+    read_draft,
+    write_draft,
+)
 from indextts.webui.language import field_title, t, text_of
 from indextts.webui.serving.security import Roots
 

@@ -14,55 +14,34 @@ from indextts.errors import UserError
 from indextts.planning.estimate import Estimate
 from indextts.planning.preflight import Preflight, Problem
 from indextts.planning.proposal import Proposal
-from indextts.projects.project import Project
-from indextts.runs.owner import is_training
 from indextts.runs.restore_rows import RestoreRow, new_run_rows, refused_row, restore_rows, unknown_row
 from indextts.system.amounts import shown_gib, shown_size
 from indextts.webui.language import field_title, t, text_of
 from indextts.webui.run_progress import duration
 from indextts.webui.running.outlook import Notice, NoticeKind, Outlook
 from indextts.webui.training.training_form import element_of
-from indextts.webui.view_versions import files_version
 
-# Problems that a tab or another field than the one they name solves, by the id of their message.
-SOLVED_IN = {
-    "planning.no_pairs": "pairs",
-    "planning.no_pair_fits": "data",
-    "planning.no_tokenizer": "tokenizer",
-    "planning.unknown_pieces": "tokenizer",
-    "planning.no_base": "project",
-    "planning.in_use": "monitor",
+# What solves a problem, a tab or an element of this one, and its kind; by the id of its message.
+SOLVED_BY: dict[str, tuple[str, NoticeKind]] = {
+    "planning.no_pairs": ("#pairs", "missing"),
+    "planning.no_pair_fits": ("#data", "problem"),
+    "planning.no_tokenizer": ("#tokenizer", "missing"),
+    "planning.unknown_pieces": ("#tokenizer", "problem"),
+    "planning.no_base": ("#project", "missing"),
+    "planning.in_use": ("#monitor", "problem"),
+    "planning.epochs_done": ("#training/Train-epochs", "finished"),
+    "planning.max_steps_done": ("#training/Train-max_steps", "finished"),
+    "planning.disk_too_small": ("#training/Train-keep_checkpoints", "problem"),
+    "planning.has_checkpoints": ("#training/train-resume", "problem"),
+    "planning.nothing_to_resume": ("#training/train-resume", "problem"),
+    "planning.incomplete": ("#training/train-checkpoints", "problem"),
 }
-MISSING = ("planning.no_pairs", "planning.no_tokenizer", "planning.no_base")
-SOLVED_BY = {
-    "planning.epochs_done": "epochs",
-    "planning.max_steps_done": "max_steps",
-    "planning.disk_too_small": "keep_checkpoints",
+TITLES = {
+    "train-resume": "training.resume",
+    "train-checkpoints": "training.checkpoints",
+    "Launch-processes": "training.several_gpus",
 }
-FINISHED = ("planning.epochs_done", "planning.max_steps_done")
-RESUME_FIELDS = {
-    "planning.has_checkpoints": ("train-resume", "training.resume"),
-    "planning.nothing_to_resume": ("train-resume", "training.resume"),
-    "planning.incomplete": ("train-checkpoints", "training.checkpoints"),
-}
-BY_SUBJECT = {
-    "resume": ("train-checkpoints", "training.checkpoints"),
-    "launch": ("Launch-processes", "training.several_gpus"),
-}
-
-
-def preflight_version(project: Project) -> str:
-    """Return a version that changes with the input files and with the end of a trainer."""
-    files = (
-        project.run_dir,
-        project.pairs("train"),
-        project.pairs("val"),
-        project.tokenizer,
-        project.config,
-        project.base_checkpoint,
-    )
-    # the lock too: a trainer that was killed changes no file
-    return f"{files_version(*files)} {is_training(project.run_dir)}"
+BY_SUBJECT = {"resume": "train-checkpoints", "launch": "Launch-processes"}
 
 
 def outlook_of(command: Train, found: Preflight, *, is_unknown: bool) -> Outlook:
@@ -121,24 +100,26 @@ def notice(problem: Problem) -> Notice:
     """Return a preflight problem with the link that solves it."""
     text, id = text_of(problem.message), problem.message.id
     text = text[:1].upper() + text[1:]
-    if id in SOLVED_IN:
-        tab = SOLVED_IN[id]
-        return Notice(text, f"#{tab}", t(f"tab.{tab}"), kind="missing" if id in MISSING else "problem")
     if id in SOLVED_BY:
-        name = SOLVED_BY[id]
-        kind: NoticeKind = "finished" if id in FINISHED else "problem"
-        return Notice(text, f"#training/Train-{name}", field_title(Train, name), kind)
-    if id in RESUME_FIELDS:
-        element, title = RESUME_FIELDS[id]
-        return Notice(text, f"#training/{element}", t(title))
-    return _linked(text, *BY_SUBJECT.get(problem.about, ("", "")))
+        link, kind = SOLVED_BY[id]
+        return Notice(text, link, _title(link), kind)
+    return _linked(text, BY_SUBJECT.get(problem.about, ""))
 
 
-def _linked(text: str, element: str = "", title: str = "") -> Notice:
+def _title(link: str) -> str:
+    """Return the title of the tab or the element that a link leads to."""
+    tab, _, element = link.removeprefix("#").partition("/")
+    if not element:
+        return t(f"tab.{tab}")
+    return t(TITLES[element]) if element in TITLES else field_title(Train, element.removeprefix("Train-"))
+
+
+def _linked(text: str, element: str = "") -> Notice:
     """Return a message with a link to the field that it names, else to `element`."""
     if named := element_of(text):
         return Notice(text, f"#training/{named[0]}", named[1])
-    return Notice(text, f"#training/{element}", t(title)) if element else Notice(text)
+    link = f"#training/{element}"
+    return Notice(text, link, _title(link)) if element else Notice(text)
 
 
 def plan_rows(command: Train, found: Preflight) -> list[RestoreRow]:
@@ -146,7 +127,7 @@ def plan_rows(command: Train, found: Preflight) -> list[RestoreRow]:
     refusals = [
         refused_row(text_of(problem.message))
         for problem in found.problems
-        if problem.about == "resume" and problem.message.id not in SOLVED_BY
+        if problem.about == "resume" and notice(problem).kind != "finished"
     ]
     if found.resumed is not None:
         return [*refusals, *restore_rows(found.resumed)]
@@ -154,7 +135,7 @@ def plan_rows(command: Train, found: Preflight) -> list[RestoreRow]:
         return refusals
     if command.resume:
         return [unknown_row()]
-    if any(problem.message.id in MISSING for problem in found.problems):
+    if any(notice(problem).kind == "missing" for problem in found.problems):
         return []
     total_steps = found.estimate.total_steps if found.estimate else None
     return new_run_rows(command.base_checkpoint, total_steps, command.warmup_steps, command.rewarm)
