@@ -21,10 +21,9 @@ from indextts.data.importing.hub import (
 from indextts.data.importing.hub_choice import choose
 from indextts.data.sources import DataSource, read_sources, write_source
 from indextts.errors import FOLDER_IN_USE, UserError
-from indextts.features.published_files import read_record, write_record
 from indextts.system.locks import locked_folder
 from tests.conftest import REPOSITORY
-from tests.hub_server import COMMIT, Hub, hub_env, hub_files, repository, use_hub
+from tests.hub_server import COMMIT, Hub, hub_env, hub_files, repository
 from tests.import_sources import (
     manifest_lines,
     rejected,
@@ -275,7 +274,7 @@ def test_a_data_set_with_a_script_only_is_taken_from_its_conversion(project: Pro
     assert project.content() == converted | {"README.md": CARD.encode()}
 
 
-def test_a_killed_download_resumes_with_the_same_revision(project: Project, tmp_path: Path):
+def test_a_killed_download_resumes_within_the_file_and_takes_what_changed(project: Project, tmp_path: Path):
     files = audiofolder()
     files["train/1.wav"] += random.Random(0).randbytes(3 << 20)  # after the samples
     project.publish(files)
@@ -296,51 +295,32 @@ def test_a_killed_download_resumes_with_the_same_revision(project: Project, tmp_
     known.commits[NEXT_COMMIT] = hub_files(changed)
     known.branches["main"] = NEXT_COMMIT
     project.run()
-    assert project.content() == {k: v for k, v in files.items() if k != ".gitattributes"}
-    assert read_sources(project.output)["hub/almaz--voices"].revision == COMMIT
+    assert project.content() == {k: v for k, v in changed.items() if k != ".gitattributes"}
+    assert read_sources(project.output)["hub/almaz--voices"].revision == NEXT_COMMIT
     _, range_ = project.hub.fetched("train/1.wav")
     assert int(range_.removeprefix("bytes=").removesuffix("-")) >= 1 << 20
-    assert project.hub.fetched("train/0.wav") == project.hub.fetched("train/3.wav") == [""]
+    assert project.hub.fetched("train/0.wav") == project.hub.fetched(TABLE) == [""]
+    known.commits["e" * 40] = hub_files(
+        {name: each for name, each in changed.items() if name != "train/2.wav"}
+    )
+    known.branches["main"] = "e" * 40
     project.hub.requests.clear()
-    project.run(prune=True)
-    assert project.hub.names() == ["train/2.wav"]
-    assert "3.wav" not in " ".join(project.content())
-    assert read_sources(project.output)["hub/almaz--voices"].revision == NEXT_COMMIT
-    assert project.content()["train/2.wav"] == changed["train/2.wav"]
+    project.run()
+    assert (project.hub.names(), "train/2.wav" in project.content()) == ([], False)
 
 
-def test_an_interrupted_download_of_a_lost_revision_takes_the_newest(project: Project):
-    project.publish(audiofolder())
-    project.download()
-    record = read_record(project.folder())
-    lost = {"commit": "e" * 40, "checked": None}
-    write_record(project.folder(), record | {TABLE: record[TABLE].model_copy(update=lost)})
-    assert project.download().revision == COMMIT
-    assert read_record(project.folder()) == record
-
-
-@pytest.mark.parametrize("is_offline", [True, False])
-def test_without_the_hub_complete_downloads_are_imported(
-    project: Project,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    is_offline: bool,
+def test_without_the_hub_the_error_names_the_folder_of_an_earlier_download(
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ):
     project.publish(audiofolder())
-    project.download("almaz/voices")
-    if is_offline:
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    else:
-        use_hub(monkeypatch, "", tmp_path)
-    assert len(project.run()) == 4
-    [line] = [record.getMessage() for record in caplog.records if "unreachable" in record.getMessage()]
-    assert (NAME in line, "HF_HUB_OFFLINE" in line) == (True, is_offline)
-    (project.folder() / "train/3.wav").unlink()
-    with pytest.raises(UserError, match=r"train/3\.wav"):
+    project.download()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=f"HF_HUB_OFFLINE.*--source {project.folder()} "):
         project.run()
-    with pytest.raises(UserError, match="almaz/others"):
+    with pytest.raises(UserError, match=r"almaz/others.*same command resumes$"):
         project.run("almaz/others")
+    run_import(project.folder(), project.output)
+    assert len(manifest_lines(project.output)) == 4
 
 
 @pytest.mark.parametrize(

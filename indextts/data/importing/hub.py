@@ -7,8 +7,7 @@
 
     list the files -> choose those of subset and splits -> download each
 
-An import that was interrupted continues with the commit of the files in .downloads.json that are missing.
-After a complete one, the next import asks for the newest commit and downloads the files that changed.
+Each import takes the newest commit and downloads the files that are missing or have changed.
 """
 
 import contextlib
@@ -16,7 +15,7 @@ import io
 import logging
 import re
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ from indextts.features.hub_files import (
     list_files,
     remove_outdated,
 )
-from indextts.features.published_files import Remote, read_record, write_record
+from indextts.features.published_files import Remote, read_record
 from indextts.system.amounts import counted, shown_size
 from indextts.system.yaml_files import parse_yaml
 
@@ -61,14 +60,14 @@ def dataset_folder(output_dir: Path, repository: str, subset: str) -> Path:
 
 
 def download_dataset(command: ImportDataset, max_hours: float = 0) -> tuple[Path, DataSource]:
-    """Download the data set `--hub` and return its folder and origin; without the hub, use what is there.
+    """Download the data set `--hub` and return its folder and origin.
 
     Args:
         max_hours: stop after the parquet file that reaches so many hours; 0 downloads everything.
 
     Raises:
-        UserError: the data set, subset or split does not exist, the hub refuses or is unreachable while files
-            are missing, the disk is full, or another import uses the folder.
+        UserError: the data set, subset or split does not exist, the hub refuses or is unreachable, the disk
+            is full, or another import uses the folder.
     """
     if not REPOSITORY_NAME.fullmatch(command.hub):
         raise UserError(
@@ -77,25 +76,15 @@ def download_dataset(command: ImportDataset, max_hours: float = 0) -> tuple[Path
         )
     folder = dataset_folder(command.output_dir, command.hub, command.hub_subset)
     with downloads_to(folder):
-        found, unreachable = _files(folder, command.hub)
-        text = _read_card(folder)
+        files, text = _newest(command.hub, folder)
         card = card_block(text, folder)
-        known = " (unreachable; of the downloaded files)" if unreachable else ""
-        where = f"--hub {command.hub}{known}"
-        choice = choose(found, card, command.hub_subset, command.hub_split, where)
-        remotes = {name: found[name] for name in choice.names}
-        if unreachable:
-            files = _files_without_hub(folder, remotes, command.hub, unreachable)
-        else:
-            size = shown_size(sum(remote.num_bytes for remote in remotes.values()))
-            chosen = f"subset {choice.subset}, splits {', '.join(choice.splits)}"
-            logger.info("%s: %s: %s, %s", command.hub, chosen, counted(len(remotes), "file"), size)
-            files = download_files(folder, remotes, is_limited=max_hours > 0)
-        with contextlib.closing(files):
-            _download_until((folder / place for place, _ in files), len(remotes), max_hours)
-        if not unreachable:  # nothing is left to resume
-            record = read_record(folder)
-            write_record(folder, {name: record[name] for name in record if record[name].checked})
+        choice = choose(files, card, command.hub_subset, command.hub_split, f"--hub {command.hub}")
+        remotes = {name: files[name] for name in choice.names}
+        size = shown_size(sum(remote.num_bytes for remote in remotes.values()))
+        chosen = f"subset {choice.subset}, splits {', '.join(choice.splits)}"
+        logger.info("%s: %s: %s, %s", command.hub, chosen, counted(len(remotes), "file"), size)
+        with contextlib.closing(download_files(folder, remotes, is_limited=max_hours > 0)) as downloaded:
+            _download_until((folder / place for place, _ in downloaded), len(remotes), max_hours)
     earlier = _earlier_splits(folder, command.output_dir, choice)
     choice = replace(choice, splits=(*choice.splits, *earlier))
     commit = next(iter(remotes.values())).commit
@@ -160,54 +149,23 @@ def _duration_s(content: bytes | None) -> float:
         return 0.0
 
 
-def _files(folder: Path, repository: str) -> tuple[dict[str, Remote], str]:
-    """Return the data files to choose from, and the reason why the hub is unreachable or "".
+def _newest(repository: str, folder: Path) -> tuple[dict[str, Remote], str]:
+    """Return the data files of the main branch, or of the hub's conversion to parquet, and the card's text.
 
-    An interrupted download continues with its commit, unless a rewritten history has lost it. The card is
-    downloaded, and what the data set no longer has is removed.
+    The card is downloaded, and what the data set no longer has is removed.
     """
-    record = read_record(folder)
     try:
         with hub_errors(repository, "dataset"):
-            files, card = _interrupted(repository, record) or _newest(repository)
+            main = list_files(repository, "dataset")
+            files = _data_of(main)
+            if not files:
+                with contextlib.suppress(RevisionNotFoundError):
+                    files = _data_of(list_files(repository, "dataset", _PARQUET_REVISION))
+                    logger.info("%s: using the hub's conversion to parquet", repository)
     except HubUnreachableError as error:
-        known = {name: remote for name, remote in record.items() if name != CARD_NAME}
-        if not known:
-            raise UserError(
-                f"{constants.ENDPOINT}: unreachable ({error.reason}), and nothing of {repository} was "
-                "downloaded; run the same command with a connection, or pass a copy with --source"
-            ) from None
-        return known, error.reason
-    cards = {} if card is None else {CARD_NAME: card}
-    remove_outdated(folder, files | cards)
-    dict(download_files(folder, cards))
-    return files, ""
-
-
-def _interrupted(
-    repository: str, record: Mapping[str, Remote]
-) -> tuple[dict[str, Remote], Remote | None] | None:
-    """Return the data files and the card of an interrupted download; None if there is nothing to resume."""
-    commit = next((remote.commit for remote in record.values() if remote.checked is None), None)
-    if commit is None:
-        return None
-    try:
-        files = list_files(repository, "dataset", commit)
-    except RevisionNotFoundError:
-        logger.warning("%s: revision %s no longer exists; using the newest", repository, commit)
-        return None
-    logger.info("%s: resuming the download of revision %s", repository, commit)
-    return _data_of(files), record.get(CARD_NAME)
-
-
-def _newest(repository: str) -> tuple[dict[str, Remote], Remote | None]:
-    """Return the data files of the main branch, or of the hub's conversion to parquet, and the card."""
-    main = list_files(repository, "dataset")
-    files = _data_of(main)
-    if not files:
-        with contextlib.suppress(RevisionNotFoundError):
-            files = _data_of(list_files(repository, "dataset", _PARQUET_REVISION))
-            logger.info("%s: using the hub's conversion to parquet", repository)
+        if not read_record(folder):
+            raise
+        raise UserError(f"{error}; --source {folder} imports what was downloaded before") from None
     if not files:
         scripts = [name for name in main if name.endswith(".py")]
         content = f"only the loading script {scripts[0]}, which is never run" if scripts else "no data files"
@@ -215,18 +173,15 @@ def _newest(repository: str) -> tuple[dict[str, Remote], Remote | None]:
             f"--hub {repository}: has {content}, and no conversion to parquet; download the data as "
             f"{constants.ENDPOINT}/datasets/{repository} describes, and pass the folder with --source"
         )
-    return files, main.get(CARD_NAME)
+    cards = {CARD_NAME: main[CARD_NAME]} if CARD_NAME in main else {}
+    remove_outdated(folder, files | cards)
+    dict(download_files(folder, cards))
+    card = folder / CARD_NAME
+    return files, card.read_text(encoding="utf-8-sig", errors="replace") if cards else ""
 
 
 def _data_of(files: Mapping[str, Remote]) -> dict[str, Remote]:
     return {name: remote for name, remote in files.items() if is_data(name)}
-
-
-def _read_card(folder: Path) -> str:
-    try:
-        return (folder / CARD_NAME).read_text(encoding="utf-8-sig", errors="replace")
-    except FileNotFoundError:
-        return ""
 
 
 def card_block(text: str, folder: Path) -> dict[str, Any]:
@@ -238,30 +193,6 @@ def card_block(text: str, folder: Path) -> dict[str, Any]:
         logger.warning("%s: the YAML block is invalid and ignored (%s)", folder / CARD_NAME, error)
         return {}
     return block if isinstance(block, dict) else {}
-
-
-def _files_without_hub(
-    folder: Path, remotes: Mapping[str, Remote], repository: str, reason: str
-) -> Generator[tuple[str, str], None, None]:
-    """Yield the files of an earlier download.
-
-    Raises:
-        UserError: a file is missing or incomplete.
-    """
-    logger.warning(
-        "%s: unreachable (%s); importing what was downloaded of %s before",
-        constants.ENDPOINT,
-        reason,
-        repository,
-    )
-    for place, remote in remotes.items():
-        path = folder / place
-        if not path.is_file() or path.stat().st_size != remote.num_bytes:
-            raise UserError(
-                f"{constants.ENDPOINT}: unreachable ({reason}), and {path} is missing; run the same command "
-                "with a connection"
-            )
-        yield place, "present"
 
 
 def _origin(repository: str, commit: str, choice: Choice, card: Mapping[str, Any], text: str) -> DataSource:
