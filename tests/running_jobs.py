@@ -74,7 +74,7 @@ def wait_for(job: Job, is_true) -> Job:
 
 
 def program_of(job: Job) -> Process:
-    return Process.from_json((job.folder / "program.json").read_bytes())
+    return Process(**json.loads((job.folder / "program.json").read_bytes()))
 
 
 def kill(process: Process) -> None:

@@ -1,11 +1,12 @@
 """Tests of indextts/planning/preflight.py: each check reports its problem with a solution."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -149,10 +150,10 @@ def test_a_missing_base_blocks_a_new_run_but_not_a_resume(stopped: TinyRun):
 def test_a_run_directory_in_use_blocks(run: TinyRun):
     run.output.mkdir()
     lock = run.output / ".lock"
-    lock.write_text(this_process().to_json())
+    lock.write_text(json.dumps(asdict(this_process())))
     assert str(run.output) in messages_of(preflight_of(run))["folder"]
     gone = replace(this_process(), start_ticks=1)
-    lock.write_text(gone.to_json())
+    lock.write_text(json.dumps(asdict(gone)))
     assert messages_of(preflight_of(run)) == {}
 
 

@@ -57,7 +57,7 @@ def test_another_process_with_the_pid_of_a_job_is_not_signalled(
         assert stat is not None
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         real = {"pid": stranger.pid, "start_ticks": stat.start_ticks, "boot_id": boot_id}
-        assert is_alive(Process.from_fields(real))
+        assert is_alive(Process(**real))
         folder = project.jobs / "20260101_000000_train"
         folder.mkdir(parents=True)
         record = {"stage": "train", "argvs": [], "started": 0, "runner": {**real, **change}}

@@ -1,11 +1,12 @@
 """Tests of indextts/runs/owner.py: the lock, and kills at every point of every operation."""
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -296,11 +297,12 @@ def test_without_file_locks_the_recorded_owner_decides(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     me = this_process()
-    text = {
-        "alive": me.to_json(),
-        "another boot": replace(me, boot_id="0").to_json(),
-        "another start": replace(me, start_ticks=1).to_json(),
-    }.get(record, record)
+    owners = {
+        "alive": me,
+        "another boot": replace(me, boot_id="0"),
+        "another start": replace(me, start_ticks=1),
+    }
+    text = json.dumps(asdict(owners[record])) if record in owners else record
     (tmp_path / ".lock").write_text(text)
     if record == "alive":
         with pytest.raises(UserError, match=f"process {me.pid}"), run_lock(tmp_path):

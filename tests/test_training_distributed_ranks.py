@@ -27,7 +27,7 @@ class RanksOfProcesses(Ranks):
     """Rank 0 of the given processes, each with its host."""
 
     def __init__(self, processes: list[tuple[str, Process]]) -> None:
-        super().__init__(RankInfo(world_size=len(processes)))
+        super().__init__(world_size=len(processes))
         self.processes = processes
 
     def all_gather(self, value: object) -> list:
@@ -59,7 +59,7 @@ def test_a_rank_that_published_no_reason_is_found_by_its_missing_process():
 
 def test_a_published_reason_reaches_the_other_ranks():
     store = dist.HashStore()
-    failed = ExitReasons(store, Ranks(RankInfo(rank=1, world_size=2)))
+    failed = ExitReasons(store, Ranks(rank=1, world_size=2))
     failed.publish_failure(UserError("Out of memory with a single sample", OUT_OF_MEMORY))
     lost = reasons(store, ("", ended_process())).find_lost_rank("broken pipe")
     assert lost.exit_status == OUT_OF_MEMORY

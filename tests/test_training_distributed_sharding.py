@@ -17,7 +17,6 @@ from indextts.training.distributed.sharding import (
     load_shards,
     sample_costs,
 )
-from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.gradients import BUCKET_BYTES, LARGE_BYTES, all_reduce_tensors, in_buckets
 from indextts.training.loading import load_batches
 from indextts.training.losses import LossSums
@@ -62,7 +61,7 @@ def test_with_eight_samples_per_rank_the_mean_imbalance_is_below_one_percent(num
 
 
 def loaded(inputs: Inputs, rank: int, num_ranks: int, workers: int) -> list:
-    ranks = Ranks(RankInfo(rank=rank, world_size=num_ranks))
+    ranks = Ranks(rank=rank, world_size=num_ranks)
     sharding = Sharding.of(inputs.train_set, inputs.config.model_dim, ranks)
     return list(load_shards(inputs.train_set, PLAN, sharding, workers, inputs.collate))
 
@@ -91,7 +90,7 @@ class RanksWithValues(Ranks):
     """Rank 0; the other ranks have the given values."""
 
     def __init__(self, others: Sequence[object]) -> None:
-        super().__init__(RankInfo(world_size=1 + len(others)))
+        super().__init__(world_size=1 + len(others))
         self.others = others
 
     def all_gather(self, value: object) -> list:

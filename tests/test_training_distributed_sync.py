@@ -18,7 +18,6 @@ from indextts.training.distributed.sync import (
     require_same_start,
     require_same_weights,
 )
-from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.loading import load_batches
 from indextts.training.loop import count_tokens, gather_signals
 from indextts.training.metrics import SpeedMeter
@@ -37,7 +36,7 @@ class TwoRanks(Ranks):
     """Rank 0 of two; rank 1 has what the test sets."""
 
     def __init__(self) -> None:
-        super().__init__(RankInfo(world_size=2))
+        super().__init__(world_size=2)
         self.numbers: list[int] = []
         self.other: object = None
         self.changes: dict[str, str] = {}

@@ -17,7 +17,6 @@ from indextts.models.gpt.weights import random_model
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.batches import PairDataset, collate_for
 from indextts.training.distributed.ranks import Ranks
-from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.losses import LossMeans
 from indextts.training.run import load_inputs
 from indextts.training.validate import Validation, ValidationSettings, validate
@@ -120,7 +119,7 @@ def test_the_identity_of_the_validation_set_depends_on_the_pairs_read(
     model = random_model(config_with_text_tokens(CONFIG, inputs.tokenizer.size), seed=0)
 
     def identity(world_size: int = 1, **settings: int) -> str:
-        ranks = Ranks(RankInfo(world_size=world_size))
+        ranks = Ranks(world_size=world_size)
         now = replace(inputs, command=inputs.command.model_copy(update=settings), ranks=ranks)
         if world_size == 1:
             read.clear()

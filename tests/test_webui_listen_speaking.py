@@ -112,7 +112,7 @@ def test_while_any_trainer_runs_synthesis_uses_the_cpu_unless_a_device_is_chosen
     write_json(job / "job.json", {"stage": "train", "argvs": [], "started": 0, "runner": runner, **waits})
     assert newest_job(other, "train").state == "waiting"
     assert planned(project)[0].device == "auto"  # a waiting job uses no GPU
-    lock.write_text(this_process().to_json())  # as a trainer that a terminal or the demo started
+    write_json(lock, asdict(this_process()))  # as a trainer that a terminal or the demo started
     both = planned(project, checkpoint="model_step1.pth", other="model_step2.pth")
     assert [command.device for command in both] == ["cpu", "cpu"]
     assert planned(project, device="cuda")[0].device == "cuda"

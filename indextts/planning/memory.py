@@ -91,19 +91,22 @@ def model_size(
     heads = rows * (dim + 1) + codes * (dim + 1)
     norms = 4 * dim
     is_extended = config.number_text_tokens > base_size
-    speaker, emotion_dim = speaker_size(config), config.emo_perceiver_dim
-    encoders = (
-        speaker.encoders
-        + conformer_size(config.emo_condition_module, config)
-        + perceiver_size(config.emo_condition_module, emotion_dim, 1, config)
-        + (dim * dim + dim)
-        + (emotion_dim * dim + dim)
-    )
-    gpt = blocks + tables + heads + norms + speaker.gpt
+    emotion, emotion_dim = config.emo_condition_module, config.emo_perceiver_dim
+    encoders = conformer_size(emotion, config) + perceiver_size(emotion, emotion_dim, 1, config)
+    encoders += (dim * dim + dim) + (emotion_dim * dim + dim)
+    encoder_tables = config.pe_length * emotion.output_size
+    # only a base has one of these: the way of the speaker condition, and its tables
+    if config.of_base.reads_style:
+        speaker = (config.style_dim + 1 + config.num_language_rows) * dim
+    else:
+        module, speaker = config.condition_module, 2 * dim
+        encoders += conformer_size(module, config) + perceiver_size(module, dim, config.num_latents, config)
+        encoder_tables += config.pe_length * module.output_size
+    gpt = blocks + tables + heads + norms + speaker
     size = ModelSize(
         gpt=gpt,
         encoders=encoders,
-        tables=speaker.tables + config.pe_length * config.emo_condition_module.output_size,
+        tables=encoder_tables,
         frozen=base_size * (2 * dim + 1) if is_extended else 0,
         with_gradient=gpt,
     )
@@ -240,31 +243,7 @@ def memory_need(
     )
 
 
-# --- sizes of the parts that differ between the published models, and of the encoders
-
-
-@dataclass(frozen=True)
-class SpeakerSize:
-    """Numbers of values: trained, of encoders that no step needs, and of their position tables."""
-
-    gpt: int
-    encoders: int
-    tables: int
-
-
-def speaker_size(config: GPTConfig) -> SpeakerSize:
-    """Return the size of what only the base has: the way of the speaker condition, and its tables."""
-    return _style(config) if config.of_base.reads_style else _latents(config)
-
-
-def _latents(config: GPTConfig) -> SpeakerSize:
-    module, dim = config.condition_module, config.model_dim
-    encoders = conformer_size(module, config) + perceiver_size(module, dim, config.num_latents, config)
-    return SpeakerSize(gpt=2 * dim, encoders=encoders, tables=config.pe_length * module.output_size)
-
-
-def _style(config: GPTConfig) -> SpeakerSize:
-    return SpeakerSize((config.style_dim + 1 + config.num_language_rows) * config.model_dim, 0, 0)
+# --- sizes of the language rows and of the encoders
 
 
 def language_size(config: GPTConfig) -> int:

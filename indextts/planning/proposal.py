@@ -75,16 +75,6 @@ class Proposal:
             for name, value in shown.items()
         ]
 
-    def with_offer(self) -> Self:
-        """Return the proposal for a GPU that is too small, with the offer of LoRA."""
-        reasons = {
-            name: Message("planning.too_small_but_for_lora", {**message.values, "rank": str(OFFERED_RANK)})
-            if message.id == "planning.too_small"
-            else message
-            for name, message in self.reasons.items()
-        }
-        return replace(self, reasons=reasons)
-
 
 @dataclass(frozen=True)
 class StartFacts:
@@ -139,8 +129,6 @@ class StartFacts:
             fields["amp"], reasons["amp"] = _precision(machine)
         facts = self._with(**fields)
         batch = facts._choose_batch()
-        if not batch.fits and facts._fits_with_lora():
-            batch = batch.with_offer()
         fields |= batch.fields
         reasons = {**batch.reasons, **reasons}
         if "num_workers" not in typed:
@@ -281,9 +269,9 @@ class StartFacts:
                 id = "planning.step_shared"
             reasons[chosen[0]] = Message(id, values)
             if needed > budget and "batch_tokens" in fields:
-                reasons[chosen[0]] = Message(
-                    "planning.too_small", {**values, "needed": shown_gib(need.at(0))}
-                )
+                values |= {"needed": shown_gib(need.at(0)), "rank": str(OFFERED_RANK)}
+                id = "planning.too_small_but_for_lora" if self._fits_with_lora() else "planning.too_small"
+                reasons[chosen[0]] = Message(id, values)
         if "grad_checkpointing" in fields:
             reasons["grad_checkpointing"] = (
                 Message("planning.recomputed", values) if recomputes else Message("planning.not_needed")

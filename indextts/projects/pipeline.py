@@ -25,7 +25,7 @@ from indextts.commands.app import RunPipeline, Stage
 from indextts.commands.bases import BASES, base_in
 from indextts.commands.launching import ALONE, Launch
 from indextts.commands.terminal import to_argv
-from indextts.errors import UserError
+from indextts.errors import UserError, disk_errors
 from indextts.projects.project import (
     REPOSITORY,
     Project,
@@ -118,7 +118,7 @@ def copy_base_files(project: Project, settings: ProjectSettings) -> None:
                 f"base: {source} is absent; copy the published {target.name} there, or download it with "
                 f"tools/download_checkpoints.py --output-dir={settings.base}"
             )
-    try:
+    with disk_errors(f"--workspace: {project.root}"):
         folder.mkdir(parents=True, exist_ok=True)
         for base in BASES.values():  # the tokenizer tells the base
             if folder / base.tokenizer_file != tokenizer:
@@ -132,10 +132,6 @@ def copy_base_files(project: Project, settings: ProjectSettings) -> None:
         if (settings.base / CODEBOOK_NAME).is_file():
             _copy_base_file(settings.base / CODEBOOK_NAME, codebook)
         write_project(project, settings)
-    except OSError as error:
-        raise UserError(
-            f"--workspace: {project.root} cannot be written ({error.strerror}); choose a writable folder"
-        ) from None
 
 
 def _copy_base_file(source: Path, target: Path) -> None:

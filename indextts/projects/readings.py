@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.errors import UserError
+from indextts.errors import disk_errors
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stage_records import tokenizer_stays_done
 from indextts.text.bases import load_tokenizer
@@ -40,12 +40,8 @@ def store_readings(project: Project, rows: Sequence[ReadingRow]) -> None:
     """
     settings = read_project(project)
     with _STORING, tokenizer_stays_done(project, settings):
-        try:
+        with disk_errors(project.readings):
             write_rows(project.readings, rows)
-        except OSError as error:
-            raise UserError(
-                f"{project.readings}: cannot be written ({error.strerror}); choose a writable workspace"
-            ) from None
         apply_readings(project, settings, rows)
 
 

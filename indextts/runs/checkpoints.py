@@ -12,14 +12,13 @@ newest, the best, the only one, a pinned one) is not deleted.
 import math
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from indextts.errors import UserError
+from indextts.errors import UserError, disk_errors
 from indextts.runs.directory import (
     LINKS,
     QUARANTINED,
@@ -128,7 +127,7 @@ def pin(run_dir: Path, name: str, *, is_pinned: bool) -> None:
     """
     _find(run_dir, name)
     mark = (run_dir / name).with_suffix(".pinned")
-    with _os_error_as_user_error(mark):
+    with disk_errors(mark):
         if not is_pinned:
             mark.unlink(missing_ok=True)
             return
@@ -169,7 +168,7 @@ def move_to_trash(run_dir: Path, name: str) -> Path:
     has_meta_file = path.with_suffix(".json").exists()
     if not has_meta_file and _is_being_saved(path):
         raise UserError(BEING_SAVED.format(name=name))
-    with _os_error_as_user_error(path):
+    with disk_errors(path):
         chosen = path.stat()
         folder = _folder_for(run_dir / TRASH, path.stem)
         try:
@@ -197,7 +196,7 @@ def empty_trash(run_dir: Path) -> int:
         UserError: the trash cannot be deleted.
     """
     freed = bytes_in_trash(run_dir)
-    with _os_error_as_user_error(run_dir / TRASH):
+    with disk_errors(run_dir / TRASH):
         if (run_dir / TRASH).is_dir():
             shutil.rmtree(run_dir / TRASH)  # never follows a symbolic link
     return freed
@@ -252,14 +251,3 @@ def _folder_for(trash: Path, stem: str) -> Path:
         folder = wanted.with_name(f"{wanted.name}_{number}")
     folder.mkdir()
     return folder
-
-
-@contextmanager
-def _os_error_as_user_error(path: Path) -> Iterator[None]:
-    """Raise a UserError in place of an OSError."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"{path}: {error.strerror}; check the permissions of the folder and the disk"
-        ) from None

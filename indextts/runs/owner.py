@@ -16,13 +16,15 @@ another machine; a resume reads the record in the checkpoint, and `write_meta` w
 """
 
 import fcntl
+import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
-from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, FOLDER_IN_USE, USER_MISTAKE, UserError
+from indextts.errors import FOLDER_IN_USE, UserError, disk_errors
 from indextts.runs.directory import (
     LINKS,
     PRUNED,
@@ -35,7 +37,7 @@ from indextts.runs.directory import (
     verify_checkpoint,
 )
 from indextts.system.digest import file_digest
-from indextts.system.files import link_or_copy, sync, write_bytes
+from indextts.system.files import link_or_copy, read_object, sync, write_bytes
 from indextts.system.processes import Process, is_alive, this_process
 
 logger = logging.getLogger(__name__)
@@ -47,17 +49,14 @@ def prepare(run_dir: Path) -> None:
     Raises:
         UserError: the folder cannot be written.
     """
-    with _os_error_as_user_error(run_dir):
+    with disk_errors(f"--output-dir {run_dir}"):
         run_dir.mkdir(parents=True, exist_ok=True)
         (run_dir / ".lock").open("a").close()
 
 
 def is_training(run_dir: Path) -> bool:
     """Return whether a running trainer owns the folder; takes no lock, so it never blocks a trainer."""
-    try:
-        return _is_owned(_owner(run_dir / ".lock"))
-    except OSError:
-        return False
+    return _is_owned(_owner(run_dir / ".lock"))
 
 
 @contextmanager
@@ -86,10 +85,10 @@ def run_lock(run_dir: Path) -> Iterator[None]:
                 "stop that trainer, or choose another --output-dir",
                 FOLDER_IN_USE,
             )
-        with _os_error_as_user_error(run_dir):
+        with disk_errors(f"--output-dir {run_dir}"):
             os.register_at_fork(after_in_child=lock.close)  # a hanging data worker must not keep it
             lock.truncate(0)
-            lock.write(this_process().to_json() + "\n")
+            lock.write(json.dumps(asdict(this_process())) + "\n")
             lock.flush()
             repair(run_dir)
             probe = run_dir / ".tmp-probe"
@@ -120,7 +119,7 @@ def write_meta(path: Path, meta: CheckpointMeta) -> None:
     Raises:
         UserError: the folder cannot be written.
     """
-    with _os_error_as_user_error(path.parent):
+    with disk_errors(f"--output-dir {path.parent}"):
         meta.write(path.with_suffix(".json"))
     logger.warning(
         "%s (step %d) had no meta file of its own; verified its checksums and wrote %s",
@@ -136,7 +135,7 @@ def publish_newest(run_dir: Path) -> None:
         (path, meta) for path, meta in checkpoints(run_dir) if path.name not in LINKS and path.is_file()
     ]
     best = [(path, meta) for path, meta in numbered if meta.is_best]
-    with _os_error_as_user_error(run_dir):
+    with disk_errors(f"--output-dir {run_dir}"):
         for found, link in ((numbered, run_dir / "latest.pth"), (best, run_dir / "best.pth")):
             if found and _is_older(link, found[0][1]):
                 publish(found[0][0], link)
@@ -259,20 +258,6 @@ def quarantine(corrupt: Path) -> Path:
     return renamed
 
 
-@contextmanager
-def _os_error_as_user_error(run_dir: Path) -> Iterator[None]:
-    """Raise a UserError in place of an OSError."""
-    try:
-        yield
-    except OSError as error:
-        is_full = error.errno in DISK_FULL_ERRNOS
-        raise UserError(
-            f"--output-dir {run_dir} cannot be written ({error.strerror}); "
-            + ("free disk space" if is_full else "choose a folder that you may write to"),
-            DISK_FULL if is_full else USER_MISTAKE,
-        ) from None
-
-
 def _own_and_needed(run_dir: Path, part: int) -> tuple[list[Path], list[Path]]:
     """Return the numbered checkpoints of this part, newest first, and of these the best and the pinned."""
     present = checkpoints(run_dir)
@@ -381,10 +366,7 @@ def _rename_foreign(path: Path, problem: str) -> None:
 
 def _owner(lock: Path) -> Process | None:
     """Return the process recorded in the lock file, None if there is none."""
-    try:
-        return Process.from_json(lock.read_bytes())
-    except ValueError:
-        return None
+    return Process.recorded(read_object(lock))
 
 
 def _is_owned(owner: Process | None) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, USER_MISTAKE, UserError
+from indextts.errors import UserError, disk_errors
 from indextts.system.digest import file_sha256
 from indextts.system.files import TEMPORARY, sync
 
@@ -67,23 +67,21 @@ def write_json_lines(path: Path, records: Iterable[dict[str, object]]) -> None:
     """
     aside = path.with_name(f"{TEMPORARY}{path.name}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("w", encoding="utf-8", newline="\n") as file:
-            for record in records:
-                file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-        if path.is_file() and file_sha256(path) == file_sha256(aside):
-            aside.unlink()
-        else:
-            sync(aside)
-            aside.replace(path)
-            sync(path.parent)
-    except OSError as error:
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with aside.open("w", encoding="utf-8", newline="\n") as file:
+                for record in records:
+                    file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+            if path.is_file() and file_sha256(path) == file_sha256(aside):
+                aside.unlink()
+            else:
+                sync(aside)
+                aside.replace(path)
+                sync(path.parent)
+    except UserError:
         with contextlib.suppress(OSError):
             aside.unlink()
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror}); check the folder and the disk",
-            DISK_FULL if error.errno in DISK_FULL_ERRNOS else USER_MISTAKE,
-        ) from None
+        raise
 
 
 def append_json_line(path: Path, record: dict[str, Any] | Callable[[], dict[str, Any] | None]) -> None:
@@ -97,7 +95,7 @@ def append_json_line(path: Path, record: dict[str, Any] | Callable[[], dict[str,
         UserError: the file cannot be written.
     """
     try:
-        with path.open("a+b") as file:
+        with disk_errors(path), path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # concurrent writers append one after the other
             _truncate_incomplete_line(file)
             found = record() if callable(record) else record
@@ -108,10 +106,6 @@ def append_json_line(path: Path, record: dict[str, Any] | Callable[[], dict[str,
             os.fsync(file.fileno())
     except UnicodeEncodeError as error:
         raise UserError(f"{path}: the text is not valid Unicode ({error.reason}); type it again") from None
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written to ({error.strerror}); check the folder and the disk"
-        ) from None
 
 
 def complete_lines(path: Path) -> list[bytes]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from indextts.errors import FOLDER_IN_USE, UserError
+from indextts.errors import FOLDER_IN_USE, UserError, disk_errors
 
 
 @contextmanager
@@ -20,13 +20,9 @@ def locked_folder(lock: Path, *, in_use: str) -> Iterator[None]:
         UserError: with status 5 if another process holds the lock; with status 2 if the folder cannot be
             created.
     """
-    try:
+    with disk_errors(lock.parent):
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = lock.open("a")
-    except OSError as error:
-        raise UserError(
-            f"{lock.parent}: cannot be created ({error.strerror}); choose another --output-dir"
-        ) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,14 +6,13 @@ only. Standard library only, because the runner of a job imports this before any
 (indextts/projects/jobs/runner.py).
 """
 
-import json
 import os
 import shlex
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 LAUNCHER_STOPPED = 1  # exit status of torchrun after a signal, once its ranks have ended
@@ -27,33 +26,13 @@ class Process:
     start_ticks: int
     boot_id: str
 
-    def __post_init__(self) -> None:
-        if self.pid <= 0:
-            raise ValueError(f"{self.pid} is not a valid pid")
-
     @classmethod
-    def from_json(cls, text: bytes) -> "Process":
-        """Return the process recorded in the JSON text of a file.
-
-        Raises:
-            ValueError: the text records none.
-        """
-        return cls.from_fields(json.loads(text))
-
-    @classmethod
-    def from_fields(cls, fields: object) -> "Process":
-        """Return the process recorded in the fields of a JSON object.
-
-        Raises:
-            ValueError: the fields record none.
-        """
+    def recorded(cls, fields: object) -> "Process | None":
+        """Return the process recorded in the fields of a JSON object, None if they record none."""
         match fields:
-            case {"pid": int(pid), "start_ticks": int(start_ticks), "boot_id": str(boot_id)}:
+            case {"pid": int(pid), "start_ticks": int(start_ticks), "boot_id": str(boot_id)} if pid > 0:
                 return cls(pid, start_ticks, boot_id)
-        raise ValueError("a process needs pid, start_ticks and boot_id")
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
+        return None
 
 
 @dataclass(frozen=True)

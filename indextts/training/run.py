@@ -225,7 +225,7 @@ def load_inputs(
         UserError: a file is unusable, or CUDA does not work on a GPU of this machine.
         BuildStoppedError: `should_stop` became true on a rank; raised on all of them.
     """
-    device = choose_device(command.allow_cpu, ranks.info)
+    device = choose_device(command.allow_cpu, ranks)
     tokenizer = load_tokenizer(command.tokenizer)
     config = load_config_of(command.config, tokenizer)
     if tokenizer.normalizer_warning:
@@ -262,7 +262,7 @@ def _on_first_ranks(
     The first rank of a machine that does not share the disk builds its own.
     """
     indexes: list[PairIndex] = []
-    for is_turn in (ranks.is_main, ranks.info.local_rank == 0, True):
+    for is_turn in (ranks.is_main, ranks.local_rank == 0, True):
         if is_turn and not indexes:
             with suppress(BuildStoppedError):  # raised below, on all ranks
                 indexes = load()

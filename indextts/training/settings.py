@@ -111,7 +111,7 @@ def machine_of(inputs: Inputs) -> MachineFacts:
 
 def _own_share(inputs: Inputs) -> MachineFacts:
     """Return what this rank may use: free memory of its GPU, its share of the cores and the host memory."""
-    host, ranks_here = find_host(), inputs.ranks.info.local_world_size
+    host, ranks_here = find_host(), inputs.ranks.local_world_size
     gpus: tuple[GpuFacts, ...] = ()
     if inputs.device.type == "cuda":
         free_bytes, _ = torch.cuda.mem_get_info(inputs.device)

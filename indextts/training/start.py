@@ -57,7 +57,6 @@ from indextts.training.checkpoint_facts import (
     named_moments,
 )
 from indextts.training.distributed.ranks import Ranks
-from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.gradients import LIMITED_STEPS
 from indextts.training.lora import SavedAdapters, log_adapters, with_base
 from indextts.training.losses import LossSums
@@ -157,7 +156,7 @@ def start_from_base(inputs: Inputs) -> Run:
 def plan_from_weights(command: Train, num_processes: int = 1) -> str:
     """Return the restore plan without a meta file: of a new run, or of a checkpoint of another trainer."""
     path = find_checkpoint(command.resume, command.output_dir, recover_meta, may_change=False)
-    inputs = replace(load_inputs(command), ranks=Ranks(RankInfo(world_size=num_processes)))
+    inputs = replace(load_inputs(command), ranks=Ranks(world_size=num_processes))
     if path is not None:
         opened = _open(inputs, path)
         return plan_text(plan_restore(opened.facts, opened.run))

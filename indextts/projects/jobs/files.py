@@ -15,12 +15,12 @@ MARK = "INDEXTTS_JOB"  # the runner sets it for its programs; torchrun starts ea
 
 def runner_of(folder: Path) -> Process | None:
     """Return the runner of a job, dead or alive; None if job.json names none."""
-    return _process(read_object(folder / "job.json").get("runner"))
+    return Process.recorded(read_object(folder / "job.json").get("runner"))
 
 
 def live_processes(folder: Path) -> list[Process]:
     """Return the runner and the program of a job, in this order, if they are alive."""
-    recorded = (runner_of(folder), _process(read_object(folder / "program.json")))
+    recorded = (runner_of(folder), Process.recorded(read_object(folder / "program.json")))
     return [process for process in recorded if process and is_alive(process)]
 
 
@@ -43,10 +43,3 @@ def end_reason(folder: Path) -> str | None:
         if live_processes(folder):
             return None
     return "lost"  # checked twice: the job may end between the two reads
-
-
-def _process(fields: object) -> Process | None:
-    try:
-        return Process.from_fields(fields)
-    except ValueError:
-        return None

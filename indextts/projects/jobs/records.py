@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field, ValidationError
 from indextts.commands.launching import ALONE, Launch
 from indextts.errors import UserError
 from indextts.projects.jobs.files import KILL_S, SAVE_S, live_processes
-from indextts.projects.jobs.log_tail import tail
 from indextts.projects.project import Project
 from indextts.system.files import FileStamp, file_stamp, read_object
 from indextts.system.messages import Message
@@ -201,11 +200,6 @@ def outcome(job: Job, now: float) -> Message:
         case "stopped" if job.stop_stage in ("ending", "killing"):
             kind = "stopped_unsaved"
     return Message(f"jobs.outcome.{kind}", values)
-
-
-def last_lines(job: Job, num_lines: int = 40) -> str:
-    """Return the last lines of a job's log as plain text."""
-    return tail(job.log, num_lines)
 
 
 def clock(seconds: float) -> str:

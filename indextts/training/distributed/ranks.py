@@ -40,28 +40,12 @@ STOPPED_BEFORE_LOADING = "Stopped before anything was loaded; run the same comma
 ValueT = TypeVar("ValueT")
 
 
-class Ranks:
+class Ranks(RankInfo):
     """Collectives between the ranks; without torchrun, each returns the value of the only process."""
-
-    def __init__(self, info: RankInfo = RankInfo()) -> None:  # noqa: B008 - frozen
-        self.info = info
-
-    @property
-    def rank(self) -> int:
-        return self.info.rank
-
-    @property
-    def world_size(self) -> int:
-        return self.info.world_size
-
-    @property
-    def is_main(self) -> bool:
-        """True on rank 0, which writes the run directory."""
-        return self.info.is_main
 
     @property
     def is_distributed(self) -> bool:
-        return self.info.world_size > 1
+        return self.world_size > 1
 
     @property
     def seed_parts(self) -> tuple[int, ...]:
@@ -150,7 +134,7 @@ def process_group(info: RankInfo, stop: StopRequest) -> Iterator[Ranks]:
                 "GLOO_SOCKET_IFNAME names the network between them (docs/distributed.md)",
                 PROCESS_LOST,
             ) from error
-    ranks = Ranks(info)
+    ranks = Ranks(**vars(info))
     reasons = ExitReasons(PrefixStore("reasons", store), ranks)
     try:
         reasons.exchange_processes()

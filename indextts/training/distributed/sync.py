@@ -46,7 +46,7 @@ def log_ranks(ranks: Ranks, device: str, step_size: str) -> None:
         counted(len({host for host, _ in hosts_and_devices}), "node"),
         ", ".join(f"{count} x {name}" for name, count in devices.items()),
         step_size,
-        f"; restart {ranks.info.num_restarts}" if ranks.info.num_restarts else "",
+        f"; restart {ranks.num_restarts}" if ranks.num_restarts else "",
     )
 
 

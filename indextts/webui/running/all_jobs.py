@@ -8,7 +8,8 @@ import time
 import gradio as gr
 
 from indextts.errors import UserError
-from indextts.projects.jobs.records import Job, clock, job_folders, last_lines, list_jobs, outcome, read_job
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.records import Job, clock, job_folders, list_jobs, outcome, read_job
 from indextts.projects.jobs.starting import script
 from indextts.projects.project import Project
 from indextts.webui.events import on
@@ -102,6 +103,6 @@ def job_html(job: Job) -> str:
     parts = [
         f"<p><b>{html.escape(job.folder.name)}</b> {html.escape(versions)} {' '.join(links)}</p>",
         f'<pre class="log-view">{html.escape(commands)}</pre>' if commands else "",
-        f'<pre class="log-view">{html.escape(last_lines(job, LAST_LINES))}</pre>',
+        f'<pre class="log-view">{html.escape(tail(job.log, LAST_LINES))}</pre>',
     ]
     return "".join(parts)

@@ -24,7 +24,8 @@ from gradio.components import Component
 
 from indextts.commands.base import Command
 from indextts.errors import UserError
-from indextts.projects.jobs.records import Job, last_lines, list_jobs, newest_job, outcome
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.records import Job, list_jobs, newest_job, outcome
 from indextts.projects.jobs.starting import DATA_JOBS, DEMO_JOB, shell_line, start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job, stop_progress
 from indextts.projects.names import title_of
@@ -229,7 +230,7 @@ def error_of(job: Job) -> str:
     """Return the error line of a program, "" if there is none."""
     is_alone = job.launch.num_processes == 1
     by_launcher = 0 if is_alone else LAUNCHERS_LINES + LINES_A_PROCESS * job.launch.processes
-    lines = last_lines(job, LAST_LINES + by_launcher).splitlines()
+    lines = tail(job.log, LAST_LINES + by_launcher).splitlines()
     return next((line.removeprefix(ERROR) for line in reversed(lines) if line.startswith(ERROR)), "")
 
 
