@@ -149,12 +149,6 @@ def recognizer_folder(request: pytest.FixtureRequest) -> Path:
     return cached_recognizer(request.config.cache.mkdir("recognizers"))
 
 
-@pytest.fixture
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let checks draw no histograms, which takes seconds."""
-    monkeypatch.setattr("indextts.data.check.write_histograms", lambda folder, overview: None)
-
-
 @pytest.fixture(scope="session")
 def speaking_project(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A project with a trained model; who uses it removes what it adds, except for exports."""

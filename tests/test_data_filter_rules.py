@@ -19,7 +19,6 @@ def manifest(tmp_path: Path) -> Path:
     return tmp_path / "data/manifest.jsonl"
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_an_exported_manifest_has_the_kept_clips_with_the_rules_beside_it(manifest, tmp_path):
     checked(manifest.parent, "check", min_script_percent=20)
     verdicts = (check_folder(manifest) / "rejected.jsonl").read_text(encoding="utf-8")

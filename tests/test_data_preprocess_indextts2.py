@@ -17,7 +17,7 @@ from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import read_utterances
 from indextts.data.preprocess import preprocess
 from indextts.errors import UserError
-from indextts.features import indextts2, split_products
+from indextts.features import indextts2
 from indextts.features.audio import load_audio
 from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import load_config
@@ -86,38 +86,11 @@ def encoder_of(model: Path, batch_s: float = 0) -> ClipEncoder:
     return ClipEncoder(backend, gpt, torch.device("cpu"), Throughput(batch_s, num_readers=1, num_threads=2))
 
 
-@pytest.mark.long
-def test_the_tool_reports_the_share_of_codes_that_a_faster_encoder_changes(
-    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    def coarse(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        high, low, scale = split(x)
-        return (high * 16).round() / 16, torch.zeros_like(low), scale  # so that some codes change
-
-    def reported() -> list[tuple[int, int]]:
-        lines = [record.args for record in caplog.records if "of the codes" in record.msg]
-        return [(args[2], args[3]) for args in lines if isinstance(args, tuple)]
-
-    split = split_products.split
-    exact = preprocess(command(model, data, tmp_path / "out"))
-    before = store_of(tmp_path / "out")
-    monkeypatch.setattr(split_products, "split", coarse)
-    found = preprocess(command(model, data, tmp_path / "out", encoder_precision="split"))
-    after = store_of(tmp_path / "out")
-    assert (exact.num_encoded, found.num_encoded) == (8, 8)  # stored apart
-    codes = [(before.codes(key), after.codes(key)) for key in before.keys]
-    num_changed = sum(int((one != other).sum()) for one, other in codes)
-    assert reported() == [(num_changed, sum(len(one) for one, _ in codes))]
-    assert num_changed > 0
-    preprocess(command(model, data, tmp_path / "out", encoder_precision="split"))
-    assert len(reported()) == 1  # nothing was left to encode
-
-
 @pytest.mark.parametrize(
     ("changes", "flag"),
     [({"amp": True}, "--amp"), ({"backend": "builtin"}, "builtin"), ({"engine": "ray"}, "--engine ray")],
 )
-def test_a_faster_encoder_refuses_what_it_cannot_be_compared_with(
+def test_a_faster_encoder_refuses_other_flags_of_precision_and_engine(
     model: Path, data: Path, tmp_path: Path, changes: dict[str, object], flag: str
 ):
     settings = {"encoder_precision": "split", **changes}

@@ -17,8 +17,6 @@ from tests.espeak_recognizer import TrainRecognizer, sentences_of
 from tests.recognizers import write_recognizer, write_whisper
 from tests.spoken_languages import spoken
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 CUT_S = 1.0
 NUM_CLIPS = 24
 REASONS = {"wrong_text", "unheard_words", "extra_words"}

@@ -18,8 +18,6 @@ from indextts.features import dnsmos
 from indextts.features.audio import load_audio
 from tests.conftest import REPOSITORY
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 NUM_CLIPS = 20
 
 

@@ -8,8 +8,6 @@ import pytest
 from indextts.data.quality.summary import OVERVIEW_NAME, read_overview
 from tests.test_data_check import TEXTS, checked, write_dataset
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 def test_the_overview_counts_what_clips_jsonl_lists(tmp_path: Path):
     write_dataset(tmp_path, [*TEXTS[:5], f"{TEXTS[5]} PDF", "good morning"])

@@ -1,8 +1,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.manifest import Utterance
 from indextts.data.review import read_reviewed
@@ -68,7 +66,6 @@ def test_the_reading_nearer_to_what_was_heard_is_counted_and_its_texts_are_corre
     assert use_heard_readings(manifest, years) == 0  # the text changed since the report
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_check_writes_the_report_beside_its_other_files(tmp_path: Path):
     for number in range(len(TEXTS)):
         write_tone(tmp_path / f"{number}.wav", 200 + number, 2.0)

@@ -6,7 +6,7 @@ from indextts.commands.data import BuildPairs
 from indextts.commands.terminal import parse, run
 from indextts.data.manifest import write_pairs
 from indextts.data.pair_index import load_index
-from indextts.data.pair_summary import summarise, write_plots, write_summary
+from indextts.data.pair_summary import summarise, write_summary
 from indextts.data.pairs import build_pairs, log_left_out
 from indextts.data.review import read_reviewed
 from indextts.errors import UserError
@@ -31,7 +31,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     summary = summarise(result.pairs)
     write_pairs(args.output, result.pairs)
     write_summary(args.output, summary)
-    write_plots(summary, args.output.with_suffix(".png"))
     if args.tokenizer is not None:
         load_index(args.output, load_tokenizer(args.tokenizer))
     print(f"{args.output}: {summary}")

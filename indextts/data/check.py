@@ -1,19 +1,15 @@
 """Data check: reports on a manifest and on pairs files."""
 
-from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 
-from indextts.commands.bases import BASE_2_0, BASES
 from indextts.commands.data import CheckData
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.check_pairs import check_features, check_pairs, check_split
-from indextts.data.feature_store import read_info
-from indextts.data.manifest import Utterance, read_numbered_utterances
+from indextts.data.manifest import read_utterances
 from indextts.data.on_ray.cluster import running_on
 from indextts.data.quality import summary
 from indextts.data.quality.clips import MapTasks, measure_clips
-from indextts.data.quality.files import REPORT_NAME, read_known, write_files, write_histograms
+from indextts.data.quality.files import REPORT_NAME, read_known, write_files
 from indextts.data.quality.heard import hear_clips, load_chosen
 from indextts.data.quality.ratings import rate_clips
 from indextts.data.quality.summary import write_overview
@@ -27,8 +23,6 @@ from indextts.errors import disk_errors
 from indextts.system.amounts import counted
 from indextts.system.files import write_bytes
 from indextts.text.readings import options_of
-
-MAX_S_OFF = 0.2  # of codes; a clip with the codes of its batch's longest clip is off by more
 
 
 def check(command: CheckData) -> list[Report]:
@@ -47,9 +41,9 @@ def _check(command: CheckData) -> list[Report]:
     if command.train_manifest is not None:
         reports.append(_check_manifest(command.train_manifest, command, options))
     if command.train_pairs is not None:
-        reports.append(check_pairs(command.train_pairs, command.train_manifest, options))
+        reports.append(check_pairs(command.train_pairs, command.train_manifest))
     if command.val_pairs is not None:
-        reports.append(check_pairs(command.val_pairs, options=options))
+        reports.append(check_pairs(command.val_pairs))
     if command.train_pairs is not None and command.val_pairs is not None:
         reports.append(check_split(command.train_pairs, command.val_pairs))
     if command.report_dir is not None:
@@ -66,8 +60,7 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
     """
     report_dir = command.report_dir
     decisions = read_decisions(path)
-    numbered = [(number, edited(u, decisions)) for number, u in read_numbered_utterances(path)]
-    utterances = [utterance for _, utterance in numbered]
+    utterances = [edited(utterance, decisions) for utterance in read_utterances(path)]
     # Loaded first, so that an unusable recognizer does not cost the time of the measures.
     recognizer = load_chosen(command) if command.asr else None
     map_tasks: MapTasks | None = None
@@ -84,7 +77,6 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
     judge(clips, command, fit)
     findings = Findings()
     summary.add_problems(clips, command, findings)
-    _check_codes(path, numbered, findings)
     check_features(
         {
             u.id: (u.features, u.features_key, u.num_codes)
@@ -101,7 +93,6 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
             report_dir.mkdir(parents=True, exist_ok=True)
             write_text_report(report_dir, texts)
             write_overview(report_dir, overview)
-            write_histograms(report_dir, overview)
             write_files(report_dir, clips, command, options)
     is_beside = report_dir is not None and report_dir.resolve() == check_folder(path).resolve()
     if overview.num_rejected and not is_beside:
@@ -114,21 +105,3 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
         f"normaliser: {options.summary} ({options.fingerprint})",
     ]
     return Report(f"{path}: utterances", facts, notices, findings.lines())
-
-
-def _check_codes(path: Path, numbered: Sequence[tuple[int, Utterance]], findings: Findings) -> None:
-    """Check that the numbers of codes in a preprocessed manifest match the durations."""
-    for number, utterance in numbered:
-        if utterance.num_codes is None:
-            continue
-        rate = _codes_per_second(utterance.features)
-        if abs(utterance.num_codes / rate - utterance.duration_s) > MAX_S_OFF:
-            codes = f"{path}:{number} ({utterance.num_codes} codes in {utterance.duration_s:.2f} s)"
-            findings.add(f"utterances without {rate} codes per second", codes)
-
-
-@lru_cache(maxsize=8)
-def _codes_per_second(store: Path | None) -> int:
-    """Return the rate of the base that the features of a store are for, of 2.0 without a store."""
-    base = BASE_2_0.name if store is None or not store.is_file() else read_info(store).base
-    return BASES[base].codes_per_second

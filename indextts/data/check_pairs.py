@@ -4,48 +4,37 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import Pair, Utterance, read_pairs, read_utterances
-from indextts.data.quality.measures import is_mostly_own, measure_text
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, Report, spread
 from indextts.errors import UserError
 from indextts.system.amounts import counted
-from indextts.text.languages import find_language
-
-MIN_OWN_TEXTS = 0.9  # share of all texts; with fewer, the recordings are probably in another language
 
 
-def check_pairs(
-    path: Path, manifest: Path | None = None, options: NormalizerOptions = DEFAULT_OPTIONS
-) -> Report:
-    """Return the report on a pairs file.
+def check_pairs(path: Path, manifest: Path | None = None) -> Report:
+    """Return the report on a pairs file; the check of the manifest judges the texts.
 
     Args:
         path: the pairs file.
         manifest: the utterances that the pairs were built from, to compare the speakers.
-        options: the options of the normaliser.
 
     Raises:
         UserError: a line is not a valid pair.
     """
     pairs = read_pairs(path)
     targets = {pair.target_id: pair for pair in pairs}
-    texts = [target.target_text for target in targets.values()]
     hours = sum(target.target_duration_s for target in targets.values()) / 3600
     facts = [
         f"pairs: {len(pairs)}, {counted(len(targets), 'target')}, {hours:.2f} hours of targets",
         f"pairs per target: {spread(list(Counter(pair.target_id for pair in pairs).values()))}",
         *_speaker_facts(Counter(pair.speaker for pair in pairs)),
-        _script_fact(texts, options.language),
     ]
     findings = Findings()
-    _check_texts(texts, options.language, findings)
     _check_voices(pairs, [] if manifest is None else read_utterances(manifest), findings)
     prompts = {pair.prompt_id: (pair.features, pair.prompt_key, None) for pair in pairs}
     targets_of = {p.target_id: (p.features, p.target_key, p.target_num_codes) for p in pairs}
     check_features({**prompts, **targets_of}, findings)
-    return Report(f"{path}: pairs", facts, _text_notices(texts, options), findings.lines())
+    return Report(f"{path}: pairs", facts, [], findings.lines())
 
 
 def check_split(train: Path, val: Path) -> Report:
@@ -63,13 +52,6 @@ def check_split(train: Path, val: Path) -> Report:
             findings.add("validation targets that are also in the training pairs", target)
     facts = [f"validation targets: {len(targets)}, utterances in training: {len(train_ids)}"]
     return Report(f"{train} and {val}: split", facts, [], findings.lines())
-
-
-def _check_texts(texts: Sequence[str], language: str, findings: Findings) -> None:
-    foreign = [text for text in texts if not is_mostly_own(text, language)]
-    if len(foreign) > (1 - MIN_OWN_TEXTS) * len(texts):
-        for text in foreign:
-            findings.add("texts in another script", " ".join(text.split())[:40])
 
 
 def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findings: Findings) -> None:
@@ -90,24 +72,6 @@ def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findin
             elif speaker_of.setdefault(id, pair.speaker) != pair.speaker:
                 found = f"{id} is by {speaker_of[id]}, pair {pair.id} is by {pair.speaker}"
                 findings.add("pairs with an utterance of another speaker", found)
-
-
-def _text_notices(texts: Sequence[str], options: NormalizerOptions) -> list[str]:
-    measured = [measure_text(text, options) for text in texts]
-    counts = {
-        "texts with Latin letters": sum(1 for text in measured if text.num_latin),
-        "texts with digits that the normaliser does not spell out": sum(
-            1 for text in measured if text.num_digits
-        ),
-        "texts that repeat an earlier text": len(texts) - len({" ".join(text.split()) for text in texts}),
-    }
-    return [f"{what}: {count} of {len(texts)}" for what, count in counts.items() if count]
-
-
-def _script_fact(texts: Sequence[str], language: str) -> str:
-    num_own = sum(is_mostly_own(text, language) for text in texts)
-    name = find_language(language).name
-    return f"texts in the script of {name}: {num_own} of {len(texts)} ({num_own / len(texts):.1%})"
 
 
 def _speaker_facts(num_of: Counter[str]) -> list[str]:

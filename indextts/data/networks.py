@@ -1,7 +1,6 @@
 """Networks of preprocessing: the speech backend and the encoders of the base GPT."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +35,6 @@ class Networks:
         published: the speech backend of the published weights; None for the builtin backend, which is fitted
             to the recordings and stored in the feature store.
         dtype: of the encoders' matrix products.
-        use_precision: makes `published` compute as --encoder-precision asks; None if that is float32.
         style_of: returns the style vector of a recording; None for a base that needs none.
     """
 
@@ -44,7 +42,6 @@ class Networks:
     model: UnifiedVoice
     device: torch.device
     dtype: torch.dtype
-    use_precision: Callable[[], None] | None = None
     style_of: StyleOf | None = None
 
     def encoder(self, backend: SpeechBackend, throughput: Throughput) -> ClipEncoder:
@@ -64,9 +61,7 @@ def load_networks(command: Preprocess, config: GPTConfig, device: torch.device) 
     weights = read_weights(command.gpt_checkpoint)
     model = load_encoders(config, weights, str(command.gpt_checkpoint), device)
     style_of = load_style_encoder(command, config, device)
-    exact = published is None or published.precision == "float32"
-    use_precision = None if exact or published is None else published.use_precision
-    return Networks(published, model, device, dtype, use_precision, style_of)
+    return Networks(published, model, device, dtype, style_of)
 
 
 def load_base_config(command: Preprocess) -> GPTConfig:

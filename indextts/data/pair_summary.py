@@ -1,10 +1,6 @@
-"""Statistics of a pairs file: printed by the tool, plotted, and shown by the page.
+"""Statistics of a pairs file: printed by the tool and plotted by the page.
 
-The files next to the pairs save reading a million lines for a few numbers:
-
-    train_pairs.jsonl            the pairs
-    train_pairs.summary.json     a PairSummary
-    train_pairs.png              its plots
+train_pairs.summary.json beside train_pairs.jsonl is a PairSummary, which saves reading a million lines.
 """
 
 from collections import Counter
@@ -25,7 +21,6 @@ from indextts.system.messages import Message
 
 NUM_BINS = 20
 MAX_SPEAKERS_PRINTED = 20
-NUM_BARS = 50  # speakers in a picture
 
 HEADLINE = "pairs.headline"
 
@@ -154,33 +149,3 @@ def read_summary(pairs: Path) -> PairSummary:
     except ValidationError as error:
         what = error.errors()[0]["msg"]
         raise UserError(f"{path}: the file is corrupt ({what}); build the pairs again") from None
-
-
-def write_plots(summary: PairSummary, path: Path) -> None:
-    """Write a PNG with pairs and hours of each speaker and histograms of prompts and targets."""
-    from matplotlib.figure import Figure  # the import takes half a second, and the page only reads summaries
-
-    figure = Figure(figsize=(12, 6.5), layout="constrained")
-    axes = figure.subplots(2, 3)
-    shown = summary.speakers[:NUM_BARS]
-    ranks = range(1, len(shown) + 1)  # names can be of any length and script; the text output has them
-    for axis, values, title in (
-        (axes[0][0], [speaker.num_pairs for speaker in shown], "pairs per speaker"),
-        (axes[0][1], [speaker.target_hours for speaker in shown], "hours of targets per speaker"),
-    ):
-        axis.bar(ranks, values)
-        axis.set(title=title, xlabel="speakers by number of pairs")
-    histograms: tuple[tuple[Histogram, str, str], ...] = (
-        (summary.prompt_uses, "uses per prompt", "pairs"),
-        (summary.prompt_s, "duration of prompts", "s"),
-        (summary.target_s, "duration of targets", "s"),
-        (summary.target_codes, "codes per target", "codes"),
-    )
-    for axis, (bins, title, unit) in zip((axes[0][2], *axes[1]), histograms, strict=True):
-        if len(bins.counts) > 1:
-            axis.stairs(bins.counts, bins.edges, fill=True)
-        else:
-            axis.bar(bins.edges[:1], bins.counts)
-        axis.set(title=title, xlabel=unit)
-    figure.suptitle(f"{counted(summary.num_pairs, 'pair')}, {counted(len(summary.speakers), 'speaker')}")
-    figure.savefig(path, dpi=100)

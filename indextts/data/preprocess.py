@@ -22,16 +22,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from indextts.commands.data import Preprocess
 from indextts.data.bases import require_rate_of
 from indextts.data.batch_sizing import choose_device, choose_throughput
 from indextts.data.encoding import MIN_CODES, ClipEncoder, encoders_identity, reproducible_math
 from indextts.data.feature_store import FeatureStore, StoreInfo
-from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter, locked
+from indextts.data.feature_store_writer import FeatureStoreWriter, locked
 from indextts.data.filter_rules import RULES_NAME, rules_of
 from indextts.data.manifest import Utterance, write_utterances
 from indextts.data.networks import (
@@ -66,7 +64,6 @@ FEATURES_FOLDER_NAME = "features"
 TRAIN_NAME = "train_manifest.jsonl"
 VAL_NAME = "val_manifest.jsonl"
 MAX_REJECTED_SHARE = 0.5  # of the recordings; with more, the manifest or the machine has a problem
-COMPARED_CLIPS = 200  # whose codes show what --encoder-precision changes
 
 
 @dataclass(frozen=True)
@@ -138,14 +135,9 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
         for utterance in utterances:
             if keys[utterance.id] not in writer:
                 missing.setdefault(keys[utterance.id], utterance)
-        pending = list(missing.values())  # a recording of several utterances is encoded once
-        _require_disk_space(folder, writer.info, len(pending))
-        if networks.use_precision is not None and pending:
-            first = pending[:COMPARED_CLIPS]
-            exact = _codes_of(encoder, first)
-            networks.use_precision()
-            _log_changed_codes(exact, _codes_of(encoder, first), command.encoder_precision)
-        rejected += _encode(encoder, pending, writer)
+        _require_disk_space(folder, writer.info, len(missing))
+        # a recording of several utterances is encoded once
+        rejected += _encode(encoder, list(missing.values()), writer)
         store = FeatureStore.open(writer.path)
         encoded = {id: key for id, key in keys.items() if key in store}
         rejected = all_rejected(numbered, rejected, keys, encoded.keys())
@@ -198,28 +190,6 @@ def _encode(
         progress.advance(seconds[result.id])
     writer.flush()
     return rejected
-
-
-def _codes_of(encoder: "Encoder", utterances: Sequence[Utterance]) -> dict[str, NDArray[np.int64]]:
-    results = encoder.encode_all(utterances)
-    return {r.id: r.codes for r in results if isinstance(r, EncodedUtterance)}
-
-
-def _log_changed_codes(
-    exact: Mapping[str, NDArray[np.int64]], found: Mapping[str, NDArray[np.int64]], precision: str
-) -> None:
-    """Log the share of codes that the precision changes; a rejected clip has none."""
-    ids = exact.keys() & found.keys()
-    num_codes = sum(len(exact[id]) for id in ids)
-    num_changed = sum(int(np.count_nonzero(exact[id] != found[id])) for id in ids)
-    logger.warning(
-        "--encoder-precision %s changes %s of the codes (%d of %d) in the first %s, compared with float32",
-        precision,
-        f"{num_changed / max(1, num_codes):.3%}",
-        num_changed,
-        num_codes,
-        counted(len(ids), "clip"),
-    )
 
 
 def _check_encoder_precision(command: Preprocess) -> None:

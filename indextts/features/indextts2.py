@@ -44,7 +44,7 @@ class IndexTTS2Backend:
         encoder, codec: the networks with their weights.
         device: the device that they compute on.
         dtype: of the encoder's matrix products; the codec always computes in float32.
-        precision: of the encoder's products in float32, from `use_precision` on.
+        precision: of the encoder's products in float32.
     """
 
     def __init__(
@@ -56,8 +56,9 @@ class IndexTTS2Backend:
         precision: str = "float32",
     ) -> None:
         self.identity = _identity(encoder, codec) + ("" if precision == "float32" else f" in {precision}")
-        self.precision = precision
-        self.uses_tf32 = False
+        self.uses_tf32 = precision == "tf32"
+        if precision == "split":
+            split_linear_layers(encoder)
         self.encoder = encoder.to(device)
         self.codec = codec.to(device)
         self.device = device
@@ -74,12 +75,6 @@ class IndexTTS2Backend:
     @property
     def prepare(self) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
         return log_mel.prepare
-
-    def use_precision(self) -> None:
-        """From now on compute the encoder's products in `precision`, and no longer in float32."""
-        self.uses_tf32 = self.precision == "tf32"
-        if self.precision == "split":
-            split_linear_layers(self.encoder)
 
     def features(self, audio: NDArray[np.float32]) -> Tensor:
         """Return the normalised features of one clip (S,), on the backend's device: (T, F)."""

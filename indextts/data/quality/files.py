@@ -4,7 +4,6 @@
       report.txt               the printed reports
       overview.json            totals, reasons and histograms (summary.py)
       texts.json               forms that need a reading, texts with two readings (data/text_report.py)
-      histograms.png           a histogram of each measure, with the limits
       normalizer.json          version and options of the normaliser
       limits.json              the limits of the check, by the names of QualityLimits
       rejected.jsonl           {"id", "speaker", "audio", "text", "reasons": ["noisy", ...],
@@ -23,23 +22,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.filter_rules import LIMITS_NAME, NORMALIZER_NAME
 from indextts.data.quality.clips import Clip, Sound
 from indextts.data.quality.copies import parse_fingerprint
 from indextts.data.quality.measures import MEASURES_VERSION
-from indextts.data.quality.reasons import MEASURES
-from indextts.data.quality.summary import Overview
 from indextts.data.review import REJECTED_NAME
 from indextts.errors import UserError
-from indextts.system.files import write_json, written_aside
+from indextts.system.files import write_json
 from indextts.system.json_lines import read_json_lines, write_json_lines
 
 CLIPS_NAME = "clips.jsonl"
-HISTOGRAMS_NAME = "histograms.png"
 REPORT_NAME = "report.txt"
 
 
@@ -103,29 +97,3 @@ def _rejected_record(clip: Clip) -> dict[str, object]:
         "reasons": [flag.reason for flag in clip.flags],
         "said": [flag.description for flag in clip.flags],
     }
-
-
-COLUMNS = 3
-
-
-def write_histograms(folder: Path, overview: Overview) -> None:
-    """Write a PNG: solid lines for limits that reject clips, dashed lines for warnings."""
-    rows = max(1, -(-len(overview.histograms) // COLUMNS))
-    # A layout engine would take more time than everything else that a check does after the measuring.
-    figure = Figure(figsize=(4 * COLUMNS, 2.4 * rows), dpi=90)
-    figure.subplots_adjust(left=0.04, right=0.98, bottom=0.3 / rows, top=1 - 0.15 / rows, hspace=0.4)
-    for place, found in enumerate(overview.histograms):
-        axes = figure.add_subplot(rows, COLUMNS, place + 1)
-        if len(found.counts) > 1:
-            axes.stairs(found.counts, found.edges, fill=True, color="#3b6ea5")
-        else:
-            axes.bar(found.edges[:1], found.counts, color="#3b6ea5")
-        low, high = axes.get_xlim()
-        for limit in found.limits:
-            if low <= limit.value <= high:
-                style = "-" if limit.is_hard else "--"
-                axes.axvline(limit.value, color="#b03a2e", linestyle=style, linewidth=1)
-        axes.set_title(f"{MEASURES[found.measure].title}, {sum(found.counts)} clips", fontsize=9)
-        axes.tick_params(labelsize=8)
-    with written_aside(folder / HISTOGRAMS_NAME) as aside:
-        figure.savefig(aside, format="png")

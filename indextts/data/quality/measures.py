@@ -199,8 +199,3 @@ def measure_text(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> Tex
         ),
         key=letters_of(merge_labialised(merge_homophones(spoken, "strict"))),
     )
-
-
-def is_mostly_own(text: str, language: str) -> bool:
-    """Return whether at least half of the letters of `text`, and at least one, are in the script."""
-    return find_language(language).share(text) >= MIN_OWN_LETTERS

@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from indextts.commands.data import BuildPairs
-from indextts.data.pair_summary import NUM_BARS, PairSummary, read_summary, summary_path
+from indextts.data.pair_summary import PairSummary, read_summary, summary_path
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
 from indextts.webui.forms import fields_from, form_for, kept_form
@@ -40,6 +40,7 @@ BARS = (
     ("pairs", "pairs.pairs_of_speaker", "pairs.pairs_of_a_speaker"),
     ("hours", "pairs.hours", "pairs.hours_of_targets"),
 )
+NUM_BARS = 50  # speakers in a plot
 HEADERS = {
     "pairs.speaker": "",
     "pairs.pairs": "number",
