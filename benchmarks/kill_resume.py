@@ -18,7 +18,6 @@ Exits with status 1 if there were problems: prints them and keeps their folders.
 
 import multiprocessing
 import shutil
-import statistics
 import tempfile
 import time
 from collections import Counter
@@ -110,15 +109,11 @@ def rows(arguments: KillResume, tally: Tally) -> list[list[str]]:
         "kills": tally.kills,
         "- by signal": _listed(tally.signals),
         "- by moment": _listed(tally.triggers),
-        "- by phase": _listed(tally.phases),
         "newest checkpoint corrupted": f"{tally.corruptions.total()} times ({_listed(tally.corruptions)})",
         "processes that resumed from a checkpoint": tally.resumes,
         "runs that ended bit-identical": f"{tally.identical} of {tally.runs}",
         "lost checkpoints": tally.lost,
         "corrupt files under a final name": tally.corrupt,
-        "training lost by a SIGKILL during training, median / longest": (
-            f"{statistics.median(tally.lost_s or [0]):.2f} s / {max(tally.lost_s, default=0):.2f} s"
-        ),
         "most logged steps lost by a kill": (
             f"{max(tally.lost_steps, default=0)} (saved every {arguments.save_interval})"
         ),

@@ -7,7 +7,6 @@ Chain  sequence of runs, each a sequence of processes
 
 import shutil
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -156,7 +155,6 @@ class Tally:
 
     signals: Counter[str] = field(default_factory=Counter)
     triggers: Counter[str] = field(default_factory=Counter)
-    phases: Counter[str] = field(default_factory=Counter)
     corruptions: Counter[str] = field(default_factory=Counter)
     resumes: int = 0
     runs: int = 0
@@ -164,7 +162,6 @@ class Tally:
     identical: int = 0
     lost: int = 0
     corrupt: int = 0
-    lost_s: list[float] = field(default_factory=list)
     lost_steps: list[int] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -231,7 +228,6 @@ class Chain:
         process = TrainerProcess(command_line(self.project, self.arguments, self.run_dir, workers), self.log)
         try:
             had_started = _carry_out(kill, process, events) if kill else True
-            killed_at = time.time()
             status = process.wait(TIMEOUT_S)
             survivors = process.wait_for_members(ORPHANED_S)
         finally:
@@ -250,7 +246,7 @@ class Chain:
         if not self._is_expected_status(status, kill, had_started):
             return None
         assert kill is not None
-        self._check_after_kill(kill, lines, killed_at)
+        self._check_after_kill(kill, lines)
         return status
 
     @property
@@ -276,7 +272,7 @@ class Chain:
             if line["kind"] == "start" and line["step"] < self.before.step:
                 self._report(f"resumed from step {line['step']}, the newest valid one is {self.before.step}")
 
-    def _check_after_kill(self, kill: Kill, lines: Sequence[dict[str, Any]], killed_at: float) -> None:
+    def _check_after_kill(self, kill: Kill, lines: Sequence[dict[str, Any]]) -> None:
         """Check the folder after a kill, count the result, and maybe corrupt the newest checkpoint."""
         now = CommittedCheckpoints.read(self.run_dir)
         self._count_corrupt(now, f"after {kill}")
@@ -293,33 +289,14 @@ class Chain:
         for path in self._manifests:  # another chain may remove it meanwhile
             if index_path(path).exists() and not find_index(path, tokenizer) and index_path(path).exists():
                 self._report(f"{index_path(path)} is not valid, after {kill}")
-        self._count(kill, lines, now, lost_steps, killed_at)
+        self._count(kill, lost_steps)
         self._maybe_corrupt(now)
 
-    def _count(
-        self,
-        kill: Kill,
-        lines: Sequence[dict[str, Any]],
-        now: CommittedCheckpoints,
-        lost_steps: int,
-        killed_at: float,
-    ) -> None:
+    def _count(self, kill: Kill, lost_steps: int) -> None:
         name = kill.signal.name if kill.then_kill_after_s is None else f"{kill.signal.name}, then SIGKILL"
         self.tally.signals[f"{name} to the {'group' if kill.to_group else 'process'}"] += 1
         self.tally.triggers[kill.trigger] += 1
-        self.tally.phases[self._phase(kill, lines)] += 1
         self.tally.lost_steps.append(lost_steps)
-        if lines and not kill.is_stop:
-            saved_at = max((path.stat().st_mtime for path in now.newest), default=0.0)
-            self.tally.lost_s.append(max(0.0, killed_at - max(saved_at, lines[0]["time"])))
-
-    def _phase(self, kill: Kill, lines: Sequence[dict[str, Any]]) -> str:
-        """Return the phase of the process, as far as its files show it."""
-        if not lines:
-            return "before the first step"
-        if kill.is_stop:
-            return "in training, which saved and exited"
-        return "in a save" if any(self.run_dir.glob(".tmp-*")) else "in training"
 
     def _maybe_corrupt(self, now: CommittedCheckpoints) -> None:
         """Corrupt the newest checkpoint if there is an older one and the last was not corrupted."""

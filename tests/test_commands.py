@@ -188,14 +188,6 @@ def test_on_resume_untyped_flags_keep_the_runs_values():
     assert continued(parse(Train, argv), stored) == parse(Train, [*argv, *run_flags])
 
 
-def test_on_resume_typed_flags_win_even_at_their_defaults():
-    stored = parse(Train, [*REQUIRED, "--learning-rate=7e-5", "--amp", "--epochs=3"]).model_dump(mode="json")
-    command = parse(Train, [*REQUIRED, "--resume=auto", "--learning-rate=2e-5", "--no-amp", "--seed=9"])
-    now = continued(command, stored)
-    assert (now.learning_rate, now.amp, now.seed, now.epochs) == (2e-5, False, 9, 3)
-    assert now.model_fields_set == command.model_fields_set
-
-
 def test_an_unknown_setting_is_dropped_and_an_invalid_one_is_named():
     command = parse(Train, [*REQUIRED, "--resume=auto"])
     of_today = parse(Train, [*REQUIRED, "--resume=auto"]).model_dump(mode="json")

@@ -8,7 +8,7 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.planning import pace
 from indextts.planning.hardware import GpuFacts, MachineFacts
-from indextts.planning.memory import CONTEXT_BYTES, memory_need, model_size, with_lora
+from indextts.planning.memory import CONTEXT_BYTES, model_size, with_lora
 from indextts.planning.pairs_size import PairsSize
 from indextts.planning.proposal import Proposal, StartFacts, expected_longest
 from indextts.runs.schedule import EpochSize
@@ -16,7 +16,6 @@ from tests.test_models_gpt_weights import PUBLISHED
 
 CONFIG = replace(PUBLISHED, number_text_tokens=24_000)
 SIZE = model_size(CONFIG, base_size=12_000)
-STATE = SIZE.state_bytes("float32", 0.0)
 SPEECH = PairsSize(EpochSize(240_000, 240_000 * 362, 900), 150.0, is_sampled=True)  # clips of 6 s
 GPUS = {
     "H200": GpuFacts("NVIDIA H200", 143_771 << 20, (9, 0)),
@@ -52,19 +51,10 @@ def pairs_of_step(proposal: Proposal, num_processes: int = 1) -> float:
 
 @pytest.mark.parametrize("name", ["H200", "A100", "L4", "T4", "3060"])
 def test_the_proposal_fits_the_memory_that_the_gpu_reports(name: str):
-    proposal = proposed(name)
-    fields = proposal.fields
-    need = memory_need(
-        CONFIG,
-        SIZE,
-        positions=fields["batch_tokens"],
-        is_half=fields["amp"],
-        recomputes=fields["grad_checkpointing"],
-        is_padded=False,
-        accumulates=fields["grad_accumulation"] > 1,
-        state_bytes=STATE,
-    )
+    proposal, machine = proposed(name), MachineFacts((GPUS[name],), 16, 64 << 30)
+    chosen = parse(Train, [*REQUIRED, *proposal.flags()])
     assert proposal.fits
+    need = StartFacts(chosen, machine, CONFIG, SIZE, SPEECH).memory()
     assert need.peak + CONTEXT_BYTES < GPUS[name].memory_bytes
 
 

@@ -70,15 +70,6 @@ def test_a_stop_lets_the_program_save_and_starts_no_other(project: Project, stat
     assert tail(over.log) == "$ python program.py\nready\nsaved"
 
 
-def test_a_stop_right_after_the_start_is_not_lost(project: Project):
-    commands = [program(project, SAVES_ON_SIGTERM)]
-    for _ in range(3):
-        job = start_job(project, "train", commands)
-        stop_job(job)
-        over = wait_until_over(job)
-        assert (over.state, over.exit_status) == ("stopped", 143)
-
-
 @pytest.mark.parametrize("has_runner", [True, False])
 def test_three_stop_requests_send_one_signal_to_the_program(project: Project, has_runner: bool):
     source = (

@@ -5,12 +5,8 @@ from pathlib import Path
 import pytest
 
 from indextts.runs.directory import CheckpointMeta, checkpoints, read_metrics
-from indextts.system.files import link_or_copy, write_json
+from indextts.system.files import link_or_copy
 from tests.checkpoint_files import save
-
-
-def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.glob("model_step*.pth")}
 
 
 def test_a_checkpoint_without_its_meta_file_does_not_count(tmp_path: Path):
@@ -57,14 +53,6 @@ def test_an_invalid_meta_file_is_a_value_error_with_a_reason(tmp_path: Path, tex
     (tmp_path / "model_step3.json").write_text(text)
     with pytest.raises(ValueError, match=r"model_step3\.json: \w"):
         CheckpointMeta.read(tmp_path / "model_step3.json")
-
-
-def test_json_is_written_completely_or_not_at_all(tmp_path: Path):
-    path = tmp_path / "exit.json"
-    write_json(path, {"status": 0})
-    with pytest.raises(TypeError):
-        write_json(path, {"status": object()})
-    assert path.read_text() == '{\n "status": 0\n}\n'
 
 
 def test_a_link_to_a_symbolic_link_is_a_link_to_its_target(tmp_path: Path):

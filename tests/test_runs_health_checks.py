@@ -9,7 +9,6 @@ from indextts.runs.health.checks import (
     CHECKS,
     base_rows_changed,
     check_health,
-    check_observed,
     disk_filling,
     gpu_waiting,
     gradients_exploding,
@@ -77,7 +76,6 @@ def test_given_metrics_lines_are_not_read_again(tmp_path: Path):
     expected = check_health(run_dir)
     (run_dir / "metrics.jsonl").unlink()
     assert check_health(run_dir, lines) == expected
-    assert check_observed(read_observed(run_dir, lines)) == expected
 
 
 # ---- disk space

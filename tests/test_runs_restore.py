@@ -153,6 +153,7 @@ def log(plan: RestorePlan) -> str:
 # ---- the vocabulary
 
 
+@pytest.mark.failure(7)
 def test_the_same_tokenizer_restores_everything_despite_the_spare_row():
     facts, now = checkpoint(), run(argv=tuple(FLAGS))
     assert facts.text_rows == now.vocabulary.size + 1
@@ -177,18 +178,6 @@ def test_other_pieces_restart_with_rows_moved_by_piece(appended: tuple[str, ...]
     assert not plan.keeps_position
     old_row = {"ሰ": 4, "ላ": 5}
     assert plan.row_of == (0, 1, 2, 3, *(old_row.get(piece, -1) for piece in appended), 6)
-
-
-def test_starting_over_logs_the_lines_that_users_grep_for():
-    lines = log_lines(plan_restore(checkpoint(), run(vocabulary("ሰ"))))
-    log = "\n".join(lines)
-    assert "WARNING: Vocab size mismatch!" in lines
-    assert "Checkpoint vocab: 6" in log
-    assert "Current tokenizer: 5" in log
-    assert "[Info] SKIPPING optimizer, scheduler, AND scaler restore" in lines
-    assert "AUTOMATIC FIX: Skipping incompatible optimizer state" in log
-    assert "[Info] Using FRESH optimizer with initial LR and warmup" in lines
-    assert "[Info] Training will RESTART from step 0 (was at step 1200)" in lines
 
 
 @pytest.mark.failure(11)

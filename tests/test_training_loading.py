@@ -68,25 +68,17 @@ def test_a_killed_worker_is_an_error_with_its_process_and_signal(inputs: Inputs)
     assert worker_pids() == []
 
 
-@pytest.fixture
-def silent(inputs: Inputs) -> Iterator[tuple[Iterator[MicroBatch], int]]:
-    """A loader whose worker stands still, as on storage that does not answer; and its process."""
+def test_a_stop_ends_the_wait_for_a_worker_that_does_not_answer(inputs: Inputs):
     is_stopping = [False]
-    batches = load_batches(
-        inputs.train_set, PLAN * 1000, 1, inputs.collate, should_stop=lambda: is_stopping[0]
-    )
+    plan = PLAN * 1000
+    batches = load_batches(inputs.train_set, plan, 1, inputs.collate, should_stop=lambda: is_stopping[0])
     next(batches)
     [pid] = worker_pids()
-    os.kill(pid, signal.SIGSTOP)
+    os.kill(pid, signal.SIGSTOP)  # as on storage that does not answer
     wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
     is_stopping[0] = True
-    yield batches, pid
-    batches.close()  # type: ignore[attr-defined]
-
-
-def test_a_stop_ends_the_wait_for_a_worker_that_does_not_answer(silent: tuple[Iterator[MicroBatch], int]):
     with pytest.raises(StoppedWhileLoadingError):
-        list(silent[0])
+        list(batches)
     assert worker_pids() == []
 
 

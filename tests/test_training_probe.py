@@ -40,10 +40,6 @@ def model(inputs: Inputs) -> UnifiedVoice:
     return start_from_base(inputs).model
 
 
-def with_val_set(inputs: Inputs, val_set: PairDataset) -> Inputs:
-    return replace(inputs, val_set=val_set)
-
-
 def losses(inputs: Inputs, model: UnifiedVoice) -> dict[str, float | str]:
     found = Probe(inputs).losses(model)
     assert found is not None
@@ -51,14 +47,7 @@ def losses(inputs: Inputs, model: UnifiedVoice) -> dict[str, float | str]:
 
 
 def means(inputs: Inputs, val_set: PairDataset, model: UnifiedVoice, batch_size: int) -> LossMeans:
-    settings = ValidationSettings(
-        collate=inputs.collate,
-        backend=inputs.attention,
-        dtype=torch.float32,
-        batch_size=batch_size,
-        max_batches=0,
-        first_new_token=0,
-    )
+    settings = ValidationSettings(inputs, batch_size)
     found = validate(model, val_set, settings, should_stop=lambda: False)
     assert found is not None
     return found.means
@@ -111,12 +100,12 @@ def test_texts_and_features_have_separate_digests(inputs: Inputs, model: Unified
     before = losses(inputs, model)
     val_set = inputs.val_set
     other_tokens = dataset_of(val_set, val_set.pairs, [ids[::-1].copy() for ids in text_ids_of(val_set)])
-    texts = losses(with_val_set(inputs, other_tokens), model)
+    texts = losses(replace(inputs, val_set=other_tokens), model)
     assert texts["texts"] != before["texts"]
     assert texts["features"] == before["features"]
     other_prompts = [replace(pair, prompt_key=pair.target_key) for pair in val_set.pairs]
     other_features = dataset_of(val_set, other_prompts)
-    features = losses(with_val_set(inputs, other_features), model)
+    features = losses(replace(inputs, val_set=other_features), model)
     assert features["texts"] == before["texts"]
     assert features["features"] != before["features"]
 
@@ -130,7 +119,7 @@ def test_unreadable_samples_are_skipped(inputs: Inputs, model: UnifiedVoice):
     shortest = min(range(len(val_set)), key=lambda i: (lengths[i], val_set.pairs[i].id))
     pairs = [replace(p, prompt_key="f" * 64) if i == shortest else p for i, p in enumerate(val_set.pairs)]
     readable = dataset_of(val_set, pairs)
-    without = losses(with_val_set(inputs, readable), model)
+    without = losses(replace(inputs, val_set=readable), model)
     assert without["features"] != whole["features"]
 
 

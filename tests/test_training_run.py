@@ -37,16 +37,6 @@ def test_a_gpu_without_cuda_stops_the_training_unless_the_cpu_is_allowed(monkeyp
     assert device.choose_device(allow_cpu=True) == torch.device("cpu")
 
 
-def test_without_amp_training_runs_in_float32():
-    assert device.autocast_dtype(amp=False, device=torch.device("cpu")) == torch.float32
-
-
-def test_amp_uses_bfloat16_only_with_hardware_support(monkeypatch):
-    for native, dtype in ((True, torch.bfloat16), (False, torch.float32)):
-        monkeypatch.setattr(device, "has_native_bfloat16", lambda _device, native=native: native)
-        assert device.autocast_dtype(amp=True, device=torch.device("cpu")) == dtype
-
-
 def test_each_rank_takes_a_gpu_of_its_own_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch):
     taken = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

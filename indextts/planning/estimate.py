@@ -3,7 +3,6 @@
 The disk estimate counts the checkpoints that exist at the same time, after pruning.
 """
 
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from indextts.planning.proposal import Proposal, StartFacts
 from indextts.runs.directory import LINKS, checkpoints
 from indextts.runs.restore import requested_schedule
 from indextts.runs.restore_facts import RestorePlan
+from indextts.system.files import free_bytes
 from indextts.text.bases import base_tokenizer, load_tokenizer
 
 SPARE_BYTES = 1 << 30  # for the log, the metrics, the TensorBoard files and other writers
@@ -90,13 +90,6 @@ def disk_need(facts: StartFacts, *, steps: int) -> DiskNeed:
         num_present=min(num_present, settings.keep_checkpoints + 1),
         free_bytes=free_bytes(settings.output_dir),
     )
-
-
-def free_bytes(folder: Path) -> int:
-    """Return the free bytes on the disk where `folder` is or will be created."""
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
 
 
 @dataclass(frozen=True)

@@ -73,21 +73,33 @@ def run_preflight(
     problems: list[Problem] = []
     if missing := missing_hardware(machine, launch):
         problems.append(Problem("launch", missing))
-    pairs = (command.train_manifest, command.tokenizer, command.config)
+    pairs, folder, base = (
+        (command.train_manifest, command.tokenizer, command.config),
+        command.output_dir,
+        command.base_checkpoint,
+    )
     checks: dict[Subject, Check] = {
-        "folder": lambda: folder_in_use(command.output_dir),
+        # another trainer holds the lock
+        "folder": lambda: (
+            Message("planning.in_use", {"folder": str(folder)}) if is_training(folder) else None
+        ),
         "pairs": lambda: unusable_pairs(
             *pairs, [file.path for file in command.val_files], command.output_dir
         ),
         "tokenizer": lambda: tokenizer_mismatch(*pairs, command.base_checkpoint),
         # a resumed run does not need the base
-        "base": lambda: None if command.resume else no_base(command.base_checkpoint),
+        "base": lambda: (
+            None if command.resume or base.is_file() else Message("planning.no_base", {"path": str(base)})
+        ),
     }
     for about, check in checks.items():
-        problem = _run_check(about, check)
+        try:
+            message = check()
+        except UserError as error:
+            message = as_is(str(error))
         # two checks may find the same problem of a file
-        if problem and str(problem.message) not in [str(known.message) for known in problems]:
-            problems.append(problem)
+        if message and str(message) not in [str(known.message) for known in problems]:
+            problems.append(Problem(about, message))
     resumed = None
     try:
         problems += resume_problems(command.resume, command.output_dir)
@@ -125,19 +137,6 @@ def missing_hardware(machine: MachineFacts, launch: Launch) -> Message | None:
         return None
     values = {"processes": str(launch.processes), "count": str(len(present) or machine.num_cores)}
     return Message("planning.fewer_gpus" if present else "planning.fewer_cores", values)
-
-
-def _run_check(about: Subject, check: Check) -> Problem | None:
-    try:
-        message = check()
-    except UserError as error:
-        message = as_is(str(error))
-    return None if message is None else Problem(about, message)
-
-
-def folder_in_use(run_dir: Path) -> Message | None:
-    """Return a message if another trainer holds the lock of the run directory."""
-    return Message("planning.in_use", {"folder": str(run_dir)}) if is_training(run_dir) else None
 
 
 def unusable_pairs(
@@ -182,11 +181,6 @@ def tokenizer_mismatch(
         return None
     values = {"path": str(path), "value": found.value, "advice": found.advice}
     return Message("planning.unknown_pieces", values)
-
-
-def no_base(path: Path) -> Message | None:
-    """Return a message if the base checkpoint is missing."""
-    return None if path.is_file() else Message("planning.no_base", {"path": str(path)})
 
 
 def disk_too_small(run_dir: Path, disk: DiskNeed) -> Message | None:

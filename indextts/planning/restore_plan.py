@@ -38,8 +38,8 @@ from indextts.runs.restore_facts import (
     Codebook,
     RestorePlan,
     RunFacts,
-    recorded_files,
-    recorded_manifests,
+    contents,
+    pairs_files,
 )
 from indextts.runs.schedule import EpochSize
 from indextts.system.digest import PIECE_BYTES
@@ -126,7 +126,7 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
         changed_texts=_changed_texts(command.train_files, tokenizer, meta.normalizer, command.output_dir),
         codebook=_codebook(paths),
     )
-    if _has_same_tokens(meta, run, command.train_files):
+    if _has_same_tokens(meta, run, command.model_dump(mode="json")):
         return run
     epoch = read_epoch(command.train_files, command.tokenizer, command.config, command.output_dir)
     if epoch is None:
@@ -152,13 +152,11 @@ def _count_changed(
     return count_changed_texts(paths, load_tokenizer(tokenizer[0]), json.loads(record), run_dir)
 
 
-def _has_same_tokens(meta: CheckpointMeta, run: RunFacts, files: Sequence[PairsFile]) -> bool:
+def _has_same_tokens(meta: CheckpointMeta, run: RunFacts, settings: dict[str, Any]) -> bool:
     """Return whether the training pairs have the content and the tokens of the checkpoint's."""
+    before, now = pairs_files(meta.settings, meta.manifests), pairs_files(settings, run.manifests)
     return (
-        [file.digest for file in recorded_manifests(meta)["train_manifest"]]
-        == [file.digest for file in run.manifests[: len(files)]]
-        and [(file.language, file.share) for file in recorded_files(meta)["train_manifest"]]
-        == [(file.language, file.share) for file in files]
+        contents(before["train_manifest"]) == contents(now["train_manifest"])
         and meta.tokenizer_fingerprint == run.vocabulary.fingerprint
         and meta.normalizer in ({}, run.normalizer)
     )

@@ -189,16 +189,22 @@ def world_size(environment: Mapping[str, Any]) -> int:
     return int(environment.get("processes", 1))
 
 
-def recorded_manifests(meta: CheckpointMeta) -> dict[str, list[FileIdentity]]:
-    """Return the manifests of a checkpoint by the Train field that named them."""
-    return split_manifests(meta.manifests, len(meta.settings["train_manifest"]))
+def pairs_files(
+    settings: Mapping[str, Any], manifests: Sequence[FileIdentity]
+) -> dict[str, list[tuple[PairsFile, FileIdentity]]]:
+    """Return the pairs files of a run with their identities, by the Train field that names them.
+
+    Args:
+        settings: of the run, as in `CheckpointMeta`.
+        manifests: the identities, train first, then val.
+    """
+    rest = iter(manifests)
+    return {
+        name: list(zip(parse_files(settings[name]), rest, strict=False))
+        for name in ("train_manifest", "val_manifest")
+    }
 
 
-def recorded_files(meta: CheckpointMeta) -> dict[str, tuple[PairsFile, ...]]:
-    """Return the files of a checkpoint by the Train field that named them, as they were typed."""
-    return {name: parse_files(meta.settings[name]) for name in ("train_manifest", "val_manifest")}
-
-
-def split_manifests(manifests: Sequence[FileIdentity], num_train: int) -> dict[str, list[FileIdentity]]:
-    """Return the first `num_train` manifests and the rest by the Train field that names them."""
-    return {"train_manifest": list(manifests[:num_train]), "val_manifest": list(manifests[num_train:])}
+def contents(files: Sequence[tuple[PairsFile, FileIdentity]]) -> list[tuple[str, str, float | None]]:
+    """Return what a run reads of each file, whatever its path: the digest, the language and the share."""
+    return [(identity.digest, file.language, file.share) for file, identity in files]

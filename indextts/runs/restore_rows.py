@@ -20,9 +20,8 @@ from indextts.runs.restore_facts import (
     NO_SIZES,
     RestorePlan,
     RunFacts,
-    recorded_files,
-    recorded_manifests,
-    split_manifests,
+    contents,
+    pairs_files,
 )
 from indextts.runs.schedule import Schedule
 from indextts.system.messages import Message, as_is
@@ -133,9 +132,8 @@ def restore_rows(plan: RestorePlan) -> list[RestoreRow]:
     typed, used = plan.run.command, plan.command
     parts = _continued(plan, used.epochs) if plan.continues else _restarted(plan)
     notes = _notes(plan, typed.base_checkpoint, typed.resume_tokenizer, typed.rewarm)
-    files = {"train_manifest": typed.train_files, "val_manifest": typed.val_files}
     now, settings = (each.model_dump(mode="json") for each in (typed, used))
-    return [*parts, *notes, *_differences(plan, now, settings, files)]
+    return [*parts, *notes, *_differences(plan, now, settings)]
 
 
 def new_run_rows(base: Path, total_steps: int | None, warmup_steps: int, rewarm: float) -> list[RestoreRow]:
@@ -316,24 +314,18 @@ def _setting(kind: Kind, name: str, id: str, **values: object) -> RestoreRow:
 # ---- differences between the checkpoint and the run
 
 
-def _differences(
-    plan: RestorePlan,
-    now: Mapping[str, Any],
-    used: Mapping[str, Any],
-    files: Mapping[str, Sequence[PairsFile]],
-) -> list[RestoreRow]:
+def _differences(plan: RestorePlan, now: Mapping[str, Any], used: Mapping[str, Any]) -> list[RestoreRow]:
     """Return a row for each difference; those where the new value is used come first.
 
     Args:
         now, used: the settings as typed, and those of the run.
-        files: of the command, by the field that names them.
     """
     meta, run = plan.checkpoint.meta, plan.run
     if meta is None:
         return []
     rows = [
         *_setting_rows(meta.settings, now, used),
-        *_manifest_rows(meta, run, files, is_same_order=run.data_order(used["seed"]) == meta.data_order),
+        *_manifest_rows(meta, run, now, is_same_order=run.data_order(used["seed"]) == meta.data_order),
         *(
             _changed(as_is(f"config {name}"), meta.gpt_config[name], run.gpt_config[name], NEXT_STEP)
             for name in NO_SIZES
@@ -366,22 +358,15 @@ def _setting_rows(
 
 
 def _manifest_rows(
-    meta: CheckpointMeta, run: RunFacts, files: Mapping[str, Sequence[PairsFile]], *, is_same_order: bool
+    meta: CheckpointMeta, run: RunFacts, typed: Mapping[str, Any], *, is_same_order: bool
 ) -> Iterable[RestoreRow]:
-    """Yield the manifests whose content, language or share differs, whatever their paths.
-
-    Args:
-        files: of the command, by the field that names them.
-    """
-    old, new = recorded_manifests(meta), split_manifests(run.manifests, len(files["train_manifest"]))
-    typed = recorded_files(meta)
+    """Yield the manifests whose content, language or share differs, whatever their paths."""
+    old, new = pairs_files(meta.settings, meta.manifests), pairs_files(typed, run.manifests)
     counts = {"before": f"{meta.num_samples:,}", "now": f"{run.size.num_samples:,}"}
     train = Message("restore.effect.same_order" if is_same_order else "restore.effect.other_pairs", counts)
     for name, effect in (("train_manifest", train), ("val_manifest", Message(NOT_COMPARABLE))):
-        before, now = _contents(old[name], typed[name]), _contents(new[name], files[name])
-        if before != now:
-            names = _names(old[name], typed[name]), _names(new[name], files[name])
-            yield _changed(as_is(name), *names, effect)
+        if contents(old[name]) != contents(new[name]):
+            yield _changed(as_is(name), _names(old[name]), _names(new[name]), effect)
 
 
 def _normalizer_rows(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterable[RestoreRow]:
@@ -412,18 +397,8 @@ def _shown_rows(rows: Sequence[Any], besides: Sequence[Any]) -> str:
     return f"{len(rows)} ({', '.join([*own[:MAX_ROWS_SHOWN], *more])})" if own else f"{len(rows)}"
 
 
-def _contents(
-    identities: Sequence[FileIdentity], typed: Sequence[PairsFile]
-) -> list[tuple[str, str, float | None]]:
-    return [
-        (identity.digest, file.language, file.share) for identity, file in zip(identities, typed, strict=True)
-    ]
-
-
-def _names(identities: Sequence[FileIdentity], typed: Sequence[PairsFile]) -> str:
-    return ", ".join(
-        replace(file, path=Path(identity.path)).name for identity, file in zip(identities, typed, strict=True)
-    )
+def _names(files: Sequence[tuple[PairsFile, FileIdentity]]) -> str:
+    return ", ".join(replace(file, path=Path(identity.path)).name for file, identity in files)
 
 
 def _shown(value: Any) -> str | Message:

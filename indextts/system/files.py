@@ -112,3 +112,10 @@ def count_lines(path: Path) -> int:
     """
     with path.open("rb") as file:
         return sum(1 for line in file if line.strip())
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the free bytes on the disk where `folder` is or will be created."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free

@@ -53,7 +53,7 @@ from indextts.training.run import Run, TrainState, load_inputs
 from indextts.training.saving import Saver, best_loss_on_disk, finish_saving, save_checkpoint
 from indextts.training.start import resume, start_from_base
 from indextts.training.tracking import start_tracker
-from indextts.training.validate import Validation, validate, validation_settings
+from indextts.training.validate import Validation, ValidationSettings, validate
 
 logger = logging.getLogger(__name__)
 
@@ -175,11 +175,15 @@ def train_steps(
     if command.sample_interval and ranks.is_main:
         from indextts.training.samples import SampleSynthesizer  # synthesis takes seconds to import
 
-        sampler = SampleSynthesizer(inputs, command.output_dir, command.config.parent, command.val_manifest)
+        models, manifests = command.config.parent, command.val_manifest
+        try:
+            sampler = SampleSynthesizer(inputs, command.output_dir, models, manifests)
+        except UserError as error:
+            logger.warning("--sample-interval is ignored: %s", error)
     text_row_facts = TextRowFacts(run) if ranks.is_main else None
     if text_row_facts is not None:
         metrics.facts(state.step, state.epoch_of_step, text_row_facts.read())
-    val_settings = validation_settings(
+    val_settings = ValidationSettings(
         inputs, command.validation_batch_size, command.max_val_batches, run.base_size
     )
     check = partial(

@@ -13,7 +13,7 @@ from typing import Any
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.training.batches import Sample
 from indextts.training.run import Inputs
-from indextts.training.validate import validate, validation_settings
+from indextts.training.validate import ValidationSettings, validate
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Probe:
         readable = [sample for sample in samples if isinstance(sample, Sample)]
         if not readable or len(readable) < len(samples):
             return None
-        settings = validation_settings(self._inputs, batch_size=NUM_SAMPLES)
+        settings = ValidationSettings(self._inputs, batch_size=NUM_SAMPLES)
         validation = validate(model, self._samples, settings, should_stop=lambda: False)
         assert validation is not None
         means = validation.means

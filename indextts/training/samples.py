@@ -57,6 +57,9 @@ class SampleSynthesizer:
         Args:
             models: the folder of the published files.
             manifests: of the validation pairs.
+
+        Raises:
+            UserError: there is no synthesis for the codes of the run.
         """
         self.root = run_dir / SAMPLES_NAME
         self.chosen = choose_pairs(inputs.val_set)
@@ -64,18 +67,15 @@ class SampleSynthesizer:
 
     def collect(self, metrics: MetricsLog) -> None:
         """Write the samples finished since the last call to TensorBoard."""
-        if self.writer is not None:
-            self.writer.collect(metrics)
+        self.writer.collect(metrics)
 
     def synthesize(self, run: Run, metrics: MetricsLog, stop: StopRequest) -> None:
         """Synthesize the sentences; an error, such as a lack of memory, is only logged."""
-        if self.writer is None:
-            return
         name = f"part{run.state.part}_step{run.state.step}"
         was_training, has_run_out = run.model.training, False
         run.model.eval()
         try:
-            self._generate(run, self.writer, self.root / name, metrics, stop)
+            self._generate(run, self.root / name, metrics, stop)
         except _StoppedError:
             logger.info("Stopped before the samples of step %d were finished", run.state.step)
         except (UserError, OSError) as error:
@@ -94,23 +94,15 @@ class SampleSynthesizer:
 
     def finish(self, metrics: MetricsLog, stop: StopRequest) -> None:
         """Wait for unfinished sounds, unless a stop is requested."""
-        if self.writer is not None:
-            self.writer.finish(stop)
-            self.writer.collect(metrics)
+        self.writer.finish(stop)
+        self.writer.collect(metrics)
 
-    def _generate(
-        self,
-        run: Run,
-        writer: "SampleWriter",
-        folder: Path,
-        metrics: MetricsLog,
-        stop: StopRequest,
-    ) -> None:
+    def _generate(self, run: Run, folder: Path, metrics: MetricsLog, stop: StopRequest) -> None:
         def raise_if_stopped(_: int) -> None:
             if stop.is_requested:
                 raise _StoppedError
 
-        state, inputs = run.state, run.inputs
+        state, inputs, writer = run.state, run.inputs, self.writer
         trained = TrainedModel(run.model, inputs.tokenizer, folder, state.step, state.part)
         sampling = writer.sampling([inputs.val_set.pairs[index] for index in self.chosen])
         pairs: list[Pair] = []
@@ -127,23 +119,17 @@ class SampleSynthesizer:
         spoken = list(zip(pairs, segments, strict=True))
         writer.write(folder, spoken, model_record(trained, writer.name, sampling), metrics)
 
-    def _writer(self, inputs: Inputs, models: Path, manifests: Sequence[Path]) -> "SampleWriter | None":
-        """Return the writer for the codes of the run; log the reason and return None if there is none."""
+    def _writer(self, inputs: Inputs, models: Path, manifests: Sequence[Path]) -> "SampleWriter":
         path = inputs.val_set.pairs[0].features
         backend = read_info(path).backend
         if backend == BuiltinRenderer.name:
             fitted = builtin.load(path.parent / BACKEND_NAME)
             return BuiltinSamples(BuiltinRenderer(fitted, inputs.device, inputs.config.style_dim))
         if backend not in (AcousticModel.name, IMPORTED):
-            logger.warning("--sample-interval is ignored: cannot synthesize codes of the backend %s", backend)
-            return None
-        try:
-            recordings = recordings_of([inputs.val_set.pairs[index] for index in self.chosen], manifests)
-            num_codes = inputs.config.number_mel_codes - NUM_SPECIAL_CODES
-            return PublishedSamples(models, self.root, num_codes, recordings)
-        except UserError as error:
-            logger.warning("--sample-interval is ignored: %s", error)
-            return None
+            raise UserError(f"cannot synthesize codes of the backend {backend}")
+        recordings = recordings_of([inputs.val_set.pairs[index] for index in self.chosen], manifests)
+        num_codes = inputs.config.number_mel_codes - NUM_SPECIAL_CODES
+        return PublishedSamples(models, self.root, num_codes, recordings)
 
 
 class BuiltinSamples:

@@ -8,7 +8,6 @@ never trained are not copied, since their memory does not change.
 
 import errno
 import logging
-import shutil
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +24,7 @@ from indextts.runs.checkpoints import best_validation_loss
 from indextts.runs.directory import CheckpointMeta, checkpoint_path
 from indextts.runs.owner import make_room, prune
 from indextts.system.amounts import ordinal, shown_size
+from indextts.system.files import free_bytes
 from indextts.system.signals import StopRequest
 from indextts.training.probe import Probe
 from indextts.training.record import checkpoint_of
@@ -159,9 +159,9 @@ class Saver:
 
     def _write(self, content: Mapping[str, Any], meta: CheckpointMeta) -> Path:
         # asked before a byte is written: a disk that is full meanwhile stops the log and other programs too
-        needed, free = num_bytes(content) + SPARE_BYTES, _free_bytes(self.run_dir)
+        needed, free = num_bytes(content) + SPARE_BYTES, free_bytes(self.run_dir)
         if needed > free and make_room(self.run_dir, needed - free, self.keep, meta.part):
-            free = _free_bytes(self.run_dir)
+            free = free_bytes(self.run_dir)
         if needed > free:
             raise OSError(errno.ENOSPC, f"{shown_size(needed)} needed, {shown_size(free)} free")
         started = time.perf_counter()
@@ -265,9 +265,3 @@ def _host_memory(tensor: Tensor) -> Tensor:
         return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
     except RuntimeError:
         return torch.empty(tensor.shape, dtype=tensor.dtype)
-
-
-def _free_bytes(folder: Path) -> int:
-    while not folder.exists():  # the folder was moved away; the writer creates it again
-        folder = folder.parent
-    return shutil.disk_usage(folder).free

@@ -3,13 +3,14 @@
 import logging
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 
 import torch
 
 from indextts.errors import UserError
-from indextts.models.gpt.attention import AttentionBackend
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.training.batches import Collate, PairDataset, Unreadable
+from indextts.training.batches import PairDataset, Unreadable
 from indextts.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from indextts.training.distributed.sharding import Sharding, all_reduce_losses
 from indextts.training.loading import load_batches
@@ -41,32 +42,18 @@ class Validation:
 
 @dataclass(frozen=True)
 class ValidationSettings:
-    """Settings of a validation.
+    """Settings of a validation, which computes as the training of `inputs` does.
 
     Args:
-        collate: builds the batches, as in training.
-        backend: attention of packed batches.
-        dtype: of the forward pass.
         batch_size: samples per batch; with several ranks, the mean per rank.
         max_batches: maximum number of batches, from a fixed random choice of pairs; 0 for no limit.
         first_new_token: size of the base vocabulary.
     """
 
-    collate: Collate
-    backend: AttentionBackend
-    dtype: torch.dtype
+    inputs: Inputs
     batch_size: int
-    max_batches: int
-    first_new_token: int
-
-
-def validation_settings(
-    inputs: Inputs, batch_size: int, max_batches: int = 0, first_new_token: int = 0
-) -> ValidationSettings:
-    """Return the settings of a validation that computes as the training of `inputs` does."""
-    return ValidationSettings(
-        inputs.collate, inputs.attention, inputs.dtype, batch_size, max_batches, first_new_token
-    )
+    max_batches: int = 0
+    first_new_token: int = 0
 
 
 def validate(
@@ -86,6 +73,7 @@ def validate(
         trained_speakers: pairs of other speakers form batches of their own; None puts all pairs together.
         ranks: each processes its shard, and all get the same result.
     """
+    inputs = settings.inputs
     device = model.mel_head.weight.device  # the encoders may be on another device
     global_batch_size = settings.batch_size * ranks.world_size
     order = validation_order(len(dataset), global_batch_size, settings.max_batches)
@@ -104,16 +92,16 @@ def validate(
             batches: Iterable[list[int]] = in_batches(indices, global_batch_size)
             if sharding is not None:
                 batches = sharding.own_shards(batches)
-            for micro_batch in load_batches(dataset, batches, 0, settings.collate):
+            for micro_batch in load_batches(dataset, batches, 0, inputs.collate):
                 if is_stopped := is_stopped or should_stop():
                     break
                 unreadable += micro_batch.unreadable
                 if micro_batch.batch is None:  # all of its samples are unreadable
                     continue
-                is_autocast = settings.dtype != torch.float32
-                with torch.no_grad(), torch.autocast(device.type, settings.dtype, enabled=is_autocast):
+                is_autocast = inputs.dtype != torch.float32
+                with torch.no_grad(), torch.autocast(device.type, inputs.dtype, enabled=is_autocast):
                     batch = micro_batch.batch.to(device)
-                    sums = batch_sums(model, batch, settings.backend, settings.first_new_token)
+                    sums = batch_sums(model, batch, inputs.attention, settings.first_new_token)
                 totals[group] = totals[group] + sums if group in totals else sums
     finally:
         model.train(was_training)
@@ -137,7 +125,7 @@ def validate(
 
 
 def _means(totals: dict[Group, LossSums]) -> Validation:
-    all_means = _total(totals.values()).means()
+    all_means = reduce(add, totals.values()).means()
     assert all_means is not None  # a batch has at least one stop token
     by_speakers, by_language = _parts(totals, 0), _parts(totals, 1)
     return Validation(
@@ -151,14 +139,8 @@ def _parts(totals: dict[Group, LossSums], place: int) -> dict[str, LossMeans]:
     """Return the means over the groups that have the same value at a place of their key."""
     values = sorted({group[place] for group in totals})
     sums = {
-        value: _total(part for group, part in totals.items() if group[place] == value) for value in values
+        value: reduce(add, (part for group, part in totals.items() if group[place] == value))
+        for value in values
     }
     means = {value: total.means() for value, total in sums.items()}
     return {value: mean for value, mean in means.items() if mean is not None}
-
-
-def _total(parts: Iterable[LossSums]) -> LossSums:
-    first, *others = parts
-    for other in others:
-        first = first + other
-    return first

@@ -203,10 +203,6 @@ def check_health(run_dir: Path, lines: Sequence[Line] | None = None) -> list[Fin
     Args:
         lines: the lines of its metrics.jsonl, if they are already read.
     """
-    return check_observed(read_observed(run_dir, lines))
-
-
-def check_observed(run: Observed) -> list[Finding]:
-    """Return the findings of all checks on a run that is already read, problems before warnings."""
+    run = read_observed(run_dir, lines)
     found = [finding for check in CHECKS if (finding := check(run)) is not None]
     return sorted(found, key=lambda finding: finding.level != "problem")
