@@ -74,19 +74,19 @@ def test_another_tokenizer_changes_the_text_rows_only(tmp_path):
         ({"model_dim": "wide"}, "gpt.model_dim is 'wide'"),
         ({"layers": True}, "gpt.layers is True"),
         ({"layers": 0}, "gpt.layers is 0"),
-        ({"model_dim": 17}, "gpt.model_dim 17"),
+        ({"model_dim": 17}, "model_dim 17"),
         ({"heads": 0}, "gpt.heads is 0"),
-        ({"stop_mel_token": 10}, "gpt.stop_mel_token is 10"),
-        ({"stop_text_token": 0}, "gpt.start_text_token and gpt.stop_text_token"),
+        ({"stop_mel_token": 10}, "stop_mel_token is 10"),
+        ({"stop_text_token": 0}, "start_text_token and stop_text_token"),
         ({"condition_type": "perceiver"}, "gpt.condition_type is 'perceiver'"),
         ({"train_solo_embeddings": True}, "gpt.train_solo_embeddings is True"),
         ({"condition_module": 3}, "gpt.condition_module is 3"),
         ({"condition_module": {**MODULE, "input_layer": "linear"}}, "input_layer is 'linear'"),
-        ({"condition_module": {**MODULE, "attention_heads": 3}}, "gpt.condition_module.output_size 8"),
+        ({"condition_module": {**MODULE, "attention_heads": 3}}, "gpt.condition_module: output_size 8"),
         ({"emo_condition_module": {**MODULE, "perceiver_mult": float("nan")}}, "perceiver_mult is nan"),
         ({"emo_condition_module": {**MODULE, "output_size": 7, "attention_heads": 1}}, "output_size is 7"),
         ({"dropout": 1}, "gpt.dropout is 1"),
-        ({"conv_kernel_size": 4}, "gpt.conv_kernel_size is 4"),
+        ({"conv_kernel_size": 4}, "conv_kernel_size is 4"),
         ({"feature_dim": 2}, "gpt.feature_dim is 2"),
     ],
 )
@@ -103,24 +103,5 @@ def test_an_impossible_value_is_named_in_one_line(tmp_path, changes, what):
 def test_all_missing_keys_are_named(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump({"gpt": {key: GPT[key] for key in GPT if key not in ("heads", "layers")}}))
-    with pytest.raises(UserError, match=r"no gpt\.layers, gpt\.heads;"):
+    with pytest.raises(UserError, match=r"gpt\.layers: .*; gpt\.heads: "):
         load_config(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
-        (b"gpt: [1, 2", "YAML"),
-        (b"\x80\x02binary", "YAML"),
-        (b"gpt: 2024-99-99", "YAML"),
-        (b"gpt: " + b"[" * 5000, "YAML"),
-        (b"", "sections"),
-        (b"dataset: {}", "section gpt"),
-    ],
-)
-def test_a_file_that_is_not_a_config_is_refused_in_one_line(tmp_path, content, what):
-    path = tmp_path / "config.yaml"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=rf"config\.yaml: .*{what}") as caught:
-        load_config(path)
-    assert "\n" not in str(caught.value)

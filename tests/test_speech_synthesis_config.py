@@ -4,6 +4,8 @@ import pytest
 import yaml
 
 from indextts.errors import UserError
+from indextts.features.semantic_codec import load_codec_config
+from indextts.models.gpt.config import load_config
 from indextts.speech.synthesis.config import load_acoustic_config, load_bigvgan_config
 from tests.acoustic_files import EMO_NUM, S2MEL
 
@@ -57,15 +59,15 @@ emo_num: [3, 17, 2, 8, 4, 5, 10, 24]
 @pytest.mark.parametrize(
     ("path", "value", "what"),
     [
-        ("s2mel.DiT.depth", 0, r"s2mel\.DiT\.depth: "),
-        ("s2mel.DiT.is_causal", True, r"s2mel\.DiT\.is_causal: "),
+        ("s2mel.DiT.depth", 0, r"s2mel\.DiT\.depth is 0: "),
+        ("s2mel.DiT.is_causal", True, r"s2mel\.DiT\.is_causal is True: "),
         ("s2mel.DiT.num_heads", 5, r"hidden_dim 32 .*num_heads 5"),
         ("s2mel.wavenet.hidden_dim", 64, r"wavenet\.hidden_dim is 64, DiT\.hidden_dim 32"),
         ("s2mel.length_regulator.channels", 8, r"length_regulator\.channels is 8, DiT\.content_dim 16"),
-        ("s2mel.length_regulator.is_discrete", True, r"s2mel\.length_regulator\.is_discrete: "),
-        ("s2mel.preprocess_params.sr", 24000, r"s2mel\.preprocess_params\.sr: .*22050"),
+        ("s2mel.length_regulator.is_discrete", True, r"s2mel\.length_regulator\.is_discrete is True: "),
+        ("s2mel.preprocess_params.sr", 24000, r"s2mel\.preprocess_params\.sr is 24000: .*22050"),
         ("s2mel.preprocess_params.spect_params.fmax", 8000, r"spect_params\.fmax"),
-        ("emo_num", [3, 0], r"emo_num\.1: "),
+        ("emo_num", [3, 0], r"emo_num\.1 is 0: "),
     ],
 )
 def test_a_value_of_another_model_is_named(tmp_path, path, value, what):
@@ -75,9 +77,12 @@ def test_a_value_of_another_model_is_named(tmp_path, path, value, what):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"[1, 2]", b"a: [\x00", b"{"])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"[1, 2]", b"a: [\x00", b"{", b"a: 2024-99-99", b"a: " + b"[" * 5000]
+)
 def test_a_file_that_cannot_be_read_is_refused_in_one_line(tmp_path, content):
-    for name, read in (("config.yaml", load_acoustic_config), ("config.json", load_bigvgan_config)):
+    readers = (load_acoustic_config, load_config, load_codec_config)
+    for name, read in (*(("config.yaml", read) for read in readers), ("config.json", load_bigvgan_config)):
         if content is not None:
             (tmp_path / name).write_bytes(content)
         with pytest.raises(UserError, match=rf"{name}: ") as caught:

@@ -12,31 +12,34 @@ published files. Encoder and quantizer compute the codes; the decoder turns embe
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field, Strict
 from torch import Tensor, nn
 
-from indextts.errors import UserError
-from indextts.system.yaml_files import parse_yaml
+from indextts.system.yaml_files import read_section
 
 KERNEL_SIZE = 7
 NORM_EPS = 1e-6
 CONFIG_ADVICE = "use the config.yaml that was published with IndexTTS-2"
+
+Count = Annotated[int, Strict(), Field(ge=1)]
 
 
 @dataclass(frozen=True)
 class SemanticCodecConfig:
     """Sizes of the codec, named as in config.yaml: K, H, Z, W, then two of the convolution blocks."""
 
-    codebook_size: int
-    hidden_size: int
-    codebook_dim: int
-    vocos_dim: int
-    vocos_intermediate_dim: int
-    vocos_num_layers: int
+    codebook_size: Count
+    hidden_size: Count
+    codebook_dim: Count
+    vocos_dim: Count
+    vocos_intermediate_dim: Count
+    vocos_num_layers: Count
 
 
 class SemanticCodec(nn.Module):
@@ -196,23 +199,7 @@ def load_codec_config(path: Path) -> SemanticCodecConfig:
     Raises:
         UserError: the file cannot be read, or the section lacks the sizes of a codec.
     """
-    try:
-        document = parse_yaml(path.read_bytes())
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: cannot be read ({reason}); {CONFIG_ADVICE}") from None
-    section = document.get("semantic_codec") if isinstance(document, dict) else None
-    if not isinstance(section, dict):
-        raise UserError(f"{path}: the section semantic_codec is missing; {CONFIG_ADVICE}")
-    names = [field.name for field in fields(SemanticCodecConfig)]
-    wrong = [
-        f"semantic_codec.{name} is {section.get(name)!r}, it must be an integer of at least 1"
-        for name in names
-        if not isinstance(section.get(name), int) or section[name] is True or section[name] < 1
-    ]
-    if wrong:
-        raise UserError(f"{path}: {'; '.join(wrong)}; {CONFIG_ADVICE}")
-    return SemanticCodecConfig(**{name: section[name] for name in names})
+    return read_section(SemanticCodecConfig, path, CONFIG_ADVICE, "semantic_codec")
 
 
 def _apply_half(half: nn.Sequential, x: Tensor, lengths: Tensor | None) -> Tensor:

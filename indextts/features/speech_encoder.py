@@ -35,6 +35,7 @@ from indextts.features import log_mel
 from indextts.features.backend import to_device
 from indextts.features.weights import fill_weights
 from indextts.models.checkpoint import read_file, read_weights
+from indextts.system.yaml_files import read_section
 
 NUM_LAYERS = 17
 HUB_NAME = "facebook/w2v-bert-2.0"
@@ -182,13 +183,7 @@ def _load_stats(path: Path, dim: int) -> tuple[Tensor, Tensor]:
 
 def _read_settings(path: Path, wanted: Mapping[str, object]) -> dict[str, Any]:
     """Return the object in a JSON file, whose values must be those that are wanted where it has them."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: cannot be read ({reason}); {ADVICE}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: does not contain a JSON object; {ADVICE}")
+    content = read_section(dict, path, ADVICE)
     wrong = [
         f"{name} is {content[name]!r}, it must be {value!r}"
         for name, value in wanted.items()

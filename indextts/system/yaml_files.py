@@ -1,14 +1,58 @@
-"""Read YAML documents that may come from anywhere."""
+"""Read YAML and JSON documents that may come from anywhere."""
 
-from typing import Any
+import json
+from pathlib import Path
+from typing import Any, TypeVar
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from indextts.errors import UserError
 
 MAX_DEPTH = 50
 MAX_VALUES = 100_000
+MAX_SHOWN = 60  # characters of a wrong value
+
+Kind = TypeVar("Kind")
 
 # Of PyYAML, for a wrong value with an explicit type: !!int "", !!bool x, !!timestamp x, 2020-99-99.
 _WRONG_VALUE = (ValueError, LookupError, AttributeError, TypeError, OverflowError)
+
+
+def read_section(kind: type[Kind], path: Path, advice: str, section: str = "") -> Kind:
+    """Return a YAML or JSON file, or a section of it, as a type that pydantic knows; other keys are ignored.
+
+    Args:
+        advice: the remedy for a wrong file, for messages.
+
+    Raises:
+        UserError: the file cannot be read, or values are missing or invalid; the message has all of them.
+    """
+    try:
+        content = path.read_bytes()
+        document = json.loads(content) if path.suffix == ".json" else parse_yaml(content)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); {advice}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: is corrupt ({' '.join(str(error).split())}); {advice}") from None
+    if section:
+        document = document.get(section) if isinstance(document, dict) else None
+    return checked(kind, document, path, advice, section)
+
+
+def checked(kind: type[Kind], value: object, path: Path, advice: str, section: str = "") -> Kind:
+    """Return the value of a section as a type; arguments and errors as for `read_section`."""
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        problems = []
+        for each in error.errors():
+            place = ".".join(map(str, [section, *each["loc"]] if section else each["loc"])) or "file"
+            if each["type"] in ("missing", "value_error"):
+                problems.append(f"{place}: {each['msg'].removeprefix('Value error, ')}")
+            else:
+                problems.append(f"{place} is {repr(each['input'])[:MAX_SHOWN]}: {each['msg']}")
+        raise UserError(f"{path}: {'; '.join(problems)}; {advice}") from None
 
 
 def parse_yaml(content: bytes | str) -> Any:

@@ -12,21 +12,17 @@ The names are the published ones. Keys without effect on the result are ignored,
 layers too, as no weights would fit. A value is refused that changes the result of the same weights.
 """
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from indextts.errors import UserError
-from indextts.system.yaml_files import parse_yaml
+from indextts.system.yaml_files import read_section
 
 CONFIG_ADVICE = "use the config.yaml that was published with IndexTTS-2"
 BIGVGAN_ADVICE = "use config.json of nvidia/bigvgan_v2_22khz_80band_256x"
 
 Count = Annotated[int, Field(strict=True, ge=1)]
-Kind = TypeVar("Kind", bound=BaseModel)
 
 
 class Section(BaseModel):
@@ -160,21 +156,9 @@ def load_acoustic_config(path: Path) -> AcousticConfig:
     Raises:
         UserError: the file cannot be read, or a value is missing or unsupported.
     """
-    return _load(AcousticConfig, path, parse_yaml, CONFIG_ADVICE)
+    return read_section(AcousticConfig, path, CONFIG_ADVICE)
 
 
 def load_bigvgan_config(path: Path) -> BigVGANConfig:
     """Return BigVGAN's sizes from its config.json; errors as for `load_acoustic_config`."""
-    return _load(BigVGANConfig, path, json.loads, BIGVGAN_ADVICE)
-
-
-def _load(kind: type[Kind], path: Path, parse: Callable[[bytes], Any], advice: str) -> Kind:
-    try:
-        return kind.model_validate(parse(path.read_bytes()))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); {advice}") from None
-    except ValidationError as error:
-        problems = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
-        raise UserError(f"{path}: {'; '.join(problems)}; {advice}") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is corrupt ({' '.join(str(error).split())}); {advice}") from None
+    return read_section(BigVGANConfig, path, BIGVGAN_ADVICE)
