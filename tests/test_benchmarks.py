@@ -4,8 +4,6 @@ import copy
 import json
 import re
 import subprocess
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -14,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks import frame, gpu_round, train_step
-from benchmarks.frame import Benchmark, interleaved, publish, table, timed
+from benchmarks.frame import Benchmark, publish, table
 from benchmarks.reference import MEL_WEIGHT, TEXT_WEIGHT, ReferenceTrainer
 from benchmarks.steps import Stepper, Variant
 from benchmarks.workload import (
@@ -51,28 +49,6 @@ class Example(Benchmark):
     program: ClassVar[str] = "benchmarks.example"
     repeats: int = 1
     folder: Path | None = None
-
-
-def test_cases_are_measured_in_turn_with_separate_results():
-    order: list[str] = []
-
-    def case(name: str) -> Callable[[int], int]:
-        def measure(repeat: int) -> int:
-            order.append(f"{name}{repeat}")
-            return repeat
-
-        return measure
-
-    assert interleaved({name: case(name) for name in "ab"}, 2) == {"a": [0, 1], "b": [0, 1]}
-    assert order == ["a0", "b0", "a1", "b1"]
-
-
-def test_wall_clock_and_processor_time_are_both_measured():
-    result, slept = timed(lambda: time.sleep(0.05))
-    assert result is None
-    assert slept.cpu_s < 0.05 <= slept.wall_s
-    _, computed = timed(lambda: sum(range(300_000)))
-    assert computed.cpu_s > 0
 
 
 def test_a_report_names_machine_commit_and_command_and_goes_to_the_results_folder(

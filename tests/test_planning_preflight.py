@@ -226,20 +226,23 @@ def test_a_gpu_too_small_for_the_run_to_resume_blocks_and_what_fits_does_not(sto
     assert problems(extra, batch_size=3) == {}  # the user's own choice, which the trainer splits if it must
 
 
-def test_preflight_loads_neither_torch_nor_gradio(run: TinyRun):
+def test_preflight_of_a_resume_loads_neither_torch_nor_gradio(stopped: TinyRun):
     program = (
         "import sys\n"
         "from indextts.commands.terminal import parse\n"
         "from indextts.commands.train import Train\n"
         "from indextts.planning.preflight import run_preflight\n"
         "from indextts.planning.hardware import find_machine\n"
-        "from indextts.planning.proposal import StartFacts\n"
         "command = parse(Train)\n"
-        "assert run_preflight(command, find_machine()).estimate\n"
+        "found = run_preflight(command, find_machine())\n"
+        "assert found.estimate and found.resumed\n"
         "assert not {'torch', 'gradio', 'transformers'} & set(sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     answer = subprocess.run(
-        [sys.executable, "-c", program, *run.flags()], cwd=REPOSITORY, env=environment, check=False
+        [sys.executable, "-c", program, *stopped.flags(resume="auto", max_steps=9)],
+        cwd=REPOSITORY,
+        env=environment,
+        check=False,
     )
     assert answer.returncode == 0

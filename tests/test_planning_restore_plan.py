@@ -1,9 +1,6 @@
 """Tests of indextts/planning/restore_plan.py: the plan comes from the meta file alone."""
 
-import json
 import os
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -168,25 +165,6 @@ def test_there_is_no_plan_if_it_depends_on_the_weights(folder: RunFolder):
     assert describe_restore(folder.resumed()) is None  # latest.pth may be the newest
     latest.unlink()
     assert describe_restore(folder.resumed()) is not None
-
-
-def test_the_plan_never_loads_torch(folder: RunFolder):
-    program = (
-        "import json, sys\n"
-        "from indextts.commands.terminal import parse, to_argv\n"
-        "from indextts.commands.train import Train\n"
-        "from indextts.planning.restore_plan import plan_from_meta\n"
-        "from indextts.runs.restore_rows import plan_text\n"
-        "text = plan_text(plan_from_meta(parse(Train)))\n"
-        "print(json.dumps([text, 'torch' in sys.modules]))"
-    )
-    argv = ["--resume=auto", f"--output-dir={folder.output}", f"--base-checkpoint={folder.base}"]
-    argv += [f"--train-manifest={folder.train}", f"--val-manifest={folder.val}"]
-    argv += [f"--tokenizer={DEMO / 'bpe.model'}", f"--config={DEMO / 'config.yaml'}"]
-    answer = subprocess.run(
-        [sys.executable, "-c", program, *argv], capture_output=True, text=True, check=True, cwd=REPOSITORY
-    )
-    assert json.loads(answer.stdout) == [describe_restore(folder.resumed()), False]
 
 
 # ---- the identity of a file

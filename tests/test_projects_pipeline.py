@@ -313,22 +313,6 @@ def test_several_ranks_are_launched_and_stopped_together(tmp_path: Path):
     assert output == b"saved\nsaved\nstatus 143\n"
 
 
-@pytest.mark.long
-def test_a_yaml_file_describes_a_project(demo: Demo, tmp_path: Path):
-    base = tmp_path / "base"
-    shutil.copytree(demo.workspace / "demo/checkpoints", base)
-    recordings = tmp_path / "recordings"
-    shutil.copytree(REPOSITORY / "demo/audio", recordings / "audio")
-    lines = (REPOSITORY / "demo/manifest.jsonl").read_text(encoding="utf-8").splitlines()[:40]
-    (recordings / "manifest.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    text = "name: mine\nmanifest: recordings/manifest.jsonl\nbase: base\ntokenizer: {target_size: 720}\n"
-    text += "preprocess: {val_ratio: 0.2}\ntrain: {max_steps: 1, batch_size: 2}\n"
-    (tmp_path / "mine.yaml").write_text(text)
-    answer = run(tmp_path / "workspace", f"--config={tmp_path}/mine.yaml")
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert (tmp_path / "workspace/mine/export/gpt.pth").is_file()
-
-
 def test_the_current_stage_is_the_last_one_that_began_since_the_job_did(tmp_path: Path):
     project = Project(tmp_path)
     assert current_stage(project, 0.0) == ""

@@ -59,13 +59,6 @@ def test_a_missing_file_is_named(tmp_path: Path):
         read_settings(tmp_path / "absent.yaml")
 
 
-def test_the_folder_has_the_documented_names():
-    project = Project(Path("w/demo"))
-    assert project.pairs("train") == Path("w/demo/preprocessed_amharic/train_pairs.jsonl")
-    assert project.tokenizer == Path("w/demo/tokenizers/amharic_extended_bpe.model")
-    assert project.run_dir == Path("w/demo/training_output")
-
-
 def planned(tmp_path: Path, more: str) -> list[str]:
     (tmp_path / "p.yaml").write_text(GOOD + more, "utf-8")
     plan_stage(Project(tmp_path / "w"), read_settings(tmp_path / "p.yaml"), "data")

@@ -312,12 +312,6 @@ def test_without_file_locks_the_recorded_owner_decides(tmp_path: Path, monkeypat
             assert (tmp_path / ".lock").read_text() != text
 
 
-def test_the_next_owner_removes_the_files_of_an_interrupted_save(tmp_path: Path):
-    (tmp_path / ".tmp-model_step5.pth").write_bytes(b"half")
-    with run_lock(tmp_path):
-        assert not list(tmp_path.glob(".tmp-*"))
-
-
 @pytest.mark.failure(24)
 def test_a_folder_that_cannot_be_written_is_a_user_error(tmp_path: Path):
     (tmp_path / "file").touch()

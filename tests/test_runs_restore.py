@@ -13,7 +13,6 @@ from indextts.runs.restore import plan_restore
 from indextts.runs.restore_facts import (
     REQUIRED_KEYS,
     CheckpointFacts,
-    OldTokenizer,
     RestorePlan,
     RunFacts,
 )
@@ -538,10 +537,10 @@ def test_a_foreign_checkpoint_that_learned_no_rows_loses_none():
 
 @pytest.mark.failure(66)
 def test_the_rows_of_a_foreign_checkpoint_move_by_the_pieces_of_its_tokenizer():
-    facts = foreign(old_tokenizer=OldTokenizer(PIECES, "old.model"))
-    assert plan_restore(facts, run()).continues
+    facts, argv = foreign(old_pieces=PIECES), ("--resume-tokenizer=old.model",)
+    assert plan_restore(facts, run(argv=argv)).continues
     now = vocabulary("ም", "ላ", "ሰ")
-    plan = plan_restore(facts, run(now))
+    plan = plan_restore(facts, run(now, argv))
     assert not plan.continues
     assert plan.row_of == move_rows(PIECES, now) == (0, 1, 2, 3, -1, 5, 4, 6)
     assert "4 of the base and 2 of 2 learned rows moved by piece, 1 new" in log(plan)

@@ -173,16 +173,6 @@ def test_a_checkpoint_without_the_required_keys_is_refused(tiny: TinyRun):
     assert "Checkpoint missing required keys: ['model', 'optimizer', 'epoch', 'step']" in tiny.log
 
 
-@pytest.mark.failure(58)
-def test_an_older_checkpoint_starts_a_new_part_and_replaces_nothing(complete_run: TinyRun, tiny: TinyRun):
-    for step in (4, 8):
-        copy_checkpoint(complete_run, step, tiny)
-    before = (tiny.output / "model_step8.pth").read_bytes()
-    assert tiny.train(resume=tiny.output / "model_step4.pth", max_steps=8, save_interval=4) == 0
-    assert (tiny.output / "model_step8.part1.pth").read_bytes() == before
-    assert CheckpointMeta.read(tiny.output / "latest.json").part == 2
-
-
 @pytest.mark.parametrize(
     "scheduler",
     [None, pytest.param({"last_epoch": 8, "_last_lr": [0.001]}, marks=pytest.mark.long)],

@@ -218,17 +218,12 @@ def old_tokenizer(project: TinyRun, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("named", ["by the file", "by its model_step", "by hand"])
 @pytest.mark.failure(66)
 def test_the_rows_of_a_predecessors_checkpoint_move_by_the_pieces_of_its_tokenizer(
-    project: TinyRun, smaller: dict[str, Any], tmp_path: Path, old_tokenizer: Path, named: str
+    project: TinyRun, smaller: dict[str, Any], tmp_path: Path, old_tokenizer: Path
 ):
-    extra = {"extra": {"type": "step", "tokenizer": str(old_tokenizer)}}
-    path = put(tmp_path / "theirs", {**smaller, **(extra if named == "by the file" else {})})
-    if named == "by its model_step":
-        torch.save({**smaller, **extra}, path.with_name(f"model_step{NUM_STEPS}.pth"))
-    given = old_tokenizer if named == "by hand" else None
-    command = parse(Train, project.flags(resume=path, resume_tokenizer=given))
+    path = put(tmp_path / "theirs", smaller)
+    command = parse(Train, project.flags(resume=path, resume_tokenizer=old_tokenizer))
     run = resume(load_inputs(command), path)
     for name in TEXT_TABLES:
         old, new = smaller["model"][name], run.model.state_dict()[name]
@@ -249,12 +244,11 @@ def test_a_tokenizer_that_does_not_match_the_checkpoint_is_not_used(
     old_tokenizer.write_bytes(b"junk" if file == "no tokenizer" else model.SerializeToString())
     if file == "absent":
         old_tokenizer.unlink()
-    path = put(tmp_path / "theirs", {**smaller, "extra": {"tokenizer": str(old_tokenizer)}})
-    for given, status in ((None, RESUME_REFUSED), (old_tokenizer, USER_MISTAKE)):
-        command = parse(Train, project.flags(resume=path, resume_tokenizer=given))
-        with pytest.raises(UserError, match=re.escape(str(old_tokenizer))) as caught:
-            resume(load_inputs(command), path)
-        assert caught.value.exit_status == status
+    path = put(tmp_path / "theirs", smaller)
+    command = parse(Train, project.flags(resume=path, resume_tokenizer=old_tokenizer))
+    with pytest.raises(UserError, match=re.escape(str(old_tokenizer))) as caught:
+        resume(load_inputs(command), path)
+    assert caught.value.exit_status == USER_MISTAKE
 
 
 # --- what is read of it ---

@@ -29,7 +29,6 @@ class DiskNeed:
 
     Args:
         checkpoint_bytes: size of one checkpoint.
-        is_measured: the size comes from a checkpoint of the run; otherwise from the parameter count.
         num_at_most: largest number of checkpoints at the same time: those kept, the best one, and the new
             one, which is written before an old one is deleted.
         num_present: checkpoints of the run that are already on the disk.
@@ -37,7 +36,6 @@ class DiskNeed:
     """
 
     checkpoint_bytes: int
-    is_measured: bool
     num_at_most: int
     num_present: int
     free_bytes: int
@@ -55,22 +53,11 @@ class DiskNeed:
 
 def disk_need(facts: StartFacts, *, steps: int) -> DiskNeed:
     """Return the disk space that `steps` more steps need."""
-    settings, config = facts.settings, facts.config
+    settings = facts.settings
     present = [
         (path, meta)
         for path, meta in checkpoints(settings.output_dir)
         if path.name not in LINKS and path.is_file()
-    ]
-    # one of the same model and optimizer state has the size of those to come
-    kind = {"layers": config.layers, "model_dim": config.model_dim}
-    state = {name: getattr(settings, name) for name in ("optimizer_state", "lora_rank", "lora_targets")}
-    same = [
-        meta
-        for _, meta in present
-        if kind.items() <= meta.gpt_config.items()
-        and meta.tokenizer_size == config.number_text_tokens
-        and state.items() <= meta.settings.items()
-        and bool(meta.settings.get("ema_decay")) == bool(settings.ema_decay)
     ]
     part = present[0][1].part if present else 1
     num_present = sum(
@@ -80,12 +67,7 @@ def disk_need(facts: StartFacts, *, steps: int) -> DiskNeed:
     num_validations = -(-steps // settings.val_interval) if settings.val_interval else settings.epochs
     num_saves = -(-steps // settings.save_interval) + num_validations
     return DiskNeed(
-        checkpoint_bytes=(
-            same[0].num_bytes
-            if same
-            else facts.size.checkpoint_bytes(settings.optimizer_state, settings.ema_decay)
-        ),
-        is_measured=bool(same),
+        checkpoint_bytes=facts.size.checkpoint_bytes(settings.optimizer_state, settings.ema_decay),
         num_at_most=min(settings.keep_checkpoints + 2, num_present + num_saves),
         num_present=min(num_present, settings.keep_checkpoints + 1),
         free_bytes=free_bytes(settings.output_dir),

@@ -14,7 +14,7 @@ Activations grow with positions, layers and width:
 The factors are fitted to measured peaks. On a GPU (benchmarks/results/gpu_round_h200.md) the error is below
 2 %; all measured models have 24 layers, so there is no constant. On a CPU (benchmarks/results/
 step_memory_cpu.md) the error is at most about a third. Factors that were not measured are scaled from their
-neighbours and have `is_measured` False.
+neighbours.
 
 Axes: D model width, V+1 rows of the text tables, C semantic codes, Q width of a conformer, R of a perceiver.
 """
@@ -145,27 +145,26 @@ class Factor:
 
     per_layer: float
     constant: float
-    is_measured: bool
 
     def per_position(self, config: GPTConfig) -> float:
         return config.model_dim * (config.layers * self.per_layer + self.constant)
 
 
 FACTORS = {  # (half precision, gradient checkpointing, padded)
-    (True, False, False): Factor(40.8, 0, True),
-    (True, True, False): Factor(6.6, 0, True),
-    (True, False, True): Factor(49.2, 0, True),  # per position of the padded batch
-    (False, False, False): Factor(68.5, 0, True),
-    (False, True, False): Factor(13.2, 0, False),  # twice the factor in half precision
-    (False, False, True): Factor(82.6, 0, False),  # scaled like the packed factor
-    (True, True, True): Factor(8.0, 0, False),
-    (False, True, True): Factor(16.0, 0, False),
+    (True, False, False): Factor(40.8, 0),
+    (True, True, False): Factor(6.6, 0),
+    (True, False, True): Factor(49.2, 0),  # per position of the padded batch
+    (False, False, False): Factor(68.5, 0),
+    (False, True, False): Factor(13.2, 0),  # twice the factor in half precision
+    (False, False, True): Factor(82.6, 0),  # scaled like the packed factor
+    (True, True, True): Factor(8.0, 0),  # not measured, like the next
+    (False, True, True): Factor(16.0, 0),
 }
 CPU_FACTORS = {  # (half precision, gradient checkpointing)
-    (False, False): Factor(81, 138, True),
-    (False, True): Factor(4, 340, True),
-    (True, False): Factor(62, 53, True),
-    (True, True): Factor(12, 150, True),
+    (False, False): Factor(81, 138),
+    (False, True): Factor(4, 340),
+    (True, False): Factor(62, 53),
+    (True, True): Factor(12, 150),
 }
 
 
@@ -179,7 +178,6 @@ class MemoryNeed:
         gradients: gradients of all weights on the GPU.
         positions: positions of the largest micro-batch.
         accumulates: gradients exist while the next micro-batch is computed.
-        is_measured: the factor behind `per_position` is measured, possibly on another device.
     """
 
     fixed: int
@@ -187,7 +185,6 @@ class MemoryNeed:
     gradients: int
     positions: int
     accumulates: bool
-    is_measured: bool
 
     @property
     def peak(self) -> int:
@@ -239,7 +236,6 @@ def memory_need(
         gradients=FLOAT32_BYTES * size.with_gradient,
         positions=positions,
         accumulates=accumulates,
-        is_measured=factor.is_measured,
     )
 
 

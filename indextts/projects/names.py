@@ -6,7 +6,6 @@ folder   ASCII, the name of the project in addresses, flags and links; never cha
 
 import re
 import unicodedata
-from functools import lru_cache
 from pathlib import Path
 
 from indextts.errors import UserError
@@ -17,7 +16,6 @@ from indextts.projects.project import (
     project_names,
     read_project,
 )
-from indextts.system.files import FileStamp, file_stamp
 
 MAX_FOLDER_CHARS = 40
 ETHIOPIC = "ETHIOPIC SYLLABLE "  # its Unicode name ends with the syllable in Latin letters: "SE"
@@ -26,11 +24,11 @@ UNNAMED = "project"
 
 def title_of(project: Project) -> str:
     """Return the title of a project, its folder name if it has none or its project.json is corrupt."""
-    path = project.root / "project.json"
     try:
-        return _title(project, file_stamp(path))
-    except OSError:
+        title = read_project(project).title
+    except UserError:
         return project.root.name
+    return title if is_title(title) else project.root.name
 
 
 def titled_projects(workspace: Path) -> list[tuple[str, str]]:
@@ -59,12 +57,3 @@ def _latin(letter: str) -> str:
         return name.split()[-1]
     plain = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
     return plain or ("" if unicodedata.combining(letter) else " ")
-
-
-@lru_cache(maxsize=512)
-def _title(project: Project, _stamp: FileStamp) -> str:
-    try:
-        title = read_project(project).title
-    except UserError:
-        return project.root.name
-    return title if is_title(title) else project.root.name

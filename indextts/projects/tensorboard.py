@@ -7,36 +7,27 @@ listens on 127.0.0.1, contacts no other host, and runs until a signal ends it.
 """
 
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, ValidationError
-
 from indextts.commands.app import ServeTensorboard
 from indextts.errors import UserError
-from indextts.system.files import write_json
+from indextts.system.files import read_object, write_json
 from indextts.system.processes import Process, is_alive, this_process
-
-
-class TensorboardAddress(BaseModel, frozen=True):
-    """A port of 127.0.0.1, and the process that listens on it."""
-
-    port: int = Field(ge=1, le=65535)
-    process: Process
 
 
 def write_address(path: Path, port: int) -> None:
     """Record that the calling process listens on `port`."""
-    write_json(path, TensorboardAddress(port=port, process=this_process()).model_dump(mode="json"))
+    write_json(path, {"port": port, "process": asdict(this_process())})
 
 
 def live_port(path: Path) -> int | None:
     """Return the port recorded in `path`; None if its process has ended or there is no valid record."""
-    try:
-        address = TensorboardAddress.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        return None
-    return address.port if is_alive(address.process) else None
+    fields = read_object(path)
+    port, process = fields.get("port"), Process.recorded(fields.get("process"))
+    is_valid = type(port) is int and 1 <= port <= 65535 and process is not None and is_alive(process)
+    return port if is_valid else None
 
 
 def serve_tensorboard(command: ServeTensorboard) -> None:

@@ -234,8 +234,8 @@ def _require_known_pieces(checkpoint: CheckpointFacts, run: RunFacts, tokenizer:
     raise UserError(
         f"Resume failed: {checkpoint.name} has learned text rows for {counted(num_learned, 'piece')}, and "
         f"--tokenizer {tokenizer} has other pieces ({checkpoint.text_rows - 1:,} -> "
-        f"{run.vocabulary.size:,}), but the tokenizer of the checkpoint is unknown "
-        f"({checkpoint.old_tokenizer.source}); pass it with --resume-tokenizer PATH to move the rows by "
+        f"{run.vocabulary.size:,}), but the tokenizer of the checkpoint is unknown; "
+        "pass it with --resume-tokenizer PATH to move the rows by "
         "piece, or use --accept-lost-rows to resume without these rows",
         RESUME_REFUSED,
     )

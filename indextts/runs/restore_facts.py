@@ -21,19 +21,6 @@ NO_SIZES = ("dropout", "pe_length", "number_text_tokens")
 
 
 @dataclass(frozen=True)
-class OldTokenizer:
-    """The tokenizer of a checkpoint that another program wrote.
-
-    Args:
-        vocabulary: None if it is unknown.
-        source: the file it was read from, or the reason why it is unknown.
-    """
-
-    vocabulary: Vocabulary | None = None
-    source: str = "the checkpoint names no tokenizer"
-
-
-@dataclass(frozen=True)
 class Codebook:
     """The codebook of semantic codes; codes of different codebooks have no common meaning.
 
@@ -66,7 +53,7 @@ class CheckpointFacts:
         misfit: the reason why no names could be inferred.
         has_scaler: the file holds such a state.
         learning_rate: of its last step, if its scheduler recorded it.
-        old_tokenizer: of a checkpoint of another program.
+        old_pieces: of --resume-tokenizer, for a checkpoint of another program.
         codebook: identity of the codebook of its codes; None if it is unknown.
     """
 
@@ -80,7 +67,7 @@ class CheckpointFacts:
     misfit: str = "it has no parameter names"
     has_scaler: bool = False
     learning_rate: float | None = None
-    old_tokenizer: OldTokenizer = OldTokenizer()
+    old_pieces: Vocabulary | None = None
     codebook: str | None = None
 
     @classmethod
@@ -101,7 +88,7 @@ class CheckpointFacts:
     def vocabulary(self) -> Vocabulary | None:
         """The vocabulary of the checkpoint; None if another program wrote it and its tokenizer is unknown."""
         if self.meta is None:
-            return self.old_tokenizer.vocabulary
+            return self.old_pieces
         return Vocabulary(tuple(self.meta.pieces), self.meta.tokenizer_fingerprint)
 
 

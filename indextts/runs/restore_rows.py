@@ -286,10 +286,10 @@ def _notes(
 def _tokenizer_rows(plan: RestorePlan, given: Path | None) -> Iterable[RestoreRow]:
     facts, run = plan.checkpoint, plan.run
     if facts.meta is None:
-        old = facts.old_tokenizer
-        is_known = old.vocabulary is not None
-        id = "restore.old_tokenizer" if is_known else "restore.old_tokenizer_unknown"
-        yield _row("changed" if is_known else "unknown", "restore.tokenizer", id, source=old.source)
+        if facts.old_pieces is not None:
+            yield _row("changed", "restore.tokenizer", "restore.old_tokenizer", source=given)
+        else:
+            yield _row("unknown", "restore.tokenizer", "restore.old_tokenizer_unknown")
     elif given is not None:
         yield _setting("changed", "resume_tokenizer", "restore.old_tokenizer_unused", path=given)
     before = facts.vocabulary

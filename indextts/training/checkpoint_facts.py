@@ -26,14 +26,13 @@ from torch import Tensor
 
 from indextts.data.feature_store import IMPORTED
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.models.checkpoint import codes_identity, read_file, table_rows
+from indextts.models.checkpoint import codes_identity, table_rows
 from indextts.models.weight_names import published_names
 from indextts.runs.directory import CheckpointMeta
-from indextts.runs.restore_facts import CheckpointFacts, OldTokenizer, codebook_identity
+from indextts.runs.restore_facts import CheckpointFacts, codebook_identity
 from indextts.text.bases import load_tokenizer
 from indextts.text.vocabulary import Vocabulary
 
-LARGEST_TOKENIZER = 64 << 20
 Shape = tuple[int, ...]
 
 
@@ -96,39 +95,29 @@ def checkpoint_facts(
     )
 
 
-def find_old_tokenizer(
-    typed: Path | None, content: Mapping[str, Any], path: Path, base_pieces: Sequence[str]
-) -> OldTokenizer:
-    """Return the tokenizer of another program's checkpoint: --resume-tokenizer, else as the file names it.
-
-    The predecessor names it in `model_step{N}.pth`, as `extra["tokenizer"]`, and not in `latest.pth`.
+def read_old_pieces(
+    tokenizer: Path, content: Mapping[str, Any], path: Path, base_pieces: Sequence[str]
+) -> Vocabulary:
+    """Return the pieces of another program's checkpoint, of which --resume-tokenizer is the tokenizer.
 
     Raises:
-        UserError: the file of --resume-tokenizer is not the tokenizer of this checkpoint.
+        UserError: it is not the tokenizer of this checkpoint.
     """
     num_pieces = table_rows(published_names(content["model"]), str(path)) - 1
-    if typed is not None:
-        vocabulary = load_tokenizer(typed).vocabulary
-        misfit = _tokenizer_misfit(vocabulary, num_pieces, base_pieces)
-        if misfit:
-            raise UserError(
-                f"--resume-tokenizer {typed} is not the tokenizer of {path}: {misfit}; "
-                "pass the tokenizer that the checkpoint was trained with"
-            )
-        return OldTokenizer(vocabulary, f"--resume-tokenizer {typed}")
-    named = _named_tokenizer(content) or _named_tokenizer(_saved_with(path, content))
-    if named is None:
-        return OldTokenizer()
-    try:
-        if not named.is_file() or named.stat().st_size > LARGEST_TOKENIZER:
-            return OldTokenizer(source=f"{named}, which the checkpoint names, is not a readable tokenizer")
-        vocabulary = load_tokenizer(named).vocabulary
-    except (UserError, OSError) as error:
-        return OldTokenizer(source=f"the checkpoint names {named}: {error}")
-    misfit = _tokenizer_misfit(vocabulary, num_pieces, base_pieces)
+    vocabulary, misfit = load_tokenizer(tokenizer).vocabulary, ""
+    if vocabulary.size != num_pieces:
+        misfit = f"it has {vocabulary.size:,} pieces, and the checkpoint has rows for {num_pieces:,}"
+    else:
+        for token, (piece, base) in enumerate(zip(vocabulary.pieces, base_pieces, strict=False)):
+            if piece != base:
+                misfit = f"it does not extend the base tokenizer: id {token} is {piece!r}, not {base!r}"
+                break
     if misfit:
-        return OldTokenizer(source=f"{named}, which the checkpoint names, is another tokenizer now: {misfit}")
-    return OldTokenizer(vocabulary, f"{named}, which the checkpoint names")
+        raise UserError(
+            f"--resume-tokenizer {tokenizer} is not the tokenizer of {path}: {misfit}; "
+            "pass the tokenizer that the checkpoint was trained with"
+        )
+    return vocabulary
 
 
 def _codebook(content: Mapping[str, Any]) -> str | None:
@@ -194,32 +183,6 @@ def _places_by_order(
             raise ValueError(f"it has no moments of {name}, a trained parameter")
         found[name] = index, _first_row(name, moments[index], shape, layout.base_size)
     return found
-
-
-def _named_tokenizer(content: Mapping[str, Any]) -> Path | None:
-    extra = content.get("extra")
-    named = extra.get("tokenizer") if isinstance(extra, dict) else None
-    return Path(named) if isinstance(named, str) and named else None
-
-
-def _saved_with(path: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the content of the `model_step{N}.pth` that the predecessor saved with this `latest.pth`."""
-    if path.name != "latest.pth":
-        return {}
-    try:
-        return read_file(path.with_name(f"model_step{content['step']}.pth"))
-    except UserError:
-        return {}
-
-
-def _tokenizer_misfit(vocabulary: Vocabulary, num_pieces: int, base_pieces: Sequence[str]) -> str:
-    """Return why a vocabulary cannot be that of a model with `num_pieces`; empty if it can."""
-    if vocabulary.size != num_pieces:
-        return f"it has {vocabulary.size:,} pieces, and the checkpoint has rows for {num_pieces:,}"
-    for token, (piece, base) in enumerate(zip(vocabulary.pieces, base_pieces, strict=False)):
-        if piece != base:
-            return f"it does not extend the base tokenizer: id {token} is {piece!r}, not {base!r}"
-    return ""
 
 
 def _sliced(state: Mapping[str, Any], first_row: int) -> dict[str, Tensor]:

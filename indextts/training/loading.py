@@ -98,7 +98,9 @@ def _load_with_workers(
     should_stop: Callable[[], bool],
 ) -> Iterator[MicroBatch]:
     workers = [_Worker.start(dataset, collate) for _ in range(num_workers)]
-    reader = ThreadPoolExecutor(1, "batches", _use_device, _current_device())
+    reader = ThreadPoolExecutor(1, "batches")
+    if torch.cuda.is_available():  # in another thread, the first GPU would be the default
+        reader.submit(torch.cuda.set_device, torch.cuda.current_device())
     requests = zip(batches, cycle(workers), strict=False)
 
     def request(indices: Sequence[int], worker: _Worker) -> tuple[_Worker, Future[MicroBatch]]:
@@ -225,13 +227,3 @@ def _dumps(value: object) -> memoryview:
 
 def _as_array(tensor: Tensor) -> tuple[Callable[[NDArray[np.generic]], Tensor], tuple[NDArray[np.generic]]]:
     return torch.from_numpy, (tensor.numpy(),)
-
-
-def _current_device() -> tuple[int, ...]:
-    return (torch.cuda.current_device(),) if torch.cuda.is_available() else ()
-
-
-def _use_device(*device: int) -> None:
-    """Select the GPU of this rank in another thread, where the first would be the default."""
-    if device:
-        torch.cuda.set_device(*device)

@@ -53,8 +53,8 @@ from indextts.training.averaging import start_average
 from indextts.training.checkpoint_facts import (
     OptimizerLayout,
     checkpoint_facts,
-    find_old_tokenizer,
     named_moments,
+    read_old_pieces,
 )
 from indextts.training.distributed.ranks import Ranks
 from indextts.training.gradients import LIMITED_STEPS
@@ -438,11 +438,10 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
     layout = OptimizerLayout(frozenset(name for name, _ in model.named_parameters()), shapes, base_size)
     with _refusing():
         facts = checkpoint_facts(content, path, meta, layout)
-    if meta is None:
-        old = find_old_tokenizer(
-            command.resume_tokenizer, content, path, base_pieces=run.vocabulary.pieces[:base_size]
-        )
-        facts = replace(facts, old_tokenizer=old)
+    if meta is None and command.resume_tokenizer is not None:
+        base_pieces = run.vocabulary.pieces[:base_size]
+        old = read_old_pieces(command.resume_tokenizer, content, path, base_pieces)
+        facts = replace(facts, old_pieces=old)
     return OpenedCheckpoint(facts, run, content, layout, adapters)
 
 
