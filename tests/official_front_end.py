@@ -9,7 +9,7 @@ Numbers are read digit by digit, which is enough to see which language reads the
 
 IndexTTS-2.5, for Amharic; tests/test_text_byte_level.py proves its first two steps on vectors:
 
-    text -> map of marks -> segments, cut after marks, else anywhere -> the language's tag before each
+    text of a segment -> map of marks -> the language's tag before it
       -> pieces of a rank file, whose special tokens follow its pieces -> id 1 at the end
 """
 
@@ -21,7 +21,7 @@ import sentencepiece
 import tiktoken
 
 from indextts.text.byte_level import PATTERN
-from indextts.text.official_front_end import cut_into_segments, prepare
+from indextts.text.official_front_end import prepare
 from indextts.text.special_tokens import SPECIAL_TOKENS
 
 IDEOGRAPH = re.compile("[\u4e00-\u9fff]")
@@ -72,19 +72,12 @@ def official_segments(pieces: list[str], cuts: tuple[set[str], ...] = CUTS) -> l
     return [segment for part in parts for segment in official_segments(part, cuts[1:])]
 
 
-def official_ids_of_2_5(text: str, rank_file: bytes) -> list[list[int]]:
-    """Return the ids of the segments of an Amharic text."""
+def official_ids_of_2_5(text: str, rank_file: bytes) -> list[int]:
+    """Return the ids of an Amharic text that needs no cut."""
     ranks = {}
     for line in rank_file.splitlines():
         piece, rank = line.split()
         ranks[b"" if piece == b"=" else base64.b64decode(piece)] = int(rank)
     special = {name: len(ranks) + number for number, name in enumerate(SPECIAL_TOKENS)}
     encoding = tiktoken.Encoding("ranks", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=special)
-
-    def encode(part: str) -> list[int]:
-        return encoding.encode(part, allowed_special="all")
-
-    tag = "<|am|> "
-    limit = MAX_PIECES - len(encode(tag))
-    segments = cut_into_segments(prepare(text, "am"), limit, lambda part: len(encode(part)))
-    return [[*encode(tag + segment), 1] for segment in segments]
+    return [*encoding.encode(f"<|am|> {prepare(text, 'am')}", allowed_special="all"), 1]

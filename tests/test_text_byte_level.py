@@ -1,4 +1,4 @@
-"""Tests of indextts/text/byte_level.py; those of the official ids and segments are in test_conformance.py."""
+"""Tests of indextts/text/byte_level.py; those of the official ids are in test_conformance.py."""
 
 import pickle
 import sys
@@ -66,17 +66,6 @@ def test_an_empty_text_has_no_tokens_and_a_tag_in_a_text_is_no_special_token(tmp
     assert tokenizer.encode("") == tokenizer.encode(" ") == []
     ids = tokenizer.encode_normalized("<|am|> <|endoftext|>")
     assert [token for token in ids if tokenizer.pieces[token] in SPECIAL_TOKENS] == ids[:1]
-
-
-def test_the_segments_of_a_long_amharic_text_end_at_its_marks(tokenizers):
-    tokenizer = tokenizers["published"]
-    text = tokenizer.normalize("ሰላም ለሁላችሁም፤ ዛሬ ደህና ናችሁ፧ " * 20)
-    segments = tokenizer.segments(text, 120)
-    assert len(segments) > 5
-    decoded = [tokenizer.decode(ids) for ids in segments]
-    assert all(segment.rstrip().endswith((",", "?")) for segment in decoded)
-    assert "".join(decoded).split() == text.split()
-    assert all(len(ids) <= 121 for ids in segments)
 
 
 def test_a_tokenizer_can_be_pickled_and_keeps_its_options(tmp_path: Path):

@@ -33,7 +33,7 @@ from indextts.commands.bases import BASE_2_5, Base
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
 from indextts.text.normalizer_record import parse_record
-from indextts.text.official_front_end import cut_into_segments, prepare
+from indextts.text.official_front_end import prepare
 from indextts.text.reserved import NUM_OTHER, token_writer
 from indextts.text.special_tokens import SPECIAL_TOKENS, language_row, language_tag
 from indextts.text.tokenizer import Tokenizer
@@ -132,17 +132,6 @@ class ByteLevelTokenizer(Tokenizer):
         prepared = prepare(normalized, self.options.language)
         return self._ids(prepared) if prepared.strip() else []
 
-    def segments(self, normalized: str, max_tokens: int) -> list[list[int]]:
-        """Return the ids of the segments of a normalised text as the official program cuts it.
-
-        Args:
-            max_tokens: of a segment, tag included; a segment may be a few longer, since tokens are counted
-                before the tag is joined.
-        """
-        prepared = prepare(normalized, self.options.language)
-        left = max(1, max_tokens - self._count(self.tag))
-        return [self._ids(segment) for segment in cut_into_segments(prepared, left, self._count)]
-
     def normalized_pieces(self, normalized: str) -> list[str]:
         return [self.pieces[token] for token in self.encode_normalized(normalized)]
 
@@ -162,9 +151,6 @@ class ByteLevelTokenizer(Tokenizer):
 
     def _ids(self, prepared: str) -> list[int]:
         return self.encoding.encode(self.tag + self.write(prepared), allowed_special="all")
-
-    def _count(self, text: str) -> int:
-        return len(self.encoding.encode(self.write(text), allowed_special="all"))
 
 
 def is_rank_file(model: bytes) -> bool:
