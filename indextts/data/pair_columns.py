@@ -5,8 +5,8 @@ Axes: P pairs, U utterances, T distinct texts.
     pair     -> speaker, prompt, target, text: rows of the tables below
     tables   speakers, utterances (id, key, feature store), texts with their token ids
 
-391,180 pairs of 200,000 utterances take about 140 MB, usually as a memory-mapped file (pair_index.py) whose
-pages several processes share. `PairColumns` is also a sequence of `Pair`, built on access.
+391,180 pairs of 200,000 utterances take about 140 MB. `PairColumns` is also a sequence of `Pair`, built on
+access.
 """
 
 import hashlib

@@ -1,12 +1,9 @@
 """Index of a pairs file: its columns with tokenized texts, so that a start parses and tokenizes nothing.
 
     train_pairs.jsonl
-    train_pairs.jsonl.index    8 bytes    MAGIC
-                               8 bytes    N, the size of the header, little endian
-                               N bytes    header, JSON: format_version, manifest {num_bytes, digest},
-                                          tokenizer, normalizer, stores, arrays {name: [dtype, shape, offset]}
-                               arrays     of a PairColumns, each at a multiple of 64; memory-mapped
-                               32 bytes   sha256 of everything before
+    train_pairs.jsonl.index    npz archive of numpy, not compressed: `header`, and the arrays of a PairColumns
+                               header: bytes of JSON: format_version, manifest {num_bytes, digest}, tokenizer,
+                               normalizer, stores
 
 An index is fresh if it belongs to the content of the pairs file, the fingerprint of the tokenizer, and the
 version and options of the normaliser. Otherwise it is built again with all cores. The index is written aside
@@ -16,13 +13,11 @@ and renamed: a kill leaves none or a valid one, and several trainers may build i
 import hashlib
 import json
 import logging
-import math
-import mmap
 import os
-import struct
 import time
+import zipfile
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from glob import escape
@@ -43,13 +38,12 @@ from indextts.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
-FORMAT_VERSION = 1
-MAGIC = b"pairsidx"
-ALIGNMENT = 64
-DIGEST_BYTES = 32
-BLOCK_BYTES = 2**20
+FORMAT_VERSION = 2
 LEFTOVER_AGE_S = 3600.0  # writing takes seconds
 LINES_BETWEEN_CHECKS = 10_000  # whether to stop; reading them takes a fifth of a second
+
+# of a file that is no npz archive, or whose arrays or checksums are wrong
+_CORRUPT = (ValueError, KeyError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile)
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -161,83 +155,41 @@ def _key_of(identity: FileIdentity, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _opened(path: Path, manifest: Path, identity: FileIdentity, key: dict[str, Any]) -> PairIndex:
-    """Return the fresh index at `path`, memory-mapped.
+    """Return the fresh index at `path`.
 
     Raises:
         _UnusableError: it is absent, corrupt or stale.
     """
     try:
-        with path.open("rb") as file:
-            _verify(file.fileno())
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:  # verifies checksums
+            arrays = dict(archive)
+        header = json.loads(arrays["header"].tobytes())
+        stores = tuple(resolved_path(manifest, store) for store in header["stores"])
+        pairs = _columns_of(arrays, stores)
     except FileNotFoundError:
         raise _UnusableError("absent") from None
     except OSError as error:
         raise _UnusableError(f"unreadable ({error.strerror})") from None
-    except ValueError as error:
-        raise _UnusableError(str(error)) from None
-    head = len(MAGIC) + 8
-    [size] = struct.unpack_from("<Q", content, len(MAGIC))
-    header = json.loads(content[head : head + size])
-    if header["format_version"] != FORMAT_VERSION:
-        raise _UnusableError("of another version of this program")
-    arrays = {
-        name: np.frombuffer(content, dtype, math.prod(shape), head + size + offset).reshape(shape)
-        for name, (dtype, shape, offset) in header["arrays"].items()
-    }
+    except _CORRUPT:
+        raise _UnusableError("corrupt") from None
     for name, what in (
+        ("format_version", "of another version of this program"),
         ("tokenizer", "of another tokenizer"),
         ("normalizer", "of another version or other options of the normaliser"),
         ("manifest", "of other pairs"),
     ):
-        if header[name] != key[name]:
+        if header.get(name) != key[name]:
             raise _UnusableError(what)
-    stores = tuple(resolved_path(manifest, store) for store in header["stores"])
-    return PairIndex(identity, _columns_of(arrays, stores))
-
-
-def _verify(descriptor: int) -> None:
-    """Raise a ValueError unless the digest at the end of an index matches; reads it without mapping it."""
-    end = os.fstat(descriptor).st_size - DIGEST_BYTES
-    digest, position = hashlib.sha256(), 0
-    while position < end:
-        block = os.pread(descriptor, min(BLOCK_BYTES, end - position), position)
-        if position == 0 and not block.startswith(MAGIC):
-            raise ValueError("not an index")
-        digest.update(block)
-        position += len(block)
-    if end <= 0 or os.pread(descriptor, DIGEST_BYTES, end) != digest.digest():
-        raise ValueError("corrupt")
+    return PairIndex(identity, pairs)
 
 
 def _write(path: Path, facts: dict[str, Any], columns: PairColumns) -> None:
     """Write an index with `facts` in its header through a temporary file of this process."""
     _remove_leftovers(path)
-    arrays = _arrays_of(columns)
-    offset, places = 0, {}
-    for name, values in arrays.items():
-        places[name] = [values.dtype.str, list(values.shape), offset]
-        offset = _aligned(offset + values.nbytes)
-    header = json.dumps({**facts, "arrays": places}).encode()
-    head = len(MAGIC) + 8
-    header += b" " * (_aligned(head + len(header)) - head - len(header))
-    digest = hashlib.sha256()
+    header = np.frombuffer(json.dumps(facts).encode(), np.uint8)
     with written_aside(path, is_unique=True) as aside, aside.open("wb") as file:
-        for part in (MAGIC, struct.pack("<Q", len(header)), header, *_padded(arrays)):
-            digest.update(part)
-            file.write(part)
-        file.write(digest.digest())
+        np.savez(file, header=header, **_arrays_of(columns))  # type: ignore[arg-type]
         file.flush()
-
-
-def _padded(arrays: Arrays) -> Iterator[bytes]:
-    for values in arrays.values():
-        yield values.tobytes()
-        yield bytes(_aligned(values.nbytes) - values.nbytes)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _remove_leftovers(path: Path) -> None:
