@@ -1,4 +1,4 @@
-"""Tests of indextts/data/pair_index.py, pair_columns.py and tokenizing.py."""
+"""Tests of indextts/data/pair_index.py and pair_columns.py."""
 
 import hashlib
 import json
@@ -13,11 +13,10 @@ from random import Random
 import pytest
 
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.data import tokenizing
+from indextts.data import pair_index
 from indextts.data.manifest import Pair, read_pairs, write_pairs
 from indextts.data.pair_columns import PairColumns
-from indextts.data.pair_index import find_index, index_path, load_index
-from indextts.data.tokenizing import BuildStoppedError
+from indextts.data.pair_index import BuildStoppedError, find_index, index_path, load_index
 from indextts.errors import UserError
 from indextts.text.tokenizer import Tokenizer
 from tests.conftest import REPOSITORY
@@ -210,11 +209,11 @@ def test_a_plan_writes_no_index(manifest: Path):
 
 @pytest.mark.long
 def test_many_texts_are_tokenized_by_several_processes(manifest: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tokenizing, "num_cores", lambda: 2)
-    monkeypatch.setattr(tokenizing, "MIN_TEXTS_PER_PROCESS", 20)
-    monkeypatch.setattr(tokenizing, "CHUNK", 3)
+    monkeypatch.setattr(pair_index, "num_cores", lambda: 2)
+    monkeypatch.setattr(pair_index, "MIN_TEXTS_PER_PROCESS", 20)
+    monkeypatch.setattr(pair_index, "CHUNK", 3)
     texts = [f"{SENTENCES[n % 60]} {n}" for n in range(50)]
-    found = tokenizing.tokenize(texts, DEMO)
+    found = pair_index.tokenize(texts, DEMO)
     assert [found[row].tolist() for row in range(50)] == [DEMO.encode(text) for text in texts]
 
 
@@ -222,9 +221,9 @@ def test_many_texts_are_tokenized_by_several_processes(manifest: Path, monkeypat
 def test_a_build_stops_on_request_and_leaves_no_file(
     manifest: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ):
-    monkeypatch.setattr(tokenizing, "num_cores", lambda: processes)
-    monkeypatch.setattr(tokenizing, "MIN_TEXTS_PER_PROCESS", 2)
-    monkeypatch.setattr(tokenizing, "CHUNK", 1)
+    monkeypatch.setattr(pair_index, "num_cores", lambda: processes)
+    monkeypatch.setattr(pair_index, "MIN_TEXTS_PER_PROCESS", 2)
+    monkeypatch.setattr(pair_index, "CHUNK", 1)
     answers = iter([False, False, True])
     with pytest.raises(BuildStoppedError):
         load_index(manifest, DEMO, should_stop=lambda: next(answers, True))

@@ -17,8 +17,8 @@ from indextts.commands.data import Preprocess
 from indextts.commands.speech import ExportModel, Synthesize
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.data.bases import require_rate_of
 from indextts.data.feature_store import FeatureStore
+from indextts.data.networks import require_rate_of
 from indextts.data.preprocess import preprocess
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.features import builtin

@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from indextts.data.bases import StyleOf
 from indextts.data.batch_sizing import Throughput
 from indextts.data.feature_store_writer import EncodedUtterance
 from indextts.data.manifest import Utterance
@@ -55,6 +55,9 @@ SORTED_CLIPS = 512  # clips that are sorted by length together
 ONE_AT_A_TIME = Throughput(batch_s=0, num_readers=1, num_threads=1)
 
 ItemT = TypeVar("ItemT")
+
+# The style vector (Z,) of a recording, None for less than a second.
+StyleOf = Callable[[Path], Tensor | None]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from indextts.commands.data import Preprocess
-from indextts.data.bases import require_rate_of
 from indextts.data.batch_sizing import choose_device, choose_throughput
 from indextts.data.encoding import MIN_CODES, ClipEncoder, encoders_identity, reproducible_math
 from indextts.data.feature_store import FeatureStore, StoreInfo
@@ -38,6 +37,7 @@ from indextts.data.networks import (
     Networks,
     load_base_config,
     load_networks,
+    require_rate_of,
 )
 from indextts.data.on_ray.cluster import running_on
 from indextts.data.progress import Progress

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from indextts.commands.train import Train
-from indextts.data.tokenizing import BuildStoppedError
+from indextts.data.pair_index import BuildStoppedError
 from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.system.signals import StopRequest

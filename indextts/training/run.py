@@ -19,8 +19,7 @@ from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
 from indextts.data.epoch_mix import EpochMix
 from indextts.data.feature_store import common_codebook
-from indextts.data.pair_index import PairIndex, load_index
-from indextts.data.tokenizing import BuildStoppedError
+from indextts.data.pair_index import BuildStoppedError, PairIndex, load_index
 from indextts.errors import UserError
 from indextts.models.gpt.attention import AttentionBackend, choose_backend, with_flash_attention_3
 from indextts.models.gpt.config import GPTConfig, load_config_of

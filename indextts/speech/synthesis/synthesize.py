@@ -25,10 +25,9 @@ import torch
 from indextts.commands.base import Device
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import CheckpointSpeech, Synthesize
-from indextts.data.bases import require_rate_of
 from indextts.data.batch_sizing import choose_device
 from indextts.data.manifest import read_utterances
-from indextts.data.networks import NUM_SPECIAL_CODES
+from indextts.data.networks import NUM_SPECIAL_CODES, require_rate_of
 from indextts.data.preprocess import TRAIN_NAME, VAL_NAME
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.features import builtin
