@@ -6,14 +6,12 @@ A new text of the page needs an id in both tables; these tests name ids that are
 import json
 import re
 import string
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
-from playwright._impl._driver import compute_driver_executable
 
 from indextts.commands.base import Command
 from indextts.commands.launching import Launch
@@ -26,10 +24,7 @@ from indextts.webui.data.uploads import store_uploads
 from indextts.webui.language import (
     LANGUAGES,
     field_texts,
-    heading_html,
     language_of,
-    switched,
-    switching_js,
     t,
     text_of,
     use_language,
@@ -108,25 +103,6 @@ def test_all_tables_have_the_same_ids(language: str):
     assert ids - table(ENGLISH).keys() - field_ids().keys() == set()
 
 
-@pytest.mark.parametrize("language", OTHERS)
-def test_equal_english_texts_are_translated_equally(language: str):
-    """The page looks its built-in texts up by their English wording."""
-    english, other = table(ENGLISH) | field_ids(), table(language)
-    found: dict[str, set[str]] = {}
-    for id, text in english.items():
-        if id in other:
-            found.setdefault(text, set()).add(other[id])
-    assert {text: several for text, several in found.items() if len(several) > 1} == {}
-
-
-def test_a_heading_is_switched_with_the_sentence_below_it():
-    english = heading_html(t("tokenizer.heading"), t("tokenizer.lead"))
-    with use_language("am"):
-        assert switched(english, "am") == heading_html(t("tokenizer.heading"), t("tokenizer.lead"))
-    assert switched(english, "am") != english
-    assert switched("<h2>a</h2><h2>b</h2><b>", "am") is None
-
-
 FILES = {"project.json", "readings.tsv", "texts.json", "tokenizer.model"}  # named like ids
 
 
@@ -177,22 +153,3 @@ def test_an_id_is_in_a_table_once(language: str):
 )
 def test_a_cookie_chooses_among_the_known_languages(cookies: str | None, language: str):
     assert language_of(cookies) == language
-
-
-def run_js(function: str, cookie: str = "", language: str = "") -> object:
-    """Return what the function returns in a browser with that cookie; Playwright's node stands for it."""
-    page = {"cookie": cookie, "documentElement": {"lang": language}}
-    script = f"globalThis.document = {json.dumps(page)}; console.log(JSON.stringify(({function})()))"
-    answer = subprocess.run(
-        [compute_driver_executable()[0], "-e", script], capture_output=True, text=True, check=True
-    )
-    return json.loads(answer.stdout)
-
-
-def test_texts_are_switched_to_the_language_of_the_page():
-    function = switching_js([{"label": "Project"}, {"label": "no such text"}])
-    nothing = {"__type__": "update"}
-    with use_language("am"):
-        amharic = t("app.project")
-    assert run_js(function, language="am") == [{**nothing, "label": amharic}, nothing]
-    assert run_js(function, language="en") == [nothing, nothing]

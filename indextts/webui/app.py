@@ -5,7 +5,7 @@ A request with a value of the wrong type gets one error message and leaves no tr
 
 import json
 from html import escape
-from typing import Any
+from pathlib import Path
 
 import gradio as gr
 
@@ -16,7 +16,7 @@ from indextts.projects.project import DEMO, Project, project_names, read_setting
 from indextts.system.messages import ENGLISH
 from indextts.webui.data import tab as data
 from indextts.webui.events import CheckedBlocks, then
-from indextts.webui.language import CHOOSE_JS, CHOSEN_JS, LANGUAGES, switching_js, t, texts_of
+from indextts.webui.language import CHOOSE_JS, LANGUAGES, current_language, t, use_language
 from indextts.webui.layout import labelled
 from indextts.webui.listen import tab as listen
 from indextts.webui.monitor import tab as monitor
@@ -49,13 +49,29 @@ SWITCH_THEME = "() => window.switchTheme()"
 
 
 def build_app(command: WebUI) -> gr.Blocks:
-    """Return the page over a workspace and prepare the demo project in it."""
+    """Return the page over a workspace, in each language, and prepare the demo project in it."""
     workspace = command.workspace.resolve()
     settings = read_settings(DEMO)
     if settings.name not in project_names(workspace):  # else its settings would be lost
         copy_base_files(Project(workspace / settings.name), settings)
     roots = Roots(workspace, tuple(command.root))
-    with CheckedBlocks(title="IndexTTS2 Amharic", analytics_enabled=False) as demo:
+    pages = {}
+    for language in LANGUAGES:
+        with use_language(language):
+            pages[language] = build_page(workspace, roots)
+    demo = pages[ENGLISH]
+    # the other pages differ in the ids too, which Gradio counts over all pages
+    demo.texts = {
+        language: [component["props"] for component in page.config["components"]]
+        for language, page in pages.items()
+    }
+    return demo
+
+
+def build_page(workspace: Path, roots: Roots) -> CheckedBlocks:
+    """Return the page in the current language."""
+    demo = CheckedBlocks(title="IndexTTS2 Amharic", analytics_enabled=False)
+    with demo:
         names = titled_projects(workspace)
         demo.signals = gr.Column(visible="hidden")
         with gr.Row(elem_id="top"):
@@ -71,7 +87,7 @@ def build_app(command: WebUI) -> gr.Blocks:
             job_chip.build(page)
             language = gr.Radio(
                 [(name, code) for code, name in LANGUAGES.items()],
-                value=ENGLISH,
+                value=current_language(),
                 show_label=False,
                 container=False,
                 elem_id="language",
@@ -93,22 +109,8 @@ def build_app(command: WebUI) -> gr.Blocks:
         shown.then(None, [chosen], None, js=remember)
         chosen.change(None, [chosen], None, js=remember)
         page.start_clock()
-        add_language_switch(demo, language)
-    return page.demo
-
-
-def add_language_switch(demo: gr.Blocks, language: gr.Radio) -> None:
-    """Switch every text of the page to the language that the browser chose."""
-    laid_out = {
-        component["id"]: texts
-        for component in demo.get_config_file()["components"]
-        if (texts := texts_of(component["type"], component["props"]))
-    }
-    blocks: Any = [demo.blocks[number] for number in laid_out]
-    demo.load(None, None, [language], js=CHOSEN_JS)
-    # not on load: the page is English already, and an update of every component takes seconds
-    language.change(None, None, blocks, js=switching_js(list(laid_out.values())))
-    language.input(None, [language], None, js=CHOOSE_JS)
+        language.input(None, [language], None, js=CHOOSE_JS)
+    return demo
 
 
 def known_projects(page: Page, name: str) -> gr.Dropdown:

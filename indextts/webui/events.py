@@ -23,10 +23,11 @@ import gradio as gr
 from gradio.block_function import BlockFunction
 from gradio.components import Component
 from gradio.context import Context, LocalContext
+from gradio.data_classes import BlocksConfigDict
 
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.language import language_of, t, use_language
+from indextts.webui.language import current_language, language_of, t, use_language
 
 PROGRAMS_AT_A_TIME = 2
 MOST_INPUTS = 4  # that are sent as they are
@@ -41,6 +42,7 @@ class CheckedBlocks(gr.Blocks):
         packed: the components whose values a hidden text field carries, by the id of this field.
         chosen: the project selector, whose value arrives as the project.
         find_project: returns the project of a name; a UserError if there is none.
+        texts: the properties of all components by language, in the order of the components.
     """
 
     signals: gr.Column
@@ -50,6 +52,20 @@ class CheckedBlocks(gr.Blocks):
         self.packed: dict[int, Sequence[Component]] = {}
         self.chosen: Component | None = None
         self.find_project: Callable[[str | None], Project]
+        self.texts: dict[str, list[dict[str, Any]]] = {}
+
+    @property
+    def config(self) -> BlocksConfigDict:
+        """What a browser receives of the page, in the current language."""
+        config = self._config.copy()
+        if texts := self.texts.get(current_language()):
+            pairs = zip(config["components"], texts, strict=True)
+            config["components"] = [{**component, "props": props} for component, props in pairs]
+        return config
+
+    @config.setter
+    def config(self, config: BlocksConfigDict) -> None:
+        self._config = config
 
     def pack(self, components: Sequence[Component]) -> gr.Textbox:
         """Build a hidden text field that carries the values of components."""

@@ -31,7 +31,7 @@ from indextts.projects.project import Project, read_project
 from indextts.projects.stages import plan_stage
 from indextts.system.files import read_object, written_aside
 from indextts.webui.events import on
-from indextts.webui.language import field_title, t
+from indextts.webui.language import field_help, field_title, t
 from indextts.webui.page import Page
 
 ON, OFF = "on", "off"  # of a switch that is automatic otherwise
@@ -49,12 +49,13 @@ def component_for(command: type[Command], name: str, value: object = None) -> Co
     kind = field.annotation
     common: dict[str, Any] = {
         "label": field_title(command, name),
-        "info": field.description,
+        "info": field_help(command, name),
         "elem_id": f"{command.__name__}-{name}",
     }
     if is_automatic and kind is bool:
         choice: Any = "" if value is None else as_shown_automatic(value)
-        return gr.Dropdown(choices=switch_choices(), value=choice, **common)
+        choices = [(t("forms.automatic"), ""), (t("forms.on"), ON), (t("forms.off"), OFF)]
+        return gr.Dropdown(choices=choices, value=choice, **common)
     if kind is bool:
         return gr.Checkbox(value=bool(value), **common)
     if get_origin(kind) is Literal:
@@ -162,11 +163,6 @@ def as_shown(value: Any) -> Any:
     if isinstance(value, list):
         return "\n".join(map(str, value))
     return str(value) if isinstance(value, Path) else value
-
-
-def switch_choices() -> list[tuple[str, str]]:
-    """Return the choices of an automatic switch, in the current language."""
-    return [(t("forms.automatic"), ""), (t("forms.on"), ON), (t("forms.off"), OFF)]
 
 
 def as_shown_automatic(value: Any) -> Any:

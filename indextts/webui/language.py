@@ -1,38 +1,24 @@
 """The page in Amharic or English: the language of each browser, and the switch between them.
 
 The texts are in `indextts.system.messages`, by short ids. A field of a command has its English title and help
-in itself, and its Amharic under the ids `field.COMMAND.NAME.title` and `.help`. What is built into the page
-is English; the browser puts the other language in its place (see `switching_js`). What has no id stays as it
-is: file names, flags, commands and what the programs print are the same in every language.
+in itself, and its Amharic under the ids `field.COMMAND.NAME.title` and `.help`. What has no id stays as it
+is: file names, flags, commands and what the programs print are the same in every language. The page is built
+in each language, and the server sends the one of the browser's cookie (see `CheckedBlocks.config`).
 
 Gradio's own `gr.I18n` ignores Amharic. No Gradio here.
 """
 
-import functools
-import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from html import escape, unescape
 from http.cookies import CookieError, SimpleCookie
 from inspect import get_annotations
-from typing import Any
 
 from indextts.commands.base import Command
-from indextts.commands.launching import Launch
-from indextts.commands.reference_page import COMMANDS
 from indextts.system.messages import ENGLISH, Message, render, table
 
 LANGUAGES = {ENGLISH: "English", "am": "አማርኛ"}
 COOKIE = "language"
-
-# Visible texts of a component, by the name of the constructor argument.
-TEXTS = ("label", "info", "placeholder")
-VALUE_IS_TEXT = ("button", "markdown")
-HEADING = re.compile(
-    r"<h2>(.*?)</h2>(?:<p>(.*?)</p>)?"
-)  # HTML that is made of texts only, see `heading_html`
 
 _chosen: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
@@ -67,16 +53,16 @@ def field_title(command: type[Command], name: str) -> str:
     return table(_chosen.get()).get(id, english)
 
 
-@functools.cache
-def translations(language: str) -> dict[str, str]:
-    """Return the translation of each English text of the page; equal texts have equal translations."""
-    english = dict(table(ENGLISH))
-    commands: tuple[type[Command], ...] = (*COMMANDS, Launch)
-    for command in commands:
-        for name in command.model_fields:
-            english |= field_texts(command, name)
-    other = table(language)
-    return {text: other[id] for id, text in english.items() if other.get(id, text) != text}
+def field_help(command: type[Command], name: str) -> str | None:
+    """Return the help of a command's field in the current language, None if it has none."""
+    for id, english in list(field_texts(command, name).items())[1:]:
+        return table(_chosen.get()).get(id, english)
+    return None
+
+
+def current_language() -> str:
+    """Return the current language."""
+    return _chosen.get()
 
 
 @contextmanager
@@ -98,60 +84,6 @@ def language_of(cookies: str | None) -> str:
     return chosen.value if chosen and chosen.value in LANGUAGES else ENGLISH
 
 
-def texts_of(kind: str, props: Mapping[str, Any]) -> dict[str, str]:
-    """Return the visible texts of a component.
-
-    Args:
-        kind: as in Gradio's config, "textbox", "button".
-        props: its constructor's arguments.
-    """
-    value = props.get("value")
-    is_text = kind in VALUE_IS_TEXT or (kind == "html" and HEADING.fullmatch(str(value)))
-    names = (*TEXTS, "value") if is_text else TEXTS
-    return {name: text for name in names if isinstance(text := props.get(name), str) and text.strip()}
-
-
-def heading_html(title: str, lead: str = "") -> str:
-    """Return a heading with an optional sentence below it, both texts."""
-    return f"<h2>{escape(title)}</h2>" + (f"<p>{escape(lead)}</p>" if lead else "")
-
-
-def switched(text: str, language: str) -> str | None:
-    """Return a visible text of a component in another language; None if it has no translation."""
-    found = translations(language)
-    if heading := HEADING.fullmatch(text):
-        title, lead = (unescape(part or "") for part in heading.groups())
-        return heading_html(found.get(title, title), found.get(lead, lead))
-    return found.get(text)
-
-
-def switching_js(components: list[dict[str, str]]) -> str:
-    """Return the JavaScript that puts the texts of the chosen language into the components.
-
-    Args:
-        components: the texts of each, in the order of the event's outputs.
-    """
-    tables = {
-        language: [
-            {name: found for name, text in texts.items() if (found := switched(text, language))}
-            for texts in components
-        ]
-        for language in LANGUAGES
-        if language != ENGLISH
-    }
-    return f"""() => {{
-  const texts = {json.dumps(tables, ensure_ascii=False)}[document.documentElement.lang];
-  return (texts ?? Array({len(components)}).fill({{}})).map(text => ({{__type__: "update", ...text}}));
-}}"""
-
-
-# () -> the language that the browser chose
-CHOSEN_JS = f"""() => {{
-  const match = document.cookie.match(/(?:^|; ){COOKIE}=([a-z]+)/);
-  const language = match && {json.dumps(list(LANGUAGES))}.includes(match[1]) ? match[1] : "{ENGLISH}";
-  document.documentElement.lang = language;
-  return language;
-}}"""
 # (the chosen language) -> nothing: the page reloads in that language
 CHOOSE_JS = f"""(language) => {{
   document.cookie = `{COOKIE}=${{language}}; path=/; max-age=31536000; SameSite=Lax`;

@@ -7,12 +7,13 @@ with side: stage_panel(...)
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 
 import gradio as gr
 
 from indextts.system.messages import ENGLISH, table
-from indextts.webui.language import heading_html, t
+from indextts.webui.language import t
 
 
 @contextmanager
@@ -56,5 +57,5 @@ def heading(title: str, lead: str = "", id: str | None = None) -> gr.HTML:
 
     Without `id`, the element has the id of the title, as tokenizer-heading.
     """
-    html = heading_html(t(title), t(lead) if lead else "")
+    html = f"<h2>{escape(t(title))}</h2>" + (f"<p>{escape(t(lead))}</p>" if lead else "")
     return gr.HTML(html, elem_id=id or title.replace(".", "-"), elem_classes="heading")

@@ -47,6 +47,8 @@ from indextts.webui.view_versions import files_version, once
 
 MAX_PAGES = 10**6
 IMPORT = "#data/upload"
+# js_on_load of the choice to play each clip that is reached
+RESTORE_AUTOPLAY = "element.querySelector('#review-autoplay').checked = !!localStorage.autoplay"
 EXPORT_NAME = "reviewed_manifest.jsonl"
 CHANGES: dict[str, dict[str, str | None]] = {
     "keep": {"verdict": "keep"},
@@ -73,7 +75,7 @@ def build(page: Page) -> None:
         back = gr.Button(t("data.previous"), size="sm", interactive=False, elem_id="review-back")
         forth = gr.Button(t("data.next"), size="sm", interactive=False, elem_id="review-forth")
         seek = gr.Button(t("data.next_undecided"), size="sm", elem_id="review-seek")
-    keys = gr.HTML(elem_id="review-keys")
+    gr.HTML(help_html(), elem_id="review-keys", js_on_load=RESTORE_AUTOPLAY)
     export = gr.Button(t("data.export_manifest"), size="sm", elem_id="review-export")
     exported = gr.HTML(elem_id="review-exported")
     number = gr.Number(0, precision=0, minimum=0, visible="hidden", elem_id="review-page")
@@ -105,9 +107,6 @@ def build(page: Page) -> None:
         [*inputs[1:], wanted, link],
         [wanted.change],
         result_of=("data", *DATA_JOBS),
-    )
-    page.watch(once, lambda _project: help_html(), [keys]).then(
-        None, None, None, js="() => window.reviewKeysShown()"
     )
 
     def show_first(project: Project, *filters: Any) -> list[Any]:

@@ -1,6 +1,7 @@
 // The address of the page is ?project=NAME#TAB or ?project=NAME#TAB/ELEMENT: links, reload and the browser's
 // back button lead to the same project, tab and element. An element may be in a sub-tab or a fold, or be a sub-tab.
 (() => {
+  document.documentElement.lang = document.cookie.match(/(?:^|; )language=([a-z]+)/)?.[1] ?? "en";
   const TRIES = 1200; // two minutes, for a slow line or a busy machine
   const button = tab => document.getElementById(`tab-${tab}-button`);
 

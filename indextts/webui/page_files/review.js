@@ -200,7 +200,6 @@
     const answer = text ? JSON.parse(text) : null;
     if (sent && isLoaded()) answered(answer?.serial === sent.serial ? answer : null);
   };
-  window.reviewKeysShown = () => { find("review-autoplay").checked = !!localStorage.autoplay; };
   window.reviewFollowed = text => {
     if (text && isLoaded()) show(JSON.parse(text));
   };

@@ -69,20 +69,16 @@ def build(page: Page) -> None:
             stage_panel(page, stage)
     outputs = [numbers, plots, table]
 
-    page.watch(once, lambda _project: gr.Radio(choices=split_choices()), [split])
     page.watch(once, show, outputs, [split], also=[split.change], result_of=["pairs"])
 
 
 def _statistics() -> tuple[gr.Radio, gr.Textbox, gr.HTML, gr.HTML]:
     """Build the statistics of the pairs."""
-    split = gr.Radio(split_choices(), value="train", label=t("pairs.pairs"), elem_id="pairs-split")
+    choices = [(t(text), part) for part, text in SPLITS.items()]
+    split = gr.Radio(choices, value="train", label=t("pairs.pairs"), elem_id="pairs-split")
     numbers = gr.Textbox(label=t("pairs.summary"), interactive=False, elem_id="pairs-numbers")
     plots = gr.HTML(elem_id="pairs-plots")
     return split, numbers, plots, gr.HTML(elem_id="pairs-table")
-
-
-def split_choices() -> list[tuple[str, str]]:
-    return [(t(text), part) for part, text in SPLITS.items()]
 
 
 def prepare(project: Project, settings: ProjectSettings, *values: Any) -> Start:

@@ -36,7 +36,6 @@ from indextts.webui.markup import table_html
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import Start
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.view_versions import once
 
 MANIFEST_ENDINGS = (".jsonl", ".json")
 OPEN_DATA = "() => { location.hash = 'data'; }"
@@ -64,31 +63,25 @@ class NewProject:
 
 def build(page: Page) -> None:
     """Build the form; it creates a project, selects it and opens tab 2."""
+    published = [(t("project.published_model", name=base.title), base.folder) for base in bases()]
+    backends = [(t("project.backend_indextts2"), "indextts2"), (t("project.backend_builtin"), "builtin")]
     with fold(t("project.new"), "new-project"):
         heading("project.new", "project.new_lead", "new-heading")
         with fields():
             title = gr.Textbox(**labelled("project.title", "new-title"), max_length=MAX_TITLE_CHARS)
             recordings = gr.Textbox(**labelled("project.recordings", "new-recordings"))
-            base = gr.Dropdown(
-                base_choices(), **labelled("project.base_model", "new-base"), value=PROPOSED.folder
-            )
+            base = gr.Dropdown(published, **labelled("project.base_model", "new-base"), value=PROPOSED.folder)
             language = gr.Dropdown(
                 language_choices(), **labelled("project.language", "new-language"), value=AMHARIC
             )
-        backend = gr.Radio(backend_choices(), value=None, label=t("project.backend"), elem_id="new-backend")
+        backend = gr.Radio(backends, value=None, label=t("project.backend"), elem_id="new-backend")
         with fold(t("project.more"), "new-more"), fields():
             folder = gr.Textbox(**labelled("project.folder", "new-folder"))
             other = gr.Textbox(**labelled("project.other_base", "new-other-base"))
         button = gr.Button(t("project.create"), elem_id="project-start")
-    page.watch(once, lambda _project: translated_choices(), [base, backend])
     form: list[Any] = [title, base, language, backend, recordings, folder, other]
     created = on([button.click], lambda *values: create(page, NewProject(*values)), form, [page.project])
     created.success(None, None, None, js=OPEN_DATA)
-
-
-def base_choices() -> list[tuple[str, str]]:
-    """Return the published models, the proposed one first."""
-    return [(t("project.published_model", name=base.title), base.folder) for base in bases()]
 
 
 def language_choices() -> list[tuple[str, str]]:
@@ -97,18 +90,6 @@ def language_choices() -> list[tuple[str, str]]:
     return [
         (each.name if each.name == each.autonym else f"{each.name} ({each.autonym})", each.code)
         for each in known
-    ]
-
-
-def backend_choices() -> list[tuple[str, str]]:
-    return [(t("project.backend_indextts2"), "indextts2"), (t("project.backend_builtin"), "builtin")]
-
-
-def translated_choices() -> list[Any]:
-    """Return the choices in the language of the browser; Gradio keeps the values."""
-    return [
-        gr.Dropdown(choices=base_choices()),
-        gr.Radio(choices=backend_choices()),
     ]
 
 

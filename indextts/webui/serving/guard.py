@@ -34,6 +34,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from indextts.webui.language import language_of, use_language
 from indextts.webui.serving.connections import SIGNED_IN
 from indextts.webui.serving.security import AcceptedHosts, Network
 
@@ -139,7 +140,8 @@ class Guard:
         if scope["method"] == "POST" and LOGIN.fullmatch(scope["path"]):
             send = self._as_sign_in(scope, send)
         served = self.zipped if scope["path"] == "/" else self.app
-        await (self._refusal(scope) or served)(scope, receive, send)  # type: ignore[arg-type]
+        with use_language(language_of(Headers(scope=scope).get("cookie"))):
+            await (self._refusal(scope) or served)(scope, receive, send)  # type: ignore[arg-type]
 
     def _drop_forged_headers(self, scope: Scope) -> None:
         """Drop the headers that only a proxy may set; Gradio believes some of them."""

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from indextts.errors import DISK_FULL_ERRNOS
-from indextts.webui.language import language_of, t, use_language
+from indextts.webui.language import t
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +44,7 @@ async def receive_upload(request: Request, folder: Path, max_file_bytes: int) ->
         if error.errno not in DISK_FULL_ERRNOS:
             raise
         logger.warning("%s: an upload cannot be written: %s", folder, error.strerror)
-        with use_language(language_of(request.headers.get("cookie"))):
-            return PlainTextResponse(t(NOT_WRITTEN, problem=error.strerror), status_code=507)
+        return PlainTextResponse(t(NOT_WRITTEN, problem=error.strerror), status_code=507)
 
 
 def _kept(path: Path, folder: Path) -> Path:

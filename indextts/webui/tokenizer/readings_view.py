@@ -56,9 +56,8 @@ def build(page: Page) -> None:
             gr.Textbox(**labelled(f"readings.headers.{name}", f"reading-{name}"), max_length=MAX_FORM_CHARS)
             for name in ("written", "spoken")
         )
-        match = gr.Dropdown(
-            _match_choices(), **labelled("readings.headers.match", "reading-match"), value="word"
-        )
+        matches = [(t(f"readings.match.{match}"), match) for match in MATCHES]
+        match = gr.Dropdown(matches, **labelled("readings.headers.match", "reading-match"), value="word")
         language = gr.Textbox(**labelled("readings.headers.language", "reading-language"), max_length=20)
     with gr.Row(elem_classes="reading-buttons"):
         save = gr.Button(t("readings.save"), elem_id="reading-save")
@@ -74,11 +73,7 @@ def build(page: Page) -> None:
 
     page.watch(readings_version, shown_table, [table], [chosen])
     # Another project has no such row. The texts stay: at a slow start, they may have been typed before this.
-    page.watch(
-        once,
-        lambda _project: [gr.Dropdown(choices=_match_choices()), NO_ROW, gr.Button(interactive=False)],
-        [match, chosen, remove],
-    )
+    page.watch(once, lambda _project: [NO_ROW, gr.Button(interactive=False)], [chosen, remove])
 
     def select(project: Project, event: gr.SelectData) -> list[Any]:
         return show_row(project, str(event.row_value[0]))
@@ -99,10 +94,6 @@ def build(page: Page) -> None:
     wanted = page.shared["reading"]
     event = on([wanted.change], want, [wanted], editor, latest=True)
     event.then(None, None, None, js=SHOW_EDITOR)
-
-
-def _match_choices() -> list[tuple[str, str]]:
-    return [(t(f"readings.match.{match}"), match) for match in MATCHES]
 
 
 def readings_version(project: Project) -> str:

@@ -72,8 +72,9 @@ class SettingsForm:
     def __init__(self, page: Page) -> None:
         with gr.Row(elem_classes="settings-head"):
             gr.Markdown(t("training.settings"), elem_classes="title")
+            presets = [(t(preset.label), preset.id) for preset in PRESETS]
             self.menu = gr.Dropdown(
-                menu_choices(),
+                [(t(MENU[OWN]), OWN), *presets, (t(MENU[PROPOSE]), PROPOSE), (t(MENU[CUSTOM]), CUSTOM)],
                 **labelled("training.preset", "train-preset"),
                 value=OWN,
                 show_label=False,
@@ -176,18 +177,11 @@ def changed_fields(project: Project, settings: ProjectSettings, values: Mapping[
     else:
         text = "" if source in (OWN, CUSTOM) else preset_html(find_preset(source))
     return [
-        # with the choices: Gradio built the page in English, and they are sent in the browser's language
-        gr.Dropdown(choices=menu_choices(), value=source),
+        source,
         text,
         gr.Button(label, visible=bool(names)),
         style_html(names, {"--changed": t("training.changed")}),
     ]
-
-
-def menu_choices() -> list[tuple[str, str]]:
-    """Return the choices of the menu, in the current language."""
-    presets = [(t(preset.label), preset.id) for preset in PRESETS]
-    return [(t(MENU[OWN]), OWN), *presets, (t(MENU[PROPOSE]), PROPOSE), (t(MENU[CUSTOM]), CUSTOM)]
 
 
 def marks_html(
