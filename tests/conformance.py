@@ -16,7 +16,6 @@ from torch import Tensor
 
 from indextts.features.bases import HalvingCodec, load_codec
 from indextts.features.semantic_codec import SemanticCodec, load_codec_config
-from indextts.models.gpt.bases import LatentVoice, StyleVoice
 from indextts.models.gpt.generate import Prompt, code_states
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from tests.conformance_acoustic import INPUTS_OF_KIND, acoustic_results, read_acoustic
@@ -151,14 +150,14 @@ def halving_codec_results(codec: HalvingCodec, arrays: Arrays) -> Iterator[tuple
 def conditioning_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
     feat, lengths = vectors.tensor("feat"), vectors.tensor("feat_lens")
     emo_feat, emo_lengths = vectors.tensor("emo_feat"), vectors.tensor("emo_feat_lens")
-    if isinstance(model, LatentVoice):
+    if not model.reads_style:
         states, keep = model.conditioning_encoder(feat, lengths)
         yield from {"cond_conformer_out": states, "cond_conformer_mask": keep[:, None]}.items()
         yield "condition", model.conditioning(feat, lengths)
         yield "condition_nomask", model.conditioning(feat)
         for row, length in enumerate(lengths):
             yield f"gen_condition_{row}", model.conditioning(feat[row : row + 1, :length])
-    if isinstance(model, StyleVoice):
+    if model.reads_style:
         yield "spk_row", model.spk_emb_proj(vectors.tensor("style"))[:, None]
     states, keep = model.emo_conditioning_encoder(emo_feat, emo_lengths)
     yield from {"emo_conformer_out": states, "emo_conformer_mask": keep[:, None]}.items()
@@ -195,7 +194,7 @@ def training_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[st
 
 def latent_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
     """States at the codes without the last two: what inference of 2.0 passes on to the acoustic model."""
-    if isinstance(model, StyleVoice):
+    if model.reads_style:
         yield from no_language_results(vectors, model)
         return
     yield "latent_batch", latents(model, vectors.batch())
@@ -211,7 +210,7 @@ def latents(model: UnifiedVoice, batch: GPTBatch) -> Tensor:
     return model.states(prefix, text.inputs, codes.inputs, batch.languages)[1][:, :-2]
 
 
-def no_language_results(vectors: Vectors, model: StyleVoice) -> Iterator[tuple[str, Any]]:
+def no_language_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
     """Yield the results of the official forward() of 2.5, which adds no language row."""
     rows = model.lang_embedding.weight
     trained = rows.clone()
@@ -245,7 +244,7 @@ def single_row(batch: GPTBatch, row: int) -> GPTBatch:
 
 def duration_control_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
     """A variant of training of 2.0 in which the first speed row tells the number of codes."""
-    if not isinstance(model, LatentVoice):
+    if model.reads_style:
         return
     batch = vectors.batch()
     prefix = model.prefix(batch.condition, batch.emo_vec)

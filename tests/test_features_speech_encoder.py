@@ -149,17 +149,6 @@ def test_invalid_statistics_are_refused(copied, changes, what):
         load(copied)
 
 
-def test_a_statistics_file_runs_no_code(copied, tmp_path):
-    class Trap:
-        def __reduce__(self):
-            return (Path.touch, (tmp_path / "ran",))
-
-    torch.save({"mean": Trap(), "var": torch.ones(32)}, copied / "stats.pt")
-    with pytest.raises(UserError, match=r"stats\.pt: .*getattr"):
-        load(copied)
-    assert not (tmp_path / "ran").exists()
-
-
 def test_the_hugging_face_cache_is_used_only_if_it_is_complete(files, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     assert cached_folder() is None

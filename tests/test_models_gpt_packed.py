@@ -88,14 +88,6 @@ def test_the_losses_equal_those_of_each_sample_alone_in_the_published_code(vecto
         assert means.mel_loss == pytest.approx(mel_loss, abs=1e-5)
 
 
-def test_padded_batches_keep_the_losses_of_the_published_trainer(vectors: Vectors):
-    model = vectors.model(vectors.config)
-    means = batch_sums(model, vectors.batch(), BLOCKS, 7).means()
-    assert means.text_loss == pytest.approx(float(vectors.arrays["text_loss"]), abs=1e-5)
-    assert means.mel_loss == pytest.approx(float(vectors.arrays["mel_loss"]), abs=1e-5)
-    assert means.mel_top1 == pytest.approx(float(vectors.arrays["mel_top1"]), abs=1e-6)
-
-
 @pytest.mark.parametrize("recompute", [False, True])
 def test_losses_and_gradients_are_the_sums_over_samples_alone(vectors: Vectors, recompute: bool):
     model = vectors.model(replace(vectors.config, dropout=0.0)).train()

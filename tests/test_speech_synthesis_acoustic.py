@@ -19,7 +19,7 @@ from indextts.speech.synthesis.bigvgan import BigVGAN, load_bigvgan
 from indextts.speech.synthesis.config import S2MelConfig
 from indextts.speech.synthesis.renderer import Reference, Segment
 from indextts.speech.synthesis.s2mel import S2Mel, SolverSettings, load_s2mel, target_frames
-from tests.acoustic_files import BIGVGAN, S2MEL, STYLE_DIM, write_acoustic_files, write_s2mel
+from tests.acoustic_files import BIGVGAN, S2MEL, STYLE_DIM, write_acoustic_files
 from tests.published_files import FEATURE_DIM, GPT, NUM_CODES
 
 CPU = torch.device("cpu")
@@ -99,10 +99,6 @@ def test_a_code_becomes_172_hundredths_of_a_mel_frame(model, voice, num_codes, n
     assert samples.dtype == np.float32
     assert np.isfinite(samples).all()
     assert samples.std() > 0
-
-
-def test_no_codes_give_no_samples(model, voice):
-    assert rendered(model, *speech(0), voice).shape == (0,)
 
 
 @pytest.mark.parametrize("code", [-1, NUM_CODES])
@@ -227,23 +223,6 @@ def test_weights_load_as_saved(folder):
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_every_missing_unexpected_and_misshapen_tensor_is_named(tmp_path):
-    write_s2mel(tmp_path / "s2mel.pth")
-    content = torch.load(tmp_path / "s2mel.pth", weights_only=True)
-    del content["net"]["gpt_layer"]["1.bias"], content["net"]["length_regulator"]["model.0.weight"]
-    content["net"]["cfm"]["extra"] = torch.zeros(1)
-    content["net"]["gpt_layer"]["0.bias"] = torch.zeros(7)
-    torch.save(content, tmp_path / "s2mel.pth")
-    with pytest.raises(UserError) as caught:
-        load_s2mel(tmp_path / "s2mel.pth", S2MelConfig.model_validate(S2MEL), GPT["model_dim"], CPU)
-    message = str(caught.value)
-    assert "length_regulator.model.0.weight, gpt_layer.1.bias" in message
-    assert "cfm.extra" in message
-    assert re.search(r"gpt_layer\.0\.bias .*\(7,\).*\(256,\)", message)
-    assert message.startswith(f"{tmp_path}/s2mel.pth: ")
-    assert "\n" not in message
-
-
 @pytest.mark.parametrize(
     "content", [{}, {"net": {}}, {"net": {"cfm": {}, "length_regulator": {}}}, {"net": 3}]
 )
@@ -253,25 +232,13 @@ def test_a_file_without_the_three_parts_is_refused_as_s2mel(tmp_path, content):
         load_s2mel(tmp_path / "s2mel.pth", S2MelConfig.model_validate(S2MEL), GPT["model_dim"], CPU)
 
 
-class Trap:
-    def __reduce__(self):
-        return print, ("this must never run",)
-
-
-def test_a_file_with_code_is_refused(folder, tmp_path, capsys):
-    torch.save({"generator": {"a": Trap()}}, tmp_path / "g.pt")
-    with pytest.raises(UserError, match=r"g\.pt: "):
-        load_bigvgan(folder / "bigvgan/config.json", tmp_path / "g.pt", CPU)
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize(
     ("change", "what"),
     [
         ({"upsample_rates": [8, 8, 2]}, "128 samples .*80 mel"),
         ({"num_mels": 100}, "256 samples .*100 mel"),
-        ({"sampling_rate": 24000}, "sampling_rate: .*22050"),
-        ({"activation": "snake"}, "activation: .*'snakebeta'"),
+        ({"sampling_rate": 24000}, "sampling_rate is 24000: .*22050"),
+        ({"activation": "snake"}, "activation is 'snake': .*'snakebeta'"),
     ],
 )
 def test_a_vocoder_of_another_kind_is_refused(folder, tmp_path, change, what):
@@ -304,7 +271,3 @@ def test_a_folder_of_2_5_asks_for_files_of_2_5_and_takes_its_own_codec(tmp_path,
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert find_backend(tmp_path)[1] == tmp_path / "codec.pth"
-
-
-def test_files_in_the_folder_are_found(folder):
-    assert all(path.is_relative_to(folder) for path in find_files(folder))

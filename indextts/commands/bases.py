@@ -6,9 +6,9 @@
 
 A base is recognised by its weights (`base_of`), never by the `version` of a config.yaml: published files of
 2.5 say 2.0. All other code asks a `Base`; code that computes differently lies in one module per package:
-`bases.py` in `text/`, `models/gpt/`, `features/`, `data/`, `planning/`, `speech/synthesis/`, `speech/export/`
-and `training/`. So a third base is a `Base` here and a case in each `bases.py`; its sizes are fields of
-`GPTConfig`.
+`bases.py` in `text/`, `features/` and `speech/synthesis/`, `models/gpt/model.py`, `data/networks.py` and
+`speech/export/model_folder.py`. So a third base is a `Base` here and a case in each of them; its sizes are
+fields of `GPTConfig`.
 """
 
 import tomllib

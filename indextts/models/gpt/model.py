@@ -8,8 +8,11 @@ One row of the sequence, with the targets of each part:
     [K speaker rows + emotion][2 rows][start, text..., stop][start, codes..., stop]
                                        -> text..., stop, -   -> codes..., stop, -
 
-The speaker rows, the two rows behind them and what is added to the text differ between the published models
-(`bases.py`); the rest is common.
+What differs between the published models:
+
+    base    speaker condition                         rows behind it    text positions
+    2.0     latents (K, D) of a speech encoder        2 speed rows      token + position
+    2.5     style vector (1, W) of CAM++, projected   2 rows of zeros   ... + row of the language
 
 Attention is causal without a padding mask, as in the published training: the codes of a short row see the
 stop tokens that pad its text, so the loss of a row depends on its batch.
@@ -17,7 +20,6 @@ stop tokens that pad its text, so the loss of a row depends on its batch.
 Names and shapes of parameters are those of the published gpt.pth.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Self
@@ -142,8 +144,12 @@ class GPTOutput:
     mel_mask: Tensor
 
 
-class UnifiedVoice(nn.Module, ABC):
-    """The parts that all bases have; the weights are uninitialised, see `random_model` and `load_model`."""
+# Behind the style vector, and without parameters.
+NUM_ZERO_ROWS = 2
+
+
+class UnifiedVoice(nn.Module):
+    """The GPT of either base; the weights are uninitialised, see `random_model` and `load_model`."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -152,7 +158,13 @@ class UnifiedVoice(nn.Module, ABC):
         emotion = config.emo_condition_module
         conformer_sizes = (config.feature_dim, config.conv_kernel_size, config.pe_length)
         perceiver_sizes = (config.perceiver_head_dim, config.perceiver_depth)
-        self.add_speaker(config)
+        self.reads_style = config.of_base.reads_style
+        if self.reads_style:
+            self.spk_emb_proj = nn.Linear(config.style_dim, dim)
+        else:
+            speaker = config.condition_module
+            self.conditioning_encoder = ConformerEncoder(speaker, *conformer_sizes)
+            self.perceiver_encoder = PerceiverResampler(speaker, dim, config.num_latents, *perceiver_sizes)
         self.emo_conditioning_encoder = ConformerEncoder(emotion, *conformer_sizes)
         self.emo_perceiver_encoder = PerceiverResampler(emotion, emo_dim, 1, *perceiver_sizes)
         self.text_embedding = nn.Embedding(config.num_text_rows, dim)
@@ -165,21 +177,18 @@ class UnifiedVoice(nn.Module, ABC):
         self.final_norm = nn.LayerNorm(dim)
         self.text_head = nn.Linear(dim, config.num_text_rows)
         self.mel_head = nn.Linear(dim, config.number_mel_codes)
-        self.add_rows(config)
+        if self.reads_style:
+            self.lang_embedding = nn.Embedding(config.num_language_rows, dim)
+        else:
+            self.speed_emb = nn.Embedding(2, dim)
 
-    @abstractmethod
-    def add_speaker(self, config: GPTConfig) -> None:
-        """Create the modules that the speaker condition passes."""
-
-    @abstractmethod
-    def add_rows(self, config: GPTConfig) -> None:
-        """Create the tables that only this base has."""
-
-    @abstractmethod
     def initialise_rows(self, generator: Generator) -> None:
-        """Overwrite the tables of `add_rows` with the published initialisation."""
+        """Overwrite the tables that only one base has with the published initialisation."""
+        if self.reads_style:
+            self.lang_embedding.weight.normal_(0, 1, generator=generator)
+        else:
+            self.speed_emb.weight.zero_()
 
-    @abstractmethod
     def conditioning(
         self,
         features: Tensor,
@@ -194,20 +203,37 @@ class UnifiedVoice(nn.Module, ABC):
             lengths: (B,), real frames per clip; None if all are real. In a padded batch the result depends
                 slightly on the padding (see `encoders`).
             isolate_padding: make each row independent of the padding.
-            style: (B, Z), the style vector of CAM++, for a base whose condition it is.
+            style: (B, W), the style vector of CAM++, not normalised, for a base whose condition it is.
         """
+        if self.reads_style:
+            assert style is not None
+            return style[:, None]
+        latents: Tensor = self.perceiver_encoder(
+            *self.conditioning_encoder(features, lengths, isolate_padding)
+        )
+        return latents
 
-    @abstractmethod
     def prefix(self, condition: Tensor, emo_vec: Tensor) -> Tensor:
         """Return the positions before the text, (B, P, D), for `condition` (B, K, W), `emo_vec` (B, D)."""
+        if self.reads_style:
+            speaker = self.spk_emb_proj(condition) + emo_vec[:, None]  # (B, 1, D)
+            return F.pad(speaker, (0, 0, 0, NUM_ZERO_ROWS))
+        speed = self.speed_emb.weight.flip(0).expand(len(condition), -1, -1)  # (B, 2, D): row 1, then row 0
+        return torch.cat([condition + emo_vec[:, None], speed], dim=1)
 
-    @abstractmethod
     def embed_text(self, inputs: Tensor, positions: Tensor, languages: Tensor | None = None) -> Tensor:
         """Embed text tokens (..., N) at `positions` (N,) or (..., N), from 0: (..., N, D).
 
         Args:
-            languages: (..., N) or (..., 1), row of the language; None for a base without language rows.
+            languages: (..., N) or (..., 1), row of the language, which start and stop have added too; None
+                for a base without language rows.
         """
+        embedded: Tensor = self.text_embedding(inputs) + self.text_pos_embedding(positions)
+        if not self.reads_style:
+            return embedded
+        assert languages is not None
+        language: Tensor = self.lang_embedding(languages)
+        return embedded + language
 
     def forward(self, batch: GPTBatch) -> GPTOutput:
         """Return the logits of the batch, including padding; the batch is not modified."""

@@ -22,7 +22,6 @@ from torch import Generator, Tensor, nn
 from indextts.commands.bases import base_of
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import TEXT_TABLES
-from indextts.models.gpt.bases import model_class
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.encoders import (
     PerceiverResampler,
@@ -126,7 +125,7 @@ def check_fit(config: GPTConfig, weights: Mapping[str, Tensor], source: str) -> 
 def empty_model(config: GPTConfig) -> UnifiedVoice:
     """Return a model on the meta device: weights with shapes but without memory."""
     with torch.device("meta"):
-        return model_class(config)(config)
+        return UnifiedVoice(config)
 
 
 def map_in_threads(function: Callable[[str], ResultT], names: Iterable[str]) -> list[ResultT]:
