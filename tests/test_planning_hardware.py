@@ -35,14 +35,6 @@ def test_a_failed_gpu_is_left_out():
 
 
 @pytest.mark.parametrize(
-    ("gpu", "is_native"),
-    [(L4, True), (T4, False), (GpuFacts("A100", 1, (8, 0)), True), (GpuFacts("V100", 1, (7, 0)), False)],
-)
-def test_bfloat16_is_native_from_compute_capability_8(gpu: GpuFacts, is_native: bool):
-    assert gpu.has_native_bfloat16 is is_native
-
-
-@pytest.mark.parametrize(
     ("flags", "environment", "is_native"),
     [
         (["avx2", "avx512_bf16"], {}, True),

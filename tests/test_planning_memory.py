@@ -51,17 +51,6 @@ def packed(**changes: bool) -> dict[str, bool]:
     return {"is_half": True, "recomputes": False, "is_padded": False, "accumulates": False, **changes}
 
 
-def test_accumulated_gradients_are_added():
-    once = memory_need(CONFIG, SIZE, positions=8192, **packed(), state_bytes=STATE)
-    kept = memory_need(CONFIG, SIZE, positions=8192, **packed(accumulates=True), state_bytes=STATE)
-    assert kept.peak - once.peak == 4 * SIZE.gpt
-
-
-def test_a_small_micro_batch_needs_the_memory_of_the_gradients():
-    few = memory_need(CONFIG, SIZE, positions=10, **packed(), state_bytes=STATE)
-    assert few.peak == few.fixed + few.gradients
-
-
 @pytest.mark.parametrize("accumulates", [False, True])
 def test_the_largest_fitting_micro_batch_fits_and_a_larger_one_does_not(accumulates: bool):
     need = memory_need(CONFIG, SIZE, positions=0, **packed(accumulates=accumulates), state_bytes=STATE)
@@ -87,14 +76,6 @@ def test_cpu_activations_are_within_a_third_of_the_measured_ones():
         factor = CPU_FACTORS[dtype == "bfloat16", recomputes == "yes"]
         config = replace(CONFIG, layers=int(layers), model_dim=1)
         assert factor.per_position(config) == pytest.approx(float(measured), rel=0.34)
-
-
-def test_moments_in_bfloat16_save_memory_and_an_average_costs_some():
-    default, half = STATE, SIZE.state_bytes("bfloat16", 0.0)
-    averaged = SIZE.state_bytes("float32", 0.999)
-    # as docs/speed.md counts them: 7.0, 5.1 and 9.0 GiB before the first position
-    assert (default - half) / 2**30 == pytest.approx(1.96, abs=0.01)
-    assert (averaged - default) / 2**30 == pytest.approx(1.96, abs=0.01)
 
 
 def test_the_memory_table_of_the_speed_page_follows_the_formula():

@@ -188,14 +188,6 @@ def test_a_typed_setting_is_not_chosen(gpu: str, typed: list[str]):
     }
 
 
-def test_float32_and_padding_leave_room_for_fewer_positions():
-    positions = [
-        proposed("L4", "--no-grad-checkpointing", *typed).fields["batch_tokens"]
-        for typed in ([], ["--no-amp"], ["--padding=reference"])
-    ]
-    assert positions[0] > max(positions[1:])
-
-
 def test_every_chosen_field_has_a_reason():
     for gpu in GPUS:
         proposal = proposed(gpu)

@@ -52,17 +52,6 @@ def starter(project: Project, name: str, go: Path, stays_s: float = 0) -> subpro
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
 
 
-def test_a_stage_has_one_job_at_a_time(project: Project):
-    job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
-    with pytest.raises(UserError, match="train is already running in voice"):
-        start_job(project, "train", [command_for("program.py")])
-    other = start_job(project, "pairs", [program(project, "", "other.py")])
-    assert wait_until_over(other).state == "finished"
-    stop_job(job)
-    wait_until_over(job)
-    assert start_job(project, "train", [command_for("program.py")]).folder != job.folder
-
-
 def test_no_stage_starts_beside_the_demo(project: Project):
     start_job(project, "demo", [program(project, SAVES_ON_SIGTERM)])
     for stage in ("pairs", "demo"):

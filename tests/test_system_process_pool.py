@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.system.process_pool import ProcessPool, require_semaphores
+from indextts.system.process_pool import ProcessPool
 from tests.small_disk import needs_namespaces, run_with_disk
 
 PROGRAM = """
@@ -21,10 +21,6 @@ try:
 except UserError as error:
     print(error)
 """
-
-
-def test_a_machine_with_shared_memory_has_semaphores():
-    require_semaphores()
 
 
 @needs_namespaces

@@ -14,7 +14,7 @@ from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import read_metrics
 from indextts.speech.export.model_folder import export
 from indextts.speech.synthesis.trained_model import load_trained
-from indextts.training.averaging import WeightAverage
+from indextts.training.averaging import start_average
 from indextts.training.optim import select_trained
 from tests.run_checks import differences
 from tests.tiny_gpt import TINY
@@ -64,7 +64,7 @@ def test_each_step_moves_the_average_towards_the_weights_by_one_minus_the_decay(
 def test_a_skipped_step_leaves_the_average_unchanged():
     model = random_model(TINY, seed=0)
     trained = select_trained(model, base_size=8)
-    average = WeightAverage.from_weights(trained, decay=0.5)
+    average = start_average(trained, 0.5, saved=None)
     before = {name: tensor.clone() for name, tensor in average.weights.items()}
     with torch.no_grad():
         for parameter in trained.parameters.values():
@@ -77,7 +77,7 @@ def test_a_skipped_step_leaves_the_average_unchanged():
 
 def test_an_error_while_averaged_weights_are_in_place_restores_the_trained_weights():
     model = random_model(TINY, seed=0)
-    average = WeightAverage.from_weights(select_trained(model, base_size=8), decay=0.5)
+    average = start_average(select_trained(model, base_size=8), 0.5, saved=None)
     average.weights["mel_head.weight"] += 1.0
     raw, other = model.mel_head.weight.detach().clone(), average.weights["mel_head.weight"].clone()
 

@@ -264,22 +264,15 @@ def test_a_predecessors_checkpoint_gives_its_facts(foreign: dict[str, Any], layo
     assert facts.learning_rate == pytest.approx(RATE / (1 + NUM_STEPS))
 
 
-def test_without_a_scheduler_the_learning_rate_is_that_of_the_optimizer(
-    foreign: dict[str, Any], layout: OptimizerLayout
-):
-    foreign["scheduler"] = None
-    foreign["optimizer"]["param_groups"][0]["lr"] = 3e-5
-    facts = checkpoint_facts(foreign, Path("latest.pth"), None, layout)
-    assert facts.learning_rate == 3e-5
-    foreign["optimizer"] = {"state": {}, "param_groups": []}
-    assert checkpoint_facts(foreign, Path("latest.pth"), None, layout).learning_rate is None
-
-
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), -1.0, None, "fast"])
 def test_an_invalid_learning_rate_is_ignored(foreign: dict[str, Any], layout: OptimizerLayout, rate: object):
     foreign["scheduler"]["_last_lr"] = [rate]
     foreign["optimizer"]["param_groups"][0]["lr"] = 3e-5
-    assert checkpoint_facts(foreign, Path("latest.pth"), None, layout).learning_rate == 3e-5
+    for scheduler in (foreign["scheduler"], None):
+        foreign["scheduler"] = scheduler
+        assert checkpoint_facts(foreign, Path("latest.pth"), None, layout).learning_rate == 3e-5
+    foreign["optimizer"] = {"state": {}, "param_groups": []}
+    assert checkpoint_facts(foreign, Path("latest.pth"), None, layout).learning_rate is None
 
 
 def change(key: str, value: Any) -> Callable[[dict], None]:

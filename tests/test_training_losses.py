@@ -1,7 +1,6 @@
 """Tests of indextts/training/losses.py: masked and chunked cross-entropy, sums and means."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -53,28 +52,6 @@ def test_masked_positions_have_no_loss_and_no_gradient():
     output = small_output()
     padded_sums(output, 8).text_nats.backward()
     assert not output.text_logits.grad[1, 2].any()
-
-
-def test_summed_micro_steps_have_the_means_and_gradients_of_one_large_step():
-    model = random_model(TINY, seed=0).eval()
-    batch = tiny_batch()
-    whole = padded_sums(model(batch), 7)
-    (whole.text_nats / whole.text_tokens).backward()
-    gradient = model.text_embedding.weight.grad.clone()
-    model.zero_grad()
-
-    # One row each, padded as in the big batch, so that both see the same padding.
-    rows = [
-        replace(batch, **{n: value[row : row + 1] for n, value in vars(batch).items() if value is not None})
-        for row in (0, 1)
-    ]
-    parts = [padded_sums(model(row), 7) for row in rows]
-    for part in parts:
-        (part.text_nats / whole.text_tokens).backward()
-    assert (parts[0] + parts[1]).detach().means() == LossMeans(
-        **{name: pytest.approx(value, rel=1e-6) for name, value in vars(whole.means()).items()}
-    )
-    torch.testing.assert_close(model.text_embedding.weight.grad, gradient)
 
 
 def test_losses_are_torchs_cross_entropy_of_the_counted_positions():

@@ -52,13 +52,6 @@ def test_forward_passes_of_validations_are_at_most_a_twentieth_of_the_operations
         assert validated > trained / 20 * 0.99
 
 
-def test_a_typed_validation_interval_is_used():
-    validation = EpochSize(40_000, 40_000 * 362, 800)
-    typed = command("--val-interval=1000")
-    assert interval_of(command(), validation) > 1000
-    assert interval_of(typed, validation) == 1000
-
-
 def test_a_run_stores_the_interval_it_chose_and_a_resume_keeps_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -34,7 +34,7 @@ from indextts.runs.owner import prepare, run_lock
 from indextts.runs.restore_rows import plan_text
 from indextts.system.files import write_json
 from indextts.system.log_lines import log_for_rank, log_to_file
-from indextts.training.distributed.torchrun import RankInfo
+from indextts.training.distributed.torchrun import RankInfo, log_name
 
 logger = logging.getLogger(__name__)
 
@@ -69,9 +69,9 @@ def logged_run(command: Train, info: RankInfo, stop: StopRequest) -> int:
     folder = command.output_dir
     if info.is_main:
         (folder / "exit.json").unlink(missing_ok=True)
-        log_file = log_to_file(folder / info.log_name)
+        log_file = log_to_file(folder / log_name(info.rank))
     else:
-        log_file = log_for_rank(folder / info.log_name, info.rank)
+        log_file = log_for_rank(folder / log_name(info.rank), info.rank)
 
     def write_exit(status: int, reason: str) -> None:
         if info.is_main:

@@ -153,19 +153,10 @@ def _processor_flags(cpuinfo: Path) -> list[str]:
 CGROUP = Path("/sys/fs/cgroup")
 
 
-@dataclass(frozen=True)
-class _Version:
-    """Files of a cgroup version, and the key of reclaimable file pages in memory.stat."""
-
-    limit: str
-    usage: str
-    statistics: str
-    inactive_key: str
-
-
+# Of each version: files of limit, usage and statistics, and the key of reclaimable file pages in the last.
 VERSIONS = (
-    _Version("memory.max", "memory.current", "memory.stat", "inactive_file"),
-    _Version(
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    (
         "memory/memory.limit_in_bytes",
         "memory/memory.usage_in_bytes",
         "memory/memory.stat",
@@ -179,9 +170,9 @@ def container_limit(cgroup: Path = CGROUP) -> int | None:
 
     Version 1 reports "no limit" as a huge number: compare the result with the machine's memory.
     """
-    for version in VERSIONS:
+    for limit, *_ in VERSIONS:
         try:
-            text = (cgroup / version.limit).read_text().strip()
+            text = (cgroup / limit).read_text().strip()
         except OSError:
             continue
         return int(text) if text.isdecimal() else None  # "max"
@@ -190,13 +181,13 @@ def container_limit(cgroup: Path = CGROUP) -> int | None:
 
 def container_use(cgroup: Path = CGROUP) -> int | None:
     """Return the memory of the container that cannot be reclaimed, in bytes; None outside a cgroup."""
-    for version in VERSIONS:
+    for _, usage_file, statistics_file, inactive_key in VERSIONS:
         try:
-            usage = int((cgroup / version.usage).read_text())
-            lines = (cgroup / version.statistics).read_text().splitlines()
+            usage = int((cgroup / usage_file).read_text())
+            lines = (cgroup / statistics_file).read_text().splitlines()
             statistics = dict(line.split() for line in lines)
         except (OSError, ValueError):
             continue
         # the kernel reclaims inactive file pages on demand
-        return usage - int(statistics.get(version.inactive_key, 0))
+        return usage - int(statistics.get(inactive_key, 0))
     return None

@@ -37,12 +37,6 @@ class WeightAverage:
     weights: dict[str, Tensor]
     num_updates: int = 0
 
-    @classmethod
-    def from_weights(cls, trained: TrainedParameters, decay: float) -> "WeightAverage":
-        """Return an average that starts with the current weights."""
-        copies = {name: parameter.detach().clone() for name, parameter in trained.parameters.items()}
-        return cls(trained, decay, copies)
-
     @torch.no_grad()
     def update(self, is_bad: Tensor) -> None:
         """Update the average after a step; does not wait for the device.
@@ -81,13 +75,6 @@ class WeightAverage:
         """State of the average for a checkpoint."""
         return {"decay": self.decay, "num_updates": self.num_updates, "weights": dict(self.weights)}
 
-    def restore(self, content: Mapping[str, Any]) -> None:
-        """Restore the state from a checkpoint."""
-        with torch.no_grad():
-            for name, tensor in self.weights.items():
-                tensor.copy_(content["weights"][name])
-        self.num_updates = content["num_updates"]
-
 
 def start_average(
     trained: TrainedParameters, decay: float, saved: Mapping[str, Any] | None
@@ -101,10 +88,11 @@ def start_average(
         if saved:
             logger.warning("The averaged weights of the checkpoint are discarded, since --ema-decay is 0")
         return None
-    average = WeightAverage.from_weights(trained, decay)
-    if saved:
-        logger.info("Restoring the weight average...")
-        average.restore(saved)
-    else:
+    copies = {name: parameter.detach().clone() for name, parameter in trained.parameters.items()}
+    if not saved:
         logger.info("Averaging the weights from this step on with --ema-decay %g", decay)
-    return average
+        return WeightAverage(trained, decay, copies)
+    logger.info("Restoring the weight average...")
+    for name, tensor in copies.items():
+        tensor.copy_(saved["weights"][name])
+    return WeightAverage(trained, decay, copies, saved["num_updates"])

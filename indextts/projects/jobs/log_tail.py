@@ -2,11 +2,9 @@
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-BLOCK_BYTES = 64 * 1024
 MAX_TAIL_BYTES = 1024 * 1024
 MAX_LINE_CHARS = 2000
 MAX_LINE_BYTES = 8 * MAX_LINE_CHARS  # including escape sequences
@@ -47,42 +45,24 @@ def read_end(path: Path, max_lines: int, *, wanted: str = "", max_bytes: int = M
     Carriage returns overwrite the line, as in a terminal. Escape sequences and control characters are
     removed, and a line is truncated to 2,000 characters. At most the last `max_bytes` are read.
     """
-    wanted = wanted.casefold()
-    found: list[str] = []
     try:
         with path.open("rb") as file:
-            size = left = file.seek(0, os.SEEK_END)
-            for line, before in _lines_backwards(file.fileno(), size, max_bytes):
-                text, left = _plain(line), before
-                if wanted in text.casefold():
-                    found.append(text)
-                    if len(found) == max_lines:
-                        break
+            size = file.seek(0, os.SEEK_END)
+            start = file.seek(max(0, size - max_bytes))
+            content = file.read(size - start)
     except OSError:
         return Lines([], False, 0)
+    lines = content.removesuffix(b"\n").split(b"\n") if content else []
+    if start and len(lines) > 1:  # the first may begin before `start`
+        start += len(lines.pop(0)) + 1
+    wanted, found, num_left = wanted.casefold(), list[str](), len(lines)
+    while num_left and len(found) < max_lines:
+        num_left -= 1
+        text = _plain(lines[num_left])
+        if wanted in text.casefold():
+            found.append(text)
+    left = start + sum(len(line) + 1 for line in lines[:num_left])
     return Lines(found[::-1], left > 0, size - left)
-
-
-def _lines_backwards(file: int, size: int, max_bytes: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the lines from the last to the first, each with the number of bytes before it.
-
-    A line that starts before the last `max_bytes` is left out, unless it is the only one.
-    """
-    lowest = max(0, size - max_bytes)
-    start = size - 1 if size and os.pread(file, 1, size - 1) == b"\n" else size
-    unfinished, num_lines = b"", 0
-    while start > lowest:
-        num_bytes = min(BLOCK_BYTES, start - lowest)
-        start -= num_bytes
-        block = os.pread(file, num_bytes, start) + unfinished
-        unfinished, *lines = block.split(b"\n")
-        before = start + len(block)
-        for line in reversed(lines):
-            before -= len(line) + 1
-            num_lines += 1
-            yield line, before + 1
-    if size and (start == 0 or num_lines == 0):
-        yield unfinished, start
 
 
 def _plain(line: bytes) -> str:

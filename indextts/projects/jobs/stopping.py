@@ -4,29 +4,15 @@ import json
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 
 from indextts.projects.jobs.files import live_processes, runner_of, started_processes
-from indextts.projects.jobs.records import Job, StopStage
+from indextts.projects.jobs.records import Job
 from indextts.system.files import read_object
 from indextts.system.messages import Message
 from indextts.system.processes import is_alive, send_signal
 
 RUNNER_GRACE_S = 2.0  # time for the runner to write exit.json after its program was killed
 KILL_LIMIT_S = 10.0  # a process in a disk or GPU call dies some time after SIGKILL
-
-
-@dataclass(frozen=True)
-class StopProgress:
-    """Progress of a stop.
-
-    Args:
-        seconds: time until the next phase; None if there is none.
-    """
-
-    stage: StopStage
-    seconds: float | None
-    message: Message
 
 
 def stop_job(job: Job) -> None:
@@ -43,22 +29,17 @@ def stop_job(job: Job) -> None:
             json.dump({"asked": time.time()}, file)
 
 
-def stop_progress(job: Job, now: float) -> StopProgress | None:
-    """Return the progress of a job's stop at the Unix time `now`; None if it is not stopping."""
+def stop_progress(job: Job, now: float) -> Message | None:
+    """Return the phase of a job's stop at the Unix time `now`; None if it is not stopping."""
     if job.state != "stopping":
         return None
     if runner_of(job.folder) not in live_processes(job.folder):
-        return StopProgress("saving", None, Message("jobs.stop.unattended", {}))
+        return Message("jobs.stop.unattended")
     waited = max(0.0, now - _request_time(job, now))
-    phases: tuple[tuple[StopStage, float], ...] = (
-        ("saving", job.save_s),
-        ("ending", job.save_s + job.kill_s),
-    )
-    for stage, end in phases:
+    for stage, end in (("saving", job.save_s), ("ending", job.save_s + job.kill_s)):
         if waited < end:
-            message = Message(f"jobs.stop.{stage}", {"seconds": round(end - waited)})
-            return StopProgress(stage, end - waited, message)
-    return StopProgress("killing", None, Message("jobs.stop.killing", {}))
+            return Message(f"jobs.stop.{stage}", {"seconds": round(end - waited)})
+    return Message("jobs.stop.killing")
 
 
 def kill_job(job: Job) -> None:

@@ -46,11 +46,6 @@ class RankInfo:
         """True on rank 0, the main process."""
         return self.rank == 0
 
-    @property
-    def log_name(self) -> str:
-        """File in the run directory to which this process writes its log."""
-        return log_name(self.rank)
-
 
 def log_name(rank: int) -> str:
     """Return the file in the run directory to which `rank` writes its log."""

@@ -132,7 +132,7 @@ def time_tile(found: Progress, job: Job | None, gone: bool, now: float) -> Tile:
     title = t("monitor.tiles.time_left")
     stopping = stop_progress(job, now) if job is not None else None
     if stopping is not None:
-        return Tile(title, t("jobs.states.stopping"), text_of(stopping.message), "warn")
+        return Tile(title, t("jobs.states.stopping"), text_of(stopping), "warn")
     if job is not None and job.is_active and (found.step is None or found.ended is not None):
         return Tile(title, t("monitor.starting"))
     if found.ended is not None:

@@ -219,7 +219,7 @@ def describe(job: Job | None) -> str:
         return ""
     now = time.time()
     stopping = stop_progress(job, now)
-    stand = text_of(stopping.message if stopping else outcome(job, now))
+    stand = text_of(stopping if stopping else outcome(job, now))
     if job.ended is not None and job.began is not None:
         stand += f" ({shown_time(job.ended)})"
     problem = error_of(job) if job.state == "failed" else ""
