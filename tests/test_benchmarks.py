@@ -19,9 +19,7 @@ from benchmarks.workload import (
     build_model,
     config_of,
     groups_of,
-    groups_within,
     make_samples,
-    num_padded,
     num_positions,
     packed_batch,
     padded_batch,
@@ -140,24 +138,6 @@ def test_the_report_has_a_row_for_each_variant(tmp_path: Path, capsys: pytest.Ca
 
 
 COMPILING = {"compile", "cached"}  # minutes on a CPU
-
-
-def test_batches_stay_within_the_budget_and_lose_no_sample():
-    config = config_of("tiny", dropout=0.0)
-    samples = make_samples(config, 30)
-    groups = groups_within(samples, config, 2000)
-    assert [sample for group in groups for sample in group] == samples[: sum(map(len, groups))]
-    for group in groups:
-        assert sum(num_positions(sample, config) for sample in group) <= 2000
-
-
-def test_positions_are_those_of_the_batches():
-    config = config_of("tiny", dropout=0.0)
-    samples = make_samples(config, 3)
-    assert packed_batch(samples, config).lengths == tuple(num_positions(s, config) for s in samples)
-    batch = padded_batch(samples)
-    columns = config.prefix_length + batch.text_ids.shape[1] + 2 + batch.codes.shape[1] + 2
-    assert num_padded(samples, config) == 3 * columns
 
 
 def test_operations_are_near_three_billion_a_token_at_the_published_size():

@@ -62,7 +62,7 @@ def test_with_eight_samples_per_rank_the_mean_imbalance_is_below_one_percent(num
 
 def loaded(inputs: Inputs, rank: int, num_ranks: int, workers: int) -> list:
     ranks = Ranks(rank=rank, world_size=num_ranks)
-    sharding = Sharding.of(inputs.train_set, inputs.config.model_dim, ranks)
+    sharding = Sharding(inputs.train_set, inputs.config.model_dim, ranks)
     return list(load_shards(inputs.train_set, PLAN, sharding, workers, inputs.collate))
 
 

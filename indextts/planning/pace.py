@@ -4,7 +4,6 @@ The pace is never extrapolated from data sheets: without a matching measurement 
 steps are done.
 """
 
-import json
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -12,10 +11,10 @@ from pathlib import Path
 
 from indextts.errors import UserError
 from indextts.models.gpt.config import load_config
+from indextts.runs.directory import read_metrics
 from indextts.system.files import read_object
 from indextts.system.messages import Message
 
-TAIL_BYTES = 64 << 10
 MAX_LINES = 20  # of the last [Train] lines; the first steps of a process are slower
 PUBLISHED_SHAPE = (24, 1280)  # layers, width
 SOURCE = "benchmarks/results/gpu_round_h200.md"
@@ -136,24 +135,11 @@ def _conditions_of_run(run_dir: Path) -> Conditions | None:
 
 
 def _last_rates(metrics: Path) -> list[float]:
-    """Return the tokens per second of the last [Train] lines; reads at most the last 64 KiB."""
-    try:
-        with metrics.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - TAIL_BYTES))
-            lines = file.read().splitlines()
-    except OSError:
-        return []
+    """Return the tokens per second of the last [Train] lines of a process, the newest first."""
     rates: list[float] = []
-    for text in reversed(lines):
-        try:
-            line = json.loads(text)
-        except ValueError:  # truncated at the start of the block, or by a kill
-            continue
-        if not isinstance(line, dict) or line.get("kind") == "start":
-            if rates:
-                break  # an older process, possibly with other settings
-            continue
+    for line in reversed(read_metrics(metrics) if metrics.is_file() else []):
+        if line.get("kind") == "start" and rates:
+            break  # an older process, possibly with other settings
         rate = line.get("tokens_per_second")
         if line.get("kind") == "train" and isinstance(rate, int | float) and rate > 0:
             rates.append(float(rate))

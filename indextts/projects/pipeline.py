@@ -73,7 +73,8 @@ def run_pipeline(command: RunPipeline) -> list[StageResult]:
     apply_edited_readings(project, settings)
     results = []
     for plan in plan_stages(project, settings, command.max_steps):
-        _write_current_stage(project, plan.name)
+        (project.root / CURRENT).parent.mkdir(exist_ok=True)
+        write_json(project.root / CURRENT, {"stage": plan.name, "started": time.time()})
         results.append(run_stage(project, plan))
         if results[-1].status or plan.name == command.until:
             break
@@ -87,12 +88,6 @@ def current_stage(project: Project, since: float) -> str:
         return str(now["stage"]) if now["started"] >= since else ""
     except (KeyError, TypeError):
         return ""
-
-
-def _write_current_stage(project: Project, stage: Stage) -> None:
-    path = project.root / CURRENT
-    path.parent.mkdir(exist_ok=True)
-    write_json(path, {"stage": stage, "started": time.time()})
 
 
 def table(results: list[StageResult]) -> str:

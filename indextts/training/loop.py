@@ -437,7 +437,7 @@ def endless_groups(run: Run, stop: StopRequest) -> Generator[list[MicroBatch]]:
     if not inputs.ranks.is_distributed:
         batches = load_batches(train_set, plan, command.num_workers, inputs.collate, should_stop)
     else:
-        shares = Sharding.of(train_set, inputs.config.model_dim, inputs.ranks)
+        shares = Sharding(train_set, inputs.config.model_dim, inputs.ranks)
         batches = load_shards(train_set, plan, shares, command.num_workers, inputs.collate, should_stop)
     yield from group_batches(batches, plan.epoch_end_flags(), command.grad_accumulation)
 

@@ -5,7 +5,7 @@ command --load_inputs--> Inputs --start.py, from the base or a checkpoint--> Run
 
 import logging
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -15,9 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
-from indextts.data.epoch_mix import EpochMix
 from indextts.data.feature_store import common_codebook
 from indextts.data.pair_index import BuildStoppedError, PairIndex, load_index
 from indextts.errors import UserError
@@ -246,8 +244,10 @@ def load_inputs(
     codebook = common_codebook({path: store.info for path, store in stores.items()})
     train_set = usable_pairs(indexes[:num_train], stores, config, train_files)
     val_set = usable_pairs(indexes[num_train:], stores, config, val_files)
-    if train_set.mix is not None:
-        _log_mix(train_files, train_set.mix)
+    if (mix := train_set.mix) is not None:
+        for file, size, count in zip(train_files, mix.sizes, mix.counts, strict=True):
+            taken = counted(count, "pair")
+            logger.info("%s: an epoch takes %s of %d, %.3g passes", file.name, taken, size, count / size)
     check_disjoint(train_set, val_set)
     manifests = [index.manifest for index in indexes]
     return Inputs(command, config, tokenizer, train_set, val_set, manifests, device, ranks, codebook)
@@ -268,13 +268,6 @@ def _on_first_ranks(
         if ranks.any_rank(should_stop()):
             raise BuildStoppedError
     return indexes
-
-
-def _log_mix(files: Sequence[PairsFile], mix: EpochMix) -> None:
-    for file, size, count in zip(files, mix.sizes, mix.counts, strict=True):
-        logger.info(
-            "%s: an epoch takes %s of %d, %.3g passes", file.name, counted(count, "pair"), size, count / size
-        )
 
 
 def choose_device(allow_cpu: bool, info: RankInfo = RankInfo()) -> torch.device:  # noqa: B008 - frozen

@@ -81,7 +81,7 @@ def validate(
     for index in order:
         is_seen = trained_speakers is None or dataset.pairs.speaker_of(index) in trained_speakers
         orders.setdefault((SEEN if is_seen else UNSEEN, dataset.language_of(index)), []).append(index)
-    sharding = Sharding.of(dataset, model.config.model_dim, ranks) if ranks.is_distributed else None
+    sharding = Sharding(dataset, model.config.model_dim, ranks) if ranks.is_distributed else None
     totals: dict[Group, LossSums] = {}
     unreadable: list[Unreadable] = []
     is_stopped = False

@@ -150,7 +150,9 @@ class Runner:
         if waited < save_s:
             if self.stop_stage is None:
                 self.stop_stage = "saving"
-                record_stop(self.folder)
+                # unless the page recorded the request; a signal may also come from elsewhere
+                with suppress(OSError), (self.folder / "stop_asked").open("x") as file:
+                    json.dump({"asked": time.time()}, file)
                 program.terminate()
             return float(save_s - waited)
         if waited < save_s + self.job["kill_s"]:
@@ -197,12 +199,6 @@ def failure(code: int) -> tuple[int, str]:
     if status in (128 + signal.SIGINT, STOPPED):
         return status, "stopped"
     return status, "killed" if code < 0 else "failed"
-
-
-def record_stop(folder: Path) -> None:
-    """Record the time of the stop request, unless the page did; a signal may also come from elsewhere."""
-    with suppress(OSError), (folder / "stop_asked").open("x") as file:
-        json.dump({"asked": time.time()}, file)
 
 
 def log(line: str) -> None:

@@ -73,6 +73,7 @@ def start_job(
         with _lock(project.jobs):
             _check_no_other_is_active(project, stage, after)
             folder = _make_folder(project.jobs, stage)
+            kept = {name: value for name, value in (form or {}).items() if not SECRET_NAME.search(name)}
             argvs = [[command.program, *to_argv(command)] for command in commands]
             record = {
                 "stage": stage,
@@ -81,7 +82,7 @@ def start_job(
                 "environment": launch.environment,
                 "launch": launch.model_dump(mode="json"),
                 "started": time.time(),
-                "form": _without_secrets(form or {}),
+                "form": to_jsonable_python(kept),
                 "versions": versions(),
                 "after": str(after.resolve()) if after else None,
                 "save_s": files.SAVE_S,
@@ -144,11 +145,6 @@ def _conflicting(stage: str) -> tuple[str, ...]:
     if stage in ("data", *DATA_JOBS):  # the import ends with a check
         return ("data", *DATA_JOBS, DEMO_JOB)
     return (stage, DEMO_JOB) if stage in stages else (stage,)
-
-
-def _without_secrets(form: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in form.items() if not SECRET_NAME.search(name)}
-    return dict(to_jsonable_python(kept))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ at most the mean plus one sample. Every rank computes the shards of all ranks.
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -24,20 +24,11 @@ ACCEPTED_GAP = 0.002  # between the largest and the smallest load, relative to t
 SWAPS_PER_RANK = 4
 
 
-@dataclass(frozen=True)
 class Sharding:
-    """Sharding of a data set over ranks.
+    """Sharding of a data set over ranks, by the cost of each sample."""
 
-    Args:
-        costs: (S,), cost of each sample, from `sample_costs`.
-    """
-
-    costs: NDArray[np.float64]
-    ranks: Ranks
-
-    @classmethod
-    def of(cls, dataset: PairDataset, model_dim: int, ranks: Ranks) -> "Sharding":
-        return cls(sample_costs(dataset.lengths, model_dim), ranks)
+    def __init__(self, dataset: PairDataset, model_dim: int, ranks: Ranks) -> None:
+        self.costs, self.ranks = sample_costs(dataset.lengths, model_dim), ranks  # costs: (S,)
 
     def shards(self, batch: Sequence[int]) -> list[list[int]]:
         """Return the samples of each rank in a micro-batch."""
