@@ -15,7 +15,7 @@ from indextts.planning.pace import Pace, find_pace
 from indextts.planning.pairs_size import measure_pairs
 from indextts.planning.proposal import Proposal, StartFacts
 from indextts.runs.directory import LINKS, checkpoints
-from indextts.runs.restore import requested_schedule
+from indextts.runs.restore import requested_schedule, steps_of
 from indextts.runs.restore_facts import RestorePlan
 from indextts.system.files import free_bytes
 from indextts.text.bases import base_tokenizer, load_tokenizer
@@ -160,10 +160,7 @@ def estimate(
         schedule = resumed.schedule
         first = resumed.checkpoint.step if resumed.continues else 0
     settings, total = facts.settings, schedule.total_steps
-    num_micro_steps = pairs.size.num_batches(
-        num_processes * settings.batch_size, num_processes * settings.batch_tokens
-    )
-    steps_per_epoch = -(-num_micro_steps // settings.grad_accumulation)
+    steps_per_epoch = steps_of(settings, pairs.size, num_processes)
     micro_batches = max(1, steps_per_epoch * settings.grad_accumulation)
     return Estimate(
         facts=facts,

@@ -299,12 +299,15 @@ def requested_schedule(
             f"{MIN_LONGEST_PER_BATCH * size.longest}; raise it, remove the longest recordings, or use "
             "--batch-size instead"
         )
-    batch = num_processes * command.batch_size, num_processes * command.batch_tokens
-    rest = size.scaled(size.num_samples - samples_done)
-    left_of_epoch = -(-rest.num_batches(*batch) // command.grad_accumulation)
-    steps_of_epoch = -(-size.num_batches(*batch) // command.grad_accumulation)
-    steps = step + left_of_epoch + (command.epochs - epoch - 1) * steps_of_epoch
+    left_of_epoch = steps_of(command, size.scaled(size.num_samples - samples_done), num_processes)
+    steps = step + left_of_epoch + (command.epochs - epoch - 1) * steps_of(command, size, num_processes)
     return Schedule(command.learning_rate, command.warmup_steps, min(steps, command.max_steps or steps))
+
+
+def steps_of(command: Train, size: EpochSize, num_processes: int) -> int:
+    """Return the steps of an epoch of `size`, or of a part of one."""
+    batch = num_processes * command.batch_size, num_processes * command.batch_tokens
+    return -(-size.num_batches(*batch) // command.grad_accumulation)
 
 
 def _continued_schedule(

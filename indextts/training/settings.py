@@ -25,6 +25,7 @@ from indextts.planning.memory import model_size
 from indextts.planning.pairs_size import PairsSize
 from indextts.planning.proposal import StartFacts
 from indextts.runs.directory import CheckpointMeta
+from indextts.runs.restore import steps_of
 from indextts.runs.schedule import EpochSize
 from indextts.training.run import Inputs
 
@@ -79,8 +80,7 @@ def _with_val_interval(command: Train, train: EpochSize, validation: EpochSize, 
     most_pairs = command.max_val_batches * world_size * command.validation_batch_size
     pairs = min(validation.num_samples, most_pairs or validation.num_samples)
     cost = (2 if command.ema_decay else 1) * FORWARD_SHARE * validation.scaled(pairs).num_positions
-    batches = train.num_batches(world_size * command.batch_size, world_size * command.batch_tokens)
-    num_steps = math.ceil(batches / command.grad_accumulation)
+    num_steps = steps_of(command, train, world_size)
     interval = math.ceil(cost / MAX_VALIDATION_SHARE * num_steps / train.num_positions)
     if "val_interval" in command.model_fields_set or interval <= command.val_interval:
         return command

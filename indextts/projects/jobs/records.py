@@ -24,7 +24,6 @@ JobState = Literal[
 StopStage = Literal["saving", "ending", "killing"]
 Seconds = Annotated[float, Field(ge=0, lt=2**33)]  # a duration or Unix time, until 2242; any view can show it
 
-NUM_LAST_JOBS = 8
 MAX_CACHED_JOBS = 2048  # ended jobs kept in memory, a few KiB each
 
 
@@ -82,19 +81,14 @@ def list_jobs(project: Project, stage: str = "") -> list[Job]:
 
     The order of their names is that in which they were started, whatever the clock did (starting.py).
     """
-    return list(_jobs(project, stage))
+    names = (name for name in _names(project) if not stage or name.endswith(f"_{stage}"))
+    found = [read_job(project.jobs / name) for name in sorted(names, reverse=True)]
+    return [job for job in found if job and stage in ("", job.stage)]
 
 
 def newest_job(project: Project, stage: str) -> Job | None:
-    """Return the running job of `stage`, else the one started last, None if there are none.
-
-    Reads only the last few jobs: a job that waited for no other started after all earlier ones had ended.
-    """
-    jobs: list[Job] = []
-    for job in _jobs(project, stage):
-        jobs.append(job)
-        if len(jobs) >= NUM_LAST_JOBS and job.after is None:
-            break
+    """Return the running job of `stage`, else the one started last, None if there are none."""
+    jobs = list_jobs(project, stage)
     running = (job for job in jobs if job.state in ("running", "stopping"))
     return next(running, jobs[0] if jobs else None)
 
@@ -132,15 +126,6 @@ def _names(project: Project) -> list[str]:
             return [entry.name for entry in entries if not entry.name.startswith(".")]
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _jobs(project: Project, stage: str) -> Iterator[Job]:
-    """Yield the jobs of a project or stage, newest first."""
-    names = (name for name in _names(project) if not stage or name.endswith(f"_{stage}"))
-    for name in sorted(names, reverse=True):
-        job = read_job(project.jobs / name)
-        if job and stage in ("", job.stage):
-            yield job
 
 
 def _ended_job(folder: Path) -> Job | None:

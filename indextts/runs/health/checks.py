@@ -147,8 +147,8 @@ def gradients_exploding(run: Observed) -> Finding | None:
 def steps_skipped(run: Observed) -> Finding | None:
     """Return a finding if this process skipped steps; in float16, only if it skipped more than a few."""
     lines = [line for line in run.lines if line["kind"] == "train" and "num_skipped" in line]
-    start = run.newest_start
-    if not lines or start is None or lines[-1]["step"] <= start["step"]:
+    start = run.newest_process[0] if lines else {}
+    if start.get("kind") != "start" or lines[-1]["step"] <= start["step"]:
         return None
     # the count at the resume; a line at that very step belongs to the process before
     known = [line["num_skipped"] for line in lines if line["step"] <= start["step"]]

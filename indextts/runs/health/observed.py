@@ -52,11 +52,6 @@ class Observed:
         return [(line["step"], line[metric]) for line in lines]
 
     @property
-    def newest_start(self) -> Line | None:
-        """First line of the newest process."""
-        return next((line for line in reversed(self.lines) if line["kind"] == "start"), None)
-
-    @property
     def newest_process(self) -> list[Line]:
         """Lines of the newest process, including its start line."""
         indices = (i for i in reversed(range(len(self.lines))) if self.lines[i]["kind"] == "start")
