@@ -22,7 +22,7 @@ from indextts.features.bases import HalvingCodec
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.features.semantic_codec import SemanticCodecConfig, without_weight_norm
 from indextts.features.weights import fill_weights
-from indextts.speech.synthesis.bases import acoustic_path
+from indextts.speech.synthesis.bases import AcousticPath
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.config import BigVGANConfig, FlowConfig, LengthRegulatorSection, S2MelConfig
 from indextts.speech.synthesis.dit import DiT, rotary_table
@@ -199,7 +199,7 @@ def decoding_s2mel_results(folder: Path, config: dict[str, Any], arrays: dict[st
     codec = HalvingCodec(SemanticCodecConfig(**config["semantic_codec"]))
     of_codec = {name.removeprefix("semantic_codec."): weights[name] for name in weights.keys() - given.keys()}
     fill_weights(codec, of_codec, "semantic_codec", "give a complete folder", torch.device("cpu"))
-    path = acoustic_path(codec, model)
+    path = AcousticPath(codec, model)
     codes = arrays["raw_codes"][0]
     codes = codes[: int((codes == config["stop_mel_token"]).nonzero()[0])]
     yield from {"codes": codes[None], "vq2emb": codec.embed(codes)[None].mT}.items()

@@ -1,7 +1,9 @@
 """Tests of indextts/features/indextts2.py, and of its features in the GPT's encoders."""
 
+import shutil
 from pathlib import Path
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -136,7 +138,7 @@ def test_the_identity_depends_on_encoder_statistics_and_codec(files, backend, tm
 
 
 def test_the_error_lists_all_missing_files_and_their_sources(tmp_path, monkeypatch):
-    monkeypatch.setattr(indextts2, "cached_folder", lambda: None)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError) as caught:
         find_files(tmp_path / "w2v", tmp_path / "codec", tmp_path / "stats.pt", look_in_cache=True)
     message = str(caught.value)
@@ -152,8 +154,14 @@ def test_the_error_lists_all_missing_files_and_their_sources(tmp_path, monkeypat
 
 
 def test_the_hugging_face_cache_replaces_only_the_default_folder(files, tmp_path, monkeypatch):
-    cached, others = files / "w2v-bert-2.0", (files / "config.yaml", files / "wav2vec2bert_stats.pt")
-    monkeypatch.setattr(indextts2, "cached_folder", lambda: cached)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    repository, others = (
+        tmp_path / "models--facebook--w2v-bert-2.0",
+        (files / "config.yaml", files / "wav2vec2bert_stats.pt"),
+    )
+    cached = shutil.copytree(files / "w2v-bert-2.0", repository / "snapshots" / ("0" * 40))
+    (repository / "refs").mkdir()
+    (repository / "refs/main").write_text("0" * 40)
     assert find_files(tmp_path / "w2v", *others, look_in_cache=True) == cached
     assert find_files(cached, *others, look_in_cache=True) == cached
     with pytest.raises(UserError, match=r"w2v: config\.json"):

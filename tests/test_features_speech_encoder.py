@@ -3,7 +3,6 @@ import math
 import shutil
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -13,7 +12,6 @@ from indextts.errors import UserError
 from indextts.features.log_mel import log_mel_pairs, num_vectors
 from indextts.features.speech_encoder import (
     SpeechEncoder,
-    cached_folder,
     load_speech_encoder,
 )
 from tests.published_files import FEATURE_DIM, noisy_speech, write_speech_encoder, write_stats
@@ -147,16 +145,3 @@ def test_invalid_statistics_are_refused(copied, changes, what):
     write_stats(copied / "stats.pt", **changes)
     with pytest.raises(UserError, match=rf"stats\.pt: .*{what}"):
         load(copied)
-
-
-def test_the_hugging_face_cache_is_used_only_if_it_is_complete(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    assert cached_folder() is None
-    repository = tmp_path / "models--facebook--w2v-bert-2.0"
-    snapshot = repository / "snapshots" / ("0" * 40)
-    shutil.copytree(files / "w2v-bert-2.0", snapshot)
-    (repository / "refs").mkdir()
-    (repository / "refs/main").write_text("0" * 40)
-    assert cached_folder() == snapshot
-    (snapshot / "model.safetensors").unlink()
-    assert cached_folder() is None

@@ -11,7 +11,7 @@ from indextts.commands.speech import Synthesize
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.features.bases import HalvingCodec
 from indextts.features.semantic_codec import SemanticCodecConfig
-from indextts.speech.synthesis.bases import DecodingPath
+from indextts.speech.synthesis.bases import AcousticPath
 from indextts.speech.synthesis.synthesize import synthesize
 from indextts.speech.synthesis.trained_model import load_trained
 from tests.acoustic_files import write_acoustic_files, write_files_of_2_5
@@ -38,17 +38,17 @@ def spoken(folder: Path, output: Path, **changes: object) -> np.ndarray:
 
 
 @pytest.fixture
-def path() -> DecodingPath:
-    return DecodingPath(HalvingCodec(SemanticCodecConfig(**CODEC)))
+def path() -> AcousticPath:
+    return AcousticPath(HalvingCodec(SemanticCodecConfig(**CODEC)), s2mel=None)  # type: ignore[arg-type]
 
 
-def test_two_features_of_a_code_become_172_hundredths_of_a_frame_each(path: DecodingPath):
+def test_two_features_of_a_code_become_172_hundredths_of_a_frame_each(path: AcousticPath):
     assert [path.num_frames(number, 1.0) for number in range(1, 1819)] == [
         86 * number // 25 for number in range(1, 1819)
     ]
 
 
-def test_the_factor_is_multiplied_as_in_the_published_code(path: DecodingPath):
+def test_the_factor_is_multiplied_as_in_the_published_code(path: AcousticPath):
     lower = [number for number in range(1, 1819) if path.num_frames(number, 1.25) != 43 * number // 10]
     assert lower == [230, 460, 870, 920, 1740, 1790]
 

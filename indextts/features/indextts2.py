@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from indextts.commands.bases import base_of_codec_file
+from indextts.commands.bases import OFFICIAL_CACHE, base_of_codec_file
 from indextts.errors import UserError
 from indextts.features import log_mel, speech_encoder
 from indextts.features.backend import to_device
 from indextts.features.bases import load_codec
 from indextts.features.published_files import files_of, find_published
 from indextts.features.semantic_codec import SemanticCodec, load_codec_config
-from indextts.features.speech_encoder import SpeechEncoder, cached_folder, load_speech_encoder
+from indextts.features.speech_encoder import SpeechEncoder, load_speech_encoder
 from indextts.features.split_products import split_linear_layers
 
 logger = logging.getLogger(__name__)
@@ -167,12 +167,10 @@ def find_files(folder: Path, codec: Path, stats: Path, *, look_in_cache: bool) -
     """
     missing = []
     if not folder.exists():
-        folder = find_published(folder / speech_encoder.FILES[0]).parent
-    if not folder.exists() and look_in_cache:
-        found = cached_folder()
-        if found:
-            logger.info("Using the speech encoder in the Hugging Face cache: %s", found)
-            folder = found
+        repository = speech_encoder.HUB_NAME if look_in_cache else ""
+        folder = find_published(folder / speech_encoder.FILES[-1], repository).parent
+        if folder.exists() and OFFICIAL_CACHE not in folder.parts:
+            logger.info("Using the speech encoder in the Hugging Face cache: %s", folder)
     absent = [name for name in speech_encoder.FILES if not (folder / name).is_file()]
     if absent:
         cache = ", or into the Hugging Face cache" if look_in_cache else ""

@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
+import huggingface_hub
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from indextts.commands.bases import BASES, OFFICIAL_CACHE, Base, PublishedFile, Purpose
@@ -62,17 +63,20 @@ def files_of(base: Base) -> list[PublishedFile]:
     return sorted(files, key=lambda file: get_args(Purpose).index(file.purpose))
 
 
-def find_published(path: Path) -> Path:
-    """Return the path of a published file, in hf_cache/ of its model folder if only that has it.
+def find_published(path: Path, repository: str = "") -> Path:
+    """Return the path of a published file: here, in hf_cache/ of its folder, or in the cache of the hub.
 
     Args:
         path: in the model folder, such as FOLDER/campplus/campplus_cn_common.bin; it need not exist.
+        repository: of the file, to look for it in the Hugging Face cache too.
     """
     official = _official_places().get("/".join(path.parts[-2:]))
-    if path.is_file() or not official:
+    if path.is_file():
         return path
-    found = path.parents[1] / official
-    return found if found.is_file() else path
+    if official and (path.parents[1] / official).is_file():
+        return path.parents[1] / official
+    cached = huggingface_hub.try_to_load_from_cache(repository, path.name) if repository else None
+    return Path(cached) if isinstance(cached, str) else path
 
 
 @cache

@@ -23,7 +23,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
@@ -120,13 +119,6 @@ def load_speech_encoder(folder: Path, stats: Path) -> SpeechEncoder:
     mean, std = _load_stats(stats, config.hidden_size)
     encoder = SpeechEncoder(model, mean, std)
     return encoder.requires_grad_(False).eval()
-
-
-def cached_folder() -> Path | None:
-    """Return the folder of the published encoder in the Hugging Face cache; None if it is incomplete."""
-    found = [huggingface_hub.try_to_load_from_cache(HUB_NAME, name) for name in FILES]
-    paths = [Path(path) for path in found if isinstance(path, str)]
-    return paths[0].parent if len(paths) == len(FILES) else None
 
 
 def _load_config(folder: Path) -> Wav2Vec2BertConfig:

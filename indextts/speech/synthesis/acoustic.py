@@ -30,7 +30,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import huggingface_hub
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -54,7 +53,7 @@ from indextts.features.mel_spectrogram import (
 from indextts.features.published_files import files_of, find_published
 from indextts.features.recognizers.recognizer import batches
 from indextts.models.gpt.config import load_config
-from indextts.speech.synthesis.bases import acoustic_path
+from indextts.speech.synthesis.bases import AcousticPath
 from indextts.speech.synthesis.bigvgan import BigVGAN, load_bigvgan
 from indextts.speech.synthesis.config import load_acoustic_config
 from indextts.speech.synthesis.renderer import Reference, Segment, load_speech
@@ -83,7 +82,7 @@ class AcousticModel:
         settings: SolverSettings = DEFAULT_SETTINGS,
     ) -> None:
         self.backend, self.s2mel, self.campplus, self.vocoder = backend, s2mel, campplus, vocoder
-        self.path, self.settings = acoustic_path(backend.codec, s2mel), settings
+        self.path, self.settings = AcousticPath(backend.codec, s2mel), settings
         s2mel.cfm.estimator.set_precision(settings.dtype)
 
     @classmethod
@@ -222,7 +221,10 @@ def find_files(folder: Path) -> list[Path]:
     """
     places = ("config.yaml", "s2mel.pth", CAMPPLUS, "bigvgan/config.json", "bigvgan/bigvgan_generator.pt")
     sources = {file.place: file.repository for file in files_of(base_in(folder))}
-    paths = {place: _here_or_cached(folder, place, sources[place]) for place in places}
+    # the files of a base are never mixed with those of a cache
+    paths = {
+        place: find_published(folder / place, sources[place] if "/" in place else "") for place in places
+    }
     missing = [
         f"{path} is missing: download it from {sources[place]}"
         for place, path in paths.items()
@@ -235,16 +237,7 @@ def find_files(folder: Path) -> list[Path]:
 
 def campplus_file(folder: Path) -> Path:
     """Return the path of the CAM++ weights, whether or not the file exists."""
-    return _here_or_cached(folder, CAMPPLUS, "funasr/campplus")
-
-
-def _here_or_cached(folder: Path, place: str, repository: str) -> Path:
-    """Return the path of a published file, in the Hugging Face cache if only that has it."""
-    found = find_published(folder / place)
-    if found.is_file() or "/" not in place:  # the files of a base are never mixed with those of a cache
-        return found
-    cached = huggingface_hub.try_to_load_from_cache(repository, found.name)
-    return Path(cached) if isinstance(cached, str) else folder / place
+    return find_published(folder / CAMPPLUS, "funasr/campplus")
 
 
 def find_backend(folder: Path) -> tuple[Path, Path, Path]:

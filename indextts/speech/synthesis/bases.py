@@ -20,47 +20,36 @@ FRAMES_PER_FEATURE = 1.72  # as published, although 22050 / 256 / 50 is 1.7227
 
 
 @dataclass(frozen=True)
-class EmbeddingPath:
-    """IndexTTS-2.0: embeddings of the codes with the GPT's states; a duration factor is not used."""
+class AcousticPath:
+    """The way from codes to content with the codec of either base.
+
+    IndexTTS-2.0 reads embeddings of the codes with the GPT's states, and has no duration factor. IndexTTS-2.5
+    reads features decoded from the codes.
+    """
 
     codec: SemanticCodec
     s2mel: S2Mel
-    base: Base = BASE_2_0
+
+    @property
+    def base(self) -> Base:
+        return BASE_2_5 if isinstance(self.codec, HalvingCodec) else BASE_2_0
 
     def prompt_content(self, features: Tensor) -> Tensor:
         """Return the content of a recording from its features (T, H): (1, T, H)."""
-        return self.codec.embed(self.codec.quantize(features[None]))
-
-    def content(self, codes: Tensor, states: Tensor) -> Tensor:
-        """Return the content of codes (M,) with the GPT's states (M, D): (1, M, H)."""
-        return self.s2mel.content(self.codec.embed(codes)[None], states[None])
-
-    def num_frames(self, num_codes: int, duration_factor: float) -> int:
-        """Return the number of mel frames of codes."""
-        return target_frames(num_codes)
-
-
-@dataclass(frozen=True)
-class DecodingPath:
-    """IndexTTS-2.5: features decoded from the codes; the GPT's states are not used."""
-
-    codec: SemanticCodec
-    base: Base = BASE_2_5
-
-    def prompt_content(self, features: Tensor) -> Tensor:
+        if self.base.reads_states:
+            return self.codec.embed(self.codec.quantize(features[None]))
         return features[None]
 
     def content(self, codes: Tensor, states: Tensor) -> Tensor:
-        return self.codec.decode(self.codec.embed(codes)[None])
+        """Return the content of codes (M,) with the GPT's states (M, D): (1, M or 2M, H)."""
+        embeddings = self.codec.embed(codes)[None]
+        if self.base.reads_states:
+            return self.s2mel.content(embeddings, states[None])
+        return self.codec.decode(embeddings)
 
     def num_frames(self, num_codes: int, duration_factor: float) -> int:
+        """Return the number of mel frames of codes."""
+        if not self.base.has_duration_factor:
+            return target_frames(num_codes)
         # in this order, so that every length is that of the published code
         return int(2 * num_codes * FRAMES_PER_FEATURE * duration_factor)
-
-
-AcousticPath = EmbeddingPath | DecodingPath
-
-
-def acoustic_path(codec: SemanticCodec, s2mel: S2Mel) -> AcousticPath:
-    """Return the path of the base that the codec belongs to."""
-    return DecodingPath(codec) if isinstance(codec, HalvingCodec) else EmbeddingPath(codec, s2mel)
