@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from indextts.system.json_lines import read_json_lines
+from indextts.system.json_lines import json_lines_if_any
 
 CLEANED_NAME = "cleaned.jsonl"
 PACKAGES = ("pyrnnoise", "demucs")
@@ -36,10 +36,8 @@ def missing_packages() -> list[str]:
 
 def read_cleaned(manifest: Path) -> dict[str, dict[str, Any]]:
     """Return the newest record of each clip that was tried; empty before."""
-    path = manifest.parent / CLEANED_NAME
-    if not path.is_file() or not path.stat().st_size:
-        return {}
-    return {str(record.get("id")): record for _, record in read_json_lines(path)}
+    lines = json_lines_if_any(manifest.parent / CLEANED_NAME)
+    return {str(record.get("id")): record for _, record in lines}
 
 
 def audio_before(manifest: Path, record: Mapping[str, Any] | None) -> Path | None:

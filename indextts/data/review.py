@@ -30,7 +30,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from indextts.data.manifest import Provenance, Utterance, read_numbered_utterances, read_texts
 from indextts.errors import UserError
 from indextts.system.files import FileStamp, file_stamp
-from indextts.system.json_lines import append_json_line, read_json_lines
+from indextts.system.json_lines import append_json_line, json_lines_if_any
 
 logger = logging.getLogger(__name__)
 
@@ -192,7 +192,7 @@ def read_rejected(manifest: Path) -> dict[str, Sequence[str]]:
     """
     path = check_folder(manifest) / REJECTED_NAME
     rejected: dict[str, Sequence[str]] = {}
-    for number, record in _lines_of(path):
+    for number, record in json_lines_if_any(path):
         id, reasons = record.get("id"), record.get("reasons")
         if not isinstance(id, str) or not isinstance(reasons, list):
             raise UserError(f"{path}:{number}: a verdict requires id and reasons; check the data again")
@@ -253,7 +253,3 @@ def undo(log: DecisionLog, key: str) -> Decision | None:
         append_json_line(log.path, {"undo": key})
         log.refresh()
     return made
-
-
-def _lines_of(path: Path) -> Iterable[tuple[int, dict[str, object]]]:
-    return read_json_lines(path) if path.is_file() and path.stat().st_size else ()

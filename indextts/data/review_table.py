@@ -26,7 +26,7 @@ from indextts.data.quality.reasons import REASON_OF, REASONS, Flag
 from indextts.data.quality.verdicts import DOUBTFUL_TEXT, doubtful_text
 from indextts.data.review import Decision, DecisionLog, check_folder, decide, undo
 from indextts.errors import UserError
-from indextts.system.json_lines import read_json_lines
+from indextts.system.json_lines import json_lines_if_any
 
 CLIPS_NAME = "clips.jsonl"
 DOUBTFUL, ALL, SHUFFLED = "doubtful", "all", "shuffled"
@@ -83,9 +83,7 @@ class ClipTable:
         self.heard: dict[int, str] = {}  # by a recognizer
         self.measures: dict[str, NDArray[np.float32]] = {}
         self.cleaned = read_cleaned(manifest)  # by id
-        path = check_folder(manifest) / CLIPS_NAME
-        if path.is_file() and path.stat().st_size:
-            self._read_report(path)
+        self._read_report(check_folder(manifest) / CLIPS_NAME)
         for place, utterance in enumerate(utterances):  # also before a check
             if utterance.is_doubtful and all(
                 flag.reason != DOUBTFUL_TEXT for flag in self.flags.get(place, ())
@@ -101,7 +99,7 @@ class ClipTable:
             self.seconds = np.where(np.isnan(measured), self.seconds, measured)
 
     def _read_report(self, path: Path) -> None:
-        for number, record in read_json_lines(path):
+        for number, record in json_lines_if_any(path):
             try:
                 place = self.place_of.get(str(record["id"]))
                 if place is not None:

@@ -30,6 +30,12 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
         raise UserError(f"{path}: the file is empty; a manifest needs at least one line")
 
 
+def json_lines_if_any(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
+    """Yield lines as `read_json_lines`; none of a file that is absent or empty."""
+    if path.is_file() and path.stat().st_size:
+        yield from read_json_lines(path)
+
+
 def read_json_lines_or_errors(path: Path) -> Iterator[tuple[int, dict[str, object] | UserError]]:
     """Yield the line number and the object of every non-blank line, or the error of that line.
 

@@ -128,7 +128,7 @@ class Aligner:
                 placing = place_sentences(columns, listened.costs, listened.heard, 1 / listened.step_s)
             finally:
                 aside.unlink(missing_ok=True)
-        num_placed = sum(len(place.first) for place in (*placing.kept, *placing.moved))
+        num_placed = sum(len(place.first) for place in placing.kept)
         share = num_placed / max(1, sum(map(len, columns)))
         if share < MIN_PLACED_SHARE:
             reason = (
@@ -152,11 +152,10 @@ class Aligner:
             reason = f"not found in the recording: {shown}"
             rejections.append(Rejection(Location(text_file, each.line), "not_heard", reason))
         logger.info(
-            "%s: %d of %d sentences aligned, %d out of order, %d not heard; %d clips, %d of them doubtful",
+            "%s: %d of %d sentences aligned, %d not heard; %d clips, %d of them doubtful",
             audio.name,
             len(placing.kept),
             len(sentences),
-            len(placing.moved),
             len(gone),
             len(cuts),
             sum(cut.provenance is not None and cut.provenance.is_doubtful for cut in cuts),
@@ -272,7 +271,7 @@ class _Alignment:
         """
         listened = self.listened
         spoken = _spoken_positions(listened, speech)
-        places = sorted([*self.placing.kept, *self.placing.moved], key=lambda place: place.start)
+        places = self.placing.kept
         nearest = _NearestLines(self.sentences)
         found: list[Part] = []
         bounds = [0, *(bound for place in places for bound in (place.start, place.end)), len(listened.times)]
@@ -292,18 +291,14 @@ class _Alignment:
         return found
 
     def _part(self, place: Place) -> Part:
-        """Return the part of a sentence; one that is out of order is doubtful."""
         sentence, listened = self.sentences[place.sentence], self.listened
         start_s, end_s = listened.start_s(place.start), listened.end_s(place.end - 1)
-        is_moved = any(other.sentence == place.sentence for other in self.placing.moved)
         return Part(
             start_s,
             end_s,
             sentence.text,
             sentence.line,
             place.score,
-            self._text(listened.tokens[place.start : place.end]) if is_moved else "",
-            is_doubtful=is_moved,
             words=self._words(place) if end_s - start_s > MAX_UNCUT_S else (),
         )
 

@@ -24,7 +24,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -68,7 +68,7 @@ from indextts.data.sources import DataSource, write_source
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256
-from indextts.system.json_lines import read_json_lines, write_json_lines
+from indextts.system.json_lines import json_lines_if_any, write_json_lines
 from indextts.system.locks import locked_folder
 from indextts.text.languages import find_language
 
@@ -439,9 +439,7 @@ def _write_rejected(
     """Write the rejections of these sources; those of other sources stay."""
     path = output_dir / REJECTED_NAME
     names = {source.name for source in sources}
-    before: Iterable[dict[str, object]] = ()
-    if path.is_file() and path.stat().st_size:
-        before = [record for _, record in read_json_lines(path) if record.get("source") not in names]
+    before = [record for _, record in json_lines_if_any(path) if record.get("source") not in names]
     if records or before:
         write_json_lines(path, [*before, *records])
     else:

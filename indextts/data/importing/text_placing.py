@@ -11,7 +11,7 @@ a number before a verse, is joined with the next one of its line, else with the 
     3. The heaviest chain of places in the order of the text and of the recording is kept.
     4. Sentences without such runs, mostly short ones, are aligned between their neighbours in the chain.
 
-A sentence that fits at a place outside the chain is out of order. The cost grows with the length of the
+The speech of a sentence that is out of order is left to the review. The cost grows with the length of the
 recording, not with its square: no sentence is aligned to more than MAX_WINDOW_S.
 """
 
@@ -156,15 +156,11 @@ class Placing:
 
     Args:
         kept: in the order of text and recording.
-        moved: fit the sound, but elsewhere than the order of the text says; in the order of the recording.
-        missing: indices of the sentences that were not found.
-        min_score: in nats per letter, of a long sentence.
+        missing: indices of the sentences that were not found there.
     """
 
     kept: list[Place]
-    moved: list[Place]
     missing: list[int]
-    min_score: float
 
 
 def place_sentences(
@@ -188,14 +184,7 @@ def place_sentences(
     overlap = round(OVERLAP_S * positions_per_s)
     kept = _fill_gaps(_chain(fitting, min_score, overlap), finder, min_score, overlap)
     is_kept = {place.sentence for place in kept}
-    moved: list[Place] = []
-    for place in sorted(fitting, key=lambda place: -place.score):
-        is_known = place.sentence in is_kept or any(other.sentence == place.sentence for other in moved)
-        if not is_known and not any(_overlap(place, other) > overlap for other in (*kept, *moved)):
-            moved.append(place)
-    placed = is_kept | {place.sentence for place in moved}
-    missing = [number for number in range(len(sentences)) if number not in placed]
-    return Placing(kept, sorted(moved, key=lambda place: place.start), missing, min_score)
+    return Placing(kept, [number for number in range(len(sentences)) if number not in is_kept])
 
 
 @dataclass(frozen=True)
@@ -347,7 +336,3 @@ def _windows(finder: _Finder, gap: range, start: int, end: int) -> list[tuple[in
         (sentence, (max(start, int(middle) - half), min(end, int(middle) + half)))
         for sentence, middle in zip(gap, middles, strict=True)
     ]
-
-
-def _overlap(one: Place, other: Place) -> int:
-    return min(one.end, other.end) - max(one.start, other.start)

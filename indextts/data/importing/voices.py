@@ -46,7 +46,6 @@ _PREFIX = "voice_"
 _MAX_NAME_CHARS = 64
 
 BLOCK_SIZE = 4_000
-_MAX_PRODUCTS = 2**26  # at a time, 256 MiB
 
 Vector = NDArray[np.float32]  # (S,)
 Vectors = NDArray[np.float32]  # (N, S)
@@ -413,9 +412,8 @@ def nearest(
     """
     found = np.full(len(vectors), -1, np.int64)
     distances = np.full(len(vectors), np.inf, np.float32)
-    num_rows = max(1, _MAX_PRODUCTS // max(1, len(means)))
-    for start in range(0, len(vectors) if len(means) else 0, num_rows):
-        block = slice(start, start + num_rows)
+    for start in range(0, len(vectors) if len(means) else 0, BLOCK_SIZE):
+        block = slice(start, start + BLOCK_SIZE)
         likeness = vectors[block] @ means.T  # (block, G)
         if excluded is not None:
             likeness[np.arange(len(likeness)), excluded[block]] = -np.inf

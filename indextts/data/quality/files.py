@@ -31,7 +31,7 @@ from indextts.data.quality.measures import MEASURES_VERSION
 from indextts.data.review import REJECTED_NAME
 from indextts.errors import UserError
 from indextts.system.files import write_json
-from indextts.system.json_lines import read_json_lines, write_json_lines
+from indextts.system.json_lines import json_lines_if_any, write_json_lines
 
 CLIPS_NAME = "clips.jsonl"
 REPORT_NAME = "report.txt"
@@ -49,12 +49,11 @@ def write_files(
 
 def read_known(folder: Path | None) -> Mapping[str, Sound]:
     """Return the measures of an earlier check with the same version, by the digest of the file."""
-    path = None if folder is None else folder / CLIPS_NAME
-    if path is None or not path.is_file():
+    if folder is None:
         return {}
     known = {}
     try:
-        for _, record in read_json_lines(path):
+        for _, record in json_lines_if_any(folder / CLIPS_NAME):
             audio: Any = record.get("audio")
             if isinstance(audio, dict) and audio.pop("version") == MEASURES_VERSION:
                 fingerprint = parse_fingerprint(audio.pop("fingerprint"))

@@ -28,7 +28,7 @@ import soundfile
 from pydantic import TypeAdapter, ValidationError
 
 from indextts.data.importing.cuts import PADDING_S, Limits
-from indextts.data.importing.items import AUDIO_SUFFIXES, Passage, cut_id, distinct, file_name
+from indextts.data.importing.items import AUDIO_SUFFIXES, Passage, cut_id, distinct, file_name, files_below
 from indextts.data.importing.sound import as_readable, find_speech_in_file, write_parts
 from indextts.data.progress import Progress
 from indextts.errors import UserError
@@ -96,7 +96,8 @@ def find_recordings(sources: Sequence[Path], speaker: str, speaker_from: str) ->
         if not source.exists():
             raise UserError(f"--source {source}: no such file or folder; check the path")
         root = source if source.is_dir() else source.parent
-        for path in sorted(_recordings_in(source)):
+        files = files_below(source) if source.is_dir() else [source]
+        for path in sorted(each for each in files if each == source or each.suffix.lower() in AUDIO_SUFFIXES):
             relative = path.relative_to(root)
             id = "_".join([*relative.parts[:-1], relative.stem])
             if id in taken:
@@ -108,16 +109,6 @@ def find_recordings(sources: Sequence[Path], speaker: str, speaker_from: str) ->
         shown = ", ".join(map(str, sources))
         raise UserError(f"--source {shown}: no recordings; pass recordings or folders with them")
     return found
-
-
-def _recordings_in(source: Path) -> Iterator[Path]:
-    if source.is_file():
-        yield source
-        return
-    for path in source.rglob("*"):
-        is_hidden = any(part.startswith(".") for part in path.relative_to(source).parts)
-        if path.suffix.lower() in AUDIO_SUFFIXES and not is_hidden and path.is_file():
-            yield path
 
 
 def plan_clips(
