@@ -8,14 +8,14 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.planning import pace
 from indextts.planning.hardware import GpuFacts, MachineFacts
-from indextts.planning.memory import CONTEXT_BYTES, model_size, with_lora
+from indextts.planning.memory import CONTEXT_BYTES
 from indextts.planning.pairs_size import PairsSize
 from indextts.planning.proposal import Proposal, StartFacts, expected_longest
 from indextts.runs.schedule import EpochSize
 from tests.test_models_gpt_weights import PUBLISHED
 
 CONFIG = replace(PUBLISHED, number_text_tokens=24_000)
-SIZE = model_size(CONFIG, base_size=12_000)
+BASE_SIZE = 12_000
 SPEECH = PairsSize(EpochSize(240_000, 240_000 * 362, 900), 150.0, is_sampled=True)  # clips of 6 s
 GPUS = {
     "H200": GpuFacts("NVIDIA H200", 143_771 << 20, (9, 0)),
@@ -38,8 +38,7 @@ def proposed(gpu: str, *typed: str, cores: int = 16, num_processes: int = 1) -> 
 
 def proposed_for(machine: MachineFacts, *typed: str, num_processes: int = 1) -> Proposal:
     command = parse(Train, [*REQUIRED, *typed])
-    size = with_lora(SIZE, CONFIG, command.lora_rank, "all") if command.lora_rank else SIZE
-    return StartFacts(command, machine, CONFIG, size, SPEECH, num_processes).propose()
+    return StartFacts(command, machine, CONFIG, BASE_SIZE, SPEECH, num_processes).propose()
 
 
 def pairs_of_step(proposal: Proposal, num_processes: int = 1) -> float:
@@ -54,7 +53,7 @@ def test_the_proposal_fits_the_memory_that_the_gpu_reports(name: str):
     proposal, machine = proposed(name), MachineFacts((GPUS[name],), 16, 64 << 30)
     chosen = parse(Train, [*REQUIRED, *proposal.flags()])
     assert proposal.fits
-    need = StartFacts(chosen, machine, CONFIG, SIZE, SPEECH).memory()
+    need = StartFacts(chosen, machine, CONFIG, BASE_SIZE, SPEECH).memory()
     assert need.peak + CONTEXT_BYTES < GPUS[name].memory_bytes
 
 
@@ -73,7 +72,7 @@ def test_a_step_has_64_pairs_where_its_fixed_cost_was_measured_to_be_large(monke
     assert pairs_of_step(proposed("H200", num_processes=2), 2) == pytest.approx(32, rel=0.05)
     few = replace(SPEECH, size=replace(SPEECH.size, num_samples=60_000, num_positions=60_000 * 362))
     command, machine = parse(Train, REQUIRED), MachineFacts((GPUS["H200"],), 16, 64 << 30)
-    assert StartFacts(command, machine, CONFIG, SIZE, few).propose().fields["batch_tokens"] < 15_000
+    assert StartFacts(command, machine, CONFIG, BASE_SIZE, few).propose().fields["batch_tokens"] < 15_000
     no_fixed_cost = [replace(row, positions_per_second=100_000) for row in pace.BENCHMARKS]
     monkeypatch.setattr(pace, "BENCHMARKS", no_fixed_cost)
     assert pairs_of_step(proposed("H200")) == pytest.approx(32, rel=0.05)
@@ -83,7 +82,7 @@ def test_the_fixed_cost_is_that_of_the_measured_steps():
     """8,192 positions take 78.1 ms, 32,768 take 265.2 ms: 7.6 us each, and 15.7 ms."""
     command = parse(Train, [*REQUIRED, "--amp"])
     machines = [MachineFacts((GPUS[name],), 16, 64 << 30) for name in ("H200", "A100")]
-    facts = [StartFacts(command, machine, CONFIG, SIZE, SPEECH) for machine in machines]
+    facts = [StartFacts(command, machine, CONFIG, BASE_SIZE, SPEECH) for machine in machines]
     shares = [pace.fixed_share(each.conditions, 16_384) for each in facts]
     assert shares == [pytest.approx(15.7 / (15.7 + 16.384 * 7.613), rel=0.01), 0]
 

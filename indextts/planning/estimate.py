@@ -10,7 +10,7 @@ from pathlib import Path
 from indextts.commands.train import Train
 from indextts.models.gpt.config import config_with_text_tokens, load_config_of
 from indextts.planning.hardware import MachineFacts
-from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, model_size
+from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed
 from indextts.planning.pace import Pace, find_pace
 from indextts.planning.pairs_size import measure_pairs
 from indextts.planning.proposal import Proposal, StartFacts
@@ -193,7 +193,5 @@ def start_facts(command: Train, machine: MachineFacts, num_processes: int = 1) -
     num_base = load_tokenizer(base_path).size if base_path.is_file() else config.number_text_tokens
     base_size = tokenizer.appended_ids(num_base).start
     extended = config_with_text_tokens(config, tokenizer.size)
-    rank, targets = command.lora_rank, command.lora_targets
-    size = model_size(extended, base_size=base_size, lora_rank=rank, lora_targets=targets)
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config, command.output_dir)
-    return StartFacts(command, machine, extended, size, pairs, num_processes)
+    return StartFacts(command, machine, extended, base_size, pairs, num_processes)

@@ -25,7 +25,7 @@ from indextts.commands.terminal import with_typed
 from indextts.commands.train import Train
 from indextts.models.gpt.config import GPTConfig
 from indextts.planning.hardware import MachineFacts
-from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, memory_need, with_lora
+from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, memory_need, model_size
 from indextts.planning.pace import Conditions, fixed_share
 from indextts.planning.pairs_size import PairsSize
 from indextts.runs.restore import MIN_LONGEST_PER_BATCH
@@ -84,16 +84,22 @@ class StartFacts:
         settings: `model_fields_set` are the fields that were typed, and are kept.
         machine: the share of one rank, see `share_of`; of any machine, not only this one.
         config: its `number_text_tokens` is the vocabulary size of the run's tokenizer.
-        size: of the model with these settings.
+        base_size: pieces of the base tokenizer.
         num_processes: world size, on all machines; the ranks share the pairs of a step.
     """
 
     settings: Train
     machine: MachineFacts
     config: GPTConfig
-    size: ModelSize
+    base_size: int
     pairs: PairsSize
     num_processes: int = 1
+
+    @property
+    def size(self) -> ModelSize:
+        """Size of the model with these settings."""
+        rank, targets = self.settings.lora_rank, self.settings.lora_targets
+        return model_size(self.config, base_size=self.base_size, lora_rank=rank, lora_targets=targets)
 
     @property
     def precision(self) -> str:
@@ -189,10 +195,7 @@ class StartFacts:
         return replace(self, settings=self.settings.model_copy(update=fields))
 
     def _fits_with_lora(self) -> bool:
-        if self.settings.lora_rank:
-            return False
-        smaller = with_lora(self.size, self.config, OFFERED_RANK, self.settings.lora_targets)
-        return replace(self._with(lora_rank=OFFERED_RANK), size=smaller)._choose_batch().fits
+        return not self.settings.lora_rank and self._with(lora_rank=OFFERED_RANK)._choose_batch().fits
 
     def _fixed_share(self) -> float:
         """Return the measured share of a step's fixed cost; 0 where the step's size is not to be chosen."""

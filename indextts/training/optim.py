@@ -32,8 +32,9 @@ from torch.optim.adamw import adamw
 from indextts.errors import LOSS_NOT_FINITE, UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.models.gpt.weights import ENCODERS, map_in_threads
+from indextts.models.gpt.weights import ENCODERS, NUM_THREADS
 from indextts.models.lora import IN, OUT
+from indextts.system.process_pool import map_in_threads
 
 logger = logging.getLogger(__name__)
 
@@ -207,7 +208,7 @@ def load_optimizer(
         for key, tensor in optimizer.state[trained.parameters[name]].items():
             tensor.copy_(moments[name][key])
 
-    map_in_threads(copy, moments)
+    list(map_in_threads(copy, moments, NUM_THREADS))
 
 
 class SkippedSteps:

@@ -82,7 +82,6 @@ class PublishedSamples:
         folder: Path,
         lines: Sequence[tuple[Pair, tuple[Segment, ...]]],
         made_by: Mapping[str, Any],
-        metrics: MetricsLog,
     ) -> None:
         if self.has_failed:
             raise UserError("the synthesis process failed, see above; restart the training run to retry")

@@ -63,11 +63,23 @@ class SampleSynthesizer:
         """
         self.root = run_dir / SAMPLES_NAME
         self.chosen = choose_pairs(inputs.val_set)
-        self.writer = self._writer(inputs, models, manifests)
+        self.published: PublishedSamples | None = None
+        path = inputs.val_set.pairs[0].features
+        backend = read_info(path).backend
+        if backend == BuiltinRenderer.name:
+            fitted = builtin.load(path.parent / BACKEND_NAME)
+            self.builtin = BuiltinRenderer(fitted, inputs.device, inputs.config.style_dim)
+        elif backend in (AcousticModel.name, IMPORTED):
+            recordings = recordings_of([inputs.val_set.pairs[index] for index in self.chosen], manifests)
+            num_codes = inputs.config.number_mel_codes - NUM_SPECIAL_CODES
+            self.published = PublishedSamples(models, self.root, num_codes, recordings)
+        else:
+            raise UserError(f"cannot synthesize codes of the backend {backend}")
 
     def collect(self, metrics: MetricsLog) -> None:
         """Write the samples finished since the last call to TensorBoard."""
-        self.writer.collect(metrics)
+        if self.published is not None:
+            self.published.collect(metrics)
 
     def synthesize(self, run: Run, metrics: MetricsLog, stop: StopRequest) -> None:
         """Synthesize the sentences; an error, such as a lack of memory, is only logged."""
@@ -94,17 +106,21 @@ class SampleSynthesizer:
 
     def finish(self, metrics: MetricsLog, stop: StopRequest) -> None:
         """Wait for unfinished sounds, unless a stop is requested."""
-        self.writer.finish(stop)
-        self.writer.collect(metrics)
+        if self.published is not None:
+            self.published.finish(stop)
+            self.published.collect(metrics)
 
     def _generate(self, run: Run, folder: Path, metrics: MetricsLog, stop: StopRequest) -> None:
         def raise_if_stopped(_: int) -> None:
             if stop.is_requested:
                 raise _StoppedError
 
-        state, inputs, writer = run.state, run.inputs, self.writer
+        state, inputs, published = run.state, run.inputs, self.published
+        backend = published or self.builtin
         trained = TrainedModel(run.model, inputs.tokenizer, folder, state.step, state.part)
-        sampling = writer.sampling([inputs.val_set.pairs[index] for index in self.chosen])
+        sampling = Sampling.of_backend(backend.name, {})
+        if published is not None:
+            sampling = published.sampling([inputs.val_set.pairs[index] for index in self.chosen])
         pairs: list[Pair] = []
         lines: list[Line] = []
         for index in self.chosen:
@@ -115,39 +131,19 @@ class SampleSynthesizer:
             parts = split_for_model(trained, pairs[-1].target_text)
             lines.append(Line(tuple(parts), voice, sampling.seed))
         with blocks_in_float32(run.model):
-            segments = generate_segments(trained, lines, sampling, writer.num_codes, raise_if_stopped)
+            segments = generate_segments(trained, lines, sampling, backend.num_codes, raise_if_stopped)
         spoken = list(zip(pairs, segments, strict=True))
-        writer.write(folder, spoken, model_record(trained, writer.name, sampling), metrics)
+        made_by = model_record(trained, backend.name, sampling)
+        if published is not None:
+            published.write(folder, spoken, made_by)
+        else:
+            self._write_builtin(folder, spoken, made_by, metrics)
 
-    def _writer(self, inputs: Inputs, models: Path, manifests: Sequence[Path]) -> "SampleWriter":
-        path = inputs.val_set.pairs[0].features
-        backend = read_info(path).backend
-        if backend == BuiltinRenderer.name:
-            fitted = builtin.load(path.parent / BACKEND_NAME)
-            return BuiltinSamples(BuiltinRenderer(fitted, inputs.device, inputs.config.style_dim))
-        if backend not in (AcousticModel.name, IMPORTED):
-            raise UserError(f"cannot synthesize codes of the backend {backend}")
-        recordings = recordings_of([inputs.val_set.pairs[index] for index in self.chosen], manifests)
-        num_codes = inputs.config.number_mel_codes - NUM_SPECIAL_CODES
-        return PublishedSamples(models, self.root, num_codes, recordings)
-
-
-class BuiltinSamples:
-    """Built-in codes, synthesized immediately; the methods are those of `PublishedSamples`."""
-
-    name = BuiltinRenderer.name
-
-    def __init__(self, sound: BuiltinRenderer) -> None:
-        self.sound, self.num_codes = sound, sound.num_codes
-
-    def sampling(self, pairs: Sequence[Pair]) -> Sampling:
-        return Sampling.of_backend(self.name, {})
-
-    def write(
+    def _write_builtin(
         self, folder: Path, lines: Sequence[Spoken], made_by: Mapping[str, Any], metrics: MetricsLog
     ) -> None:
         no_reference = Reference(torch.zeros(0))
-        speeches = render_lines([(segments, no_reference) for _, segments in lines], self.sound)
+        speeches = render_lines([(segments, no_reference) for _, segments in lines], self.builtin)
         records = []
         for number, ((pair, _), spoken) in enumerate(zip(lines, speeches, strict=True), 1):
             path = folder / f"{number:03}.wav"
@@ -158,15 +154,6 @@ class BuiltinSamples:
         folder.mkdir(parents=True, exist_ok=True)
         write_json_lines(folder / "spoken.jsonl", records)
         logger.info("Wrote %s to %s", counted(len(records), "sample"), folder)
-
-    def collect(self, metrics: MetricsLog) -> None:
-        pass
-
-    def finish(self, stop: StopRequest) -> None:
-        pass
-
-
-SampleWriter = BuiltinSamples | PublishedSamples
 
 
 class _StoppedError(Exception):

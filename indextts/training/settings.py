@@ -21,7 +21,6 @@ from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import config_with_text_tokens
 from indextts.planning.hardware import GpuFacts, MachineFacts, find_host
-from indextts.planning.memory import model_size
 from indextts.planning.pairs_size import PairsSize
 from indextts.planning.proposal import StartFacts
 from indextts.runs.directory import CheckpointMeta
@@ -50,11 +49,8 @@ def with_automatic_settings(inputs: Inputs, base_size: int, meta: CheckpointMeta
     """
     command, world_size = inputs.command, inputs.ranks.world_size
     config = config_with_text_tokens(inputs.config, inputs.tokenizer.size)
-    size = model_size(
-        config, base_size=base_size, lora_rank=command.lora_rank, lora_targets=command.lora_targets
-    )
     pairs = PairsSize(inputs.train_set.size, spread=float(np.std(inputs.train_set.lengths)))
-    facts = StartFacts(command, machine_of(inputs), config, size, pairs, world_size)
+    facts = StartFacts(command, machine_of(inputs), config, base_size, pairs, world_size)
     if meta is not None and (too_small := facts.too_small(meta.environment.get("device"))):
         raise UserError(f"Resume failed: {too_small}", RESUME_REFUSED)
     proposal = facts.propose()

@@ -10,11 +10,8 @@ Names are the published ones (`indextts.models.weight_names`).
 
 import logging
 import math
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
@@ -34,10 +31,12 @@ from indextts.models.gpt.gpt2 import InOutLinear
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.weight_names import published_names, shown_names
 from indextts.system.amounts import counted
+from indextts.system.process_pool import map_in_threads
+from indextts.system.processes import num_cores
 
 logger = logging.getLogger(__name__)
 
-MAX_THREADS = 8
+NUM_THREADS = min(8, num_cores())  # that read memory-mapped files fast
 CPU = torch.device("cpu")
 
 # The speaker and emotion encoders. Preprocessing runs them once; training never updates them.
@@ -57,7 +56,6 @@ BLOCKS = (
 )
 
 Shape = tuple[int, ...]
-ResultT = TypeVar("ResultT")
 
 
 def load_model(
@@ -128,16 +126,6 @@ def empty_model(config: GPTConfig) -> UnifiedVoice:
         return UnifiedVoice(config)
 
 
-def map_in_threads(function: Callable[[str], ResultT], names: Iterable[str]) -> list[ResultT]:
-    """Call `function` for each name in a thread pool, to read memory-mapped files fast.
-
-    Returns:
-        The results, in the order of `names`.
-    """
-    with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as threads:
-        return list(threads.map(function, names))
-
-
 def _finite(names: Collection[str], read: Callable[[str], Tensor], source: str) -> dict[str, Tensor]:
     """Return `read(name)` for each name; raise a UserError if a tensor contains NaN or infinity."""
 
@@ -146,7 +134,7 @@ def _finite(names: Collection[str], read: Callable[[str], Tensor], source: str) 
         # a finite sum proves that all values are finite, without a mask; after an overflow the mask decides
         return tensor, math.isfinite(tensor.sum().item()) or bool(tensor.isfinite().all())
 
-    found = dict(zip(names, map_in_threads(read_and_check, names), strict=True))
+    found = dict(zip(names, map_in_threads(read_and_check, names, NUM_THREADS), strict=True))
     bad = [name for name, (_, is_finite) in found.items() if not is_finite]
     if bad:
         logger.warning("Not finite in %s: %s", source, bad)
