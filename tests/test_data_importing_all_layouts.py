@@ -201,12 +201,6 @@ def kaldi(folder: str = "", path: str = "wav/{}.wav", names: Sequence[str] = NAM
     return {**tones(*(f"{folder}wav/{name}.wav" for name in names)), **tables}
 
 
-SEGMENTS = {
-    **kaldi(path="talk.wav", names=()),
-    "wav.scp": ["talk talk.wav"],
-    "talk.wav": tone_bytes(200, 6, "WAV"),
-    "segments": [f"{name} talk {number}.0 {number}.9" for number, name in enumerate(NAMES)],
-}
 LIBRISPEECH = {f"train-clean/{name[:2]}/198/{name}.flac": number for number, name in enumerate(LIBRI)} | {
     f"train-clean/{speaker}/198/{speaker}-198.trans.txt": rows(" ", LIBRI[first::2], TEXTS[first::2])
     for first, speaker in enumerate(("19", "20"))
@@ -374,7 +368,6 @@ CASES = {
         of(["1"]),
     ),
     "Kaldi": Case(kaldi(), of(NAMES), **BOTH),
-    "Kaldi, segments": Case(SEGMENTS, of(NAMES), has_pitches=False, **BOTH),
     "Kaldi, commands": Case(kaldi(path="sox /data/wav/{}.wav -r 16k -t wav - |"), of(NAMES), **BOTH),
     "Kaldi, paths of another machine": Case(
         {**kaldi("data/train/", path="/home/x/data/train/wav/{}.wav"), "README": "a corpus"},

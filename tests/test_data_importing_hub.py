@@ -147,24 +147,6 @@ def test_an_audiofolder_is_downloaded_once_and_imported(project: Project):
     assert read_sources(project.output)[source].splits == ("train",)
 
 
-def test_the_card_names_the_shards_of_a_subset_and_split(project: Project, tmp_path: Path):
-    names = ["ach/ach-train-00000", "amh/amh-train-00000", "amh/amh-train-00001", "amh/amh-unlabeled-00000"]
-    names.append("amh/amh-validation-00000")
-    shards = {f"data/ASR/{name}.parquet": shard(tmp_path, 2, 0.1) for name in names}
-    waxal = "google/WaxalNLP"
-    project.publish({"README.md": WAXAL_CARD.encode(), **shards}, waxal)
-    project.download(waxal, hub_subset="amh_asr", hub_split=["train", "dev"])
-    expected = {name: content for name, content in shards.items() if "amh-t" in name or "amh-v" in name}
-    assert project.content(waxal, "amh_asr") == {"README.md": WAXAL_CARD.encode(), **expected}
-    for subset, split, listed in (
-        ("", [], "ach_asr, amh_asr"),
-        ("amh", [], "ach_asr, amh_asr"),
-        ("amh_asr", ["test"], "train, unlabeled, validation"),
-    ):
-        with pytest.raises(UserError, match=listed):
-            project.download(waxal, hub_subset=subset, hub_split=split)
-
-
 def test_parquet_shards_and_archives_of_the_hub_are_imported(project: Project, tmp_path: Path):
     shards = {
         f"data/ASR/amh/amh-train-{number:05d}.parquet": shard(tmp_path, 2, 0.9, first=2 * number)
@@ -218,6 +200,10 @@ def names_of(names: list[str], subset: str = "", *splits: str, card: str = "") -
     return choose(names, card_block(card, Path("x")), subset, splits, "--hub x/y").names
 
 
+WAXAL = [
+    f"data/ASR/{name[:3]}/{name}-00000.parquet"
+    for name in ("ach-train", "amh-train", "amh-unlabeled", "amh-validation")
+]
 FLEURS = [f"data/{p}/{n}" for p in ("am_et", "fr_fr") for n in ("train.tsv", "audio/train.tar.gz", "dev.tsv")]
 CONVERTED = ["am_et/fleurs-train-00000-of-00002.parquet", "am_et/fleurs-train-00001-of-00002.parquet"]
 CONVERTED += ["am_et/fleurs-validation.parquet", "fr_fr/fleurs-test.parquet"]
@@ -252,6 +238,7 @@ TABLES = "---\nconfigs:\n- data_files:\n  - split: train\n    path: am/train.csv
         (["audio/am/train/0.tar", "audio/ti/train/0.tar", "transcript/am/train.tsv"], "am", [], "", [2, 0]),
         (["talks/train.csv", "talks/1.wav", "news/1.csv", "news/x/2.wav"], "talks", [], TALKS, [0, 1]),
         (["talks/train.csv", "talks/1.wav", "news/1.csv", "news/x/2.wav"], "news", [], TALKS, [2, 3]),
+        (WAXAL, "amh_asr", ["train", "dev"], WAXAL_CARD, [1, 3]),
         (["am/train.csv", "am/audio/train.zip", "am/audio/test.zip", "ti/a.wav"], "", [], TABLES, [0, 1]),
         (["README.md", "a.png", ".hidden/a.wav", "dataset_infos.json", "a.wav", "a.txt"], "", [], "", [5, 4]),
     ],
@@ -260,6 +247,19 @@ def test_the_files_of_a_choice(
     names: list[str], subset: str, splits: list[str], card: str, expected: list[int]
 ):
     assert names_of(names, subset, *splits, card=card) == tuple(names[number] for number in expected)
+
+
+@pytest.mark.parametrize(
+    ("subset", "split", "listed"),
+    [
+        ("", [], "ach_asr, amh_asr"),
+        ("amh", [], "ach_asr, amh_asr"),
+        ("amh_asr", ["test"], "train, unlabeled, validation"),
+    ],
+)
+def test_the_error_lists_subsets_or_splits(subset: str, split: list[str], listed: str):
+    with pytest.raises(UserError, match=listed):
+        names_of(WAXAL, subset, *split, card=WAXAL_CARD)
 
 
 def test_a_data_set_with_a_script_only_is_taken_from_its_conversion(project: Project, tmp_path: Path):
