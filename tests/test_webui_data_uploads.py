@@ -11,7 +11,7 @@ import soundfile
 
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.data.uploads import described, remove, store_uploads, store_voice
+from indextts.webui.data.uploads import remove, store_uploads, store_voice, uploads_html
 from tests.import_sources import write_media
 
 
@@ -49,7 +49,8 @@ def test_single_files_share_a_folder_and_each_archive_has_its_own(tmp_path):
     assert sources == [project.uploads / "files", project.uploads / "set.ZIP"]
     store_uploads(project, receive(tmp_path, "a.txt", content=b"corrected"), tmp_path / "received")
     assert (project.uploads / "files/a.txt").read_bytes() == b"corrected"
-    assert described(project) == [["files", "2", "0.0 MB"], ["set.ZIP", "1", "0.0 MB"]]
+    cells = re.findall(r"<td.*?>(.*?)</td>", uploads_html(project))
+    assert cells == ["files", "2", "0.0 MB", "set.ZIP", "1", "0.0 MB"]
     assert project.uploaded() == sources
     remove(project, "set.ZIP")
     remove(project, "files")
@@ -63,7 +64,7 @@ def test_a_file_that_is_not_data_is_refused_and_nothing_is_stored(tmp_path, name
     project = Project(tmp_path / "voice")
     with pytest.raises(UserError, match=re.escape(name[-8:])):
         store_uploads(project, receive(tmp_path, "a.wav", name), tmp_path / "received")
-    assert described(project) == []
+    assert project.uploaded() == []
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_an_unusable_upload_is_refused_with_its_name_and_nothing_is_stored(
     with pytest.raises(UserError, match=re.escape(name)) as refused:
         store_uploads(project, [good, bad], tmp_path)
     assert "a.wav" not in str(refused.value)
-    assert described(project) == []
+    assert project.uploaded() == []
 
 
 def test_a_recording_with_the_suffix_of_another_format_is_stored(tmp_path):

@@ -181,7 +181,7 @@ def test_each_stage_links_to_its_tab_in_the_chosen_language(project: Project):
     for stage in STAGES:
         assert f'href="#{stage.tab}"' in html
     assert "<b>" not in html
-    todo = t(STAGES[0].todo)
+    todo = t("steps.todo.data")
     assert todo in html
     with use_language("am"):
         assert todo not in stages_html(stage_states(project), [""] * 6)

@@ -30,16 +30,16 @@ from indextts.webui.stage_list import stage_states, stages_version, tab_marks
 from indextts.webui.tokenizer import tab as tokenizer
 from indextts.webui.training import tab as training
 
-TABS = (
-    ("tab.project", project),
-    ("tab.data", data),
-    ("tab.tokenizer", tokenizer),
-    ("tab.preprocess", preprocess),
-    ("tab.pairs", pairs),
-    ("tab.training", training),
-    ("tab.monitor", monitor),
-    ("tab.listen", listen),
-)
+TABS = {  # by their ids
+    "project": project,
+    "data": data,
+    "tokenizer": tokenizer,
+    "preprocess": preprocess,
+    "pairs": pairs,
+    "training": training,
+    "monitor": monitor,
+    "listen": listen,
+}
 
 
 # The address has the project, see page_files/page.js; without it, the first project is open.
@@ -78,10 +78,9 @@ def build_page(workspace: Path, roots: Roots) -> CheckedBlocks:
             gr.HTML(f'<a href="#project"><b>{escape(t("app.title"))}</b></a>', elem_id="brand")
             # empty until the browser names the project of its address: an early click must reach no other
             chosen = gr.Dropdown(names, **labelled("app.project", "project"), value=None, container=False)
-            ids = [tab.__name__.split(".")[-2] for _, tab in TABS]
             # not the selector itself: its value must be a project that the page was built with
             wanted = gr.Textbox(visible="hidden", container=False, show_label=False)
-            open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
+            open_tab = gr.Textbox(next(iter(TABS)), visible="hidden", container=False, show_label=False)
             page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), demo.signals, workspace, roots)
             demo.chosen, demo.find_project = chosen, page.find_project
             job_chip.build(page)
@@ -101,8 +100,8 @@ def build_page(workspace: Path, roots: Roots) -> CheckedBlocks:
             stages_version, lambda project: tab_marks(stage_states(project)), [marks]
         )
         with gr.Tabs(overflow_behavior="wrap", elem_id="tabs"):  # a menu would hide tabs on a phone
-            for (text, tab), id in zip(TABS, ids, strict=True):
-                with gr.Tab(t(text), id=id, elem_id=f"tab-{id}", render_children=True) as opened:
+            for id, tab in TABS.items():
+                with gr.Tab(t(f"tab.{id}"), id=id, elem_id=f"tab-{id}", render_children=True) as opened:
                     tab.build(page.of_tab(id))
                 opened.select(None, None, [open_tab], js=f"() => {json.dumps(id)}")
         remember = REMEMBER_PROJECT.format(num_forms=len(page.forms))

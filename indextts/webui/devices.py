@@ -15,9 +15,12 @@ def is_training_anywhere(workspace: Path) -> bool:
     return any(is_training(Project(workspace / name).run_dir) for name in project_names(workspace))
 
 
-def free_device(workspace: Path) -> Device:
-    """Return the device for a job beside a training: the trainer keeps the GPU for itself."""
-    return "cpu" if is_training_anywhere(workspace) else "auto"
+def free_device(workspace: Path, chosen: Device = "auto") -> Device:
+    """Return the device for a job; an automatic one is the CPU while a trainer has the GPU for itself.
+
+    The programs themselves know only the run of their checkpoint.
+    """
+    return "cpu" if chosen == "auto" and is_training_anywhere(workspace) else chosen
 
 
 def device_shown(workspace: Path, device: Device) -> str:

@@ -12,10 +12,10 @@
 A job that failed or was stopped after the files were complete leaves the stage done, with a note.
 """
 
+import filecmp
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from html import escape
 from pathlib import Path
 from typing import Literal
@@ -32,7 +32,6 @@ from indextts.runs.owner import is_training
 from indextts.webui.language import t
 from indextts.webui.metrics_reader import read_run
 from indextts.webui.run_progress import progress_of
-from indextts.webui.view_versions import files_version
 
 State = Literal["done", "running", "failed", "stopped", "outdated", "next", "ready", "later"]
 PROBLEMS = ("failed", "killed", "lost")  # states of a job
@@ -55,21 +54,24 @@ MARKS: dict[State, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class ListedStage:
-    """A stage of a project; `todo` is the instruction while it is next."""
+    """A stage of a project, and its tab."""
 
     name: Stage
     tab: str
-    title: str
-    todo: str
+
+    @property
+    def title(self) -> str:
+        """Id of the title of its tab."""
+        return f"tab.{self.tab}"
 
 
 STAGES = (
-    ListedStage("data", "data", "tab.data", "steps.data.todo"),
-    ListedStage("tokenizer", "tokenizer", "tab.tokenizer", "steps.tokenizer.todo"),
-    ListedStage("preprocess", "preprocess", "tab.preprocess", "steps.preprocess.todo"),
-    ListedStage("pairs", "pairs", "tab.pairs", "steps.pairs.todo"),
-    ListedStage("train", "training", "tab.training", "steps.train.todo"),
-    ListedStage("export", "listen", "tab.listen", "steps.export.todo"),
+    ListedStage("data", "data"),
+    ListedStage("tokenizer", "tokenizer"),
+    ListedStage("preprocess", "preprocess"),
+    ListedStage("pairs", "pairs"),
+    ListedStage("train", "training"),
+    ListedStage("export", "listen"),
 )
 BY_NAME = {stage.name: stage for stage in STAGES}
 
@@ -94,7 +96,7 @@ class StageState:
         if self.state == "done":
             return t(f"steps.last_start_{self.last_start}") if self.last_start else ""
         if self.state == "next":
-            return t(self.stage.todo)
+            return t(f"steps.todo.{self.stage.name}")
         if self.changed == self.stage.name:
             return t("steps.new_uploads")
         return t("steps.outdated_by", what=t(BY_NAME[self.changed].title)) if self.changed else self.mark_text
@@ -257,7 +259,8 @@ def _changed_input(project: Project, plan: StagePlan, job: Job | None) -> Stage 
     copy = project.run_dir / "tokenizer.model"
     for path, stage in _inputs(project, plan, set()):
         if plan.name == "train" and stage == "tokenizer" and copy.exists():
-            if not _are_equal(path, copy, files_version(path, copy)):
+            # by content; filecmp keeps its answer until one of the files changes
+            if not (path.is_file() and filecmp.cmp(path, copy, shallow=False)):
                 return stage
         elif changed_at(path) > made:
             return stage
@@ -275,11 +278,3 @@ def _made_at(project: Project, plan: StagePlan, job: Job | None) -> float:
     finished = next((job for job in jobs if job.state == "finished"), None)
     began = (finished.began or finished.started) if finished else 0.0
     return max(began, changed_at(plan.writes[0]), changed_at(stage_record(project, plan.name)))
-
-
-@lru_cache(maxsize=64)
-def _are_equal(one: Path, other: Path, _version: str) -> bool:
-    try:
-        return one.read_bytes() == other.read_bytes()
-    except OSError:
-        return False

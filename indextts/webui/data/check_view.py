@@ -40,7 +40,7 @@ from indextts.system.processes import num_cores
 from indextts.webui.data import text_view
 from indextts.webui.data.import_outlook import shown_dataset
 from indextts.webui.data.review_rows import measure_name, reason_name
-from indextts.webui.devices import chosen_recognizers, device_shown, free_device, is_training_anywhere
+from indextts.webui.devices import chosen_recognizers, device_shown, free_device
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, fields_from, form_for
 from indextts.webui.language import shown_hours, t, text_of
@@ -116,8 +116,7 @@ def prepare(page: Page, project: Project, settings: ProjectSettings, asr: str | 
     recognizers = chosen_recognizers(page.roots, asr)
     if recognizers:
         changed |= {"asr": recognizers[0], "asr_folder": settings.base / RECOGNIZERS_NAME}
-        if is_training_anywhere(page.workspace):
-            changed["device"] = "cpu"
+        changed["device"] = free_device(page.workspace, planned.device)
     command = CheckData(**{**planned.model_dump(), **changed})
     return Start([command], outlook=_outlook(page, project, command))
 

@@ -35,13 +35,12 @@ from indextts.webui.data.import_sources import (
     with_choice,
     with_chosen_columns,
 )
-from indextts.webui.data.uploads import described, remove, store_uploads, upload_message
-from indextts.webui.devices import chosen_recognizers, is_training_anywhere
+from indextts.webui.data.uploads import remove, store_uploads, upload_message, uploads_html
+from indextts.webui.devices import chosen_recognizers, free_device
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, fold, labelled
-from indextts.webui.markup import table_html
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import Start, refused
 from indextts.webui.running.panel import Stage, stage_panel
@@ -187,13 +186,6 @@ def tables_version(project: Project) -> str:
     return files_version(project.uploads, *project.uploaded(), *stored)
 
 
-def uploads_html(project: Project) -> str:
-    """Return the uploads of a project as a table; "" without any."""
-    heads = [(t("data.upload"), ""), (t("data.files"), "number"), (t("data.size"), "number")]
-    rows = [[html.escape(cell) for cell in row] for row in described(project)]
-    return table_html(heads, rows) if rows else ""
-
-
 def shown_received(folder: Path) -> str:
     """Return how much the page has received that is in no project; "" for nothing."""
     files, num_bytes = size_of(folder)
@@ -286,8 +278,8 @@ def with_recognizer(page: Page, settings: ProjectSettings) -> ProjectSettings:
     chosen = chosen_recognizers(page.roots, settings.data.get("asr"))
     if not chosen:
         return settings
-    device = {"device": "cpu"} if is_training_anywhere(page.workspace) else {}
-    return settings.with_fields("data", asr=chosen[0], **device)
+    device = free_device(page.workspace, settings.data.get("device", "auto"))
+    return settings.with_fields("data", asr=chosen[0], device=device)
 
 
 def planned_sources(

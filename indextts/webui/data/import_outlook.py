@@ -1,13 +1,11 @@
 """Input, output and blockers of an import, for its run panel. No Gradio here.
 
-Facts come from directories and headers only; a manifest is read once per change.
+Facts come from directories and headers only; the lines of a manifest are counted once per change.
 """
 
-import json
 import shutil
 import zipfile
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from indextts.webui.data.import_sources import column_blockers, import_sources, 
 from indextts.webui.language import shown_hours, t, t_or
 from indextts.webui.markup import Tile, empty_html, tiles_html
 from indextts.webui.running.outlook import Notice, Outlook
-from indextts.webui.view_versions import files_version, utterances_of
+from indextts.webui.view_versions import num_lines, utterances_of
 
 MAX_FILES = 5_000  # counted in a folder; a recording set of a server can be larger
 MAX_SOURCES = 4  # with a fact of its own
@@ -109,24 +107,18 @@ def shown_dataset(project: Project) -> str:
 
 def shown_source(path: Path, *, is_manifest: bool, layout: str = "") -> str:
     """Return the size of a source and the name of its layout as text."""
-    size = shown_amount(path, is_manifest=is_manifest)
-    return t("data.facts.size_layout", size=size, layout=layout) if layout else size
-
-
-def shown_amount(path: Path, *, is_manifest: bool) -> str:
-    """Return the size of a source as text."""
     try:
         if path.is_dir():
-            return _shown_folder(path)
-        if path.suffix.lower() == ".zip":
-            return _shown_recordings(_num_in_archive(path), path.stat().st_size)
-        if is_manifest or path.suffix.lower() == ".jsonl":
-            lines, seconds = _manifest_size(path, files_version(path))
-            text = "data.facts.lines_hours" if seconds else "data.facts.lines"
-            return t(text, count=lines, **({"hours": shown_hours(seconds)} if seconds else {}))
-        return shown_size(path.stat().st_size)
+            size = _shown_folder(path)
+        elif path.suffix.lower() == ".zip":
+            size = _shown_recordings(_num_in_archive(path), path.stat().st_size)
+        elif is_manifest or path.suffix.lower() == ".jsonl":
+            size = t("data.facts.lines", count=num_lines(path))
+        else:
+            size = shown_size(path.stat().st_size)
     except (OSError, zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError):
-        return "?"  # the import names the problem
+        size = "?"  # the import names the problem
+    return t("data.facts.size_layout", size=size, layout=layout) if layout else size
 
 
 def _shown_folder(folder: Path) -> str:
@@ -145,27 +137,3 @@ def _shown_recordings(count: int, num_bytes: int) -> str:
 def _num_in_archive(path: Path) -> int:
     with zipfile.ZipFile(path) as file:
         return sum(Path(name).suffix.lower() in AUDIO_SUFFIXES for name in file.namelist())
-
-
-@lru_cache(maxsize=8)
-def _manifest_size(path: Path, _version: str) -> tuple[int, float]:
-    """Return the number of lines of a manifest, and their seconds; 0 if a line has none."""
-    lines, seconds = 0, 0.0
-    is_known = True
-    with path.open("rb") as file:
-        for line in file:
-            if not line.strip():
-                continue
-            lines += 1
-            if is_known:
-                duration_s = _duration(line)
-                is_known, seconds = duration_s is not None, seconds + (duration_s or 0.0)
-    return lines, seconds if is_known else 0.0
-
-
-def _duration(line: bytes) -> float | None:
-    try:
-        duration_s = json.loads(line)["duration"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return duration_s if isinstance(duration_s, int | float) and 0 < duration_s < 1e9 else None

@@ -33,6 +33,7 @@ from indextts.errors import UserError
 from indextts.features.audio import require_reference_length
 from indextts.projects.project import Project
 from indextts.webui.language import t
+from indextts.webui.markup import table_html
 
 FILES_NAME = "files"
 VOICES_NAME = "voices"
@@ -177,14 +178,15 @@ def remove(project: Project, name: str) -> None:
         found[0].unlink()
 
 
-def described(project: Project) -> list[list[str]]:
-    """Return name, number of files and size of each upload."""
+def uploads_html(project: Project) -> str:
+    """Return name, number of files and size of each upload as a table; "" without any."""
+    heads = [(t("data.upload"), ""), (t("data.files"), "number"), (t("data.size"), "number")]
     rows = []
     for path in project.uploaded():
         files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
         size = sum(file.stat().st_size for file in files)
-        rows.append([path.name, str(len(files)), f"{size / 1e6:.1f} MB"])
-    return rows
+        rows.append([html.escape(path.name), str(len(files)), f"{size / 1e6:.1f} MB"])
+    return table_html(heads, rows) if rows else ""
 
 
 def _problem_of_archive(path: Path) -> str:

@@ -21,7 +21,7 @@ from indextts.commands.speech import Evaluate
 from indextts.errors import UserError
 from indextts.projects.jobs.records import list_jobs
 from indextts.projects.project import Project, ProjectSettings
-from indextts.webui.devices import chosen_recognizers, device_shown, is_training_anywhere
+from indextts.webui.devices import chosen_recognizers, device_shown, free_device
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, fold, labelled
@@ -55,6 +55,9 @@ class Score(BaseModel):
     no_stop: float | None
     loops: float | None
     silent: float
+
+
+SCORES = ("likeness", "rate", "length", "no_stop", "loops", "silent")  # as in `_cells`, after the error rates
 
 
 def build(page: Page) -> None:
@@ -106,8 +109,7 @@ def prepare(
         raise LinkedError(Notice(t("listen.none_to_score"), "#listen/scores-checkpoints"))
     given: dict[str, Any] = fields_from(Evaluate, FIELDS, values)
     given = {name: value for name, value in given.items() if value != Evaluate.model_fields[name].default}
-    if given.get("device", "auto") == "auto" and is_training_anywhere(page.workspace):
-        given["device"] = "cpu"
+    given["device"] = free_device(page.workspace, given.get("device", "auto"))
     held_out, titles = project.utterances("val"), {model.name: model.title for model in usable}
     command = Evaluate(
         checkpoint=[project.run_dir / name for name in titles],
@@ -186,16 +188,9 @@ def scores_html(scores: Sequence[Score]) -> str:
 
 def _titles(recordings: Score) -> list[str]:
     return [
-        t("listen.scores.step"),
-        t("listen.scores.clips"),
-        *(t("listen.scores.cer", name=name) for name in recordings.cer),
-        *(t("listen.scores.times", name=name) for name in recordings.cer),
-        t("listen.scores.likeness"),
-        t("listen.scores.rate"),
-        t("listen.scores.length"),
-        t("listen.scores.no_stop"),
-        t("listen.scores.loops"),
-        t("listen.scores.silent"),
+        *(t(f"listen.scores.{name}") for name in ("step", "clips")),
+        *(t(f"listen.scores.{id}", name=name) for id in ("cer", "times") for name in recordings.cer),
+        *(t(f"listen.scores.{name}") for name in SCORES),
     ]
 
 

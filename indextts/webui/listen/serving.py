@@ -95,7 +95,7 @@ def prepare(
         key_file=project.server_keys,
         features=project.preprocessed / "features",
         models=settings.base,
-        device=free_device(page.workspace),  # the program itself only knows the run of its checkpoint
+        device=free_device(page.workspace),
         **fields_from(Serve, FIELDS, values),
     )
     if not project.server_keys.is_file():

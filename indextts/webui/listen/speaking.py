@@ -21,7 +21,7 @@ from indextts.projects.jobs.records import Job, list_jobs, newest_job
 from indextts.projects.project import Project, ProjectSettings, read_project
 from indextts.text.normalize import normalize
 from indextts.webui.data.uploads import store_voice
-from indextts.webui.devices import device_shown, is_training_anywhere
+from indextts.webui.devices import device_shown, free_device
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.language import t
@@ -191,8 +191,7 @@ def speak_commands(
         "models": settings.base,
         **changed(fields_from(Synthesize, SETTINGS, values), backend_of(settings)),
     }
-    if given.get("device", "auto") == "auto" and is_training_anywhere(page.workspace):
-        given["device"] = "cpu"  # the program itself only knows the run of its checkpoint
+    given["device"] = free_device(page.workspace, given.get("device", "auto"))
     return [
         Synthesize(checkpoint=project.run_dir / model.name, output=folder / side, **given)
         for model, side in zip(chosen, SIDES, strict=False)

@@ -35,19 +35,10 @@ from indextts.webui.page import Page
 from indextts.webui.serving.security import download_link
 from indextts.webui.view_versions import throttled_version
 
-LARGE = {  # metric: title, unit
-    "mel_loss": ("monitor.plots.mel_loss", "monitor.units.mel_loss"),
-    "text_loss": ("monitor.plots.text_loss", "monitor.units.text_loss"),
-}
-MORE = {
-    "mel_top1": ("monitor.plots.mel_top1", "monitor.units.mel_top1"),
-    "lr": ("monitor.plots.lr", "monitor.units.lr"),
-    "grad_norm": ("monitor.plots.grad_norm", "monitor.units.grad_norm"),
-    "tokens_per_second": ("monitor.plots.tokens_per_second", "monitor.units.tokens_per_second"),
-}
-PLOTS = LARGE | MORE
+LARGE = ("mel_loss", "text_loss")  # metrics
+MORE = ("mel_top1", "lr", "grad_norm", "tokens_per_second")
+PLOTS = (*LARGE, *MORE)
 DRAW = "window.drawChart(element, watch)"  # page_files/charts.js
-LANGUAGES = ("monitor.plots.mel_loss_by_language", "monitor.units.mel_loss")
 
 REDRAWN_EVERY_S = 4.0
 SMOOTHING = 0.8  # default: smooths long runs; a run with few points is drawn as it is
@@ -143,14 +134,15 @@ def drawn(lines: Sequence[Line], display: DisplayOptions, others: Sequence[Drawn
     runs = [run, *others]
     cut = replace(display, span=span_of(runs, display))
 
-    def chart(titles: tuple[str, str], series: Sequence[Series], shown: Sequence[Mark]) -> str:
-        title, unit = map(t, titles)
+    def chart(name: str, unit: str, series: Sequence[Series], shown: Sequence[Mark]) -> str:
+        title, unit = t(f"monitor.plots.{name}"), t(f"monitor.units.{unit}")
         return chart_html(title, unit, series, shown, cut, is_zoomed=display.span is not None)
 
-    charts = [chart(titles, curves(runs, name, cut), marks(run, name)) for name, titles in PLOTS.items()]
+    charts = [chart(name, name, curves(runs, name, cut), marks(run, name)) for name in PLOTS]
     languages = language_curves(run, cut)
     resumes = [mark for mark in marks(run, "mel_loss") if mark.kind == "resume"]
-    return [*charts, chart(LANGUAGES, languages, resumes) if languages else ""]
+    by_language = chart("mel_loss_by_language", "mel_loss", languages, resumes) if languages else ""
+    return [*charts, by_language]
 
 
 def note(lines: Sequence[Line]) -> str:
