@@ -26,11 +26,10 @@ from indextts.projects.jobs.records import list_jobs
 from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.project import Project
 from indextts.webui.serving.launch import MAX_SESSIONS
-from indextts.webui.serving.received import size_of
 from tests import hostile_inputs
 from tests.conftest import REPOSITORY
 from tests.waiting import PATIENCE_S
-from tests.webui_server import Server, packed_inputs, sent_values, serving
+from tests.webui_server import Server, packed_inputs, sent_values, serving, size_of
 
 PASSWORD = "correct horse battery"
 SECRET = "the-canary-sings-4711"

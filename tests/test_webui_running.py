@@ -1,5 +1,6 @@
 """Tests of indextts/webui/running: the run panel, its outlook and log box, and the list of all jobs."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from indextts.projects.jobs.stopping import stop_job
 from indextts.projects.project import Project, ProjectSettings, write_project
 from indextts.system.messages import Message
 from indextts.webui.language import t
-from indextts.webui.running.all_jobs import find_job, job_html, job_rows
+from indextts.webui.running.all_jobs import find_job, job_html, jobs_html
 from indextts.webui.running.log_box import line_class, show_log
 from indextts.webui.running.outlook import Notice, Outlook, Start, missing, outlook_html, with_next_step
 from indextts.webui.running.panel import Stage, describe, find_active, queued_jobs, show_job, waiting_choice
@@ -161,7 +162,7 @@ ARGV = ("tools/x.py", "--text=<b>bold</b>")
 def test_a_command_is_short_and_its_paths_are_names(project: Project):
     ended_jobs(project, 1)
     job = start_job(project, "data", [program(project, SAVES_ON_SIGTERM), command_for("other.py")])
-    running, ended = job_rows(project)
+    running, ended = (re.findall("<td>(.*?)</td>", row) for row in jobs_html(project).split("<tr")[2:])
     assert running == [job.folder.name, "", running[2], "program.py (and 1 more)"]
     assert ended[1:] == ["1:15", "finished after 1:15", "trainers/train_gpt_v2.py --tokenizer=t.model"]
 

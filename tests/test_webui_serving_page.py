@@ -17,10 +17,10 @@ import pytest
 
 from indextts.errors import UserError
 from indextts.webui.serving.connections import MAX_ANONYMOUS
-from indextts.webui.serving.received import MAX_AGE_S, received_folder, remove_old, size_of
+from indextts.webui.serving.received import MAX_AGE_S, received_folder, remove_old
 from indextts.webui.serving.uploads import PART
 from tests.waiting import PATIENCE_S, wait_until
-from tests.webui_server import TWO_HANDLERS, Answer, Server, serving
+from tests.webui_server import TWO_HANDLERS, Answer, Server, serving, size_of
 
 PASSWORD = "correct horse battery"
 MULTIPART = "multipart/form-data; boundary=b"

@@ -179,6 +179,16 @@ class Server:
         return found[1], found[2]
 
 
+def size_of(folder: Path) -> tuple[int, int]:
+    """Return the number of files in a folder and their bytes, without the empty ones that Gradio leaves."""
+    sizes = []
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # moved or removed meanwhile
+            if path.is_file() and (num_bytes := path.stat().st_size):
+                sizes.append(num_bytes)
+    return len(sizes), sum(sizes)
+
+
 # Below the ports that Linux gives to outgoing connections, one of which could take a free port at any time.
 PORTS = range(20_000, 32_000)
 

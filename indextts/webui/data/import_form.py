@@ -4,7 +4,6 @@ The answers apply to sources that are not imported yet, or to the chosen source;
 chooses in a table, to its source. The import stores them with each source.
 """
 
-import html
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,7 +12,6 @@ from typing import Any
 
 import gradio as gr
 from gradio.components import Component
-from gradio.utils import get_upload_folder
 
 from indextts.commands.base import Command
 from indextts.commands.data import ImportDataset
@@ -23,7 +21,6 @@ from indextts.data.importing.speakers import ANSWERS_NAME, FIELDS, read_answers
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stages import plan_stage
-from indextts.system.amounts import shown_size
 from indextts.webui.data import voices
 from indextts.webui.data.import_outlook import import_outlook, numbers_html
 from indextts.webui.data.import_sources import (
@@ -44,8 +41,7 @@ from indextts.webui.layout import columns, fields, fold, labelled
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import Start, refused
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.serving.received import MAX_AGE_S, size_of
-from indextts.webui.view_versions import files_version, job_version, once, periodic_version
+from indextts.webui.view_versions import files_version, job_version, once
 
 HUB_FIELDS = ("hub", "hub_subset", "hub_split", "max_hours", "speakers")
 CLIP_FIELDS = ("trim", "loudness")
@@ -119,7 +115,6 @@ def _form(page: Page) -> tuple[list[Component], gr.Textbox, gr.Textbox]:
         elem_classes="quiet asks",
         visible=False,
     )
-    waiting = gr.HTML(elem_id="received", elem_classes="remark")
 
     def received(project: Project, paths: list[str] | None) -> tuple[Any, ...]:
         return None, upload_message(project, paths or [], store_uploads), *uploaded(project)
@@ -143,9 +138,6 @@ def _form(page: Page) -> tuple[list[Component], gr.Textbox, gr.Textbox]:
     # in the browser: an answer of the server could come after the message of a new upload and remove it
     page.project.change(None, None, [message], js="() => ''", api_visibility="private")
     page.watch(once, uploaded, outputs)
-    page.watch(
-        periodic_version, lambda _name: shown_received(Path(get_upload_folder())), [waiting], queue=False
-    )
     inputs = [chosen, *answers.values(), choices]
     _connect_tables(page, tables, choices, inputs, answers, stored)
     return [*inputs, *options.values()], stored, filled_for
@@ -184,18 +176,6 @@ def tables_version(project: Project) -> str:
     """Return a version that changes with the uploads, the settings, and the answers of past imports."""
     stored = (project.root / "project.json", project.dataset / ANSWERS_NAME)
     return files_version(project.uploads, *project.uploaded(), *stored)
-
-
-def shown_received(folder: Path) -> str:
-    """Return how much the page has received that is in no project; "" for nothing."""
-    files, num_bytes = size_of(folder)
-    return (
-        ""
-        if not files
-        else html.escape(
-            t("data.received", files=files, size=shown_size(num_bytes), hours=round(MAX_AGE_S / 3600))
-        )
-    )
 
 
 def uploaded(project: Project) -> tuple[Any, ...]:

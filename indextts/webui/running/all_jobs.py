@@ -42,25 +42,14 @@ def build(page: Page) -> None:
 
 
 def jobs_html(project: Project) -> str:
-    """Return the newest jobs as a table; a click on a row shows the job."""
-    found = job_rows(project)
-    rows = [[html.escape(cell) for cell in row] for row in found]
-    clicks = (f'{sent(name)} tabindex="0"' for name, *_ in found)
+    """Return the newest jobs as a table, an active one without a duration; a click on a row shows the job."""
+    now, rows, clicks = time.time(), [], []
+    for job in list_jobs(project)[:MAX_ROWS]:
+        duration = "" if job.is_active or job.ended is None else clock(job.seconds(now))
+        cells = (job.folder.name, duration, text_of(outcome(job, now)), _command(job))
+        rows.append([html.escape(cell) for cell in cells])
+        clicks.append(f'{sent(job.folder.name)} tabindex="0"')
     return table_html([(t(id), "") for id in HEADERS], rows, attributes=clicks)
-
-
-def job_rows(project: Project) -> list[list[str]]:
-    """Return a row for each of the newest jobs; an active one without a duration."""
-    now = time.time()
-    return [
-        [
-            job.folder.name,
-            "" if job.is_active or job.ended is None else clock(job.seconds(now)),
-            text_of(outcome(job, now)),
-            _command(job),
-        ]
-        for job in list_jobs(project)[:MAX_ROWS]
-    ]
 
 
 def _command(job: Job) -> str:

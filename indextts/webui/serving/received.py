@@ -43,16 +43,6 @@ def received_folder(workspace: Path) -> Path:
     return folder
 
 
-def size_of(folder: Path) -> tuple[int, int]:
-    """Return the number of files in a folder and their bytes, without the empty ones that Gradio leaves."""
-    sizes = []
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # moved or removed meanwhile
-            if path.is_file() and (num_bytes := path.stat().st_size):
-                sizes.append(num_bytes)
-    return len(sizes), sum(sizes)
-
-
 def remove_old(folder: Path, now: float) -> None:
     """Remove what is in a folder and was not changed for MAX_AGE_S before the Unix time `now`."""
     for path in folder.iterdir():

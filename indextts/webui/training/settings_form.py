@@ -51,7 +51,6 @@ from indextts.webui.training.training_form import (
     store_draft,
 )
 from indextts.webui.training.training_outlook import automatic_lines, problem_texts
-from indextts.webui.view_versions import once
 
 MENU = {OWN: "training.project_values", PROPOSE: "training.propose", CUSTOM: "training.custom_values"}
 OTHERS_FOLD = "train-others"
@@ -96,7 +95,7 @@ class SettingsForm:
             with fields():
                 self.fields |= form_for(Train, PATHS)
             other_data_group(page, self.fields)
-            self.launch, self.other_nodes = launch_group(page)
+            self.launch, self.other_nodes = launch_group()
         self.changes = gr.HTML(elem_id="train-changes", elem_classes="style-only", padding=False)
         self.marks = gr.HTML(elem_id="train-marks", elem_classes="style-only", padding=False)
 
@@ -252,11 +251,11 @@ def _settings_of(values: Mapping[str, Any]) -> list[Any]:
     return [gr.skip() if name in RESUME else values.get(name, gr.skip()) for name in NAMES]
 
 
-def launch_group(page: Page) -> tuple[dict[str, Component], gr.Textbox]:
+def launch_group() -> tuple[dict[str, Component], gr.Textbox]:
     """Build the section; return its fields, and the component for the commands of other machines."""
     with gr.Column(elem_id="train-launch"):
         gr.Markdown(t("training.several_gpus"), elem_classes="group-name")
-        note = gr.HTML(elem_id="train-gpus", padding=False)
+        gr.HTML(gpus_html(find_machine()), elem_id="train-gpus", padding=False)
         with fields():
             form = form_for(Launch, LAUNCH)
         others = gr.Textbox(
@@ -267,8 +266,6 @@ def launch_group(page: Page) -> tuple[dict[str, Component], gr.Textbox]:
             visible=False,
             buttons=["copy"],
         )
-    # when the tab opens and not when the page is built: the note is in the language of the browser
-    page.watch(once, lambda _: gpus_html(find_machine()), [note])
     return form, others
 
 
