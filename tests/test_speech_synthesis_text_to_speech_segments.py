@@ -1,11 +1,9 @@
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from indextts.errors import UserError
-from indextts.speech.synthesis.text_to_speech import MAX_CHARACTERS, join_segments, split_text
+from indextts.speech.synthesis.text_to_speech import join_segments, split_text
 from indextts.text.normalize import normalize
 from indextts.text.tokenizer import Tokenizer
 from tests.conftest import REPOSITORY
@@ -61,17 +59,6 @@ def test_a_word_longer_than_a_segment_is_split(tokenizer):
     segments = split_text("በ" * 500, tokenizer, max_tokens=10)
     assert "".join(segments) == "በ" * 500
     assert max(len(tokenizer.encode(segment)) for segment in segments) <= 10
-
-
-@pytest.mark.parametrize("text", ["", "   \n", "።", "...!?", "—"])
-def test_a_text_without_words_is_refused(tokenizer, text):
-    with pytest.raises(UserError, match=re.escape(repr(text))):
-        split_text(text, tokenizer)
-
-
-def test_an_endless_text_is_refused(tokenizer):
-    with pytest.raises(UserError, match=f"{MAX_CHARACTERS + 1:,} .*{MAX_CHARACTERS:,}"):
-        split_text("ሀ" * (MAX_CHARACTERS + 1), tokenizer)
 
 
 def test_segments_are_joined_with_a_fifth_of_a_second_of_silence():

@@ -1,6 +1,5 @@
 """Tests of indextts/text/byte_extend.py: every piece is reached, and other texts keep their ids."""
 
-import json
 import logging
 import random
 import re
@@ -24,7 +23,6 @@ from indextts.text.verify import verify
 from indextts.text.vocabulary import move_rows
 from tests.byte_ranks import write_ranks
 from tests.tokenizers import AMHARIC
-from tools import extend_bpe
 
 PUBLISHED = "data/indextts25_tokenizer/multilingual_zh_ja_yue_char_del.tiktoken"
 # Latin, Spanish, Greek, Hangul Jamo and Cherokee, the neighbours of Ethiopic, Arabic, kana, ideographs, emoji
@@ -226,21 +224,6 @@ def test_a_verified_extension_has_no_problem_and_one_of_another_base_has(tmp_pat
     other = ByteLevelTokenizer(rank_lines((*first, last, second_last), len(base.ranked)), base.path)
     problems = verify(tokenizer, other, base.size + 1, base.size, TEXTS, 0.1).problems
     assert [problem.subject for problem in problems] == ["base pieces"]
-
-
-def test_the_program_extends_a_rank_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    base = write_ranks(tmp_path)
-    manifest, output = tmp_path / "train.jsonl", tmp_path / "am.tiktoken"
-    size = load_tokenizer(base).size + 60
-    lines = (
-        {"id": str(n), "audio": f"{n}.wav", "text": text, "speaker": "a", "duration": 2.0}
-        for n, text in enumerate(TEXTS)
-    )
-    manifest.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    flags = [f"--base-model={base}", f"--manifests={manifest}", f"--output-model={output}"]
-    assert extend_bpe.main([*flags, f"--target-size={size}"]) == 0
-    assert load_tokenizer(output).size == size
-    assert f"pieces now:      {size}" in capsys.readouterr().out
 
 
 def test_texts_that_provide_fewer_pieces_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -50,11 +50,6 @@ def _plain(found: str) -> str:
     return re.sub(r"[/.]\s?", "/", found).rstrip("/")
 
 
-def _inflected_pattern() -> str:
-    longest_first = sorted(_INFLECTED, key=len, reverse=True)
-    return "|".join(_any_vowel(key) for key in longest_first)
-
-
 def _any_vowel(key: str) -> str:
     row = ord(key[-1]) & ~7  # the first order of its last letter
     body = re.escape(key[:-1]).replace("/", r"(?:\.| ?/ ?)")
@@ -66,7 +61,8 @@ _FULL = {_any_vowel(key): (re.compile(_any_vowel(key)), words) for key, words in
 _CONTINUES = rf"(?:\.(?=\s*[{L}0-9A-Za-z,()]))?"
 
 _RULE_FIXED = re.compile(rf"({_PREFIX})({_alternatives(_FIXED)}){_END}{_CONTINUES}")
-_RULE_INFLECTED = re.compile(rf"({_PREFIX})({_inflected_pattern()})")
+_ANY_INFLECTED = "|".join(map(_any_vowel, sorted(_INFLECTED, key=len, reverse=True)))
+_RULE_INFLECTED = re.compile(rf"({_PREFIX})({_ANY_INFLECTED})")
 _RULE_BEFORE_A_WORD = tuple(
     (re.compile(rf"({_PREFIX}){key}[/.]\s?"), words) for key, words in _BEFORE_A_WORD.items()
 )

@@ -57,7 +57,8 @@ class ByteLevelTokenizer(Tokenizer):
             UserError: `model` is not a rank file, or its normaliser record cannot be used.
         """
         self.path, self.model_bytes = path, model
-        lines, record = _split_record(model, path)
+        lines, mark, recorded = model.partition(RECORD)
+        record = parse_record(recorded, path) if mark else None
         ranks, _, reserved = lines.partition(PIECES)
         self._reserved: tuple[str, ...] = tuple(json.loads(reserved)) if reserved else ()
         self.recorded_version = None if record is None else record[0]
@@ -193,11 +194,6 @@ def piece_name(piece: bytes) -> str:
         return piece.decode()
     except UnicodeDecodeError:
         return f"<{piece.hex(' ')}>"
-
-
-def _split_record(model: bytes, path: Path) -> tuple[bytes, tuple[int, NormalizerOptions] | None]:
-    lines, mark, record = model.partition(RECORD)
-    return lines, parse_record(record, path) if mark else None
 
 
 def _parse_ranks(lines: bytes, path: Path) -> tuple[tuple[bytes, ...], int]:

@@ -50,7 +50,7 @@ def clean_characters(text: str, *, keep_case: bool = False) -> str:
         return text
     text = _INVISIBLE.sub("", text)
     text = _BETWEEN_WORDS.sub(" ", text).translate(_TO_ORDINARY)
-    text = _SPECIAL_NUMBER.sub(_ordinary_number, text)
+    text = _SPECIAL_NUMBER.sub(lambda match: _ordinary(match[0]), text)
     if keep_case:
         return unicodedata.normalize("NFC", text)
     # Compose again after upper-casing, which can decompose letters.
@@ -76,10 +76,6 @@ def _special_numbers() -> str:
 def _ordinary(char: str) -> str:
     digit = unicodedata.digit(char, None)
     return unicodedata.normalize("NFKC", char).replace("\u2044", "/") if digit is None else str(digit)
-
-
-def _ordinary_number(match: re.Match[str]) -> str:
-    return _ordinary(match[0])
 
 
 _SPECIAL_NUMBER = re.compile(f"[{re.escape(_special_numbers())}]")

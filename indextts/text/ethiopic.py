@@ -127,9 +127,9 @@ def merge_homophones(text: str, how: Literal["off", "strict", "loose"]) -> str:
     return text if how == "off" else text.translate(_TABLES[how])
 
 
-def merge_labialised(text: str) -> str:
+def merge_labialised(text: str, how: Literal["keep", "merge"] = "merge") -> str:
     """Return `text` with plain letters instead of labialised ones that many speakers pronounce alike."""
-    return text.translate(_LABIALISED_TABLE)
+    return text.translate(_LABIALISED_TABLE) if how == "merge" else text
 
 
 _NON_LETTERS = re.compile(r"[\W_]+")

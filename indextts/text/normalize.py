@@ -104,10 +104,6 @@ def _homophones(text: str, options: NormalizerOptions) -> str:
     return merge_homophones(text, options.homophones)
 
 
-def _labialised(text: str, options: NormalizerOptions) -> str:
-    return merge_labialised(text) if options.labialised == "merge" else text
-
-
 def _amharic_rule(name: str, function: Callable[[str], str]) -> Rule:
     return Rule(name, _ignoring_options(function))
 
@@ -163,7 +159,7 @@ RULES = (
     Rule("homophones", _homophones),
     # Without the signs inside it and with other letters, a word may be a known abbreviation.
     Rule("abbreviations again", lambda text, options: _homophones(abbreviations.spell_out(text), options)),
-    Rule("labialised", _labialised),
+    Rule("labialised", lambda text, options: merge_labialised(text, options.labialised)),
     _any_script_rule("ideographs apart", marks.ideographs_apart),
 )
 

@@ -39,6 +39,7 @@ _IS_PREFIX = re.compile(rf"(?:{PREFIXES}){{1,2}}")
 # Endings, joined to the number in writing and to its last word in speech.
 _ENDING = rf"(?:[ነተደረ]?ኛ[{L}]{{0,4}}|(?:ዎቹ|ዎች|ቱ|ቷ|ሩ|ዱ|ኙ|ው|ዋ)?(?:ንና|ንም|ን|ና|ም|ስ)?(?![{L}]))"
 
+_ENDING_PATTERN = re.compile(_ENDING)
 _DECADE = re.compile(r"(?<=\d)'?s(?![A-Za-z])")
 _LATIN_ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)(?![A-Za-z])")
 _HYPHEN_BEFORE_ORDINAL = re.compile(r"(?<=\d)(?:[- ]+(?=ነ?ኛ)|-(?=[ተደረ]ኛ))")
@@ -61,17 +62,10 @@ def separate(text: str, _options: NormalizerOptions) -> str:
     text = _LETTER_HYPHEN_NUMBER.sub(" ", text)
     text = _SCORE_WRITTEN.sub(" ለ", text)
     text = _WORD_BEFORE.sub(lambda m: m[1] if _IS_PREFIX.fullmatch(m[1]) else f"{m[1]} ", text)
-    text = _WORD_AFTER.sub(lambda m: m[1] if _is_ending(m[1]) else f" {m[1]}", text)
+    text = _WORD_AFTER.sub(lambda m: m[1] if _ENDING_PATTERN.fullmatch(m[1]) else f" {m[1]}", text)
     text = _OTHER_LETTER.sub(" ", text)
     text = _PREFIX_ALONE.sub(r"\1", text)
     return _GROUPED_BY_SPACES.sub(lambda m: m[1] + m[2].replace(" ", ""), text)
-
-
-_ENDING_PATTERN = re.compile(_ENDING)
-
-
-def _is_ending(word: str) -> bool:
-    return bool(word) and _ENDING_PATTERN.fullmatch(word) is not None
 
 
 _PHONE = re.compile(

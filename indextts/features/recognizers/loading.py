@@ -43,7 +43,7 @@ from indextts.features.hub_files import (
 )
 from indextts.features.published_files import read_record
 from indextts.features.recognizers.ctc import CtcRecognizer
-from indextts.features.recognizers.recognizer import LoadedModel, Recognizer, placement_on
+from indextts.features.recognizers.recognizer import GPU_BATCH_S, LoadedModel, Placement, Recognizer
 from indextts.features.recognizers.sequence_to_sequence import SequenceToSequenceRecognizer
 from indextts.system.digest import file_digest
 from indextts.system.language_codes import standard_code
@@ -173,7 +173,8 @@ def load_recognizer(folder: Path, device: torch.device, language: str) -> Recogn
         tokenizer = AutoTokenizer.from_pretrained(folder, **chosen, **SETTINGS)
     _require_language(folder, model, tokenizer, spoken)
     loaded = LoadedModel(folder.resolve().name, _identity(folder, adapter), model, extractor, tokenizer)
-    placement = placement_on(device)
+    is_gpu = device.type == "cuda"  # a CPU computes clip by clip
+    placement = Placement(device, torch.float16, GPU_BATCH_S) if is_gpu else Placement(device)
     if is_generating:
         return SequenceToSequenceRecognizer(loaded, placement, spoken.code)
     if len(tokenizer) < model.config.vocab_size:

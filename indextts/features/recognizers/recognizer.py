@@ -27,17 +27,9 @@ NUM_READERS = 4
 class Recognizer(Protocol):
     """A model that transcribes speech without seeing the expected text."""
 
-    @property
-    def name(self) -> str:
-        """Return the name for reports."""
-
-    @property
-    def sample_rate_hz(self) -> int:
-        """Return the sample rate of the clips."""
-
-    @property
-    def identity(self) -> str:
-        """Return the hex digest of everything that determines the transcripts."""
+    name: str  # for reports
+    sample_rate_hz: int  # of the clips
+    identity: str  # hex digest of everything that determines the transcripts
 
     def transcribe(self, clips: Sequence[NDArray[np.float32]]) -> list[str]:
         """Return the transcript of each clip (S,), which depends on that clip only; "" for a short clip."""
@@ -69,13 +61,6 @@ class Placement:
     device: torch.device
     dtype: torch.dtype = torch.float32
     batch_s: float = 0.0
-
-
-def placement_on(device: torch.device) -> Placement:
-    """Return batches in half precision on a GPU, and single clips in float32 on a CPU."""
-    if device.type == "cuda":
-        return Placement(device, torch.float16, GPU_BATCH_S)
-    return Placement(device)
 
 
 def heard_in(

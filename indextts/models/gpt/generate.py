@@ -90,7 +90,10 @@ def _steps(
 ) -> Iterator[tuple[int, Search]]:
     """Yield the number of codes and the state after each step; store the results in `found`."""
     decoder = Decoder(model, sampling.positions, sampling.num_beams)
-    conditions = _conditions(model, prompts)
+    conditions = model.prefix(
+        torch.stack([prompt.condition for prompt in prompts]),
+        torch.stack([prompt.emo_vec for prompt in prompts]),
+    )
     prefix = make_prefix(model, conditions, [p.text_ids for p in prompts], _languages(prompts, conditions))
     logits = decoder.start(prefix)
     seeds = torch.tensor([prompt.seed for prompt in prompts], device=logits.device)
@@ -209,10 +212,3 @@ def _languages(prompts: Sequence[Prompt], like: Tensor) -> Tensor | None:
     """Return the rows of the languages (B,) on the device of `like`; None without language rows."""
     rows = [prompt.language for prompt in prompts]
     return None if None in rows else torch.tensor(rows, device=like.device)
-
-
-def _conditions(model: UnifiedVoice, prompts: Sequence[Prompt]) -> Tensor:
-    return model.prefix(
-        torch.stack([prompt.condition for prompt in prompts]),
-        torch.stack([prompt.emo_vec for prompt in prompts]),
-    )

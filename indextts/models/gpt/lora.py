@@ -46,23 +46,14 @@ def add_adapters(
     for name, module in list(model.named_modules()):
         if not (isinstance(module, InOutLinear) and target.fullmatch(name)):
             continue
-        a, b = _fresh(module.weight.shape, settings.rank, seed_of(name))
+        num_in, num_out = module.weight.shape
+        generator = torch.Generator().manual_seed(seed_of(name))
+        a = torch.randn(num_in, settings.rank, generator=generator) / math.sqrt(num_in)
+        b = torch.zeros(settings.rank, num_out)
         if name + IN in saved:
-            _take(a, b, saved[name + IN], saved[name + OUT], saved_scale / settings.scale)
+            saved_a, saved_b, factor = saved[name + IN], saved[name + OUT], saved_scale / settings.scale
+            if saved_a.shape != a.shape or factor != 1.0:
+                saved_a, saved_b = resized(saved_a, saved_b, settings.rank, factor)
+            rank = saved_a.shape[1]
+            a[:, :rank], b[:rank] = saved_a, saved_b
         module.adapter = Adapter(a, b, settings.scale).to(module.weight.device)
-
-
-def _fresh(shape: torch.Size, rank: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return a (I, r) of N(0, 1/I), and b (r, O) of zeros."""
-    num_in, num_out = shape
-    generator = torch.Generator().manual_seed(seed)
-    a = torch.randn(num_in, rank, generator=generator) / math.sqrt(num_in)
-    return a, torch.zeros(rank, num_out)
-
-
-def _take(a: Tensor, b: Tensor, saved_a: Tensor, saved_b: Tensor, factor: float) -> None:
-    """Overwrite a (I, r) and b (r, O) with a saved adapter of any rank, whose product gets `factor`."""
-    if saved_a.shape != a.shape or factor != 1.0:
-        saved_a, saved_b = resized(saved_a, saved_b, a.shape[1], factor)
-    rank = saved_a.shape[1]
-    a[:, :rank], b[:rank] = saved_a, saved_b

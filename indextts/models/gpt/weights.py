@@ -55,8 +55,6 @@ BLOCKS = (
     ("emo_conditioning_encoder.encoders.", "gpt.emo_condition_module.num_blocks"),
 )
 
-Shape = tuple[int, ...]
-
 
 def load_model(
     config: GPTConfig,
@@ -172,7 +170,8 @@ def _check_weights(
     misshapen = [
         f"{name} is {tuple(given[name].shape)}, expected {tuple(expected[name].shape)}"
         for name in both
-        if not _fits(tuple(given[name].shape), tuple(expected[name].shape), name in any_rows)
+        if given[name].dim() != expected[name].dim()
+        or given[name].shape[name in any_rows :] != expected[name].shape[name in any_rows :]
     ]
     not_floats = [f"{name} ({given[name].dtype})" for name in both if not given[name].is_floating_point()]
     if missing:
@@ -198,10 +197,6 @@ def _check_weights(
             f"{source}: {'; '.join(problems)}; use a complete IndexTTS2 GPT checkpoint (gpt.pth) and its "
             "config.yaml"
         )
-
-
-def _fits(given: Shape, expected: Shape, any_rows: bool) -> bool:
-    return given[1:] == expected[1:] and len(given) == len(expected) if any_rows else given == expected
 
 
 def _block_problems(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Iterator[str]:

@@ -35,6 +35,7 @@ from indextts.data.quality.measures import measure_text
 from indextts.errors import UserError
 from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio
 from indextts.features.campplus import CAMPPlusConfig, load_campplus
+from indextts.features.published_files import find_published
 from indextts.features.recognizers.recognizer import Recognizer
 from indextts.speech.evaluation.judge import Judge, SpokenText, has_loop
 from indextts.speech.evaluation.minimal_pairs import (
@@ -53,7 +54,7 @@ from indextts.speech.evaluation.report import (
     markdown_report,
     summarize,
 )
-from indextts.speech.synthesis.acoustic import campplus_file
+from indextts.speech.synthesis.acoustic import CAMPPLUS
 from indextts.speech.synthesis.renderer import Renderer
 from indextts.speech.synthesis.segments import VoicePrompt
 from indextts.speech.synthesis.synthesize import (
@@ -193,7 +194,7 @@ def _judge(command: Evaluate, device: torch.device, language: str, notes: list[s
         notes.append("CER without punctuation and spaces, homophones merged, numbers as words")
     else:
         notes.append("no character error rate: pass a speech recognizer with --asr")
-    path = campplus_file(command.models)
+    path = find_published(command.models / CAMPPLUS, "funasr/campplus")
     campplus = None
     if path.is_file():
         campplus = load_campplus(path, CAMPPlusConfig().embedding_size, device)

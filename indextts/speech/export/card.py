@@ -200,7 +200,9 @@ def _identity(source: Source) -> str:
 
 def _table(rows: dict[str, Any]) -> str:
     lines = ["| | |", "|---|---|"]
-    lines += [f"| {name} | {_cell(value)} |" for name, value in rows.items()]
+    for name, value in rows.items():
+        cell = " ".join(str(value).replace("|", "\\|").split())
+        lines.append(f"| {name} | {cell} |")
     return "\n".join(lines)
 
 
@@ -208,7 +210,3 @@ def _shown(value: Any) -> Any:
     if isinstance(value, list) and value and isinstance(value[0], list):
         return f"{len(value)} rows, in spoken_text/"
     return "none" if value in (None, "", []) else value
-
-
-def _cell(value: Any) -> str:
-    return " ".join(str(value).replace("|", "\\|").split())

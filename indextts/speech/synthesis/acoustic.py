@@ -235,11 +235,6 @@ def find_files(folder: Path) -> list[Path]:
     return list(paths.values())
 
 
-def campplus_file(folder: Path) -> Path:
-    """Return the path of the CAM++ weights, whether or not the file exists."""
-    return find_published(folder / CAMPPLUS, "funasr/campplus")
-
-
 def find_backend(folder: Path) -> tuple[Path, Path, Path]:
     """Return the paths of speech encoder, codec and statistics; errors as for `indextts2.find_files`."""
     from indextts.features import indextts2

@@ -103,7 +103,11 @@ class FlowMatching(nn.Module):
         of_prompt = [prompt.shape[2]] * num_rows if lengths is None else lengths.prompt
         of_all = [num_all] * num_rows if lengths is None else lengths.all
         is_padded = min(of_all) < num_all
-        is_prompt = _is_before(of_prompt, num_all, noise.device)[:, None]  # (B, 1, P + T)
+        frames, ends = (
+            torch.arange(num_all, device=noise.device),
+            torch.tensor(of_prompt, device=noise.device),
+        )
+        is_prompt = (frames < ends[:, None])[:, None]  # (B, 1, P + T)
         copies = 2 if settings.guidance_rate > 0 else 1
         x_lens = torch.tensor(of_all * copies, device=noise.device)
         prompt_x = F.pad(prompt, (0, num_all - prompt.shape[2])) * is_prompt
@@ -119,11 +123,6 @@ class FlowMatching(nn.Module):
             x = (x + step * _guided(velocities, settings.guidance_rate, num_rows)).masked_fill(is_prompt, 0)
             time = time + step
         return x
-
-
-def _is_before(lengths: Sequence[int], num_frames: int, device: torch.device) -> Tensor:
-    """Return whether each frame is before the length of its row: (B, num_frames)."""
-    return torch.arange(num_frames, device=device) < torch.tensor(lengths, device=device)[:, None]
 
 
 def _with_zeros(part: Tensor, copies: int) -> Tensor:

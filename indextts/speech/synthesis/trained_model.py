@@ -89,7 +89,10 @@ def load_trained(
     """
     path = local_model(path)
     if path.is_dir() and not any((path / name).is_file() for name in WEIGHTS_NAMES):
-        path = _find_checkpoint(path)
+        checkpoint = next((path / name for name in reversed(LINKS) if (path / name).is_file()), None)
+        if checkpoint is None:
+            raise UserError(f"{path}: contains no gpt.pth, best.pth or latest.pth; {ADVICE}")
+        path = checkpoint
     if not path.is_dir():
         return _load_checkpoint(path, device, choice, folders)
     if choice != "raw":
@@ -121,13 +124,6 @@ def local_model(path: Path) -> Path:
             f"{constants.ENDPOINT}: {name}: contains no {PUBLISHED_WEIGHTS}; it is not from tools/publish.py"
         )
     return found
-
-
-def _find_checkpoint(run_dir: Path) -> Path:
-    found = [run_dir / name for name in reversed(LINKS) if (run_dir / name).is_file()]
-    if not found:
-        raise UserError(f"{run_dir}: contains no gpt.pth, best.pth or latest.pth; {ADVICE}")
-    return found[0]
 
 
 def _load_checkpoint(
