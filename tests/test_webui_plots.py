@@ -57,7 +57,3 @@ def test_there_is_a_chart_for_pairs_hours_and_each_histogram():
     assert html.count("<svg") == 6
     assert "almaz: 2 " in html
     assert "bekele: 0.25 " in html
-
-
-def test_the_name_of_a_speaker_is_escaped():
-    assert "<img" not in plots_html(summary(SpeakerPairs("<img src=x>", 2, 0.5)))

@@ -15,7 +15,7 @@ from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import DEMO, Project, project_names, read_settings
 from indextts.system.messages import ENGLISH
 from indextts.webui.data import tab as data
-from indextts.webui.events import CheckedBlocks, then
+from indextts.webui.events import CheckedBlocks, on
 from indextts.webui.language import CHOOSE_JS, LANGUAGES, current_language, t, use_language
 from indextts.webui.layout import labelled
 from indextts.webui.listen import tab as listen
@@ -94,7 +94,9 @@ def build_page(workspace: Path, roots: Roots) -> CheckedBlocks:
             theme = gr.Button(t("app.theme"), size="sm", elem_id="theme", elem_classes="quiet")
         theme.click(None, None, None, js=SWITCH_THEME)
         restored = demo.load(None, None, [wanted], js=RESTORE_PROJECT)
-        shown = then(restored, lambda name: known_projects(page, name), [wanted], [chosen])
+        shown = on(
+            (), lambda name: known_projects(page, name), [wanted], [chosen], after=restored, latest=True
+        )
         marks = gr.HTML(elem_classes="style-only", elem_id="tab-marks")
         page.of_tab(EVERY_TAB).watch(
             stages_version, lambda project: tab_marks(stage_states(project)), [marks]

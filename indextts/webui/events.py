@@ -115,6 +115,7 @@ def on(
     inputs: Sequence[Component] = (),
     outputs: Sequence[Component] = (),
     *,
+    after: Any = None,
     latest: bool = False,
     each: bool = False,
     queue: bool = True,
@@ -127,6 +128,7 @@ def on(
     times a request.
 
     Args:
+        after: an earlier event, each answer to which is the trigger, in place of `triggers`.
         latest: handle a trigger that fires while the handler is busy afterwards, so that the last typed value
             counts; otherwise drop it, so that ticks and clicks do not pile up.
         each: handle a trigger that fires meanwhile concurrently. For clicks on rows: with `latest`, Gradio
@@ -136,12 +138,12 @@ def on(
             time, so that repeated clicks do not fill the memory.
         is_raw: the handler receives the values as they are sent.
     """
-    connect = functools.partial(gr.on, list(triggers))
+    connect = functools.partial(gr.on, list(triggers)) if after is None else after.then
     answer, sent = answering(handler, () if is_raw else inputs), list(inputs)
     page = Context.root_block
     if isinstance(page, CheckedBlocks) and len(inputs) > MOST_INPUTS and not each:
         field = page.pack(inputs)
-        connect = gr.on(list(triggers), None, sent, [field], js=PACK, show_progress_on=[]).then
+        connect = connect(None, sent, [field], js=PACK, show_progress_on=[]).then
         del answer.__wrapped__  # type: ignore[attr-defined]  # Gradio would count its parameters
         sent = [field]
     return connect(
@@ -155,25 +157,6 @@ def on(
         concurrency_id="programs" if waits_for_programs else None,
         queue=queue,
         trigger_mode="multiple" if each else "always_last" if latest else "once",
-    )
-
-
-def then(
-    event: Any,
-    handler: Callable[..., Any],
-    inputs: Sequence[Component] = (),
-    outputs: Sequence[Component] = (),
-) -> Any:
-    """Call `handler` as `on` does, after each answer to `event`, an earlier `on`."""
-    return event.then(
-        answering(handler, inputs),
-        list(inputs),
-        list(outputs),
-        api_visibility="private",
-        show_progress="hidden",
-        show_progress_on=[],
-        concurrency_limit=None,
-        trigger_mode="always_last",
     )
 
 

@@ -31,7 +31,7 @@ from indextts.text.readings import (
     used_readings,
 )
 from indextts.webui import markup
-from indextts.webui.events import on, then
+from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.layout import fields, heading, labelled
 from indextts.webui.markup import empty_html, sent
@@ -83,7 +83,7 @@ def build(page: Page) -> None:
     saved = on([save.click], save_row, typed, [*editor, note])
     removed = on([remove.click], remove_row, [page.project, chosen], [*editor, note])
     for event in (saved, removed):
-        then(event, shown_table, [page.project, chosen], [table])
+        on((), shown_table, [page.project, chosen], [table], after=event, latest=True)
     page.watch(
         readings_version,
         try_row,
