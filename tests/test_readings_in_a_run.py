@@ -1,4 +1,4 @@
-"""Tests of changed readings from the tokenizer file to text ids, resume and export; data/changed_texts.py."""
+"""Tests of changed readings from the tokenizer file to text ids, resume and export."""
 
 import json
 import re
@@ -6,17 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands.normalizer_options import NormalizerOptions, Reading
+from indextts.commands.normalizer_options import Reading
 from indextts.commands.speech import ExportModel
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.data import changed_texts
-from indextts.data.changed_texts import count_changed_texts
 from indextts.data.manifest import read_pairs
 from indextts.data.pair_index import find_index
 from indextts.runs.directory import CheckpointMeta
 from indextts.speech.export.model_folder import export
-from indextts.text.normalize import normalize
 from indextts.text.tokenizer import Tokenizer
 from tests.tiny_run import TinyRun, describe_restore, make_tiny_run
 from tools.extend_bpe import main as extend_bpe
@@ -65,10 +62,8 @@ def test_a_changed_reading_changes_its_texts_and_reaches_plan_run_and_export(
     plan = describe_restore(command)
     assert plan is not None
     assert "normalizer readings: 0 -> 1 (ነው = ኖ)" in plan
-    assert f"{num_changed} of {len(texts)} texts" in plan
 
     assert run.train(resume="auto", max_steps=4) == 0
-    assert f"{num_changed} of {len(texts)} texts" in run.log
     assert "   Epoch: 0, Step: 2, Batch: " in run.log  # the pieces are the same: all continues
     index = find_index(pairs, now)
     assert index is not None
@@ -88,21 +83,3 @@ def export_of(run: TinyRun, folder: Path) -> Tokenizer:
     checkpoint, config = run.output / "latest.pth", run.folder / "base/config.yaml"
     command = ExportModel(checkpoint=checkpoint, config=config, output_dir=folder)
     return Tokenizer.load(export(command).with_name("bpe.model"))
-
-
-def test_the_changed_texts_of_other_options_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    run = make_tiny_run(tmp_path / "tiny")
-    pairs, now = run.folder / "train_pairs.jsonl", Tokenizer.load(run.folder / "tokenizer.model")
-    texts = {pair.target_text for pair in read_pairs(pairs)}
-    merging = NormalizerOptions(homophones="loose")
-    found = count_changed_texts([pairs], now, merging.record, run.output)
-    assert found is not None
-    assert found.num_texts == found.num_compared == len(texts)
-    assert found.num_changed == sum(normalize(text) != normalize(text, merging) for text in texts) > 0
-    monkeypatch.setattr(changed_texts, "MAX_COMPARED", 5)
-    part = count_changed_texts([pairs], now, merging.record, run.output)
-    assert part is not None
-    assert (part.num_compared, part.num_texts) == (len(list(texts)[:: -(-len(texts) // 5)]), len(texts))
-    assert count_changed_texts([pairs], now, {**merging.record, "version": 1}, run.output) is None
-    assert count_changed_texts([pairs], now, {}, run.output) is None
-    assert count_changed_texts([pairs], now, now.options.record, run.output) is None

@@ -5,23 +5,18 @@ when it is loaded. If the meta is not sufficient (a new run, a checkpoint withou
 newest checkpoint, many changed pairs without an index), the result is None, and the trainer decides.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
-from indextts.data.changed_texts import count_changed_texts
 from indextts.data.feature_store import common_codebook, read_info
 from indextts.data.manifest import stream_pairs
-from indextts.data.pair_index import index_path
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import load_config_of
-from indextts.planning.pairs_size import StampedPath, read_epoch, stamped
+from indextts.planning.pairs_size import read_epoch
 from indextts.runs.directory import (
     CheckpointMeta,
     FileIdentity,
@@ -33,7 +28,6 @@ from indextts.runs.directory import (
 from indextts.runs.lora_base import find_base
 from indextts.runs.restore import plan_restore
 from indextts.runs.restore_facts import (
-    ChangedTexts,
     CheckpointFacts,
     Codebook,
     RestorePlan,
@@ -45,7 +39,6 @@ from indextts.runs.schedule import EpochSize
 from indextts.system.digest import PIECE_BYTES
 from indextts.system.messages import Message
 from indextts.text.bases import load_tokenizer
-from indextts.text.tokenizer import Tokenizer
 
 
 def plan_from_meta(command: Train, num_processes: int = 1) -> RestorePlan | None:
@@ -123,7 +116,6 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
         trained_shapes=None,
         why_no_base=why_no_base,
         normalizer=tokenizer.options.record,
-        changed_texts=_changed_texts(command.train_files, tokenizer, meta.normalizer, command.output_dir),
         codebook=_codebook(paths),
     )
     if _has_same_tokens(meta, run, command.model_dump(mode="json")):
@@ -132,24 +124,6 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
     if epoch is None:
         return None
     return replace(run, size=epoch.pairs.size, data_order=epoch.data_order)
-
-
-def _changed_texts(
-    files: Sequence[PairsFile], tokenizer: Tokenizer, normalizer: dict[str, Any], run_dir: Path
-) -> ChangedTexts | None:
-    if not normalizer or normalizer == tokenizer.options.record:
-        return None
-    paths = [file.path for file in files if not file.language]
-    stamps = tuple((stamped(path), stamped(index_path(path))) for path in paths)
-    return _count_changed(stamps, stamped(tokenizer.path), json.dumps(normalizer), run_dir)
-
-
-@lru_cache(maxsize=16)  # called at each change of the form
-def _count_changed(
-    manifests: tuple[tuple[StampedPath, StampedPath], ...], tokenizer: StampedPath, record: str, run_dir: Path
-) -> ChangedTexts | None:
-    paths = [path for (path, _), _ in manifests]
-    return count_changed_texts(paths, load_tokenizer(tokenizer[0]), json.loads(record), run_dir)
 
 
 def _has_same_tokens(meta: CheckpointMeta, run: RunFacts, settings: dict[str, Any]) -> bool:

@@ -93,19 +93,6 @@ class CheckpointFacts:
 
 
 @dataclass(frozen=True)
-class ChangedTexts:
-    """The training texts that the run reads differently than the checkpoint.
-
-    Args:
-        num_changed: among `num_compared`, which are all `num_texts` or a part spread over them.
-    """
-
-    num_changed: int
-    num_compared: int
-    num_texts: int
-
-
-@dataclass(frozen=True)
 class RunFacts:
     """The run that is about to start.
 
@@ -121,7 +108,6 @@ class RunFacts:
         trained_shapes: shape of every trained parameter; None if only meta files were read.
         why_no_base: the reason why the base could not be compared.
         normalizer: as in `CheckpointMeta`.
-        changed_texts: None if the normaliser is that of the checkpoint, or the number is unknown.
         codebook: of the feature stores; None if it is unknown.
     """
 
@@ -138,7 +124,6 @@ class RunFacts:
     why_no_base: Message = field(default_factory=lambda: Message("restore.base_absent"))
     normalizer: Mapping[str, Any] = field(default_factory=dict)
     codebook: Codebook | None = None
-    changed_texts: ChangedTexts | None = None
 
 
 @dataclass(frozen=True)

@@ -268,11 +268,6 @@ def _notes(
     if facts.meta is not None and run.base is None:
         yield _row("unknown", "restore.base", "restore.base_not_compared", path=base, why=run.why_no_base)
     yield from _tokenizer_rows(plan, resume_tokenizer)
-    if (texts := run.changed_texts) is not None:
-        is_all = texts.num_compared == texts.num_texts
-        id = "restore.changed_texts" if is_all else "restore.changed_sample"
-        counts = {"changed": texts.num_changed, "compared": texts.num_compared, "all": texts.num_texts}
-        yield _row("changed", "restore.texts", id, **{name: f"{count:,}" for name, count in counts.items()})
     is_half = run.environment.get("arithmetic") == "float16"
     if plan.continues and is_half and not facts.has_scaler:
         yield _row("changed", "restore.scaler", "restore.no_scaler")

@@ -58,22 +58,6 @@ def parse_record(content: bytes, path: Path) -> tuple[int, NormalizerOptions]:
         ) from None
 
 
-def recorded_options(record: dict[str, Any]) -> NormalizerOptions | None:
-    """Return the options of a record that this version of the normaliser can still apply, else None."""
-    if record.get("version") != NORMALIZER_VERSION:
-        return None
-    try:
-        return NormalizerOptions.model_validate({k: v for k, v in record.items() if k != "version"})
-    except ValidationError:
-        return None
-
-
-def options_with_other_readings(record: dict[str, Any], now: NormalizerOptions) -> NormalizerOptions | None:
-    """Return the options of a record that differ from `now` in the readings only, else None."""
-    old = recorded_options(record)
-    return old if old is not None and old.model_copy(update={"readings": now.readings}) == now else None
-
-
 def _varint(number: int) -> bytes:
     """Return the protobuf encoding of an integer: 7 bits per byte, lowest first."""
     more = []

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from indextts.commands.terminal import continued
 from indextts.commands.train import Train
-from indextts.data.changed_texts import count_changed_texts
 from indextts.data.encoding import encoders_identity
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import (
@@ -426,12 +425,6 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         environment=environment,
         trained_shapes=shapes,
         normalizer=inputs.tokenizer.options.record,
-        changed_texts=count_changed_texts(
-            [file.path for file in command.train_files if not file.language],
-            inputs.tokenizer,
-            {} if meta is None else meta.normalizer,
-            command.output_dir,
-        ),
         why_no_base=why_no_base,
         codebook=inputs.codebook,
     )
