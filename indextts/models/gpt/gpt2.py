@@ -114,16 +114,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, attend: Attend) -> Tensor:
         """Apply the block to `x` (..., D)."""
-        q, k, v = self.project(x).unbind(-3)
-        return self.add_attention(x, attend(q, k, v, self.attn.dropout if self.training else 0.0))
-
-    def project(self, x: Tensor) -> Tensor:
-        """Return queries, keys and values (..., 3, H, d) of `x` (..., D)."""
-        return self.attn.project(self.ln_1(x))
-
-    def add_attention(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Return the block's output (..., D) from its input `x` and the attention's output (..., H, d)."""
-        x = x + self.attn.merge(attended)
+        q, k, v = self.attn.project(self.ln_1(x)).unbind(-3)
+        x = x + self.attn.merge(attend(q, k, v, self.attn.dropout if self.training else 0.0))
         x = x + self.mlp(self.ln_2(x))
         return x
 

@@ -26,7 +26,7 @@ from typing import Self
 
 import torch
 import torch.nn.functional as F
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.encoders import ConformerEncoder, PerceiverResampler
@@ -181,13 +181,6 @@ class UnifiedVoice(nn.Module):
             self.lang_embedding = nn.Embedding(config.num_language_rows, dim)
         else:
             self.speed_emb = nn.Embedding(2, dim)
-
-    def initialise_rows(self, generator: Generator) -> None:
-        """Overwrite the tables that only one base has with the published initialisation."""
-        if self.reads_style:
-            self.lang_embedding.weight.normal_(0, 1, generator=generator)
-        else:
-            self.speed_emb.weight.zero_()
 
     def conditioning(
         self,

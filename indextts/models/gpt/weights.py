@@ -234,7 +234,10 @@ def initialise(model: UnifiedVoice, seed: int) -> None:
             module.bias.zero_()
         else:
             _initialise_module(module, generator)
-    model.initialise_rows(generator)
+    if model.reads_style:
+        model.lang_embedding.weight.normal_(0, 1, generator=generator)
+    else:
+        model.speed_emb.weight.zero_()
 
 
 def _initialise_module(module: nn.Module, generator: Generator) -> None:

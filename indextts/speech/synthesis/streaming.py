@@ -116,7 +116,9 @@ class _Windows:
         end = len(codes) if is_end else len(codes) - self._codes(TAIL_S) - fade_codes
         if end <= self._played:
             return np.zeros(0, np.float32)
-        samples = self._rendered(codes, start)
+        [latents] = states_of(self._tts.trained.gpt, [self.prompt], [codes])
+        window = Segment("", codes[start:], latents[start:], True, self.prompt.seed, start)
+        [samples] = self._tts.renderer.render([(window, self._reference)])
         count = self._tts.renderer.num_samples
         until = len(samples) if is_end else count(end - start)
         piece = samples[count(self._played - start) : until].copy()
@@ -131,10 +133,3 @@ class _Windows:
 
     def _codes(self, duration_s: float) -> int:
         return round(duration_s * self._tts.trained.gpt.config.of_base.codes_per_second)
-
-    def _rendered(self, codes: Tensor, start: int) -> NDArray[np.float32]:
-        """Return the samples of the codes from `start` on."""
-        [latents] = states_of(self._tts.trained.gpt, [self.prompt], [codes])
-        window = Segment("", codes[start:], latents[start:], True, self.prompt.seed, start)
-        [samples] = self._tts.renderer.render([(window, self._reference)])
-        return samples
