@@ -15,7 +15,6 @@ from indextts.data import preprocess as preprocess_module
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import read_utterances, write_utterances
-from indextts.data.review import DecisionLog, decide
 from indextts.errors import DISK_FULL, UserError
 from indextts.features import builtin
 from tests.preprocess_project import (
@@ -51,22 +50,6 @@ def test_every_utterance_has_codes_of_its_true_length(project):  # D1
         assert utterance.num_codes == num_samples // 480 == len(codes)
         assert utterance.features_key == hashlib.sha256(utterance.audio.read_bytes()).hexdigest()
         assert codes.max() < 16
-
-
-def test_the_rules_are_those_of_the_review_when_preprocessing_began(project, monkeypatch):
-    manifest = project / "data/manifest.jsonl"
-    encode_all = ClipEncoder.encode_all
-
-    def reviewed_meanwhile(self, utterances):
-        decide(DecisionLog(manifest), utterances[1].id, {"verdict": "reject"})
-        yield from encode_all(self, utterances)
-
-    decide(DecisionLog(manifest), "a000", {"verdict": "keep"})
-    monkeypatch.setattr(ClipEncoder, "encode_all", reviewed_meanwhile)
-    run(project)
-    rules = json.loads((project / "out/filter_rules.json").read_bytes())
-    assert rules["after"]["utterances"] == 24
-    assert (rules["review"]["kept"], rules["review"]["rejected"]) == (1, 0)
 
 
 def test_other_ids_speakers_texts_and_splits_encode_nothing_again(project):

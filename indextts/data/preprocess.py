@@ -6,7 +6,6 @@
       train_manifest.jsonl   utterances with features and code_len; written after the last is encoded
       val_manifest.jsonl     likewise; absent with --val-ratio 0
       rejected.jsonl         rejected recordings with reasons (rejected.py)
-      filter_rules.json      the rules by which check and review filtered the manifest (filter_rules.py)
 
 Preprocessing can be killed at any time and started again; it keeps finished shards. Features depend only on
 the bytes of a recording and on the networks. A change of ids, texts, speakers, splits or tokenizers therefore
@@ -29,7 +28,6 @@ from indextts.data.batch_sizing import choose_device, choose_throughput
 from indextts.data.encoding import MIN_CODES, ClipEncoder, encoders_identity, reproducible_math
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import FeatureStoreWriter, locked
-from indextts.data.filter_rules import RULES_NAME, rules_of
 from indextts.data.manifest import Utterance, write_utterances
 from indextts.data.networks import (
     BACKEND_NAME,
@@ -51,7 +49,6 @@ from indextts.features.backend import LEAD_S, SpeechBackend
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.system.amounts import counted, shown_size
-from indextts.system.files import write_json
 
 if TYPE_CHECKING:  # Ray is optional
     from indextts.data.on_ray.encoding import RayEncoder
@@ -122,7 +119,6 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
     if networks.published is None:
         logger.warning("--backend builtin is for testing the software: its codes do not produce speech")
     numbered = read_reviewed(command.manifest)
-    rules = rules_of(command.manifest, [each for _, each in numbered])  # a review may go on meanwhile
     # Check recordings after everything that fails quickly: reading 200,000 files takes minutes.
     utterances, keys, rejected = _usable(command, config, numbered)
     split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
@@ -145,8 +141,6 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
         split = _only(split, encoded.keys())
         if not split.train:
             raise UserError(_nothing_usable(command, rejected), CHECK_FAILED)
-        with disk_errors(command.output_dir):
-            write_json(command.output_dir / RULES_NAME, rules)
         write_manifests(command.output_dir, split, store, encoded)
     return PreprocessResult(
         output_dir=command.output_dir,

@@ -24,7 +24,6 @@ from typing import Any
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.commands.quality_limits import QualityLimits
-from indextts.data.filter_rules import LIMITS_NAME, NORMALIZER_NAME
 from indextts.data.quality.clips import Clip, Sound
 from indextts.data.quality.copies import parse_fingerprint
 from indextts.data.quality.measures import MEASURES_VERSION
@@ -42,8 +41,8 @@ def write_files(
 ) -> None:
     """Write the files on single clips and the settings; rejected.jsonl, which other stages read, is last."""
     write_json_lines(folder / CLIPS_NAME, map(_clip_record, clips))
-    write_json(folder / NORMALIZER_NAME, options.record)
-    write_json(folder / LIMITS_NAME, {name: getattr(limits, name) for name in QualityLimits.model_fields})
+    write_json(folder / "normalizer.json", options.record)
+    write_json(folder / "limits.json", {name: getattr(limits, name) for name in QualityLimits.model_fields})
     write_json_lines(folder / REJECTED_NAME, (_rejected_record(clip) for clip in clips if clip.is_rejected))
 
 

@@ -5,7 +5,7 @@
     decisions of other browsers -> follow -> the rows of the page that changed, and the totals
 
 Decisions are appended to the project's review.jsonl (indextts/data/review.py). The export writes the clips to
-use as a manifest, with the rules by which they were chosen (indextts/data/filter_rules.py).
+use as a manifest.
 """
 
 import html
@@ -16,12 +16,13 @@ from typing import Any
 
 import gradio as gr
 
-from indextts.data.filter_rules import export_reviewed, rules_file
-from indextts.data.review import review_file
+from indextts.data.manifest import write_utterances
+from indextts.data.review import read_reviewed, review_file
 from indextts.data.review_table import DOUBTFUL, Filter, Review
 from indextts.errors import UserError
 from indextts.projects.jobs.starting import DATA_JOBS
 from indextts.projects.project import Project
+from indextts.system.files import count_lines
 from indextts.webui.data.review_list import PLAYER, help_html, list_html, row_html, totals_html
 from indextts.webui.data.review_rows import (
     ROWS_PER_PAGE,
@@ -224,7 +225,7 @@ def follow(project: Project, measure: str, shown: str, followed: str) -> list[st
 
 
 def export_manifest(project: Project) -> str:
-    """Write the manifest of the clips to use and its rules; return a sentence with links to both.
+    """Write the manifest of the clips to use, with corrected texts; return a sentence with a link to it.
 
     Raises:
         UserError: nothing is imported, or every clip is rejected.
@@ -232,12 +233,11 @@ def export_manifest(project: Project) -> str:
     if not project.manifest.is_file():
         raise UserError(t("data.nothing_imported"))
     output = project.dataset / EXPORT_NAME
-    rules = export_reviewed(project.manifest, output)
-    text = t(
-        "data.exported_manifest", count=rules["after"]["utterances"], total=rules["before"]["utterances"]
-    )
-    links = (download_link(path, path.name) for path in (output, rules_file(output)))
-    return f'<p class="is-ready" role="status">{html.escape(text)} {" ".join(links)}</p>'
+    kept = [utterance for _, utterance in read_reviewed(project.manifest)]
+    write_utterances(output, kept, keeps_links=True)
+    text = t("data.exported_manifest", count=len(kept), total=count_lines(project.manifest))
+    link = download_link(output, output.name)
+    return f'<p class="is-ready" role="status">{html.escape(text)} {link}</p>'
 
 
 def _rows(project: Project, review: Review, rows: Sequence[Row]) -> dict[str, Any]:
