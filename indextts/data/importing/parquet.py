@@ -14,9 +14,8 @@ are therefore read at a time, and audio is limited by the size of the file.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -57,27 +56,13 @@ _SUFFIXES_OF = {  # of files that begin so; the first if the data name none of t
     b"#!AMR": (".amr",),
 }
 
+# The parts of a column that are read, or "": audio bytes, and the path or a text.
+Leaves = dict[str, tuple[str, str]]
+
 
 def parquet_files(folder: Path) -> list[Path]:
     """Return the parquet files of a folder in the order of their names."""
     return sorted(path for path in folder.glob(f"*{PARQUET_SUFFIX}") if not path.name.startswith("."))
-
-
-@dataclass(frozen=True)
-class ParquetTable:
-    """Columns of a file: those with audio, as the leaves of bytes and path or "", and the small ones."""
-
-    audio: dict[str, tuple[str, str]]
-    small: tuple[str, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (*self.audio, *self.small)
-
-    def leaves(self, names: Sequence[str]) -> list[str]:
-        """Return what to read of some columns, without audio bytes."""
-        found = (self.audio[name][1] if name in self.audio else name for name in names)
-        return [leaf for leaf in found if leaf]
 
 
 def parquet_rows(path: Path, reader: SourceReader) -> Items:
@@ -88,43 +73,39 @@ def parquet_rows(path: Path, reader: SourceReader) -> Items:
     """
     try:
         file = open_parquet(path)
-        table = parquet_table(file)
+        leaves = leaves_of(file)
         if not file.metadata.num_rows:
             return
-        if table.names not in reader.columns_of:
-            batch = next(file.iter_batches(_SAMPLED_ROWS, columns=table.leaves(table.names)))
-            body = map(list, zip(*(_values(batch, name) for name in table.names), strict=True))
-            header = list(table.names) if reader.is_chosen else _header(path, table)
-            columns = reader.decide(path, [header, *body], has_header=True, shown=table.names)
-            reader.columns_of[table.names] = columns
-        yield from _read(path, file, table, reader)
+        names = tuple(leaves)
+        if names not in reader.columns_of:
+            body = next(_rows(file, _SAMPLED_ROWS, [leaf for _, leaf in leaves.values()]))
+            header = list(names) if reader.is_chosen else _header(path, leaves)
+            reader.columns_of[names] = reader.decide(path, [header, *body], has_header=True, shown=names)
+        yield from _read(path, file, leaves, reader)
     except CORRUPT as error:
         yield Rejection(Location(path), "broken_file", corrupt_reason(error))
 
 
-def _read(path: Path, file: pq.ParquetFile, table: ParquetTable, reader: SourceReader) -> Items:
-    columns = reader.columns_of[table.names].names
-    name_of = {column: name for column, name in zip(columns, table.names, strict=True) if column}
+def _read(path: Path, file: pq.ParquetFile, leaves: Leaves, reader: SourceReader) -> Items:
+    columns = reader.columns_of[tuple(leaves)].names
+    name_of = {column: name for column, name in zip(columns, leaves, strict=True) if column}
     text, audio = name_of.get("text") or name_of["spoken"], name_of.get("audio", "")
     if _is_filled(file, text) is False:
         yield Rejection(Location(path), "no_text", f"no row has a text in the column {text}")
         return
-    leaf = table.audio[audio][0] if audio in table.audio else ""
+    leaf = leaves[audio][0] if audio else ""
     has_audio = _is_filled(file, leaf) if leaf else False
     names_file = partial(reader.names_recording, folder=path.parent)
-    number = 0
-    for batch in file.iter_batches(_READ_ROWS, columns=table.leaves(list(name_of.values()))):
-        listed = {column: _values(batch, name) for column, name in name_of.items()}
-        for fields in zip(*listed.values(), strict=True):
-            values = {column: field.strip() for column, field in zip(listed, fields, strict=True)}
-            named = values.get("audio", "")
-            # the path is the better name: in FLEURS, the id is that of the sentence
-            key = named or values.get("id") or f"{without_shards(path).name}-{number:06d}"
-            embedded = None
-            if has_audio or (has_audio is None and not (named and names_file(named))):
-                values["audio"], embedded = key, Embedded(audio, number)
-            number += 1
-            yield row_of(Location(path, number), values, key, embedded)
+    rows = chain.from_iterable(_rows(file, _READ_ROWS, [leaves[name][1] for name in name_of.values()]))
+    for number, fields in enumerate(rows):
+        values = {column: field.strip() for column, field in zip(name_of, fields, strict=True)}
+        named = values.get("audio", "")
+        # the path is the better name: in FLEURS, the id is that of the sentence
+        key = named or values.get("id") or f"{without_shards(path).name}-{number:06d}"
+        embedded = None
+        if has_audio or (has_audio is None and not (named and names_file(named))):
+            values["audio"], embedded = key, Embedded(audio, number)
+        yield row_of(Location(path, number + 1), values, key, embedded)
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
@@ -142,26 +123,24 @@ def max_unpacked_bytes(num_bytes: int) -> int:
     return max(MIN_BOMB_BYTES, MAX_RATIO * num_bytes)
 
 
-def parquet_table(file: pq.ParquetFile) -> ParquetTable:
-    """Return the columns that can be read; a name that two columns have cannot."""
-    audio, small = {}, []
+def leaves_of(file: pq.ParquetFile) -> Leaves:
+    """Return the columns that can be read, those with audio first; a name that two columns have cannot."""
+    audio, small = {}, {}
     count = Counter(file.schema_arrow.names)
     for field in file.schema_arrow:
-        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        if count[field.name] > 1:
-            continue
+        name, kind = field.name, field.type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         inner = {part.name: part.type for part in kind} if pa.types.is_struct(kind) else {}
         has_bytes, has_path = _is_binary(inner.get("bytes")), _is_string(inner.get("path"))
+        if count[name] > 1:
+            continue
         if has_bytes or has_path:
-            audio[field.name] = (
-                f"{field.name}.bytes" if has_bytes else "",
-                f"{field.name}.path" if has_path else "",
-            )
+            audio[name] = f"{name}.bytes" if has_bytes else "", f"{name}.path" if has_path else ""
         elif _is_binary(kind):
-            audio[field.name] = field.name, ""
+            audio[name] = name, ""
         elif _is_string(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            small.append(field.name)
-    return ParquetTable(audio, tuple(small))
+            small[name] = "", name
+    return audio | small
 
 
 def _is_string(kind: Any) -> bool:
@@ -172,22 +151,24 @@ def _is_binary(kind: Any) -> bool:
     return kind is not None and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _header(path: Path, table: ParquetTable) -> list[str]:
+def _header(path: Path, leaves: Leaves) -> list[str]:
     """Return the names of the columns with the recording as "audio", also if it has another name.
 
     Raises:
         UserError: two columns contain audio.
     """
-    if not table.audio:
-        return list(table.names)
-    known = [name for name in table.audio if COLUMN_OF.get(name.lower()) == "audio"] or list(table.audio)
+    audio = [name for name, (_, leaf) in leaves.items() if leaf != name]
+    if not audio:
+        return list(leaves)
+    named = [name for name in leaves if COLUMN_OF.get(name.lower()) == "audio"]
+    known = [name for name in audio if name in named] or audio
     if len(known) > 1:
         raise UserError(
             f"{path.name}: the columns {' and '.join(known)} contain audio; pass --columns, for example "
             f"--columns audio={known[0]},text=NAME"
         )
-    is_other = {name: COLUMN_OF.get(name.lower()) == "audio" or name in table.audio for name in table.names}
-    return ["audio" if name == known[0] else "" if is_other[name] else name for name in table.names]
+    others = {*audio, *named}
+    return ["audio" if name == known[0] else "" if name in others else name for name in leaves]
 
 
 def _is_filled(file: pq.ParquetFile, leaf: str) -> bool | None:
@@ -203,13 +184,15 @@ def _is_filled(file: pq.ParquetFile, leaf: str) -> bool | None:
     return {0: True, metadata.num_rows: False}.get(num_nulls)
 
 
-def _values(batch: Any, name: str) -> list[str]:
-    """Return the values of a column as text; of a column with audio, the paths."""
-    if name not in batch.schema.names:  # audio without a path
-        return [""] * batch.num_rows
-    column = batch.column(name)
-    if pa.types.is_struct(column.type):
-        column = column.field("path")
+def _rows(file: pq.ParquetFile, size: int, leaves: Sequence[str]) -> Iterator[list[list[str]]]:
+    """Yield up to `size` rows at a time, as the texts of leaves; "" is that of a leaf that is "" or null."""
+    for batch in file.iter_batches(size, columns=list(filter(None, leaves))):
+        table = pa.Table.from_batches([batch]).flatten()
+        columns = [_texts(table[leaf].chunk(0)) if leaf else [""] * len(table) for leaf in leaves]
+        yield [list(row) for row in zip(*columns, strict=True)]
+
+
+def _texts(column: Any) -> list[str]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if _is_string(column.type):
@@ -230,6 +213,7 @@ class AudioReader:
     def __init__(self) -> None:
         self._place: tuple[Path, str] | None = None  # file and column
         self._rows = range(0)  # those of the row group that are not read yet
+        self._leaves = "", ""
         self._batches: Iterator[Any] = iter(())  # of one row each, which may be large
         self._num_bytes = 0  # of the audio that was read from the file
         self._broken = ""  # why the row group cannot be read
@@ -239,9 +223,9 @@ class AudioReader:
         assert found.embedded is not None
         content, named = None, ""
         try:
-            column = self._row(found.audio, found.embedded.column, found.embedded.row)
-            if column is not None:
-                content, named = self._content(column, found.audio)
+            row = self._row(found.audio, found.embedded.column, found.embedded.row)
+            if row is not None:
+                content, named = self._content(row, found.audio)
         except CORRUPT as error:
             self._broken = corrupt_reason(error)
         if self._broken:
@@ -255,7 +239,7 @@ class AudioReader:
         return content.to_pybytes(), named
 
     def _row(self, path: Path, column: str, row: int) -> Any:
-        """Return the column of a row of audio; None if its row group cannot be read."""
+        """Return a row of audio; None if its row group cannot be read."""
         if self._place != (path, column):
             self._place, self._rows, self._num_bytes = (path, column), range(0), 0
         if row not in self._rows:
@@ -263,7 +247,8 @@ class AudioReader:
             sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
             starts = [0, *accumulate(sizes)]
             group = bisect_right(starts, row) - 1
-            leaves = [leaf for leaf in parquet_table(file).audio[column] if leaf]
+            self._leaves = leaves_of(file)[column]
+            leaves = list(filter(None, self._leaves))
             self._batches = file.iter_batches(1, [group], leaves, use_threads=False)
             self._rows, self._broken = range(starts[group], starts[group + 1]), ""
         if self._broken:
@@ -272,20 +257,16 @@ class AudioReader:
         if batch is None:
             raise pa.ArrowInvalid("fewer rows than its footer says")
         self._rows = range(row + 1, self._rows.stop)
-        return batch.column(column)
+        return pa.Table.from_batches([batch]).flatten()
 
-    def _content(self, column: Any, path: Path) -> tuple[Any, str]:
+    def _content(self, row: Any, path: Path) -> tuple[Any, str]:
         """Return the audio of a row as a buffer, which may be None, and its path."""
-        content, named = column[0], ""
-        if pa.types.is_struct(column.type):
-            parts = content if content.is_valid else {}
-            content = parts["bytes"] if "bytes" in parts else pa.scalar(None, pa.binary())
-            named = (parts["path"].as_py() if "path" in parts else "") or ""
+        content, named = (row[leaf][0] if leaf else pa.scalar(None) for leaf in self._leaves)
         buffer = content.as_buffer() if content.is_valid else None
         self._num_bytes += len(buffer) if buffer else 0
         if self._num_bytes > max_unpacked_bytes(path.stat().st_size):
             raise pa.ArrowInvalid(f"the audio is over {MAX_RATIO} times as large as the file")
-        return buffer, named
+        return buffer, named.as_py() or ""
 
 
 def audio_suffix(content: bytes, named: str) -> str:

@@ -3,11 +3,10 @@
 import os
 import shutil
 import tempfile
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 from indextts.commands.data import ImportDataset
@@ -16,6 +15,7 @@ from indextts.data.importing.items import Rejection, Row, cut_id, distinct, file
 from indextts.data.importing.journal import Clip, Entry, Journal
 from indextts.data.importing.parquet import AudioReader, audio_suffix
 from indextts.data.importing.transcoding import Transcoded, recording_stamp, transcode
+from indextts.system.process_pool import ahead
 
 PART_PREFIX = ".part-"  # of a temporary folder, with one for each recording
 _WAITING_PER_WORKER = 4  # recordings: more would only take disk space
@@ -47,33 +47,28 @@ class ProjectStore:
         """Store the recordings of a source in order; yield each with its rejections."""
         aligner = Aligner(self.command) if self.command.asr else None
         num_workers = self.command.num_workers or os.cpu_count() or 1
-        most = 1 + _WAITING_PER_WORKER * num_workers
         reader = AudioReader()
-        waiting: deque[tuple[Row, Stamp, Path, Transcoding]] = deque()
         temporary = tempfile.TemporaryDirectory(prefix=PART_PREFIX, dir=self.journal.audio)
         with temporary as parts, ThreadPoolExecutor(num_workers) as pool:
 
-            def start(row: Row, stamp: Stamp, part: Path) -> Transcoding:
+            def start(numbered: tuple[int, Row]) -> tuple[Row, Stamp, Path, Transcoding]:
+                number, row = numbered
+                stamp, part = recording_stamp(row, self.command), Path(parts, str(number))
                 if self._is_current((source, row.key), stamp):
-                    return None
+                    return row, stamp, part, None
                 part.mkdir()
+                copied = row
                 if row.embedded is not None:
                     audio = reader.read(row)
                     if isinstance(audio, Rejection):
-                        return Transcoded("", [], [audio])
-                    row = replace(row, audio=part / f"embedded{audio_suffix(*audio)}")
-                    row.audio.write_bytes(audio[0])
-                return pool.submit(transcode, row, self.command, part, aligner)
+                        return row, stamp, part, Transcoded("", [], [audio])
+                    copied = replace(row, audio=part / f"embedded{audio_suffix(*audio)}")
+                    copied.audio.write_bytes(audio[0])
+                return row, stamp, part, pool.submit(transcode, copied, self.command, part, aligner)
 
             try:
-                following = iter(enumerate(rows))
-                while True:
-                    for number, row in islice(following, most - len(waiting)):
-                        stamp, part = recording_stamp(row, self.command), Path(parts, str(number))
-                        waiting.append((row, stamp, part, start(row, stamp, part)))
-                    if not waiting:
-                        return
-                    row, stamp, part, result = waiting.popleft()
+                started = ahead(enumerate(rows), start, _WAITING_PER_WORKER * num_workers)
+                for row, stamp, part, result in started:
                     transcoded = result.result() if isinstance(result, Future) else result
                     rejections = self._add(source, root, row, stamp, transcoded)
                     if transcoded is not None:
