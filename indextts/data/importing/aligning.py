@@ -12,9 +12,10 @@ the recording, except for a few numbers per position.
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,6 @@ from indextts.data.importing.text_lines import text_lines
 from indextts.data.importing.text_placing import (
     Heard,
     Place,
-    Placing,
     Sentence,
     place_sentences,
     read_sentences,
@@ -103,9 +103,7 @@ class Aligner:
         """Return whether a recording is too long to be a clip."""
         return audio_duration_s(audio) > self._command.max_clip_s
 
-    def plan(
-        self, audio: Path, text_file: Path, language: str, aside: Path
-    ) -> tuple[list[Passage], list[Rejection]]:
+    def plan(self, audio: Path, text_file: Path, language: str, aside: Path) -> list[Passage | Rejection]:
         """Return the clips of a recording, and what cannot be used of its text.
 
         Args:
@@ -119,48 +117,49 @@ class Aligner:
         options = reading_options(self._command, language)
         sentences, rejections = read_sentences(text_file, options)
         if not sentences:
-            return [], [*rejections, Rejection(Location(text_file), "empty_text", "no sentence with letters")]
+            return [*rejections, Rejection(Location(text_file), "empty_text", "no sentence with letters")]
         with self._turn:
             recognizer = self._loaded()
             try:
                 listened = listen(recognizer, audio, aside)
                 columns = [np.array(recognizer.letter_columns(each.letters), np.int64) for each in sentences]
-                placing = place_sentences(columns, listened.costs, listened.heard, 1 / listened.step_s)
+                places = place_sentences(columns, listened.costs, listened.heard, 1 / listened.step_s)
             finally:
                 aside.unlink(missing_ok=True)
-        num_placed = sum(len(place.first) for place in placing.kept)
+        num_placed = sum(len(place.first) for place in places)
         share = num_placed / max(1, sum(map(len, columns)))
         if share < MIN_PLACED_SHARE:
             reason = (
                 f"{100 * share:.0f} % of the text was heard in {audio.name}; check that they belong "
                 f"together, and that {recognizer.name} knows the language"
             )
-            return [], [*rejections, Rejection(Location(text_file), "not_heard", reason)]
+            return [*rejections, Rejection(Location(text_file), "not_heard", reason)]
         speech, duration_s = find_speech_in_file(audio)
-        parts = _Alignment(sentences, placing, listened, recognizer, options).parts(speech)
+        parts = _parts(sentences, places, listened, speech, recognizer, options)
         limits = Limits(self._command.min_clip_s, self._command.max_clip_s)
         planned = plan_aligned(text_file, parts, silences_of(speech, duration_s), limits, recognizer.name)
-        cuts = [item for item in planned if isinstance(item, Passage)]
-        rejections += [item for item in planned if isinstance(item, Rejection)]
         in_review = {(part.line, part.text) for part in parts}
-        missing = [sentences[number] for number in placing.missing]
+        placed = {place.sentence for place in places}
+        missing = (each for number, each in enumerate(sentences) if number not in placed)
         gone = [each for each in missing if (each.line, each.text) not in in_review]
+        not_heard = []
         for each in gone:
             shown = (
                 each.text if len(each.text) <= MAX_SHOWN_CHARS else f"{each.text[: MAX_SHOWN_CHARS - 3]}..."
             )
             reason = f"not found in the recording: {shown}"
-            rejections.append(Rejection(Location(text_file, each.line), "not_heard", reason))
+            not_heard.append(Rejection(Location(text_file, each.line), "not_heard", reason))
+        cuts = [item for item in planned if isinstance(item, Passage)]
         logger.info(
             "%s: %d of %d sentences aligned, %d not heard; %d clips, %d of them doubtful",
             audio.name,
-            len(placing.kept),
+            len(places),
             len(sentences),
             len(gone),
             len(cuts),
             sum(cut.provenance is not None and cut.provenance.is_doubtful for cut in cuts),
         )
-        return cuts, rejections
+        return [*rejections, *planned, *not_heard]
 
     def _loaded(self) -> "CtcRecognizer":
         # imported here because they import torch and transformers, which takes seconds
@@ -253,76 +252,68 @@ def _windows(audio: Path, rate: int) -> Iterator[tuple[float, NDArray[np.float32
         before, start_s, chunk = chunk[-context:], end_s, following
 
 
-@dataclass(frozen=True)
-class _Alignment:
-    """A text and its places in what the recognizer heard, to divide a recording into parts."""
+def _parts(
+    sentences: Sequence[Sentence],
+    places: Sequence[Place],
+    listened: Listened,
+    speech: Sequence[Span],
+    recognizer: "CtcRecognizer",
+    options: NormalizerOptions,
+) -> list[Part]:
+    """Return the parts of the recording in order: sentences, and speech without a text.
 
-    sentences: Sequence[Sentence]
-    placing: Placing
-    listened: Listened
-    recognizer: "CtcRecognizer"
-    options: NormalizerOptions
+    Args:
+        speech: spans with speech: letters outside are errors of the recognizer.
+    """
+    import torch  # takes seconds, and most imports do without it
 
-    def parts(self, speech: Sequence[Span]) -> list[Part]:
-        """Return the parts of the recording in order: sentences, and speech without a text.
-
-        Args:
-            speech: spans with speech: letters outside are errors of the recognizer.
-        """
-        listened = self.listened
-        spoken = _spoken_positions(listened, speech)
-        places = self.placing.kept
-        nearest = _NearestLines(self.sentences)
-        found: list[Part] = []
-        bounds = [0, *(bound for place in places for bound in (place.start, place.end)), len(listened.times)]
-        for index, (low, high) in enumerate(zip(bounds[::2], bounds[1::2], strict=True)):
-            for first, last in _unplaced(listened, spoken[(spoken >= low) & (spoken < high)]):
-                text = self._text(listened.tokens[first : last + 1])
-                if not text:
-                    continue
-                number, distance = nearest.find(text, self.options)
-                near = self.sentences[number]
-                is_that_line = number in self.placing.missing and distance <= MAX_DISTANCE
-                shown, other = (near.text, text) if is_that_line else (text, near.text)
-                start_s, end_s = listened.start_s(first), listened.end_s(last)
-                found.append(Part(start_s, end_s, shown, near.line, None, other, is_doubtful=True))
-            if index < len(places):
-                found.append(self._part(places[index]))
-        return found
-
-    def _part(self, place: Place) -> Part:
-        sentence, listened = self.sentences[place.sentence], self.listened
-        start_s, end_s = listened.start_s(place.start), listened.end_s(place.end - 1)
-        return Part(
-            start_s,
-            end_s,
-            sentence.text,
-            sentence.line,
-            place.score,
-            words=self._words(place) if end_s - start_s > MAX_UNCUT_S else (),
-        )
-
-    def _words(self, place: Place) -> tuple[tuple[str, float, float], ...]:
-        """Return each word, or words that are read together, with the times of its letters in seconds."""
-        sentence, listened = self.sentences[place.sentence], self.listened
-        found, pending, start = [], "", 0
-        for word, num_letters in word_ends(sentence, self.options):
-            pending = f"{pending} {word}".strip()
-            if num_letters < 0:
+    spoken = _spoken_positions(listened, speech)
+    nearest = _nearest_line(sentences, options)
+    placed = {place.sentence for place in places}
+    found: list[Part] = []
+    bounds = [0, *(bound for place in places for bound in (place.start, place.end)), len(listened.times)]
+    for place, low, high in zip([*places, None], bounds[::2], bounds[1::2], strict=True):
+        for first, last in _unplaced(listened, spoken[(spoken >= low) & (spoken < high)]):
+            tokens = torch.from_numpy(listened.tokens[first : last + 1].astype(np.int64))
+            text = recognizer.text_of_tokens(tokens).strip()
+            if not text:
                 continue
-            end = len(self.recognizer.letter_columns(sentence.letters[:num_letters]))
-            if end > start:
-                first, last = int(place.first[start]), int(place.last[end - 1])
-                found.append((pending, listened.start_s(first), listened.end_s(last)))
-                pending, start = "", end
-        if pending and found:
-            found[-1] = (f"{found[-1][0]} {pending}", *found[-1][1:])
-        return tuple(found)
+            number, distance = nearest(text)
+            near = sentences[number]
+            is_that_line = number not in placed and distance <= MAX_DISTANCE
+            shown, other = (near.text, text) if is_that_line else (text, near.text)
+            start_s, end_s = listened.start_s(first), listened.end_s(last)
+            found.append(Part(start_s, end_s, shown, near.line, None, other, is_doubtful=True))
+        if place is not None:
+            sentence = sentences[place.sentence]
+            start_s, end_s = listened.start_s(place.start), listened.end_s(place.end - 1)
+            is_cut = end_s - start_s > MAX_UNCUT_S
+            words = _words(sentence, place, listened, recognizer, options) if is_cut else ()
+            found.append(Part(start_s, end_s, sentence.text, sentence.line, place.score, words=words))
+    return found
 
-    def _text(self, tokens: NDArray[np.int32]) -> str:
-        import torch  # takes seconds, and most imports do without it
 
-        return self.recognizer.text_of_tokens(torch.from_numpy(tokens.astype(np.int64))).strip()
+def _words(
+    sentence: Sentence,
+    place: Place,
+    listened: Listened,
+    recognizer: "CtcRecognizer",
+    options: NormalizerOptions,
+) -> tuple[tuple[str, float, float], ...]:
+    """Return each word, or words that are read together, with the times of its letters in seconds."""
+    found, pending, start = [], "", 0
+    for word, num_letters in word_ends(sentence, options):
+        pending = f"{pending} {word}".strip()
+        if num_letters < 0:
+            continue
+        end = len(recognizer.letter_columns(sentence.letters[:num_letters]))
+        if end > start:
+            first, last = int(place.first[start]), int(place.last[end - 1])
+            found.append((pending, listened.start_s(first), listened.end_s(last)))
+            pending, start = "", end
+    if pending and found:
+        found[-1] = (f"{found[-1][0]} {pending}", *found[-1][1:])
+    return tuple(found)
 
 
 def _spoken_positions(listened: Listened, speech: Sequence[Span]) -> NDArray[np.int64]:
@@ -339,36 +330,32 @@ def _spoken_positions(listened: Listened, speech: Sequence[Span]) -> NDArray[np.
 def _unplaced(listened: Listened, positions: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Yield first and last position of each stretch of speech, from the positions of its letters."""
     group: list[int] = []
-    for position in positions.tolist():
+    for position, time in [*zip(positions.tolist(), listened.times[positions], strict=True), (-1, np.inf)]:
         if group and (
-            listened.times[position] - listened.times[group[-1]] > PART_PAUSE_S
-            or listened.times[position] - listened.times[group[0]] > MAX_PART_S
+            time - listened.times[group[-1]] > PART_PAUSE_S or time - listened.times[group[0]] > MAX_PART_S
         ):
             if len(group) >= MIN_UNPLACED:
                 yield group[0], group[-1]
             group = []
         group.append(position)
-    if len(group) >= MIN_UNPLACED:
-        yield group[0], group[-1]
 
 
-class _NearestLines:
-    """Search for the sentence that resembles what was heard."""
+def _nearest_line(
+    sentences: Sequence[Sentence], options: NormalizerOptions
+) -> Callable[[str], tuple[int, float]]:
+    """Return what finds the index of the sentence nearest to a text, and the share of letters that differ."""
+    pairs_of = [Counter(pairwise(each.letters)) for each in sentences]
 
-    def __init__(self, sentences: Sequence[Sentence]) -> None:
-        self._sentences = sentences
-        self._pairs = [Counter(pairwise(each.letters)) for each in sentences]
-
-    def find(self, heard: str, options: NormalizerOptions) -> tuple[int, float]:
-        """Return the index of the nearest sentence, and the share of letters that differ."""
+    def find(heard: str) -> tuple[int, float]:
         letters = scored(heard, options)
         pairs = Counter(pairwise(letters))
-        shared = [(pairs & own).total() / max(1, pairs.total(), own.total()) for own in self._pairs]
+        shared = [(pairs & own).total() / max(1, pairs.total(), own.total()) for own in pairs_of]
         best = sorted(range(len(shared)), key=lambda number: -shared[number])[:NEAREST]
 
         def distance(number: int) -> float:
-            other = self._sentences[number].letters
+            other = sentences[number].letters
             return edit_distance(letters, other) / max(len(letters), len(other), 1)
 
-        number = min(best, key=distance)
-        return number, distance(number)
+        return min(((number, distance(number)) for number in best), key=itemgetter(1))
+
+    return find

@@ -85,9 +85,8 @@ def read_cues(subtitles: Path, audio: Path, language: str) -> tuple[list[Passage
     """
     spoken = find_language(language)
     read = read_subtitles(subtitles)
-    cleaned, refused = clean_cues(subtitles, read.cues)
-    cues, is_rolling = unroll_cues(cleaned)
-    rejections = [*read.rejections, *refused]
+    cues, is_rolling = unroll_cues(_cleaned(subtitles, read))
+    rejections = read.rejections
     text = " ".join(cue.text for cue in cues)
     if not text.strip():
         reason = "no subtitle with spoken text"
@@ -125,20 +124,24 @@ def read_subtitles(path: Path) -> Subtitles:
     return result
 
 
-def clean_cues(path: Path, cues: list[Passage]) -> tuple[list[Passage], list[Rejection]]:
-    """Return the subtitles with spoken text, empty for rejected ones and sounds; blank ones are dropped."""
+def _cleaned(path: Path, read: Subtitles) -> list[Passage]:
+    """Return the subtitles with spoken text, empty for rejected ones and sounds, without blank ones."""
     kept = []
-    rejections = []
-    for cue in cues:
-        if not _plain(cue.text).strip():
+    for cue in read.cues:
+        plain, voices = _plain(cue.text), set(_VOICE.findall(cue.text))
+        if not plain.strip():
             continue
-        code, reason = _reject(cue.text)
+        code, reason = "", ""
+        dashed = [line for line in plain.split("\n") if _DASH.match(line) or line.lstrip().startswith(">>")]
+        if _MUSIC.search(plain) and spoken_text(_MUSIC.sub("", plain)):
+            code, reason = "music", "the text is marked as sung"
+        elif len(dashed) > 1 or len(voices) > 1:
+            code, reason = "dialogue", "the subtitle has two speakers"
         if code:
-            rejections.append(Rejection(Location(path, cue.line), code, reason))
-        voices = _VOICE.findall(cue.text)
-        voice = html.unescape(voices[0]).strip() if len(set(voices)) == 1 else None
+            read.rejections.append(Rejection(Location(path, cue.line), code, reason))
+        voice = html.unescape(voices.pop()).strip() if len(voices) == 1 else None
         kept.append(replace(cue, text="" if code else spoken_text(cue.text), voice=voice))
-    return kept, rejections
+    return kept
 
 
 def spoken_text(text: str) -> str:
@@ -151,17 +154,6 @@ def spoken_text(text: str) -> str:
 
 def _plain(text: str) -> str:
     return html.unescape(_TAGS.sub("", text)).replace("\u200b", "").replace("\xa0", " ")
-
-
-def _reject(text: str) -> tuple[str, str]:
-    """Return code and reason for a subtitle that is not speech of one voice; empty if it is."""
-    plain = _plain(text)
-    if _MUSIC.search(plain) and spoken_text(_MUSIC.sub("", plain)):
-        return "music", "the text is marked as sung"
-    dashed = [line for line in plain.split("\n") if _DASH.match(line) or line.lstrip().startswith(">>")]
-    if len(dashed) > 1 or len(set(_VOICE.findall(text))) > 1:
-        return "dialogue", "the subtitle has two speakers"
-    return "", ""
 
 
 def _cues(path: Path, result: Subtitles) -> Iterator[Passage]:
@@ -182,7 +174,8 @@ def _cues(path: Path, result: Subtitles) -> Iterator[Passage]:
             if cue is not None:
                 has_index = bool(lines) and _INDEX.fullmatch(lines[-1])  # that of this subtitle
                 yield replace(cue, text="\n".join(lines[:-1] if has_index else lines))
-            cue, lines, is_skipped = Passage(*_times(timing), "", where.line or 1), [], False
+            start_s, end_s = _seconds(timing.groups()[:4]), _seconds(timing.groups()[4:])
+            cue, lines, is_skipped = Passage(start_s, end_s, "", where.line or 1), [], False
         elif is_webvtt and not line.strip():
             if cue is not None:
                 yield replace(cue, text="\n".join(lines))
@@ -196,11 +189,6 @@ def _cues(path: Path, result: Subtitles) -> Iterator[Passage]:
                 result.headers.setdefault(header[1].lower(), header[2].strip())
     if cue is not None:
         yield replace(cue, text="\n".join(lines))
-
-
-def _times(timing: re.Match[str]) -> tuple[float, float]:
-    groups = timing.groups()
-    return _seconds(groups[:4]), _seconds(groups[4:])
 
 
 def _seconds(parts: tuple[str | None, ...]) -> float:

@@ -19,6 +19,7 @@ import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -150,80 +151,66 @@ class Place:
         return self.score * len(self.first) - limit
 
 
-@dataclass(frozen=True)
-class Placing:
-    """Places of the sentences of a text.
-
-    Args:
-        kept: in the order of text and recording.
-        missing: indices of the sentences that were not found there.
-    """
-
-    kept: list[Place]
-    missing: list[int]
-
-
 def place_sentences(
     sentences: Sequence[Letters], costs: Costs, heard: Heard, positions_per_s: float
-) -> Placing:
-    """Return where the sentences are spoken.
+) -> list[Place]:
+    """Return where the sentences are spoken, in the order of text and recording, without those not found.
 
     Args:
-        sentences: (N,) columns of each; sentences without letters of the model are missing.
+        sentences: (N,) columns of each; sentences without letters of the model are not found.
         costs: (T, L), in nats; may be a memory map.
     """
-    finder = _Finder(sentences, costs, positions_per_s)
+    find = partial(_find, sentences, costs)
     found = [
         place
         for sentence, spans in _likely_spans(sentences, heard).items()
         for start, end in spans
-        if (place := finder.find(sentence, *_widened(start, end, heard, len(costs), positions_per_s)))
+        if (place := find(sentence, *_widened(start, end, heard, len(costs), positions_per_s)))
     ]
     min_score = _min_score(found)
-    fitting = [place for place in found if place.margin(min_score) >= 0]
     overlap = round(OVERLAP_S * positions_per_s)
-    kept = _fill_gaps(_chain(fitting, min_score, overlap), finder, min_score, overlap)
-    is_kept = {place.sentence for place in kept}
-    return Placing(kept, [number for number in range(len(sentences)) if number not in is_kept])
+
+    def chain(places: Sequence[Place]) -> list[Place]:
+        return _chain([place for place in places if place.margin(min_score) >= 0], min_score, overlap)
+
+    kept = chain(found)
+    max_window = round(MAX_WINDOW_S * positions_per_s)
+    while True:  # sentences between neighbours that fit between them, until no more is found
+        added: list[Place] = []
+        for before, after in zip([None, *kept], [*kept, None], strict=True):
+            gap = range(before.sentence + 1 if before else 0, after.sentence if after else len(sentences))
+            start, end = before.end if before else 0, after.start if after else len(costs)
+            if gap and start < end:
+                windows = _windows([len(sentences[number]) for number in gap], start, end, max_window)
+                tried = (find(number, *window) for number, window in zip(gap, windows, strict=True))
+                added += chain(list(filter(None, tried)))
+        if not added:
+            return kept
+        kept = sorted([*kept, *added], key=lambda place: place.sentence)
 
 
-@dataclass(frozen=True)
-class _Finder:
-    """Alignment of single sentences with parts of the recording."""
-
-    sentences: Sequence[Letters]
-    costs: Costs
-    positions_per_s: float
-
-    def find(self, sentence: int, start: int, end: int) -> Place | None:
-        letters = self.sentences[sentence]
-        if not len(letters) or end <= start:
-            return None
-        found = align_letters(self.costs[start:end], letters)
-        if found is None:
-            return None
-        first, last = found.first + start, found.last + start
-        return Place(sentence, int(first[0]), int(last[-1]) + 1, found.score, first, last)
-
-    @property
-    def max_window(self) -> int:
-        return round(MAX_WINDOW_S * self.positions_per_s)
+def _find(sentences: Sequence[Letters], costs: Costs, sentence: int, start: int, end: int) -> Place | None:
+    """Return the place of a sentence in a part of the recording."""
+    letters = sentences[sentence]
+    if not len(letters) or end <= start:
+        return None
+    found = align_letters(costs[start:end], letters)
+    if found is None:
+        return None
+    first, last = found.first + start, found.last + start
+    return Place(sentence, int(first[0]), int(last[-1]) + 1, found.score, first, last)
 
 
 def _likely_spans(sentences: Sequence[Letters], heard: Heard) -> dict[int, list[tuple[int, int]]]:
     """Return for each sentence the spans of heard letters, first and last, where it may be spoken."""
-    grams, owners, offsets = [], [], []
-    for number, letters in enumerate(sentences):
-        codes = _grams(letters)
-        grams.append(codes)
-        owners.append(np.full(len(codes), number))
-        offsets.append(np.arange(len(codes)))
+    grams = [_grams(letters) for letters in sentences]
+    sizes = np.array([len(codes) for codes in grams], np.int64)
     in_text, text_places = _unique(np.concatenate([np.zeros(0, np.int64), *grams]))
     in_sound, sound_places = _unique(_grams(heard.columns))
     _, of_text, of_sound = np.intersect1d(in_text, in_sound, assume_unique=True, return_indices=True)
     places = text_places[of_text]
-    owner = np.concatenate([np.zeros(0, np.int64), *owners])[places]
-    starts = sound_places[of_sound] - np.concatenate([np.zeros(0, np.int64), *offsets])[places]
+    owner = np.repeat(np.arange(len(grams)), sizes)[places]
+    starts = sound_places[of_sound] - (places - (np.cumsum(sizes) - sizes)[owner])
     spans: dict[int, list[tuple[int, int]]] = {}
     for number in np.unique(owner).tolist():
         length = len(sentences[number])
@@ -305,34 +292,13 @@ def _chain(places: Sequence[Place], min_score: float, overlap: int) -> list[Plac
     return found[::-1]
 
 
-def _fill_gaps(kept: list[Place], finder: _Finder, min_score: float, overlap: int) -> list[Place]:
-    """Add the sentences between neighbours that fit between them, until no more is found."""
-    while True:
-        added: list[Place] = []
-        for before, after in zip([None, *kept], [*kept, None], strict=True):
-            first = before.sentence + 1 if before else 0
-            last = after.sentence if after else len(finder.sentences)
-            start = before.end if before else 0
-            end = after.start if after else len(finder.costs)
-            if first < last and start < end:
-                windows = _windows(finder, range(first, last), start, end)
-                fitting = [
-                    place
-                    for sentence, window in windows
-                    if (place := finder.find(sentence, *window)) and place.margin(min_score) >= 0
-                ]
-                added += _chain(fitting, min_score, overlap)
-        if not added:
-            return kept
-        kept = sorted([*kept, *added], key=lambda place: place.sentence)
+def _windows(sizes: Sequence[int], start: int, end: int, max_window: int) -> list[tuple[int, int]]:
+    """Return where to look for each sentence of a gap: all of it, or a part if the gap is long.
 
-
-def _windows(finder: _Finder, gap: range, start: int, end: int) -> list[tuple[int, tuple[int, int]]]:
-    """Return where to look for each sentence of a gap: all of it, or a part if the gap is long."""
-    sizes = np.array([len(finder.sentences[sentence]) for sentence in gap])
-    middles = start + (end - start) * (np.cumsum(sizes) - sizes / 2) / max(1, sizes.sum())
-    half = finder.max_window // 2
-    return [
-        (sentence, (max(start, int(middle) - half), min(end, int(middle) + half)))
-        for sentence, middle in zip(gap, middles, strict=True)
-    ]
+    Args:
+        sizes: the number of letters of each sentence.
+    """
+    ends = np.cumsum(sizes)
+    middles = start + (end - start) * (ends - np.array(sizes) / 2) / max(1, ends[-1])
+    half = max_window // 2
+    return [(max(start, int(middle) - half), min(end, int(middle) + half)) for middle in middles]

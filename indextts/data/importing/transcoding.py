@@ -103,13 +103,19 @@ def transcode(found: Row, command: ImportDataset, folder: Path, aligner: Aligner
     try:
         if found.text_file is not None and aligner is not None and aligner.is_long(readable):
             language = found.language or command.language
-            cuts, rejections = aligner.plan(readable, found.text_file, language, folder / "costs")
-            return Transcoded(sha256, _write_files(readable, cuts, folder), rejections)
+            plan = aligner.plan(readable, found.text_file, language, folder / "costs")
+            return _cut(readable, plan, sha256, folder)
         if found.text_file is not None and not found.text:
             reason = "the text is too long for a clip; pass --asr to find when its sentences are spoken"
             return Transcoded(sha256, [], [Rejection(found.where, "line_too_long", reason)])
         if found.subtitles is not None:
-            return _cut_by_subtitles(found, found.subtitles, readable, sha256, command, folder)
+            assert found.language is not None
+            cues, is_rolling, refused = read_cues(found.subtitles, found.audio, found.language)
+            limits, plan = Limits(command.min_clip_s, command.max_clip_s), []
+            if cues:
+                speech, duration_s = find_speech_in_file(readable)
+                plan = plan_cuts(found.subtitles, cues, speech, duration_s, limits, is_rolling=is_rolling)
+            return _cut(readable, [*refused, *plan], sha256, folder)
         link = _link_target(found, command)
         if found.span is not None:
             sha256 = hashlib.sha256(f"{sha256} {found.span[0]} {found.span[1]}".encode()).hexdigest()
@@ -130,19 +136,9 @@ def transcode(found: Row, command: ImportDataset, folder: Path, aligner: Aligner
         return _unreadable(where, sha256, error.reason if isinstance(error, RecordingError) else str(error))
 
 
-def _cut_by_subtitles(
-    found: Row, subtitles: Path, readable: Path, sha256: str, command: ImportDataset, folder: Path
-) -> Transcoded:
-    assert found.language is not None
-    limits = Limits(command.min_clip_s, command.max_clip_s)
-    cues, is_rolling, rejections = read_cues(subtitles, found.audio, found.language)
-    if not cues:
-        return Transcoded(sha256, [], rejections)
-    speech, duration_s = find_speech_in_file(readable)
-    plan = plan_cuts(subtitles, cues, speech, duration_s, limits, is_rolling=is_rolling)
-    cuts = [item for item in plan if isinstance(item, Passage)]
-    rejections += [item for item in plan if isinstance(item, Rejection)]
-    return Transcoded(sha256, _write_files(readable, cuts, folder), rejections)
+def _cut(readable: Path, plan: Sequence[Passage | Rejection], sha256: str, folder: Path) -> Transcoded:
+    files = _write_files(readable, [item for item in plan if isinstance(item, Passage)], folder)
+    return Transcoded(sha256, files, [item for item in plan if isinstance(item, Rejection)])
 
 
 def _write_files(readable: Path, cuts: Sequence[Passage], folder: Path) -> list[OutputFile]:
