@@ -86,7 +86,7 @@ def test_a_saved_codec_loads_unchanged_and_may_be_float16(codec, tmp_path):
         (None, "semantic_codec"),
         (["x"], "semantic_codec"),
         (CODEC | {"vocos_dim": 0}, "semantic_codec.vocos_dim is 0"),
-        (CODEC | {"vocos_dim": True}, "semantic_codec.vocos_dim is True"),
+        (CODEC | {"vocos_dim": True}, "semantic_codec.vocos_dim is true"),
         ({k: v for k, v in CODEC.items() if k != "hidden_size"}, "semantic_codec.hidden_size: "),
     ],
 )

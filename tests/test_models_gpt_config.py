@@ -71,8 +71,8 @@ def test_another_tokenizer_changes_the_text_rows_only(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"model_dim": "wide"}, "gpt.model_dim is 'wide'"),
-        ({"layers": True}, "gpt.layers is True"),
+        ({"model_dim": "wide"}, 'gpt.model_dim is "wide"'),
+        ({"layers": True}, "gpt.layers is true"),
         ({"layers": 0}, "gpt.layers is 0"),
         ({"model_dim": 17}, "model_dim 17"),
         ({"heads": 0}, "gpt.heads is 0"),
@@ -81,7 +81,7 @@ def test_another_tokenizer_changes_the_text_rows_only(tmp_path):
         ({"condition_type": "perceiver"}, "gpt.condition_type is 'perceiver'"),
         ({"train_solo_embeddings": True}, "gpt.train_solo_embeddings is True"),
         ({"condition_module": 3}, "gpt.condition_module is 3"),
-        ({"condition_module": {**MODULE, "input_layer": "linear"}}, "input_layer is 'linear'"),
+        ({"condition_module": {**MODULE, "input_layer": "linear"}}, 'input_layer is "linear"'),
         ({"condition_module": {**MODULE, "attention_heads": 3}}, "gpt.condition_module: output_size 8"),
         ({"emo_condition_module": {**MODULE, "perceiver_mult": float("nan")}}, "perceiver_mult is nan"),
         ({"emo_condition_module": {**MODULE, "output_size": 7, "attention_heads": 1}}, "output_size is 7"),

@@ -32,18 +32,18 @@ def test_one_source_needs_no_list(tmp_path: Path):
     ("text", "problem"),
     [
         ("", "valid dictionary"),
-        ("a: [", "YAML"),
-        ("[" * 5000, "YAML"),
-        (GOOD + "check: {min_snr_db: 2020-99-99}\n", "YAML"),
-        (GOOD + 'check: {min_snr_db: !!int ""}\n', "YAML"),
+        ("a: [", "corrupt"),
+        ("[" * 5000, "corrupt"),
+        (GOOD + "check: {min_snr_db: 2020-99-99}\n", "corrupt"),
+        (GOOD + 'check: {min_snr_db: !!int ""}\n', "corrupt"),
         (
             GOOD + "a0: &a0 [1]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40)),
-            "YAML",
+            "corrupt",
         ),
         ("name: voice\nmanifest: m\n", "base: Field required"),
-        (GOOD + "colour: red\n", "colour: Extra inputs"),
-        (GOOD.replace("voice", "../voice"), "name: '../voice'"),
-        (GOOD.replace("{epochs: 3}", "fast"), "train: Input should be a valid dictionary"),
+        (GOOD + "colour: red\n", 'colour is "red", Extra inputs'),
+        (GOOD.replace("voice", "../voice"), 'name is "../voice"'),
+        (GOOD.replace("{epochs: 3}", "fast"), 'train is "fast", it must be a valid dictionary'),
     ],
 )
 def test_an_invalid_project_file_is_an_error_of_one_line(tmp_path: Path, text: str, problem: str):
@@ -55,7 +55,7 @@ def test_an_invalid_project_file_is_an_error_of_one_line(tmp_path: Path, text: s
 
 
 def test_a_missing_file_is_named(tmp_path: Path):
-    with pytest.raises(UserError, match=r"--config .*absent\.yaml: No such file"):
+    with pytest.raises(UserError, match=r"--config .*absent\.yaml: .*No such file"):
         read_settings(tmp_path / "absent.yaml")
 
 
@@ -112,8 +112,8 @@ def test_normaliser_options_apply_to_the_whole_project(tmp_path: Path):
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ("normalizer: {dialect: any}\n", "normalizer: dialect: Extra inputs are not permitted"),
-        ("normalizer: {homophones: some}\n", "homophones: Input should be 'off', 'strict' or 'loose'"),
+        ("normalizer: {dialect: any}\n", 'normalizer: dialect is "any", Extra inputs are not permitted'),
+        ("normalizer: {homophones: some}\n", "homophones is \"some\", it must be 'off', 'strict' or 'loose'"),
         ("tokenizer: {homophones: strict}\n", ": homophones: "),
         ("check: {thousand: ሺ}\n", ": thousand: "),
     ],

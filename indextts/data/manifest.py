@@ -49,7 +49,8 @@ from pydantic import (
 )
 
 from indextts.errors import UserError
-from indextts.system.json_lines import read_json_lines, sample_json_lines, shown_value, write_json_lines
+from indextts.system.json_lines import read_json_lines, sample_json_lines, write_json_lines
+from indextts.system.yaml_files import problems_of
 
 UTTERANCE_FIELDS = ("id", "audio", "text", "speaker", "duration")
 PAIR_FIELDS = (
@@ -318,12 +319,12 @@ def _parsed(adapter: TypeAdapter[LineT], line: _Line, needed: tuple[str, ...]) -
     try:
         return adapter.validate_python(record, context=line)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-    field = ".".join(map(str, first["loc"]))
-    if first["type"] == "missing":
-        raise UserError(f"{line.where}: the field {field!r} is missing, a line requires {', '.join(needed)}")
-    reason = first["msg"].replace("Input should", "it must").replace("Value error, ", "")
-    raise UserError(f"{line.where}: {field} is {shown_value(first['input'])}, {reason}")
+        if missing := [name for name in needed if name not in record]:
+            required = ", ".join(needed)
+            message = f"the field {missing[0]!r} is missing, a line requires {required}"
+        else:
+            message = problems_of(error)[0]
+        raise UserError(f"{line.where}: {message}") from None
 
 
 def _refuse_pair(line: _Line) -> None:

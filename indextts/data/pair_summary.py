@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from indextts.data.manifest import Pair
 from indextts.data.report import histogram
-from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.files import write_json
 from indextts.system.messages import Message
+from indextts.system.yaml_files import read_section
 
 NUM_BINS = 20
 MAX_SPEAKERS_PRINTED = 20
@@ -141,11 +140,4 @@ def read_summary(pairs: Path) -> PairSummary:
     Raises:
         UserError: the file is missing or corrupt.
     """
-    path = summary_path(pairs)
-    try:
-        return TypeAdapter(PairSummary).validate_json(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); build the pairs again") from None
-    except ValidationError as error:
-        what = error.errors()[0]["msg"]
-        raise UserError(f"{path}: the file is corrupt ({what}); build the pairs again") from None
+    return read_section(PairSummary, summary_path(pairs), "build the pairs again")

@@ -31,6 +31,7 @@ from indextts.data.manifest import Provenance, Utterance, read_numbered_utteranc
 from indextts.errors import UserError
 from indextts.system.files import FileStamp, file_stamp
 from indextts.system.json_lines import append_json_line, json_lines_if_any
+from indextts.system.yaml_files import problems_of
 
 logger = logging.getLogger(__name__)
 
@@ -95,9 +96,8 @@ class DecisionLog:
             try:
                 entry = _ENTRY.validate_json(line)
             except ValidationError as error:
-                what = error.errors()[0]["msg"]
                 raise UserError(
-                    f"{self.path}:{number}: the line is not a decision ({what}); correct or remove it"
+                    f"{self.path}:{number}: no decision ({problems_of(error)[0]}); correct or remove the line"
                 ) from None
             if isinstance(entry, Decision):
                 key = entry.key or f"#{number}"  # of a line that was written by hand

@@ -8,10 +8,10 @@ The import writes an entry for each data set of the Hugging Face hub. The model 
 
 from pathlib import Path
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
-from indextts.errors import UserError
 from indextts.system.files import write_bytes
+from indextts.system.yaml_files import read_section
 
 SOURCES_NAME = "sources.json"
 
@@ -56,12 +56,7 @@ def read_sources(folder: Path) -> dict[str, DataSource]:
         UserError: the file cannot be read.
     """
     path = folder / SOURCES_NAME
-    try:
-        return _SOURCES.validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValidationError):
-        raise UserError(f"{path}: corrupt; delete it and import again") from None
+    return read_section(dict[str, DataSource], path, "delete it and import again") if path.exists() else {}
 
 
 def write_source(folder: Path, source: str, entry: DataSource) -> None:

@@ -19,13 +19,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.manifest import Utterance, read_numbered_utterances
 from indextts.data.review import DecisionLog, decide, edited, read_decisions
 from indextts.system.amounts import counted
 from indextts.system.files import write_json
+from indextts.system.yaml_files import read_if_valid
 from indextts.text.ambiguity import Ambiguity, find_ambiguities, nearest_reading, other_value
 from indextts.text.leftovers import Leftover, LeftoverKind, find_leftovers
 
@@ -204,7 +205,4 @@ def write_text_report(folder: Path, report: TextReport) -> None:
 
 def read_text_report(folder: Path) -> TextReport | None:
     """Return the report of the last check with this report folder; None without a valid one."""
-    try:
-        return TextReport.model_validate_json((folder / TEXTS_NAME).read_bytes())
-    except (OSError, ValidationError):
-        return None
+    return read_if_valid(TextReport, folder / TEXTS_NAME)

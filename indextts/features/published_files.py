@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import huggingface_hub
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
 from indextts.commands.bases import BASES, OFFICIAL_CACHE, Base, PublishedFile, Purpose
 from indextts.commands.data import PublishedSet
 from indextts.system.amounts import shown_size
 from indextts.system.files import write_bytes
+from indextts.system.yaml_files import read_if_valid
 
 RepoType = Literal["model", "dataset"]
 PURPOSES: dict[PublishedSet, tuple[Purpose, ...]] = {
@@ -122,10 +123,7 @@ def files_for(what: PublishedSet, base: Base) -> list[PublishedFile]:
 
 def read_record(folder: Path) -> dict[str, Remote]:
     """Return the record of a folder, by place; empty if the file is missing or corrupt."""
-    try:
-        return _RECORD.validate_json((folder / RECORD_NAME).read_bytes())
-    except (OSError, ValidationError):
-        return {}
+    return read_if_valid(dict[str, Remote], folder / RECORD_NAME) or {}
 
 
 def write_record(folder: Path, record: Record) -> None:

@@ -53,6 +53,7 @@ from indextts.runs.owner import commit, publish
 from indextts.system.amounts import counted
 from indextts.system.digest import DigestWriter, file_digest
 from indextts.system.files import sync
+from indextts.system.yaml_files import problems_of
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ def embedded_meta(content: Mapping[str, Any], path: Path) -> CheckpointMeta | No
     try:
         return CheckpointMeta.model_validate({**content["meta"], "num_bytes": 0, "digest": ""})
     except (TypeError, ValidationError) as error:
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        reason = problems_of(error)[0] if isinstance(error, ValidationError) else str(error)
         raise UserError(
             f"Failed to load checkpoint: {path}: its meta record is invalid ({reason}); if a newer version "
             "of this program wrote it, update this installation",

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from indextts.errors import UserError
 from indextts.runs.directory import FileIdentity
+from indextts.system.yaml_files import problems_of
 
 IN, OUT = ".adapter.a", ".adapter.b"
 
@@ -68,8 +69,9 @@ def lora_record(content: Mapping[str, Any], path: Path) -> LoraRecord | None:
     try:
         return LoraRecord.model_validate(content["lora"])
     except ValidationError as error:
-        problem = error.errors()[0]["msg"]
-        raise UserError(f"{path}: its LoRA record is invalid ({problem}); use another checkpoint") from None
+        raise UserError(
+            f"{path}: its LoRA record is invalid ({problems_of(error)[0]}); use another checkpoint"
+        ) from None
 
 
 def merge(base: Mapping[str, Tensor], trained: Mapping[str, Tensor], record: LoraRecord) -> dict[str, Tensor]:

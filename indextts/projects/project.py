@@ -55,7 +55,7 @@ from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
 from indextts.system.files import write_json
 from indextts.system.messages import Message
-from indextts.system.yaml_files import parse_yaml
+from indextts.system.yaml_files import problems_of, read_section
 from indextts.text.languages import AMHARIC, find_language
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -127,7 +127,7 @@ class ProjectSettings(BaseModel):
             if "readings" in chosen:
                 raise ValueError("readings belong in readings.tsv in the project's folder")
         except ValidationError as error:
-            raise ValueError(_problems(error)) from None
+            raise ValueError("; ".join(problems_of(error))) from None
         return chosen
 
     @property
@@ -147,14 +147,9 @@ def read_settings(path: Path) -> ProjectSettings:
         UserError: the file cannot be read, or a key is unknown, missing or of the wrong type.
     """
     try:
-        content = parse_yaml(path.read_bytes())
-        settings = ProjectSettings.model_validate(content)
-    except OSError as error:
-        raise UserError(f"--config {path}: {error.strerror}; use the YAML file of a project") from None
-    except ValidationError as error:
-        raise UserError(f"--config {path}: {_problems(error)}; docs/data.md lists the keys") from None
-    except ValueError as error:
-        raise UserError(f"--config {path} is not valid YAML ({error}); correct the file") from None
+        settings = read_section(ProjectSettings, path, "docs/data.md describes the YAML file of a project")
+    except UserError as error:
+        raise UserError(f"--config {error}") from None
     folder = path.resolve().parent
     paths: dict[str, Any] = {"base": folder / settings.base}
     if settings.manifest is not None:
@@ -177,14 +172,6 @@ def is_title(title: str) -> bool:
     return 0 < len(title) <= MAX_TITLE_CHARS and title == title.strip() and has_only_visible
 
 
-def _problems(error: ValidationError) -> str:
-    problems = [
-        f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg'].removeprefix('Value error, ')}"
-        for e in error.errors()
-    ]
-    return "; ".join(problems)
-
-
 def make_settings(**fields: Any) -> ProjectSettings:
     """Return settings with these fields.
 
@@ -194,7 +181,7 @@ def make_settings(**fields: Any) -> ProjectSettings:
     try:
         return ProjectSettings(**fields)
     except ValidationError as error:
-        raise UserError(_problems(error)) from None
+        raise UserError("; ".join(problems_of(error))) from None
 
 
 def read_project(project: "Project") -> ProjectSettings:
@@ -203,13 +190,7 @@ def read_project(project: "Project") -> ProjectSettings:
     Raises:
         UserError: the file is missing or corrupt.
     """
-    path = project.root / "project.json"
-    try:
-        return ProjectSettings.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; create the project again") from None
-    except ValidationError as error:
-        raise UserError(f"{path}: corrupt ({error.errors()[0]['msg']}); create the project again") from None
+    return read_section(ProjectSettings, project.root / "project.json", "create the project again")
 
 
 def write_project(project: "Project", settings: ProjectSettings) -> None:

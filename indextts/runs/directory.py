@@ -40,6 +40,7 @@ from pydantic import BaseModel, ValidationError
 
 from indextts.system.digest import file_digest
 from indextts.system.files import write_bytes
+from indextts.system.yaml_files import problems_of
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ class CheckpointMeta(BaseModel, frozen=True):
         except OSError as error:
             raise ValueError(f"{path.name}: {error.strerror}") from None
         except ValidationError as error:
-            raise ValueError(f"{path.name}: {_first_problem(error)}") from None
+            raise ValueError(f"{path.name}: {problems_of(error)[0]}") from None
 
     def write(self, path: Path) -> None:
         """Write the meta file, a line per field, since there are tens of thousands of pieces."""
@@ -209,12 +210,6 @@ def read_meta(path: Path) -> CheckpointMeta:
         ValueError: its meta file is missing or invalid; the message has the reason.
     """
     return CheckpointMeta.read(path.with_suffix(".json"))
-
-
-def _first_problem(error: ValidationError) -> str:
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
 def checkpoints(run_dir: Path) -> list[tuple[Path, CheckpointMeta]]:

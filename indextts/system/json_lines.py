@@ -173,5 +173,5 @@ def shown_value(value: object) -> str:
     """Return a value as JSON, shortened for a message of one line."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
-    text = json.dumps(value)
+    text = json.dumps(value, default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -8,10 +8,10 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from indextts.errors import UserError
+from indextts.system.json_lines import shown_value
 
 MAX_DEPTH = 50
 MAX_VALUES = 100_000
-MAX_SHOWN = 60  # characters of a wrong value
 
 Kind = TypeVar("Kind")
 
@@ -45,14 +45,29 @@ def checked(kind: type[Kind], value: object, path: Path, advice: str, section: s
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
-        problems = []
-        for each in error.errors():
-            place = ".".join(map(str, [section, *each["loc"]] if section else each["loc"])) or "file"
-            if each["type"] in ("missing", "value_error"):
-                problems.append(f"{place}: {each['msg'].removeprefix('Value error, ')}")
-            else:
-                problems.append(f"{place} is {repr(each['input'])[:MAX_SHOWN]}: {each['msg']}")
-        raise UserError(f"{path}: {'; '.join(problems)}; {advice}") from None
+        raise UserError(f"{path}: {'; '.join(problems_of(error, section))}; {advice}") from None
+
+
+def read_if_valid(kind: type[Kind], path: Path) -> Kind | None:
+    """Return the content of a JSON file as a type that pydantic knows; None without a valid file."""
+    try:
+        return TypeAdapter(kind).validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def problems_of(error: ValidationError, section: str = "") -> list[str]:
+    """Return the place, the value and the reason of each invalid value, for messages of one line."""
+    problems = []
+    for each in error.errors():
+        place = ".".join(map(str, [section, *each["loc"]] if section else each["loc"])) or "file"
+        reason = each["msg"].removeprefix("Value error, ").replace("Input should", "it must")
+        names_fields = each["type"] == "value_error" and isinstance(each["input"], dict)
+        if each["type"] == "missing" or names_fields:
+            problems.append(f"{place}: {reason}")
+        else:
+            problems.append(f"{place} is {shown_value(each['input'])}, {reason}")
+    return problems
 
 
 def parse_yaml(content: bytes | str) -> Any:

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from indextts.errors import UserError
 from indextts.system.files import written_aside
+from indextts.system.yaml_files import read_if_valid
 from indextts.text.tokenizer import Tokenizer
 
 NUM_SIZES = 6
@@ -92,7 +93,4 @@ def write_summary(model: Path, summary: SizeSummary) -> None:
 
 def read_summary(model: Path) -> SizeSummary | None:
     """Return the summary of a tokenizer; None if it is absent, corrupt, empty or of another version."""
-    try:
-        return SizeSummary.model_validate_json(summary_path(model).read_bytes())
-    except (OSError, ValidationError):
-        return None
+    return read_if_valid(SizeSummary, summary_path(model))

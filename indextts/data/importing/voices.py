@@ -34,6 +34,7 @@ from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Clip, Entry, Jour
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.files import write_bytes
+from indextts.system.yaml_files import problems_of
 
 logger = logging.getLogger(__name__)
 
@@ -155,11 +156,8 @@ def read_record(folder: Path) -> VoicesRecord:
     except FileNotFoundError:
         return VoicesRecord()
     except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, problem["loc"]))
         raise UserError(
-            f"{path}: {place + ': ' if place else ''}{problem['msg'].removeprefix('Value error, ')}; "
-            "correct it, or delete the file and lose the names"
+            f"{path}: {problems_of(error)[0]}; correct it, or delete the file and lose the names"
         ) from None
     for voice in record.names:
         record.speaker(voice, path)

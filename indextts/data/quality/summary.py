@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.quality.clips import Clip
@@ -30,6 +30,7 @@ from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, histogram, spread
 from indextts.system.amounts import counted
 from indextts.system.files import write_json
 from indextts.system.language_codes import standard_code
+from indextts.system.yaml_files import read_if_valid
 from indextts.text.languages import find_language
 
 GOOD_NUM_SPEAKERS = 50
@@ -157,10 +158,7 @@ def write_overview(folder: Path, overview: Overview) -> None:
 
 def read_overview(folder: Path) -> Overview | None:
     """Return the overview of the last check with this report folder; None without a valid one."""
-    try:
-        return Overview.model_validate_json((folder / OVERVIEW_NAME).read_bytes())
-    except (OSError, ValidationError):
-        return None
+    return read_if_valid(Overview, folder / OVERVIEW_NAME)
 
 
 def facts(

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from pydantic import TypeAdapter, ValidationError
-
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.system.amounts import counted
+from indextts.system.yaml_files import read_if_valid
 from indextts.text.transcripts import edit_distance, scored
 
 REPORT_NAME = "agreement.json"
@@ -108,10 +107,7 @@ class AgreementReport:
     @classmethod
     def read(cls, folder: Path) -> Self | None:
         """Return the report in an output folder; None without a valid one."""
-        try:
-            return TypeAdapter(cls).validate_json((folder / REPORT_NAME).read_bytes())
-        except (OSError, ValidationError):
-            return None
+        return read_if_valid(cls, folder / REPORT_NAME)
 
     def __str__(self) -> str:
         review = self.num_clips - self.num_kept
