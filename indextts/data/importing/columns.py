@@ -14,7 +14,7 @@ readings are equally likely, the table is refused: a wrong column would train th
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from indextts.data.importing.items import AUDIO_SUFFIXES
 from indextts.errors import UserError
@@ -64,10 +64,17 @@ class Columns:
 
     Args:
         names: "audio", "text" and so on for each column; "" for one that is not read.
+        candidates: numbers of the equally likely columns by name, such as {"text": [1, 2]}; empty if there is
+            no column with that name.
+        problem: why the table cannot be imported; "" if all that is needed is decided.
+        is_other: no column could be the recording or the text, as in a list of speakers.
     """
 
     names: tuple[str, ...]
     has_header: bool
+    candidates: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    problem: str = ""
+    is_other: bool = False
 
     def shown(self, row: Sequence[str], header: Sequence[str] = ()) -> str:
         """Return the columns with the values of a row: "0 as audio (a.wav), sex not read (f)".
@@ -92,27 +99,7 @@ class Columns:
         ]
 
 
-class UndecidedError(UserError):
-    """A column that the import needs is missing, or several are equally likely.
-
-    Args:
-        candidates: numbers of the equally likely columns by name, such as {"text": [1, 2]}; empty if there is
-            no column with that name.
-        columns: the columns that are decided.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        candidates: Mapping[str, Sequence[int]] | None = None,
-        columns: Columns = Columns((), has_header=False),
-    ) -> None:
-        super().__init__(message)
-        self.candidates = dict(candidates or {})
-        self.columns = columns
-
-
-class NoColumnError(UndecidedError):
+class NoColumnError(UserError):
     """A table has no column that could be the recording or the text, such as a list of speakers."""
 
 
@@ -133,8 +120,7 @@ def decide_columns(
         has_header: the first row certainly has the names of the columns; else its content decides.
 
     Raises:
-        NoColumnError: there is no recording or no text, or not the columns of `chosen`.
-        UndecidedError: two readings are likely.
+        NoColumnError: the table lacks a column of `chosen`.
         UserError: `chosen` is invalid, or an unknown header has another width.
     """
     if len(rows[0]) != len(rows[-1]) and not is_known_header(rows[0]):
@@ -189,9 +175,10 @@ def decide_columns(
         if has_script and rest and "text" in names:
             undecided["text"] = [names.index("text"), *rest]
             names[names.index("text")] = ""
-    if undecided:
-        raise _refusal(undecided, values, Columns(tuple(names), has_header))
-    return Columns(tuple(names), has_header)
+    if not undecided:
+        return Columns(tuple(names), has_header)
+    problem, is_other = _problem(undecided, values), not next(iter(undecided.values()))
+    return Columns(tuple(names), has_header, undecided, problem, is_other)
 
 
 def is_known_header(fields: Sequence[str]) -> bool:
@@ -205,7 +192,6 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
 
     Raises:
         NoColumnError: it names a column that the table lacks.
-        UndecidedError: it names no recording or no text.
         UserError: it is not of the form NAME=COLUMN,...
     """
     names = [""] * len(first)
@@ -230,15 +216,12 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
         if names[number]:
             raise UserError(f"--columns {chosen}: column {column} cannot be {names[number]} and {name}")
         names[number] = name
-    columns = Columns(tuple(names), has_header or is_named)
     needed = {"audio": {"audio", "id"}, "text": {"text", "spoken"}}
-    if missing := [name for name, either in needed.items() if not either & set(names)]:
-        raise UndecidedError(
-            f"--columns {chosen}: name audio and text, for example --columns audio=0,text=1",
-            {name: [] for name in missing},
-            columns,
-        )
-    return columns
+    missing: dict[str, Sequence[int]] = {
+        name: () for name, either in needed.items() if not either & set(names)
+    }
+    problem = f"--columns {chosen}: name audio and text, for example --columns audio=0,text=1"
+    return Columns(tuple(names), has_header or is_named, missing, problem if missing else "")
 
 
 def is_header(rows: Rows, names_audio: Callable[[str], bool], language: str) -> bool:
@@ -335,10 +318,8 @@ def _is_speaker(column: Sequence[str]) -> bool:
     )
 
 
-def _refusal(
-    undecided: Mapping[str, Sequence[int]], values: Sequence[Sequence[str]], columns: Columns
-) -> UndecidedError:
-    """Return the error about the first name that is not decided, with the candidates of all."""
+def _problem(undecided: Mapping[str, Sequence[int]], values: Sequence[Sequence[str]]) -> str:
+    """Return the message about the first name that is not decided."""
     name, candidates = next(iter(undecided.items()))
     what = "recording" if name == "audio" else name
     shown = [f"{number} ({_short(next(filter(None, values[number]), ''))})" for number in range(len(values))]
@@ -346,10 +327,7 @@ def _refusal(
         problem = f"columns {' and '.join(shown[number] for number in candidates)} could be the {what}"
     else:
         problem = f"no column could be the {what}: {', '.join(shown)}"
-    kind = UndecidedError if candidates else NoColumnError
-    return kind(
-        f"{problem}; pass --columns, for example --columns audio=0,speaker=1,text=2", undecided, columns
-    )
+    return f"{problem}; pass --columns, for example --columns audio=0,speaker=1,text=2"
 
 
 def _share(column: Sequence[str], is_so: Callable[[str], bool]) -> float:

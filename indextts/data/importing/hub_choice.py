@@ -19,6 +19,7 @@ Only tables, texts, recordings and archives are chosen. A file whose name has no
 """
 
 import fnmatch
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -193,7 +194,8 @@ def _with_recordings(found: list[str], names: Sequence[str], split: str) -> list
 def _of_names(names: Sequence[str]) -> dict[str, _Subset]:
     """Return the files by subset and split as folder and file names tell."""
     holders = [name for name in names if _is_table(name) or _is_archive(name)]
-    common = _common_folders(holders)
+    folders = [PurePosixPath(name).parent for name in holders]
+    common = PurePosixPath(os.path.commonpath(folders) if folders else "").parts
     subsets = {_subset_of(name, len(common)) for name in holders}
     if len(subsets) < 2 or any(not _subset_of(name, len(common)) for name in holders if _is_main(name)):
         place = next((part for part in reversed(common) if _is_subset(part)), ONLY_SUBSET)
@@ -208,16 +210,6 @@ def _of_names(names: Sequence[str]) -> dict[str, _Subset]:
 def _is_main(name: str) -> bool:
     """Return whether a table or archive is likely to hold data: a .json file at the top often does not."""
     return not name.endswith(".json")
-
-
-def _common_folders(names: Sequence[str]) -> tuple[str, ...]:
-    folders = [PurePosixPath(name).parent.parts for name in names]
-    common: list[str] = []
-    for parts in zip(*folders, strict=False):
-        if len(set(parts)) > 1:
-            break
-        common.append(parts[0])
-    return tuple(common)
 
 
 def _subset_of(name: str, num_common: int) -> str:

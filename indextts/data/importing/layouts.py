@@ -41,7 +41,7 @@ from indextts.data.importing.items import (
 from indextts.data.importing.kaldi import is_kaldi, is_librispeech, read_kaldi, read_librispeech
 from indextts.data.importing.parquet import parquet_files, parquet_rows
 from indextts.data.importing.reading import SourceReader
-from indextts.data.importing.tables import header, is_manifest, json_rows, table_rows
+from indextts.data.importing.tables import is_manifest, json_rows, table_head, table_rows
 from indextts.errors import UserError
 from indextts.text.languages import find_language
 
@@ -158,19 +158,25 @@ def _layout_of(folder: Path) -> ImportLayout | None:
     return next((name for name, layout in LAYOUTS.items() if name != "files" and layout.parts(folder)), None)
 
 
+def _header(path: Path) -> list[str]:
+    """Return the fields of a table's first row in lower case; none without columns."""
+    _, rows = table_head(path)
+    return [field.strip().lower() for field in rows[0]] if rows else []
+
+
 def _common_voice_tables(folder: Path) -> list[Path]:
     """Return validated.tsv, or else the tables of the three splits."""
     if (folder / "validated.tsv").is_file():
         return [folder / "validated.tsv"]
     splits = _split_tables(folder)
-    return splits if any("client_id" in header(path) for path in splits) else []
+    return splits if any("client_id" in _header(path) for path in splits) else []
 
 
 def _fleurs_tables(folder: Path) -> list[Path]:
     """Return the tables of the splits if their first lines are rows of FLEURS, and no header."""
     aliases = set(chain.from_iterable(ALIASES.values()))
     splits = _split_tables(folder)
-    first = [header(path) for path in splits]
+    first = [_header(path) for path in splits]
     is_fleurs = all(len(fields) == len(FLEURS_COLUMNS) and not aliases & set(fields) for fields in first)
     return splits if is_fleurs else []
 
@@ -192,7 +198,7 @@ def _filelists(folder: Path) -> list[Path]:
     return [
         path
         for path in texts
-        if len(fields := header(path)) > 1 and any(field.endswith(_AUDIO_SUFFIXES) for field in fields)
+        if len(fields := _header(path)) > 1 and any(field.endswith(_AUDIO_SUFFIXES) for field in fields)
     ]
 
 

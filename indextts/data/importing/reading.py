@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from indextts.data.importing.archive import InnerArchives
-from indextts.data.importing.columns import ALIASES, AUTO, Columns, Rows, decide_columns
+from indextts.data.importing.columns import ALIASES, AUTO, Columns, NoColumnError, Rows, decide_columns
 from indextts.data.importing.items import AUDIO_SUFFIXES, SNDFILE_SUFFIXES, Problem, Rejection, Row
 from indextts.errors import UserError
 from indextts.system.language_codes import standard_code
@@ -106,6 +106,8 @@ class SourceReader:
             columns = self.columns(path, rows, has_header=has_header)
         except UserError as error:
             raise type(error)(f"{path.name}: {error}") from None
+        if columns.problem:
+            raise (NoColumnError if columns.is_other else UserError)(f"{path.name}: {columns.problem}")
         header = (shown or rows[0]) if columns.has_header else ()
         first = rows[min(columns.has_header, len(rows) - 1)]
         logger.info("%s: columns %s", path, columns.shown(first, header))

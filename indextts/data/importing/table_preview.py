@@ -16,11 +16,7 @@ from typing import Literal
 
 from indextts.commands.data import ImportLayout
 from indextts.data.importing.archive import is_archive, unpacked_heads
-from indextts.data.importing.columns import (
-    COLUMN_OF,
-    NoColumnError,
-    UndecidedError,
-)
+from indextts.data.importing.columns import COLUMN_OF, NoColumnError
 from indextts.data.importing.items import KALDI_NAMES
 from indextts.data.importing.layouts import WITH_COLUMNS, find_tables
 from indextts.data.importing.reading import SourceReader
@@ -171,29 +167,25 @@ def _preview_table(path: Path, reader: SourceReader, *, is_json: bool) -> TableP
     if not rows or len(rows[-1]) > MAX_COLUMNS:
         return None
     name = str(path.relative_to(reader.root))
-    candidates: dict[str, Sequence[int]] = {}
-    is_other = False
     try:
         columns = reader.columns(path, rows, has_header=is_json)
     except UserError as error:
-        is_other = isinstance(error, NoColumnError)
-        if isinstance(error, UndecidedError) and error.columns.names:
-            columns, candidates = error.columns, error.candidates
-        elif not reader.is_chosen:
+        if not reader.is_chosen:
             return TablePreview((name,), problem=str(error))
-        else:  # the choice is invalid, so the columns without it
-            decided = _preview_table(path, replace(reader, chosen=""), is_json=is_json)
-            return decided and replace(decided, is_other=is_other, problem=str(error))
+        # the choice is invalid, so the columns without it
+        decided = _preview_table(path, replace(reader, chosen=""), is_json=is_json)
+        return decided and replace(decided, is_other=isinstance(error, NoColumnError), problem=str(error))
     body = [row for row in rows[columns.has_header :] if len(row) == len(columns.names)]
     header = [field.strip() for field in rows[0]] if columns.has_header else [""] * len(columns.names)
-    of_number = {number: what for what, numbers in candidates.items() for number in numbers}
+    of_number = {number: what for what, numbers in columns.candidates.items() for number in numbers}
     shown = tuple(
         ColumnPreview(number, label, _samples(body, number), use, of_number.get(number, ""))
         for number, (label, use) in enumerate(zip(header, columns.names, strict=False))
     )
     by_header = all(COLUMN_OF.get(column.header.lower()) == column.use for column in shown if column.use)
-    basis: Basis = "choice" if reader.is_chosen else "header" if by_header and not candidates else "content"
-    return TablePreview((name,), shown, basis, tuple(candidates), is_other)
+    is_by_header = by_header and not columns.problem
+    basis: Basis = "choice" if reader.is_chosen else "header" if is_by_header else "content"
+    return TablePreview((name,), shown, basis, tuple(columns.candidates), columns.is_other)
 
 
 def _samples(rows: Sequence[Sequence[str]], number: int) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 columns.py decides which columns are the recording, the text and so on, by the first rows of a table.
 """
 
+import contextlib
 import csv
 import json
 from collections import Counter
@@ -100,7 +101,7 @@ def _records(path: Path) -> Iterator[tuple[Location, object, str]]:
         UserError: the array is invalid, or larger than _MAX_ARRAY_BYTES.
         OSError: the file cannot be read.
     """
-    if not _starts_array(path):
+    if not _head(path).startswith("["):
         for where, line in text_lines(path):
             if isinstance(line, Rejection):
                 yield where, line, ""
@@ -119,40 +120,13 @@ def _records(path: Path) -> Iterator[tuple[Location, object, str]]:
 
 
 def is_manifest(path: Path) -> bool:
-    """Return whether the first object of a .json file is an utterance, as in the manifests of NeMo.
+    """Return whether the first objects of a .json file are utterances, as in the manifests of NeMo.
 
     Raises:
         OSError: the file cannot be read.
     """
-    return {"audio", "text"} <= {COLUMN_OF.get(name) for name in first_record(path)}
-
-
-def first_record(path: Path) -> dict[str, object]:
-    """Return the first object of JSON lines or of a JSON array; empty if it is none.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        head = file.read(_HEAD_CHARS).lstrip().removeprefix("[").lstrip()
-    try:
-        record, _ = json.JSONDecoder().raw_decode(head)
-    except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
-
-
-def header(path: Path) -> list[str]:
-    """Return the fields of a table's first line in lower case; empty if the line is not text.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    _, line = next(text_lines(path), (None, ""))
-    if isinstance(line, Rejection):
-        return []
-    delimiter = max(_DELIMITERS, key=line.count)
-    return [field.strip().lower() for field in line.split(delimiter)]
+    fields = next(iter(record_rows(path)), [])
+    return {"audio", "text"} <= {COLUMN_OF.get(name) for name in fields}
 
 
 def _columns_of_fields(path: Path, records: Sequence[object], reader: SourceReader) -> dict[str, str]:
@@ -176,8 +150,13 @@ def record_rows(path: Path) -> list[list[str]]:
     Raises:
         OSError: the file cannot be read.
     """
-    lines = (_parsed(Location(path), line) for line in _first_lines(path))
-    records = [first_record(path)] if _starts_array(path) else lines
+    head = _head(path)
+    if head.startswith("["):
+        with contextlib.suppress(ValueError, RecursionError):
+            record, _ = json.JSONDecoder().raw_decode(head[1:].lstrip())
+            return _rows_of([record] if isinstance(record, dict) else [])
+        return []
+    records = (_parsed(Location(path), line) for line in _first_lines(path))
     return _rows_of([record for record in records if isinstance(record, dict)])
 
 
@@ -198,9 +177,9 @@ def _parsed(where: Location, line: str) -> object:
         return Rejection(where, "broken_row", f"not JSON ({error}); each line must be a JSON object")
 
 
-def _starts_array(path: Path) -> bool:
+def _head(path: Path) -> str:
     with path.open(encoding="utf-8-sig", errors="replace") as file:
-        return file.read(_HEAD_CHARS).lstrip().startswith("[")
+        return file.read(_HEAD_CHARS).lstrip()
 
 
 def _record_row(where: Location, record: object, columns: Mapping[str, str]) -> Row | Rejection:
