@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 from indextts.commands.data import ImportDataset
 from indextts.data.importing import voices as grouping
 from indextts.data.importing.importer import ImportResult, import_dataset
-from indextts.data.importing.voices import cluster, read_rows, rename_voice
+from indextts.data.importing.journal import Clip, Entry, Journal
+from indextts.data.importing.voices import (
+    VoicesRecord,
+    group_voices,
+    read_rows,
+    rename_voice,
+)
 from indextts.errors import UserError
 from indextts.features.audio import load_audio
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
@@ -319,13 +325,15 @@ def test_voice_tags_of_subtitles_name_their_speakers(tmp_path, shared):
     ]
 
 
-def test_blocks_give_the_groups_of_all_clips_together_in_descending_size(monkeypatch):
+def test_blocks_give_the_groups_of_all_clips_together(tmp_path, monkeypatch):
     vectors, voices = random_voices(num_voices=12, num_clips=300, noise=0.05)
+    clips = tuple(Clip(str(number), "", "", "", 2.0, "am") for number in range(300))
+    journal = Journal(tmp_path, {("s", "k"): Entry("s", "k", (), "", clips)})
     monkeypatch.setattr(grouping, "BLOCK_SIZE", 40)
-    labels = cluster(vectors, 0.6)
-    assert partition(labels) == partition(voices)
-    counts = np.bincount(labels)
-    assert counts.tolist() == sorted(counts, reverse=True)
+    of_clip = {clip.id: vector for clip, vector in zip(clips, vectors, strict=True)}
+    group_voices(journal, of_clip, VoicesRecord(), "encoder", 0.6)
+    found = np.array([clip.voice for clip in journal.entries["s", "k"].clips])
+    assert partition(found) == partition(voices)
 
 
 def random_voices(
@@ -340,7 +348,7 @@ def random_voices(
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32), voices
 
 
-def partition(labels: NDArray[np.int64]) -> set[frozenset[int]]:
+def partition(labels: NDArray[Any]) -> set[frozenset[int]]:
     return {frozenset(np.flatnonzero(labels == label).tolist()) for label in set(labels.tolist())}
 
 

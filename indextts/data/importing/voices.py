@@ -292,12 +292,14 @@ def _grouped(
     new = [id for id in is_long if id not in before]
     fresh = [id for id in new if is_long[id]]
     known = {id: voice for id, voice in before.items() if is_long.get(id)}
-    labels = cluster(_stacked(fresh, vectors), threshold)
-    means = group_means(_stacked(fresh, vectors), labels)
-    names = _nearest_voices(means, known, vectors, threshold)
     free = _free_names({*before.values(), *taken})
-    named = [name or next(free) for name in names]
-    known |= {id: named[label] for id, label in zip(fresh, labels, strict=True)}
+    for start in range(0, len(fresh), BLOCK_SIZE):
+        block = fresh[start : start + BLOCK_SIZE]
+        rows = _stacked(block, vectors)
+        labels = cluster(rows, threshold)
+        nearest_of = _nearest_voices(group_means(rows, labels), known, vectors, threshold)
+        named = [name or next(free) for name in nearest_of]
+        known |= {id: named[label] for id, label in zip(block, labels, strict=True)}
     short = [id for id in new if not is_long[id]]
     near = _nearest_voices(_stacked(short, vectors), known, vectors, threshold)
     return {**before, **known, **{id: name for id, name in zip(short, near, strict=True) if name is not None}}
@@ -356,28 +358,12 @@ def _stacked(ids: Sequence[str], vectors: VectorOfClip) -> Vectors:
 
 
 def cluster(vectors: Vectors, threshold: float) -> Labels:
-    """Return the number of each vector's group, from 0 in descending size: (N,).
+    """Return the number of each vector's group, from 0 in descending size, then by first vectors: (N,).
 
     Args:
         vectors: (N, S), of length 1.
         threshold: largest mean distance of groups that are merged, below 1.
     """
-    labels = np.zeros(len(vectors), np.int64)
-    means = np.zeros((0, vectors.shape[1]), np.float32)  # (G, S)
-    for start in range(0, len(vectors), BLOCK_SIZE):
-        end = start + BLOCK_SIZE
-        in_block = _cluster_block(vectors[start:end], threshold)
-        groups, distances = nearest(group_means(vectors[start:end], in_block), means)
-        is_new = distances > threshold
-        groups[is_new] = len(means) + np.arange(np.count_nonzero(is_new))
-        labels[start:end] = groups[in_block]
-        means = group_means(vectors[:end], labels[:end])
-    by_size = np.argsort(-np.bincount(labels), kind="stable")
-    return np.argsort(by_size)[labels]
-
-
-def _cluster_block(vectors: Vectors, threshold: float) -> Labels:
-    """Return the number of the group of each vector, in the order of their first vectors: (N,)."""
     from sklearn.cluster import AgglomerativeClustering  # takes a second, and most imports do without it
 
     if len(vectors) < 2:  # scikit-learn refuses these
@@ -385,8 +371,10 @@ def _cluster_block(vectors: Vectors, threshold: float) -> Labels:
     clustering = AgglomerativeClustering(
         n_clusters=None, metric="cosine", linkage="average", distance_threshold=threshold
     )
-    _, first, labels = np.unique(clustering.fit_predict(vectors), return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[labels]
+    _, first, labels, sizes = np.unique(
+        clustering.fit_predict(vectors), return_index=True, return_inverse=True, return_counts=True
+    )
+    return np.argsort(np.lexsort((first, -sizes)))[labels]
 
 
 def group_means(vectors: Vectors, labels: Labels) -> Vectors:
