@@ -29,6 +29,7 @@ from indextts.data.cleaned import (
     shown_scores,
 )
 from indextts.data.importing.importer import LOCK_NAME
+from indextts.data.importing.items import source_name
 from indextts.data.importing.journal import Clip, Entry, Journal, read_journal
 from indextts.data.manifest import write_utterances
 from indextts.data.progress import Progress
@@ -209,9 +210,7 @@ def _write(path: Path, samples: NDArray[np.float32], rate_hz: int) -> None:
 
 def _replace(journal: Journal, entry: Entry, clip: Clip, cleaned: str) -> None:
     """Replace the recording of a clip; the input becomes its original, unless it has one already."""
-    path = (journal.audio / clip.audio).resolve()
-    project = journal.folder.resolve().parent
-    shown = str(path.relative_to(project)) if path.is_relative_to(project) else str(path)
+    shown = source_name(journal.audio / clip.audio, journal.folder)
     _change(journal, entry.source, entry.key, replace(clip, audio=cleaned, original=clip.original or shown))
 
 

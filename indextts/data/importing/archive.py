@@ -23,7 +23,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -76,13 +75,8 @@ def _tar_suffix(path: Path) -> str:
     return next((suffix for suffix in _TAR_OPENERS if path.name.lower().endswith(suffix)), "")
 
 
-@dataclass(frozen=True)
-class _Member:
-    """File in an archive, by its checked name; `read` opens it."""
-
-    name: Path
-    changed: float
-    read: Callable[[], IO[bytes] | None]
+# A file in an archive: its checked name, when it changed, and what opens it.
+_Member = tuple[Path, float, Callable[[], IO[bytes] | None]]
 
 
 def unpack(archive: Path, folder: Path, max_bytes: int, loose: str = "") -> int:
@@ -106,19 +100,18 @@ def unpack(archive: Path, folder: Path, max_bytes: int, loose: str = "") -> int:
     names: list[Path] = []
     num_bytes = 0
     try:
-        for number, member in enumerate(members, start=1):
+        for number, (name, changed, read) in enumerate(members, start=1):
             if number > MAX_FILES:
                 raise UserError(
                     f"{archive}: {number:,} files, the maximum is {MAX_FILES:,}; split the archive"
                 )
-            if is_hidden(member.name):
+            if is_hidden(name):
                 continue
-            names.append(member.name)
-            if may_be_read(member.name) and (reader := member.read()) is not None:
-                place = member.name if len(member.name.parts) > 1 else loose / member.name
+            names.append(name)
+            if may_be_read(name) and (reader := read()) is not None:
+                place = name if len(name.parts) > 1 else loose / name
                 num_bytes += _write(archive, reader, folder / place, limit - num_bytes, too_large)
-                # constant, so that the next import finds the file unchanged
-                os.utime(folder / place, (member.changed, member.changed))
+                os.utime(folder / place, (changed, changed))  # the next import finds the file unchanged
     except _CORRUPT as error:
         raise UserError(
             f"{archive}: corrupt, or not an archive of this kind ({error}); download or create it again"
@@ -149,7 +142,7 @@ def _zip_members(archive: Path) -> Iterator[_Member]:
         names = [_safe_name(member, archive) for member in members]  # all, before the first is written
         for member, name in zip(members, names, strict=True):
             changed = time.mktime((*member.date_time, 0, 0, -1))
-            yield _Member(name, max(changed, 0), partial(file.open, member))
+            yield name, max(changed, 0), partial(file.open, member)
 
 
 def _tar_members(archive: Path, limit: int, too_large: UserError) -> Iterator[_Member]:
@@ -166,7 +159,7 @@ def _tar_members(archive: Path, limit: int, too_large: UserError) -> Iterator[_M
                 raise _link_error(member.name, archive)
             # the headers may have any number
             changed = min(max(member.mtime, 0), _LAST_TIME) if math.isfinite(member.mtime) else 0
-            yield _Member(name, changed, partial(file.extractfile, member))
+            yield name, changed, partial(file.extractfile, member)
         if not stream.last.endswith(bytes(tarfile.BLOCKSIZE)):  # tarfile takes any invalid header for the end
             raise tarfile.ReadError("the end is missing")
 

@@ -22,7 +22,7 @@ subfolders if the folder itself has no layout, or only tables of other facts. Th
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -39,7 +39,7 @@ from indextts.data.importing.items import (
     is_hidden,
 )
 from indextts.data.importing.kaldi import is_kaldi, is_librispeech, read_kaldi, read_librispeech
-from indextts.data.importing.parquet import parquet_files, parquet_rows
+from indextts.data.importing.parquet import parquet_rows
 from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.tables import is_manifest, json_rows, table_head, table_rows
 from indextts.errors import UserError
@@ -97,7 +97,7 @@ def find_tables(root: Path, layout: ImportLayout) -> Iterator[tuple[ImportLayout
 
 def _parts(layout: ImportLayout, places: Sequence[Path]) -> list[Path]:
     """Return the tables of some folders, each read alone; in layouts without tables, the folders."""
-    parts_of = LAYOUTS[layout].parts
+    parts_of, _ = LAYOUTS[layout]
     return [part for place in places for part in (parts_of(place) if place.is_dir() else [place])]
 
 
@@ -119,7 +119,7 @@ def _detected_items(root: Path, typed: Path, reader: SourceReader) -> tuple[Impo
 def _items(layout: ImportLayout, places: Sequence[Path], reader: SourceReader) -> list[Item]:
     if reader.is_chosen and layout not in WITH_COLUMNS:
         raise UserError(f"--columns is for tables, and the layout is {layout}; pass --layout table")
-    read = LAYOUTS[layout].read
+    _, read = LAYOUTS[layout]
     rows = _without_other_facts(_parts(layout, places), lambda part: read(part, reader))
     return [reader.recording(row) if isinstance(row, Row) else row for row in rows]
 
@@ -155,7 +155,7 @@ def _layout_of_file(path: Path) -> ImportLayout:
 
 
 def _layout_of(folder: Path) -> ImportLayout | None:
-    return next((name for name, layout in LAYOUTS.items() if name != "files" and layout.parts(folder)), None)
+    return next((name for name, (parts, _) in LAYOUTS.items() if name != "files" and parts(folder)), None)
 
 
 def _header(path: Path) -> list[str]:
@@ -268,34 +268,26 @@ def _read_fleurs(path: Path, reader: SourceReader) -> Items:
         yield replace(row, folders=folders) if isinstance(row, Row) else row
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Layout of a folder.
-
-    Args:
-        parts: returns the tables of a folder, or the folder if its files are read together; empty if it has
-            another layout.
-        read: yields the rows of a part.
-    """
-
-    parts: Callable[[Path], list[Path]]
-    read: Callable[[Path, SourceReader], Items]
+# The tables of a folder, or the folder if its files are read together; empty for a folder of another layout.
+Parts = Callable[[Path], list[Path]]
+Read = Callable[[Path, SourceReader], Items]  # yields the rows of a part
 
 
-def _folder_if(is_layout: Callable[[Path], bool]) -> Callable[[Path], list[Path]]:
+def _folder_if(is_layout: Callable[[Path], bool]) -> Parts:
     return lambda folder: [folder] if is_layout(folder) else []
 
 
 # In the order of their detection.
-LAYOUTS: dict[ImportLayout, _Layout] = {
-    "common-voice": _Layout(_common_voice_tables, _read_common_voice),
-    "fleurs": _Layout(_fleurs_tables, _read_fleurs),
-    "kaldi": _Layout(_folder_if(is_kaldi), lambda folder, reader: read_kaldi(folder)),
-    "librispeech": _Layout(_folder_if(is_librispeech), lambda folder, reader: read_librispeech(folder)),
-    "table": _Layout(_tables, table_rows),
-    "jsonl": _Layout(_manifests, json_rows),
-    "parquet": _Layout(parquet_files, parquet_rows),
-    "files": _Layout(
-        lambda folder: [folder], lambda place, reader: read_files(place, find_language(reader.language))
+LAYOUTS: dict[ImportLayout, tuple[Parts, Read]] = {
+    "common-voice": (_common_voice_tables, _read_common_voice),
+    "fleurs": (_fleurs_tables, _read_fleurs),
+    "kaldi": (_folder_if(is_kaldi), lambda folder, reader: read_kaldi(folder)),
+    "librispeech": (_folder_if(is_librispeech), lambda folder, reader: read_librispeech(folder)),
+    "table": (_tables, table_rows),
+    "jsonl": (_manifests, json_rows),
+    "parquet": (lambda folder: _with_suffix(folder, PARQUET_SUFFIX), parquet_rows),
+    "files": (
+        lambda folder: [folder],
+        lambda place, reader: read_files(place, find_language(reader.language)),
     ),
 }

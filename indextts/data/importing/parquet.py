@@ -26,7 +26,6 @@ from indextts.data.importing.archive import MAX_RATIO, MIN_BOMB_BYTES
 from indextts.data.importing.columns import COLUMN_OF
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
-    PARQUET_SUFFIX,
     Embedded,
     Items,
     Location,
@@ -58,11 +57,6 @@ _SUFFIXES_OF = {  # of files that begin so; the first if the data name none of t
 
 # The parts of a column that are read, or "": audio bytes, and the path or a text.
 Leaves = dict[str, tuple[str, str]]
-
-
-def parquet_files(folder: Path) -> list[Path]:
-    """Return the parquet files of a folder in the order of their names."""
-    return sorted(path for path in folder.glob(f"*{PARQUET_SUFFIX}") if not path.name.startswith("."))
 
 
 def parquet_rows(path: Path, reader: SourceReader) -> Items:

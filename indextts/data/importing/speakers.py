@@ -5,7 +5,6 @@ The answers about a source are stored for its next import:
     answers.json    {"uploads/talks.zip": {"layout": "auto", "columns": "", "speaker": "almaz", ...}, ...}
 """
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from indextts.data.importing.items import Rejection, Row
 from indextts.data.importing.reading import USUAL_FOLDERS
 from indextts.errors import UserError
 from indextts.system.amounts import counted
-from indextts.system.files import write_json
+from indextts.system.files import read_object, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -80,12 +79,7 @@ def _folder_name(audio: Path, root: Path) -> str | None:
 
 def read_answers(output_dir: Path) -> dict[str, dict[str, str]]:
     """Return the answers by source name, only valid ones; empty if the file is missing or corrupt."""
-    try:
-        answers = json.loads((output_dir / ANSWERS_NAME).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(answers, dict):
-        return {}
+    answers = read_object(output_dir / ANSWERS_NAME)
     return {source: _valid(given) for source, given in answers.items() if isinstance(given, dict)}
 
 

@@ -29,7 +29,6 @@ Other translations into the language cannot be distinguished from transcripts.
 """
 
 import html
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +37,7 @@ from pathlib import Path
 
 from indextts.data.importing.items import Location, Passage, Rejection
 from indextts.data.importing.text_lines import text_lines
+from indextts.system.files import read_object
 from indextts.system.language_codes import standard_code
 from indextts.text.ethiopic import MAX_TIGRINYA_SHARE, tigrinya_share
 from indextts.text.languages import AMHARIC, Language, find_language
@@ -270,14 +270,9 @@ def foreign_by_header(headers: Mapping[str, str], language: Language) -> str | N
 def foreign_by_info(subtitles: Path, audio: Path, language: Language) -> str | None:
     """Return the reason to reject subtitles of a downloaded video by its .info.json, or None."""
     info_file = audio.with_name(f"{audio.stem}.info.json")
-    try:
-        if info_file.stat().st_size > _MAX_INFO_BYTES:
-            return None
-        info = json.loads(info_file.read_bytes())
-    except (OSError, ValueError, RecursionError):
+    if not info_file.is_file() or info_file.stat().st_size > _MAX_INFO_BYTES:
         return None
-    if not isinstance(info, dict):
-        return None
+    info = read_object(info_file)
     code = info.get("language")
     if isinstance(code, str) and code and standard_code(code) != language.code:
         return f"the video is in {code}, so {language.name} subtitles are a translation; use a transcript"
