@@ -23,11 +23,11 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from indextts.data.importing.archive import ARCHIVE_SUFFIXES
-from indextts.data.importing.items import AUDIO_SUFFIXES, KALDI_NAMES, PARQUET_SUFFIX, TEXT_SUFFIXES
+from indextts.data.importing.items import AUDIO_SUFFIXES, KALDI_NAMES, PARQUET_SUFFIX, is_hidden, may_be_read
 from indextts.errors import UserError
 
 CARD_NAME = "README.md"
@@ -111,13 +111,10 @@ def _named(split: str, splits: Splits, where: str) -> str:
 
 def is_data(name: str) -> bool:
     """Return whether a file of a repository can hold recordings or their texts."""
-    path = PurePosixPath(name)
-    if any(part.startswith(".") for part in path.parts) or path.name.lower() in _NOT_DATA:
+    path = Path(name)
+    if is_hidden(path) or path.name.lower() in _NOT_DATA:
         return False
-    suffix = path.suffix.lower()
-    return suffix in AUDIO_SUFFIXES | TEXT_SUFFIXES | {PARQUET_SUFFIX} or (
-        _is_archive(name) or path.name in KALDI_NAMES
-    )
+    return may_be_read(path) or _is_archive(name)
 
 
 def _is_archive(name: str) -> bool:
