@@ -117,10 +117,17 @@ def test_a_good_manifest_has_facts_and_no_problems(tmp_path):
 def test_several_processes_measure_as_one_does(tmp_path):
     utterances = write_dataset(tmp_path, [*TEXTS[:5], "BBC"])
     options = NormalizerOptions(acronyms="letters")
-    one, two = (measure_clips(utterances, {}, num_workers, options) for num_workers in (1, 2))
+    one, two = (measure_clips(utterances, None, num_workers, options) for num_workers in (1, 2))
     assert [(clip.sound.measures, clip.text) for clip in one] == [
         (clip.sound.measures, clip.text) for clip in two
     ]
+
+
+def test_the_next_check_measures_only_new_recordings(tmp_path, monkeypatch):
+    write_dataset(tmp_path, TEXTS[:3])
+    first = checked(tmp_path, "check")
+    monkeypatch.setattr("indextts.data.quality.clips.measure_audio", None)
+    assert checked(tmp_path, "check") == first
 
 
 def test_texts_are_checked_as_the_options_read_them_and_the_options_are_stored(tmp_path):

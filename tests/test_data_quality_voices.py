@@ -35,7 +35,7 @@ def test_wrong_labels_and_changing_voices_deviate_and_vectors_are_stored(tmp_pat
         path = tmp_path / f"{name}.wav"
         soundfile.write(path, samples, RATE_HZ)
         utterances.append(Utterance(name, path, "ሰላም", name.split()[0], len(samples) / RATE_HZ))
-    measured = measure_clips(utterances, {}, 1)
+    measured = measure_clips(utterances, None, 1)
     weights = tmp_path / "weights.bin"
     weights.write_bytes(b"of the encoder")
     heard = []

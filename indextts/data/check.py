@@ -9,7 +9,7 @@ from indextts.data.manifest import read_utterances
 from indextts.data.on_ray.cluster import running_on
 from indextts.data.quality import summary
 from indextts.data.quality.clips import MapTasks, measure_clips
-from indextts.data.quality.files import REPORT_NAME, read_known, write_files
+from indextts.data.quality.files import REPORT_NAME, write_files
 from indextts.data.quality.heard import hear_clips, load_chosen
 from indextts.data.quality.ratings import rate_clips
 from indextts.data.quality.summary import write_overview
@@ -66,7 +66,7 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
     map_tasks: MapTasks | None = None
     if command.engine == "ray":
         from indextts.data.on_ray.checking import measure_on_ray as map_tasks  # Ray is optional
-    clips = measure_clips(utterances, read_known(report_dir), command.num_workers, options, map_tasks)
+    clips = measure_clips(utterances, report_dir, command.num_workers, options, map_tasks)
     if recognizer is not None:
         hear_clips(clips, recognizer, report_dir, options)
     if command.quality == "full":

@@ -5,8 +5,11 @@ hear_clips      what a recognizer heard (heard.py)
 rate_clips      scores of DNSMOS (ratings.py)
 hear_voices     deviations of the voices (voices.py)
 judge           comparisons within the set, and the flags (verdicts.py)
+
+REPORT_DIR/measured/sound.jsonl    {"audio": sha256, "result": a Sound, its fingerprint as text (copies.py)}
 """
 
+import itertools
 import logging
 import math
 from collections import defaultdict
@@ -14,15 +17,22 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
-from indextts.data.quality.copies import Fingerprint
-from indextts.data.quality.measures import Measures, TextMeasures, measure_audio, measure_text
+from indextts.data.quality.copies import Fingerprint, parse_fingerprint
+from indextts.data.quality.measures import (
+    MEASURES_VERSION,
+    Measures,
+    TextMeasures,
+    measure_audio,
+    measure_text,
+)
 from indextts.data.quality.reasons import Flag
 from indextts.data.quality.text_fit import Heard
+from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
 from indextts.system.digest import file_sha256
 from indextts.system.language_codes import standard_code
@@ -95,7 +105,7 @@ MapTasks = Callable[[Measure, Sequence[Task]], Iterator[Measured]]
 
 def measure_clips(
     utterances: Sequence[Utterance],
-    known: Mapping[str, Sound],
+    report_dir: Path | None,
     num_workers: int,
     options: NormalizerOptions = DEFAULT_OPTIONS,
     map_tasks: MapTasks | None = None,
@@ -103,7 +113,7 @@ def measure_clips(
     """Return the clip of each utterance with the measures of its sound and its text, in order.
 
     Args:
-        known: measures of an earlier check, by `file_sha256`.
+        report_dir: of the stored measures of earlier checks; None to store none.
         num_workers: the number of processes; 0 to choose it by the cores and the clips.
         options: the options of the normaliser, with the language of utterances whose line names none.
         map_tasks: maps a function over the tasks on a cluster; None for processes of this machine.
@@ -118,18 +128,24 @@ def measure_clips(
     ]
     progress = Progress("Checking", len(utterances))
     clips: list[Clip] = []
-    measure = partial(_measure_task, known=dict(known), options=options)
     if map_tasks is None:
         if workers > 1:
             logger.info("Checking with %d processes", workers)
         chunk = max(1, math.ceil(len(tasks) / workers / 64))
         map_tasks = partial(map_in_processes, num_workers=workers, chunk=chunk)
-    for part in map_tasks(measure, tasks):
-        for sound, text in part:
+    with StoredResults(report_dir, "sound", str(MEASURES_VERSION), kept=_stored_sound) as stored:
+        measure = partial(_measure_task, known=dict(stored.known), options=options)
+        for sound, text in itertools.chain.from_iterable(map_tasks(measure, tasks)):
+            if sound.measures is not None and sound.file_sha256 not in stored.known:
+                stored.add(sound.file_sha256, {**vars(sound), "fingerprint": str(sound.fingerprint)})
             utterance = utterances[len(clips)]
             clips.append(Clip(utterance, sound, text, _measures(utterance, sound, text)))
             progress.advance()
     return clips
+
+
+def _stored_sound(result: Mapping[str, Any]) -> Sound:
+    return Sound(**{**result, "fingerprint": parse_fingerprint(result["fingerprint"])})
 
 
 def _measures(utterance: Utterance, sound: Sound, text: TextMeasures) -> Measures:
