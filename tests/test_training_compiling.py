@@ -127,7 +127,8 @@ def test_one_graph_computes_all_batches_as_without_it(rank: int, length: int):
         )
         for name, parameter in model.named_parameters():
             if name.endswith(".adapter.b"):
-                torch.nn.init.constant_(parameter, 0.1)
+                # not a constant: the norm after the block removes it, and gradients of rounding errors remain
+                torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(0))
             parameter.requires_grad_(".adapter." in name or name.startswith("text_"))
     expected = [losses_and_gradients(model, batch) for batch in batches()]
     model.gpt.compile_blocks(length, "aot_eager")
