@@ -4,7 +4,6 @@ import json
 import re
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,7 +33,6 @@ from indextts.webui.listen.speaking import (
     Wish,
     checkpoint_choices,
     default_settings,
-    expected_seconds,
     speak_commands,
 )
 from indextts.webui.running.outlook import LinkedError
@@ -206,21 +204,3 @@ def test_a_shared_checkpoint_is_found_under_any_of_its_names(project: Project):
     newest = find_model(project, "latest.pth").name
     assert checkpoint_choices(project, "latest.pth").value == newest
     assert "value" not in checkpoint_choices(project, newest).constructor_args
-
-
-def job(stage: str, text: str, seconds: float, commands: int = 1, **changes: Any) -> Any:
-    argv = ("tools/synthesize.py", "--voice=v", f"--text={text}")
-    fields = {"stage": stage, "argvs": (argv,) * commands, "ended": 100.0, "exit_status": 0} | changes
-    return SimpleNamespace(**fields, seconds=lambda _now: seconds)
-
-
-def test_the_time_of_a_text_is_estimated_from_earlier_jobs_of_the_same_kind():
-    assert expected_seconds([], 1, 10) is None
-    other = [job("train", "x" * 10, 99), job("listen", "x" * 10, 99, ended=None)]
-    other += [job("listen", "x" * 10, 99, exit_status=1), job("compare", "x" * 10, 99, commands=2)]
-    assert expected_seconds(other, 1, 10) is None
-    one = [job("listen", "x" * 10, 8), *other]
-    assert expected_seconds(one, 1, 12) == 8
-    assert expected_seconds(one, 1, 1000) is None
-    assert expected_seconds([job("listen", "x" * 110, 18), *one], 1, 210) == pytest.approx(28)
-    assert expected_seconds(one, 2, 10) == 99

@@ -3,8 +3,7 @@
 A checkpoint always uses its own tokenizer. The players read the disk (renders.py).
 """
 
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from gradio.utils import get_upload_folder
 from indextts.commands.data import Preprocess
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Synthesize
-from indextts.projects.jobs.records import Job, list_jobs, newest_job
+from indextts.projects.jobs.records import list_jobs, newest_job
 from indextts.projects.project import Project, ProjectSettings, read_project
 from indextts.text.normalize import normalize
 from indextts.webui.data.uploads import store_voice
@@ -46,7 +45,6 @@ from indextts.webui.listen.saved_models import (
     voice_choices,
 )
 from indextts.webui.page import Page, follow_shared_choice
-from indextts.webui.run_progress import duration
 from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version
@@ -65,8 +63,6 @@ SETTINGS = (
 MAX_TEXTS = 100
 MAX_CHARS = 20_000
 NO_CHOICE = ""
-NUM_JOBS = 8  # earlier jobs that an estimate counts
-TEXT_FLAG = "--text="
 
 
 @dataclass(frozen=True)
@@ -327,32 +323,4 @@ def speech_facts(workspace: Path, project: Project, planned: Sequence[Synthesize
     if first.emotion_voice is not None:
         facts.append((t("listen.emotion_of"), first.emotion_voice.stem))
     facts.append((t("listen.device"), device_shown(workspace, first.device)))
-    seconds = expected_seconds(list_jobs(project), len(planned), characters)
-    if seconds is not None:
-        facts.append((t("listen.time"), t("listen.about", time=duration(seconds))))
     return facts
-
-
-def expected_seconds(jobs: Iterable[Job], num_models: int, characters: int) -> float | None:
-    """Return the expected seconds of a speech job, from a line fitted to earlier jobs; None without those.
-
-    Args:
-        jobs: newest first; those of other stages do not count.
-    """
-    alike = [job for job in jobs if job.stage in (STAGE, COMPARE_STAGE) and len(job.argvs) == num_models]
-    ended = [(_characters(job), job.seconds(job.ended)) for job in alike if job.ended and not job.exit_status]
-    known = ended[:NUM_JOBS]
-    if not known:
-        return None
-    lengths, times = [length for length, _ in known], [seconds for _, seconds in known]
-    if len(set(lengths)) > 1:
-        slope, start = statistics.linear_regression(lengths, times)
-        if slope > 0 and start + slope * characters > 0:
-            return start + slope * characters
-    is_alike = min(lengths) / 2 <= characters <= 2 * max(lengths)
-    return statistics.median(times) if is_alike else None
-
-
-def _characters(job: Job) -> int:
-    words = job.argvs[0] if job.argvs else ()
-    return sum(len(word) - len(TEXT_FLAG) for word in words if word.startswith(TEXT_FLAG))
