@@ -10,7 +10,7 @@ import yaml
 
 from indextts.commands.data import Preprocess
 from indextts.data.feature_store import FeatureStore
-from indextts.data.manifest import read_utterances
+from indextts.data.manifest import Utterance, read_utterances
 from indextts.data.preprocess import PreprocessResult, preprocess
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import random_model
@@ -97,8 +97,13 @@ def run(project: Path, **changes: object) -> PreprocessResult:
     return preprocess(command(project, **changes))
 
 
-def store_of(project: Path) -> FeatureStore:
-    features = read_utterances(project / "out/train_manifest.jsonl")[0].features
+def utterances_of(output_dir: Path) -> list[Utterance]:
+    """Return the utterances of both manifests that preprocessing wrote."""
+    return [u for part in ("train", "val") for u in read_utterances(output_dir / f"{part}_manifest.jsonl")]
+
+
+def store_of(output_dir: Path) -> FeatureStore:
+    features = read_utterances(output_dir / "train_manifest.jsonl")[0].features
     assert features is not None
     return FeatureStore.open(features)
 

@@ -1,4 +1,3 @@
-import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,6 @@ from indextts.commands.data import CheckData
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.check import check
 from indextts.data.check_pairs import check_pairs, check_split
-from indextts.data.feature_store import StoreInfo
-from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Pair, Utterance, read_utterances, write_pairs, write_utterances
 from indextts.data.quality.clips import measure_clips
 from indextts.data.report import Report
@@ -21,6 +18,7 @@ from indextts.errors import UserError
 from indextts.projects.default_paths import with_default_paths
 from indextts.projects.project import Project, ProjectSettings, write_project
 from tests.conftest import REPOSITORY
+from tests.test_data_feature_store import encoded, key, write_store
 
 TEXT = "ሰላም ለዓለም።"
 TEXTS = [
@@ -62,18 +60,8 @@ def make_project(folder: Path, **settings: object) -> None:
     write_project(Project(folder), described)
 
 
-def key(id: str) -> str:
-    return hashlib.sha256(id.encode()).hexdigest()
-
-
-def write_store(folder: Path, ids: list[str], num_codes: int = 50) -> Path:
-    writer = FeatureStoreWriter(folder, StoreInfo("builtin", "b", "e", model_dim=4, num_latents=2))
-    for id in ids:
-        codes = np.arange(num_codes)
-        condition = np.ones((2, 4), np.float32)
-        writer.add(EncodedUtterance(id, key(id), codes, condition, np.ones(4, np.float32)))
-    writer.flush()
-    return writer.path
+def features_of(folder: Path, ids: str, num_codes: int = 50) -> Path:
+    return write_store(folder, [encoded(id, num_codes) for id in ids.split()], clips_per_shard=9).path
 
 
 def pair(target: str, prompt: str, features: Path, speaker: str = "s", num_codes: int = 50) -> Pair:
@@ -183,7 +171,7 @@ def test_limits_are_flags(tmp_path, capsys):
 @pytest.mark.failure(45)
 def test_a_manifest_that_differs_from_its_store_is_a_problem(tmp_path):  # D3
     utterances = write_dataset(tmp_path, TEXTS[:3])
-    features = write_store(tmp_path / "features", ["u0", "u1"], num_codes=100)
+    features = features_of(tmp_path / "features", "u0 u1", num_codes=100)
     stale = [
         replace(u, features=features, features_key=key(u.id), num_codes=99 if u.id == "u1" else 100)
         for u in utterances
@@ -195,7 +183,7 @@ def test_a_manifest_that_differs_from_its_store_is_a_problem(tmp_path):  # D3
 
 
 def test_a_corrupt_file_of_the_store_is_a_problem(tmp_path):
-    features = write_store(tmp_path / "features", ["a", "b"])
+    features = features_of(tmp_path / "features", "a b")
     [condition] = features.parent.glob("conditioning/*/shard_00000/condition.npy")
     condition.write_bytes(condition.read_bytes()[:-1] + b"\x01")
     write_pairs(tmp_path / "pairs.jsonl", [pair("a", "b", features)])
@@ -204,7 +192,7 @@ def test_a_corrupt_file_of_the_store_is_a_problem(tmp_path):
 
 
 def test_all_problems_of_pairs_are_listed(tmp_path):
-    features = write_store(tmp_path / "features", ["a", "b", "c"])
+    features = features_of(tmp_path / "features", "a b c")
     pairs = [
         pair("a", "a", features),
         pair("b", "c", features, speaker="other"),

@@ -25,6 +25,7 @@ from tests.preprocess_project import (
     run,
     spoil,
     store_of,
+    utterances_of,
     write_audio,
     write_dataset,
     write_model,
@@ -40,9 +41,8 @@ def project(tmp_path: Path) -> Path:
 def test_every_utterance_has_codes_of_its_true_length(project):  # D1
     result = run(project)
     assert (result.num_train, result.num_val, result.num_encoded) == (20, 4, 24)
-    store = store_of(project)
-    written = read_utterances(project / "out/train_manifest.jsonl")
-    written += read_utterances(project / "out/val_manifest.jsonl")
+    store = store_of(project / "out")
+    written = utterances_of(project / "out")
     assert sorted(u.features_key for u in written) == sorted(store.keys)
     for utterance in written:
         num_samples = soundfile.info(utterance.audio).frames
@@ -64,8 +64,7 @@ def test_other_ids_speakers_texts_and_splits_encode_nothing_again(project):
     result = run(project, val_ratio=0.3, seed=5)
     assert (result.num_encoded, result.num_kept) == (0, 24)
     assert files_of(project / "out/features") == before
-    written = read_utterances(project / "out/train_manifest.jsonl")
-    written += read_utterances(project / "out/val_manifest.jsonl")
+    written = utterances_of(project / "out")
     assert {u.id: u.audio for u in written} == {u.id: u.audio for u in renamed}
     for utterance in written:
         assert utterance.features_key == hashlib.sha256(utterance.audio.read_bytes()).hexdigest()
@@ -80,7 +79,7 @@ def test_utterances_with_the_same_recording_share_its_features(project):
     write_utterances(manifest, [first, *rest, *copies])
     result = run(project, val_ratio=0)
     assert (result.num_train, result.num_encoded, result.num_kept) == (26, 24, 0)
-    assert len(store_of(project).keys) == 24
+    assert len(store_of(project / "out").keys) == 24
     written = {u.id: u for u in read_utterances(project / "out/train_manifest.jsonl")}
     assert written["copy"].features_key == written["again"].features_key == written["a000"].features_key
     assert run(project, val_ratio=0).num_kept == 26
@@ -88,12 +87,12 @@ def test_utterances_with_the_same_recording_share_its_features(project):
 
 def test_another_base_checkpoint_adds_only_conditioning(project):
     run(project)
-    first, before = store_of(project), files_of(project / "out")
+    first, before = store_of(project / "out"), files_of(project / "out")
     old_weights = (project / "model/gpt.pth").read_bytes()
     write_model(project / "model", seed=1)
     result = run(project)
     assert (result.num_encoded, result.num_kept) == (24, 0)
-    second, after = store_of(project), files_of(project / "out")
+    second, after = store_of(project / "out"), files_of(project / "out")
     assert second.info.encoders_identity != first.info.encoders_identity
     assert {name for name in after if "/codes/" in name} == {name for name in before if "/codes/" in name}
     assert {name: after[name] for name in before if "manifest" not in name}.items() <= before.items()
@@ -141,7 +140,7 @@ def test_a_recording_that_changes_while_it_is_encoded_is_rejected(project, monke
     monkeypatch.undo()
     again = run(project)
     assert (again.num_kept, again.rejected) == (24, [])
-    assert len(store_of(project).keys) == 24
+    assert len(store_of(project / "out").keys) == 24
 
 
 def test_clips_beyond_the_limits_of_the_model_are_rejected_and_counted(project, caplog):  # D17
@@ -180,8 +179,7 @@ def test_unreadable_recordings_are_listed_and_the_rest_is_encoded(project, caplo
     assert all(row["reason"] for row in rows)
     assert "3600.000 s" in rows[6]["reason"]
     assert "1.220 s" in rows[6]["reason"]
-    written = read_utterances(project / "out/train_manifest.jsonl")
-    written += read_utterances(project / "out/val_manifest.jsonl")
+    written = utterances_of(project / "out")
     assert len(written) == 17
     assert not {utterance.id for utterance in written} & wanted.keys()
     assert " a004: " in caplog.text  # its header is valid
@@ -275,8 +273,8 @@ def test_features_on_a_gpu_equal_those_on_a_cpu(project):
     on_gpu = FeatureStore.open(path)
     run(project)
     for key in on_gpu.keys:
-        np.testing.assert_array_equal(on_gpu.codes(key), store_of(project).codes(key))
-        np.testing.assert_allclose(on_gpu.condition(key), store_of(project).condition(key), atol=1e-4)
+        np.testing.assert_array_equal(on_gpu.codes(key), store_of(project / "out").codes(key))
+        np.testing.assert_allclose(on_gpu.condition(key), store_of(project / "out").condition(key), atol=1e-4)
 
 
 @pytest.mark.long

@@ -13,8 +13,6 @@ from indextts.commands.data import Preprocess
 from indextts.commands.terminal import to_argv
 from indextts.data.batch_sizing import Throughput
 from indextts.data.encoding import ClipEncoder
-from indextts.data.feature_store import FeatureStore
-from indextts.data.manifest import read_utterances
 from indextts.data.preprocess import preprocess
 from indextts.errors import UserError
 from indextts.features import indextts2
@@ -23,6 +21,7 @@ from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import load_model
 from tests.conftest import REPOSITORY
+from tests.preprocess_project import store_of, utterances_of
 from tests.published_files import write_published_files
 from tools.preprocess_data import main
 
@@ -52,12 +51,6 @@ def data(tmp_path_factory) -> Path:
     text = "".join(json.dumps(utterance, ensure_ascii=False) + "\n" for utterance in utterances)
     (folder / "manifest.jsonl").write_text(text, encoding="utf-8")
     return folder / "manifest.jsonl"
-
-
-def store_of(output_dir: Path) -> FeatureStore:
-    features = read_utterances(output_dir / "train_manifest.jsonl")[0].features
-    assert features is not None
-    return FeatureStore.open(features)
 
 
 def command(model: Path, data: Path, output_dir: Path, **changes: object) -> Preprocess:
@@ -109,8 +102,7 @@ def test_the_tool_encodes_each_recording_as_if_alone_and_resumes(model, data, tm
     store = store_of(tmp_path / "out")
     assert store.info.backend == "indextts2"
     encoder = encoder_of(model)
-    written = read_utterances(tmp_path / "out/train_manifest.jsonl")
-    written += read_utterances(tmp_path / "out/val_manifest.jsonl")
+    written = utterances_of(tmp_path / "out")
     assert sorted(u.features_key for u in written) == sorted(store.keys)
     assert len(written) == NUM_CLIPS + 2
     for utterance in written:

@@ -1,8 +1,7 @@
-import json
 from pathlib import Path
 
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.data.manifest import Utterance
+from indextts.data.manifest import Utterance, write_utterances
 from indextts.data.review import read_reviewed
 from indextts.data.text_report import (
     TEXTS_NAME,
@@ -11,8 +10,7 @@ from indextts.data.text_report import (
     text_notices,
     use_heard_readings,
 )
-from tests.import_sources import write_tone
-from tests.test_data_check import checked
+from tests.test_data_check import checked, write_dataset
 
 TEXTS = ["በBBC ዜና WHO", "የBBC ዜና", "በ1985 ዓ.ም ተወለደ", "በ1974 ዓ.ም WHO"]
 
@@ -55,11 +53,7 @@ def test_the_reading_nearer_to_what_was_heard_is_counted_and_its_texts_are_corre
     assert years.num_heard == (1, 1)
     assert "heard as cardinal in 1 and as hundreds in 1" in text_notices(report, options)[1]
     manifest = tmp_path / "manifest.jsonl"
-    lines = [
-        {"id": each.id, "audio": "a.wav", "text": each.text, "speaker": "s", "duration": 1.0}
-        for each in found
-    ]
-    manifest.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    write_utterances(manifest, found)
     assert use_heard_readings(manifest, years) == 1
     texts = [utterance.text for _, utterance in read_reviewed(manifest)]
     assert texts == [*TEXTS[:2], "በአሥራ ዘጠኝ መቶ ሰማንያ አምስት ዓመተ ምሕረት ተወለደ", TEXTS[3]]
@@ -67,14 +61,7 @@ def test_the_reading_nearer_to_what_was_heard_is_counted_and_its_texts_are_corre
 
 
 def test_a_check_writes_the_report_beside_its_other_files(tmp_path: Path):
-    for number in range(len(TEXTS)):
-        write_tone(tmp_path / f"{number}.wav", 200 + number, 2.0)
-    manifest = tmp_path / "manifest.jsonl"
-    lines = [
-        {"id": f"u{number}", "audio": f"{number}.wav", "text": text, "speaker": "s", "duration": 2.0}
-        for number, text in enumerate(TEXTS)
-    ]
-    manifest.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    write_dataset(tmp_path, TEXTS)
     printed = str(checked(tmp_path, "check"))
     assert "BBC (latin, 2)" in printed
     found = read_text_report(tmp_path / "check")

@@ -1,12 +1,13 @@
 """Record of the clips that were cleaned of noise or music (sound_cleaning.py). No torch here.
 
-DATASET/
-audio/NAME.wav           the input stays
-audio/NAME-clean.flac    the cleaned clip, mono at the rate of the input; in the manifest if it is better
-cleaned.jsonl            {"id", "method": "noise" | "music", "input": name in audio/ or absolute path,
-"input_sha256", "original", "before": {"sig", "bak", "ovrl", "snr_db"},
-"after": {...}, "is_used"}
-a line for each clip that was tried; the newest of a clip counts
+    DATASET/
+      audio/NAME.wav           the input stays
+      audio/NAME-clean.flac    the cleaned clip, mono at the rate of the input; in the manifest if it is better
+      cleaned.jsonl            {"id", "method": "noise" | "music", "input": name in audio/ or absolute path,
+                                "input_sha256", "original", "before": {"sig", "bak", "ovrl", "snr_db"},
+                                "after": {...}, "is_used"}
+
+The file has a line for each clip that was tried; the newest of a clip counts.
 """
 
 import importlib.util
