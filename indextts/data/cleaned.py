@@ -2,7 +2,7 @@
 
     DATASET/
       audio/NAME.wav           the input stays
-      audio/NAME-clean.flac    the cleaned clip, mono at the rate of the input; in the manifest if it is better
+      audio/NAME-clean.flac    cleaned, mono at the rate of the input; in the manifest if it is better
       cleaned.jsonl            {"id", "method": "noise" | "music", "input": name in audio/ or absolute path,
                                 "input_sha256", "original", "before": {"sig", "bak", "ovrl", "snr_db"},
                                 "after": {...}, "is_used"}
