@@ -14,6 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -96,7 +97,6 @@ class Aligner:
 
     def __init__(self, command: ImportDataset) -> None:
         self._command = command
-        self._recognizer: CtcRecognizer | None = None
         self._turn = threading.Lock()
 
     def is_long(self, audio: Path) -> bool:
@@ -119,7 +119,7 @@ class Aligner:
         if not sentences:
             return [*rejections, Rejection(Location(text_file), "empty_text", "no sentence with letters")]
         with self._turn:
-            recognizer = self._loaded()
+            recognizer = self._recognizer
             try:
                 listened = listen(recognizer, audio, aside)
                 columns = [np.array(recognizer.letter_columns(each.letters), np.int64) for each in sentences]
@@ -161,23 +161,22 @@ class Aligner:
         )
         return [*rejections, *planned, *not_heard]
 
-    def _loaded(self) -> "CtcRecognizer":
+    @cached_property
+    def _recognizer(self) -> "CtcRecognizer":
         # imported here because they import torch and transformers, which takes seconds
         from indextts.data.batch_sizing import choose_device
         from indextts.features.recognizers.ctc import CtcRecognizer
         from indextts.features.recognizers.loading import load_recognizers
 
-        if self._recognizer is None:
-            command = self._command
-            device = choose_device(command.device)
-            [loaded] = load_recognizers([command.asr], device, command.language, command.asr_folder)
-            if not isinstance(loaded, CtcRecognizer):
-                raise UserError(
-                    f"--asr {command.asr}: generates texts without times; pass a CTC model, such as Wav2Vec2,"
-                    " MMS or Wav2Vec2-BERT"
-                )
-            self._recognizer = loaded
-        return self._recognizer
+        command = self._command
+        device = choose_device(command.device)
+        [loaded] = load_recognizers([command.asr], device, command.language, command.asr_folder)
+        if not isinstance(loaded, CtcRecognizer):
+            raise UserError(
+                f"--asr {command.asr}: generates texts without times; pass a CTC model, such as Wav2Vec2, "
+                "MMS or Wav2Vec2-BERT"
+            )
+        return loaded
 
 
 def reading_options(command: ImportDataset, language: str) -> NormalizerOptions:

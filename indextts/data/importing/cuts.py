@@ -266,16 +266,15 @@ def _split(block: _Block, pauses: Sequence[Span], longest_s: float) -> list[_Blo
     [part, *others] = block.parts
     if block.end_s - block.start_s <= longest_s or others or not part.words:
         return [block]
-    best: tuple[float, Span, int] | None = None
-    for number, (word, following) in enumerate(pairwise(part.words), start=1):
-        pause = _pause_between(pauses, word[2], following[1], block.start_s + SHORT_S, WORD_PAUSE_S)
-        if pause is None or pause.end_s > block.end_s - SHORT_S:
-            continue
-        if best is None or pause.duration_s > best[0]:
-            best = pause.duration_s, pause, number
-    if best is None:
+    least_s, most_s = block.start_s + SHORT_S, block.end_s - SHORT_S
+    between = [
+        (_pause_between(pauses, word[2], following[1], least_s, WORD_PAUSE_S), number)
+        for number, (word, following) in enumerate(pairwise(part.words), start=1)
+    ]
+    usable = [(pause, number) for pause, number in between if pause is not None and pause.end_s <= most_s]
+    if not usable:
         return [block]
-    _, pause, number = best
+    pause, number = max(usable, key=lambda each: each[0].duration_s)
     halves = [_words_of(part, part.words[:number]), _words_of(part, part.words[number:])]
     first = _Block((halves[0],), block.before, pause)
     second = _Block((halves[1],), pause, block.after)

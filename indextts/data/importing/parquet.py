@@ -42,6 +42,8 @@ MAX_AUDIO_BYTES = 512 * 2**20  # of a row
 _SAMPLED_ROWS = 200
 _READ_ROWS = 1_000  # at a time
 _BUFFER_BYTES = 2**20  # without it, a row group is read at once
+_STRINGS = pa.string(), pa.large_string()
+_BINARIES = pa.binary(), pa.large_binary()
 CORRUPT = (pa.ArrowException, OSError)
 _SUFFIXES_OF = {  # of files that begin so; the first if the data name none of them
     b"RIFF": (".wav",),
@@ -125,24 +127,16 @@ def leaves_of(file: pq.ParquetFile) -> Leaves:
         name, kind = field.name, field.type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         inner = {part.name: part.type for part in kind} if pa.types.is_struct(kind) else {}
-        has_bytes, has_path = _is_binary(inner.get("bytes")), _is_string(inner.get("path"))
+        has_bytes, has_path = inner.get("bytes") in _BINARIES, inner.get("path") in _STRINGS
         if count[name] > 1:
             continue
         if has_bytes or has_path:
             audio[name] = f"{name}.bytes" if has_bytes else "", f"{name}.path" if has_path else ""
-        elif _is_binary(kind):
+        elif kind in _BINARIES:
             audio[name] = name, ""
-        elif _is_string(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        elif kind in _STRINGS or pa.types.is_integer(kind) or pa.types.is_floating(kind):
             small[name] = "", name
     return audio | small
-
-
-def _is_string(kind: Any) -> bool:
-    return kind is not None and (pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_binary(kind: Any) -> bool:
-    return kind is not None and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _header(path: Path, leaves: Leaves) -> list[str]:
@@ -189,7 +183,7 @@ def _rows(file: pq.ParquetFile, size: int, leaves: Sequence[str]) -> Iterator[li
 def _texts(column: Any) -> list[str]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if _is_string(column.type):
+    if column.type in _STRINGS:
         column = column.cast(pa.large_binary())  # the text may be invalid
         return [(value or b"").decode(errors="replace") for value in column.to_pylist()]
     return ["" if value is None else str(value) for value in column.to_pylist()]

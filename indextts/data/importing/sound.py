@@ -113,22 +113,15 @@ def write_parts(path: Path, spans: Sequence[Span], target_of: Callable[[int], Pa
     """
     durations = []
     with soundfile.SoundFile(path) as file:
-        rate = file.samplerate
-        position = 0
-        held = np.zeros(0, np.float32)  # samples from `position` on
+        rate, position = file.samplerate, 0
         for number, span in enumerate(spans):
             first, last = round(span.start_s * rate), round(span.end_s * rate)
-            parts = []
-            while True:
-                end = position + len(held)
-                if end > first:
-                    parts.append(held[max(0, first - position) : max(0, last - position)])
-                if end >= last:
-                    break
-                position, held = end, _read_mono(file, _BLOCK_S * rate)
-                if not len(held):
-                    break
-            samples = np.concatenate(parts) if parts else held[:0]
+            while position < first and len(
+                skipped := _read_mono(file, min(_BLOCK_S * rate, first - position))
+            ):
+                position += len(skipped)
+            samples = _read_mono(file, max(0, last - position))
+            position += len(samples)
             soundfile.write(target_of(number), np.clip(samples, -1, 1), rate, format="FLAC", subtype="PCM_16")
             durations.append(len(samples) / rate)
     return durations

@@ -69,12 +69,8 @@ def with_speakers(
 
 def _folder_name(audio: Path, root: Path) -> str | None:
     """Return the innermost folder of a recording below the source, except for wavs, clips and the like."""
-    folder = audio.parent
-    while folder != root and folder.is_relative_to(root):
-        if folder.name.lower() not in USUAL_FOLDERS:
-            return folder.name
-        folder = folder.parent
-    return None
+    folders = audio.parent.relative_to(root).parts if audio.parent.is_relative_to(root) else ()
+    return next((name for name in reversed(folders) if name.lower() not in USUAL_FOLDERS), None)
 
 
 def read_answers(output_dir: Path) -> dict[str, dict[str, str]]:
