@@ -13,6 +13,7 @@ from pathlib import Path
 
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
+    MAX_TEXT_CHARS,
     SUBTITLE_SUFFIXES,
     Items,
     Location,
@@ -21,7 +22,7 @@ from indextts.data.importing.items import (
     files_below,
 )
 from indextts.data.importing.subtitles import foreign_by_name, is_language_tag
-from indextts.data.importing.text_lines import TEXT_TOO_LONG, read_text
+from indextts.data.importing.text_lines import text_lines
 from indextts.text.languages import Language
 
 _TIMES = re.compile(r"\d+(?:\.\d+)? \d+(?:\.\d+)? \S")  # a label file: start, end and name in each line
@@ -135,9 +136,16 @@ def _with_audio(files: _SameName, row: Row, language: Language) -> Items:
 
 def _with_text(row: Row, text_file: Path) -> Row | Rejection:
     where = Location(text_file)
-    text = read_text(text_file)
-    if isinstance(text, Rejection):
-        return replace(row, where=where, text_file=text_file) if text.code == TEXT_TOO_LONG else text
+    parts: list[str] = []
+    num_chars = 0
+    for _, line in text_lines(text_file):
+        if isinstance(line, Rejection):
+            return replace(line, where=where)
+        num_chars += len(line)
+        if num_chars > MAX_TEXT_CHARS:  # a long recording, which the text is aligned with
+            return replace(row, where=where, text_file=text_file)
+        parts += line.split()
+    text = " ".join(parts)
     if _TIMES.match(text):
         return Rejection(where, "not_text", "times of phones or words, not a text")
     if not text:

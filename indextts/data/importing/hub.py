@@ -135,18 +135,12 @@ def parquet_hours(path: Path) -> float:
             leaves = (column.path for column in map(file.schema.column, range(len(file.schema.names))))
             if (leaf := next((leaf for leaf in leaves if leaf.endswith(".bytes")), None)) is not None:
                 for batch in file.iter_batches(batch_size=1, columns=[leaf]):
-                    row = batch[0][0].as_py() or {}
-                    seconds += _duration_s(row.get("bytes"))
+                    content = (batch[0][0].as_py() or {}).get("bytes") or b""
+                    with contextlib.suppress(soundfile.LibsndfileError):
+                        seconds += soundfile.info(io.BytesIO(content)).duration
     except CORRUPT as error:
         logger.warning("%s: not a readable parquet file (%s)", path, error)
     return seconds / 3600
-
-
-def _duration_s(content: bytes | None) -> float:
-    try:
-        return float(soundfile.info(io.BytesIO(content or b"")).duration)
-    except soundfile.LibsndfileError:
-        return 0.0
 
 
 def _newest(repository: str, folder: Path) -> tuple[dict[str, Remote], str]:

@@ -194,7 +194,9 @@ def _of_names(names: Sequence[str]) -> dict[str, _Subset]:
     folders = [PurePosixPath(name).parent for name in holders]
     common = PurePosixPath(os.path.commonpath(folders) if folders else "").parts
     subsets = {_subset_of(name, len(common)) for name in holders}
-    if len(subsets) < 2 or any(not _subset_of(name, len(common)) for name in holders if _is_main(name)):
+    if len(subsets) < 2 or any(
+        not _subset_of(name, len(common)) for name in holders if not name.endswith(".json")
+    ):
         place = next((part for part in reversed(common) if _is_subset(part)), ONLY_SUBSET)
         return {place: _by_split(names)}
     shared = [name for name in names if not _subset_of(name, len(common))]
@@ -202,11 +204,6 @@ def _of_names(names: Sequence[str]) -> dict[str, _Subset]:
         subset: _by_split([*shared, *(name for name in names if _subset_of(name, len(common)) == subset)])
         for subset in sorted(subsets - {""})
     }
-
-
-def _is_main(name: str) -> bool:
-    """Return whether a table or archive is likely to hold data: a .json file at the top often does not."""
-    return not name.endswith(".json")
 
 
 def _subset_of(name: str, num_common: int) -> str:

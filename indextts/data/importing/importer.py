@@ -430,7 +430,9 @@ def _records(source: _Source, store: ProjectStore) -> Iterator[dict[str, object]
             file = source.archives.original(rejection.where.file)
             rejection = replace(rejection, where=replace(rejection.where, file=file))
         yield rejection.record(source.name, source.root)
-    yield from store.rejected_of(source.name)
+    for name, entry in store.journal.entries.items():  # of recordings that are partly in the project
+        if name[0] == source.name:
+            yield from entry.rejected
 
 
 def _write_rejected(

@@ -213,7 +213,11 @@ class AudioReader:
         try:
             row = self._row(found.audio, found.embedded.column, found.embedded.row)
             if row is not None:
-                content, named = self._content(row, found.audio)
+                value, path = (row[leaf][0] if leaf else pa.scalar(None) for leaf in self._leaves)
+                content, named = value.as_buffer() if value.is_valid else None, path.as_py() or ""
+                self._num_bytes += len(content) if content else 0
+                if self._num_bytes > max_unpacked_bytes(found.audio.stat().st_size):
+                    raise pa.ArrowInvalid(f"the audio is over {MAX_RATIO} times as large as the file")
         except CORRUPT as error:
             self._broken = corrupt_reason(error)
         if self._broken:
@@ -246,15 +250,6 @@ class AudioReader:
             raise pa.ArrowInvalid("fewer rows than its footer says")
         self._rows = range(row + 1, self._rows.stop)
         return pa.Table.from_batches([batch]).flatten()
-
-    def _content(self, row: Any, path: Path) -> tuple[Any, str]:
-        """Return the audio of a row as a buffer, which may be None, and its path."""
-        content, named = (row[leaf][0] if leaf else pa.scalar(None) for leaf in self._leaves)
-        buffer = content.as_buffer() if content.is_valid else None
-        self._num_bytes += len(buffer) if buffer else 0
-        if self._num_bytes > max_unpacked_bytes(path.stat().st_size):
-            raise pa.ArrowInvalid(f"the audio is over {MAX_RATIO} times as large as the file")
-        return buffer, named.as_py() or ""
 
 
 def audio_suffix(content: bytes, named: str) -> str:

@@ -152,12 +152,6 @@ class ProjectStore:
             else:
                 self.num_gone += 1
 
-    def rejected_of(self, source: str) -> Iterator[dict[str, object]]:
-        """Yield the rejections of recordings that are partly in the project."""
-        for name, entry in self.journal.entries.items():
-            if name[0] == source:
-                yield from entry.rejected
-
     def _own(self, name: tuple[str, str], entry: Entry) -> None:
         for clip in entry.clips:
             self._owner_of[clip.id] = name

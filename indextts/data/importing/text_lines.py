@@ -6,13 +6,11 @@ that is too long is skipped in pieces.
 
 import codecs
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-from indextts.data.importing.items import CONTROL, MAX_TEXT_CHARS, Location, Rejection, check_line
+from indextts.data.importing.items import CONTROL, Location, Rejection, check_line
 
 MAX_LINE_CHARS = 100_000
-TEXT_TOO_LONG = "text_too_long"
 
 _SKIPPED_CHARS = 2**20  # of a long line, at a time
 _HEAD_BYTES = 8192
@@ -52,25 +50,6 @@ def text_lines(path: Path) -> Iterator[tuple[Location, str | Rejection]]:
             else:
                 # A NUL at the start is the rest of a UTF-16 line end: only the line before is corrupt.
                 yield where, check_line(where, line.rstrip("\n").lstrip("\ufeff\0"))
-
-
-def read_text(path: Path) -> str | Rejection:
-    """Return the text of a small file, its lines joined by spaces.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    parts: list[str] = []
-    num_chars = 0
-    for _, line in text_lines(path):
-        if isinstance(line, Rejection):
-            return replace(line, where=Location(path))
-        num_chars += len(line)
-        if num_chars > MAX_TEXT_CHARS:
-            reason = f"more than {MAX_TEXT_CHARS:,} characters, too many for the text of a clip; split it"
-            return Rejection(Location(path), TEXT_TOO_LONG, reason)
-        parts += line.split()
-    return " ".join(parts)
 
 
 def _encoding(path: Path) -> str | None:

@@ -131,7 +131,11 @@ def transcode(found: Row, command: ImportDataset, folder: Path, aligner: Aligner
                 copy = folder / f"copy{safe_suffix(readable.suffix)}"
                 readable = Path(shutil.copyfile(readable, copy))
             file = OutputFile(readable, audio_duration_s(readable))
-        return Transcoded(sha256, [_finished(file, command, folder / "clean.flac")], [])
+        if command.trim or command.loudness:
+            file = clean_clip(file, folder / "clean.flac", command.trim, command.loudness)
+        if command.link:
+            file = replace(file, outcomes=(*file.outcomes, LINKED if file.is_link else WRITTEN))
+        return Transcoded(sha256, [file], [])
     except (RecordingError, soundfile.LibsndfileError) as error:  # it may have changed meanwhile
         return _unreadable(where, sha256, error.reason if isinstance(error, RecordingError) else str(error))
 
@@ -152,23 +156,6 @@ def _write_files(readable: Path, cuts: Sequence[Passage], folder: Path) -> list[
         OutputFile(target(index), duration, cut=cut)
         for index, (cut, duration) in enumerate(zip(cuts, durations, strict=True))
     ]
-
-
-def _finished(file: OutputFile, command: ImportDataset, aside: Path) -> OutputFile:
-    """Clean up the file of a clip if that is wanted, and add the outcome of --link.
-
-    Args:
-        aside: for the file that the clean-up writes.
-
-    Raises:
-        RecordingError, soundfile.LibsndfileError: the recording cannot be read, or not written as FLAC.
-        OSError: `aside` cannot be written.
-    """
-    if command.trim or command.loudness:
-        file = clean_clip(file, aside, command.trim, command.loudness)
-    if command.link:
-        file = replace(file, outcomes=(*file.outcomes, LINKED if file.is_link else WRITTEN))
-    return file
 
 
 def _unreadable(where: Location, sha256: str, reason: str) -> Transcoded:
