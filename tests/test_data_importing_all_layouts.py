@@ -362,7 +362,6 @@ CASES = {
     "Afrivoice": Case(afrivoice(), of(NAMES), **BOTH),
     "FLEURS": Case(fleurs(is_packed=False), OF_FLEURS),
     "FLEURS, tar.gz": Case(fleurs(is_packed=True), OF_FLEURS),
-    "FLEURS, no speaker": Case(fleurs(is_packed=True), refusal=r"in: 6 recordings .*--speaker NAME", **NAMED),
     "seven named columns are not FLEURS": Case(
         {"1.wav": 0, "train.tsv": ["a\tpath\tb\ttext\tc\td\te", f"0\t1.wav\t0\t{TEXTS[0]}\t0\t0\t0"]},
         of(["1"]),
@@ -488,7 +487,6 @@ CASES = {
             *((f"{name}_mic2.flac", None, "duplicate") for name in VCTK_AUDIO),
         ],
     ),
-    "VCTK, no speaker": Case(VCTK, refusal="--speaker-from folder", **NAMED),
     "binary files as texts": Case(
         {"a.wav": 0, "b.wav": 1, "a.txt": TEXTS[0], "b.txt": BINARY, "c.txt": BINARY},
         of("a"),
@@ -538,11 +536,8 @@ CASES = {
         dict.fromkeys("0123", "ሰላም ለዓለም ዛሬ እንዴት ናችሁ"),
         rejected=[("metadata.csv", *line) for line in ((5, "not_text"), (6, "encoding"), (7, "duplicate"))],
     ),
-    "zip": Case({"in.zip": packed(table("metadata.csv", "|", "", NAMES, TEXTS))}, of(NAMES), source="in.zip"),
     "zip of parquet": Case({"in.zip": {"train.parquet": PARQUET}}, of(NAMES), source="in.zip", **BOTH),
-    "tar": Case({"in.tar": packed(LIBRISPEECH)}, of(LIBRI), ["19", "20"], source="in.tar", **NAMED),
     "tgz": Case({"in.tgz": packed(audiofolder_with_splits())}, OF_SPLITS, source="in.tgz", **BOTH),
-    "srt": Case({"talk.wav": 0, "talk.am.srt": SUBTITLE}, refusal="no_speech.*rejected.jsonl"),
     "vtt": Case({"talk.wav": 0, "talk.am.vtt": WEBVTT}, refusal="no_speech.*rejected.jsonl"),
     "only recordings": Case(tones(*FILES), refusal="6 no_text.*rejected.jsonl"),
     "nothing": Case({}, refusal="layout files; .*--source.*--layout"),

@@ -326,7 +326,7 @@ def test_voice_tags_of_subtitles_name_their_speakers(tmp_path, shared):
 
 
 def test_blocks_give_the_groups_of_all_clips_together(tmp_path, monkeypatch):
-    vectors, voices = random_voices(num_voices=12, num_clips=300, noise=0.05)
+    vectors, voices = random_voices()
     clips = tuple(Clip(str(number), "", "", "", 2.0, "am") for number in range(300))
     journal = Journal(tmp_path, {("s", "k"): Entry("s", "k", (), "", clips)})
     monkeypatch.setattr(grouping, "BLOCK_SIZE", 40)
@@ -336,15 +336,13 @@ def test_blocks_give_the_groups_of_all_clips_together(tmp_path, monkeypatch):
     assert partition(found) == partition(voices)
 
 
-def random_voices(
-    num_voices: int, num_clips: int, noise: float
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def random_voices() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return vectors around random centres, and the index of each one's centre."""
     rng = np.random.default_rng(0)
-    centres = rng.standard_normal((num_voices, 64))
+    centres = rng.standard_normal((12, 64))
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
-    voices = np.arange(num_clips) % num_voices
-    vectors = centres[voices] + noise * rng.standard_normal((num_clips, 64))
+    voices = np.arange(300) % 12
+    vectors = centres[voices] + 0.05 * rng.standard_normal((300, 64))
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32), voices
 
 

@@ -194,6 +194,7 @@ def _of_names(names: Sequence[str]) -> dict[str, _Subset]:
     folders = [PurePosixPath(name).parent for name in holders]
     common = PurePosixPath(os.path.commonpath(folders) if folders else "").parts
     subsets = {_subset_of(name, len(common)) for name in holders}
+    # a .json file at the top often holds no data
     if len(subsets) < 2 or any(
         not _subset_of(name, len(common)) for name in holders if not name.endswith(".json")
     ):

@@ -68,16 +68,25 @@ def read_source(root: Path, layout: ImportLayout, reader: SourceReader, typed: P
         UserError: there are no recordings in that layout, or the columns of a table cannot be decided.
         OSError: a file cannot be read.
     """
+    places = _places(root, layout)
+    detected, folders = next(places)
+    items: list[Item] | None = None
     try:
-        if layout != "auto":
-            items = _items(layout, [_only_folder(root)], reader)
-        else:
-            layout, items = _detected_items(root, typed, reader)
+        while items is None:
+            if layout == "auto":
+                logger.info("%s: layout %s", typed, detected)
+            try:
+                items = _items(detected, folders, reader)
+            except NoColumnError as error:
+                detected, folders = next(places, ("auto", []))
+                if detected in ("auto", "files"):
+                    raise
+                logger.warning("%s: not read: %s", typed, error)
     except UserError as error:
         raise UserError(f"{typed}: {error}") from None
     if not items:
         raise UserError(
-            f"{typed}: no recordings in the layout {layout}; pass the folder or file that has the "
+            f"{typed}: no recordings in the layout {detected}; pass the folder or file that has the "
             "texts as --source, or --layout; docs/data.md lists the layouts"
         )
     return items
@@ -89,10 +98,13 @@ def find_tables(root: Path, layout: ImportLayout) -> Iterator[tuple[ImportLayout
     Raises:
         OSError: a folder or file cannot be read.
     """
-    found = _detect(root) if layout == "auto" else iter([(layout, [_only_folder(root)])])
-    for detected, places in found:
+    for detected, places in _places(root, layout):
         has_tables = detected in WITH_COLUMNS and detected != "parquet"
         yield detected, _parts(detected, places) if has_tables else []
+
+
+def _places(root: Path, layout: ImportLayout) -> Iterator[tuple[ImportLayout, list[Path]]]:
+    return _detect(root) if layout == "auto" else iter([(layout, [_only_folder(root)])])
 
 
 def _parts(layout: ImportLayout, places: Sequence[Path]) -> list[Path]:
@@ -101,26 +113,22 @@ def _parts(layout: ImportLayout, places: Sequence[Path]) -> list[Path]:
     return [part for place in places for part in (parts_of(place) if place.is_dir() else [place])]
 
 
-def _detected_items(root: Path, typed: Path, reader: SourceReader) -> tuple[ImportLayout, list[Item]]:
-    """Return the layout and the items of the first places that have recordings and texts."""
-    places = _detect(root)
-    layout, folders = next(places)
-    while True:
-        logger.info("%s: layout %s", typed, layout)
-        try:
-            return layout, _items(layout, folders, reader)
-        except NoColumnError as error:
-            layout, folders = next(places, ("auto", []))
-            if layout in ("auto", "files"):
-                raise
-            logger.warning("%s: not read: %s", typed, error)
-
-
 def _items(layout: ImportLayout, places: Sequence[Path], reader: SourceReader) -> list[Item]:
     if reader.is_chosen and layout not in WITH_COLUMNS:
         raise UserError(f"--columns is for tables, and the layout is {layout}; pass --layout table")
     _, read = LAYOUTS[layout]
-    rows = _without_other_facts(_parts(layout, places), lambda part: read(part, reader))
+    parts = _parts(layout, places)
+    rows: list[Item] = []
+    others = []  # tables of other facts, such as a list of speakers
+    for part in parts:
+        try:
+            rows += read(part, reader)
+        except NoColumnError as error:
+            others.append(error)
+    if others and len(others) == len(parts):
+        raise others[0]
+    for other in others:
+        logger.warning("not read: %s", other)
     return [reader.recording(row) if isinstance(row, Row) else row for row in rows]
 
 
@@ -229,24 +237,6 @@ def _only_folder(root: Path) -> Path:
             return root
         root = inside[0]
     return root
-
-
-def _without_other_facts(paths: Sequence[Path], read: Callable[[Path], Items]) -> Items:
-    """Yield the rows of tables, without tables of other facts, such as a list of speakers.
-
-    Raises:
-        UserError: no table has recordings and texts, or the columns of one cannot be decided.
-    """
-    others = []
-    for path in paths:
-        try:
-            yield from read(path)
-        except NoColumnError as error:
-            others.append(error)
-    if others and len(others) == len(paths):
-        raise others[0]
-    for other in others:
-        logger.warning("not read: %s", other)
 
 
 def _read_common_voice(path: Path, reader: SourceReader) -> Items:
