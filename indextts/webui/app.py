@@ -3,9 +3,12 @@
 A request with a value of the wrong type gets one error message and leaves no traceback in the log.
 """
 
+import functools
 import json
+import threading
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 
@@ -13,7 +16,6 @@ from indextts.commands.app import WebUI
 from indextts.projects.names import titled_projects
 from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import DEMO, Project, project_names, read_settings
-from indextts.system.messages import ENGLISH
 from indextts.webui.data import tab as data
 from indextts.webui.events import CheckedBlocks, on
 from indextts.webui.language import CHOOSE_JS, LANGUAGES, current_language, t, use_language
@@ -49,22 +51,31 @@ SWITCH_THEME = "() => window.switchTheme()"
 
 
 def build_app(command: WebUI) -> gr.Blocks:
-    """Return the page over a workspace, in each language, and prepare the demo project in it."""
+    """Return the page over a workspace, and prepare the demo project in it.
+
+    The page is in English; one in another language is built when a browser first asks for it, because the
+    start would take seconds longer.
+    """
     workspace = command.workspace.resolve()
     settings = read_settings(DEMO)
     if settings.name not in project_names(workspace):  # else its settings would be lost
         copy_base_files(Project(workspace / settings.name), settings)
     roots = Roots(workspace, tuple(command.root))
-    pages = {}
-    for language in LANGUAGES:
+    demo = build_page(workspace, roots)
+    building = threading.Lock()
+
+    @functools.cache
+    def properties(language: str) -> list[dict[str, Any]]:
         with use_language(language):
-            pages[language] = build_page(workspace, roots)
-    demo = pages[ENGLISH]
-    # the other pages differ in the ids too, which Gradio counts over all pages
-    demo.texts = {
-        language: [component["props"] for component in page.config["components"]]
-        for language, page in pages.items()
-    }
+            page = build_page(workspace, roots)
+        # the pages differ in the ids too, which Gradio counts over all pages
+        return [component["props"] for component in page.config["components"]]
+
+    def texts(language: str) -> list[dict[str, Any]]:
+        with building:  # two browsers may ask at once, and Gradio builds one page at a time
+            return properties(language)
+
+    demo.texts = texts
     return demo
 
 

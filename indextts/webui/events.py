@@ -27,6 +27,7 @@ from gradio.data_classes import BlocksConfigDict
 
 from indextts.errors import UserError
 from indextts.projects.project import Project
+from indextts.system.messages import ENGLISH
 from indextts.webui.language import current_language, language_of, t, use_language
 
 PROGRAMS_AT_A_TIME = 2
@@ -42,7 +43,7 @@ class CheckedBlocks(gr.Blocks):
         packed: the components whose values a hidden text field carries, by the id of this field.
         chosen: the project selector, whose value arrives as the project.
         find_project: returns the project of a name; a UserError if there is none.
-        texts: the properties of all components by language, in the order of the components.
+        texts: returns the properties of all components in a language, in the order of the components.
     """
 
     signals: gr.Column
@@ -52,14 +53,14 @@ class CheckedBlocks(gr.Blocks):
         self.packed: dict[int, Sequence[Component]] = {}
         self.chosen: Component | None = None
         self.find_project: Callable[[str | None], Project]
-        self.texts: dict[str, list[dict[str, Any]]] = {}
+        self.texts: Callable[[str], list[dict[str, Any]]] | None = None
 
     @property
     def config(self) -> BlocksConfigDict:
         """What a browser receives of the page, in the current language."""
         config = self._config.copy()
-        if texts := self.texts.get(current_language()):
-            pairs = zip(config["components"], texts, strict=True)
+        if self.texts and current_language() != ENGLISH:
+            pairs = zip(config["components"], self.texts(current_language()), strict=True)
             config["components"] = [{**component, "props": props} for component, props in pairs]
         return config
 
