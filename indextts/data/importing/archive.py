@@ -4,7 +4,7 @@ An archive is refused if a name in it is absolute or points outside the folder, 
 special files, encrypted or duplicate members, too many files, more bytes than allowed, or a compression ratio
 that only bombs have. The limits apply to the unpacked bytes, not to the sizes in the archive. Only
 recordings, texts and tables are written, with the modification times in the archive, and nothing is executed.
-A preview reads only the first bytes of some tables of a zip archive (unpacked_heads).
+A preview reads only the first bytes of some tables of a zip archive (unpack_heads).
 """
 
 import bz2
@@ -17,12 +17,10 @@ import os
 import shutil
 import stat
 import tarfile
-import tempfile
 import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -37,7 +35,7 @@ UNPACKED_PREFIX = ".unpacked-"
 MAX_FILES = 500_000
 MAX_RATIO = 100  # of unpacked to packed size; speech has 1 to 2, text 5, silence as WAV some hundreds
 MIN_BOMB_BYTES = 200 * 2**20  # smaller archives are harmless at any ratio
-MAX_HEADS = 60  # tables of which unpacked_heads writes the first bytes
+MAX_HEADS = 60  # tables of which unpack_heads writes the first bytes
 HEAD_BYTES = 2**19
 _TAR_OPENERS: dict[str, Callable[..., Any]] = {
     ".tar": open,
@@ -79,6 +77,11 @@ def _tar_suffix(path: Path) -> str:
 _Member = tuple[Path, float, Callable[[], IO[bytes] | None]]
 
 
+def max_unpacked_bytes(num_bytes: int) -> int:
+    """Return how many bytes so many bytes may unpack to."""
+    return max(MIN_BOMB_BYTES, MAX_RATIO * num_bytes)
+
+
 def unpack(archive: Path, folder: Path, max_bytes: int, loose: str = "") -> int:
     """Write the files of an archive below a folder, and return their number of bytes.
 
@@ -91,7 +94,7 @@ def unpack(archive: Path, folder: Path, max_bytes: int, loose: str = "") -> int:
     size = archive.stat().st_size
     if size > shutil.disk_usage(folder).free:
         raise UserError(f"{archive}: {shown_size(size)} do not fit on the disk of {folder}; free some space")
-    limit = min(max_bytes, max(MIN_BOMB_BYTES, MAX_RATIO * size))
+    limit = min(max_bytes, max_unpacked_bytes(size))
     too_large = UserError(
         f"{archive}: unpacks to more than {max_bytes / 1e9:g} GB (--max-unpacked-gb) or {MAX_RATIO} times "
         "its size; split the archive or raise the limit"
@@ -223,9 +226,8 @@ class InnerArchives:
         return self.root / path.relative_to(self.folder) if path.is_relative_to(self.folder) else path
 
 
-@contextmanager
-def unpacked_heads(archive: Path, rank: Callable[[Path], int | None]) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield a temporary folder with the first bytes of some members, and the paths of all members in it.
+def unpack_heads(archive: Path, folder: Path, rank: Callable[[Path], int | None]) -> list[Path]:
+    """Write the first bytes of some members of a zip archive; return the paths of all members in the folder.
 
     At most MAX_HEADS members of HEAD_BYTES are written, those with the lowest rank and depth.
 
@@ -235,27 +237,25 @@ def unpacked_heads(archive: Path, rank: Callable[[Path], int | None]) -> Iterato
     Raises:
         UserError: the archive is corrupt or refused.
     """
-    with tempfile.TemporaryDirectory(prefix=UNPACKED_PREFIX) as temporary:
-        folder = Path(temporary)
-        try:
-            with zipfile.ZipFile(archive) as file:
-                members = [member for member in file.infolist() if not member.is_dir()]
-                if len(members) > MAX_FILES:
-                    raise UserError(f"{archive}: more than {MAX_FILES:,} files; split the archive")
-                named = [(_safe_name(member, archive), member) for member in members]
-                named = [(name, member) for name, member in named if not is_hidden(name)]
-                ranked = [
-                    (place, len(name.parts), str(name), member)
-                    for name, member in named
-                    if (place := rank(name)) is not None and member.compress_type in _BOUNDED
-                ]
-                for *_, name, member in heapq.nsmallest(MAX_HEADS, ranked, key=lambda each: each[:3]):
-                    _write_head(file, member, folder / name)
-        except _CORRUPT as error:
-            raise UserError(
-                f"{archive}: corrupt, or not a zip archive ({error}); create the archive again"
-            ) from None
-        yield folder, [folder / name for name, _ in named]
+    try:
+        with zipfile.ZipFile(archive) as file:
+            members = [member for member in file.infolist() if not member.is_dir()]
+            if len(members) > MAX_FILES:
+                raise UserError(f"{archive}: more than {MAX_FILES:,} files; split the archive")
+            named = [(_safe_name(member, archive), member) for member in members]
+            named = [(name, member) for name, member in named if not is_hidden(name)]
+            ranked = [
+                (place, len(name.parts), str(name), member)
+                for name, member in named
+                if (place := rank(name)) is not None and member.compress_type in _BOUNDED
+            ]
+            for *_, name, member in heapq.nsmallest(MAX_HEADS, ranked, key=lambda each: each[:3]):
+                _write_head(file, member, folder / name)
+    except _CORRUPT as error:
+        raise UserError(
+            f"{archive}: corrupt, or not a zip archive ({error}); create the archive again"
+        ) from None
+    return [folder / name for name, _ in named]
 
 
 def _write_head(file: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:

@@ -11,7 +11,6 @@ is, and so does a long recording. Clips cut by subtitles are trimmed already (cu
 
 import io
 import math
-from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,7 +28,6 @@ from indextts.features.vad import (
     speech_probabilities,
     speech_spans,
 )
-from indextts.system.amounts import counted
 
 CLEANING_VERSION = 1  # raise it when the rules change, to clean imported clips again
 PEAK_DBFS = -1.0
@@ -49,7 +47,7 @@ class OutputFile:
         cut: set for a clip of a long recording.
         gain_db: as applied by the clean-up; None without --loudness.
         is_cleaned: the clean-up made the file from the original.
-        outcomes: of the clean-up and of --link, for `summary`.
+        outcomes: of the clean-up and of --link, for the log.
     """
 
     path: Path
@@ -103,11 +101,6 @@ def clean_clip(file: OutputFile, target: Path, margin_s: float, wanted_lufs: flo
     target.write_bytes(encoded.getvalue())
     duration_s = len(kept) / rate_hz
     return OutputFile(target, duration_s, gain_db=gain_db, is_cleaned=True, outcomes=tuple(outcomes))
-
-
-def summary(outcomes: Counter[str]) -> str:
-    """Return the counts of outcomes as text: "12 clips trimmed, 3 clips limited by their peak"."""
-    return ", ".join(f"{counted(count, 'clip')} {outcome}" for outcome, count in outcomes.items())
 
 
 def _speech_edges(mono: NDArray[np.float32], rate_hz: int) -> tuple[float, float] | None:

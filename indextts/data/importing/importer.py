@@ -31,7 +31,6 @@ from typing import cast
 
 from indextts.commands.data import ImportDataset, ImportLayout
 from indextts.data.importing.archive import UNPACKED_PREFIX, InnerArchives, is_archive, unpack
-from indextts.data.importing.cleaning import summary
 from indextts.data.importing.download import DOWNLOADS_NAME, download
 from indextts.data.importing.hub import HUB_NAME, download_dataset
 from indextts.data.importing.items import Rejection, Row, source_name, without_shards
@@ -387,7 +386,8 @@ def _import_source(source: _Source, command: ImportDataset, store: ProjectStore,
 def _log_outcomes(source: _Source, command: ImportDataset, store: ProjectStore) -> None:
     """Log what --trim, --loudness and --link did with the clips of a source, and which are too long."""
     if store.outcomes:
-        logger.info("%s: %s", source.path, summary(store.outcomes))
+        outcomes = (f"{counted(count, 'clip')} {outcome}" for outcome, count in store.outcomes.items())
+        logger.info("%s: %s", source.path, ", ".join(outcomes))
         store.outcomes.clear()
     num_long = num_whole = 0
     for found in source.found:

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from indextts.data.importing.archive import MAX_RATIO, MIN_BOMB_BYTES
+from indextts.data.importing.archive import MAX_RATIO, max_unpacked_bytes
 from indextts.data.importing.columns import COLUMN_OF
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
@@ -112,11 +112,6 @@ def open_parquet(path: Path) -> pq.ParquetFile:
             if chunk.total_uncompressed_size > max_unpacked_bytes(chunk.total_compressed_size):
                 raise pa.ArrowInvalid(f"{chunk.path_in_schema} unpacks to over {MAX_RATIO} times its size")
     return file
-
-
-def max_unpacked_bytes(num_bytes: int) -> int:
-    """Return how many bytes so many bytes may unpack to, as for archives."""
-    return max(MIN_BOMB_BYTES, MAX_RATIO * num_bytes)
 
 
 def leaves_of(file: pq.ParquetFile) -> Leaves:

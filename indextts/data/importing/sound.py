@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -102,19 +102,19 @@ def find_speech_in_file(path: Path) -> tuple[list[Span], float]:
     return speech_spans(joined, duration_s), duration_s
 
 
-def write_parts(path: Path, spans: Sequence[Span], target_of: Callable[[int], Path]) -> list[float]:
+def write_parts(path: Path, spans: Sequence[Span], targets: Sequence[Path]) -> list[float]:
     """Write parts of a recording as mono FLAC at its rate; return their durations in seconds.
 
     The file is read sequentially, because seeking is not exact in every format.
 
     Args:
         spans: in order, without overlap.
-        target_of: returns the file of a part, by its index.
+        targets: the file of each part.
     """
     durations = []
     with soundfile.SoundFile(path) as file:
         rate, position = file.samplerate, 0
-        for number, span in enumerate(spans):
+        for span, target in zip(spans, targets, strict=True):
             first, last = round(span.start_s * rate), round(span.end_s * rate)
             while position < first and len(
                 skipped := _read_mono(file, min(_BLOCK_S * rate, first - position))
@@ -122,7 +122,7 @@ def write_parts(path: Path, spans: Sequence[Span], target_of: Callable[[int], Pa
                 position += len(skipped)
             samples = _read_mono(file, max(0, last - position))
             position += len(samples)
-            soundfile.write(target_of(number), np.clip(samples, -1, 1), rate, format="FLAC", subtype="PCM_16")
+            soundfile.write(target, np.clip(samples, -1, 1), rate, format="FLAC", subtype="PCM_16")
             durations.append(len(samples) / rate)
     return durations
 

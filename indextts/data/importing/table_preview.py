@@ -7,6 +7,7 @@ first lines of the tables, also of those in a zip archive. Uploads are untrusted
 columns and characters is limited.
 """
 
+import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from indextts.commands.data import ImportLayout
-from indextts.data.importing.archive import is_archive, unpacked_heads
+from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpack_heads
 from indextts.data.importing.columns import COLUMN_OF, NoColumnError
 from indextts.data.importing.items import KALDI_NAMES
 from indextts.data.importing.layouts import WITH_COLUMNS, find_tables
@@ -132,9 +133,10 @@ def preview_source(
         folder = root if root.is_dir() else root.parent
         reader = SourceReader(folder, language, columns, [place.resolve() for place in allowed])
         if is_archive(source):
-            root, members = stack.enter_context(unpacked_heads(source, _rank))
+            temporary = tempfile.TemporaryDirectory(prefix=UNPACKED_PREFIX)
+            root = Path(stack.enter_context(temporary))
             names: dict[Path, set[str]] = {}
-            for member in members:
+            for member in unpack_heads(source, root, _rank):
                 names.setdefault(member.parent, set()).add(member.name)
             reader = SourceReader(root, language, columns, files_in=lambda folder: names.get(folder, ()))
 

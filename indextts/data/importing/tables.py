@@ -29,9 +29,6 @@ _MAX_ARRAY_BYTES = 500_000_000  # it is read at once
 _MAX_JOINED_LINES = 5  # a quoted field may contain line ends; beyond, the closing quote is missing
 
 
-Lines = Sequence[tuple[Location, str | Rejection]]
-
-
 def table_rows(path: Path, reader: SourceReader, columns: Columns | None = None) -> Items:
     """Yield the rows of a table in file order, and rejections of invalid ones.
 
@@ -61,7 +58,9 @@ def table_rows(path: Path, reader: SourceReader, columns: Columns | None = None)
         first += num_lines
 
 
-def _record(lines: Lines, delimiter: str, columns: Columns) -> tuple[list[str] | None, int]:
+def _record(
+    lines: Sequence[tuple[Location, str | Rejection]], delimiter: str, columns: Columns
+) -> tuple[list[str] | None, int]:
     """Return the fields of the row that begins at the first line, and the number of its lines.
 
     A quoted field may contain line ends. Without a closing quote, the fields are None, for one line.

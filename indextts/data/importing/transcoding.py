@@ -147,14 +147,11 @@ def _cut(readable: Path, plan: Sequence[Passage | Rejection], sha256: str, folde
 
 def _write_files(readable: Path, cuts: Sequence[Passage], folder: Path) -> list[OutputFile]:
     """Write parts of a recording; return their files."""
-
-    def target(index: int) -> Path:
-        return folder / f"{index}.flac"
-
-    durations = write_parts(readable, [Span(cut.start_s, cut.end_s) for cut in cuts], target)
+    targets = [folder / f"{index}.flac" for index in range(len(cuts))]
+    durations = write_parts(readable, [Span(cut.start_s, cut.end_s) for cut in cuts], targets)
     return [
-        OutputFile(target(index), duration, cut=cut)
-        for index, (cut, duration) in enumerate(zip(cuts, durations, strict=True))
+        OutputFile(target, duration_s, cut=cut)
+        for target, duration_s, cut in zip(targets, durations, cuts, strict=True)
     ]
 
 

@@ -240,7 +240,7 @@ def _cut(folder: Path, limits: Limits, task: tuple[Recording, list[Any]]) -> Cut
         ids = [cut_id(recording.id, cut.start_s) for cut in cuts]
         names = [file_name(id, ".flac") for id in ids]
         spans = [Span(cut.start_s, cut.end_s) for cut in cuts]
-        durations = write_parts(readable, spans, lambda number: folder / AUDIO_NAME / names[number])
+        durations = write_parts(readable, spans, [folder / AUDIO_NAME / name for name in names])
     except (soundfile.LibsndfileError, OSError) as error:
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             raise UserError(f"{folder}: {error.strerror}; check the folder and the disk") from None
