@@ -16,10 +16,10 @@ from indextts.projects.readings import (
 )
 from indextts.projects.stage_records import is_up_to_date, write_record
 from indextts.projects.stages import plan_check, plan_stage
-from indextts.text.extend import extend
 from indextts.text.readings import ReadingRow, write_rows
 from indextts.text.tokenizer import Tokenizer
 from tests.tiny_run import BASE_TOKENIZER, SENTENCES
+from tests.tokenizers import extend
 
 ROWS = [ReadingRow("BBC", "ቢቢሲ", "word"), ReadingRow("UN", "umoja", "word", "sw")]
 OWN = (Reading("BBC", "ቢቢሲ", "word"),)

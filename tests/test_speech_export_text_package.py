@@ -14,7 +14,7 @@ from indextts.speech.export.text_package import write_text_package
 from indextts.text.bases import load_tokenizer
 from indextts.text.byte_level import ByteLevelTokenizer
 from indextts.text.ethiopic import is_ethiopic
-from indextts.text.extend import extend, extend_file
+from indextts.text.extend import extend_file
 from indextts.text.normalize import normalize
 from indextts.text.official_marks import with_ethiopic_marks
 from indextts.text.tokenizer import Tokenizer
@@ -30,6 +30,7 @@ from tests.official_front_end import (
     official_segments,
 )
 from tests.test_text_normalize import CASES
+from tests.tokenizers import extend
 
 OPTIONS = NormalizerOptions(
     homophones="strict", readings=(Reading("ፐርሰንት", "ፐርሰንት", "word"), Reading("BBC", "ቢቢሲ", "word"))
@@ -119,7 +120,7 @@ def test_the_official_front_end_keeps_the_text_of_the_package(spoken: dict[str, 
     base = REPOSITORY / "demo/checkpoints/bpe.model"
     texts = [text for text in TEXTS if any(map(is_ethiopic, spoken[text])) and not CJK.search(text)]
     assert len(texts) > 200
-    model = extend(base, texts, 100_000, {"homophones": "strict"})
+    model = extend(base, texts, 100_000, homophones="strict")
     tokenizer = Tokenizer(model, base, OPTIONS)
     exported = with_ethiopic_marks(model)
     known = set(tokenizer.pieces)
@@ -136,9 +137,7 @@ def test_the_official_front_end_cuts_a_long_text_at_ethiopic_marks():
     words = ["ሰላም", "ለዓለም", "ሁሉ", "ይሁን", "ብለው", "ተናገሩ", "መልካም", "ቀን"]
     clause = " ".join(words * 5)
     text = f"{clause}፣ {clause}፤ {clause}። {' '.join(words)}። {clause}፦ {clause}፧"
-    model = extend(
-        base, [" ".join(words[:4])], 100_000, {}
-    )  # of the other words it knows the letters at most
+    model = extend(base, [" ".join(words[:4])], 100_000)  # of the other words it knows the letters at most
 
     def segments(model: bytes) -> list[list[str]]:
         return official_segments(official_pieces(text, model))

@@ -6,12 +6,12 @@ import sentencepiece
 
 from indextts.errors import UserError
 from indextts.text.ethiopic import amharic_letters, is_ethiopic, main_block_letters
-from indextts.text.extend import describe, extend, extend_file
+from indextts.text.extend import describe, extend_file
 from indextts.text.normalize import normalize
 from indextts.text.tokenizer import WORD_START, Tokenizer, first_difference, measure, parse_model
 from indextts.text.vocabulary import advise_size
 from tests.conftest import REPOSITORY
-from tests.tokenizers import AMHARIC, ENGLISH, trained_model, write_base
+from tests.tokenizers import AMHARIC, ENGLISH, extend, trained_model, write_base
 
 NUM_LETTERS = 291
 NUM_IN_BLOCK = 326  # with the letters of other languages in Ethiopic's main block

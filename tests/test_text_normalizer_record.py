@@ -5,10 +5,9 @@ import sentencepiece
 
 from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerOptions
 from indextts.errors import UserError
-from indextts.text.extend import extend
 from indextts.text.normalizer_record import read_record, with_record
 from indextts.text.tokenizer import Tokenizer, parse_model
-from tests.tokenizers import AMHARIC, ENGLISH, trained_model, write_base
+from tests.tokenizers import AMHARIC, ENGLISH, extend, trained_model, write_base
 
 OPTIONS = NormalizerOptions(homophones="strict", thousand="ሺ")
 
@@ -77,7 +76,7 @@ def test_a_corrupt_record_is_refused(model, tmp_path, record):
 
 def test_an_extension_records_its_options_and_learns_from_texts_normalised_with_them(tmp_path):
     base = write_base(tmp_path)
-    merged = Tokenizer(extend(base, [*AMHARIC, "ፀሐይ"], 24_000, {"homophones": "strict"}), base)
+    merged = Tokenizer(extend(base, [*AMHARIC, "ፀሐይ"], 24_000, homophones="strict"), base)
     assert merged.options == NormalizerOptions(homophones="strict")
     assert merged.encode_pieces("ፀሐይ") == ["▁ጸሀይ"]
     plain = Tokenizer(extend(base, [*AMHARIC, "ፀሐይ"], 24_000), base)
@@ -87,8 +86,8 @@ def test_an_extension_records_its_options_and_learns_from_texts_normalised_with_
 
 def test_an_extension_of_an_extension_keeps_the_options_that_are_not_given(tmp_path):
     first = tmp_path / "first.model"
-    first.write_bytes(extend(write_base(tmp_path), AMHARIC, 24_000, {"homophones": "strict"}))
-    again = Tokenizer(extend(first, AMHARIC, 24_000, {"thousand": "ሺ"}), first)
+    first.write_bytes(extend(write_base(tmp_path), AMHARIC, 24_000, homophones="strict"))
+    again = Tokenizer(extend(first, AMHARIC, 24_000, thousand="ሺ"), first)
     assert again.options == OPTIONS
 
 

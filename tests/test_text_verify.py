@@ -2,11 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from indextts.text.extend import extend
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import verify
 from indextts.text.vocabulary import advise_size
-from tests.tokenizers import AMHARIC, ENGLISH, trained_model, write_base
+from tests.tokenizers import AMHARIC, ENGLISH, extend, trained_model, write_base
 
 
 @pytest.fixture

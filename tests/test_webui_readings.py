@@ -13,7 +13,6 @@ from indextts.data.text_report import report_texts, write_text_report
 from indextts.errors import UserError
 from indextts.projects.project import Project, make_settings, read_project, write_project
 from indextts.projects.readings import read_readings
-from indextts.text.extend import extend
 from indextts.text.readings import ReadingRow
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.data.text_view import texts_html, use_heard
@@ -26,6 +25,7 @@ from indextts.webui.tokenizer.readings_view import (
     usage_of,
 )
 from tests.tiny_run import BASE_TOKENIZER, SENTENCES
+from tests.tokenizers import extend
 
 TEXTS = ["በBBC ዜና", "BBCን አየ", "BBC <b>x</b>", "ሌላ የBBC ጽሑፍ", "ሰላም ነው"]
 BBC = ("BBC", "ቢቢሲ", "word", "")

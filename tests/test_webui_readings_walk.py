@@ -12,10 +12,10 @@ from indextts.data.manifest import Utterance
 from indextts.data.review import check_folder
 from indextts.data.text_report import report_texts, write_text_report
 from indextts.projects.project import Project, make_settings, write_project
-from indextts.text.extend import extend
 from indextts.text.tokenizer import Tokenizer
 from tests.page_layout import problems_of_tabs
 from tests.tiny_run import BASE_TOKENIZER, SENTENCES
+from tests.tokenizers import extend
 from tests.walking import Server
 
 pytestmark = pytest.mark.long

@@ -7,10 +7,9 @@ import pytest
 
 from indextts.projects.project import Project, make_settings, read_project, write_project
 from indextts.projects.stages import plan_check
-from indextts.text.extend import extend
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.tokenizer.tab import OPTIONS, pieces_html, prepare, project_values, store_settings
-from tests.tokenizers import AMHARIC, write_base
+from tests.tokenizers import AMHARIC, extend, write_base
 
 
 @pytest.fixture

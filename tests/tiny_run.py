@@ -29,7 +29,6 @@ from indextts.planning.restore_plan import plan_from_meta
 from indextts.runs.restore_rows import plan_text
 from indextts.system.log_lines import log_to_stdout
 from indextts.text.bases import base_tokenizer, load_tokenizer
-from indextts.text.extend import extend
 from indextts.text.tokenizer import Tokenizer
 from indextts.training import loop
 from indextts.training.batches import MicroBatch, PairDataset, open_stores, usable_pairs
@@ -39,6 +38,7 @@ from indextts.training.run import Run
 from tests import chosen_base
 from tests.byte_ranks import write_ranks
 from tests.tiny_gpt import TINY
+from tests.tokenizers import extend
 from trainers.train_gpt_v2 import main
 
 REPOSITORY = Path(__file__).resolve().parent.parent

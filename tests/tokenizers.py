@@ -1,9 +1,12 @@
 """Small tokenizers for tests."""
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import sentencepiece
+
+from indextts.text.bases import extended, load_tokenizer, tokenizer_of
 
 ENGLISH = (
     "THE QUICK BROWN FOX JUMPS OVER THE LAZY DOG.",
@@ -36,3 +39,10 @@ def write_base(folder: Path, **settings: object) -> Path:
     path = folder / "bpe.model"
     path.write_bytes(trained_model(ENGLISH, **settings))
     return path
+
+
+def extend(base_model: Path, texts: Sequence[str], target_size: int, **options: object) -> bytes:
+    """Return the content of an extended tokenizer file, with options of the normaliser."""
+    base = load_tokenizer(base_model)
+    chosen = base.options.model_copy(update=options)
+    return extended(tokenizer_of(base.model_bytes, base_model, chosen), texts, target_size)

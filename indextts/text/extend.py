@@ -5,7 +5,7 @@ chooses.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -61,7 +61,7 @@ def extend_file(
         target_size = base.size + max(advice.num_pieces, len(letters) + num_merges)
     elif objection := advice.objection(target_size - base.size):
         logger.warning("--target-size %d: %s", target_size, objection)
-    model = extend(base_model, texts, target_size, options)
+    model = extended(base, texts, target_size)
     _write(output_model, model)
     return Extension(base, tokenizer_of(model, output_model))
 
@@ -80,21 +80,6 @@ def reserve_file(
     model = reserved(base, texts)
     _write(output_model, model)
     return Extension(base, tokenizer_of(model, output_model))
-
-
-def extend(
-    base_model: Path, texts: Iterable[str], target_size: int, options: Mapping[str, Any] = NO_OPTIONS
-) -> bytes:
-    """Return the content of an extended tokenizer file. The same input gives the same bytes.
-
-    Args:
-        options: as in `extend_file`; the file records all options, which also apply to `texts`.
-
-    Raises:
-        UserError: the base cannot be extended, the texts contain no letter of the language, or the target
-            size is too small for the letters.
-    """
-    return extended(_load(base_model, options), texts, target_size)
 
 
 def store_options(path: Path, options: Mapping[str, Any]) -> Extension:

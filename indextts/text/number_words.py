@@ -110,6 +110,9 @@ ETHIOPIC_NUMERALS = "፩-፼"  # for the character class of a regular expression
 _ETHIOPIC_ONES = "፩፪፫፬፭፮፯፰፱"
 _ETHIOPIC_TENS = "፲፳፴፵፶፷፸፹፺"
 _NUMERAL = re.compile(f"[{ETHIOPIC_NUMERALS}]+")
+_BELOW_100 = f"[{_ETHIOPIC_TENS}]?[{_ETHIOPIC_ONES}]?"
+_BELOW_10000 = f"(?:(?!፩፻){_BELOW_100}፻)?{_BELOW_100}"
+_VALID_NUMERAL = re.compile(f"(?!፩፼){_BELOW_10000}(?:፼{_BELOW_10000})*")
 
 
 def from_ethiopic(numeral: str) -> int:
@@ -118,6 +121,8 @@ def from_ethiopic(numeral: str) -> int:
     Raises:
         ValueError: the sequence is not a valid number, such as three ones in a row.
     """
+    if not numeral or not _VALID_NUMERAL.fullmatch(numeral):
+        raise ValueError(f"{numeral!r} is not a valid number")
     total = hundreds = below = 0
     for sign in numeral:
         if sign in _ETHIOPIC_ONES:
@@ -126,32 +131,9 @@ def from_ethiopic(numeral: str) -> int:
             below += 10 * (_ETHIOPIC_TENS.index(sign) + 1)
         elif sign == "፻":
             hundreds, below = hundreds + 100 * (below or 1), 0
-        elif sign == "፼":
+        else:
             total, hundreds, below = 10_000 * (total + hundreds + below or 1), 0, 0
-        else:
-            raise ValueError(f"{sign!r} is not an Ethiopic numeral")
-    value = total + hundreds + below
-    if value == 0 or to_ethiopic(value) != numeral:
-        raise ValueError(f"{numeral!r} is not a valid number")
-    return value
-
-
-def to_ethiopic(number: int) -> str:
-    """Return a positive integer in Ethiopic numerals."""
-    if number < 1:
-        raise ValueError(f"{number} cannot be written in Ethiopic numerals")
-    signs = ""
-    pairs = _decimal_pairs(number)
-    for position, pair in zip(range(len(pairs) - 1, -1, -1), pairs, strict=True):
-        tens, ones = divmod(pair, 10)
-        written = (_ETHIOPIC_TENS[tens - 1] if tens else "") + (_ETHIOPIC_ONES[ones - 1] if ones else "")
-        if position % 2:
-            signs += ("" if pair == 1 else written) + ("፻" if pair else "")
-        elif position:
-            signs += ("" if pair == 1 and not signs else written) + "፼"
-        else:
-            signs += written
-    return signs
+    return total + hundreds + below
 
 
 def ethiopic_numerals_to_digits(text: str) -> str:
@@ -167,9 +149,3 @@ def ethiopic_numerals_to_digits(text: str) -> str:
 
     text = re.sub(f"(?<=[0-9])(?=[{ETHIOPIC_NUMERALS}])|(?<=[{ETHIOPIC_NUMERALS}])(?=[0-9])", " ", text)
     return _NUMERAL.sub(value, text)
-
-
-def _decimal_pairs(number: int) -> list[int]:
-    digits = str(number)
-    digits = "0" * (len(digits) % 2) + digits
-    return [int(digits[start : start + 2]) for start in range(0, len(digits), 2)]

@@ -12,6 +12,8 @@ algorithm"). A momentum above 1 first and below 1 later reaches in 54 steps the 
 steps at 0.99.
 """
 
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -75,50 +77,31 @@ def _reconstruct_audio(magnitudes: Tensor, length: int, seed: int, first_frame: 
     """Return `length` samples whose spectra have approximately these `magnitudes` (K, N)."""
     generator = torch.Generator().manual_seed(seed)
     num_bins, num_frames = magnitudes.shape
+    magnitudes = magnitudes.T.contiguous().T  # in memory frame by frame, as the spectra of torch.stft
     # frame by frame, so that longer speech begins with the phases of shorter speech
     parts = torch.rand(first_frame + num_frames, num_bins, 2, generator=generator)[first_frame:] - 0.5
-    spectra = torch.view_as_complex(parts)  # (N, K); sums and squares of complex numbers are slower
-    magnitudes = magnitudes.T.contiguous()  # (N, K)
-    window = torch.hann_window(WINDOW)
-    # an audio sample is WINDOW / 2 after the first sample of the first frame, less half a frame, because the
-    # frames here lie half a frame later than the samples on which their windows are centred
+    phases = torch.view_as_complex(parts).T  # (K, N), of any magnitude
+    # the first half frame stays silent, because the frames here lie half a frame later than the samples on
+    # which their windows are centred
     half_frame = SAMPLES_PER_FRAME // 2
-    first, last = WINDOW // 2, WINDOW // 2 + length - half_frame
-    envelope = _overlap_add(window.expand(num_frames, -1), window)
-    weights = torch.zeros_like(envelope)
-    weights[first:last] = 1 / envelope[first:last]
-    scale = torch.zeros_like(spectra)
-    _scale_to(spectra, magnitudes, scale)
-    previous = torch.zeros_like(parts)
+    window = torch.hann_window(WINDOW)
+    to_audio = partial(
+        torch.istft, n_fft=WINDOW, hop_length=SAMPLES_PER_FRAME, window=window, length=length - half_frame
+    )
+    previous = torch.zeros_like(phases)
     for step in range(PHASE_STEPS):
-        audio = _overlap_add(torch.fft.irfft(spectra, WINDOW), window).mul_(weights)
-        rebuilt = torch.view_as_real(torch.fft.rfft(audio.unfold(0, WINDOW, SAMPLES_PER_FRAME) * window))
-        torch.lerp(previous, rebuilt, 1 + _momentum(step), out=parts)
-        _scale_to(spectra, magnitudes, scale)
+        rebuilt = torch.stft(
+            to_audio(magnitudes * phases.sgn()),
+            WINDOW,
+            SAMPLES_PER_FRAME,
+            window=window,
+            pad_mode="constant",
+            return_complex=True,
+        )
+        phases = torch.lerp(previous, rebuilt, 1 + _momentum(step))
         previous = rebuilt
-    audio = _overlap_add(torch.fft.irfft(spectra, WINDOW), window).mul_(weights)
-    return torch.nn.functional.pad(audio[first:last], (half_frame, 0))
-
-
-def _scale_to(spectra: Tensor, magnitudes: Tensor, scale: Tensor) -> None:
-    """Give complex `spectra` these magnitudes; `scale` is a complex buffer with imaginary parts of 0."""
-    real, imaginary = spectra.real, spectra.imag
-    inverse = torch.addcmul(real * real, imaginary, imaginary).clamp_min_(1e-18).rsqrt_()
-    torch.mul(inverse, magnitudes, out=scale.real)
-    spectra.mul_(scale)  # by real numbers, it would copy them to complex ones first
+    return torch.nn.functional.pad(to_audio(magnitudes * phases.sgn()), (half_frame, 0))
 
 
 def _momentum(step: int) -> float:
     return FIRST_MOMENTUM + (LAST_MOMENTUM - FIRST_MOMENTUM) * min(1, (step + 1) / MOMENTUM_STEPS)
-
-
-def _overlap_add(frames: Tensor, window: Tensor) -> Tensor:
-    """Return the sum of windowed frames (N, WINDOW), each SAMPLES_PER_FRAME after the one before: (S,)."""
-    num_frames, hop = len(frames), SAMPLES_PER_FRAME
-    starts = range(0, WINDOW, hop)
-    total = frames.new_zeros(num_frames + len(starts) - 1, hop)
-    for number, start in enumerate(starts):
-        piece = slice(start, min(start + hop, WINDOW))
-        part = total[number : number + num_frames, : piece.stop - start]
-        part.addcmul_(frames[:, piece], window[piece])
-    return total.flatten()[: (num_frames - 1) * hop + WINDOW]
