@@ -6,7 +6,6 @@ SIG, which falls where speech is damaged, does not fall by more than MAX_LOSS. T
 `original`. A killed run resumes at the clip; the check has to run again afterwards.
 """
 
-import io
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import soundfile
 import soxr
 from numpy.typing import NDArray
 
@@ -28,6 +26,7 @@ from indextts.data.cleaned import (
     read_cleaned,
     shown_scores,
 )
+from indextts.data.importing.cleaning import flac
 from indextts.data.importing.importer import LOCK_NAME
 from indextts.data.importing.items import source_name
 from indextts.data.importing.journal import Clip, Entry, Journal, read_journal
@@ -134,7 +133,7 @@ def _clean(command: CleanAudio, journal: Journal, methods: Mapping[str, str]) ->
             separator = separator or _separator(command)
             cleaned = separator.separate(samples, rate_hz)
         target = journal.audio / f"{path.stem}-clean.flac"
-        _write(target, cleaned, rate_hz)
+        write_bytes(target, flac(cleaned, rate_hz, "PCM_24"))
         before, after = _scores(path), _scores(target)
         is_used = _is_better(before, after)
         outcomes["used" if is_used else "kept"] += 1
@@ -200,12 +199,6 @@ def _scores(path: Path) -> dict[str, float | None]:
     snr_db = measures["snr_db"]
     rated = {name: round(score, 3) for name, score in zip(dnsmos.NAMES, dnsmos.rate(mono), strict=True)}
     return {**rated, "snr_db": None if snr_db is None else round(snr_db, 1)}
-
-
-def _write(path: Path, samples: NDArray[np.float32], rate_hz: int) -> None:
-    encoded = io.BytesIO()  # soundfile does not report a full disk
-    soundfile.write(encoded, np.clip(samples, -1, 1), rate_hz, format="FLAC", subtype="PCM_24")
-    write_bytes(path, encoded.getvalue())
 
 
 def _replace(journal: Journal, entry: Entry, clip: Clip, cleaned: str) -> None:

@@ -96,11 +96,16 @@ def clean_clip(file: OutputFile, target: Path, margin_s: float, wanted_lufs: flo
         return file
     samples = kept * np.float32(10 ** ((gain_db or 0.0) / 20))
     subtype = "PCM_24" if soundfile.info(file.path).subtype in _FINE_SUBTYPES else "PCM_16"
-    encoded = io.BytesIO()  # soundfile does not report a full disk
-    soundfile.write(encoded, np.clip(samples, -1, 1), rate_hz, format="FLAC", subtype=subtype)
-    target.write_bytes(encoded.getvalue())
+    target.write_bytes(flac(samples, rate_hz, subtype))
     duration_s = len(kept) / rate_hz
     return OutputFile(target, duration_s, gain_db=gain_db, is_cleaned=True, outcomes=tuple(outcomes))
+
+
+def flac(samples: NDArray[np.float32], rate_hz: int, subtype: str) -> bytes:
+    """Return samples (S,) as the content of a FLAC file."""
+    encoded = io.BytesIO()  # soundfile does not report a full disk
+    soundfile.write(encoded, np.clip(samples, -1, 1), rate_hz, format="FLAC", subtype=subtype)
+    return encoded.getvalue()
 
 
 def _speech_edges(mono: NDArray[np.float32], rate_hz: int) -> tuple[float, float] | None:

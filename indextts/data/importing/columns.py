@@ -342,16 +342,15 @@ def _has_audio_suffix(value: str) -> bool:
 
 def _known_names(header: Sequence[str]) -> list[str]:
     """Return the columns of a header, each once: the first of its names, and of texts the one as written."""
-    known = [COLUMN_OF.get(field, "") for field in header]
 
     def rank(number: int) -> tuple[bool, bool, int]:
         return "normal" in header[number], not header[number].startswith("raw_"), number
 
-    read = {
-        column: min((number for number, other in enumerate(known) if other == column), key=rank)
-        for column in set(known)
-    }
-    return [column if read[column] == number else "" for number, column in enumerate(known)]
+    names = [""] * len(header)
+    for number in sorted(range(len(header)), key=rank):
+        column = COLUMN_OF.get(header[number], "")
+        names[number] = column if column not in names else ""
+    return names
 
 
 def _short(value: str) -> str:

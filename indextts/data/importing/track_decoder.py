@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import groupby
 
 import av
 from av.audio.frame import AudioFrame
@@ -128,20 +129,17 @@ def _frames(container: InputContainer, stream: AudioStream, track: _Track) -> It
 
 def _mono(frames: Iterator[AudioFrame]) -> Iterator[AudioFrame]:
     """Yield the frames as mono 16-bit at the rate of the first; their format may change within a track."""
-    resampler: AudioResampler | None = None
-    form: tuple[str, str, int] | None = None
     rate_hz = 0
-    for frame in frames:
-        rate_hz = rate_hz or frame.sample_rate
-        if form != (frame.format.name, frame.layout.name, frame.sample_rate):
-            if resampler is not None:
-                yield from filter(None, resampler.resample(None))
-            resampler = AudioResampler("s16", "mono", rate_hz)
-            form = (frame.format.name, frame.layout.name, frame.sample_rate)
-        assert resampler is not None
-        frame.pts = None
-        yield from resampler.resample(frame)
-    if resampler is not None:
+
+    def form(frame: AudioFrame) -> tuple[int, str, str]:
+        return frame.sample_rate, frame.format.name, frame.layout.name
+
+    for (found_hz, *_), alike in groupby(frames, form):
+        rate_hz = rate_hz or found_hz
+        resampler = AudioResampler("s16", "mono", rate_hz)
+        for frame in alike:
+            frame.pts = None
+            yield from resampler.resample(frame)
         yield from filter(None, resampler.resample(None))  # [None] if there was nothing to convert
 
 
