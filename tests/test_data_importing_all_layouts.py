@@ -462,6 +462,10 @@ CASES = {
         of(["train-000000", "train-000001"]),
         flags={"speaker": "s", "columns": "audio=noisy,text=text"},
     ),
+    "parquet of recordings alone": Case(
+        {"train.parquet": {"audio": [tone_bytes(200), tone_bytes(210)]}},
+        refusal=r"train\.parquet: no column could be the text.*--columns",
+    ),
     "parquet of samples": Case(
         {"train.parquet": {"audio": [[0.1, 0.2], [0.3, 0.4]], "text": TEXTS[:2]}},
         refusal=r"train\.parquet: .*--columns",

@@ -171,7 +171,7 @@ def _rows(file: pq.ParquetFile, size: int, leaves: Sequence[str]) -> Iterator[li
     """Yield up to `size` rows at a time, as the texts of leaves; "" is that of a leaf that is "" or null."""
     for batch in file.iter_batches(size, columns=list(filter(None, leaves))):
         table = pa.Table.from_batches([batch]).flatten()
-        columns = [_texts(table[leaf].chunk(0)) if leaf else [""] * len(table) for leaf in leaves]
+        columns = [_texts(table[leaf].chunk(0)) if leaf else [""] * batch.num_rows for leaf in leaves]
         yield [list(row) for row in zip(*columns, strict=True)]
 
 
