@@ -245,12 +245,14 @@ def table_rows(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) ->
     clips = [clip for _, clip in voice_clips(journal) if clip.voice is not None]
     voices = {clip.id: clip.voice for clip in clips if clip.voice is not None}
     names, means = _means(voices, vectors)
-    closest, distances = nearest(means, means, excluded=range(len(means)))
     members: dict[str, list[Clip]] = {}
     for clip in clips:
         members.setdefault(voices[clip.id], []).append(clip)
     rows = []
     for index, voice in enumerate(names):
+        between = means @ means[index]  # (G,)
+        between[index] = -np.inf
+        closest = int(between.argmax())
         heard = [clip for clip in members[voice] if clip.id in vectors]
         likeness = _stacked([clip.id for clip in heard], vectors) @ means[index]  # (clips,)
         files = [
@@ -263,8 +265,8 @@ def table_rows(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) ->
                 speaker=record.speaker(voice, journal.folder / RECORD_NAME),
                 clips=len(members[voice]),
                 minutes=round(sum(clip.duration for clip in members[voice]) / 60, 1),
-                closest=names[closest[index]] if len(names) > 1 else "",
-                distance=round(float(distances[index]), 3) if len(names) > 1 else None,
+                closest=names[closest] if len(names) > 1 else "",
+                distance=round(1 - float(between[closest]), 3) if len(names) > 1 else None,
                 sample_1=files[0],
                 sample_2=files[1] if len(files) > 1 else "",
                 sample_3=files[2] if len(files) > 2 else "",
@@ -386,23 +388,18 @@ def group_means(vectors: Vectors, labels: Labels) -> Vectors:
     return means
 
 
-def nearest(
-    vectors: Vectors, means: Vectors, excluded: Sequence[int] | None = None
-) -> tuple[Labels, NDArray[np.float32]]:
+def nearest(vectors: Vectors, means: Vectors) -> tuple[Labels, NDArray[np.float32]]:
     """Return the nearest group of each vector and its distance: (N,) each; -1 and infinity without groups.
 
     Args:
         vectors: (N, S), vectors or means of groups.
         means: (G, S).
-        excluded: of each vector, the group that it cannot have.
     """
     found = np.full(len(vectors), -1, np.int64)
     distances = np.full(len(vectors), np.inf, np.float32)
     for start in range(0, len(vectors) if len(means) else 0, BLOCK_SIZE):
         block = slice(start, start + BLOCK_SIZE)
         likeness = vectors[block] @ means.T  # (block, G)
-        if excluded is not None:
-            likeness[np.arange(len(likeness)), excluded[block]] = -np.inf
         found[block] = likeness.argmax(axis=1)
         distances[block] = 1 - likeness.max(axis=1)
     return found, distances
