@@ -340,11 +340,15 @@ def _nearest_voices(
         voices: the groups of clips, by the ids of the clips.
     """
     names, means = _means(voices, vectors)
-    found, distances = nearest(rows, means)
-    return [
-        names[index] if distance <= threshold else None
-        for index, distance in zip(found, distances, strict=True)
-    ]
+    if not names:
+        return [None] * len(rows)
+    found: list[str | None] = []
+    for start in range(0, len(rows), BLOCK_SIZE):
+        likeness = rows[start : start + BLOCK_SIZE] @ means.T  # (block, G)
+        is_near = 1 - likeness.max(axis=1) <= threshold
+        numbers = likeness.argmax(axis=1)
+        found += [names[number] if near else None for number, near in zip(numbers, is_near, strict=True)]
+    return found
 
 
 def _means(voices: Mapping[str, str], vectors: VectorOfClip) -> tuple[list[str], Vectors]:
@@ -386,20 +390,3 @@ def group_means(vectors: Vectors, labels: Labels) -> Vectors:
     np.add.at(means, labels, vectors)
     means /= counts[:, None]
     return means
-
-
-def nearest(vectors: Vectors, means: Vectors) -> tuple[Labels, NDArray[np.float32]]:
-    """Return the nearest group of each vector and its distance: (N,) each; -1 and infinity without groups.
-
-    Args:
-        vectors: (N, S), vectors or means of groups.
-        means: (G, S).
-    """
-    found = np.full(len(vectors), -1, np.int64)
-    distances = np.full(len(vectors), np.inf, np.float32)
-    for start in range(0, len(vectors) if len(means) else 0, BLOCK_SIZE):
-        block = slice(start, start + BLOCK_SIZE)
-        likeness = vectors[block] @ means.T  # (block, G)
-        found[block] = likeness.argmax(axis=1)
-        distances[block] = 1 - likeness.max(axis=1)
-    return found, distances
