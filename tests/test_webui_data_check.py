@@ -14,11 +14,12 @@ from indextts.commands.quality_limits import QualityLimits
 from indextts.data.cleaned import INSTALL
 from indextts.data.manifest import read_utterances, write_utterances
 from indextts.data.quality.reasons import MEASURES, REASONS
-from indextts.data.quality.summary import ReasonCount, read_overview, write_overview
+from indextts.data.quality.summary import OVERVIEW_NAME, ReasonCount, read_overview
 from indextts.data.review import check_folder
 from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, make_settings
+from indextts.system.files import write_json
 from indextts.system.messages import ENGLISH, table
 from indextts.webui.data.check_view import LIMITS, overview_html, prepare, prepare_cleaning
 from indextts.webui.data.review_list import row_html
@@ -144,7 +145,7 @@ def test_a_cleaning_needs_a_check_flags_and_the_packages_and_checks_again(
     [blocker] = looked().outlook.blockers
     assert blocker.kind == "finished"  # too short clips are not cleaned
     overview.reasons.append(ReasonCount(name="noisy", count=2, hours=0.1))
-    write_overview(check_folder(project.manifest), overview)
+    write_json(check_folder(project.manifest) / OVERVIEW_NAME, overview.model_dump())
     assert not looked().outlook.blockers
     packages.append("demucs")
     [blocker] = looked().outlook.blockers

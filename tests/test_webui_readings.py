@@ -9,10 +9,11 @@ import pytest
 from indextts.commands.normalizer_options import NormalizerOptions, Reading
 from indextts.data.manifest import Utterance
 from indextts.data.review import check_folder, read_reviewed_texts
-from indextts.data.text_report import report_texts, write_text_report
+from indextts.data.text_report import TEXTS_NAME, TextReport, report_texts
 from indextts.errors import UserError
 from indextts.projects.project import Project, make_settings, read_project, write_project
 from indextts.projects.readings import read_readings
+from indextts.system.files import write_json
 from indextts.text.readings import ReadingRow
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.data.text_view import texts_html, use_heard
@@ -122,6 +123,12 @@ def test_an_invalid_table_is_shown_as_its_error(project: Project):
     assert "readings.tsv:1: " in table(project)
 
 
+def write_report(project: Project, report: TextReport) -> None:
+    """Write a report as the check does."""
+    check_folder(project.manifest).mkdir(exist_ok=True)
+    write_json(check_folder(project.manifest) / TEXTS_NAME, report.model_dump())
+
+
 def test_the_check_offers_a_reading_for_each_form_without_one(project: Project):
     assert texts_html(project) == ""
     texts = [*TEXTS, "የ<WHO ዜና", "በ1985 ዓ.ም"]
@@ -129,7 +136,7 @@ def test_the_check_offers_a_reading_for_each_form_without_one(project: Project):
         Utterance(id=str(n), audio=Path("a.wav"), text=text, speaker="s", duration_s=2.0, language="am")
         for n, text in enumerate(texts)
     ]
-    write_text_report(check_folder(project.manifest), report_texts(found, NormalizerOptions()))
+    write_report(project, report_texts(found, NormalizerOptions()))
     shown = texts_html(project)
     assert 'data-send="[&quot;BBC&quot;]" href="#tokenizer/reading-editor"' in shown
     assert "<WHO" not in shown
@@ -145,10 +152,10 @@ def test_what_was_heard_is_counted_and_offered_as_a_correction(project: Project)
         json.dumps({"id": "u", "audio": "a.wav", "text": text, "speaker": "s", "duration": 2.0})
     )
     found = [Utterance(id="u", audio=Path("a.wav"), text=text, speaker="s", duration_s=2.0, language="am")]
-    folder, options = check_folder(project.manifest), NormalizerOptions()
-    write_text_report(folder, report_texts(found, options))
+    options = NormalizerOptions()
+    write_report(project, report_texts(found, options))
     assert "<button" not in texts_html(project)
-    write_text_report(folder, report_texts(found, options, ["በአስራ ዘጠኝ መቶ ሰማኒያ አምስት"]))
+    write_report(project, report_texts(found, options, ["በአስራ ዘጠኝ መቶ ሰማኒያ አምስት"]))
     assert "&quot;years&quot;" in texts_html(project)
     noted = texts_html(project, {"years": "<done>"})
     assert "&lt;done&gt;" in noted

@@ -9,11 +9,11 @@ from playwright.sync_api import Browser, expect
 
 from indextts.commands.normalizer_options import NormalizerOptions, Reading
 from indextts.data.manifest import Utterance
-from indextts.data.review import check_folder
-from indextts.data.text_report import report_texts, write_text_report
+from indextts.data.text_report import report_texts
 from indextts.projects.project import Project, make_settings, write_project
 from indextts.text.tokenizer import Tokenizer
 from tests.page_layout import problems_of_tabs
+from tests.test_webui_readings import write_report
 from tests.tiny_run import BASE_TOKENIZER, SENTENCES
 from tests.tokenizers import extend
 from tests.walking import Server
@@ -39,7 +39,7 @@ def write_voice(project: Project) -> None:
         for each in found
     ]
     project.manifest.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    write_text_report(check_folder(project.manifest), report_texts(found, NormalizerOptions()))
+    write_report(project, report_texts(found, NormalizerOptions()))
 
 
 def test_a_form_of_the_check_gets_a_reading_that_the_tokenizer_has(server: Server, browser: Browser):

@@ -12,13 +12,12 @@ from indextts.data.quality.clips import MapTasks, measure_clips
 from indextts.data.quality.files import REPORT_NAME, write_files
 from indextts.data.quality.heard import hear_clips, load_chosen
 from indextts.data.quality.ratings import rate_clips
-from indextts.data.quality.summary import write_overview
 from indextts.data.quality.text_fit import text_fit
 from indextts.data.quality.verdicts import judge
 from indextts.data.quality.voices import hear_voices
 from indextts.data.report import Findings, Report
 from indextts.data.review import check_folder, edited, read_decisions
-from indextts.data.text_report import report_texts, text_notices, write_text_report
+from indextts.data.text_report import report_texts, text_notices
 from indextts.errors import disk_errors
 from indextts.system.amounts import counted
 from indextts.system.files import write_bytes
@@ -90,10 +89,7 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
     notices = [*(notice.text for notice in overview.notices), *text_notices(texts, options)]
     if report_dir is not None:
         with disk_errors(f"--report-dir {report_dir}"):
-            report_dir.mkdir(parents=True, exist_ok=True)
-            write_text_report(report_dir, texts)
-            write_overview(report_dir, overview)
-            write_files(report_dir, clips, command, options)
+            write_files(report_dir, clips, command, options, overview, texts)
     is_beside = report_dir is not None and report_dir.resolve() == check_folder(path).resolve()
     if overview.num_rejected and not is_beside:
         notices.append(

@@ -25,7 +25,6 @@ from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.manifest import Utterance, read_numbered_utterances
 from indextts.data.review import DecisionLog, decide, edited, read_decisions
 from indextts.system.amounts import counted
-from indextts.system.files import write_json
 from indextts.system.yaml_files import read_if_valid
 from indextts.text.ambiguity import Ambiguity, find_ambiguities, nearest_reading, other_value
 from indextts.text.leftovers import Leftover, LeftoverKind, find_leftovers
@@ -195,12 +194,6 @@ def use_heard_readings(manifest: Path, found: AmbiguousOption) -> int:
     text_of = {u.id: edited(u, decisions).text for _, u in read_numbered_utterances(manifest)}
     wanted = [clip for clip in found.clips if clip.nearest == "other" and text_of.get(clip.id) == clip.text]
     return sum(decide(log, clip.id, {"text": clip.other}) is not None for clip in wanted)
-
-
-def write_text_report(folder: Path, report: TextReport) -> None:
-    """Write texts.json into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / TEXTS_NAME, report.model_dump())
 
 
 def read_text_report(folder: Path) -> TextReport | None:

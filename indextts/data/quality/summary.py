@@ -28,7 +28,6 @@ from indextts.data.quality.reasons import MEASURES, REASONS, Flag
 from indextts.data.quality.text_fit import TextFit
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, histogram, spread
 from indextts.system.amounts import counted
-from indextts.system.files import write_json
 from indextts.system.language_codes import standard_code
 from indextts.system.yaml_files import read_if_valid
 from indextts.text.languages import find_language
@@ -148,12 +147,6 @@ def summarise(clips: Sequence[Clip], limits: QualityLimits, findings: Findings) 
         ],
         notices=list(_notices(hours_of, limits)),
     )
-
-
-def write_overview(folder: Path, overview: Overview) -> None:
-    """Write overview.json into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / OVERVIEW_NAME, overview.model_dump())
 
 
 def read_overview(folder: Path) -> Overview | None:
