@@ -30,21 +30,17 @@ def check(command: CheckData) -> list[Report]:
     Raises:
         UserError: a line is not a valid utterance or pair, or the report cannot be written.
     """
-    with running_on(command.engine, command.ray_address):
-        return _check(command)
-
-
-def _check(command: CheckData) -> list[Report]:
     options = options_of(command)
     reports = []
-    if command.train_manifest is not None:
-        reports.append(_check_manifest(command.train_manifest, command, options))
-    if command.train_pairs is not None:
-        reports.append(check_pairs(command.train_pairs, command.train_manifest))
-    if command.val_pairs is not None:
-        reports.append(check_pairs(command.val_pairs))
-    if command.train_pairs is not None and command.val_pairs is not None:
-        reports.append(check_split(command.train_pairs, command.val_pairs))
+    with running_on(command.engine, command.ray_address):
+        if command.train_manifest is not None:
+            reports.append(_check_manifest(command.train_manifest, command, options))
+        if command.train_pairs is not None:
+            reports.append(check_pairs(command.train_pairs, command.train_manifest))
+        if command.val_pairs is not None:
+            reports.append(check_pairs(command.val_pairs))
+        if command.train_pairs is not None and command.val_pairs is not None:
+            reports.append(check_split(command.train_pairs, command.val_pairs))
     if command.report_dir is not None:
         with disk_errors(f"--report-dir {command.report_dir}"):
             command.report_dir.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,12 @@
 """Clips on their way through the check, with the measures of all of them, on all cores.
 
-measure_clips   sound and text; unchanged recordings are not measured again
-hear_clips      what a recognizer heard (heard.py)
-rate_clips      scores of DNSMOS (ratings.py)
-hear_voices     deviations of the voices (voices.py)
-judge           comparisons within the set, and the flags (verdicts.py)
+    measure_clips   sound and text; unchanged recordings are not measured again
+    hear_clips      what a recognizer heard (heard.py)
+    rate_clips      scores of DNSMOS (ratings.py)
+    hear_voices     deviations of the voices (voices.py)
+    judge           comparisons within the set, and the flags (verdicts.py)
 
-REPORT_DIR/measured/sound.jsonl    {"audio": sha256, "result": a Sound, its fingerprint as text (copies.py)}
+REPORT_DIR/measured/sound.jsonl: {"audio": sha256, "result": a Sound, its fingerprint as in copies.py}.
 """
 
 import itertools
