@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date
 from itertools import islice, zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -121,6 +122,9 @@ def _with_prompts(clips: list[Utterance]) -> Iterator[HeldOut]:
             yield HeldOut(clip, prompt)
 
 
+# index of the sentence, samples (S,), their rate, and what the clip says of the synthesis
+Sound = tuple[int, NDArray[np.float32], int, dict[str, Any]]
+
 RECORDING_RATE_HZ = 24_000
 JUDGED_AT_ONCE = 32  # clips that the recognizers transcribe together, and between two log lines
 
@@ -147,13 +151,14 @@ def evaluate(command: Evaluate) -> list[Row]:
     renderer: Renderer | None = None
     for name, path in zip(names, command.checkpoint, strict=True):
         tts = load_tts(command, path, device, renderer)
-        renderer = tts.renderer
+        renderer, options = tts.renderer, tts.trained.tokenizer.options
         if not rows:  # the recordings are compared with the texts as the first checkpoint reads them
-            recorded = list(_judge_recordings(judge, held_out, styles, tts.trained.tokenizer.options))
+            recorded = _judged(RECORDINGS, judge, held_out, styles, options, _recorded(held_out))
             rows.append(summarize(RECORDINGS, None, recorded))
             lines += [clip.record(RECORDINGS, None) for clip in recorded]
         sampling = resolve_sampling(command, tts.renderer.name)
-        clips = _render(tts, held_out, styles, judge, sampling, command.output_dir / "audio" / name)
+        spoken = _spoken(tts, held_out, sampling, command.output_dir / "audio" / name)
+        clips = _judged(name, judge, held_out, styles, options, spoken)
         if pairs:
             audios = list(dict.fromkeys(item.prompt.audio for item in held_out))[: len(pairs)]
             voices = [tts.read_voice(audio) for audio in audios]
@@ -209,84 +214,66 @@ def _recording(path: Path) -> tuple[NDArray[np.float32], int]:
     return load_audio(path, RECORDING_RATE_HZ), RECORDING_RATE_HZ
 
 
-def _judge_recordings(
-    judge: Judge,
-    held_out: Sequence[HeldOut],
-    styles: Sequence[Tensor | None],
-    options: NormalizerOptions,
-) -> Iterator[Clip]:
-    for start in range(0, len(held_out), JUDGED_AT_ONCE):
-        items = held_out[start : start + JUDGED_AT_ONCE]
-        clips = [
-            SpokenText(*_recording(item.utterance.audio), item.utterance.text, style, _read(item, options))
-            for item, style in zip(items, styles[start:], strict=False)
-        ]
-        for item, judgement in zip(items, judge.judge(clips), strict=True):
-            yield _clip(item, options, judgement=judgement)
+def _recorded(held_out: Sequence[HeldOut]) -> Iterator[Sound]:
+    for index, item in enumerate(held_out):
+        yield index, *_recording(item.utterance.audio), {}
 
 
-def _render(
-    tts: TextToSpeech,
-    held_out: Sequence[HeldOut],
-    styles: Sequence[Tensor | None],
-    judge: Judge,
-    sampling: Sampling,
-    folder: Path,
-) -> list[Clip]:
-    """Speak all sentences in batches of similar lengths; return their clips in the order of `held_out`."""
+def _spoken(
+    tts: TextToSpeech, held_out: Sequence[HeldOut], sampling: Sampling, folder: Path
+) -> Iterator[Sound]:
+    """Speak all sentences in batches of similar lengths and write their files."""
     voices: dict[Path, VoicePrompt] = {}
     for item in held_out:
         if item.prompt.audio not in voices:
             voices[item.prompt.audio] = tts.read_voice(item.prompt.audio)
-    options = tts.trained.tokenizer.options
     lines = [tts.line(item.utterance.text, voices[item.prompt.audio], sampling.seed) for item in held_out]
     rate = tts.trained.gpt.config.of_base.codes_per_second
+    for index, speech in tts.speak(lines, sampling):
+        path = folder / f"{index + 1:04}.wav"
+        if speech.num_codes:
+            write_wav(path, speech)
+        facts = {
+            "has_stopped": speech.has_stopped,
+            "is_loop": any(has_loop(segment.codes.cpu().numpy(), rate) for segment in speech.segments),
+            "file": f"audio/{folder.name}/{path.name}" if speech.num_codes else None,
+        }
+        yield index, speech.samples, speech.sample_rate_hz, facts
+
+
+def _judged(
+    name: str,
+    judge: Judge,
+    held_out: Sequence[HeldOut],
+    styles: Sequence[Tensor | None],
+    options: NormalizerOptions,
+    sounds: Iterator[Sound],
+) -> list[Clip]:
+    """Return the clips of the sounds of all sentences, in the order of `held_out`."""
     clips: dict[int, Clip] = {}
-    spoken = tts.speak(lines, sampling)
-    while batch := list(islice(spoken, JUDGED_AT_ONCE)):
+    while batch := list(islice(sounds, JUDGED_AT_ONCE)):
+        read = {index: of_language(options, _language(held_out[index])) for index, *_ in batch}
         to_judge = [
-            SpokenText(
-                speech.samples,
-                speech.sample_rate_hz,
-                held_out[index].utterance.text,
-                styles[index],
-                _read(held_out[index], options),
-            )
-            for index, speech in batch
+            SpokenText(samples, rate_hz, held_out[index].utterance.text, styles[index], read[index])
+            for index, samples, rate_hz, _ in batch
         ]
-        for (index, speech), judgement in zip(batch, judge.judge(to_judge), strict=True):
-            path = folder / f"{index + 1:04}.wav"
-            if speech.num_codes:
-                write_wav(path, speech)
-            clips[index] = _clip(
-                held_out[index],
-                options,
+        for (index, *_, facts), judgement in zip(batch, judge.judge(to_judge), strict=True):
+            utterance, prompt = held_out[index].utterance, held_out[index].prompt
+            clips[index] = Clip(
+                id=utterance.id,
+                text=utterance.text,
+                num_syllables=measure_text(utterance.text, read[index]).num_syllables,
+                recorded_s=utterance.duration_s,
+                prompt_id=prompt.id,
                 judgement=judgement,
-                has_stopped=speech.has_stopped,
-                is_loop=any(has_loop(segment.codes.cpu().numpy(), rate) for segment in speech.segments),
-                file=f"audio/{folder.name}/{path.name}" if speech.num_codes else None,
+                **facts,
             )
-        logger.info("%s: %d of %d sentences", folder.name, len(clips), len(held_out))
+        logger.info("%s: %d of %d sentences", name, len(clips), len(held_out))
     return [clips[index] for index in range(len(held_out))]
 
 
 def _language(item: HeldOut) -> str:
     return item.utterance.language or AMHARIC
-
-
-def _read(item: HeldOut, options: NormalizerOptions) -> NormalizerOptions:
-    return of_language(options, _language(item))
-
-
-def _clip(item: HeldOut, options: NormalizerOptions, **judged: object) -> Clip:
-    return Clip(
-        id=item.utterance.id,
-        text=item.utterance.text,
-        num_syllables=measure_text(item.utterance.text, _read(item, options)).num_syllables,
-        recorded_s=item.utterance.duration_s,
-        prompt_id=item.prompt.id,
-        **judged,  # type: ignore[arg-type]
-    )
 
 
 def _settings(sampling: Sampling) -> str:
