@@ -52,12 +52,3 @@ def test_a_file_is_found_in_the_cache_of_an_official_installation(tmp_path: Path
         path.touch()
         assert find_published(path) == path
     assert find_published(Path("gpt.pth")) == Path("gpt.pth")
-
-
-def test_2_5_shares_the_files_that_are_not_its_own_and_needs_no_bpe_model():
-    names = {(file.repository, file.name) for file in FILES}
-    newer = files_of(BASES["2.5"])
-    own = {file.place for file in newer if (file.repository, file.name) not in names}
-    assert own == {file.place for file in BASES["2.5"].own_files}
-    assert all(len(file.sha256) == 64 for file in newer if file.place in own)
-    assert "bpe.model" not in {file.place for file in newer}

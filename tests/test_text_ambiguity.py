@@ -1,7 +1,7 @@
 import pytest
 
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.text.ambiguity import OPTION_VALUES, find_ambiguities, nearest_reading, other_value
+from indextts.text.ambiguity import find_ambiguities, nearest_reading, other_value
 
 YEAR = ("በአንድ ሺህ ዘጠኝ መቶ ሰማንያ አምስት", "በአሥራ ዘጠኝ መቶ ሰማንያ አምስት")
 
@@ -28,11 +28,6 @@ def test_an_option_with_two_right_readings_is_found(text, option, words):
 @pytest.mark.parametrize("text", ["5 ሰው በ2017 ዓ.ም", "ሰላም ነው", "12.5 ብር", "1,985 ሰው"])
 def test_a_text_with_one_reading_is_not_ambiguous(text):
     assert find_ambiguities(text) == []
-
-
-def test_both_values_of_each_option_are_known():
-    default = NormalizerOptions()
-    assert all(getattr(default, option) == values[0] for option, values in OPTION_VALUES.items())
 
 
 def test_the_reading_nearer_to_what_was_heard_is_proposed():

@@ -4,7 +4,7 @@ import pytest
 
 from indextts.errors import UserError
 from indextts.system.language_codes import standard_code
-from indextts.text.ethiopic import amharic_letters, text_key
+from indextts.text.ethiopic import text_key
 from indextts.text.languages import find_language, known_languages, own_letters
 
 
@@ -56,10 +56,6 @@ def test_a_language_has_its_scripts_and_an_alphabet_of_them(code, scripts, num_l
     assert all(letter == letter.upper() for letter in language.letters)
     assert num_letters in (None, len(language.letters))
     assert language.samples
-
-
-def test_the_alphabet_of_amharic_is_the_one_of_the_script_module():
-    assert find_language("am").letters == amharic_letters()
 
 
 def test_vowel_signs_and_letters_of_common_characters_belong_to_their_script():

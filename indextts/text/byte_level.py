@@ -29,7 +29,7 @@ from typing import Any
 
 import tiktoken
 
-from indextts.commands.bases import BASE_2_5, Base
+from indextts.commands.bases import BASE_2_5
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
 from indextts.text.normalizer_record import parse_record
@@ -50,6 +50,8 @@ _NORMAL, _CONTROL = 1, 3  # types of pieces, as in SentencePiece
 class ByteLevelTokenizer(Tokenizer):
     """A normaliser and a rank file; can be pickled."""
 
+    base = BASE_2_5
+
     def __init__(self, model: bytes, path: Path, options: NormalizerOptions | None = None) -> None:
         """Parse the content of a rank file; arguments as for `Tokenizer`.
 
@@ -60,7 +62,7 @@ class ByteLevelTokenizer(Tokenizer):
         lines, mark, recorded = model.partition(RECORD)
         record = parse_record(recorded, path) if mark else None
         ranks, _, reserved = lines.partition(PIECES)
-        self._reserved: tuple[str, ...] = tuple(json.loads(reserved)) if reserved else ()
+        self.reserved = tuple(json.loads(reserved)) if reserved else ()
         self.recorded_version = None if record is None else record[0]
         self.options = options or (OPTIONS if record is None else record[1])
         self.ranked, self.num_published = _parse_ranks(ranks, path)
@@ -82,21 +84,10 @@ class ByteLevelTokenizer(Tokenizer):
             special_tokens={name: num_published + n for n, name in enumerate(SPECIAL_TOKENS)},
         )
 
-    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Path, NormalizerOptions]]:
-        return ByteLevelTokenizer, (self.model_bytes, self.path, self.options)
-
-    @property
-    def base(self) -> Base:
-        return BASE_2_5
-
     @property
     def language_row(self) -> int:
         """The row of the texts' language in the language embedding; a UserError if it has none."""
         return language_row(self.options.language, self.options.language_row)
-
-    @property
-    def reserved(self) -> tuple[str, ...]:
-        return self._reserved
 
     def appended_ids(self, base_size: int) -> range:
         if not self.reserved:

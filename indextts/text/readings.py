@@ -154,11 +154,8 @@ def readings_for(rows: Sequence[ReadingRow], language: str) -> tuple[Reading, ..
     return tuple(sorted(found.values()))
 
 
-def typed_options(flags: NormalizerFlags, language: str | None = None) -> dict[str, Any]:
+def typed_options(flags: NormalizerFlags) -> dict[str, Any]:
     """Return the typed flags of the normaliser as fields of `NormalizerOptions`.
-
-    Args:
-        language: of the texts if the flags name none.
 
     Raises:
         UserError: the table of readings cannot be used.
@@ -166,9 +163,7 @@ def typed_options(flags: NormalizerFlags, language: str | None = None) -> dict[s
     names = flags.model_fields_set & NormalizerFlags.model_fields.keys()
     values = {name: getattr(flags, name) for name in names}
     if path := values.pop("readings", None):
-        values["readings"] = readings_for(
-            read_rows(path), values.get("language") or language or flags.language
-        )
+        values["readings"] = readings_for(read_rows(path), flags.language)
     if "rules_off" in values:
         values["rules_off"] = tuple(sorted(set(values["rules_off"])))
     return values

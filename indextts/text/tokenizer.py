@@ -40,7 +40,15 @@ _TYPES_FROM_TEXT = (1, 4)  # normal and user-defined pieces
 
 
 class Tokenizer:
-    """A normaliser and a SentencePiece model; can be pickled."""
+    """A normaliser and a SentencePiece model; can be pickled.
+
+    Attributes:
+        base: the published model whose tokenizer this is or extends.
+        reserved: pieces in place of reserved tokens of the base, where it has such tokens.
+    """
+
+    base: Base = BASE_2_0
+    reserved: tuple[str, ...] = ()
 
     def __init__(self, model: bytes, path: Path, options: NormalizerOptions | None = None) -> None:
         """Parse a serialized SentencePiece model.
@@ -77,7 +85,7 @@ class Tokenizer:
         return cls(read_model(path), path, options)
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Path, NormalizerOptions]]:
-        return Tokenizer, (self.model_bytes, self.path, self.options)
+        return type(self), (self.model_bytes, self.path, self.options)
 
     def normalize(self, text: str) -> str:
         """Return the normalised form of `text`, the input of SentencePiece."""
@@ -110,19 +118,9 @@ class Tokenizer:
         )
 
     @property
-    def base(self) -> Base:
-        """The published model whose tokenizer this is or extends."""
-        return BASE_2_0
-
-    @property
     def language_row(self) -> int | None:
         """The row of the texts' language in the model; None for a base without language rows."""
         return None
-
-    @property
-    def reserved(self) -> tuple[str, ...]:
-        """Pieces in place of reserved tokens of the base, where it has such tokens."""
-        return ()
 
     def appended_ids(self, base_size: int) -> range:
         """Return the ids of the pieces that the base, of `base_size` pieces, lacks, in learned order."""

@@ -101,11 +101,11 @@ def error_rate(errors: Sequence[Errors]) -> float:
     return sum(e.edits for e in errors) / max(sum(e.characters for e in errors), 1)
 
 
-def interval(errors: Sequence[Errors], seed: int = 0) -> tuple[float, float]:
+def interval(errors: Sequence[Errors]) -> tuple[float, float]:
     """Return the 95 % confidence interval of the rate, by bootstrap over clips."""
     edits = np.array([e.edits for e in errors])
     characters = np.array([e.characters for e in errors])
-    drawn = np.random.default_rng(seed).integers(len(errors), size=(RESAMPLES, len(errors)))
+    drawn = np.random.default_rng(0).integers(len(errors), size=(RESAMPLES, len(errors)))
     rates = edits[drawn].sum(axis=1) / np.maximum(characters[drawn].sum(axis=1), 1)
     low, high = np.quantile(rates, [0.025, 0.975])
     return float(low), float(high)

@@ -258,10 +258,8 @@ def _parts(text: str, cut: re.Pattern[str]) -> Iterator[tuple[str, str]]:
     yield text[end:], joined
 
 
-def join_segments(
-    segments: Sequence[NDArray[np.float32]], sample_rate_hz: int, silence_s: float = SILENCE_S
-) -> NDArray[np.float32]:
+def join_segments(segments: Sequence[NDArray[np.float32]], sample_rate_hz: int) -> NDArray[np.float32]:
     """Concatenate segments (S,) with silence between them; empty segments are dropped."""
-    silence = np.zeros(int(sample_rate_hz * silence_s), np.float32)
+    silence = np.zeros(int(sample_rate_hz * SILENCE_S), np.float32)
     parts = [part for segment in segments if len(segment) for part in (silence, segment)]
     return np.concatenate(parts[1:]) if parts else np.zeros(0, np.float32)
