@@ -32,23 +32,17 @@ def with_default_paths(command: CheckData) -> CheckData:
     if command.train_manifest or command.train_pairs or command.val_pairs:
         return command
     options: dict[str, Any] = {}
-    projects = sorted(path.parent for path in command.workspace.glob("*/project.json"))
+    projects = _projects(command.workspace)
+    files: dict[str, Path] = {}
     if PREDECESSOR_FOLDER.is_dir():
-        found = _existing(
-            train_manifest=PREDECESSOR_FOLDER / "train_manifest.jsonl",
-            train_pairs=PREDECESSOR_FOLDER / "train_pairs.jsonl",
-            val_pairs=PREDECESSOR_FOLDER / "val_pairs.jsonl",
-        )
+        names = ("train_manifest", "train_pairs", "val_pairs")
+        files = {name: PREDECESSOR_FOLDER / f"{name}.jsonl" for name in names}
     elif len(projects) == 1:
-        project = Project(projects[0])
+        [project] = projects
         options = _project_options(command, read_project(project))
-        found = _existing(
-            train_manifest=project.manifest,
-            train_pairs=project.pairs("train"),
-            val_pairs=project.pairs("val"),
-        )
-    else:
-        found = {}
+        pairs = {f"{split}_pairs": project.pairs(split) for split in ("train", "val")}
+        files = {"train_manifest": project.manifest, **pairs}
+    found = {field: path for field, path in files.items() if path.is_file()}
     if not found:
         raise UserError(
             f"no files to check: there is no {PREDECESSOR_FOLDER}/ here, and {command.workspace}/ has "
@@ -77,7 +71,15 @@ def with_default_tokenizer(args: VerifyTraining) -> VerifyTraining:
     if TOKENIZER.is_file():
         manifest = args.manifest or [path for path in MANIFESTS if path.is_file()][:1]
         return args.model_copy(update={"tokenizer": TOKENIZER, "manifest": manifest})
-    project = only_project(WORKSPACE)
+    projects = [project for project in _projects(WORKSPACE) if project.tokenizer.is_file()]
+    if len(projects) != 1:
+        names = ", ".join(project.root.name for project in projects)
+        number = counted(len(projects), "project")
+        raise UserError(
+            f"--tokenizer: not given, {TOKENIZER} is missing, and {WORKSPACE}/ has {number} with a tokenizer"
+            f"{f' ({names})' if names else ''}; pass --tokenizer"
+        )
+    [project] = projects
     found = {
         "tokenizer": project.tokenizer,
         "config": project.config,
@@ -88,23 +90,5 @@ def with_default_tokenizer(args: VerifyTraining) -> VerifyTraining:
     return args.model_copy(update=untyped)
 
 
-def only_project(workspace: Path) -> Project:
-    """Return the only project of the workspace that has a tokenizer.
-
-    Raises:
-        UserError: none or several have one.
-    """
-    projects = [Project(path.parent) for path in sorted(workspace.glob("*/project.json"))]
-    projects = [project for project in projects if project.tokenizer.is_file()]
-    if len(projects) != 1:
-        names = ", ".join(project.root.name for project in projects)
-        number = counted(len(projects), "project")
-        raise UserError(
-            f"--tokenizer: not given, {TOKENIZER} is missing, and {workspace}/ has {number} with a tokenizer"
-            f"{f' ({names})' if names else ''}; pass --tokenizer"
-        )
-    return projects[0]
-
-
-def _existing(**paths: Path) -> dict[str, Path]:
-    return {field: path for field, path in paths.items() if path.is_file()}
+def _projects(workspace: Path) -> list[Project]:
+    return [Project(path.parent) for path in sorted(workspace.glob("*/project.json"))]
