@@ -14,9 +14,8 @@ from indextts.webui.forms import (
     as_shown,
     component_for,
     fields_from,
-    forget_draft,
     read_draft,
-    write_draft,
+    store_draft,
 )
 from indextts.webui.training.training_form import FIELDS, GROUPED, NO_FORM, OTHERS, PATHS
 
@@ -83,10 +82,10 @@ def file_of(project: Project) -> Path:
 
 def test_a_draft_is_read_back(project: Project):
     assert read_draft(project, "train", DRAFTED) == {}
-    write_draft(project, "train", VALUES)
+    store_draft(project, "train", VALUES)
     assert read_draft(project, "train", DRAFTED) == VALUES
     assert read_draft(project, "pairs", DRAFTED) == {}
-    forget_draft(project, "train")
+    store_draft(project, "train", {})
     assert read_draft(project, "train", DRAFTED) == {}
 
 
@@ -109,13 +108,13 @@ def test_an_invalid_draft_counts_as_absent(project: Project, content: bytes):
 
 
 def test_a_huge_value_keeps_the_previous_draft(project: Project):
-    write_draft(project, "train", VALUES)
-    write_draft(project, "train", {"path": "x" * (MAX_DRAFT_BYTES + 1)})
-    write_draft(project, "train", {"path": "\ud800"})
+    store_draft(project, "train", VALUES)
+    store_draft(project, "train", {"path": "x" * (MAX_DRAFT_BYTES + 1)})
+    store_draft(project, "train", {"path": "\ud800"})
     assert read_draft(project, "train", DRAFTED) == VALUES
 
 
 def test_a_folder_that_cannot_be_written_loses_only_the_draft(tmp_path: Path):
     (tmp_path / "drafts").touch()  # a file where the folder would be
-    write_draft(Project(tmp_path), "train", VALUES)
+    store_draft(Project(tmp_path), "train", VALUES)
     assert read_draft(Project(tmp_path), "train", DRAFTED) == {}

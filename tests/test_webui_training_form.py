@@ -14,7 +14,7 @@ from indextts.planning.presets import find_preset
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.forms import read_draft
 from indextts.webui.serving.security import Roots
-from indextts.webui.training.settings_form import other_nodes, with_file, with_share
+from indextts.webui.training.settings_form import changed_fields, other_nodes, with_file, with_share
 from indextts.webui.training.starting import command_of, foreign_machines, launch_in
 from indextts.webui.training.training_form import (
     AUTOMATIC_VALUES,
@@ -25,7 +25,6 @@ from indextts.webui.training.training_form import (
     filled,
     preset_values,
     project_values,
-    store_draft,
 )
 
 L4 = GpuFacts("NVIDIA L4", 22_478 << 20, (8, 9))
@@ -63,14 +62,12 @@ def test_an_emptied_field_takes_the_default_and_not_the_projects_value():
 def test_typed_values_survive_a_reload(project: Project):
     settings = settings_with(gpus="0,1")
     own = project_values(project, settings)
-    store_draft(project, own, own | {"processes": 2, "nodes": 2, "endpoint": "gpu-0"})
+    changed_fields(project, settings, own | {"processes": 2, "nodes": 2, "endpoint": "gpu-0"})
     assert set(read_draft(project, FORM, NAMES)) == {"processes", "nodes", "endpoint"}
     again = filled(project, settings)
     assert [again[name] for name in LAUNCH] == [2, "0,1", 2, "gpu-0"]
-    store_draft(
-        project, project_values(project, settings), again | {"endpoint": ""}
-    )  # two machines and no address are no launch
-    assert [filled(project, settings)[name] for name in LAUNCH] == [1, "0,1", 1, ""]
+    changed_fields(project, settings, again | {"endpoint": ""})  # two machines without an address
+    assert [filled(project, settings)[name] for name in LAUNCH] == [2, "0,1", 1, ""]
 
 
 def test_an_automatic_setting_is_kept_apart_from_a_typed_one(project: Project):
@@ -90,9 +87,7 @@ def test_an_automatic_setting_is_kept_apart_from_a_typed_one(project: Project):
     assert command(own).model_fields_set & Train.automatic == {"batch_size", "amp"}
     assert "--batch-size=8" in to_argv(command(own))
 
-    store_draft(
-        project, project_values(project, settings), own | {"batch_size": None, "amp": "", "num_workers": 0}
-    )
+    changed_fields(project, settings, own | {"batch_size": None, "amp": "", "num_workers": 0})
     again = filled(project, settings)
     assert [again[name] for name in ("batch_size", "amp", "num_workers")] == [None, "", 0]
     assert command(again).model_fields_set & Train.automatic == {"num_workers"}

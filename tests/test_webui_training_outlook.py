@@ -20,7 +20,7 @@ from indextts.webui.language import t, use_language
 from indextts.webui.running.outlook import Outlook
 from indextts.webui.serving.security import Roots
 from indextts.webui.training.resume_card import AUTO, card_values, rows_html
-from indextts.webui.training.settings_form import marks_html
+from indextts.webui.training.settings_form import changed_fields, marks_html
 from indextts.webui.training.starting import ask_trainer, needs_weights, resume_value
 from indextts.webui.training.tab import resume_update
 from indextts.webui.training.training_form import (
@@ -33,7 +33,6 @@ from indextts.webui.training.training_form import (
     preset_values,
     project_values,
     source_of,
-    store_draft,
     store_resume,
 )
 from indextts.webui.training.training_outlook import invalid_outlook, outlook_of, plan_rows
@@ -173,7 +172,7 @@ def test_a_resume_is_ticked_with_the_first_checkpoint_unless_the_user_unticked_i
     assert resume_update(project).value is True
     settings = ProjectSettings(name="voice", base=Path("base"))
     own = project_values(project, settings)
-    store_draft(project, own, own | {"resume": False})
+    changed_fields(project, settings, own | {"resume": False})
     assert resume_update(project).value is True  # the form was filled before the checkpoint
     store_resume(project, settings, False)
     assert "value" not in resume_update(project)

@@ -112,23 +112,18 @@ def kept_form(
         return dict(zip(names, shown, strict=True))
 
     def fill(project: Project, _before: str) -> list[Any]:
-        settings, own = read_project(project), own_values(project)
-        values = list({**own, **read_draft(project, stage, names)}.values())
-        try:
-            plan_stage(project, settings.with_fields(stage, **fields_from(command, names, values)), stage)
-        except (UserError, ValueError, TypeError):
-            return list(own.values())
-        return values
+        settings = read_project(project)
+
+        def check(values: Mapping[str, Any]) -> None:
+            fields = fields_from(command, names, list(values.values()))
+            plan_stage(project, settings.with_fields(stage, **fields), stage)
+
+        return list(with_draft(project, stage, own_values(project), check).values())
 
     def keep(project: Project, filled: str, *values: Any) -> None:
-        if filled != project.root.name:  # the form still has the values of another project
-            return
-        own = own_values(project)
-        typed = zip(names, values, strict=True)
-        if changed := {field: value for field, value in typed if value != own[field]}:
-            write_draft(project, stage, changed)
-        else:
-            forget_draft(project, stage)
+        if filled == project.root.name:  # else the form still has the values of another project
+            own, typed = own_values(project), zip(names, values, strict=True)
+            store_draft(project, stage, {name: value for name, value in typed if value != own[name]})
 
     filled_for = page.fill(fill, inputs)
     on([page.form_signal(stage).change], keep, [page.project, filled_for, *inputs], [], latest=True)
@@ -188,6 +183,24 @@ Value = str | int | float | bool | None
 _FORM = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 
+def with_draft(
+    project: Project, form: str, own: Mapping[str, Any], check: Callable[[Mapping[str, Any]], object]
+) -> dict[str, Any]:
+    """Return the project's `own` values of a form, replaced by those of its draft.
+
+    Args:
+        check: called with the values of the form; raises if one of them is invalid. Then each drafted value
+            counts that is valid with those before it.
+    """
+    draft = read_draft(project, form, own)
+    found = dict(own)
+    for part in [draft, *({name: value} for name, value in draft.items())]:
+        with suppress(UserError, ValueError, TypeError):
+            check({**found, **part})
+            found |= part
+    return found
+
+
 def read_draft(project: Project, form: str, fields: Collection[str]) -> dict[str, Value]:
     """Return the drafted values of `fields`; fields without a drafted value are absent."""
     content = read_object(_path(project, form))
@@ -197,25 +210,22 @@ def read_draft(project: Project, form: str, fields: Collection[str]) -> dict[str
     return {name: value for name, value in values.items() if name in fields and _is_plain(value)}
 
 
-def write_draft(project: Project, form: str, values: Mapping[str, object]) -> None:
-    """Store the plain values of a form; a draft that is too large is not stored.
+def store_draft(project: Project, form: str, values: Mapping[str, object]) -> None:
+    """Store the plain values of a form, or delete its draft if there are none.
 
-    On a full disk only the draft is lost.
+    A draft that is too large is not stored. On a full disk only the draft is lost.
     """
     plain = {name: value for name, value in values.items() if _is_plain(value)}
     path = _path(project, form)
     with suppress(OSError, UnicodeEncodeError):  # a lone surrogate, which no field accepts
+        if not values:
+            path.unlink(missing_ok=True)
+            return
         encoded = json.dumps({"values": plain}, ensure_ascii=False).encode()
         if len(encoded) <= MAX_DRAFT_BYTES:
             path.parent.mkdir(exist_ok=True)
             with written_aside(path, is_unique=True) as aside:  # many pages may write at once
                 aside.write_bytes(encoded)
-
-
-def forget_draft(project: Project, form: str) -> None:
-    """Delete a draft; the form shows the project's values again."""
-    with suppress(OSError):
-        _path(project, form).unlink(missing_ok=True)
 
 
 def _path(project: Project, form: str) -> Path:

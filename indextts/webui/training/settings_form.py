@@ -24,7 +24,7 @@ from indextts.projects.jobs.starting import shell_line
 from indextts.projects.project import Project, ProjectSettings, project_names, read_project
 from indextts.system.amounts import shown_gib
 from indextts.webui.events import on
-from indextts.webui.forms import form_for
+from indextts.webui.forms import form_for, store_draft
 from indextts.webui.language import t, text_of
 from indextts.webui.layout import fields, fold, labelled
 from indextts.webui.page import Page
@@ -33,6 +33,7 @@ from indextts.webui.training.training_form import (
     AUTOMATIC_VALUES,
     CUSTOM,
     FIELDS,
+    FORM,
     GROUPS,
     LAUNCH,
     NAMES,
@@ -48,7 +49,6 @@ from indextts.webui.training.training_form import (
     project_values,
     proposal_for,
     source_of,
-    store_draft,
 )
 from indextts.webui.training.training_outlook import automatic_lines, problem_texts
 
@@ -167,9 +167,11 @@ def connect_settings(
 def changed_fields(project: Project, settings: ProjectSettings, values: Mapping[str, Any]) -> list[Any]:
     """Store the values of the form as its draft; return the values of `SettingsForm.of_changes`."""
     own = project_values(project, settings)
-    store_draft(project, own, values)
+    changed = changed_values(values, own)
+    changed.pop("resume", None)  # `store_resume` has it: only a click on the box is a choice
+    store_draft(project, FORM, changed)
     source = source_of(values, own)
-    names = [field for field in changed_values(values, own) if field not in RESUME]
+    names = [field for field in changed if field not in RESUME]
     label = t("training.reset_changed", count=len(names))
     if source == PROPOSE:  # its reasons are those of the click that filled the form
         text = gr.skip()

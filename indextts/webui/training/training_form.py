@@ -6,7 +6,6 @@ FIELDS, then the fields of the launch.
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -24,13 +23,12 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
 from indextts.runs.directory import checkpoint_files
 from indextts.webui.forms import (
-    Value,
     as_shown,
     as_shown_automatic,
     fields_from,
-    forget_draft,
     read_draft,
-    write_draft,
+    store_draft,
+    with_draft,
 )
 from indextts.webui.language import field_title, t, text_of
 from indextts.webui.serving.security import Roots
@@ -77,32 +75,16 @@ def project_values(project: Project, settings: ProjectSettings) -> dict[str, Any
 def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
     """Return the project's values, replaced by those of its draft."""
     own = project_values(project, settings)
-    draft = read_draft(project, FORM, NAMES)
-    if (is_resume := chosen_resume(project)) is not None:
-        own["resume"] = is_resume
-    if isinstance(draft.get("resume_path"), str):
-        own["resume_path"] = draft["resume_path"]
     [command] = plan_stage(project, settings, "train").commands
-    for field in FIELDS:
-        if field in draft and field in Train.automatic and draft[field] in (None, ""):
-            own[field] = _automatic(field)
-        elif field in draft and (value := _as_field(command.model_dump(), field, draft[field])) is not None:
-            own[field] = value
-    # these values belong together: two machines without an address are no launch, so all or none are kept
-    with suppress(UserError, ValueError, TypeError):
-        drafted = Launch(**fields_from(Launch, LAUNCH, [draft.get(field, own[field]) for field in LAUNCH]))
-        own |= {field: as_shown(getattr(drafted, field)) for field in LAUNCH}
-    return own
 
+    def check(values: Mapping[str, Any]) -> None:
+        fields = fields_from(Train, FIELDS, [values[name] for name in FIELDS])
+        Train.model_validate({**command.model_dump(), **fields})
+        Launch(**fields_from(Launch, LAUNCH, [values[name] for name in LAUNCH]))
 
-def store_draft(project: Project, own: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Store the values of the form that differ from the project's `own` as its draft, without the resume."""
-    changed = changed_values(values, own)
-    changed.pop("resume", None)  # `store_resume` has it: only a click on the box is a choice
-    if changed:
-        write_draft(project, FORM, changed)
-    else:
-        forget_draft(project, FORM)
+    values = with_draft(project, FORM, own, check)
+    is_resume = chosen_resume(project)
+    return {**values, "resume": own["resume"] if is_resume is None else is_resume}
 
 
 def store_resume(project: Project, settings: ProjectSettings, is_resume: bool) -> None:
@@ -111,10 +93,8 @@ def store_resume(project: Project, settings: ProjectSettings, is_resume: bool) -
     It is no part of the other draft: the first checkpoint changes the suggestion, and a form that was filled
     before it must not count as a choice.
     """
-    if is_resume == project_values(project, settings)["resume"]:
-        forget_draft(project, RESUME_FORM)
-    else:
-        write_draft(project, RESUME_FORM, {"resume": is_resume})
+    is_suggested = is_resume == project_values(project, settings)["resume"]
+    store_draft(project, RESUME_FORM, {} if is_suggested else {"resume": is_resume})
 
 
 def chosen_resume(project: Project) -> bool | None:
@@ -183,16 +163,6 @@ def proposal_for(command: Train, machine: MachineFacts, launch: Launch) -> Propo
     if not facts.pairs.size.num_samples:
         raise UserError(t("training.no_pairs"))
     return facts.propose()
-
-
-def _as_field(command: Mapping[str, Any], field: str, value: Value) -> Any:
-    """Return a drafted value as the form shows it, None if the command rejects it."""
-    try:
-        given = fields_from(Train, [field], [value])
-        made = Train.model_validate({**command, **given})
-    except (UserError, ValueError, TypeError):
-        return None
-    return _as_shown(field, getattr(made, field)) if given else None
 
 
 def _shown(command: Train, field: str) -> Any:
