@@ -190,7 +190,7 @@ def browser(chromium: str) -> Iterator[Any]:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Any]:
     """The web UI on a workspace of its own; it ends with all the jobs that it started."""
-    from tests.walking import Server
+    from tests.webui_server import Server
 
     running = Server(tmp_path / "workspace")
     yield running

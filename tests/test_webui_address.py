@@ -8,7 +8,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.page_layout import DESKTOP
 from tests.waiting import wait_until
-from tests.walking import Server, find_tab, open_tab, wait_for
+from tests.walking import find_tab, open_tab, wait_for
+from tests.webui_server import Server
 
 pytestmark = pytest.mark.long
 

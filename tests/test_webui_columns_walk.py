@@ -9,7 +9,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.import_sources import manifest_lines, write_tone
 from tests.test_data_importing_columns import ENGLISH, PATHS, TEXTS
-from tests.walking import Server, wait_for, wait_for_project
+from tests.walking import wait_for, wait_for_project
+from tests.webui_server import Server
 
 pytestmark = pytest.mark.long
 

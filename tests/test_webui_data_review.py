@@ -15,7 +15,8 @@ from indextts.data.review import read_reviewed
 from indextts.projects.project import Project
 from indextts.webui.data.review_list import playable
 from tests.conftest import REPOSITORY
-from tests.walking import Server, wait_for
+from tests.walking import wait_for
+from tests.webui_server import Server
 
 EVIL = "ሰላም <img src=x onerror=\"document.title='evil'\"> ለሁሉም ሰው"
 

@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.page_layout import DESKTOP, open_tabs, problems_of_open_tab, problems_of_tabs
-from tests.walking import Server
 from tests.watched_workspace import make_watched_workspace
+from tests.webui_server import Server
 
 pytestmark = pytest.mark.long
 

@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 from indextts.projects.project import Project
 from indextts.webui.listen.renders import votes
 from tests.speaking_run import clips_of, make_speaking_project
-from tests.walking import Server, open_tab, value, wait_for, wait_for_project
+from tests.walking import open_tab, value, wait_for, wait_for_project
+from tests.webui_server import Server
 
 DURATIONS = "[...document.querySelectorAll('#listen-players audio')].map(player => player.duration)"
 PLAY = """async () => {

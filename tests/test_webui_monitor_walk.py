@@ -11,8 +11,9 @@ from playwright.sync_api import Browser, Dialog, Locator, Page, expect
 from indextts.runs.checkpoints import list_checkpoints
 from indextts.runs.health.checks import CHECKS
 from tests.page_layout import DESKTOP
-from tests.walking import Server, open_tab, wait_for
+from tests.walking import open_tab, wait_for
 from tests.watched_workspace import make_watched_workspace
+from tests.webui_server import Server
 
 
 @pytest.fixture(scope="module")

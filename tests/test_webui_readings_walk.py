@@ -16,7 +16,7 @@ from tests.page_layout import problems_of_tabs
 from tests.test_webui_readings import write_report
 from tests.tiny_run import BASE_TOKENIZER, SENTENCES
 from tests.tokenizers import extend
-from tests.walking import Server
+from tests.webui_server import Server
 
 pytestmark = pytest.mark.long
 

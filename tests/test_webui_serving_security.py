@@ -185,7 +185,6 @@ def end_of(server: Server, number: int) -> str:
     """Send a signal; return what the page printed after its address, once it ended well."""
     server.process.send_signal(number)
     assert server.process.wait(timeout=PATIENCE_S) == 0
-    server.reader.join()
     return "".join(server.printed[1:])
 
 

@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 from indextts.projects.project import Project, ProjectSettings, write_project
 from tests.tiny_run import TYPED, make_tiny_run
 from tests.waiting import wait_until
-from tests.walking import Server, open_tab, plan_row, value, wait_for
+from tests.walking import open_tab, plan_row, value, wait_for
+from tests.webui_server import Server
 
 pytestmark = pytest.mark.long
 

@@ -15,7 +15,8 @@ from indextts.system.messages import template
 from tests.conftest import REPOSITORY
 from tests.import_sources import manifest_lines
 from tests.page_layout import DESKTOP
-from tests.walking import Server, open_tab, value, wait_for, wait_for_project
+from tests.walking import open_tab, value, wait_for, wait_for_project
+from tests.webui_server import Server
 
 NUM_CLIPS = 8
 

@@ -10,13 +10,13 @@ from indextts.runs.directory import read_metrics
 from tests.page_layout import DESKTOP, problems_of_tabs
 from tests.small_repository import copy_repository
 from tests.walking import (
-    Server,
     open_tab,
     plan_row,
     value,
     wait_for,
     wait_for_project,
 )
+from tests.webui_server import Server
 
 NUM_STAGES = 6
 NUM_DONE = 'document.querySelectorAll("#way .way li.done").length'
@@ -36,7 +36,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     repository = copy_repository(
         folder / "repository", epochs=2, log_interval=1, val_interval=5, save_interval=5
     )
-    server = Server(folder / "workspace", repository)
+    server = Server(folder / "workspace", program=repository / "webui_amharic.py")
     yield server
     server.kill_with_jobs()
 

@@ -12,7 +12,8 @@ from indextts.projects.jobs.starting import start_job
 from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.project import Project
 from tests.running_jobs import command_for
-from tests.walking import Server, open_tab, value, wait_for
+from tests.walking import open_tab, value, wait_for
+from tests.webui_server import Server
 
 NUM_PAGES = 3
 COUNTS = """

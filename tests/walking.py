@@ -1,24 +1,14 @@
-"""A real server of the page and a real browser, for tests that act as a user."""
+"""A real browser, for tests that act as a user."""
 
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Locator, Page, Request, expect, sync_playwright
 
-from indextts.projects.jobs.records import list_jobs
-from indextts.projects.jobs.stopping import kill_job
-from indextts.projects.project import Project
-from tests.conftest import REPOSITORY
 from tests.waiting import PATIENCE_MS, wait_until
-from tests.webui_server import answers, free_port
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
@@ -45,41 +35,6 @@ def _patient(make: Callable[..., Any]) -> Callable[..., Any]:
         return page_or_context
 
     return made
-
-
-class Server:
-    """The web UI as a process, on a port of its own.
-
-    Args:
-        repository: whose program and demo are used; see `copy_repository`.
-    """
-
-    def __init__(self, workspace: Path, repository: Path = REPOSITORY) -> None:
-        self.workspace = workspace
-        self.repository = repository
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.log = workspace.with_name("webui.log")
-        self.start()
-
-    def start(self) -> None:
-        argv = [sys.executable, str(self.repository / "webui_amharic.py"), f"--workspace={self.workspace}"]
-        environment = os.environ | {"PYTHONPATH": str(self.repository)}
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [*argv, f"--port={self.port}"], stdout=log, stderr=log, env=environment
-            )
-        wait_until(lambda: answers(self.port), explain=self.log.read_text, process=self.process)
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def kill_with_jobs(self) -> None:
-        self.kill()
-        for folder in self.workspace.glob("*/jobs"):
-            for job in list_jobs(Project(folder.parent)):
-                kill_job(job)
 
 
 class Settling:

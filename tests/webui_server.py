@@ -9,17 +9,20 @@ import secrets
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from indextts.projects.jobs.records import list_jobs
+from indextts.projects.jobs.stopping import kill_job
+from indextts.projects.project import Project
 from tests.conftest import REPOSITORY
 from tests.waiting import PATIENCE_S, wait_until
 
 PAGE = REPOSITORY / "webui_amharic.py"
+CLOSED_PORT = 9
 
 TWO_HANDLERS = '''
 """A page with two handlers: one writes a file, one reads a typed path inside the roots."""
@@ -112,15 +115,65 @@ class Answer:
     headers: http.client.HTTPMessage
 
 
-@dataclass(frozen=True)
 class Server:
-    """A page that runs in its own process."""
+    """A page in its own process. Nothing leaves this machine: what asks for https meets a closed port.
 
-    process: subprocess.Popen[str]
-    port: int
-    workspace: Path
-    printed: list[str]
-    reader: threading.Thread
+    Args:
+        program: a file, beside whose package it runs, or the text of one.
+        proxy_port: of somebody else whom it meets.
+    """
+
+    def __init__(
+        self, workspace: Path, *flags: str, program: str | Path = PAGE, proxy_port: int = CLOSED_PORT
+    ) -> None:
+        folder = workspace.parent
+        self.workspace, self.log, self.port = workspace, folder / "webui.log", free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        workspace.mkdir(exist_ok=True)
+        repository = REPOSITORY if isinstance(program, str) else program.parent
+        if isinstance(program, str):
+            (folder / "page.py").write_text(program)
+            program = folder / "page.py"
+        self.argv = [sys.executable, str(program), f"--port={self.port}", f"--workspace={workspace}", *flags]
+        proxy = f"http://127.0.0.1:{proxy_port}"
+        self.environment = os.environ | {"PYTHONPATH": str(repository), "HTTPS_PROXY": proxy}
+        self.start()
+
+    def start(self) -> None:
+        """Start the page, also again after `kill`."""
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                self.argv,
+                cwd=self.log.parent,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            wait_until(  # the line with the address is the last one of the start
+                lambda: any(line.startswith("The page is at") for line in self.printed),
+                explain=lambda: "".join(self.printed),
+                process=self.process,
+            )
+        except AssertionError:
+            self.kill()
+            raise
+
+    @property
+    def printed(self) -> list[str]:
+        """The lines that the program printed."""
+        return self.log.read_text(errors="replace").splitlines(keepends=True)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def kill_with_jobs(self) -> None:
+        self.kill()
+        for folder in self.workspace.glob("*/jobs"):
+            for job in list_jobs(Project(folder.parent)):
+                kill_job(job)
 
     def ask(
         self, method: str, path: str, body: Any = None, form: bool = False, **headers: str | None
@@ -205,60 +258,15 @@ def free_port() -> int:
             return port
 
 
-CLOSED_PORT = 9
-
-
-def start_program(
-    folder: Path, port: int, *flags: str, program: str | Path, proxy_port: int = CLOSED_PORT
-) -> subprocess.Popen[str]:
-    """Start a page; nothing leaves this machine: what asks for https meets a closed port.
-
-    Args:
-        program: a file, or the text of one.
-        proxy_port: of somebody else whom it meets.
-    """
-    (folder / "workspace").mkdir(exist_ok=True)
-    if isinstance(program, str):
-        (folder / "page.py").write_text(program)
-        program = folder / "page.py"
-    return subprocess.Popen(
-        [sys.executable, program, f"--port={port}", f"--workspace={folder / 'workspace'}", *flags],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "HTTPS_PROXY": f"http://127.0.0.1:{proxy_port}"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 @contextlib.contextmanager
 def serving(
     folder: Path, *flags: str, program: str | Path = PAGE, proxy_port: int = CLOSED_PORT
 ) -> Iterator[Server]:
-    port = free_port()
-    process = start_program(folder, port, *flags, program=program, proxy_port=proxy_port)
-    printed: list[str] = []
-    reader = threading.Thread(target=lambda: printed.extend(process.stdout or []), daemon=True)
-    reader.start()
+    server = Server(folder / "workspace", *flags, program=program, proxy_port=proxy_port)
     try:
-        wait_until_printed(process, printed)
-        yield Server(process, port, folder / "workspace", printed, reader)
+        yield server
     finally:
-        process.kill()
-        process.wait()
-        reader.join()
-        assert process.stdout
-        process.stdout.close()
-
-
-def wait_until_printed(process: subprocess.Popen[str], printed: list[str]) -> None:
-    """Wait for the line with the address, the last one of the start."""
-    wait_until(
-        lambda: any(line.startswith("The page is at") for line in printed),
-        explain=lambda: "".join(printed),
-        process=process,
-    )
+        server.kill()
 
 
 def wait_until_listening(process: subprocess.Popen[bytes], port: int) -> None:
