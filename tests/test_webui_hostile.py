@@ -1,7 +1,8 @@
 """Every handler of the page, called with harmful values: nothing outside is read, written or started.
 
 Every handler of the real page gets values of hostile_inputs.py over HTTP, from a real server. Outside the
-workspace there is a folder that must not be read or changed, and a port that must not be asked.
+workspace there is a folder that must not be read or changed, and a port that must not be asked, but
+for the way to the hub: a button starts a download, which may get that far before it is ended.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ import socket
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -36,6 +37,7 @@ SECRET = "the-canary-sings-4711"
 SECRETS = (SECRET, "root:x:0:0", PASSWORD)
 LEAKS = (*SECRETS, "Traceback")
 BATCH = 40
+HUB = b"CONNECT huggingface.co:443 HTTP/1.1"  # from the job that a button for a download starts
 QUICK_S = 10.0  # less than between two signs of life of a call
 
 
@@ -113,9 +115,18 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
             assert not [leak for leak in (*SECRETS, "\x1b") if leak in printed], printed[-3000:]
             names = {path.name for path in workspace.iterdir()} - {".received"}
             assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) for name in names), names
-        elsewhere.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            elsewhere.accept()
+        assert set(asked(elsewhere)) <= {HUB}
+
+
+def asked(elsewhere: socket.socket) -> Iterator[bytes]:
+    """Yield the first line of each request that was sent there, all of whose senders have ended."""
+    elsewhere.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            connection, _ = elsewhere.accept()
+            with connection:
+                connection.settimeout(PATIENCE_S)
+                yield connection.recv(1000).partition(b"\r\n")[0]
 
 
 def write_canaries(folder: Path) -> Path:
