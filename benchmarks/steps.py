@@ -119,15 +119,12 @@ class Stepper:
             named = self.trained.parameters
             groups_of_parameters = [
                 {
-                    "params": [p for p in named.values() if p.dim() >= 2],
-                    "weight_decay": DECAY,
+                    "params": [p for p in named.values() if (p.dim() >= 2) == is_matrix],
+                    "weight_decay": decay,
+                    "is_new": False,
                     "lr_scale": 1.0,
-                },
-                {
-                    "params": [p for p in named.values() if p.dim() < 2],
-                    "weight_decay": NO_DECAY,
-                    "lr_scale": 1.0,
-                },
+                }
+                for is_matrix, decay in ((True, DECAY), (False, NO_DECAY))
             ]
             self.optimizer = torch.optim.AdamW(
                 groups_of_parameters, lr=0.0, fused=True if variant.fused else None
