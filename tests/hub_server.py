@@ -34,7 +34,7 @@ from huggingface_hub import constants
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_allowed"  # has access to everything
 READER = "hf_reader"  # may not write
-SMALL = (".md", ".csv", ".tsv", ".py", ".json", ".txt", ".yaml")
+SMALL = (".md", ".csv", ".tsv", ".py", ".json", ".txt", ".toml", ".yaml")
 BLOCK = 1 << 16
 
 
