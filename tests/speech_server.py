@@ -56,7 +56,8 @@ class Server:
 
     def say(self, text: str = TEXT, **fields: Any) -> bytes:
         given = {"model": "indextts2", "voice": "first", "response_format": "pcm", **fields}
-        content: bytes = self.client().audio.speech.create(input=text, **given).content
+        with self.client() as client:
+            content: bytes = client.audio.speech.create(input=text, **given).content
         return content
 
     def num_requests(self) -> int:

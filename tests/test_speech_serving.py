@@ -72,8 +72,8 @@ def server(project: Project) -> Iterator[Server]:
 
 @pytest.mark.slow
 def test_the_client_gets_speech_in_every_format(server: Server):
-    client = server.client()
-    assert [model.id for model in client.models.list().data] == ["indextts2"]
+    with server.client() as client:
+        assert [model.id for model in client.models.list().data] == ["indextts2"]
     samples = np.frombuffer(server.say(), "<i2")
     assert samples.any()
     for name in ("wav", "mp3", "opus"):
