@@ -90,6 +90,13 @@ def test_a_path_is_checked_and_only_files_of_the_workspace_are_served(page: Serv
         assert page.ask("GET", f"/gradio_api/file={path}", cookie=cookie).status == 403
 
 
+def test_a_stream_of_results_ends_when_none_is_to_come(page: Server, cookie: str):
+    page.join(1, ["inside.txt"], cookie=cookie)
+    page.result(cookie=cookie)
+    answer = page.ask("GET", "/gradio_api/queue/data?session_hash=raw", cookie=cookie)
+    assert json.loads(answer.body.removeprefix("data: "))["msg"] == "close_stream"
+
+
 # Strangers
 
 

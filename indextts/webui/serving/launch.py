@@ -4,12 +4,14 @@ The program prints the generated user and password, if any, and then the line `T
 connects from then on gets an answer. Ctrl-C stops it; jobs are separate processes and continue.
 """
 
+import asyncio
 import errno
 import logging
 import secrets
 import signal
 import socket
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,10 +23,14 @@ import httpx
 from fastapi import FastAPI
 from gradio import networking, processing_utils
 from gradio.routes import App
+from gradio.server_messages import CloseStreamMessage
 from gradio.themes.utils.fonts import LocalFont
 from gradio.utils import get_upload_folder
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from indextts.commands.app import WebUI
 from indextts.errors import UserError
@@ -61,6 +67,9 @@ MAX_UNSENT_BYTES = (
 )  # of an answer; the kernel would hold megabytes for each visitor who does not read
 KEEP_ALIVE_S = 60  # until the kernel asks a silent visitor for a sign of life
 
+IDLE_S = 1.0  # of a stream until it ends: an opening tab sends many calls shortly after one another
+END_OF_STREAM = f"data: {CloseStreamMessage().model_dump_json()}\n\n"
+
 AUTH_MESSAGE = (
     "User and password: in the terminal that started the page, or in its --auth-file. "
     "After ten wrong ones each answer takes longer; the right ones are accepted at once."
@@ -89,7 +98,8 @@ def launch(demo: gr.Blocks, command: WebUI) -> None:
         if share_url:
             hosts = replace(hosts, direct=hosts.direct | {urlsplit(share_url).hostname or ""})
         app = _app(demo, command, credentials)
-        guard = Guard(app, _gradio_app(app), hosts, proxies)
+        gradio_app = _gradio_app(app)
+        guard = Guard(without_idle_streams(app, gradio_app), gradio_app, hosts, proxies)
         _say_where(command, share_url, hosts, credentials)
         limited_server(guard).run([listener])
     except KeyboardInterrupt:  # uvicorn passes the signal on that ended it
@@ -171,6 +181,31 @@ def _gradio_app(app: FastAPI) -> App:
     """Return Gradio's app inside of the mounted one."""
     [found] = [route.app for route in app.routes if isinstance(route, Mount) and isinstance(route.app, App)]
     return found
+
+
+def without_idle_streams(app: ASGIApp, gradio_app: App) -> ASGIApp:
+    """Return the app, which ends a stream of results soon if its page waits for no result.
+
+    Gradio's script opens a stream after each call if none is open, even if a stream that has ended brought
+    the result before the call was answered. It would stay open until the next call.
+    """
+
+    def is_idle(session: str) -> bool:
+        # an unknown session gets Gradio's answer
+        return gradio_app.get_blocks()._queue.pending_event_ids_session.get(session) == set()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("path") == "/gradio_api/queue/data":
+            session = Request(scope).query_params.get("session_hash", "")
+            until = time.monotonic() + IDLE_S
+            while (idle := is_idle(session)) and time.monotonic() < until:
+                await asyncio.sleep(QUEUE_PAUSE_S)
+            if idle:
+                await Response(END_OF_STREAM, media_type="text/event-stream")(scope, receive, send)
+                return
+        await app(scope, receive, send)
+
+    return answer
 
 
 def _public_link(command: WebUI) -> str:
