@@ -24,14 +24,14 @@ from indextts.errors import RESUME_REFUSED, UserError
 from indextts.features import builtin
 from indextts.features.audio import load_audio
 from indextts.features.bases import HalvingCodec
-from indextts.models.checkpoint import read_weights
+from indextts.models.checkpoint import TEXT_TABLES, read_weights
 from indextts.speech.export.model_folder import export
 from indextts.speech.synthesis.acoustic import AcousticModel
 from indextts.speech.synthesis.synthesize import synthesize
 from indextts.system.log_lines import log_to_stdout
 from indextts.text.bases import load_tokenizer, tokenizer_in
 from indextts.text.extend import extend_file, reserve_file
-from indextts.text.special_tokens import SPECIAL_TOKENS
+from indextts.text.special_tokens import LANGUAGES, SPECIAL_TOKENS
 from tests.acoustic_files import STYLE_DIM, write_files_of_2_5
 from tests.conftest import REPOSITORY
 from tests.tiny_run import TYPED, describe_restore, flag, make_tiny_run
@@ -41,6 +41,7 @@ from trainers.train_gpt_v2 import main
 pytestmark = pytest.mark.long
 
 NUM_CLIPS = 12
+AMHARIC_ROW = 75
 VOICE = min(path for path in (REPOSITORY / "demo/audio").rglob("*") if path.is_file())
 
 
@@ -95,7 +96,11 @@ class Project:
             "allow_cpu": "",
             **changes,
         }
-        return [flag(name, value) for name, value in fields.items()]
+        return [
+            flag(name, each)
+            for name, value in fields.items()
+            for each in (value if isinstance(value, list) else [value])
+        ]
 
     def train(self, **changes: object) -> int:
         log_to_stdout()
@@ -186,6 +191,56 @@ def test_a_frozen_body_stays_while_new_rows_and_the_row_of_a_new_language_learn(
     log = (frozen / "train.log").read_text(encoding="utf-8")
     assert re.search("new_row_lr_scale: 1 -> 10:", log)
     assert re.search("freeze_body_steps: 0 -> 4:", log)
+
+
+def test_replay_moves_no_row_of_its_language_while_the_body_is_frozen(project: Project):
+    """The same pairs stand for English, which the base speaks."""
+    pairs = project.folder / "train_pairs.jsonl"
+    shares = [f"{pairs}@0.5", f"{pairs}@en@0.5"]
+    moved, english = [], LANGUAGES.index("en")
+    for name, frozen in (("frozen", 4), ("free", 0)):
+        output = project.folder / f"replay_{name}"
+        rates = {"new_row_lr_scale": 10, "freeze_body_steps": frozen}
+        assert project.train(output_dir=output, train_manifest=shares, **rates) == 0
+        first, last = weights(output / "model_step2.pth"), weights(output / "latest.pth")
+        size = len(weights(project.published / "gpt.pth")["text_embedding.weight"]) - 1
+        for table, tensor in last.items():
+            rows = (tensor != first[table]).reshape(len(tensor), -1).any(dim=1).nonzero().flatten().tolist()
+            if not frozen:
+                break
+            if table == "lang_embedding.weight":
+                assert rows == [AMHARIC_ROW]
+            elif table in TEXT_TABLES:
+                assert rows
+                assert min(rows) >= size
+            else:
+                assert not rows, table
+        step = (last["lang_embedding.weight"] - first["lang_embedding.weight"]).abs().amax(dim=1)
+        moved.append((step[english].item(), step[AMHARIC_ROW].item()))
+    assert moved[0][0] == 0
+    assert 0 < moved[1][0] <= moved[1][1] / 5  # with the rate of the body, not ten times that
+
+
+def test_the_row_of_a_replayed_language_starts_as_that_of_the_new_one(project: Project):
+    pairs = project.folder / "train_pairs.jsonl"
+    output = project.folder / "replay_sw"
+    assert project.train(output_dir=output, train_manifest=[f"{pairs}@0.5", f"{pairs}@sw@0.5"]) == 0
+    swahili = LANGUAGES.index("sw")
+    log = (output / "train.log").read_text(encoding="utf-8")
+    assert f"language row of sw ({swahili}) starts as that of ar" in log
+    base, rows = (
+        weights(path)["lang_embedding.weight"]
+        for path in (project.published / "gpt.pth", output / "latest.pth")
+    )
+    distance = (rows[swahili] - base[LANGUAGES.index("ar")]).norm()
+    assert 0 < distance < (rows[swahili] - base[swahili]).norm() / 5
+    # an added language gets its row at the resume, and the trained rows stay
+    added = [f"{pairs}@0.5", f"{pairs}@sw@0.25", f"{pairs}@so@0.25"]
+    assert project.train(output_dir=output, resume="auto", train_manifest=added, max_steps=6) == 0
+    log = (output / "train.log").read_text(encoding="utf-8").split("Loading checkpoint")[1]
+    assert f"language row of so ({LANGUAGES.index('so')}) starts as that of ar" in log
+    assert "language row of sw" not in log
+    assert "language row of am" not in log
 
 
 def test_features_checkpoints_and_weights_of_the_other_base_are_refused_with_status_3(

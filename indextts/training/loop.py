@@ -45,7 +45,13 @@ from indextts.training.gradients import TokenCounts, all_reduce_gradients, in_pa
 from indextts.training.loading import StoppedWhileLoadingError, load_batches
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.metrics import MetricsLog, SpeedMeter, StartupTimes
-from indextts.training.optim import Bfloat16StateAdamW, SkippedSteps, TrainedParameters, scale_rates
+from indextts.training.optim import (
+    Bfloat16StateAdamW,
+    SkippedSteps,
+    TrainedParameters,
+    scale_rates,
+    step_at,
+)
 from indextts.training.order import BatchPlan, derive_seed
 from indextts.training.probe import Probe, compare
 from indextts.training.record import TextRowFacts, write_run_files
@@ -385,9 +391,7 @@ def clip_and_step(
     # `clip_grad_norm_` multiplies by max_norm / (norm + eps) where that is below 1; the kernel divides
     divisor = ((norm + CLIP_EPS) / max_norm).clamp(min=1.0)
     optimizer.grad_scale, optimizer.found_inf = divisor, is_skipped  # type: ignore[attr-defined]
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate * group["lr_scale"]
-    optimizer.step()  # not `scaler.step`, which would overwrite both
+    step_at(optimizer, trained, learning_rate)  # not `scaler.step`, which would overwrite both
     if scaler is not None and scaler.is_enabled():
         scaler.update()
     trained.clear_gradients()  # to None: the next backward pass writes instead of adding to zeros

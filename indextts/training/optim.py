@@ -21,7 +21,7 @@ which keeps its mean, with bits from a seed that the caller sets for each step: 
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,11 +68,14 @@ class TrainedParameters:
 
     Args:
         new_names: the parameters that the base lacks, which --new-row-lr-scale applies to.
+        new_languages: rows of the language table that the base was not trained on. If there are any, the
+            table is among `new_names`, and its other rows keep the rate of the body, see `step_at`.
     """
 
     parameters: dict[str, nn.Parameter]
     new_rows: tuple[NewRows, ...]
     new_names: frozenset[str]
+    new_languages: tuple[int, ...] = ()
 
     @property
     def num_frozen(self) -> int:
@@ -122,7 +125,7 @@ def weight_device(name: str, device: torch.device) -> torch.device:
 
 
 def select_trained(
-    model: UnifiedVoice, base_size: int, *, has_new_language: bool = False
+    model: UnifiedVoice, base_size: int, new_languages: Iterable[int] = ()
 ) -> TrainedParameters:
     """Return the trained parameters of `model`; disables the gradients of the others.
 
@@ -131,8 +134,7 @@ def select_trained(
     Args:
         model: on its final device; moving it later would break the views.
         base_size: pieces of the base tokenizer. If the model has no more pieces, no row is frozen.
-        has_new_language: the base was not trained on the language of the run. The table of languages then
-            counts as new: a step changes only the row of this language.
+        new_languages: rows of the languages of the run that the base was not trained on.
     """
     is_extended = model.config.number_text_tokens > base_size
     has_adapters = any(name.endswith(IN) for name, _ in model.named_parameters())
@@ -150,9 +152,10 @@ def select_trained(
             parameter = rows.view
         parameters[name] = parameter
     new_names = {rows.name for rows in new_rows}
-    if has_new_language and LANGUAGE_ROWS in parameters:
+    languages = tuple(new_languages)
+    if languages and LANGUAGE_ROWS in parameters:
         new_names.add(LANGUAGE_ROWS)
-    return TrainedParameters(parameters, tuple(new_rows), frozenset(new_names))
+    return TrainedParameters(parameters, tuple(new_rows), frozenset(new_names), languages)
 
 
 def build_optimizer(
@@ -192,6 +195,28 @@ def scale_rates(optimizer: torch.optim.AdamW, new_row_scale: float, *, is_frozen
     """
     for group in optimizer.param_groups:
         group["lr_scale"] = new_row_scale if group["is_new"] else float(not is_frozen)
+
+
+def step_at(optimizer: torch.optim.AdamW, trained: TrainedParameters, learning_rate: float) -> None:
+    """Do one optimizer step at `learning_rate` times the `lr_scale` of each group.
+
+    The optimizer knows one rate for the table of languages, that of new rows. Replay of other languages
+    trains more of its rows, and those take the rate of the body: a step of AdamW without decay is
+    proportional to the rate, so the rest of the step is taken back, all of it while the body is frozen.
+    """
+    scales = {}
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate * group["lr_scale"]
+        scales[group["is_new"]] = group["lr_scale"]
+    body_share = scales.get(False, 1.0) / scales.get(True, 1.0)
+    if not trained.new_languages or body_share == 1:
+        optimizer.step()
+        return
+    table = trained.parameters[LANGUAGE_ROWS].detach()
+    before, is_new = table.clone(), torch.zeros(len(table), 1, dtype=torch.bool, device=table.device)
+    is_new[list(trained.new_languages)] = True
+    optimizer.step()
+    table.copy_(torch.where(is_new, table, before.lerp(table, body_share)))
 
 
 def load_optimizer(

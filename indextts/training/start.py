@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS
 from indextts.commands.terminal import continued
 from indextts.commands.train import Train
 from indextts.data.encoding import encoders_identity
@@ -29,7 +30,7 @@ from indextts.models.checkpoint import (
     table_rows,
     text_rows,
 )
-from indextts.models.gpt.config import GPTConfig, config_with_text_tokens
+from indextts.models.gpt.config import config_with_text_tokens
 from indextts.models.gpt.lora import add_adapters, is_block_matrix
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import check_fit, empty_model, load_model
@@ -39,7 +40,7 @@ from indextts.runs.checkpoints import list_checkpoints
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.restore import plan_restore, requested_schedule, require_keys
-from indextts.runs.restore_facts import CheckpointFacts, RunFacts
+from indextts.runs.restore_facts import CheckpointFacts, RunFacts, recorded_files
 from indextts.runs.restore_rows import RestoreRow, log_lines, new_run_rows, plan_text
 from indextts.runs.schedule import Schedule
 from indextts.system.messages import Message, as_is
@@ -130,7 +131,7 @@ def start_from_base(inputs: Inputs) -> Run:
     path, seed = command.base_checkpoint, command.seed
     weights = read_weights(path)
     check_fit(inputs.config, weights, str(path))
-    weights = _with_language_row(weights, inputs.tokenizer, inputs.config, command.language_row_init)
+    weights = _with_language_rows(weights, _new_languages(inputs), command.language_row_init)
     num_rows = table_rows(weights, str(path)) - 1
     base_size = inputs.tokenizer.appended_ids(num_rows).start
     inputs, schedule, rows = _plan_new_run(inputs, base_size)
@@ -199,6 +200,11 @@ def resume(inputs: Inputs, path: Path) -> Run:
     command = inputs.command
     logger.info("Restoring model state...")
     weights = published_names(opened.content["model"])
+    if meta is not None:
+        known = {each.language for each in recorded_files(meta)["train_manifest"]}
+        known.add(meta.normalizer.get("language", DEFAULT_OPTIONS.language))
+        added = {code: row for code, row in _new_languages(inputs).items() if code not in known}
+        weights = _with_language_rows(weights, added, command.language_row_init)
     state = TrainState()
     is_auto = command.resume == "auto"
     state.serial, state.part = _serial_and_part(command.output_dir, path, is_auto, plan.continues)
@@ -273,8 +279,7 @@ def _assemble(inputs: Inputs, origin: Origin, state: TrainState, schedule: Sched
     if lora:
         seed_of = partial(derive_seed, command.seed, "adapter")
         add_adapters(model, lora, seed_of, origin.adapters.values, origin.adapters.scale)
-    has_new_language = _has_new_language(tokenizer, inputs.config)
-    trained = select_trained(model, origin.base_size, has_new_language=has_new_language)
+    trained = select_trained(model, origin.base_size, _new_languages(inputs).values())
     _log_rates(trained, command.new_row_lr_scale, command.freeze_body_steps, state.step)
     optimizer = build_optimizer(trained, command.weight_decay, getattr(torch, command.optimizer_state))
     _log_frozen_rows(model, trained, origin.base_size)
@@ -322,35 +327,42 @@ def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
             )
 
 
-def _with_language_row(
-    weights: dict[str, Tensor], tokenizer: Tokenizer, config: GPTConfig, source: str
+def _with_language_rows(
+    weights: dict[str, Tensor], new_languages: Mapping[str, int], source: str
 ) -> dict[str, Tensor]:
-    """Return the base weights, where the row of an untrained language is a copy of that of `source`.
+    """Return `weights`, where the rows of new languages are copies of that of `source`.
 
     The published model speaks few of the languages that it has rows for; the rows of the others are as they
     were initialised, perhaps many times longer.
     """
-    row = tokenizer.language_row
-    if row is None or source == OWN or not _has_new_language(tokenizer, config):
+    if not new_languages or source == OWN:
         return weights
     table = weights[LANGUAGE_ROWS].clone()
-    before = table[row].float().norm().item()
-    table[row] = table[language_row(source)]
-    logger.info(
-        "The language row of %s (%d) starts as that of %s: its norm is %.2f, the published one has %.2f",
-        tokenizer.options.language,
-        row,
-        source,
-        table[row].float().norm().item(),
-        before,
-    )
+    for code, row in new_languages.items():
+        before = table[row].float().norm().item()
+        table[row] = table[language_row(source)]
+        logger.info(
+            "The language row of %s (%d) starts as that of %s: its norm is %.2f, the published one has %.2f",
+            code,
+            row,
+            source,
+            table[row].float().norm().item(),
+            before,
+        )
     return {**weights, LANGUAGE_ROWS: table}
 
 
-def _has_new_language(tokenizer: Tokenizer, config: GPTConfig) -> bool:
-    """Return whether the run has a language row that the base was not trained on."""
-    is_trained = tokenizer.options.language in config.of_base.trained_languages
-    return tokenizer.language_row is not None and not is_trained
+def _new_languages(inputs: Inputs) -> dict[str, int]:
+    """Return the language rows of the run that the base was not trained on, by language."""
+    tokenizer = inputs.tokenizer
+    if tokenizer.language_row is None:
+        return {}
+    rows = {
+        file.language: language_row(file.language) for file in inputs.command.train_files if file.language
+    }
+    rows[tokenizer.options.language] = tokenizer.language_row  # perhaps that of all unknown languages
+    spoken = inputs.config.of_base.trained_languages
+    return {code: row for code, row in rows.items() if code not in spoken}
 
 
 def _base_size(tokenizer: Tokenizer, base_checkpoint: Path) -> int:
