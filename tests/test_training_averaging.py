@@ -1,6 +1,7 @@
 """Tests of indextts/training/averaging.py: the average, and its resume."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 import torch
 
 from indextts.commands.speech import ExportModel
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES, read_weights, select_weights
 from indextts.models.gpt.weights import random_model
@@ -16,9 +19,11 @@ from indextts.speech.export.model_folder import export
 from indextts.speech.synthesis.trained_model import load_trained
 from indextts.training.averaging import start_average
 from indextts.training.optim import select_trained
+from indextts.training.run import load_inputs
+from indextts.training.start import resume
 from tests.run_checks import differences
 from tests.tiny_gpt import TINY
-from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run
+from tests.tiny_run import BASE_SIZE, TinyRun, describe_restore, make_tiny_run
 
 CPU = torch.device("cpu")
 SETTINGS = {"save_interval": 1, "keep_checkpoints": 9, "max_steps": 6, "val_interval": 3}
@@ -128,8 +133,52 @@ def test_a_checkpoint_without_an_average_resumes_and_starts_one(tmp_path: Path):
 def test_an_average_that_is_switched_off_is_dropped_with_a_log_line(averaged: TinyRun, tmp_path: Path):
     run = standing_at(averaged, tmp_path / "tiny", step=4)
     assert run.train(resume="auto", ema_decay=0.0, **SETTINGS) == 0
-    assert "--ema-decay is 0" in run.log
+    assert "[Warn] Averaged weights: dropped: 4 updates" in run.log
     assert saved(run, 6)["averaged"] is None
+
+
+def average_at_start(run: TinyRun, path: Path, **changes: object) -> WeightAverage | None:
+    """Return the average of a run that resumes from `path`, before its first step."""
+    command = parse(Train, run.flags(output_dir=path.parent, resume=path, ema_decay=0.25, **changes))
+    return resume(load_inputs(command), path).average
+
+
+def test_an_average_moves_with_the_rows_to_other_pieces(averaged: TinyRun, tmp_path: Path):
+    run = standing_at(averaged, tmp_path / "tiny", step=4)
+    run.resize_tokenizer(by=3)
+    path = run.output / "model_step4.pth"
+    before = saved(run, 4)["averaged"]["weights"]
+    average = average_at_start(run, path)
+    assert average is not None
+    assert average.num_updates == 4
+    for name, tensor in before.items():
+        moved = average.weights[name]
+        if name in TEXT_TABLES:  # the spare row stays the last
+            assert torch.equal(moved[: len(tensor) - 1], tensor[:-1])
+            assert torch.equal(moved[-1], tensor[-1])
+            assert len(moved) == len(tensor) + 3
+        else:
+            assert torch.equal(moved, tensor), name
+    plan = describe_restore(parse(Train, run.flags(resume="auto", ema_decay=0.25)))
+    assert "Averaged weights: of 4 updates, moved" in plan
+
+
+def test_an_average_of_merged_adapters_is_merged_and_one_of_other_adapters_is_dropped(tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    lora = {"lora_rank": 4, "lora_alpha": 8, "ema_decay": 0.25, "max_steps": 2}
+    assert run.train(**lora) == 0
+    path = run.output / "model_step2.pth"
+    expected = select_weights(saved(run, 2), "averaged", path)
+    average = average_at_start(run, path, lora_rank=0)
+    assert average is not None
+    assert average.num_updates == 2
+    for name, tensor in average.weights.items():
+        assert torch.equal(tensor, expected[name][-len(tensor) :]), name
+    larger = average_at_start(run, path, lora_rank=8)
+    assert larger is not None
+    assert larger.num_updates == 0
+    plan = describe_restore(parse(Train, run.flags(**lora | {"lora_rank": 8}, resume="auto")))
+    assert re.search("Averaged weights: dropped: .* 2 updates", plan)
 
 
 @pytest.mark.long

@@ -93,6 +93,7 @@ class CheckpointMeta(BaseModel, frozen=True):
         pieces: of the tokenizer, by id.
         normalizer: `NormalizerOptions.record` of the tokenizer.
         codebook: `codebook_identity` of the codes; None if it is unknown.
+        num_averaged: updates of the weight average; None without one.
         num_bytes, digest: of the `.pth`.
     """
 
@@ -125,6 +126,7 @@ class CheckpointMeta(BaseModel, frozen=True):
     pieces: list[str]
     normalizer: dict[str, Any] = {}
     codebook: str | None = None
+    num_averaged: int | None = None
 
     @classmethod
     def read(cls, path: Path) -> Self:

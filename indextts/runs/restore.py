@@ -26,6 +26,7 @@ from indextts.runs.directory import CheckpointMeta
 from indextts.runs.restore_facts import (
     NO_SIZES,
     REQUIRED_KEYS,
+    AverageOutcome,
     CheckpointFacts,
     RestorePlan,
     RunFacts,
@@ -105,6 +106,12 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
         finished=_nothing_left(checkpoint, command.epochs, command.max_steps) if continues else None,
         adapters=adapters,
         misfit=misfit,
+        average=_average_outcome(
+            checkpoint,
+            command.ema_decay,
+            continues=continues,
+            keeps_adapters=not (adapters and command.lora_rank),
+        ),
     )
 
 
@@ -261,6 +268,19 @@ def _optimizer_misfit(checkpoint: CheckpointFacts, run: RunFacts) -> str:
         if old.get(name) != new.get(name):
             return f"{name} is {old.get(name, 'absent')} in the checkpoint and {new.get(name, 'absent')} here"
     return ""
+
+
+def _average_outcome(
+    checkpoint: CheckpointFacts, decay: float, *, continues: bool, keeps_adapters: bool
+) -> AverageOutcome | None:
+    """Return what becomes of the weight average; an average of a and b is none of other factors of a @ b."""
+    if checkpoint.meta is None or checkpoint.meta.num_averaged is None:
+        return None
+    if not decay:
+        return "is off"
+    if not keeps_adapters:
+        return "has other adapters"
+    return "continues" if continues else "moves"
 
 
 # ---- 3. the schedule

@@ -6,7 +6,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from indextts.commands.pairs_file import PairsFile, parse_files
 from indextts.commands.train import Train
@@ -126,6 +126,10 @@ class RunFacts:
     codebook: Codebook | None = None
 
 
+# "moves": with the weights, to the rows of other pieces or into merged matrices, while the run restarts
+AverageOutcome = Literal["continues", "moves", "is off", "has other adapters"]
+
+
 @dataclass(frozen=True)
 class RestorePlan:
     """The parts of a checkpoint that a run restores; `restore_rows` words it.
@@ -141,6 +145,7 @@ class RestorePlan:
         adapters: what happens to the checkpoint's LoRA adapters; None if nothing does.
         misfit: why the optimizer state does not fit; empty if that is not why the run restarts.
         finished: why the run has no step left; None if it has.
+        average: what happens to the checkpoint's weight average; None if there is none.
     """
 
     checkpoint: CheckpointFacts
@@ -154,6 +159,7 @@ class RestorePlan:
     adapters: Message | None = None
     misfit: str = ""
     finished: Message | None = None
+    average: AverageOutcome | None = None
 
 
 def world_size(environment: Mapping[str, Any]) -> int:

@@ -18,6 +18,7 @@ from indextts.commands.train import Train
 from indextts.runs.directory import CheckpointMeta, FileIdentity
 from indextts.runs.restore_facts import (
     NO_SIZES,
+    AverageOutcome,
     RestorePlan,
     RunFacts,
     contents,
@@ -70,6 +71,12 @@ OF_MACHINE = {
     "arithmetic": ("restore.name.arithmetic", ROUNDING),
     "processes": ("restore.name.processes", STEP_SIZE),
     "attention": ("restore.name.attention", LAST_BITS),
+}
+OF_AVERAGE: Mapping[AverageOutcome, tuple[Kind, str]] = {
+    "continues": ("continues", "restore.average_continues"),
+    "moves": ("continues", "restore.average_moves"),
+    "is off": ("restarts", "restore.average_off"),
+    "has other adapters": ("restarts", "restore.average_of_other_adapters"),
 }
 HELD, HELD_AUTOMATIC = "restore.held_value", "restore.held_automatic"
 MAX_ROWS_SHOWN = 5  # readings that differ
@@ -131,6 +138,7 @@ def restore_rows(plan: RestorePlan) -> list[RestoreRow]:
     """Return the rows of a resume: the parts of the run, then what differs from the checkpoint."""
     typed, used = plan.run.command, plan.command
     parts = _continued(plan, used.epochs) if plan.continues else _restarted(plan)
+    parts = [*parts, *_average_row(plan)]
     notes = _notes(plan, typed.base_checkpoint, typed.resume_tokenizer, typed.rewarm)
     now, settings = (each.model_dump(mode="json") for each in (typed, used))
     return [*parts, *notes, *_differences(plan, now, settings)]
@@ -235,6 +243,14 @@ def _text_rows(plan: RestorePlan, row_of: Sequence[int]) -> RestoreRow:
         "restore.rows_moved",
         **{name: f"{value:,}" for name, value in values.items()},
     )
+
+
+def _average_row(plan: RestorePlan) -> Iterable[RestoreRow]:
+    meta = plan.checkpoint.meta
+    if meta is None or plan.average is None:
+        return
+    kind, id = OF_AVERAGE[plan.average]
+    yield _row(kind, "restore.average", id, updates=f"{meta.num_averaged:,}")
 
 
 def _rate_row(plan: RestorePlan) -> RestoreRow:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -20,6 +20,30 @@ from torch import Tensor
 from indextts.training.optim import TrainedParameters
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SavedAverage:
+    """Averaged weights of a checkpoint.
+
+    Args:
+        weights: by name; text tables with the frozen rows too, so that they move as the model's do.
+    """
+
+    weights: Mapping[str, Tensor]
+    num_updates: int
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Self | None:
+        """Return the average in a checkpoint whose entry "model" has complete tables; None without one."""
+        saved = content.get("averaged")
+        if not saved:
+            return None
+        model, weights = content["model"], {}
+        for name, values in saved["weights"].items():
+            num_frozen = len(model[name]) - len(values) if name in model else 0  # adapters are not in it
+            weights[name] = torch.cat([model[name][:num_frozen], values]) if num_frozen else values
+        return cls(weights, saved["num_updates"])
 
 
 @dataclass
@@ -77,16 +101,14 @@ class WeightAverage:
 
 
 def start_average(
-    trained: TrainedParameters, decay: float, saved: Mapping[str, Any] | None
+    trained: TrainedParameters, decay: float, saved: SavedAverage | None
 ) -> WeightAverage | None:
     """Return the average of a run, None where `decay` is 0.
 
     Args:
-        saved: the state from the checkpoint, None where it has none.
+        saved: the state from the checkpoint, None where it has none that the run can use.
     """
     if not decay:
-        if saved:
-            logger.warning("The averaged weights of the checkpoint are discarded, since --ema-decay is 0")
         return None
     copies = {name: parameter.detach().clone() for name, parameter in trained.parameters.items()}
     if not saved:
@@ -94,5 +116,6 @@ def start_average(
         return WeightAverage(trained, decay, copies)
     logger.info("Restoring the weight average...")
     for name, tensor in copies.items():
-        tensor.copy_(saved["weights"][name])
-    return WeightAverage(trained, decay, copies, saved["num_updates"])
+        complete = saved.weights[name]
+        tensor.copy_(complete[len(complete) - len(tensor) :])
+    return WeightAverage(trained, decay, copies, saved.num_updates)

@@ -34,6 +34,8 @@ def with_base(
 ) -> tuple[dict[str, Any], SavedAdapters]:
     """Return the content of a checkpoint with the model of an `OpenedCheckpoint`, and its adapters.
 
+    The average is merged too if the run has no adapters.
+
     Args:
         file: --base-checkpoint.
         base: its identity, None if it is unreadable.
@@ -48,9 +50,12 @@ def with_base(
     if base is None or base.digest != record.base.digest:
         file = find_base(record.base, path, (file.parent,))
         logger.info("The base of the LoRA checkpoint is %s", file)
-    trained = content["model"]
-    complete = (merge if merges else with_rows)(read_weights(file), trained, record)
-    return {**content, "model": complete}, SavedAdapters(adapters_in(trained), record.scale)
+    trained, averaged, weights = content["model"], content.get("averaged"), read_weights(file)
+    if averaged and merges:
+        averaged = {**averaged, "weights": merge(weights, averaged["weights"], record)}
+    complete = (merge if merges else with_rows)(weights, trained, record)
+    adapters = SavedAdapters(adapters_in(trained), record.scale)
+    return {**content, "model": complete, "averaged": averaged}, adapters
 
 
 @contextmanager

@@ -64,6 +64,7 @@ def checkpoint_of(run: Run, *, is_best: bool) -> tuple[dict[str, Any], Checkpoin
         pieces=list(vocabulary.pieces),
         normalizer=inputs.tokenizer.options.record,
         codebook=None if inputs.codebook is None else inputs.codebook.identity,
+        num_averaged=None if run.average is None else run.average.num_updates,
     )
     features = inputs.train_set.stores[inputs.train_set.pairs[0].features].info
     content = {

@@ -49,7 +49,7 @@ from indextts.text.special_tokens import language_row
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import require_extension
 from indextts.text.vocabulary import Vocabulary, move_rows
-from indextts.training.averaging import start_average
+from indextts.training.averaging import SavedAverage, start_average
 from indextts.training.checkpoint_facts import (
     OptimizerLayout,
     checkpoint_facts,
@@ -111,7 +111,7 @@ class Origin:
         base: returns the identity of the base checkpoint; called last, since its file may still be read.
         encoders: identity of the encoders, None to compute it.
         environment: of the checkpoint; empty for a new run.
-        averaged: state of the weight average in the checkpoint, None without one.
+        averaged: the weight average of the checkpoint, None where the run cannot use it.
         adapters: of the checkpoint.
     """
 
@@ -121,7 +121,7 @@ class Origin:
     base: Callable[[], FileIdentity]
     encoders: str | None = None
     environment: dict[str, Any] = field(default_factory=dict)
-    averaged: Mapping[str, Any] | None = None
+    averaged: SavedAverage | None = None
     adapters: SavedAdapters = field(default_factory=SavedAdapters)
 
 
@@ -208,15 +208,18 @@ def resume(inputs: Inputs, path: Path) -> Run:
     state = TrainState()
     is_auto = command.resume == "auto"
     state.serial, state.part = _serial_and_part(command.output_dir, path, is_auto, plan.continues)
+    averaged = SavedAverage.of(opened.content) if plan.average in ("continues", "moves") else None
     if plan.row_of is not None:
-        weights = move_text_rows(
-            weights,
-            plan.row_of,
+        move = partial(
+            move_text_rows,
+            row_of=plan.row_of,
             pieces=inputs.tokenizer.pieces,
             base_size=opened.run.base_size,
             seed=command.seed,
             part=state.part,
         )
+        weights = move(weights)
+        averaged = averaged and replace(averaged, weights=move(averaged.weights))
     if plan.continues:
         settings = command.model_dump(mode="json", include=set(MEMORY_SETTINGS))
         is_unchanged = (
@@ -240,7 +243,7 @@ def resume(inputs: Inputs, path: Path) -> Run:
         base=lambda: base,
         encoders=opened.content["state"]["encoders"] if meta else None,
         environment=meta.environment if meta else {},
-        averaged=opened.content.get("averaged") if plan.continues else None,
+        averaged=averaged,
         adapters=opened.adapters,
     )
     with _refusing():
