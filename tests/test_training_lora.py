@@ -1,6 +1,7 @@
 """Tests of LoRA: what is trained and saved, exact resume, changes of the adapters, and every reader."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -246,6 +247,56 @@ def test_other_pieces_move_the_rows_and_keep_the_adapters(
     assert len(found[TABLES[0]]) == len(before[TABLES[0]]) + 3
     for name in filter(is_block_matrix, before):
         assert torch.equal(found[name], before[name])
+
+
+def test_a_base_that_changed_under_its_time_stamp_is_refused_by_start_and_export(
+    copied: TinyRun, tmp_path: Path
+):
+    output, path = tmp_path / "run", copied.folder / "base/gpt.pth"
+    content, times = path.read_bytes(), path.stat()
+    assert "the start verifies its content" in planned(copied, output_dir=output, **LORA)
+    offset = content.index(read_weights(path)["gpt.h.1.mlp.c_fc.weight"].numpy().tobytes())
+    try:
+        with path.open("r+b") as file:
+            file.seek(offset)
+            file.write(bytes(512))
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert copied.train(output_dir=output, resume="auto", **LORA | {"max_steps": 8}) == RESUME_REFUSED
+        command = ExportModel(
+            checkpoint=output / "latest.pth",
+            config=copied.folder / "base/config.yaml",
+            output_dir=tmp_path / "model",
+        )
+        with pytest.raises(UserError, match="another file of this size"):
+            export(command)
+    finally:
+        path.write_bytes(content)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert copied.train(output_dir=output, resume="auto", **LORA | {"max_steps": 8}) == 0
+    assert (output / "model_step8.pth").is_file()
+
+
+def test_a_base_of_another_run_stays_when_that_run_goes_on(lora: TinyRun, tmp_path: Path):
+    full, output = tmp_path / "full", tmp_path / "run"
+    once = {"max_steps": 2, "keep_checkpoints": 1}
+    assert lora.train(output_dir=full, **once) == 0
+    settings = {**LORA, "base_checkpoint": full / "latest.pth", "output_dir": output}
+    assert lora.train(**settings, tokenizer=lora.folder / "tokenizer.model") == 0
+    log = (output / "train.log").read_text("utf-8")
+    assert "stays with this run as" in log
+    before = read_weights(output / "latest.pth")
+    assert lora.train(output_dir=full, resume="auto", **once | {"max_steps": 4}) == 0
+    assert not (full / "model_step2.pth").exists()
+    assert "the run continues" in planned(lora, **settings | {"max_steps": 8})
+    moved = {**settings, "output_dir": shutil.move(output, tmp_path / "moved")}
+    assert lora.train(**moved | {"max_steps": 8}, resume="auto") == 0
+    command = ExportModel(
+        checkpoint=tmp_path / "moved/model_step6.pth",
+        config=lora.folder / "base/config.yaml",
+        output_dir=tmp_path / "model",
+    )
+    for name, tensor in read_weights(export(command)).items():
+        torch.testing.assert_close(tensor, before[name].float(), msg=name)
 
 
 @pytest.mark.failure(74)

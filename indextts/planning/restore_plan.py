@@ -25,7 +25,7 @@ from indextts.runs.directory import (
     identify,
     read_meta,
 )
-from indextts.runs.lora_base import find_base
+from indextts.runs.lora_base import find_base, kept_base
 from indextts.runs.restore import plan_restore
 from indextts.runs.restore_facts import (
     CheckpointFacts,
@@ -55,9 +55,10 @@ def plan_from_meta(command: Train, num_processes: int = 1) -> RestorePlan | None
     if found is None:
         return None
     path, meta = found
+    base = kept_base(meta.base, path) or command.base_checkpoint
     if meta.settings.get("lora_rank"):
-        _require_lora_base(command.base_checkpoint, path, meta)
-    run = _run_facts(command, meta, num_processes)
+        _require_lora_base(base, path, meta)
+    run = _run_facts(command, meta, base, num_processes)
     return plan_restore(CheckpointFacts.of_meta(path.name, meta), run) if run else None
 
 
@@ -88,7 +89,7 @@ def _find(resume: str, run_dir: Path) -> tuple[Path, CheckpointMeta] | None:
     return (path, meta) if path.is_file() and path.stat().st_size == meta.num_bytes else None
 
 
-def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunFacts | None:
+def _run_facts(command: Train, meta: CheckpointMeta, base_path: Path, num_processes: int) -> RunFacts | None:
     """Return the facts of the run; None if its pairs changed and tokenizing them would take long."""
     tokenizer = load_tokenizer(command.tokenizer)
     paths = [file.path for file in (*command.train_files, *command.val_files)]
@@ -98,7 +99,7 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
         raise UserError(
             f"{error.filename}: cannot be read ({error.strerror}); check the path and its permissions"
         ) from None
-    base, why_no_base = _base_identity(command.base_checkpoint, meta.base)
+    base, why_no_base = _base_identity(base_path, meta.base)
     try:
         environment = {"torch": version("torch"), "processes": num_processes}
     except PackageNotFoundError:

@@ -1,12 +1,67 @@
-"""The base checkpoint of a LoRA checkpoint: where it is searched, and how it is recognised."""
+"""The base checkpoint of a LoRA checkpoint: how a run keeps it, where it is searched, how it is recognised.
 
+A LoRA checkpoint is useless without its base. A base that is a checkpoint of another run would be deleted or
+replaced when that run goes on, so a run keeps such a file in its own folder, as `base.pth`.
+"""
+
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from indextts.errors import UserError
-from indextts.runs.directory import FileIdentity, identify
+from indextts.errors import RESUME_REFUSED, UserError
+from indextts.runs.directory import LINKS, FileIdentity
+from indextts.system.amounts import shown_size
+from indextts.system.digest import file_digest
+from indextts.system.files import link_or_copy
+
+logger = logging.getLogger(__name__)
 
 PUBLISHED_FOLDER = Path("checkpoints")  # where the download puts the published files
+KEPT = "base.pth"
+
+
+def keep_base(path: Path, run_dir: Path) -> Path:
+    """Return where the base of a LoRA run stays: `path`, or the run's own copy of another run's checkpoint.
+
+    Raises:
+        OSError: the copy cannot be written.
+    """
+    is_of_run = path.name in LINKS or path.match("model_step*.pth") or path.name == KEPT
+    kept = run_dir / KEPT
+    if not is_of_run or path.resolve() == kept.resolve():
+        return path
+    link_or_copy(path, kept)
+    how = "a hard link" if kept.stat().st_ino == path.stat().st_ino else "a copy"
+    logger.info(
+        "%s belongs to another run, which may delete or replace it; %s of it, %s, stays with this run as %s",
+        path,
+        how,
+        shown_size(kept.stat().st_size),
+        kept,
+    )
+    return kept
+
+
+def kept_base(base: FileIdentity, path: Path) -> Path | None:
+    """Return the base that the run of the LoRA checkpoint at `path` kept; None if it has none."""
+    recorded = Path(base.path)
+    places = (recorded, path.parent / KEPT) if recorded.name == KEPT else ()
+    return next((file for file in places if not _why_not(file, base, reads_content=False)), None)
+
+
+def require_content(file: Path, base: FileIdentity) -> FileIdentity:
+    """Return `base` after verifying that `file` has its bytes; reads all of it.
+
+    Raises:
+        UserError: with status 3: it has other bytes, although size and time stamp were those of the base.
+    """
+    if file_digest(file) == base.digest:
+        return base
+    raise UserError(
+        f"Resume failed: {file} has the size and the time of this run's base checkpoint but other content, "
+        f"so it was damaged or replaced; put the file with the digest {base.digest[:16]} back",
+        RESUME_REFUSED,
+    )
 
 
 def find_base(
@@ -51,7 +106,7 @@ def _why_not(file: Path, base: FileIdentity, reads_content: bool) -> str:
     if not reads_content:
         return ""
     try:
-        is_same = identify(file, known=[base]).digest == base.digest
+        is_same = file_digest(file) == base.digest  # not by its time stamp, which a damage may leave
     except OSError as error:
         return error.strerror or str(error)
     return "" if is_same else "another file of this size"

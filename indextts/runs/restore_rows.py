@@ -67,6 +67,7 @@ EFFECTS = {
 OF_MACHINE = {
     "torch": ("restore.name.torch", LAST_BITS),
     "device": ("restore.name.device", LAST_BITS),
+    "processor": ("restore.name.processor", LAST_BITS),
     "threads": ("restore.name.threads", LAST_BITS),
     "arithmetic": ("restore.name.arithmetic", ROUNDING),
     "processes": ("restore.name.processes", STEP_SIZE),
@@ -283,6 +284,8 @@ def _notes(
     facts, run = plan.checkpoint, plan.run
     if facts.meta is not None and run.base is None:
         yield _row("unknown", "restore.base", "restore.base_not_compared", path=base, why=run.why_no_base)
+    if facts.meta is not None and run.base is not None and facts.meta.settings["lora_rank"]:
+        yield _row("continues", "restore.base", "restore.base_by_time", path=run.base.path)
     yield from _tokenizer_rows(plan, resume_tokenizer)
     is_half = run.environment.get("arithmetic") == "float16"
     if plan.continues and is_half and not facts.has_scaler:

@@ -31,10 +31,10 @@ class SavedAdapters:
 
 def with_base(
     content: dict[str, Any], path: Path, file: Path, base: FileIdentity | None, *, merges: bool
-) -> tuple[dict[str, Any], SavedAdapters]:
-    """Return the content of a checkpoint with the model of an `OpenedCheckpoint`, and its adapters.
+) -> tuple[dict[str, Any], SavedAdapters, Path | None]:
+    """Return the content of a checkpoint with the model of an `OpenedCheckpoint`, its adapters, and its base.
 
-    The average is merged too if the run has no adapters.
+    The average is merged too if the run has no adapters. The base is None for a checkpoint of all weights.
 
     Args:
         file: --base-checkpoint.
@@ -46,7 +46,7 @@ def with_base(
     """
     record = lora_record(content, path)
     if record is None:
-        return content, SavedAdapters()
+        return content, SavedAdapters(), None
     if base is None or base.digest != record.base.digest:
         file = find_base(record.base, path, (file.parent,))
         logger.info("The base of the LoRA checkpoint is %s", file)
@@ -55,7 +55,7 @@ def with_base(
         averaged = {**averaged, "weights": merge(weights, averaged["weights"], record)}
     complete = (merge if merges else with_rows)(weights, trained, record)
     adapters = SavedAdapters(adapters_in(trained), record.scale)
-    return {**content, "model": complete, "averaged": averaged}, adapters
+    return {**content, "model": complete, "averaged": averaged}, adapters, file
 
 
 @contextmanager

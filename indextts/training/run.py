@@ -5,10 +5,11 @@ command --load_inputs--> Inputs --start.py, from the base or a checkpoint--> Run
 
 import logging
 import platform
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,7 @@ class Inputs:
     def environment(self) -> dict[str, Any]:
         """Facts besides the settings that affect the last bits of a result."""
         is_cuda = self.device.type == "cuda"
+        processor = {} if is_cuda else {"processor": _processor()}
         return {
             "torch": torch.__version__,
             "python": platform.python_version(),
@@ -178,7 +180,17 @@ class Inputs:
             "attention": self.attention.name if self.is_packed else "padded",
             "threads": torch.get_num_threads(),
             "processes": self.ranks.world_size,
+            **processor,
         }
+
+
+@cache
+def _processor() -> str:
+    """Return the name of the processor and the instructions that PyTorch uses: both choose its kernels."""
+    with suppress(OSError, IndexError):
+        names = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        return f"{names[0]}, {torch.backends.cpu.get_cpu_capability()}"
+    return torch.backends.cpu.get_cpu_capability()
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from indextts.models.weight_names import published_names
 from indextts.runs.checkpoints import list_checkpoints
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.runs.find_checkpoint import find_checkpoint
+from indextts.runs.lora_base import keep_base, kept_base, require_content
 from indextts.runs.restore import plan_restore, requested_schedule, require_keys
 from indextts.runs.restore_facts import CheckpointFacts, RunFacts, recorded_files
 from indextts.runs.restore_rows import RestoreRow, log_lines, new_run_rows, plan_text
@@ -91,6 +92,7 @@ class OpenedCheckpoint:
         content: the model of a LoRA checkpoint is the base with the trained rows, and with the adapters
             merged into it if the run has none.
         adapters: of a LoRA run.
+        base_file: base of a LoRA checkpoint, recognised by its size and time; None for one of all weights.
     """
 
     facts: CheckpointFacts
@@ -98,6 +100,7 @@ class OpenedCheckpoint:
     content: dict[str, Any]
     layout: OptimizerLayout
     adapters: SavedAdapters
+    base_file: Path | None
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,8 @@ def start_from_base(inputs: Inputs) -> Run:
     """Return a new run with the base weights, text tables extended to the tokenizer."""
     command = inputs.command
     path, seed = command.base_checkpoint, command.seed
+    if command.lora_rank and inputs.ranks.is_main:  # the rank that writes the checkpoints
+        path = keep_base(path, command.output_dir)
     weights = read_weights(path)
     check_fit(inputs.config, weights, str(path))
     weights = _with_language_rows(weights, _new_languages(inputs), command.language_row_init)
@@ -137,7 +142,7 @@ def start_from_base(inputs: Inputs) -> Run:
     inputs, schedule, rows = _plan_new_run(inputs, base_size)
     for row in rows:
         logger.log(logging.WARNING if row.kind == "changed" else logging.INFO, "%s", row)
-    base = _base_vocabulary(inputs.tokenizer, path, num_rows)
+    base = _base_vocabulary(inputs.tokenizer, command.base_checkpoint, num_rows)
     state = TrainState()
     weights = move_text_rows(
         weights,
@@ -236,17 +241,21 @@ def resume(inputs: Inputs, path: Path) -> Run:
         if not (is_auto or (is_in_folder and meta is not None and meta.part == state.part)):
             state.saved_step = -1
     base = opened.run.base or (meta.base if meta else identify(command.base_checkpoint))
+    if opened.base_file and command.lora_rank and inputs.ranks.is_main:
+        base = _kept(opened.base_file, command.output_dir, base)
     origin = Origin(
         weights,
         source=str(path),
         base_size=opened.run.base_size,
-        base=lambda: base,
+        base=lambda: base if verified is None else verified.result(),
         encoders=opened.content["state"]["encoders"] if meta else None,
         environment=meta.environment if meta else {},
         averaged=averaged,
         adapters=opened.adapters,
     )
-    with _refusing():
+    with _refusing(), ThreadPoolExecutor(1) as reader:
+        file = opened.base_file
+        verified = reader.submit(require_content, file, base) if file else None  # while the weights load
         run = _assemble(inputs, origin, state, plan.schedule)
     if plan.continues:
         logger.info("Restoring optimizer state...")
@@ -410,11 +419,12 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         raise UserError(f"Failed to load checkpoint: {error}", RESUME_REFUSED) from None
     require_keys(frozenset(content))
     meta = embedded_meta(content, path)
-    base, why_no_base = _identify_base(command.base_checkpoint, meta)
+    base_path = (kept_base(meta.base, path) if meta else None) or command.base_checkpoint
+    base, why_no_base = _identify_base(base_path, meta)
     resumed = command if meta is None else continued(command, meta.settings)
     lora = LoraSettings.of(resumed.lora_rank, resumed.lora_alpha, resumed.lora_targets)
     with _refusing():
-        content, adapters = with_base(content, path, command.base_checkpoint, base, merges=lora is None)
+        content, adapters, base_file = with_base(content, path, base_path, base, merges=lora is None)
     if meta is not None:
         base_size = meta.base_size
         environment = replace(inputs, command=resumed).environment
@@ -450,7 +460,15 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         base_pieces = run.vocabulary.pieces[:base_size]
         old = read_old_pieces(command.resume_tokenizer, content, path, base_pieces)
         facts = replace(facts, old_pieces=old)
-    return OpenedCheckpoint(facts, run, content, layout, adapters)
+    return OpenedCheckpoint(facts, run, content, layout, adapters, base_file)
+
+
+def _kept(file: Path, run_dir: Path, base: FileIdentity) -> FileIdentity:
+    """Return the identity of the base where the run keeps it."""
+    kept = keep_base(file, run_dir)
+    if kept == file:
+        return base
+    return base.model_copy(update={"path": str(kept.resolve()), "mtime_ns": kept.stat().st_mtime_ns})
 
 
 @contextmanager
