@@ -46,7 +46,7 @@ def test_a_healthy_run_trips_no_check_at_any_line(tmp_path: Path):
             run.facts(step)
         if step == 9_000:
             run.start(step)
-            run.facts(step, new_rows_moved=0.0)
+            run.facts(step, new_rows_moved_lately=0.0)
         if step % 700 == 0:
             assert check_health(run.write(tmp_path)) == []
 
@@ -136,7 +136,7 @@ def test_new_rows_that_do_not_or_barely_change_are_reported(tmp_path: Path):
         run.start()
         run.facts(0)
         run.train_to(1_000)
-        run.facts(1_000, new_rows_moved=moved)  # the rates of 1,000 steps of warm-up add up to 0.025
+        run.facts(1_000, new_rows_moved_lately=moved)  # the rates of 1,000 steps of warm-up add up to 0.025
         found = new_rows_unchanged(read_observed(run.write(tmp_path)))
         assert found is not None
         assert "in 1,000 steps whose learning rates add up to 2.5e-02" in str(found)
@@ -145,15 +145,15 @@ def test_new_rows_that_do_not_or_barely_change_are_reported(tmp_path: Path):
 def test_new_rows_on_a_random_walk_count_as_changing(tmp_path: Path):
     run = WrittenRun()
     run.start()
-    run.facts(20_000, new_rows_moved=3e-5 * 20_000**0.5)  # each step in another direction
+    run.facts(20_000, new_rows_moved_lately=3e-5 * 20_000**0.5)  # each step in another direction
     assert new_rows_unchanged(read_observed(run.write(tmp_path))) is None
 
 
 def test_new_rows_need_not_change_before_the_first_steps(tmp_path: Path):
     run = WrittenRun()
     run.start(5_000)
-    run.facts(5_000, new_rows_moved=0.0)
-    run.facts(5_010, new_rows_moved=0.0)
+    run.facts(5_000, new_rows_moved_lately=0.0)
+    run.facts(5_010, new_rows_moved_lately=0.0)
     assert new_rows_unchanged(read_observed(run.write(tmp_path))) is None
 
 

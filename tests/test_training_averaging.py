@@ -17,7 +17,7 @@ from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import read_metrics
 from indextts.speech.export.model_folder import export
 from indextts.speech.synthesis.trained_model import load_trained
-from indextts.training.averaging import start_average
+from indextts.training.averaging import WeightAverage, start_average
 from indextts.training.optim import select_trained
 from indextts.training.run import load_inputs
 from indextts.training.start import resume

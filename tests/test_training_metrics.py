@@ -2,14 +2,17 @@
 
 import logging
 import re
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 from indextts.training import metrics
 from indextts.training.metrics import SpeedMeter, StartupTimes
+from tests.small_disk import needs_namespaces, run_with_disk
 
 
 class Clock:
@@ -89,3 +92,31 @@ def test_the_log_line_has_all_parts_in_order_and_their_sum(caplog: pytest.LogCap
     total, *parts = map(float, found.groups())
     assert total == pytest.approx(sum(parts), abs=0.05 * (len(parts) + 1))
     assert parts[2] >= 0.1
+
+
+FILL_THE_DISK = """
+import logging, sys
+from pathlib import Path
+from indextts.training.losses import LossMeans
+from indextts.training.metrics import MetricsLog
+logging.basicConfig()
+metrics = MetricsLog(Path(sys.argv[1]), part=1, step=0, epoch=0, total_steps=9)
+for step in range(1, 2000):
+    metrics.train(step, 0, LossMeans(1.0, 1.0, 0.5, 1.0), {"lr": 1e-3})
+    if metrics.is_failing:
+        break
+metrics.close()
+print("closed after step", step)
+"""
+
+
+@needs_namespaces
+def test_a_full_disk_under_tensorboard_is_one_warning_without_a_traceback(tmp_path: Path):
+    logs = tmp_path / "run/logs"
+    logs.mkdir(parents=True)
+    argv = [sys.executable, "-c", FILL_THE_DISK, str(logs.parent)]
+    ran = run_with_disk(logs, 16_384, argv, tmp_path / "copy")
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout.split()[-1]) < 1999
+    assert ran.stderr.count("Cannot write the metrics") == 1
+    assert "Traceback" not in ran.stderr

@@ -24,9 +24,10 @@ def test_a_run_writes_its_facts_at_the_start_and_at_each_validation_and_is_healt
     facts = [line for line in lines if line["kind"] == "facts"]
     assert [line["step"] for line in facts] == [0, 3, 6, 8, 9, 12, 15, 18, 21, 24]
     assert len({line["base_rows"] for line in facts}) == 1
-    assert facts[3]["new_rows_moved"] == 0  # a process began at step 8
-    assert 0 < facts[4]["new_rows_moved"] < facts[-1]["new_rows_moved"]
-    assert 0 < facts[4]["new_rows_seen"] <= facts[-1]["new_rows_seen"] < 1  # some pieces are in no text
+    assert facts[3]["new_rows_moved_lately"] == 0  # a process began at step 8
+    moved, seen = ([line[name] for line in facts] for name in ("new_rows_moved", "new_rows_seen"))
+    assert 0 == moved[0] < moved[2] < moved[3] < moved[-1]
+    assert 0 < seen[1] <= seen[3] <= seen[-1] < 1  # some pieces are in no text
     assert facts[0]["unknown_share"] == 0
     assert {line["num_skipped"] for line in lines if line["kind"] == "train"} == {0}
     config = json.loads((tiny.output / "config.json").read_text())

@@ -54,7 +54,7 @@ class WrittenRun:
         self._add("val", step, **numbers)
 
     def facts(self, step: int, **changes: Any) -> None:
-        facts = {"unknown_share": 0.0, "base_rows": "9f86d081884c7d65", "new_rows_moved": 1e-7 * step}
+        facts = {"unknown_share": 0.0, "base_rows": "9f86d081884c7d65", "new_rows_moved_lately": 1e-7 * step}
         self._add("facts", step, **{**facts, "new_rows_seen": 0.9, **changes})
 
     def write(self, folder: Path, **settings: Any) -> Path:
@@ -88,7 +88,7 @@ def run_with_problems() -> WrittenRun:
     run.train_to(8_000, first=4_100, loss=5.4, data_wait=0.4, lr=1e-5, grad_norm=90.0, num_skipped=200)
     for step in (5_000, 6_000, 7_000, 8_000):
         run.val(step, 4.4 + step / 20_000)
-    run.facts(8_000, base_rows=another, unknown_share=0.2, new_rows_moved=0.0)
+    run.facts(8_000, base_rows=another, unknown_share=0.2, new_rows_moved_lately=0.0)
     return run
 
 

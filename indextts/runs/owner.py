@@ -19,6 +19,7 @@ import fcntl
 import json
 import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -41,6 +42,8 @@ from indextts.system.files import link_or_copy, read_object, sync, write_bytes
 from indextts.system.processes import Process, is_alive, this_process
 
 logger = logging.getLogger(__name__)
+
+OWNER_TIMEOUT_S = 1.0
 
 
 def prepare(run_dir: Path) -> None:
@@ -79,7 +82,7 @@ def run_lock(run_dir: Path) -> Iterator[None]:
         except OSError:  # a network file system without locks
             is_free = not _is_owned(_owner(run_dir / ".lock"))
         if not is_free:
-            owner = _owner(run_dir / ".lock")
+            owner = _owner_soon(run_dir / ".lock")
             raise UserError(
                 f"{run_dir} is in use by a running trainer (process {owner.pid if owner else 'unknown'}); "
                 "stop that trainer, or choose another --output-dir",
@@ -367,6 +370,14 @@ def _rename_foreign(path: Path, problem: str) -> None:
 def _owner(lock: Path) -> Process | None:
     """Return the process recorded in the lock file, None if there is none."""
     return Process.recorded(read_object(lock))
+
+
+def _owner_soon(lock: Path) -> Process | None:
+    """Return the owner; waits for a trainer that has just taken the lock to write who it is."""
+    deadline = time.monotonic() + OWNER_TIMEOUT_S
+    while (owner := _owner(lock)) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return owner
 
 
 def _is_owned(owner: Process | None) -> bool:

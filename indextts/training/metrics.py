@@ -10,7 +10,8 @@ One line of metrics.jsonl:
                              with several languages also mel_loss_am, mel_loss_en and so on
     {"kind": "start", "part": 1, "step": 0, "epoch": 0, "total_steps": 236, "time": ...}   a process started
     {"kind": "facts", "part": 1, "step": 100, "epoch": 0, "unknown_share": 0.001,
-     "base_rows": "9f86d081884c7d65", "new_rows_moved": 0.0004, "new_rows_seen": 0.9, "time": ...}
+     "base_rows": "9f86d081884c7d65", "new_rows_moved": 0.0004, "new_rows_moved_lately": 0.0001,
+     "new_rows_seen": 0.9, "time": ...}
         at the start and with each validation
 
 Losses are nats per token over all steps since the last line; `new_text_loss` covers only the new pieces.
@@ -19,14 +20,16 @@ counts the steps of the run that were skipped because loss or gradient was not f
 knows. `imbalance` is the largest load of a rank over the mean load.
 
 Of the facts, `unknown_share` is the share of unknown tokens in the training texts and `base_rows` a digest of
-the frozen rows of the text tables. Since the process started, `new_rows_moved` is how far the new rows moved
-(root mean square of the values, of the table that moved least) and `new_rows_seen` the share of new embedding
-rows that changed at all. Without frozen rows there is only `unknown_share`.
+the frozen rows of the text tables. Since the part of the run started, `new_rows_moved` is how far the new
+rows moved (root mean square of 16 values of each row, of the table that moved least) and `new_rows_seen` the
+share of new embedding rows that changed at all; `new_rows_moved_lately` counts since the process started.
+Without frozen rows there is only `unknown_share`.
 """
 
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -88,6 +91,7 @@ class MetricsLog:
         )
         with self._logging_errors():
             self.board = SummaryWriter(str(_new_log_folder(run_dir / "logs")))
+        threading.excepthook = _without_tracebacks_of_tensorboard
 
     def train(self, step: int, epoch: int, means: LossMeans, numbers: Mapping[str, float | None]) -> None:
         """Write a [Train] line to the log, metrics.jsonl and TensorBoard.
@@ -178,6 +182,12 @@ class MetricsLog:
             if not self.is_failing:
                 logger.warning("Cannot write the metrics (%s); training continues without them", error)
             self.is_failing = True
+
+
+def _without_tracebacks_of_tensorboard(failure: threading.ExceptHookArgs) -> None:
+    """Report an error of a thread, unless TensorBoard raises it again at the next write, which logs it."""
+    if not type(failure.thread).__module__.startswith("tensorboard."):
+        threading.__excepthook__(failure)
 
 
 class SpeedMeter:

@@ -24,6 +24,7 @@ from indextts.system.processes import git_commit
 from indextts.training.batches import PairDataset
 from indextts.training.run import Run
 
+VALUES_OF_ROW = 16
 DIGEST_CHARS = 16  # of a SHA-256: enough to tell two states of the rows apart
 
 
@@ -106,6 +107,7 @@ def checkpoint_of(run: Run, *, is_best: bool) -> tuple[dict[str, Any], Checkpoin
             "grad_norm": grad_norm if math.isfinite(grad_norm := float(state.grad_norm)) else None,
             "position_limits": state.limits_of_ranks,
             "probe": state.probe,
+            "first_rows": state.first_rows,
             "encoders": run.encoders,
             "codes": {"backend": features.backend, "identity": features.backend_identity},
         },
@@ -146,24 +148,38 @@ def write_run_files(run: Run) -> None:
 
 
 class TextRowFacts:
-    """Facts of the text rows of a run, relative to the time when this object is created."""
+    """Facts of the text rows of a run, since its part started and since this object was created."""
 
     def __init__(self, run: Run) -> None:
         self._new_rows = run.trained.new_rows
-        self._before = {rows.name: _on_host(rows.view) for rows in self._new_rows}
+        self._before = self._values()
+        if run.state.first_rows is None:
+            run.state.first_rows = self._before
+        self._first = run.state.first_rows
         self._unknown_share = unknown_share(run.inputs.train_set, run.inputs.tokenizer.unknown_id)
 
     def read(self) -> dict[str, Any]:
         """Return the facts by name; `indextts/training/metrics.py` documents them."""
         if not self._new_rows:
             return {"unknown_share": self._unknown_share}
-        moved = {rows.name: _on_host(rows.view) - self._before[rows.name] for rows in self._new_rows}
-        embedding = moved[TEXT_TABLES[0]]
+        now = self._values()
+        moved, lately = (
+            {name: values - before[name] for name, values in now.items()}
+            for before in (self._first, self._before)
+        )
         return {
             "unknown_share": self._unknown_share,
             "base_rows": self._digest_of_frozen(),
             "new_rows_moved": min(_root_mean_square(each) for each in moved.values()),
-            "new_rows_seen": float(embedding.any(dim=1).double().mean()),
+            "new_rows_moved_lately": min(_root_mean_square(each) for each in lately.values()),
+            "new_rows_seen": float(moved[TEXT_TABLES[0]].any(dim=1).double().mean()),
+        }
+
+    def _values(self) -> dict[str, Tensor]:
+        """Return some values of each new row by table; all of them would double the rows in a checkpoint."""
+        return {
+            rows.name: _on_host(rows.view.reshape(len(rows.view), -1)[:, :VALUES_OF_ROW])
+            for rows in self._new_rows
         }
 
     def _digest_of_frozen(self) -> str:

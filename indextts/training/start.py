@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS
+from indextts.commands.pairs_file import parse_files
 from indextts.commands.terminal import continued
 from indextts.commands.train import Train
 from indextts.data.encoding import encoders_identity
@@ -41,7 +42,7 @@ from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, i
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.lora_base import keep_base, kept_base, require_content
 from indextts.runs.restore import plan_restore, requested_schedule, require_keys
-from indextts.runs.restore_facts import CheckpointFacts, RunFacts, recorded_files
+from indextts.runs.restore_facts import CheckpointFacts, RunFacts
 from indextts.runs.restore_rows import RestoreRow, log_lines, new_run_rows, plan_text
 from indextts.runs.schedule import Schedule
 from indextts.system.messages import Message, as_is
@@ -206,7 +207,7 @@ def resume(inputs: Inputs, path: Path) -> Run:
     logger.info("Restoring model state...")
     weights = published_names(opened.content["model"])
     if meta is not None:
-        known = {each.language for each in recorded_files(meta)["train_manifest"]}
+        known = {each.language for each in parse_files(meta.settings["train_manifest"])}
         known.add(meta.normalizer.get("language", DEFAULT_OPTIONS.language))
         added = {code: row for code, row in _new_languages(inputs).items() if code not in known}
         weights = _with_language_rows(weights, added, command.language_row_init)
@@ -527,6 +528,7 @@ def _restore_state(
     saved = content["state"]
     state.validated_step = saved["validated_step"]
     state.last_losses, state.probe = saved["last_losses"], saved["probe"]
+    state.first_rows = saved.get("first_rows")
     state.num_skipped, state.recent = saved["num_skipped"], list(content["recent_checkpoints"])
     if saved["window"] is not None and inputs.ranks.is_main:  # the sum over all ranks
         state.window = LossSums(**saved["window"]).to(inputs.device)

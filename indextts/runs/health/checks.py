@@ -73,12 +73,12 @@ def new_rows_unchanged(run: Observed) -> Finding | None:
     Adam moves a value by about the learning rate in each step that has a gradient for it.
     """
     process = run.newest_process
-    facts = [line for line in process if line["kind"] == "facts" and "new_rows_moved" in line]
+    facts = [line for line in process if line["kind"] == "facts" and "new_rows_moved_lately" in line]
     if not facts or process[0]["kind"] != "start":
         return None
     first, last = int(process[0]["step"]), int(facts[-1]["step"])
     allowed = _sum_of_rates(run, process, first, last)
-    moved = facts[-1]["new_rows_moved"]
+    moved = facts[-1]["new_rows_moved_lately"]
     if last - first < MIN_STEPS or moved >= MIN_CHANGE * allowed:
         return None
     return Finding(
