@@ -89,10 +89,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     return run
 
 
-def files(run: TinyRun, share: float = 0.15) -> dict[str, object]:
+def files(run: TinyRun, shares: tuple[float, float] = (0.85, 0.15)) -> dict[str, object]:
     new, old = run.folder / "new", run.folder / "old"
     return {
-        "train_manifest": [f"{new}_train.jsonl@0.85", f"{old}_train.jsonl@en@{share}"],
+        "train_manifest": [f"{new}_train.jsonl@{shares[0]}", f"{old}_train.jsonl@en@{shares[1]}"],
         "val_manifest": [f"{new}_val.jsonl", f"{old}_val.jsonl@en"],
     }
 
@@ -136,10 +136,10 @@ def test_the_page_and_the_trainer_count_alike(tiny: TinyRun):
     assert found.data_order(7) == train_set.digest(7)
 
 
-@pytest.mark.parametrize(("share", "is_same"), [(0.15, True), (0.3, False)])
-def test_other_shares_are_another_order(tiny: TinyRun, share: float, is_same: bool):
-    argv = tiny.flags(**files(tiny, share), resume="auto", epochs=4)
+@pytest.mark.parametrize(("shares", "is_same"), [((0.85, 0.15), True), ((17, 3), True), ((0.85, 0.3), False)])
+def test_other_shares_are_another_order(tiny: TinyRun, shares: tuple[float, float], is_same: bool):
+    argv = tiny.flags(**files(tiny, shares), resume="auto", epochs=4)
     plan = describe_restore(parse(Train, argv))
     assert plan is not None
     assert ("epoch restarts" in plan) != is_same
-    assert ("old_train.jsonl@en@0.3" in plan) != is_same
+    assert ("old_train.jsonl@en@" in plan) != is_same

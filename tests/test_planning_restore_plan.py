@@ -1,6 +1,7 @@
 """Tests of indextts/planning/restore_plan.py: the plan comes from the meta file alone."""
 
 import os
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.data.manifest import write_pairs
 from indextts.data.pair_index import load_index
-from indextts.errors import UserError
+from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import load_config
 from indextts.planning import pairs_size
 from indextts.runs.directory import identify
@@ -19,7 +20,7 @@ from indextts.system.digest import file_digest
 from indextts.text.tokenizer import Tokenizer
 from tests.conftest import REPOSITORY
 from tests.test_runs_restore import meta
-from tests.tiny_run import describe_restore, pair
+from tests.tiny_run import describe_restore, pair, write_features
 
 DEMO = REPOSITORY / "demo/checkpoints"
 NUM_BYTES = 7 * 10**9
@@ -42,8 +43,8 @@ class RunFolder:
         self.write()
 
     def write_train_pairs(self, count: int) -> None:
-        (self.folder / "features").mkdir(exist_ok=True)
-        (self.folder / "features/store.json").touch()
+        if not (self.folder / "features").exists():
+            write_features(self.folder / "features", 1)
         write_pairs(self.train, [pair(self.folder, number, number + 1) for number in range(count)])
 
     def parsed(self, *argv: str) -> Train:
@@ -180,3 +181,14 @@ def test_an_unchanged_file_is_not_read_again(tmp_path: Path):
     assert identify(path, [marked.model_copy(update={"mtime_ns": 1})]) == known
     assert identify(path, [marked.model_copy(update={"num_bytes": 1})]) == known
     assert identify(path, [marked.model_copy(update={"path": "elsewhere"})]) == known
+
+
+def test_what_the_start_refuses_the_plan_refuses(folder: RunFolder):
+    folder.write(base_size=folder.tokenizer.size)
+    with pytest.raises(UserError, match="--freeze-body-steps 30") as refusal:
+        describe_restore(folder.resumed("--freeze-body-steps=30"))
+    assert refusal.value.exit_status == RESUME_REFUSED
+    assert describe_restore(folder.resumed("--freeze-body-steps=25"))  # the run is at step 25
+    shutil.rmtree(folder.folder / "features")
+    with pytest.raises(UserError, match="features"):
+        describe_restore(folder.resumed())

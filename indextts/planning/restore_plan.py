@@ -38,7 +38,7 @@ from indextts.runs.restore_facts import (
 from indextts.runs.schedule import EpochSize
 from indextts.system.digest import PIECE_BYTES
 from indextts.system.messages import Message
-from indextts.text.bases import load_tokenizer
+from indextts.text.bases import load_tokenizer, new_languages
 
 
 def plan_from_meta(command: Train, num_processes: int = 1) -> RestorePlan | None:
@@ -92,7 +92,8 @@ def _find(resume: str, run_dir: Path) -> tuple[Path, CheckpointMeta] | None:
 def _run_facts(command: Train, meta: CheckpointMeta, base_path: Path, num_processes: int) -> RunFacts | None:
     """Return the facts of the run; None if its pairs changed and tokenizing them would take long."""
     tokenizer = load_tokenizer(command.tokenizer)
-    paths = [file.path for file in (*command.train_files, *command.val_files)]
+    config, files = load_config_of(command.config, tokenizer), command.train_files
+    paths = [file.path for file in (*files, *command.val_files)]
     try:
         manifests = tuple(identify(path, meta.manifests) for path in paths)
     except OSError as error:
@@ -107,7 +108,7 @@ def _run_facts(command: Train, meta: CheckpointMeta, base_path: Path, num_proces
     run = RunFacts(
         vocabulary=tokenizer.vocabulary,
         base_size=meta.base_size,
-        gpt_config=asdict(load_config_of(command.config, tokenizer)),
+        gpt_config=asdict(config),
         command=command,
         size=EpochSize(meta.num_samples, meta.num_positions, meta.longest),
         data_order=lambda seed: meta.data_order if seed == meta.settings["seed"] else "",
@@ -115,6 +116,7 @@ def _run_facts(command: Train, meta: CheckpointMeta, base_path: Path, num_proces
         base=base,
         environment=environment,
         trained_shapes=None,
+        has_new_rows=tokenizer.size > meta.base_size or bool(new_languages(tokenizer, config.of_base, files)),
         why_no_base=why_no_base,
         normalizer=tokenizer.options.record,
         codebook=_codebook(paths),
@@ -138,13 +140,9 @@ def _has_same_tokens(meta: CheckpointMeta, run: RunFacts, settings: dict[str, An
 
 
 def _codebook(manifests: Sequence[Path]) -> Codebook | None:
-    """Return the codebook of the first pair of each manifest; None if features are not on this machine."""
-    try:
-        stores = [next(stream_pairs(path))[0].features for path in manifests]
-        infos = {store: read_info(store) for store in stores}
-    except UserError:
-        return None  # the trainer refuses; the plan of a resume needs no features
-    return common_codebook(infos)
+    """Return the codebook of the first pair of each manifest; errors as for `read_info`."""
+    stores = [next(stream_pairs(path))[0].features for path in manifests]
+    return common_codebook({store: read_info(store) for store in stores})
 
 
 def _base_identity(path: Path, recorded: FileIdentity) -> tuple[FileIdentity | None, Message]:

@@ -86,8 +86,10 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
     keeps_position = continues and meta is not None and run.data_order(command.seed) == meta.data_order
     if continues:
         schedule = _continued_schedule(checkpoint, run, command, keeps_position=keeps_position)
+        require_new_rows(command.freeze_body_steps, checkpoint.step, has_new_rows=run.has_new_rows)
     else:  # --rewarm raises the rate of a run that continues; here the schedule starts anyway
         command = command.model_copy(update={"rewarm": 0.0})
+        require_new_rows(command.freeze_body_steps, has_new_rows=run.has_new_rows)
         processes = world_size(run.environment)
         schedule = requested_schedule(
             command, run.size, num_processes=processes, step=0, epoch=0, samples_done=0
@@ -126,6 +128,18 @@ def require_keys(keys: frozenset[str]) -> None:
             f"Checkpoint missing required keys: {missing}; resume from a model_step*.pth or latest.pth of a "
             "run, and pass base weights to --base-checkpoint",
             RESUME_REFUSED,
+        )
+
+
+def require_new_rows(
+    num_frozen_steps: int, step: int = 0, *, has_new_rows: bool, exit_status: int = RESUME_REFUSED
+) -> None:
+    """Raise a UserError if the body is frozen after `step` and nothing else would be trained."""
+    if num_frozen_steps > step and not has_new_rows:
+        raise UserError(
+            f"--freeze-body-steps {num_frozen_steps}: the run has no new rows, so these steps would train "
+            "nothing; extend the tokenizer (tools/extend_bpe.py), or set it to 0",
+            exit_status,
         )
 
 

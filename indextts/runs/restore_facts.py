@@ -106,6 +106,7 @@ class RunFacts:
         base: None if the base checkpoint could not be compared with that of the run.
         environment: as in `CheckpointMeta`, without the unknown keys.
         trained_shapes: shape of every trained parameter; None if only meta files were read.
+        has_new_rows: the run has pieces or a language that the base was not trained on.
         why_no_base: the reason why the base could not be compared.
         normalizer: as in `CheckpointMeta`.
         codebook: of the feature stores; None if it is unknown.
@@ -121,6 +122,7 @@ class RunFacts:
     base: FileIdentity | None
     environment: Mapping[str, Any]
     trained_shapes: dict[str, tuple[int, ...]] | None
+    has_new_rows: bool = True
     why_no_base: Message = field(default_factory=lambda: Message("restore.base_absent"))
     normalizer: Mapping[str, Any] = field(default_factory=dict)
     codebook: Codebook | None = None
@@ -184,5 +186,12 @@ def pairs_files(
 
 
 def contents(files: Sequence[tuple[PairsFile, FileIdentity]]) -> list[tuple[str, str, float | None]]:
-    """Return what a run reads of each file, whatever its path: the digest, the language and the share."""
-    return [(identity.digest, file.language, file.share) for file, identity in files]
+    """Return what a run reads of each file, whatever its path: the digest, the language and the share.
+
+    Shares are relative to each other, so 0.7 and 0.3 are the same as 7 and 3.
+    """
+    total = sum(file.share or 0.0 for file, _ in files)
+    return [
+        (identity.digest, file.language, None if file.share is None else round(file.share / total, 9))
+        for file, identity in files
+    ]

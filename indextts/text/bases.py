@@ -7,11 +7,13 @@ from typing import Any
 
 from indextts.commands.bases import Base, base_in
 from indextts.commands.normalizer_options import NormalizerOptions, of_language
+from indextts.commands.pairs_file import PairsFile
 from indextts.errors import UserError
 from indextts.text.byte_extend import extended_ranks, reserved_ranks
 from indextts.text.byte_level import ByteLevelTokenizer, is_rank_file, reserved_line, with_rank_record
 from indextts.text.normalizer_record import parse_record, with_record
 from indextts.text.piece_extend import extended_pieces
+from indextts.text.special_tokens import language_row
 from indextts.text.tokenizer import Tokenizer, read_model
 
 # Of speech/export/text_package.py.
@@ -64,6 +66,15 @@ def for_language(tokenizer: Tokenizer, language: str) -> Tokenizer:
     other = tokenizer_of(tokenizer.model_bytes, tokenizer.path, options)
     _ = other.language_row  # raises
     return other
+
+
+def new_languages(tokenizer: Tokenizer, base: Base, files: Iterable[PairsFile]) -> dict[str, int]:
+    """Return the language rows of a run on pairs files that the base was not trained on, by language."""
+    if tokenizer.language_row is None:
+        return {}
+    rows = {file.language: language_row(file.language) for file in files if file.language}
+    rows[tokenizer.options.language] = tokenizer.language_row  # perhaps that of all unknown languages
+    return {code: row for code, row in rows.items() if code not in base.trained_languages}
 
 
 def stored_tokenizer(entry: dict[str, Any]) -> bytes:

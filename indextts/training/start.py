@@ -21,7 +21,7 @@ from indextts.commands.pairs_file import parse_files
 from indextts.commands.terminal import continued
 from indextts.commands.train import Train
 from indextts.data.encoding import encoders_identity
-from indextts.errors import RESUME_REFUSED, UserError
+from indextts.errors import RESUME_REFUSED, USER_MISTAKE, UserError
 from indextts.models.checkpoint import (
     embedded_meta,
     move_text_rows,
@@ -41,12 +41,12 @@ from indextts.runs.checkpoints import list_checkpoints
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.lora_base import keep_base, kept_base, require_content
-from indextts.runs.restore import plan_restore, requested_schedule, require_keys
+from indextts.runs.restore import plan_restore, requested_schedule, require_keys, require_new_rows
 from indextts.runs.restore_facts import CheckpointFacts, RunFacts
 from indextts.runs.restore_rows import RestoreRow, log_lines, new_run_rows, plan_text
 from indextts.runs.schedule import Schedule
 from indextts.system.messages import Message, as_is
-from indextts.text.bases import base_tokenizer, load_tokenizer
+from indextts.text.bases import base_tokenizer, load_tokenizer, new_languages
 from indextts.text.special_tokens import language_row
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import require_extension
@@ -174,6 +174,8 @@ def plan_from_weights(command: Train, num_processes: int = 1) -> str:
 def _plan_new_run(inputs: Inputs, base_size: int) -> tuple[Inputs, Schedule, list[RestoreRow]]:
     """Return the inputs with the settings of a new run, its schedule, and what it starts with in words."""
     typed = inputs.command
+    has_new_rows = inputs.tokenizer.size > base_size or bool(_new_languages(inputs))
+    require_new_rows(typed.freeze_body_steps, has_new_rows=has_new_rows, exit_status=USER_MISTAKE)
     inputs = with_automatic_settings(inputs, base_size)
     inputs = replace(inputs, command=inputs.command.model_copy(update={"rewarm": 0.0}))
     schedule = requested_schedule(
@@ -366,16 +368,7 @@ def _with_language_rows(
 
 
 def _new_languages(inputs: Inputs) -> dict[str, int]:
-    """Return the language rows of the run that the base was not trained on, by language."""
-    tokenizer = inputs.tokenizer
-    if tokenizer.language_row is None:
-        return {}
-    rows = {
-        file.language: language_row(file.language) for file in inputs.command.train_files if file.language
-    }
-    rows[tokenizer.options.language] = tokenizer.language_row  # perhaps that of all unknown languages
-    spoken = inputs.config.of_base.trained_languages
-    return {code: row for code, row in rows.items() if code not in spoken}
+    return new_languages(inputs.tokenizer, inputs.config.of_base, inputs.command.train_files)
 
 
 def _base_size(tokenizer: Tokenizer, base_checkpoint: Path) -> int:
@@ -450,6 +443,7 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         base=base,
         environment=environment,
         trained_shapes=shapes,
+        has_new_rows=inputs.tokenizer.size > base_size or bool(_new_languages(inputs)),
         normalizer=inputs.tokenizer.options.record,
         why_no_base=why_no_base,
         codebook=inputs.codebook,
@@ -564,22 +558,12 @@ def _restore_state(
 
 
 def _log_rates(trained: TrainedParameters, new_row_scale: float, num_frozen_steps: int, step: int) -> None:
-    """Log the rates of new rows where they differ from those of the other weights.
-
-    Raises:
-        UserError: the body is frozen and there are no new rows, so that nothing would be trained.
-    """
-    is_frozen = step < num_frozen_steps
+    """Log the rates of new rows where they differ from those of the other weights."""
     if not trained.new_names:
-        if is_frozen:
-            raise UserError(
-                f"--freeze-body-steps {num_frozen_steps}: the run has no new rows, so these steps "
-                "would train nothing; extend the tokenizer (tools/extend_bpe.py), or set it to 0"
-            )
         return
     if new_row_scale != 1:
         logger.info("New rows train at %g times the learning rate", new_row_scale)
-    if is_frozen:
+    if step < num_frozen_steps:
         logger.info("Up to step %d only the new rows are trained", num_frozen_steps)
 
 
