@@ -110,6 +110,7 @@ def run(pieces: Vocabulary = PIECES, argv: tuple[str, ...] = (), **changes: obje
         "manifests": (identity("t.jsonl"), identity("v.jsonl")),
         "base": identity("gpt.pth"),
         "environment": meta().environment,
+        "validation_set": meta().validation_set,
         "trained_shapes": shapes(pieces),
     }
     return RunFacts(**{**facts, **changes})  # type: ignore[arg-type]

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.runs.directory import CheckpointMeta, read_metrics, verify_checkpoint
 from indextts.training import run as device
-from tests.tiny_run import SENTENCES, TinyRun, make_tiny_run
+from tests.tiny_run import SENTENCES, TinyRun, describe_restore, make_tiny_run
 
 
 def load(path: Path) -> dict:
@@ -251,9 +252,13 @@ def test_other_validation_pairs_reset_best_and_patience_with_one_log_line(
 ):
     copy_checkpoint(complete_run, 10, tiny)
     flags = {"max_val_batches": 1, "learning_rate": 1.0, "epochs": 10, "val_interval": 1, "patience": 50}
+    planned = "Best validation: starts fresh"
     for max_steps in (11, 12):
+        plan = describe_restore(parse(Train, tiny.flags(resume="auto", max_steps=max_steps, **flags)))
+        assert plan is not None
+        assert (planned in plan) == (max_steps == 11)
         assert tiny.train(resume="auto", max_steps=max_steps, **flags) == 0
-        assert len(re.findall(r"^\[Warn\] .*--val-manifest, --max-val-batches", tiny.log, re.MULTILINE)) == 1
+        assert tiny.log.count(f"[Warn] {planned}") == 1
     losses = {step: line["mel_loss"] for step, line in numbers(tiny, kind="val").items()}
     step = min((11, 12), key=lambda step: losses[step])
     assert (best_of(tiny).step, best_of(tiny).validation_mel_loss) == (step, losses[step])

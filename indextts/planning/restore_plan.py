@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from indextts.commands.terminal import continued
 from indextts.commands.train import Train
 from indextts.data.feature_store import common_codebook, read_info
 from indextts.data.manifest import stream_pairs
@@ -34,6 +35,7 @@ from indextts.runs.restore_facts import (
     RunFacts,
     contents,
     pairs_files,
+    world_size,
 )
 from indextts.runs.schedule import EpochSize
 from indextts.system.digest import PIECE_BYTES
@@ -116,6 +118,7 @@ def _run_facts(command: Train, meta: CheckpointMeta, base_path: Path, num_proces
         base=base,
         environment=environment,
         trained_shapes=None,
+        validation_set=_validation_set(continued(command, meta.settings), meta, manifests, num_processes),
         has_new_rows=tokenizer.size > meta.base_size or bool(new_languages(tokenizer, config.of_base, files)),
         why_no_base=why_no_base,
         normalizer=tokenizer.options.record,
@@ -137,6 +140,27 @@ def _has_same_tokens(meta: CheckpointMeta, run: RunFacts, settings: dict[str, An
         and meta.tokenizer_fingerprint == run.vocabulary.fingerprint
         and meta.normalizer in ({}, run.normalizer)
     )
+
+
+def _validation_set(
+    command: Train, meta: CheckpointMeta, manifests: Sequence[FileIdentity], num_processes: int
+) -> str | None:
+    """Return the digest of the pairs of a validation; "" for other pairs, None if reading them takes long."""
+    settings = command.model_dump(mode="json")
+    before = Train.model_construct(**meta.settings)
+    same_files = contents(pairs_files(meta.settings, meta.manifests)["val_manifest"]) == contents(
+        pairs_files(settings, manifests)["val_manifest"]
+    )
+    num_before = before.max_val_batches * before.validation_batch_size * world_size(meta.environment)
+    num_now = command.max_val_batches * command.validation_batch_size * num_processes
+    if same_files and num_before == num_now:
+        return meta.validation_set
+    epoch = read_epoch(command.val_files, command.tokenizer, command.config, command.output_dir)
+    if epoch is None:
+        return None
+    if num_now in range(1, epoch.pairs.size.num_samples):  # a random part, which another number changes
+        return "" if same_files else None
+    return epoch.data_order(0)
 
 
 def _codebook(manifests: Sequence[Path]) -> Codebook | None:

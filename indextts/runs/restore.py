@@ -108,6 +108,7 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
         finished=_nothing_left(checkpoint, command.epochs, command.max_steps) if continues else None,
         adapters=adapters,
         misfit=misfit,
+        keeps_best=_keeps_best(meta, run) if continues else False,
         average=_average_outcome(
             checkpoint,
             command.ema_decay,
@@ -282,6 +283,13 @@ def _optimizer_misfit(checkpoint: CheckpointFacts, run: RunFacts) -> str:
         if old.get(name) != new.get(name):
             return f"{name} is {old.get(name, 'absent')} in the checkpoint and {new.get(name, 'absent')} here"
     return ""
+
+
+def _keeps_best(meta: CheckpointMeta | None, run: RunFacts) -> bool | None:
+    """Return whether losses of earlier validations can be compared; None if the pairs are unknown."""
+    if meta is None:
+        return False
+    return None if run.validation_set is None else run.validation_set == meta.validation_set
 
 
 def _average_outcome(

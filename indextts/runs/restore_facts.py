@@ -106,6 +106,7 @@ class RunFacts:
         base: None if the base checkpoint could not be compared with that of the run.
         environment: as in `CheckpointMeta`, without the unknown keys.
         trained_shapes: shape of every trained parameter; None if only meta files were read.
+        validation_set: digest of the pairs of a validation, as in `CheckpointMeta`; None if it is unknown.
         has_new_rows: the run has pieces or a language that the base was not trained on.
         why_no_base: the reason why the base could not be compared.
         normalizer: as in `CheckpointMeta`.
@@ -122,6 +123,7 @@ class RunFacts:
     base: FileIdentity | None
     environment: Mapping[str, Any]
     trained_shapes: dict[str, tuple[int, ...]] | None
+    validation_set: str | None = None
     has_new_rows: bool = True
     why_no_base: Message = field(default_factory=lambda: Message("restore.base_absent"))
     normalizer: Mapping[str, Any] = field(default_factory=dict)
@@ -147,6 +149,7 @@ class RestorePlan:
         adapters: what happens to the checkpoint's LoRA adapters; None if nothing does.
         misfit: why the optimizer state does not fit; empty if that is not why the run restarts.
         finished: why the run has no step left; None if it has.
+        keeps_best: keep the best validation so far; None if only the start can compare the validation pairs.
         average: what happens to the checkpoint's weight average; None if there is none.
     """
 
@@ -161,6 +164,7 @@ class RestorePlan:
     adapters: Message | None = None
     misfit: str = ""
     finished: Message | None = None
+    keeps_best: bool | None = True
     average: AverageOutcome | None = None
 
 

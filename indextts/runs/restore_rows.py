@@ -199,6 +199,10 @@ def _continued(plan: RestorePlan, epochs: int) -> Iterable[RestoreRow]:
         )
     else:
         yield _row("restarts", "restore.data_order", "restore.epoch_restarts")
+    if facts.meta is not None and plan.keeps_best is None:
+        yield _row("unknown", "restore.best", "restore.best_unknown")
+    elif facts.meta is not None and not plan.keeps_best:
+        yield _row("restarts", "restore.best", "restore.best_of_other_pairs")
 
 
 def _restarted(plan: RestorePlan) -> Iterable[RestoreRow]:

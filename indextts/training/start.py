@@ -443,6 +443,7 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         base=base,
         environment=environment,
         trained_shapes=shapes,
+        validation_set=replace(inputs, command=resumed).validation_set,
         has_new_rows=inputs.tokenizer.size > base_size or bool(_new_languages(inputs)),
         normalizer=inputs.tokenizer.options.record,
         why_no_base=why_no_base,
@@ -530,11 +531,6 @@ def _restore_state(
         state.best_mel_loss = content["best_mel_loss"]
         state.num_worse = saved["num_worse"]
         state.validation_mel_loss = facts.meta.validation_mel_loss
-    else:
-        logger.warning(
-            "Validation uses other pairs than before (other --val-manifest, --max-val-batches, validation "
-            "batch size or world size), so the best validation loss and --patience start over"
-        )
     state.num_skipped_in_a_row = saved["num_skipped_in_a_row"]
     state.unreadable = set(saved["unreadable"])
     if saved["grad_norm"] is not None:
