@@ -64,6 +64,8 @@ EFFECTS = {
     "max_val_batches": NOT_COMPARABLE,
     "seed": ORDER,
 }
+# These follow from a setting; where it changed, its own row says so.
+OF_SETTING = {"arithmetic": "amp", "attention": "padding"}
 OF_MACHINE = {
     "torch": ("restore.name.torch", LAST_BITS),
     "device": ("restore.name.device", LAST_BITS),
@@ -355,6 +357,7 @@ def _differences(plan: RestorePlan, now: Mapping[str, Any], used: Mapping[str, A
             for name, (id, effect) in OF_MACHINE.items()
             if name in meta.environment and name in run.environment
             if meta.environment[name] != run.environment[name]
+            if (setting := OF_SETTING.get(name)) is None or meta.settings[setting] == used[setting]
         ),
     ]
     return sorted(rows, key=lambda row: row.kind != "changed")
@@ -368,7 +371,9 @@ def _setting_rows(
         if name in Train.of_process or name not in stored or stored[name] == now[name]:
             continue
         if used[name] == now[name]:
-            yield _changed(as_is(name), stored[name], now[name], EFFECTS.get(name, NEXT_STEP))
+            is_idle = name in ("lora_alpha", "lora_targets") and not used["lora_rank"]
+            effect = NO_EFFECT if is_idle else EFFECTS.get(name, NEXT_STEP)
+            yield _changed(as_is(name), stored[name], now[name], effect)
         else:  # an automatic setting has no default that would hold instead
             id = HELD_AUTOMATIC if name in Train.automatic else HELD
             values = {"before": _shown(stored[name]), "default": _shown(now[name])}
