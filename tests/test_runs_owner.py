@@ -5,13 +5,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from indextts.errors import UserError
+from indextts.errors import FOLDER_IN_USE, UserError
 from indextts.models.checkpoint import recover_meta
 from indextts.runs.directory import checkpoints, verify_checkpoint
 from indextts.runs.find_checkpoint import find_checkpoint
@@ -33,6 +34,18 @@ def flip_a_bit(path: Path) -> None:
         byte = file.read(1)
         file.seek(-1, 1)
         file.write(bytes([byte[0] ^ 1]))
+
+
+def test_a_second_start_names_the_trainer_that_has_just_taken_the_lock(tmp_path: Path):
+    prepare(tmp_path)
+    with (tmp_path / ".lock").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # and the owner is not written yet
+        record = threading.Timer(0.1, (tmp_path / ".lock").write_text, [json.dumps(asdict(this_process()))])
+        record.start()
+        with pytest.raises(UserError, match=f"process {os.getpid()}") as refusal, run_lock(tmp_path):
+            pass
+        record.join()
+    assert refusal.value.exit_status == FOLDER_IN_USE
 
 
 def saves(count: int) -> Callable[[Path], None]:
