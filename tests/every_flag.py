@@ -9,15 +9,19 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
+from indextts.data.manifest import read_pairs, write_pairs
 from indextts.errors import UserError
 from indextts.planning.restore_plan import plan_from_meta
 from indextts.runs.restore_rows import log_lines
+from indextts.text.bases import base_tokenizer
 from indextts.training.run import load_inputs
 from indextts.training.start import resume
 from tests.conftest import REPOSITORY
-from tests.tiny_run import TinyRun, make_tiny_run
+from tests.tiny_run import TinyRun, make_tiny_run, pair, write_tokenizer
 
 STEP = 6
 PAGE = REPOSITORY / "docs/resume.md"
@@ -63,6 +67,13 @@ CHANGES: dict[str, object] = {
     "tracker": "trackio",
     "seed": 7,
 }
+# By field, the name of another file in the folder of the run.
+FILES = {
+    "train_manifest": "more_pairs.jsonl",
+    "val_manifest": "fewer_pairs.jsonl",
+    "tokenizer": "more_pieces.model",
+    "base_checkpoint": "other.pth",
+}
 
 
 @dataclass(frozen=True)
@@ -83,16 +94,24 @@ class Outcome:
 def make_run(folder: Path) -> TinyRun:
     """Return a run with a checkpoint in the middle of its second epoch."""
     run = make_tiny_run(folder)
+    train = run.folder / "train_pairs.jsonl"
     assert run.train(save_interval=STEP, keep_checkpoints=9) == 0
     for path in run.output.glob("*.pth"):
         if path.stem != f"model_step{STEP}":
             path.unlink()
             path.with_suffix(".json").unlink()
+    write_pairs(run.folder / FILES["train_manifest"], [*read_pairs(train), pair(folder, 21, 3)])
+    write_pairs(run.folder / FILES["val_manifest"], read_pairs(run.folder / "val_pairs.jsonl")[1:])
+    other = {name: 2 * weights for name, weights in run.base_weights.items()}
+    torch.save(other, run.folder / FILES["base_checkpoint"])
+    base = base_tokenizer(run.folder / "base/gpt.pth")
+    write_tokenizer(run.folder / FILES["tokenizer"], run.tokenizer.size - run.base_size + 3, base)
     return run
 
 
 def command_of(run: TinyRun, field: str) -> Train:
-    settings = {"save_interval": STEP, "keep_checkpoints": 9, field: CHANGES[field]}
+    value = run.folder / FILES[field] if field in FILES else CHANGES[field]
+    settings = {"save_interval": STEP, "keep_checkpoints": 9, field: value}
     return parse(Train, run.flags(resume="auto", **settings))
 
 
@@ -138,11 +157,12 @@ def started(command: Train) -> Outcome:
 
 def table(run: TinyRun) -> str:
     """Return the table: flag, change, what the plan says of it, what is kept."""
-    rows = ["| flag | what the plan says | kept |", "|---|---|---|"]
-    for field in CHANGES:
+    rows = ["| flag | what the plan and the start say | kept |", "|---|---|---|"]
+    for field in (*CHANGES, *FILES):
         outcome = planned(command_of(run, field))
         own = [line.split(": ", 1)[1] for line in outcome.lines if re.match(rf"\[\w+\] {field}: ", line)]
-        said = "; ".join(own) or (outcome.lines[0] if outcome.status else "")
+        refusal = outcome.lines[0].partition(" (")[0] if outcome.status else ""  # without sizes of files
+        said = "; ".join(own) or refusal
         kept = outcome.kept if not outcome.status else f"refused, status {outcome.status}"
         rows.append(f"| `--{field.replace('_', '-')}` | {said} | {kept} |")
     return "\n".join(rows) + "\n"

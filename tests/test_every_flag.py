@@ -3,7 +3,7 @@
 import pytest
 
 from indextts.commands.train import Train
-from tests.every_flag import CHANGES, PAGE, TABLE, command_of, make_run, planned, started, table
+from tests.every_flag import CHANGES, FILES, PAGE, TABLE, command_of, make_run, planned, started, table
 from tests.tiny_run import TinyRun
 
 
@@ -16,7 +16,7 @@ def test_every_flag_is_in_the_table():
     assert set(CHANGES) == Train.model_fields.keys() - Train.of_process
 
 
-@pytest.mark.parametrize("field", CHANGES)
+@pytest.mark.parametrize("field", [*CHANGES, *FILES])
 def test_the_plan_is_what_the_start_does(run: TinyRun, field: str):
     command = command_of(run, field)
     assert planned(command) == started(command)

@@ -163,6 +163,18 @@ def test_an_average_moves_with_the_rows_to_other_pieces(averaged: TinyRun, tmp_p
     assert "Averaged weights: of 4 updates, moved" in plan
 
 
+def test_an_average_without_text_tables_gets_them_with_new_pieces(tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    lora = {"lora_rank": 4, "lora_alpha": 8, "ema_decay": 0.25, "max_steps": 2}
+    base = run.folder / "base/bpe.model"
+    assert run.train(**lora, tokenizer=base) == 0
+    assert "text_embedding.weight" not in saved(run, 2)["averaged"]["weights"]
+    average = average_at_start(run, run.output / "model_step2.pth", lora_rank=4, lora_alpha=8)
+    assert average is not None
+    assert average.num_updates == 2
+    assert len(average.weights["text_embedding.weight"]) == run.tokenizer.size + 1 - run.base_size
+
+
 def test_an_average_of_merged_adapters_is_merged_and_one_of_other_adapters_is_dropped(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     lora = {"lora_rank": 4, "lora_alpha": 8, "ema_decay": 0.25, "max_steps": 2}

@@ -241,6 +241,11 @@ def test_the_row_of_a_replayed_language_starts_as_that_of_the_new_one(project: P
     assert f"language row of so ({LANGUAGES.index('so')}) starts as that of ar" in log
     assert "language row of sw" not in log
     assert "language row of am" not in log
+    # a language that comes back keeps what it has learned
+    for step, files in ((7, [f"{pairs}@0.5", f"{pairs}@so@0.5"]), (8, added)):
+        assert project.train(output_dir=output, resume="auto", train_manifest=files, max_steps=step) == 0
+    log = (output / "train.log").read_text(encoding="utf-8")
+    assert log.count("language row of sw") == log.count("language row of so") == 1
 
 
 def test_features_checkpoints_and_weights_of_the_other_base_are_refused_with_status_3(

@@ -17,6 +17,8 @@ from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import read_file, read_weights, select_weights
 from indextts.models.gpt.lora import is_block_matrix
 from indextts.models.lora import LoraRecord, merge, resized
+from indextts.runs.directory import CheckpointMeta
+from indextts.runs.lora_base import kept_name
 from indextts.speech.export.model_folder import export, in_official_order, official_order
 from indextts.speech.synthesis.trained_model import load_trained
 from indextts.training import loop
@@ -280,8 +282,9 @@ def test_a_base_of_another_run_stays_when_that_run_goes_on(lora: TinyRun, tmp_pa
     full, output = tmp_path / "full", tmp_path / "run"
     once = {"max_steps": 2, "keep_checkpoints": 1}
     assert lora.train(output_dir=full, **once) == 0
-    settings = {**LORA, "base_checkpoint": full / "latest.pth", "output_dir": output}
-    assert lora.train(**settings, tokenizer=lora.folder / "tokenizer.model") == 0
+    (tmp_path / "gpt.pth").symlink_to(full / "latest.pth")
+    settings = {**LORA, "base_checkpoint": tmp_path / "gpt.pth", "output_dir": output}
+    assert lora.train(**settings) == 0
     log = (output / "train.log").read_text("utf-8")
     assert "stays with this run as" in log
     before = read_weights(output / "latest.pth")
@@ -297,6 +300,38 @@ def test_a_base_of_another_run_stays_when_that_run_goes_on(lora: TinyRun, tmp_pa
     )
     for name, tensor in read_weights(export(command)).items():
         torch.testing.assert_close(tensor, before[name].float(), msg=name)
+    # a run on another base, which goes on from a checkpoint of this one, keeps both
+    second = {**settings, "output_dir": tmp_path / "second"}
+    assert lora.train(**second | {"max_steps": 2}) == 0
+    own = read_weights(tmp_path / "second/model_step2.pth")
+    resumed = {"resume": tmp_path / "moved/model_step8.pth", "max_steps": 10}
+    assert lora.train(**second | resumed) == 0
+    assert len(list((tmp_path / "second").glob("base-*.pth"))) == 2
+    shutil.rmtree(tmp_path / "moved")
+    again = read_weights(tmp_path / "second/model_step2.pth")
+    assert all(torch.equal(tensor, again[name]) for name, tensor in own.items())
+    assert read_weights(tmp_path / "second/model_step10.pth").keys() == own.keys()
+
+
+def test_the_base_of_a_base_with_adapters_is_kept_too(lora: TinyRun, tmp_path: Path):
+    """The first base is found beside a checkpoint that was moved, and not where its run had it."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(lora.output, first)
+    meta = CheckpointMeta.read(first / "latest.json")
+    shutil.move(lora.folder / "base/gpt.pth", first / "gpt.pth")
+    try:
+        settings = {**LORA, "base_checkpoint": first / "latest.pth", "output_dir": second}
+        assert lora.train(**settings | {"max_steps": 2}) == 0
+        shutil.move(first / "gpt.pth", lora.folder / "base/gone.pth")
+        assert len(list(second.glob("base-*.pth"))) == 2
+        assert (
+            read_weights(second / "latest.pth").keys()
+            == read_weights(second / kept_name(meta.base.digest)).keys()
+        )
+    finally:
+        for place in (first / "gpt.pth", lora.folder / "base/gone.pth"):
+            if place.exists():
+                shutil.move(place, lora.folder / "base/gpt.pth")
 
 
 @pytest.mark.failure(74)

@@ -180,6 +180,23 @@ def test_each_difference_is_named(
     assert all(reason in text for reason in reasons)
 
 
+@pytest.mark.parametrize(
+    ("here", "factor", "level"),
+    [
+        ({}, 1 + 1e-7, "WARNING"),
+        ({"threads": 2}, 1 + 1e-7, "INFO"),
+        ({"threads": 2}, 1 + 1e-2, "WARNING"),
+        ({"arithmetic": "bfloat16"}, 1 + 1e-2, "INFO"),
+    ],
+    ids=["same", "threads", "threads, too much", "precision"],
+)
+def test_on_the_same_cpu_the_last_bit_counts(
+    caplog: pytest.LogCaptureFixture, here: dict, factor: float, level: str
+):
+    now = {**BEFORE, "mel_loss": BEFORE["mel_loss"] * factor}
+    assert logged(caplog, now, {**HERE, **here})[0] == level
+
+
 # --- in a run ---
 
 

@@ -27,11 +27,9 @@ from typing import NoReturn
 from indextts.commands.terminal import parse, run
 from indextts.commands.train import Train
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, UserError
-from indextts.planning.restore_plan import plan_from_meta
 from indextts.runs.directory import CheckpointMeta
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import prepare, run_lock
-from indextts.runs.restore_rows import plan_text
 from indextts.system.files import write_json
 from indextts.system.log_lines import log_for_rank, log_to_file
 from indextts.training.distributed.torchrun import RankInfo, log_name
@@ -127,10 +125,7 @@ def exit_now(status: int) -> NoReturn:
 
 
 def plan_of(command: Train, num_processes: int) -> str:
-    """Return the restore plan; without a meta file the checkpoint is opened, which needs torch."""
-    plan = plan_from_meta(command, num_processes) if command.resume else None
-    if plan is not None:
-        return plan_text(plan)
+    """Return the restore plan of the start's own code, which knows the threads and the device too."""
     from indextts.training.start import plan_from_weights
 
     return plan_from_weights(command, num_processes)

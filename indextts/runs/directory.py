@@ -11,7 +11,7 @@
       latest.pth latest.json            the newest checkpoint, by serial (hard links, or copies)
       best.pth   best.json              the one with the lowest validation mel loss, whatever its part
       tokenizer.model        the tokenizer of the run
-      base.pth               of a LoRA run: its base, if that is a checkpoint of another run (lora_base.py)
+      base-{digest}.pth      of a LoRA run: its base, if that is a checkpoint of another run (lora_base.py)
       metrics.jsonl          one JSON object per line; for a replayed step the later line counts
       trash/                 deleted checkpoints (indextts/runs/checkpoints.py)
       samples/part{P}_step{N}/  audio samples of fixed sentences (indextts/training/samples.py)

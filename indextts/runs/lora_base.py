@@ -1,15 +1,15 @@
 """The base checkpoint of a LoRA checkpoint: how a run keeps it, where it is searched, how it is recognised.
 
 A LoRA checkpoint is useless without its base. A base that is a checkpoint of another run would be deleted or
-replaced when that run goes on, so a run keeps such a file in its own folder, as `base.pth`.
+replaced when that run goes on, so a run keeps such a file in its own folder, as `base-{digest}.pth`.
 """
 
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from indextts.errors import RESUME_REFUSED, UserError
-from indextts.runs.directory import LINKS, FileIdentity
+from indextts.errors import RESUME_REFUSED, UserError, disk_errors
+from indextts.runs.directory import CheckpointMeta, FileIdentity, read_complete
 from indextts.system.amounts import shown_size
 from indextts.system.digest import file_digest
 from indextts.system.files import link_or_copy
@@ -17,23 +17,30 @@ from indextts.system.files import link_or_copy
 logger = logging.getLogger(__name__)
 
 PUBLISHED_FOLDER = Path("checkpoints")  # where the download puts the published files
-KEPT = "base.pth"
+DIGEST_CHARS = 16
 
 
 def keep_base(path: Path, run_dir: Path) -> Path:
     """Return where the base of a LoRA run stays: `path`, or the run's own copy of another run's checkpoint.
 
+    A base that is itself a LoRA checkpoint keeps its own base beside it.
+
     Raises:
-        OSError: the copy cannot be written.
+        UserError: the copy cannot be written, or the base of the base is missing.
     """
-    is_of_run = path.name in LINKS or path.match("model_step*.pth") or path.name == KEPT
-    kept = run_dir / KEPT
-    if not is_of_run or path.resolve() == kept.resolve():
+    meta = _meta_of(path)
+    if meta is None and not path.match(kept_name("?" * DIGEST_CHARS)):
         return path
-    link_or_copy(path, kept)
+    kept = run_dir / (path.name if meta is None else kept_name(meta.digest))
+    if meta is not None and meta.settings.get("lora_rank"):
+        inner = find_base(meta.base, path)
+        if keep_base(inner, run_dir) == inner and str(inner.resolve()) != meta.base.path:
+            _link(inner, run_dir / kept_name(meta.base.digest))
+    if not _link(path, kept):
+        return kept
     how = "a hard link" if kept.stat().st_ino == path.stat().st_ino else "a copy"
     logger.info(
-        "%s belongs to another run, which may delete or replace it; %s of it, %s, stays with this run as %s",
+        "%s belongs to a run, which may delete or replace it: %s of it (%s) stays with this run as %s",
         path,
         how,
         shown_size(kept.stat().st_size),
@@ -42,11 +49,33 @@ def keep_base(path: Path, run_dir: Path) -> Path:
     return kept
 
 
+def kept_name(digest: str) -> str:
+    """Return the name of a base that a run keeps; a run may keep several."""
+    return f"base-{digest[:DIGEST_CHARS]}.pth"
+
+
 def kept_base(base: FileIdentity, path: Path) -> Path | None:
     """Return the base that the run of the LoRA checkpoint at `path` kept; None if it has none."""
-    recorded = Path(base.path)
-    places = (recorded, path.parent / KEPT) if recorded.name == KEPT else ()
+    recorded, name = Path(base.path), kept_name(base.digest)
+    places = (path.parent / name, recorded) if recorded.name == name else ()
     return next((file for file in places if not _why_not(file, base, reads_content=False)), None)
+
+
+def _meta_of(path: Path) -> CheckpointMeta | None:
+    """Return the meta of a checkpoint that a run may delete or replace; None for another file."""
+    try:
+        return read_complete(path.resolve())
+    except ValueError:
+        return None
+
+
+def _link(source: Path, target: Path) -> bool:
+    """Make `target` the same file as `source`; return False if it exists, which has the same digest."""
+    if target.exists():
+        return False
+    with disk_errors(target):
+        link_or_copy(source, target)
+    return True
 
 
 def require_content(file: Path, base: FileIdentity) -> FileIdentity:
@@ -70,7 +99,7 @@ def find_base(
     """Return the base checkpoint of the LoRA checkpoint at `path`, known by its size and digest.
 
     It is searched where the run had it, beside the checkpoint, in `folders`, and in `checkpoints/`; in a
-    folder under its name and as `gpt.pth`.
+    folder under its name, as `gpt.pth` and as a base that a run keeps.
 
     Args:
         base: as the checkpoint records it.
@@ -81,7 +110,7 @@ def find_base(
         UserError: the base is in none of these places; the message names each.
     """
     recorded = Path(base.path)
-    names = (recorded.name, "gpt.pth")
+    names = (recorded.name, "gpt.pth", kept_name(base.digest))
     inside = [folder / name for folder in (path.parent, *folders, PUBLISHED_FOLDER) for name in names]
     looked_at = []
     for file in dict.fromkeys([recorded, *inside]):

@@ -375,7 +375,7 @@ def _owner(lock: Path) -> Process | None:
 def _owner_soon(lock: Path) -> Process | None:
     """Return the owner; waits for a trainer that has just taken the lock to write who it is."""
     deadline = time.monotonic() + OWNER_TIMEOUT_S
-    while (owner := _owner(lock)) is None and time.monotonic() < deadline:
+    while not _is_owned(owner := _owner(lock)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return owner
 

@@ -113,7 +113,7 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
             checkpoint,
             command.ema_decay,
             continues=continues,
-            keeps_adapters=not (adapters and command.lora_rank),
+            keeps_adapters=_keeps_factors(meta, command),
         ),
     )
 
@@ -292,11 +292,18 @@ def _keeps_best(meta: CheckpointMeta | None, run: RunFacts) -> bool | None:
     return None if run.validation_set is None else run.validation_set == meta.validation_set
 
 
+def _keeps_factors(meta: CheckpointMeta | None, command: Train) -> bool:
+    """Return whether the adapters of the checkpoint stay as they are, or are merged."""
+    if meta is None or not command.lora_rank:
+        return True
+    return all(getattr(command, name) == meta.settings.get(name) for name in ("lora_rank", "lora_alpha"))
+
+
 def _average_outcome(
     checkpoint: CheckpointFacts, decay: float, *, continues: bool, keeps_adapters: bool
 ) -> AverageOutcome | None:
     """Return what becomes of the weight average; an average of a and b is none of other factors of a @ b."""
-    if checkpoint.meta is None or checkpoint.meta.num_averaged is None:
+    if checkpoint.meta is None or not checkpoint.meta.settings.get("ema_decay"):
         return None
     if not decay:
         return "is off"

@@ -46,7 +46,7 @@ EFFECTS = {
     "batch_tokens": STEP_SIZE,
     "grad_accumulation": STEP_SIZE,
     "step_pairs": NO_EFFECT,
-    "language_row_init": NO_EFFECT,
+    "language_row_init": "restore.effect.new_languages",
     "new_row_lr_scale": NEW_ROWS,
     "freeze_body_steps": NEW_ROWS,
     "emotion_from": EMOTION,
@@ -65,7 +65,7 @@ EFFECTS = {
     "seed": ORDER,
 }
 # These follow from a setting; where it changed, its own row says so.
-OF_SETTING = {"arithmetic": "amp", "attention": "padding"}
+OF_SETTING = {"arithmetic": ("amp",), "attention": ("amp", "padding")}
 OF_MACHINE = {
     "torch": ("restore.name.torch", LAST_BITS),
     "device": ("restore.name.device", LAST_BITS),
@@ -257,7 +257,9 @@ def _average_row(plan: RestorePlan) -> Iterable[RestoreRow]:
     if meta is None or plan.average is None:
         return
     kind, id = OF_AVERAGE[plan.average]
-    yield _row(kind, "restore.average", id, updates=f"{meta.num_averaged:,}")
+    yield _row(
+        kind, "restore.average", id, updates="?" if meta.num_averaged is None else f"{meta.num_averaged:,}"
+    )
 
 
 def _rate_row(plan: RestorePlan) -> RestoreRow:
@@ -290,7 +292,7 @@ def _notes(
     facts, run = plan.checkpoint, plan.run
     if facts.meta is not None and run.base is None:
         yield _row("unknown", "restore.base", "restore.base_not_compared", path=base, why=run.why_no_base)
-    if facts.meta is not None and run.base is not None and facts.meta.settings["lora_rank"]:
+    if facts.meta is not None and run.base is not None and facts.meta.settings.get("lora_rank"):
         yield _row("continues", "restore.base", "restore.base_by_time", path=run.base.path)
     yield from _tokenizer_rows(plan, resume_tokenizer)
     is_half = run.environment.get("arithmetic") == "float16"
@@ -357,7 +359,7 @@ def _differences(plan: RestorePlan, now: Mapping[str, Any], used: Mapping[str, A
             for name, (id, effect) in OF_MACHINE.items()
             if name in meta.environment and name in run.environment
             if meta.environment[name] != run.environment[name]
-            if (setting := OF_SETTING.get(name)) is None or meta.settings[setting] == used[setting]
+            if all(meta.settings.get(each) == used[each] for each in OF_SETTING.get(name, ()))
         ),
     ]
     return sorted(rows, key=lambda row: row.kind != "changed")
@@ -372,7 +374,8 @@ def _setting_rows(
             continue
         if used[name] == now[name]:
             is_idle = name in ("lora_alpha", "lora_targets") and not used["lora_rank"]
-            effect = NO_EFFECT if is_idle else EFFECTS.get(name, NEXT_STEP)
+            is_of_all = name == "val_batch_size" and not used["max_val_batches"]
+            effect = NO_EFFECT if is_idle else LAST_BITS if is_of_all else EFFECTS.get(name, NEXT_STEP)
             yield _changed(as_is(name), stored[name], now[name], effect)
         else:  # an automatic setting has no default that would hold instead
             id = HELD_AUTOMATIC if name in Train.automatic else HELD

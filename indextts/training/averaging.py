@@ -17,6 +17,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from indextts.models.checkpoint import TEXT_TABLES
 from indextts.training.optim import TrainedParameters
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,9 @@ class SavedAverage:
         saved = content.get("averaged")
         if not saved:
             return None
-        model, weights = content["model"], {}
+        # a run without new pieces does not average the text tables, and one with other pieces will
+        model = content["model"]
+        weights = {name: model[name] for name in TEXT_TABLES if name in model}
         for name, values in saved["weights"].items():
             num_frozen = len(model[name]) - len(values) if name in model else 0  # adapters are not in it
             weights[name] = torch.cat([model[name][:num_frozen], values]) if num_frozen else values
@@ -116,6 +119,6 @@ def start_average(
         return WeightAverage(trained, decay, copies)
     logger.info("Restoring the weight average...")
     for name, tensor in copies.items():
-        complete = saved.weights[name]
-        tensor.copy_(complete[len(complete) - len(tensor) :])
+        if (complete := saved.weights.get(name)) is not None:  # else an adapter of another matrix than before
+            tensor.copy_(complete[len(complete) - len(tensor) :])
     return WeightAverage(trained, decay, copies, saved.num_updates)

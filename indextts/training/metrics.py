@@ -91,7 +91,8 @@ class MetricsLog:
         )
         with self._logging_errors():
             self.board = SummaryWriter(str(_new_log_folder(run_dir / "logs")))
-        threading.excepthook = _without_tracebacks_of_tensorboard
+        self._report = threading.excepthook
+        threading.excepthook = self._report_other_than_tensorboard
 
     def train(self, step: int, epoch: int, means: LossMeans, numbers: Mapping[str, float | None]) -> None:
         """Write a [Train] line to the log, metrics.jsonl and TensorBoard.
@@ -148,8 +149,14 @@ class MetricsLog:
         if self.board is not None:
             with self._logging_errors():
                 self.board.close()
+            threading.excepthook = self._report
         if self.tracker is not None:
             self.tracker.close()
+
+    def _report_other_than_tensorboard(self, failure: threading.ExceptHookArgs) -> None:
+        """Report an error of a thread; TensorBoard raises its own again at the next write, which logs it."""
+        if not type(failure.thread).__module__.startswith("tensorboard."):
+            self._report(failure)
 
     def _write(
         self, kind: str, step: int, epoch: int, means: LossMeans, numbers: Mapping[str, float | None]
@@ -182,12 +189,6 @@ class MetricsLog:
             if not self.is_failing:
                 logger.warning("Cannot write the metrics (%s); training continues without them", error)
             self.is_failing = True
-
-
-def _without_tracebacks_of_tensorboard(failure: threading.ExceptHookArgs) -> None:
-    """Report an error of a thread, unless TensorBoard raises it again at the next write, which logs it."""
-    if not type(failure.thread).__module__.startswith("tensorboard."):
-        threading.__excepthook__(failure)
 
 
 class SpeedMeter:

@@ -68,14 +68,15 @@ class TrainedParameters:
 
     Args:
         new_names: the parameters that the base lacks, which --new-row-lr-scale applies to.
-        new_languages: rows of the language table that the base was not trained on. If there are any, the
-            table is among `new_names`, and its other rows keep the rate of the body, see `step_at`.
+        new_languages: (rows, 1), True for the rows of the language table that the base was not trained on. If
+            there are any, the table is among `new_names`, and its other rows keep the rate of the body, see
+            `step_at`. Else None.
     """
 
     parameters: dict[str, nn.Parameter]
     new_rows: tuple[NewRows, ...]
     new_names: frozenset[str]
-    new_languages: tuple[int, ...] = ()
+    new_languages: Tensor | None = None
 
     @property
     def num_frozen(self) -> int:
@@ -152,10 +153,14 @@ def select_trained(
             parameter = rows.view
         parameters[name] = parameter
     new_names = {rows.name for rows in new_rows}
-    languages = tuple(new_languages)
+    languages, is_new = list(new_languages), None
     if languages and LANGUAGE_ROWS in parameters:
         new_names.add(LANGUAGE_ROWS)
-    return TrainedParameters(parameters, tuple(new_rows), frozenset(new_names), languages)
+        table = parameters[LANGUAGE_ROWS]
+        is_new = torch.zeros(len(table), 1, dtype=torch.bool)
+        is_new[languages] = True
+        is_new = is_new.to(table.device)  # once: an index made in each step would make the host wait
+    return TrainedParameters(parameters, tuple(new_rows), frozenset(new_names), is_new)
 
 
 def build_optimizer(
@@ -209,14 +214,13 @@ def step_at(optimizer: torch.optim.AdamW, trained: TrainedParameters, learning_r
         group["lr"] = learning_rate * group["lr_scale"]
         scales[group["is_new"]] = group["lr_scale"]
     body_share = scales.get(False, 1.0) / scales.get(True, 1.0)
-    if not trained.new_languages or body_share == 1:
+    if trained.new_languages is None or body_share == 1:
         optimizer.step()
         return
     table = trained.parameters[LANGUAGE_ROWS].detach()
-    before, is_new = table.clone(), torch.zeros(len(table), 1, dtype=torch.bool, device=table.device)
-    is_new[list(trained.new_languages)] = True
+    before = table.clone()
     optimizer.step()
-    table.copy_(torch.where(is_new, table, before.lerp(table, body_share)))
+    table.copy_(torch.where(trained.new_languages, table, before.lerp(table, body_share)))
 
 
 def load_optimizer(

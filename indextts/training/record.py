@@ -108,6 +108,7 @@ def checkpoint_of(run: Run, *, is_best: bool) -> tuple[dict[str, Any], Checkpoin
             "position_limits": state.limits_of_ranks,
             "probe": state.probe,
             "first_rows": state.first_rows,
+            "languages": sorted(state.languages),
             "encoders": run.encoders,
             "codes": {"backend": features.backend, "identity": features.backend_identity},
         },

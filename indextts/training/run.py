@@ -71,6 +71,7 @@ class TrainState:
         limits_of_ranks: both of these numbers for each rank, at the last save.
         probe: result of `Probe.losses` at the last save, None if its samples were unreadable.
         first_rows: values of the new text rows at the start of the part, by table; see `TextRowFacts`.
+        languages: of the training texts of this run so far; the model has a trained row for each of them.
         best_is_unsaved: the last validation found the best model, and no checkpoint holds it yet.
         part_is_unsaved: the run started a new part that has no checkpoint yet.
         sampled_step: last step with samples, -1 before the first in this process.
@@ -98,6 +99,7 @@ class TrainState:
     limited_at: int = 0
     limits_of_ranks: list[list[int]] = field(default_factory=list)
     probe: dict[str, float | str] | None = None
+    languages: set[str] = field(default_factory=set)
     first_rows: dict[str, Tensor] | None = None
     best_is_unsaved: bool = False
     part_is_unsaved: bool = False

@@ -16,8 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from indextts.commands.normalizer_options import DEFAULT_OPTIONS
-from indextts.commands.pairs_file import parse_files
 from indextts.commands.terminal import continued
 from indextts.commands.train import Train
 from indextts.data.encoding import encoders_identity
@@ -133,20 +131,23 @@ def start_from_base(inputs: Inputs) -> Run:
     """Return a new run with the base weights, text tables extended to the tokenizer."""
     command = inputs.command
     path, seed = command.base_checkpoint, command.seed
-    if command.lora_rank and inputs.ranks.is_main:  # the rank that writes the checkpoints
-        path = keep_base(path, command.output_dir)
     weights = read_weights(path)
     check_fit(inputs.config, weights, str(path))
-    weights = _with_language_rows(weights, _new_languages(inputs), command.language_row_init)
     num_rows = table_rows(weights, str(path)) - 1
     base_size = inputs.tokenizer.appended_ids(num_rows).start
     inputs, schedule, rows = _plan_new_run(inputs, base_size)
     for row in rows:
         logger.log(logging.WARNING if row.kind == "changed" else logging.INFO, "%s", row)
-    base = _base_vocabulary(inputs.tokenizer, command.base_checkpoint, num_rows)
-    state = TrainState()
+    base = _base_vocabulary(inputs.tokenizer, path, num_rows)
+    if command.lora_rank and inputs.ranks.is_main:  # the rank that writes the checkpoints
+        path = keep_base(path, command.output_dir)
+        weights = read_weights(path)  # the bytes that stay, if the other run has just replaced the file
+    languages = _new_languages(inputs)
+    language_rows = _language_rows(weights, languages, command.language_row_init)
+    _log_language_rows(weights, language_rows, languages, command.language_row_init)
+    state = TrainState(languages=_languages(inputs))
     weights = move_text_rows(
-        weights,
+        {**weights, **language_rows},
         move_rows(base, inputs.tokenizer.vocabulary),
         pieces=inputs.tokenizer.pieces,
         base_size=base_size,
@@ -208,15 +209,20 @@ def resume(inputs: Inputs, path: Path) -> Run:
     command = inputs.command
     logger.info("Restoring model state...")
     weights = published_names(opened.content["model"])
+    averaged = SavedAverage.of(opened.content) if plan.average in ("continues", "moves") else None
+    state = TrainState(languages=_languages(inputs))
     if meta is not None:
-        known = {each.language for each in parse_files(meta.settings["train_manifest"])}
-        known.add(meta.normalizer.get("language", DEFAULT_OPTIONS.language))
+        known = set(opened.content["state"].get("languages", state.languages))
         added = {code: row for code, row in _new_languages(inputs).items() if code not in known}
-        weights = _with_language_rows(weights, added, command.language_row_init)
-    state = TrainState()
+        rows = _language_rows(weights, added, command.language_row_init)
+        _log_language_rows(weights, rows, added, command.language_row_init)
+        weights = {**weights, **rows}
+        if averaged is not None:
+            averaged_rows = _language_rows(averaged.weights, added, command.language_row_init)
+            averaged = replace(averaged, weights={**averaged.weights, **averaged_rows})
+        state.languages |= known
     is_auto = command.resume == "auto"
     state.serial, state.part = _serial_and_part(command.output_dir, path, is_auto, plan.continues)
-    averaged = SavedAverage.of(opened.content) if plan.average in ("continues", "moves") else None
     if plan.row_of is not None:
         move = partial(
             move_text_rows,
@@ -260,6 +266,8 @@ def resume(inputs: Inputs, path: Path) -> Run:
         file = opened.base_file
         verified = reader.submit(require_content, file, base) if file else None  # while the weights load
         run = _assemble(inputs, origin, state, plan.schedule)
+    if opened.base_file:
+        logger.info("Verified the content of the base checkpoint %s", opened.base_file)
     if plan.continues:
         logger.info("Restoring optimizer state...")
         load_optimizer(run.optimizer, run.trained, named_moments(opened.content, opened.layout))
@@ -342,29 +350,40 @@ def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
             )
 
 
-def _with_language_rows(
-    weights: dict[str, Tensor], new_languages: Mapping[str, int], source: str
+def _language_rows(
+    weights: Mapping[str, Tensor], new_languages: Mapping[str, int], source: str
 ) -> dict[str, Tensor]:
-    """Return `weights`, where the rows of new languages are copies of that of `source`.
+    """Return the table of languages with the rows of new ones as copies of that of `source`; by its name.
 
     The published model speaks few of the languages that it has rows for; the rows of the others are as they
-    were initialised, perhaps many times longer.
+    were initialised, perhaps many times longer. Empty if nothing changes.
     """
     if not new_languages or source == OWN:
-        return weights
+        return {}
     table = weights[LANGUAGE_ROWS].clone()
-    for code, row in new_languages.items():
-        before = table[row].float().norm().item()
-        table[row] = table[language_row(source)]
+    table[list(new_languages.values())] = weights[LANGUAGE_ROWS][language_row(source)]
+    return {LANGUAGE_ROWS: table}
+
+
+def _log_language_rows(
+    before: Mapping[str, Tensor], now: Mapping[str, Tensor], new_languages: Mapping[str, int], source: str
+) -> None:
+    """Log the result of `_language_rows`."""
+    for code, row in new_languages.items() if now else ():
         logger.info(
             "The language row of %s (%d) starts as that of %s: its norm is %.2f, the published one has %.2f",
             code,
             row,
             source,
-            table[row].float().norm().item(),
-            before,
+            now[LANGUAGE_ROWS][row].float().norm().item(),
+            before[LANGUAGE_ROWS][row].float().norm().item(),
         )
-    return {**weights, LANGUAGE_ROWS: table}
+
+
+def _languages(inputs: Inputs) -> set[str]:
+    """Return the languages of the training texts."""
+    own = inputs.tokenizer.options.language
+    return {file.language or own for file in inputs.command.train_files}
 
 
 def _new_languages(inputs: Inputs) -> dict[str, int]:

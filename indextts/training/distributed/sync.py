@@ -59,6 +59,7 @@ def require_same_start(run: Run, settings: Mapping[str, Any]) -> None:
         "settings": str(settings),
         "training pairs": inputs.data_order,
         "validation pairs": inputs.validation_set,
+        "base checkpoint": run.base.digest,
         "tokenizer": inputs.tokenizer.vocabulary.fingerprint,
         "start step": str(run.state.step),
         "schedule": str(asdict(run.schedule)),
