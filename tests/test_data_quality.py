@@ -14,7 +14,7 @@ from indextts.commands.data import CheckData
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.check import check
 from indextts.data.manifest import Utterance, read_utterances, write_utterances
-from indextts.data.quality.measures import measure_text
+from indextts.data.quality.measures import measure_audio, measure_text
 from indextts.data.quality.reasons import REASONS
 from indextts.data.review import check_folder
 from indextts.features.audio import loudness_lufs
@@ -366,3 +366,17 @@ def test_a_clip_of_any_length_has_a_loudness():
 def test_letters_of_other_scripts_are_counted_in_latin_texts():
     found = measure_text("hello 日本", NormalizerOptions(language="sw"))
     assert (found.num_latin, found.num_other) == (0, 2)
+
+
+def test_clipping_counts_in_each_channel_and_digital_silence_is_no_noise(tmp_path: Path):
+    samples, rate_hz = soundfile.read(min((REPOSITORY / "demo/audio").rglob("*.opus")), dtype="float32")
+    noisy = samples + np.random.default_rng(0).normal(0, 0.003, len(samples)).astype(np.float32)
+
+    def measured(name: str, sound: np.ndarray) -> dict[str, float | None]:
+        soundfile.write(tmp_path / name, sound, rate_hz, subtype="FLOAT")
+        return dict(measure_audio(tmp_path / name)[0])
+
+    clipped = np.clip(noisy * (1.5 / np.abs(noisy).max()), -1, 1)
+    assert measured("one.wav", np.stack([clipped, 0 * clipped], axis=1))["clipped_percent"] > 0
+    edited = measured("edited.wav", np.concatenate([noisy, np.zeros(2 * len(noisy), np.float32)]))
+    assert edited["snr_db"] == pytest.approx(measured("noisy.wav", noisy)["snr_db"], abs=1.5)
