@@ -160,7 +160,8 @@ def table(run: TinyRun) -> str:
     rows = ["| flag | what the plan and the start say | kept |", "|---|---|---|"]
     for field in (*CHANGES, *FILES):
         outcome = planned(command_of(run, field))
-        own = [line.split(": ", 1)[1] for line in outcome.lines if re.match(rf"\[\w+\] {field}: ", line)]
+        names = "Text rows" if field == "tokenizer" else field  # other pieces are a part of the run
+        own = [line.split(": ", 1)[1] for line in outcome.lines if re.match(rf"\[\w+\] {names}: ", line)]
         refusal = outcome.lines[0].partition(" (")[0] if outcome.status else ""  # without sizes of files
         said = "; ".join(own) or refusal
         kept = outcome.kept if not outcome.status else f"refused, status {outcome.status}"

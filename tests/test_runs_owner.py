@@ -338,3 +338,15 @@ def test_the_write_probe_touches_no_file_of_the_user(tmp_path: Path):
     with run_lock(tmp_path):
         assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "probe"]
     assert (tmp_path / "probe").read_text() == "mine"
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_linked_leaves_the_next_save_its_links(tmp_path: Path):
+    for step in (1, 2):
+        save(tmp_path, step, serial=step)
+    gone = tmp_path / "model_step2.pth"
+    for path in (gone.with_suffix(".json"), gone):
+        path.unlink()
+    publish(gone, tmp_path / "latest.pth")
+    save(tmp_path, 3, serial=3)
+    assert verify_checkpoint(tmp_path / "latest.pth").step == 3
+    assert not list(tmp_path.glob(".tmp-*"))

@@ -183,14 +183,25 @@ def commit(aside: Path, meta: CheckpointMeta) -> Path:
 
 
 def publish(checkpoint: Path, link: Path) -> None:
-    """Link `checkpoint` and its meta file as `link` (latest.pth or best.pth)."""
+    """Link `checkpoint` and its meta file as `link` (latest.pth or best.pth).
+
+    If a person deletes the checkpoint meanwhile, the link stays as a kill would leave it: the next save, or
+    the repair at the next start, links another one.
+    """
     meta_path, aside = link.with_suffix(".json"), _aside(link)
     if meta_path.exists():
         meta_path.replace(aside)  # never next to another checkpoint
     elif _may_be_newer(link):
         _rename_foreign(link, "it has no meta file")
-    link_or_copy(checkpoint, link)
-    link_or_copy(checkpoint.with_suffix(".json"), meta_path)
+    own_meta = checkpoint.with_suffix(".json")
+    try:
+        link_or_copy(checkpoint, link)
+        link_or_copy(own_meta, meta_path)
+    except FileNotFoundError:
+        if checkpoint.exists() and own_meta.exists():
+            raise
+        logger.warning("%s was deleted while it was linked as %s", checkpoint.name, link.name)
+        return
     aside.unlink(missing_ok=True)
     sync(link.parent)
 
