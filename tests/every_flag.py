@@ -18,8 +18,8 @@ from indextts.errors import UserError
 from indextts.planning.restore_plan import plan_from_meta
 from indextts.runs.restore_rows import log_lines
 from indextts.text.bases import base_tokenizer
+from indextts.training.resume import resume
 from indextts.training.run import load_inputs
-from indextts.training.start import resume
 from tests.conftest import REPOSITORY
 from tests.tiny_run import TinyRun, make_tiny_run, pair, write_tokenizer
 
@@ -136,7 +136,7 @@ def started(command: Train) -> Outcome:
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("indextts.training.start")
+    logger = logging.getLogger("indextts.training.resume")
     logger.addHandler(handler)
     try:
         run = resume(load_inputs(command), command.output_dir / f"model_step{STEP}.pth")

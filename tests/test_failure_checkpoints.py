@@ -27,8 +27,8 @@ from indextts.text.byte_level import ByteLevelTokenizer
 from indextts.text.extend import extend_file
 from indextts.text.tokenizer import parse_model
 from indextts.training import loop
+from indextts.training.resume import plan_from_weights, resume
 from indextts.training.run import Run, load_inputs
-from indextts.training.start import plan_from_weights, resume
 from tests.conftest import REPOSITORY
 from tests.corruption import flip_bit, truncate, zero_page
 from tests.test_models_checkpoint import Payload

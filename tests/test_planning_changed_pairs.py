@@ -15,7 +15,7 @@ from indextts.data.feature_store import FeatureStore
 from indextts.data.feature_store_writer import FeatureStoreWriter
 from indextts.data.manifest import Pair, read_pairs, write_pairs
 from indextts.runs.directory import CheckpointMeta
-from indextts.training.start import plan_from_weights
+from indextts.training.resume import plan_from_weights
 from tests.tiny_run import (
     SENTENCES,
     TinyRun,

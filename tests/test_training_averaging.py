@@ -19,8 +19,8 @@ from indextts.speech.export.model_folder import export
 from indextts.speech.synthesis.trained_model import load_trained
 from indextts.training.averaging import WeightAverage, start_average
 from indextts.training.optim import select_trained
+from indextts.training.resume import resume
 from indextts.training.run import load_inputs
-from indextts.training.start import resume
 from tests.run_checks import differences
 from tests.tiny_gpt import TINY
 from tests.tiny_run import BASE_SIZE, TinyRun, describe_restore, make_tiny_run

@@ -27,8 +27,8 @@ from indextts.training.loading import load_batches
 from indextts.training.losses import padded_sums
 from indextts.training.optim import select_trained
 from indextts.training.order import in_batches
+from indextts.training.resume import plan_from_weights, resume
 from indextts.training.run import load_inputs
-from indextts.training.start import plan_from_weights, resume
 from tests.tiny_run import BASE_SIZE, CONFIG, TinyRun, make_tiny_run
 
 NUM_PIECES = BASE_SIZE + 320

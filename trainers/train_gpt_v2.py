@@ -126,7 +126,7 @@ def exit_now(status: int) -> NoReturn:
 
 def plan_of(command: Train, num_processes: int) -> str:
     """Return the restore plan of the start's own code, which knows the threads and the device too."""
-    from indextts.training.start import plan_from_weights
+    from indextts.training.resume import plan_from_weights
 
     return plan_from_weights(command, num_processes)
 

@@ -1,6 +1,6 @@
 """Decide what a run restores from a checkpoint, before it loads any weights.
 
-Facts about the checkpoint and about the run go in, a `RestorePlan` comes out. `indextts.training.start`
+Facts about the checkpoint and about the run go in, a `RestorePlan` comes out. `indextts.training.resume`
 carries out the plan; `--plan` and the page show it first, in the words of `restore_rows`. No torch. A plan is
 one of two:
 

@@ -7,7 +7,7 @@ One iteration of `train_steps`:
     train_step: `forward_backward` -> sum of gradients over ranks -> `clip_and_step`
 
 `decide` (decision.py) is pure; memory fallback and the sum over ranks are in gradients.py; start.py sets up a
-run from the base or from a checkpoint.
+run from the base, resume.py from a checkpoint.
 """
 
 import logging
@@ -55,9 +55,10 @@ from indextts.training.optim import (
 from indextts.training.order import BatchPlan, derive_seed
 from indextts.training.probe import Probe, compare
 from indextts.training.record import TextRowFacts, write_run_files
+from indextts.training.resume import resume
 from indextts.training.run import Run, TrainState, load_inputs
 from indextts.training.saving import Saver, best_loss_on_disk, finish_saving, save_checkpoint
-from indextts.training.start import resume, start_from_base
+from indextts.training.start import start_from_base
 from indextts.training.tracking import start_tracker
 from indextts.training.validate import Validation, ValidationSettings, validate
 

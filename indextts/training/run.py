@@ -1,6 +1,6 @@
 """Objects of a run: its inputs, its state, its model and optimizer; its device and data type.
 
-command --load_inputs--> Inputs --start.py, from the base or a checkpoint--> Run, with its TrainState
+command --load_inputs--> Inputs --start.py or resume.py--> Run, with its TrainState
 """
 
 import logging

@@ -1,14 +1,13 @@
-"""Start of a run: from the base checkpoint, or from a checkpoint according to the restore plan.
+"""Start of a run: a new one from the base checkpoint, and what a resume has in common with it.
 
-base checkpoint + tokenizer            --start_from_base--> a new run, part 1
-checkpoint + tokenizer + plan_restore  --resume-----------> the same run, or a new part of it
+base checkpoint + tokenizer --start_from_base--> Origin --assemble--> Run
+checkpoint + restore plan   --resume.py--------> Origin --assemble--> Run
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,90 +15,45 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from indextts.commands.terminal import continued
-from indextts.commands.train import Train
 from indextts.data.encoding import encoders_identity
-from indextts.errors import RESUME_REFUSED, USER_MISTAKE, UserError
+from indextts.errors import USER_MISTAKE, UserError
 from indextts.models.checkpoint import (
-    embedded_meta,
     move_text_rows,
-    read_file,
     read_weights,
-    recover_meta,
     table_rows,
     text_rows,
 )
 from indextts.models.gpt.config import config_with_text_tokens
 from indextts.models.gpt.lora import add_adapters, is_block_matrix
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.models.gpt.weights import check_fit, empty_model, load_model
+from indextts.models.gpt.weights import check_fit, load_model
 from indextts.models.lora import IN, LoraSettings
-from indextts.models.weight_names import published_names
-from indextts.runs.checkpoints import list_checkpoints
-from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify
-from indextts.runs.find_checkpoint import find_checkpoint
-from indextts.runs.lora_base import keep_base, kept_base, require_content
-from indextts.runs.restore import plan_restore, requested_schedule, require_keys, require_new_rows
-from indextts.runs.restore_facts import CheckpointFacts, RunFacts
-from indextts.runs.restore_rows import RestoreRow, log_lines, new_run_rows, plan_text
+from indextts.runs.directory import FileIdentity, identify
+from indextts.runs.lora_base import keep_base
+from indextts.runs.restore import requested_schedule, require_new_rows
+from indextts.runs.restore_rows import RestoreRow, new_run_rows
 from indextts.runs.schedule import Schedule
-from indextts.system.messages import Message, as_is
 from indextts.text.bases import base_tokenizer, load_tokenizer, new_languages
 from indextts.text.special_tokens import language_row
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import require_extension
 from indextts.text.vocabulary import Vocabulary, move_rows
 from indextts.training.averaging import SavedAverage, start_average
-from indextts.training.checkpoint_facts import (
-    OptimizerLayout,
-    checkpoint_facts,
-    named_moments,
-    read_old_pieces,
-)
-from indextts.training.distributed.ranks import Ranks
-from indextts.training.gradients import LIMITED_STEPS
-from indextts.training.lora import SavedAdapters, log_adapters, with_base
-from indextts.training.losses import LossSums
+from indextts.training.lora import SavedAdapters, log_adapters
 from indextts.training.optim import (
     LANGUAGE_ROWS,
     TrainedParameters,
     build_optimizer,
-    load_optimizer,
-    scale_rates,
     select_trained,
     weight_device,
 )
 from indextts.training.order import derive_seed
-from indextts.training.run import Inputs, Run, TrainState, load_inputs
+from indextts.training.run import Inputs, Run, TrainState
 from indextts.training.settings import with_automatic_settings
 
 logger = logging.getLogger(__name__)
 
-# Where one of these changes, micro-batches of another size may fit into memory.
-MEMORY_SETTINGS = (
-    *("batch_size", "batch_tokens", "padding", "amp", "grad_checkpointing", "compile"),
-    *("ema_decay", "optimizer_state", "lora_rank", "lora_targets"),
-)
 OWN = "own"  # the value of --language-row-init that keeps the published row
-
-
-@dataclass(frozen=True)
-class OpenedCheckpoint:
-    """A checkpoint in memory, with the facts that the restore plan depends on.
-
-    Args:
-        content: the model of a LoRA checkpoint is the base with the trained rows, and with the adapters
-            merged into it if the run has none.
-        adapters: of a LoRA run.
-        base_file: base of a LoRA checkpoint, recognised by its size and time; None for one of all weights.
-    """
-
-    facts: CheckpointFacts
-    run: RunFacts
-    content: dict[str, Any]
-    layout: OptimizerLayout
-    adapters: SavedAdapters
-    base_file: Path | None
 
 
 @dataclass(frozen=True)
@@ -135,19 +89,19 @@ def start_from_base(inputs: Inputs) -> Run:
     check_fit(inputs.config, weights, str(path))
     num_rows = table_rows(weights, str(path)) - 1
     base_size = inputs.tokenizer.appended_ids(num_rows).start
-    inputs, schedule, rows = _plan_new_run(inputs, base_size)
+    inputs, schedule, rows = plan_new_run(inputs, base_size)
     for row in rows:
         logger.log(logging.WARNING if row.kind == "changed" else logging.INFO, "%s", row)
     base = _base_vocabulary(inputs.tokenizer, path, num_rows)
     if command.lora_rank and inputs.ranks.is_main:  # the rank that writes the checkpoints
         path = keep_base(path, command.output_dir)
         weights = read_weights(path)  # the bytes that stay, if the other run has just replaced the file
-    languages = _new_languages(inputs)
-    language_rows = _language_rows(weights, languages, command.language_row_init)
-    _log_language_rows(weights, language_rows, languages, command.language_row_init)
-    state = TrainState(languages=_languages(inputs))
+    languages = new_languages_of(inputs)
+    table = language_table(weights, languages, command.language_row_init)
+    log_language_rows(weights, table, languages, command.language_row_init)
+    state = TrainState(languages=languages_of(inputs))
     weights = move_text_rows(
-        {**weights, **language_rows},
+        {**weights, **table},
         move_rows(base, inputs.tokenizer.vocabulary),
         pieces=inputs.tokenizer.pieces,
         base_size=base_size,
@@ -157,25 +111,13 @@ def start_from_base(inputs: Inputs) -> Run:
     with ThreadPoolExecutor(1) as reader:
         identity = reader.submit(identify, path)  # reads the file again, in parallel
         origin = Origin(weights, str(path), base_size, identity.result)
-        return _assemble(inputs, origin, state, schedule)
+        return assemble(inputs, origin, state, schedule)
 
 
-def plan_from_weights(command: Train, num_processes: int = 1) -> str:
-    """Return the restore plan without a meta file: of a new run, or of a checkpoint of another trainer."""
-    path = find_checkpoint(command.resume, command.output_dir, recover_meta, may_change=False)
-    inputs = replace(load_inputs(command), ranks=Ranks(world_size=num_processes))
-    if path is not None:
-        opened = _open(inputs, path)
-        return plan_text(plan_restore(opened.facts, opened.run))
-    _, _, rows = _plan_new_run(inputs, _base_size(inputs.tokenizer, command.base_checkpoint))
-    title = f"step 0: a new run from the base checkpoint {command.base_checkpoint}"
-    return "\n".join([title, *(f"  {row}" for row in rows)])
-
-
-def _plan_new_run(inputs: Inputs, base_size: int) -> tuple[Inputs, Schedule, list[RestoreRow]]:
+def plan_new_run(inputs: Inputs, base_size: int) -> tuple[Inputs, Schedule, list[RestoreRow]]:
     """Return the inputs with the settings of a new run, its schedule, and what it starts with in words."""
     typed = inputs.command
-    has_new_rows = inputs.tokenizer.size > base_size or bool(_new_languages(inputs))
+    has_new_rows = inputs.tokenizer.size > base_size or bool(new_languages_of(inputs))
     require_new_rows(typed.freeze_body_steps, has_new_rows=has_new_rows, exit_status=USER_MISTAKE)
     inputs = with_automatic_settings(inputs, base_size)
     inputs = replace(inputs, command=inputs.command.model_copy(update={"rewarm": 0.0}))
@@ -191,103 +133,7 @@ def _plan_new_run(inputs: Inputs, base_size: int) -> tuple[Inputs, Schedule, lis
     return inputs, schedule, rows
 
 
-def resume(inputs: Inputs, path: Path) -> Run:
-    """Return the run restored from the checkpoint at `path`, as far as the restore plan allows.
-
-    Raises:
-        UserError: with status 3 if it cannot be loaded, or belongs to another model or base.
-    """
-    logger.info("Loading checkpoint from %s", path)
-    opened = _open(inputs, path)
-    facts, plan = opened.facts, plan_restore(opened.facts, opened.run)
-    for line in log_lines(plan):
-        logger.info("%s", line)
-    inputs = replace(inputs, command=plan.command)
-    meta = facts.meta
-    if meta is not None:
-        inputs = with_automatic_settings(inputs, opened.run.base_size, meta)
-    command = inputs.command
-    logger.info("Restoring model state...")
-    weights = published_names(opened.content["model"])
-    averaged = SavedAverage.of(opened.content) if plan.average in ("continues", "moves") else None
-    state = TrainState(languages=_languages(inputs))
-    if meta is not None:
-        known = set(opened.content["state"].get("languages", state.languages))
-        added = {code: row for code, row in _new_languages(inputs).items() if code not in known}
-        rows = _language_rows(weights, added, command.language_row_init)
-        _log_language_rows(weights, rows, added, command.language_row_init)
-        weights = {**weights, **rows}
-        if averaged is not None:
-            averaged_rows = _language_rows(averaged.weights, added, command.language_row_init)
-            averaged = replace(averaged, weights={**averaged.weights, **averaged_rows})
-        state.languages |= known
-    is_auto = command.resume == "auto"
-    state.serial, state.part = _serial_and_part(command.output_dir, path, is_auto, plan.continues)
-    if plan.row_of is not None:
-        move = partial(
-            move_text_rows,
-            row_of=plan.row_of,
-            pieces=inputs.tokenizer.pieces,
-            base_size=opened.run.base_size,
-            seed=command.seed,
-            part=state.part,
-        )
-        weights = move(weights)
-        averaged = averaged and replace(averaged, weights=move(averaged.weights))
-    if plan.continues:
-        settings = command.model_dump(mode="json", include=set(MEMORY_SETTINGS))
-        is_unchanged = (
-            meta is not None
-            and settings.items() <= meta.settings.items()
-            and inputs.environment == meta.environment
-        )
-        _restore_state(
-            state, opened, inputs, keeps_position=plan.keeps_position, keeps_position_limit=is_unchanged
-        )
-        # would `auto` resume here too if the run ended before its first save? By the folder of the path and
-        # not of its target: a checkpoint may be a link to a file elsewhere
-        is_in_folder = path.parent.resolve() == command.output_dir.resolve()
-        if not (is_auto or (is_in_folder and meta is not None and meta.part == state.part)):
-            state.saved_step = -1
-    base = opened.run.base or (meta.base if meta else identify(command.base_checkpoint))
-    if opened.base_file and command.lora_rank and inputs.ranks.is_main:
-        base = _kept(opened.base_file, command.output_dir, base)
-    origin = Origin(
-        weights,
-        source=str(path),
-        base_size=opened.run.base_size,
-        base=lambda: base if verified is None else verified.result(),
-        encoders=opened.content["state"]["encoders"] if meta else None,
-        environment=meta.environment if meta else {},
-        averaged=averaged,
-        adapters=opened.adapters,
-    )
-    with _refusing(), ThreadPoolExecutor(1) as reader:
-        file = opened.base_file
-        verified = reader.submit(require_content, file, base) if file else None  # while the weights load
-        run = _assemble(inputs, origin, state, plan.schedule)
-    if opened.base_file:
-        logger.info("Verified the content of the base checkpoint %s", opened.base_file)
-    if plan.continues:
-        logger.info("Restoring optimizer state...")
-        load_optimizer(run.optimizer, run.trained, named_moments(opened.content, opened.layout))
-        is_frozen = state.step <= command.freeze_body_steps
-        scale_rates(run.optimizer, command.new_row_lr_scale, is_frozen=is_frozen)
-        for group in run.optimizer.param_groups:  # as in the checkpoint, even if no step follows
-            group["lr"] = run.schedule.learning_rate(state.step) * group["lr_scale"]
-        if meta is not None:
-            logger.info("Restoring scheduler state...")
-    if plan.takes_scaler:
-        logger.info("Restoring gradient scaler state...")
-        run.scaler.load_state_dict(opened.content["scaler"])
-    logger.info("Successfully resumed from %s", path)
-    logger.info("   Epoch: %d, Step: %d, Batch: %d", state.epoch, state.step, state.batch_idx)
-    present = [each for each in list_checkpoints(command.output_dir) if each.is_complete]
-    logger.info("   Recent checkpoints: %d", len(present))
-    return run
-
-
-def _assemble(inputs: Inputs, origin: Origin, state: TrainState, schedule: Schedule) -> Run:
+def assemble(inputs: Inputs, origin: Origin, state: TrainState, schedule: Schedule) -> Run:
     """Build model, optimizer, scaler and weight average of the run."""
     command, tokenizer = inputs.command, inputs.tokenizer
     config = config_with_text_tokens(inputs.config, tokenizer.size)
@@ -302,7 +148,7 @@ def _assemble(inputs: Inputs, origin: Origin, state: TrainState, schedule: Sched
     if lora:
         seed_of = partial(derive_seed, command.seed, "adapter")
         add_adapters(model, lora, seed_of, origin.adapters.values, origin.adapters.scale)
-    trained = select_trained(model, origin.base_size, _new_languages(inputs).values())
+    trained = select_trained(model, origin.base_size, new_languages_of(inputs).values())
     _log_rates(trained, command.new_row_lr_scale, command.freeze_body_steps, state.step)
     optimizer = build_optimizer(trained, command.weight_decay, getattr(torch, command.optimizer_state))
     _log_frozen_rows(model, trained, origin.base_size)
@@ -350,7 +196,7 @@ def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
             )
 
 
-def _language_rows(
+def language_table(
     weights: Mapping[str, Tensor], new_languages: Mapping[str, int], source: str
 ) -> dict[str, Tensor]:
     """Return the table of languages with the rows of new ones as copies of that of `source`; by its name.
@@ -365,10 +211,10 @@ def _language_rows(
     return {LANGUAGE_ROWS: table}
 
 
-def _log_language_rows(
+def log_language_rows(
     before: Mapping[str, Tensor], now: Mapping[str, Tensor], new_languages: Mapping[str, int], source: str
 ) -> None:
-    """Log the result of `_language_rows`."""
+    """Log the result of `language_table`."""
     for code, row in new_languages.items() if now else ():
         logger.info(
             "The language row of %s (%d) starts as that of %s: its norm is %.2f, the published one has %.2f",
@@ -380,17 +226,18 @@ def _log_language_rows(
         )
 
 
-def _languages(inputs: Inputs) -> set[str]:
+def languages_of(inputs: Inputs) -> set[str]:
     """Return the languages of the training texts."""
     own = inputs.tokenizer.options.language
     return {file.language or own for file in inputs.command.train_files}
 
 
-def _new_languages(inputs: Inputs) -> dict[str, int]:
+def new_languages_of(inputs: Inputs) -> dict[str, int]:
+    """Return the language rows of the run that the base was not trained on, by language."""
     return new_languages(inputs.tokenizer, inputs.config.of_base, inputs.command.train_files)
 
 
-def _base_size(tokenizer: Tokenizer, base_checkpoint: Path) -> int:
+def base_size_of(tokenizer: Tokenizer, base_checkpoint: Path) -> int:
     """Return how many pieces of the base the tokenizer keeps; errors as for `_base_vocabulary`."""
     num_rows = text_rows(base_checkpoint) - 1
     _base_vocabulary(tokenizer, base_checkpoint, num_rows)
@@ -421,155 +268,6 @@ def _base_vocabulary(tokenizer: Tokenizer, base_checkpoint: Path, base_size: int
         )
     require_extension(tokenizer, base)
     return base.vocabulary
-
-
-def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
-    """Open the checkpoint and collect the facts for the restore plan; changes nothing."""
-    command = inputs.command
-    try:
-        content = read_file(path)
-    except UserError as error:
-        raise UserError(f"Failed to load checkpoint: {error}", RESUME_REFUSED) from None
-    require_keys(frozenset(content))
-    meta = embedded_meta(content, path)
-    base_path = (kept_base(meta.base, path) if meta else None) or command.base_checkpoint
-    base, why_no_base = _identify_base(base_path, meta)
-    resumed = command if meta is None else continued(command, meta.settings)
-    lora = LoraSettings.of(resumed.lora_rank, resumed.lora_alpha, resumed.lora_targets)
-    with _refusing():
-        content, adapters, base_file = with_base(content, path, base_path, base, merges=lora is None)
-    if meta is not None:
-        base_size = meta.base_size
-        environment = replace(inputs, command=resumed).environment
-    else:
-        base_size = _base_size(inputs.tokenizer, command.base_checkpoint)
-        # another trainer wrote it, without settings: for this one it is a new run
-        inputs = with_automatic_settings(inputs, base_size)
-        command, environment = inputs.command, inputs.environment
-    model = empty_model(config_with_text_tokens(inputs.config, inputs.tokenizer.size))
-    if lora:
-        add_adapters(model, lora, lambda _: 0, {}, saved_scale=1.0)
-    trained = select_trained(model, base_size)
-    shapes = {name: tuple(each.shape) for name, each in trained.parameters.items()}
-    run = RunFacts(
-        vocabulary=inputs.tokenizer.vocabulary,
-        base_size=base_size,
-        gpt_config=asdict(inputs.config),
-        command=command,
-        size=inputs.train_set.size,
-        data_order=inputs.train_set.digest,
-        manifests=tuple(inputs.manifests),
-        base=base,
-        environment=environment,
-        trained_shapes=shapes,
-        validation_set=replace(inputs, command=resumed).validation_set,
-        has_new_rows=inputs.tokenizer.size > base_size or bool(_new_languages(inputs)),
-        normalizer=inputs.tokenizer.options.record,
-        why_no_base=why_no_base,
-        codebook=inputs.codebook,
-    )
-    layout = OptimizerLayout(frozenset(name for name, _ in model.named_parameters()), shapes, base_size)
-    with _refusing():
-        facts = checkpoint_facts(content, path, meta, layout)
-    if meta is None and command.resume_tokenizer is not None:
-        base_pieces = run.vocabulary.pieces[:base_size]
-        old = read_old_pieces(command.resume_tokenizer, content, path, base_pieces)
-        facts = replace(facts, old_pieces=old)
-    return OpenedCheckpoint(facts, run, content, layout, adapters, base_file)
-
-
-def _kept(file: Path, run_dir: Path, base: FileIdentity) -> FileIdentity:
-    """Return the identity of the base where the run keeps it."""
-    kept = keep_base(file, run_dir)
-    if kept == file:
-        return base
-    return base.model_copy(update={"path": str(kept.resolve()), "mtime_ns": kept.stat().st_mtime_ns})
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    """Raise the errors of an unusable checkpoint with the status of a refused resume."""
-    try:
-        yield
-    except UserError as error:
-        if error.exit_status == RESUME_REFUSED:
-            raise
-        raise UserError(f"Resume failed: {error}", RESUME_REFUSED) from None
-
-
-def _identify_base(path: Path, meta: CheckpointMeta | None) -> tuple[FileIdentity | None, Message]:
-    """Return the identity of the base checkpoint, or the reason why it is unreadable.
-
-    A resume does not need the file.
-    """
-    try:
-        return identify(path, known=[meta.base] if meta else ()), as_is("")
-    except OSError as error:
-        return None, as_is(error.strerror or str(error))
-
-
-def _serial_and_part(run_dir: Path, resumed: Path, is_auto: bool, continues: bool) -> tuple[int, int]:
-    """Return the newest serial number in the run directory, and the part of the run.
-
-    A new part starts when the run restarts, or resumes from another checkpoint than the newest of the
-    directory: its saves must neither replace nor be older than those that exist. `auto` takes the newest
-    valid checkpoint, so the corrupt ones that it skipped may be replaced.
-    """
-    present = checkpoints(run_dir)
-    if not present:
-        return 0, 1
-    newest = present[0][1]
-    serial_of = {path.resolve(): meta.serial for path, meta in present}
-    is_newest = is_auto or serial_of.get(resumed.resolve()) == newest.serial
-    last_part = max(meta.part for _, meta in present)
-    return newest.serial, newest.part if continues and is_newest else last_part + 1
-
-
-def _restore_state(
-    state: TrainState,
-    opened: OpenedCheckpoint,
-    inputs: Inputs,
-    *,
-    keeps_position: bool,
-    keeps_position_limit: bool,
-) -> None:
-    """Restore the train state; a checkpoint of another trainer has only step and epoch."""
-    facts, content = opened.facts, opened.content
-    state.step = state.saved_step = state.validated_step = facts.step
-    state.epoch = facts.epoch
-    if facts.meta is None:
-        return
-    saved = content["state"]
-    state.validated_step = saved["validated_step"]
-    state.last_losses, state.probe = saved["last_losses"], saved["probe"]
-    state.first_rows = saved.get("first_rows")
-    state.num_skipped, state.recent = saved["num_skipped"], list(content["recent_checkpoints"])
-    if saved["window"] is not None and inputs.ranks.is_main:  # the sum over all ranks
-        state.window = LossSums(**saved["window"]).to(inputs.device)
-    if saved["validation_set"] == inputs.validation_set:
-        state.best_mel_loss = content["best_mel_loss"]
-        state.num_worse = saved["num_worse"]
-        state.validation_mel_loss = facts.meta.validation_mel_loss
-    state.num_skipped_in_a_row = saved["num_skipped_in_a_row"]
-    state.unreadable = set(saved["unreadable"])
-    if saved["grad_norm"] is not None:
-        state.grad_norm = saved["grad_norm"]
-    if keeps_position:
-        state.samples_done, state.batch_idx = facts.meta.samples_done, facts.meta.batch_idx
-    if not any(limit for limit, _ in saved["position_limits"]):
-        return
-    if not keeps_position_limit:
-        logger.info("Memory ran out before, but settings or machine changed: trying whole micro-batches")
-        return
-    state.limits_of_ranks = saved["position_limits"]
-    state.position_limit, state.limited_at = state.limits_of_ranks[inputs.ranks.rank]
-    if state.position_limit:
-        logger.info(
-            "Memory ran out at step %d: micro-batches have at most %d positions until step %d",
-            state.limited_at + 1,
-            state.position_limit,
-            state.limited_at + LIMITED_STEPS,
-        )
 
 
 def _log_rates(trained: TrainedParameters, new_row_scale: float, num_frozen_steps: int, step: int) -> None:
