@@ -2,14 +2,14 @@
 
 import os
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.data.manifest import write_pairs
+from indextts.data.manifest import read_pairs, write_pairs
 from indextts.data.pair_index import load_index
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import load_config
@@ -18,6 +18,7 @@ from indextts.runs.directory import identify
 from indextts.runs.schedule import Schedule
 from indextts.system.digest import file_digest
 from indextts.text.tokenizer import Tokenizer
+from indextts.training.resume import plan_from_weights
 from tests.conftest import REPOSITORY
 from tests.test_runs_restore import meta
 from tests.tiny_run import describe_restore, pair, write_features
@@ -189,6 +190,23 @@ def test_what_the_start_refuses_the_plan_refuses(folder: RunFolder):
         describe_restore(folder.resumed("--freeze-body-steps=30"))
     assert refusal.value.exit_status == RESUME_REFUSED
     assert describe_restore(folder.resumed("--freeze-body-steps=25"))  # the run is at step 25
-    shutil.rmtree(folder.folder / "features")
-    with pytest.raises(UserError, match="features"):
+
+
+@pytest.mark.parametrize("name", ["train", "val"])
+@pytest.mark.parametrize("has_index", [True, False])
+def test_a_missing_feature_store_of_any_pair_is_refused(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, name: str, has_index: bool
+):
+    store = write_features(folder.folder / "more", 1, backend=("test", "other"))
+    path = folder.folder / f"{name}.jsonl"
+    *most, last = read_pairs(path)
+    write_pairs(path, [*most, replace(last, features=store)])
+    folder.write()
+    if has_index:
+        load_index(path, folder.tokenizer)
+    monkeypatch.setattr(pairs_size, "MAX_TOKENIZED_PAIRS", 0)
+    shutil.rmtree(store.parent)
+    with pytest.raises(UserError, match=str(store)):
         describe_restore(folder.resumed())
+    with pytest.raises(UserError, match=str(store)):
+        plan_from_weights(folder.parsed("--plan", f"--output-dir={folder.folder / 'new'}"))

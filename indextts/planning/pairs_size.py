@@ -65,10 +65,12 @@ class ExactEpoch:
 
     Args:
         data_order: returns the digest of the order for a seed.
+        stores: the feature stores of all pairs, used or left out.
     """
 
     pairs: PairsSize
     data_order: Callable[[int], str]
+    stores: list[Path]
 
 
 def measure_pairs(
@@ -128,7 +130,7 @@ def _read_epoch(
         spread=float(lengths.std()) if len(used) else 0.0,
         num_left_out=len(columns) - len(used),
     )
-    return ExactEpoch(pairs, lambda seed: digest_of_mix(used.order_digest(seed), mix))
+    return ExactEpoch(pairs, lambda seed: digest_of_mix(used.order_digest(seed), mix), columns.used_stores)
 
 
 def _columns(files: Sequence[PairsFile], tokenizer: Tokenizer, run_dir: Path | None) -> PairColumns | None:

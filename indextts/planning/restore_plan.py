@@ -14,10 +14,10 @@ from typing import Any
 from indextts.commands.terminal import continued
 from indextts.commands.train import Train
 from indextts.data.feature_store import common_codebook, read_info
-from indextts.data.manifest import stream_pairs
+from indextts.data.manifest import sample_pairs
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import load_config_of
-from indextts.planning.pairs_size import read_epoch
+from indextts.planning.pairs_size import MAX_SAMPLED_PAIRS, read_epoch
 from indextts.runs.directory import (
     CheckpointMeta,
     FileIdentity,
@@ -30,7 +30,6 @@ from indextts.runs.lora_base import find_base, kept_base
 from indextts.runs.restore import plan_restore
 from indextts.runs.restore_facts import (
     CheckpointFacts,
-    Codebook,
     RestorePlan,
     RunFacts,
     contents,
@@ -103,6 +102,8 @@ def _run_facts(command: Train, meta: CheckpointMeta, base_path: Path, num_proces
             f"{error.filename}: cannot be read ({error.strerror}); check the path and its permissions"
         ) from None
     base, why_no_base = _base_identity(base_path, meta.base)
+    # Not the threads and the device, which only the trainer's own process knows: MKL counts the cores that it
+    # uses, and torchrun sets OMP_NUM_THREADS. `--plan` compares them.
     try:
         environment = {"torch": version("torch"), "processes": num_processes}
     except PackageNotFoundError:
@@ -122,7 +123,7 @@ def _run_facts(command: Train, meta: CheckpointMeta, base_path: Path, num_proces
         has_new_rows=tokenizer.size > meta.base_size or bool(new_languages(tokenizer, config.of_base, files)),
         why_no_base=why_no_base,
         normalizer=tokenizer.options.record,
-        codebook=_codebook(paths),
+        codebook=common_codebook({store: read_info(store) for store in _stores(command)}),
     )
     if _has_same_tokens(meta, run, command.model_dump(mode="json")):
         return run
@@ -163,10 +164,17 @@ def _validation_set(
     return epoch.data_order(0)
 
 
-def _codebook(manifests: Sequence[Path]) -> Codebook | None:
-    """Return the codebook of the first pair of each manifest; errors as for `read_info`."""
-    stores = [next(stream_pairs(path))[0].features for path in manifests]
-    return common_codebook({store: read_info(store) for store in stores})
+def _stores(command: Train) -> list[Path]:
+    """Return the feature stores of all pairs; of a large file without an index, those of a sample."""
+    stores: set[Path] = set()
+    for files in (command.train_files, command.val_files):
+        epoch = read_epoch(files, command.tokenizer, command.config, command.output_dir)
+        if epoch is not None:
+            stores.update(epoch.stores)
+            continue
+        for file in files:
+            stores.update(pair.features for pair in sample_pairs(file.path, MAX_SAMPLED_PAIRS)[1])
+    return sorted(stores)
 
 
 def _base_identity(path: Path, recorded: FileIdentity) -> tuple[FileIdentity | None, Message]:
