@@ -3,11 +3,13 @@
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 
+from indextts.data.importing import sound
 from indextts.errors import UserError
-from tests.import_sources import manifest_lines, rejected, run_import, write_tone
+from tests.import_sources import manifest_lines, rejected, run_import, write_media, write_tone
 
 TEXTS = ["ሰላም ለዓለም።", "እንዴት ነህ፣ ደህና?", "በ2017 ተጀመረ።", "ነገ እንገናኛለን አለ።"]
 SPEAKERS = ["almaz", "bekele"] * 2
@@ -97,3 +99,26 @@ def test_segments_of_kaldi_are_cut_from_their_recordings(tmp_path):
     assert rejected(tmp_path / "out") == [("text", 3, "bad_time"), ("text", 4, "bad_time")]
     [first, *_] = manifest_lines(tmp_path / "out")
     assert soundfile.info(tmp_path / "out" / first["audio"]).duration == pytest.approx(0.8, abs=0.01)
+
+
+def test_spans_of_one_recording_are_cut_from_one_decoding(tmp_path, monkeypatch):
+    folder, decoded = tmp_path / "in", []
+    recording = np.arange(4 * 8000, dtype=np.float32) / 40_000  # its value tells the time
+    write_lines(folder / "wav.scp", "a a.m4a", "b b.m4a")
+    for name in "ab":
+        write_media(folder / f"{name}.m4a", recording, 8000, "alac")
+    times = [("a", 3.0, 3.5), ("b", 0.5, 1.5), ("a", 1.0, 2.0), ("b", 2.0, 2.5), ("a", 1.5, 2.5)]
+    names = [f"u{number}" for number in range(len(times))]
+    spans = [f"{name} {audio} {start} {end}" for name, (audio, start, end) in zip(names, times, strict=True)]
+    write_lines(folder / "segments", *spans)
+    write_lines(folder / "text", *(f"{name} ሰላም {name}" for name in names))
+    write_lines(folder / "utt2spk", *(f"{name} almaz" for name in names))
+    decode = sound._decode
+    monkeypatch.setattr(sound, "_decode", lambda *paths: decoded.append(paths[0].name) or decode(*paths))
+    run_import(folder, tmp_path / "out", num_workers=1)
+    assert sorted(decoded) == ["a.m4a", "b.m4a"]
+    lines = {line["id"]: tmp_path / "out" / line["audio"] for line in manifest_lines(tmp_path / "out")}
+    for name, (_, start_s, end_s) in zip(names, times, strict=True):
+        samples, rate_hz = soundfile.read(lines[name])
+        assert len(samples) == (end_s - start_s) * rate_hz
+        assert 40_000 * samples[0] == pytest.approx(start_s * rate_hz, abs=2)

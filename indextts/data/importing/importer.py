@@ -256,6 +256,8 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     for path in {item.audio for item in found}:
         if path.resolve().is_relative_to(audio):
             raise UserError(f"{path} is already in --output-dir; choose another folder")
+    place: dict[object, int] = {}  # spans of a recording follow each other, so that it is decoded once
+    found.sort(key=lambda row: place.setdefault(row.audio if row.span else row.key, len(place)))
     source.found, nameless = with_speakers(found, source.path, source.root, source.answers)
     source.rejections += nameless
     source.keys = [item.key for item in source.found]

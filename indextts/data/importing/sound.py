@@ -105,25 +105,34 @@ def find_speech_in_file(path: Path) -> tuple[list[Span], float]:
 def write_parts(path: Path, spans: Sequence[Span], targets: Sequence[Path]) -> list[float]:
     """Write parts of a recording as mono FLAC at its rate; return their durations in seconds.
 
-    The file is read sequentially, because seeking is not exact in every format.
+    The file is read sequentially, because seeking is not exact in every format; once more for each part that
+    overlaps one before it.
 
     Args:
-        spans: in order, without overlap.
         targets: the file of each part.
     """
-    durations = []
-    with soundfile.SoundFile(path) as file:
-        rate, position = file.samplerate, 0
-        for span, target in zip(spans, targets, strict=True):
-            first, last = round(span.start_s * rate), round(span.end_s * rate)
-            while position < first and len(
-                skipped := _read_mono(file, min(_BLOCK_S * rate, first - position))
-            ):
-                position += len(skipped)
-            samples = _read_mono(file, max(0, last - position))
-            position += len(samples)
-            soundfile.write(target, np.clip(samples, -1, 1), rate, format="FLAC", subtype="PCM_16")
-            durations.append(len(samples) / rate)
+    durations = [0.0] * len(spans)
+    waiting = sorted(range(len(spans)), key=lambda number: spans[number].start_s)
+    while waiting:
+        overlapping = []
+        with soundfile.SoundFile(path) as file:
+            rate, position = file.samplerate, 0
+            for number in waiting:
+                first, last = round(spans[number].start_s * rate), round(spans[number].end_s * rate)
+                if first < position:
+                    overlapping.append(number)
+                    continue
+                while position < first and len(
+                    skipped := _read_mono(file, min(_BLOCK_S * rate, first - position))
+                ):
+                    position += len(skipped)
+                samples = _read_mono(file, max(0, last - position))
+                position += len(samples)
+                soundfile.write(
+                    targets[number], np.clip(samples, -1, 1), rate, format="FLAC", subtype="PCM_16"
+                )
+                durations[number] = len(samples) / rate
+        waiting = overlapping
     return durations
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from indextts.commands.data import ImportDataset
@@ -21,7 +22,7 @@ PART_PREFIX = ".part-"  # of a temporary folder, with one for each recording
 _WAITING_PER_WORKER = 4  # recordings: more would only take disk space
 
 Stamp = tuple[object, ...]
-Transcoding = Future[Transcoded] | Transcoded | None
+Transcoding = Future[list[Transcoded]] | list[Transcoded]
 
 
 class ProjectStore:
@@ -51,29 +52,34 @@ class ProjectStore:
         temporary = tempfile.TemporaryDirectory(prefix=PART_PREFIX, dir=self.journal.audio)
         with temporary as parts, ThreadPoolExecutor(num_workers) as pool:
 
-            def start(numbered: tuple[int, Row]) -> tuple[Row, Stamp, Path, Transcoding]:
-                number, row = numbered
-                stamp, part = recording_stamp(row, self.command), Path(parts, str(number))
-                if self._is_current((source, row.key), stamp):
-                    return row, stamp, part, None
+            def start(
+                numbered: tuple[int, list[Row]],
+            ) -> tuple[list[tuple[Row, Stamp, bool]], Path, Transcoding]:
+                number, group = numbered
+                stamped = [(row, recording_stamp(row, self.command)) for row in group]
+                found = [(*each, self._is_current((source, each[0].key), each[1])) for each in stamped]
+                changed = [row for row, _, is_current in found if not is_current]
+                part = Path(parts, str(number))
+                if not changed:
+                    return found, part, []
                 part.mkdir()
-                copied = row
-                if row.embedded is not None:
-                    audio = reader.read(row)
+                if changed[0].embedded is not None:
+                    audio = reader.read(changed[0])
                     if isinstance(audio, Rejection):
-                        return row, stamp, part, Transcoded("", [], [audio])
-                    copied = replace(row, audio=part / f"embedded{audio_suffix(*audio)}")
-                    copied.audio.write_bytes(audio[0])
-                return row, stamp, part, pool.submit(transcode, copied, self.command, part, aligner)
+                        return found, part, [Transcoded("", [], [audio])]
+                    changed = [replace(changed[0], audio=part / f"embedded{audio_suffix(*audio)}")]
+                    changed[0].audio.write_bytes(audio[0])
+                return found, part, pool.submit(transcode, changed, self.command, part, aligner)
 
             try:
-                started = ahead(enumerate(rows), start, _WAITING_PER_WORKER * num_workers)
-                for row, stamp, part, result in started:
-                    transcoded = result.result() if isinstance(result, Future) else result
-                    rejections = self._add(source, root, row, stamp, transcoded)
-                    if transcoded is not None:
+                started = ahead(enumerate(_by_recording(rows)), start, _WAITING_PER_WORKER * num_workers)
+                for found, part, result in started:
+                    transcoded = iter(result.result() if isinstance(result, Future) else result)
+                    for row, stamp, is_current in found:
+                        done = None if is_current else next(transcoded)
+                        yield row, self._add(source, root, row, stamp, done)
+                    if result:
                         shutil.rmtree(part)
-                    yield row, rejections
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -249,6 +255,17 @@ class ProjectStore:
             self.journal.manifest.unlink(missing_ok=True)  # it does not match the files meanwhile
             if Path(name).name == name:
                 (self.journal.audio / name).unlink(missing_ok=True)
+
+
+def _by_recording(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield each row in a list; spans of one recording that follow each other in one list."""
+
+    def recording(numbered: tuple[int, Row]) -> object:
+        number, row = numbered
+        return number if row.span is None or row.embedded is not None else row.audio
+
+    for _, group in groupby(enumerate(rows), recording):
+        yield [row for _, row in group]
 
 
 def _original(source: str, root: Path, found: Row, output_dir: Path) -> str:

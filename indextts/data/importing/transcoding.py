@@ -81,10 +81,13 @@ def _link_target(found: Row, command: ImportDataset) -> Path | None:
     return None if is_temporary else path
 
 
-def transcode(found: Row, command: ImportDataset, folder: Path, aligner: Aligner | None = None) -> Transcoded:
-    """Write the files of a recording in `folder`, or link to it.
+def transcode(
+    rows: Sequence[Row], command: ImportDataset, folder: Path, aligner: Aligner | None = None
+) -> list[Transcoded]:
+    """Write the files of a recording in `folder`, or link to it; return the result of each of its rows.
 
     Args:
+        rows: one row, or spans of one recording, which is decoded once for all of them.
         folder: a temporary one of this recording, which may contain the recording itself.
         aligner: cuts long recordings with a text.
 
@@ -92,52 +95,82 @@ def transcode(found: Row, command: ImportDataset, folder: Path, aligner: Aligner
         OSError: `folder` cannot be written.
         UserError: the recognizer of the aligner cannot be used.
     """
-    where = Location(found.audio) if found.embedded is None else found.where
+    found = rows[0]
+    places = [row.where if row.embedded or row.span else Location(row.audio) for row in rows]
     try:
         sha256 = file_sha256(found.audio)
     except OSError as error:
-        return _unreadable(where, "", error.strerror or str(error))
+        return _unusable(places, "", "unreadable_audio", error.strerror or str(error))
     readable = as_readable(found.audio, folder / "decoded.flac")
     if isinstance(readable, tuple):
-        return Transcoded(sha256, [], [Rejection(where, *readable)])
+        return _unusable(places, sha256, *readable)
     try:
-        if found.text_file is not None and aligner is not None and aligner.is_long(readable):
-            language = found.language or command.language
-            plan = aligner.plan(readable, found.text_file, language, folder / "costs")
-            return _cut(readable, plan, sha256, folder)
-        if found.text_file is not None and not found.text:
-            reason = "the text is too long for a clip; pass --asr to find when its sentences are spoken"
-            return Transcoded(sha256, [], [Rejection(found.where, "line_too_long", reason)])
-        if found.subtitles is not None:
-            assert found.language is not None
-            cues, is_rolling, refused = read_cues(found.subtitles, found.audio, found.language)
-            limits, plan = Limits(command.min_clip_s, command.max_clip_s), []
-            if cues:
-                speech, duration_s = find_speech_in_file(readable)
-                plan = plan_cuts(found.subtitles, cues, speech, duration_s, limits, is_rolling=is_rolling)
-            return _cut(readable, [*refused, *plan], sha256, folder)
-        link = _link_target(found, command)
         if found.span is not None:
-            sha256 = hashlib.sha256(f"{sha256} {found.span[0]} {found.span[1]}".encode()).hexdigest()
-            [file] = _write_files(readable, [Passage(*found.span, found.text, line=0)], folder)
-            if file.duration_s < MIN_SPAN_SHARE * (found.span[1] - found.span[0]):
-                reason = f"{found.span[0]:g} to {found.span[1]:g} s is outside of the recording"
-                return Transcoded(sha256, [], [Rejection(found.where, "bad_time", reason)])
-            file = replace(file, cut=None)
-        elif link is not None and readable == found.audio:
-            file = OutputFile(link, audio_duration_s(readable), is_link=True)
-        else:
-            if readable.parent != folder:  # neither decoded nor from a parquet file
-                copy = folder / f"copy{safe_suffix(readable.suffix)}"
-                readable = Path(shutil.copyfile(readable, copy))
-            file = OutputFile(readable, audio_duration_s(readable))
-        if command.trim or command.loudness:
-            file = clean_clip(file, folder / "clean.flac", command.trim, command.loudness)
-        if command.link:
-            file = replace(file, outcomes=(*file.outcomes, LINKED if file.is_link else WRITTEN))
-        return Transcoded(sha256, [file], [])
+            return _cut_spans(rows, readable, sha256, command, folder)
+        return [_transcode(found, readable, sha256, command, folder, aligner)]
     except (RecordingError, soundfile.LibsndfileError) as error:  # it may have changed meanwhile
-        return _unreadable(where, sha256, error.reason if isinstance(error, RecordingError) else str(error))
+        reason = error.reason if isinstance(error, RecordingError) else str(error)
+        return _unusable(places, sha256, "unreadable_audio", reason)
+
+
+def _unusable(places: Sequence[Location], sha256: str, code: str, reason: str) -> list[Transcoded]:
+    return [Transcoded(sha256, [], [Rejection(place, code, reason)]) for place in places]
+
+
+def _transcode(
+    found: Row, readable: Path, sha256: str, command: ImportDataset, folder: Path, aligner: Aligner | None
+) -> Transcoded:
+    if found.text_file is not None and aligner is not None and aligner.is_long(readable):
+        language = found.language or command.language
+        plan = aligner.plan(readable, found.text_file, language, folder / "costs")
+        return _cut(readable, plan, sha256, folder)
+    if found.text_file is not None and not found.text:
+        reason = "the text is too long for a clip; pass --asr to find when its sentences are spoken"
+        return Transcoded(sha256, [], [Rejection(found.where, "line_too_long", reason)])
+    if found.subtitles is not None:
+        assert found.language is not None
+        cues, is_rolling, refused = read_cues(found.subtitles, found.audio, found.language)
+        limits, plan = Limits(command.min_clip_s, command.max_clip_s), []
+        if cues:
+            speech, duration_s = find_speech_in_file(readable)
+            plan = plan_cuts(found.subtitles, cues, speech, duration_s, limits, is_rolling=is_rolling)
+        return _cut(readable, [*refused, *plan], sha256, folder)
+    link = _link_target(found, command)
+    if link is not None and readable == found.audio:
+        file = OutputFile(link, audio_duration_s(readable), is_link=True)
+    else:
+        if readable.parent != folder:  # neither decoded nor from a parquet file
+            copy = folder / f"copy{safe_suffix(readable.suffix)}"
+            readable = Path(shutil.copyfile(readable, copy))
+        file = OutputFile(readable, audio_duration_s(readable))
+    return Transcoded(sha256, [_finished(file, folder / "clean.flac", command)], [])
+
+
+def _finished(file: OutputFile, cleaned: Path, command: ImportDataset) -> OutputFile:
+    """Return a clip after the clean-up, with the outcome of --link."""
+    if command.trim or command.loudness:
+        file = clean_clip(file, cleaned, command.trim, command.loudness)
+    if command.link:
+        file = replace(file, outcomes=(*file.outcomes, LINKED if file.is_link else WRITTEN))
+    return file
+
+
+def _cut_spans(
+    rows: Sequence[Row], readable: Path, sha256: str, command: ImportDataset, folder: Path
+) -> list[Transcoded]:
+    """Return the clip of each span of a recording."""
+    spans = [row.span for row in rows if row.span is not None]
+    files = _write_files(readable, [Passage(*span, "", line=0) for span in spans], folder)
+    results = []
+    for number, (row, span, file) in enumerate(zip(rows, spans, files, strict=True)):
+        digest = hashlib.sha256(f"{sha256} {span[0]} {span[1]}".encode()).hexdigest()
+        if file.duration_s < MIN_SPAN_SHARE * (span[1] - span[0]):
+            reason = f"{span[0]:g} to {span[1]:g} s is outside of the recording"
+            results.append(Transcoded(digest, [], [Rejection(row.where, "bad_time", reason)]))
+        else:
+            clip = _finished(replace(file, cut=None), folder / f"clean{number}.flac", command)
+            results.append(Transcoded(digest, [clip], []))
+    return results
 
 
 def _cut(readable: Path, plan: Sequence[Passage | Rejection], sha256: str, folder: Path) -> Transcoded:
@@ -153,7 +186,3 @@ def _write_files(readable: Path, cuts: Sequence[Passage], folder: Path) -> list[
         OutputFile(target, duration_s, cut=cut)
         for target, duration_s, cut in zip(targets, durations, cuts, strict=True)
     ]
-
-
-def _unreadable(where: Location, sha256: str, reason: str) -> Transcoded:
-    return Transcoded(sha256, [], [Rejection(where, "unreadable_audio", reason)])
