@@ -394,6 +394,20 @@ def test_pairs_of_other_lengths_recount_the_steps_of_a_token_budget():
     assert longer.schedule.total_steps == STEP + 132 + 7 * 220
 
 
+def test_only_languages_that_the_checkpoint_has_not_learned_get_a_copied_row():
+    new = {"am": 75, "so": 80}
+    for learned, init, added in (
+        (frozenset({"am"}), "ar", {"so": 80}),
+        (frozenset({"am", "so"}), "ar", {}),
+        (frozenset({"am"}), "own", {}),
+        (None, "ar", {}),  # an older checkpoint does not name them
+    ):
+        facts = checkpoint(languages=learned)
+        plan = plan_restore(facts, run(argv=(f"--language-row-init={init}",), new_languages=new))
+        assert plan.added_languages == added
+        assert ("Language rows: so" in log(plan)) == bool(added)
+
+
 # ---- the schedule
 
 

@@ -236,8 +236,11 @@ def test_the_row_of_a_replayed_language_starts_as_that_of_the_new_one(project: P
     assert 0 < distance < (rows[swahili] - base[swahili]).norm() / 5
     # an added language gets its row at the resume, and the trained rows stay
     added = [f"{pairs}@0.5", f"{pairs}@sw@0.25", f"{pairs}@so@0.25"]
+    argv = project.flags(output_dir=output, resume="auto", train_manifest=added, max_steps=6)
+    assert "  Language rows: so: copied from the row of ar" in describe_restore(parse(Train, argv))
     assert project.train(output_dir=output, resume="auto", train_manifest=added, max_steps=6) == 0
     log = (output / "train.log").read_text(encoding="utf-8").split("Loading checkpoint")[1]
+    assert "[Warn] Language rows: so: copied from the row of ar\n" in log
     assert f"language row of so ({LANGUAGES.index('so')}) starts as that of ar" in log
     assert "language row of sw" not in log
     assert "language row of am" not in log

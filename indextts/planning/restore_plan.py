@@ -120,7 +120,7 @@ def _run_facts(command: Train, meta: CheckpointMeta, base_path: Path, num_proces
         environment=environment,
         trained_shapes=None,
         validation_set=_validation_set(continued(command, meta.settings), meta, manifests, num_processes),
-        has_new_rows=tokenizer.size > meta.base_size or bool(new_languages(tokenizer, config.of_base, files)),
+        new_languages=new_languages(tokenizer, config.of_base, files),
         why_no_base=why_no_base,
         normalizer=tokenizer.options.record,
         codebook=common_codebook({store: read_info(store) for store in _stores(command)}),

@@ -51,6 +51,7 @@ SCHEDULE_SETTINGS = (
     "batch_tokens",
     "grad_accumulation",
 )
+OWN_ROW = "own"  # the value of --language-row-init that keeps the published row
 PER_RANK_SETTINGS = ("batch_size", "batch_tokens")
 
 
@@ -115,6 +116,7 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
             continues=continues,
             keeps_adapters=_keeps_factors(meta, command),
         ),
+        added_languages=_added_languages(checkpoint, run, command.language_row_init),
     )
 
 
@@ -310,6 +312,13 @@ def _average_outcome(
     if not keeps_adapters:
         return "has other adapters"
     return "continues" if continues else "moves"
+
+
+def _added_languages(checkpoint: CheckpointFacts, run: RunFacts, source: str) -> dict[str, int]:
+    """Return the rows of languages that are new to the checkpoint, if they start as that of `source`."""
+    if checkpoint.languages is None or source == OWN_ROW:
+        return {}
+    return {code: row for code, row in run.new_languages.items() if code not in checkpoint.languages}
 
 
 # ---- 3. the schedule

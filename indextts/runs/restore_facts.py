@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS
 from indextts.commands.pairs_file import PairsFile, parse_files
 from indextts.commands.train import Train
 from indextts.runs.directory import CheckpointMeta, FileIdentity
@@ -55,6 +56,7 @@ class CheckpointFacts:
         learning_rate: of its last step, if its scheduler recorded it.
         old_pieces: of --resume-tokenizer, for a checkpoint of another program.
         codebook: identity of the codebook of its codes; None if it is unknown.
+        languages: of the texts that it was trained on; None if they are unknown.
     """
 
     name: str
@@ -69,10 +71,14 @@ class CheckpointFacts:
     learning_rate: float | None = None
     old_pieces: Vocabulary | None = None
     codebook: str | None = None
+    languages: frozenset[str] | None = None
 
     @classmethod
     def of_meta(cls, name: str, meta: CheckpointMeta) -> Self:
         """Return the facts that the meta file alone provides; assumes that the checkpoint is complete."""
+        # of the settings: a language that came back from an earlier part is taken for a new one
+        own = meta.normalizer.get("language", DEFAULT_OPTIONS.language)
+        files = parse_files(meta.settings["train_manifest"])
         return cls(
             name=name,
             keys=frozenset(REQUIRED_KEYS),
@@ -82,6 +88,7 @@ class CheckpointFacts:
             meta=meta,
             has_scaler=meta.environment.get("arithmetic") == "float16",
             codebook=meta.codebook,
+            languages=frozenset(file.language or own for file in files),
         )
 
     @property
@@ -107,7 +114,7 @@ class RunFacts:
         environment: as in `CheckpointMeta`, without the unknown keys.
         trained_shapes: shape of every trained parameter; None if only meta files were read.
         validation_set: digest of the pairs of a validation, as in `CheckpointMeta`; None if it is unknown.
-        has_new_rows: the run has pieces or a language that the base was not trained on.
+        new_languages: the rows of the languages that the base was not trained on.
         why_no_base: the reason why the base could not be compared.
         normalizer: as in `CheckpointMeta`.
         codebook: of the feature stores; None if it is unknown.
@@ -124,10 +131,15 @@ class RunFacts:
     environment: Mapping[str, Any]
     trained_shapes: dict[str, tuple[int, ...]] | None
     validation_set: str | None = None
-    has_new_rows: bool = True
+    new_languages: Mapping[str, int] = field(default_factory=dict)
     why_no_base: Message = field(default_factory=lambda: Message("restore.base_absent"))
     normalizer: Mapping[str, Any] = field(default_factory=dict)
     codebook: Codebook | None = None
+
+    @property
+    def has_new_rows(self) -> bool:
+        """Whether the run has pieces or a language that the base was not trained on."""
+        return self.vocabulary.size > self.base_size or bool(self.new_languages)
 
 
 # "moves": with the weights, to the rows of other pieces or into merged matrices, while the run restarts
@@ -151,6 +163,7 @@ class RestorePlan:
         finished: why the run has no step left; None if it has.
         keeps_best: keep the best validation so far; None if only the start can compare the validation pairs.
         average: what happens to the checkpoint's weight average; None if there is none.
+        added_languages: rows of new languages that start as that of --language-row-init.
     """
 
     checkpoint: CheckpointFacts
@@ -166,6 +179,7 @@ class RestorePlan:
     finished: Message | None = None
     keeps_best: bool | None = True
     average: AverageOutcome | None = None
+    added_languages: Mapping[str, int] = field(default_factory=dict)
 
 
 def world_size(environment: Mapping[str, Any]) -> int:

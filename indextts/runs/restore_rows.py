@@ -142,6 +142,9 @@ def restore_rows(plan: RestorePlan) -> list[RestoreRow]:
     typed, used = plan.run.command, plan.command
     parts = _continued(plan, used.epochs) if plan.continues else _restarted(plan)
     parts = [*parts, *_average_row(plan)]
+    if plan.added_languages:
+        values = {"languages": ", ".join(plan.added_languages), "source": used.language_row_init}
+        parts.append(_row("changed", "restore.language_rows", "restore.language_rows_copied", **values))
     notes = _notes(plan, typed.base_checkpoint, typed.resume_tokenizer, typed.rewarm)
     now, settings = (each.model_dump(mode="json") for each in (typed, used))
     return [*parts, *notes, *_differences(plan, now, settings)]

@@ -92,6 +92,7 @@ def checkpoint_facts(
         has_scaler=bool(content.get("scaler")),
         learning_rate=_learning_rate(content),
         codebook=_codebook(content),
+        languages=None if meta is None else _languages(content["state"]),
     )
 
 
@@ -125,6 +126,11 @@ def _codebook(content: Mapping[str, Any]) -> str | None:
     if identity is None or content["state"]["codes"].get("backend") == IMPORTED:
         return None
     return codebook_identity(identity)
+
+
+def _languages(state: Mapping[str, Any]) -> frozenset[str] | None:
+    """Return the languages of all parts of the run; None in an older checkpoint."""
+    return frozenset(state["languages"]) if "languages" in state else None
 
 
 def named_moments(content: Mapping[str, Any], layout: OptimizerLayout) -> dict[str, dict[str, Tensor]]:

@@ -122,17 +122,15 @@ def resume(inputs: Inputs, path: Path) -> Run:
     logger.info("Restoring model state...")
     weights = published_names(opened.content["model"])
     averaged = SavedAverage.of(opened.content) if plan.average in ("continues", "moves") else None
-    state = TrainState(languages=languages_of(inputs))
-    if meta is not None:
-        known = set(opened.content["state"].get("languages", state.languages))
-        added = {code: row for code, row in new_languages_of(inputs).items() if code not in known}
-        rows = language_table(weights, added, command.language_row_init)
-        log_language_rows(weights, rows, added, command.language_row_init)
-        weights = {**weights, **rows}
+    added, like = plan.added_languages, command.language_row_init
+    if added:
+        table = language_table(weights, added, like)
+        log_language_rows(weights, table, added, like)
+        weights = {**weights, **table}
         if averaged is not None:
-            averaged_rows = language_table(averaged.weights, added, command.language_row_init)
-            averaged = replace(averaged, weights={**averaged.weights, **averaged_rows})
-        state.languages |= known
+            averaged_table = language_table(averaged.weights, added, like)
+            averaged = replace(averaged, weights={**averaged.weights, **averaged_table})
+    state = TrainState(languages=languages_of(inputs) | (facts.languages or set()))
     is_auto = command.resume == "auto"
     state.serial, state.part = _serial_and_part(command.output_dir, path, is_auto, plan.continues)
     if plan.row_of is not None:
@@ -239,7 +237,7 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         environment=environment,
         trained_shapes=shapes,
         validation_set=replace(inputs, command=resumed).validation_set,
-        has_new_rows=inputs.tokenizer.size > base_size or bool(new_languages_of(inputs)),
+        new_languages=new_languages_of(inputs),
         normalizer=inputs.tokenizer.options.record,
         why_no_base=why_no_base,
         codebook=inputs.codebook,

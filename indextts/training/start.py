@@ -30,7 +30,7 @@ from indextts.models.gpt.weights import check_fit, load_model
 from indextts.models.lora import IN, LoraSettings
 from indextts.runs.directory import FileIdentity, identify
 from indextts.runs.lora_base import keep_base
-from indextts.runs.restore import requested_schedule, require_new_rows
+from indextts.runs.restore import OWN_ROW, requested_schedule, require_new_rows
 from indextts.runs.restore_rows import RestoreRow, new_run_rows
 from indextts.runs.schedule import Schedule
 from indextts.text.bases import base_tokenizer, load_tokenizer, new_languages
@@ -52,8 +52,6 @@ from indextts.training.run import Inputs, Run, TrainState
 from indextts.training.settings import with_automatic_settings
 
 logger = logging.getLogger(__name__)
-
-OWN = "own"  # the value of --language-row-init that keeps the published row
 
 
 @dataclass(frozen=True)
@@ -204,7 +202,7 @@ def language_table(
     The published model speaks few of the languages that it has rows for; the rows of the others are as they
     were initialised, perhaps many times longer. Empty if nothing changes.
     """
-    if not new_languages or source == OWN:
+    if not new_languages or source == OWN_ROW:
         return {}
     table = weights[LANGUAGE_ROWS].clone()
     table[list(new_languages.values())] = weights[LANGUAGE_ROWS][language_row(source)]
