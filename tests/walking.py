@@ -13,6 +13,28 @@ from tests.waiting import PATIENCE_MS, wait_until
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
 
+# Follows the calls of handlers. Gradio opens a stream also after a call whose answer arrived on an earlier
+# one, and leaves it open, so an open stream does not mean that a call has no answer yet.
+FOLLOW_CALLS = """(() => {
+  const request = window.fetch, asked = new Set(), answered = new Set();
+  window.unansweredCalls = () => [...asked].filter(call => !answered.has(call));
+  const follow = async stream => {
+    let text = "";
+    for await (const part of stream.pipeThrough(new TextDecoderStream())) {
+      const lines = (text + part).split("\\n");
+      text = lines.pop();
+      for (const line of lines.filter(line => line.includes('"process_completed"')))
+        answered.add(JSON.parse(line.slice("data: ".length)).event_id);
+    }
+  };
+  window.fetch = async (address, ...options) => {
+    const answer = await request(address, ...options), path = new URL(answer.url).pathname;
+    if (path.endsWith("/queue/join")) asked.add((await answer.clone().json()).event_id);
+    if (path.endsWith("/queue/data")) follow(answer.clone().body).catch(() => {});  // stopped by Gradio
+    return answer;
+  };
+})()"""
+
 
 @contextmanager
 def launched(chromium: str, *flags: str) -> Iterator[Browser]:
@@ -32,6 +54,7 @@ def _patient(make: Callable[..., Any]) -> Callable[..., Any]:
     def made(**options: Any) -> Any:
         page_or_context = make(**options)
         page_or_context.set_default_timeout(PATIENCE_MS)
+        page_or_context.add_init_script(FOLLOW_CALLS)
         return page_or_context
 
     return made
@@ -49,18 +72,23 @@ class Settling:
             page.on(event, lambda request: self._follow(request, is_running=False))  # type: ignore[call-overload]
 
     def _follow(self, request: Request, *, is_running: bool) -> None:
-        if "heartbeat" not in request.url:  # open as long as the page is
+        if not re.search(r"heartbeat|queue/data", request.url):  # may be open as long as the page is
             (self.running.add if is_running else self.running.discard)(request)
             self.changed = time.monotonic()
 
     def wait(self, quiet_s: float = 0.5) -> None:
         self.changed = time.monotonic()
-        wait_until(self._is_quiet_for(quiet_s), explain=lambda: [request.url for request in self.running])
+        wait_until(self._is_quiet_for(quiet_s), explain=self._unfinished)
+
+    def _unfinished(self) -> list[str]:
+        return [request.url for request in self.running] + self.page.evaluate("unansweredCalls()")
 
     def _is_quiet_for(self, quiet_s: float) -> Callable[[], bool]:
         def is_quiet() -> bool:
             self.page.wait_for_timeout(50)  # Playwright reports requests only while it is called
-            return not self.running and time.monotonic() - self.changed >= quiet_s
+            if self._unfinished():
+                self.changed = time.monotonic()
+            return time.monotonic() - self.changed >= quiet_s
 
         return is_quiet
 
