@@ -26,6 +26,8 @@ from indextts.features.hub_files import hub_errors
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import random_model
 from indextts.projects.project import Project
+from indextts.speech.evaluation.judge import Judgement
+from indextts.speech.evaluation.report import Clip, summarize
 from indextts.speech.export.model_folder import export
 from indextts.speech.publishing.publish import publish, upload_model
 from indextts.speech.synthesis.synthesize import synthesize
@@ -33,6 +35,7 @@ from indextts.speech.synthesis.trained_model import local_model
 from indextts.system.json_lines import write_json_lines
 from indextts.text.bases import load_tokenizer
 from indextts.text.extend import extend_file
+from indextts.text.transcripts import Errors
 from tests.acoustic_files import write_files_of_2_5
 from tests.conftest import REPOSITORY
 from tests.hub_server import READER, TOKEN, Hub, hub_env, repository, use_hub
@@ -85,12 +88,8 @@ def published_in(hub: Hub) -> dict[str, bytes]:
 
 def write_scores(folder: Path) -> Path:
     folder.mkdir()
-    row = {"num_clips": 9, "likeness": 0.5, "no_stop": 0.0, "loops": None, "silent": 0.0}
-    rows = [
-        {"name": "recordings", "cer": {"asr": 0.031}, **row},
-        {"name": "best", "cer": {"asr": 0.125}, **row},
-    ]
-    write_json_lines(folder / "summary.jsonl", rows)
+    clips = [Clip("u", "ሰላም", 2, 1.0, "p", Judgement(1.0, {}, {"asr": Errors(1, 8)}, 0.5, False))]
+    write_json_lines(folder / "summary.jsonl", [summarize("best", 200, clips).model_dump()])
     return folder
 
 
@@ -240,7 +239,7 @@ def test_a_dry_run_shows_the_whole_card_and_sends_nothing(project: Project, hub:
     assert "base_model" not in head
     for part in (
         "cc-by-4.0",
-        "| best | 9 | 12.5 % | 0.500 |",
+        "| best | 200 | 1 | 12.5 % (",
         "(samples/001.wav)",
         "ሰላም ለዓለም",
         "(losses.png)",

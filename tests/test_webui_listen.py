@@ -215,7 +215,7 @@ def test_scores_are_a_table_of_aligned_numbers(tmp_path: Path):
     write_report(tmp_path / "0001", "<i>note</i>")
     shown = report_html(tmp_path / "0001")
     assert (shown.count("<tr>"), shown.count("<td>")) == (3, 2)
-    for cell in ("1,200", "10.0%", "25.0%", "2.50", "-"):
+    for cell in ("1,200", "10.0 % (5.0 to 15.0)", "25.0 % (5.0 to 15.0)", "2.50", "-"):
         assert f'<td class="number">{cell}</td>' in shown
     assert "<b>" not in shown
     assert "<i>" not in shown

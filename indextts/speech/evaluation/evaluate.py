@@ -16,7 +16,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -47,14 +47,8 @@ from indextts.speech.evaluation.minimal_pairs import (
     speak_pairs,
     write_sheet,
 )
-from indextts.speech.evaluation.report import (
-    RECORDINGS,
-    Clip,
-    Row,
-    draw_scores,
-    markdown_report,
-    summarize,
-)
+from indextts.speech.evaluation.report import Clip, draw_scores, markdown_report, summarize
+from indextts.speech.evaluation.scores import RECORDINGS, SUMMARY_NAME, Row
 from indextts.speech.synthesis.acoustic import CAMPPLUS
 from indextts.speech.synthesis.renderer import Renderer
 from indextts.speech.synthesis.segments import VoicePrompt
@@ -284,7 +278,7 @@ def _write(
     folder: Path, rows: Sequence[Row], lines: Sequence[dict[str, object]], notes: Sequence[str]
 ) -> None:
     write_json_lines(folder / "clips.jsonl", lines)
-    write_json_lines(folder / "summary.jsonl", (asdict(row) for row in rows))
+    write_json_lines(folder / SUMMARY_NAME, (row.model_dump() for row in rows))
     try:
         write_bytes(folder / "report.md", markdown_report(rows, notes).encode())
         with written_aside(folder / "scores.png") as aside:

@@ -1,22 +1,19 @@
 """Scores of many clips: a row for each checkpoint, as a Markdown table and as curves.
 
-The first row is for the recordings. The recognizers' error rate on real speech is the practical minimum, so
-the table also shows each rate relative to it, and the curves show the recordings as a dashed line.
+The first row is for the recordings, which the curves show as a dashed line.
 """
 
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from indextts.speech.evaluation.judge import Judgement
+from indextts.speech.evaluation.scores import Row, markdown_table
 from indextts.text.transcripts import error_rate, interval
-
-RECORDINGS = "recordings"
 
 
 @dataclass(frozen=True)
@@ -49,32 +46,6 @@ class Clip:
         """Return the clip's line of clips.jsonl, for the checkpoint `name`."""
         flat = asdict(self)
         return {"checkpoint": name, "step": step, **{**flat, **flat.pop("judgement")}}
-
-
-@dataclass(frozen=True)
-class Row:
-    """The scores of a checkpoint, or of the recordings, over all clips; None for values not measured.
-
-    Args:
-        cer: character error rate by recognizer, from 0.
-        cer_interval: the 95 % interval of each.
-        likeness: mean cosine similarity to the prompt's voice.
-        syllables_per_s: median, silence included.
-        length_ratio: median of the durations relative to the recordings.
-        no_stop, loops, silent: fractions of the clips.
-    """
-
-    name: str
-    step: int | None
-    num_clips: int
-    cer: dict[str, float]
-    cer_interval: dict[str, tuple[float, float]]
-    likeness: float | None
-    syllables_per_s: float
-    length_ratio: float
-    no_stop: float | None
-    loops: float | None
-    silent: float
 
 
 def summarize(name: str, step: int | None, clips: Sequence[Clip]) -> Row:
@@ -111,55 +82,8 @@ def markdown_report(rows: Sequence[Row], notes: Sequence[str]) -> str:
         rows: the recordings first.
         notes: the settings of the measurement.
     """
-    recognizers = list(rows[0].cer)
-    titles = [
-        "",
-        "step",
-        "clips",
-        *(f"CER, {name} (95 %)" for name in recognizers),
-        *(f"times the recordings', {name}" for name in recognizers),
-        "likeness",
-        "syllables/s",
-        "length",
-        "no stop",
-        "loops",
-        "silent",
-    ]
-    lines = ["# Evaluation", "", *(f"* {note}" for note in notes), ""]
-    lines += [_line(titles), "|---" * len(titles) + "|"]
-    lines += [_line(_cells(row, rows[0], recognizers)) for row in rows]
+    lines = ["# Evaluation", "", *(f"* {note}" for note in notes), "", *markdown_table(rows)]
     return "\n".join(lines) + "\n"
-
-
-def _cells(row: Row, recordings: Row, recognizers: Sequence[str]) -> list[str]:
-    rates = []
-    for name in recognizers:
-        low, high = row.cer_interval[name]
-        rates.append(f"{100 * row.cer[name]:.1f} % ({100 * low:.1f} to {100 * high:.1f})")
-    times = [
-        f"{row.cer[name] / recordings.cer[name]:.2f}" if recordings.cer[name] else "-" for name in recognizers
-    ]
-    return [
-        row.name,
-        _shown(row.step, "d"),
-        str(row.num_clips),
-        *rates,
-        *times,
-        _shown(row.likeness, ".3f"),
-        f"{row.syllables_per_s:.1f}",
-        f"{row.length_ratio:.2f}",
-        _shown(row.no_stop, ".0%"),
-        _shown(row.loops, ".0%"),
-        f"{row.silent:.0%}",
-    ]
-
-
-def _shown(value: Any, format: str) -> str:
-    return "-" if value is None else f"{value:{format}}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def draw_scores(rows: Sequence[Row], path: Path) -> None:

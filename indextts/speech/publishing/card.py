@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from indextts.commands.bases import Base
 from indextts.errors import UserError
 from indextts.runs.directory import read_metrics
+from indextts.speech.evaluation.scores import Row, markdown_table
 from indextts.system.json_lines import read_json_lines
 
 BASE_LICENCE = "bilibili-model-use-license"
@@ -22,12 +23,6 @@ LICENCE_NAME, CURVE_NAME = "LICENSE.txt", "losses.png"
 MAX_SAMPLES = 10
 HEAD = re.compile(r"^---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
 DATASET = re.compile(r"\]\(https?://[^/)]+/datasets/([\w.-]+/[\w.-]+)\)")
-SCORES = {
-    "likeness": "speaker similarity",
-    "no_stop": "without an end",
-    "loops": "with loops",
-    "silent": "silent",
-}
 
 
 def hub_card(
@@ -36,7 +31,7 @@ def hub_card(
     repository: str,
     *,
     statement: str,
-    scores: Sequence[dict[str, Any]],
+    scores: Sequence[Row],
     samples: Mapping[Path, str],
     has_curve: bool,
 ) -> str:
@@ -45,7 +40,7 @@ def hub_card(
     Args:
         exported: the card of the export.
         statement: the sentence that the base's licence requires; "" for a model with a base of its own.
-        scores: lines of summary.jsonl.
+        scores: of checkpoints and recordings; empty if none are known.
         samples: texts by the files that speak them.
     """
     found = HEAD.match(exported)
@@ -72,7 +67,7 @@ def hub_card(
     if has_curve:
         sections.append(f"## Losses\n\n![Losses of training and validation]({CURVE_NAME})")
     if scores:
-        sections.append(_score_table(scores))
+        sections.append("\n".join(["## Scores on held-out sentences", "", *markdown_table(scores)]))
     if samples:
         lines = [f"* [{text}](samples/{path.name})" for path, text in samples.items()]
         sections.append("\n".join(["## Samples", "", *lines]))
@@ -88,34 +83,6 @@ def _use(base: Base, repository: str) -> str:
         "    python -c \"import torch, safetensors.torch as s; torch.save(s.load_file('gpt.safetensors'), "
         "'gpt.pth')\""
     )
-
-
-def _score_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the scores as a table; the first row is the recordings themselves."""
-    recognizers = list(rows[0].get("cer", {}))
-    names = ["model", "clips", *(f"character error rate ({name})" for name in recognizers), *SCORES.values()]
-    lines = ["## Scores on held-out sentences", "", f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
-    for row in rows:
-        rates = [row["cer"].get(name) for name in recognizers]
-        shares = [row.get(name) for name in SCORES]
-        cells = [str(row["name"]), f"{row['num_clips']:,}"]
-        cells += ["-" if value is None else f"{100 * value:.1f} %" for value in rates]
-        cells += ["-" if value is None else f"{value:.3f}" for value in shares]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def read_scores(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of a scoring.
-
-    Raises:
-        UserError: the folder has no valid summary.jsonl.
-    """
-    path = folder / "summary.jsonl"
-    rows = [line for _, line in read_json_lines(path)]
-    if not rows or any(not row.keys() >= {"name", "num_clips", "cer"} for row in rows):
-        raise UserError(f"{path}: contains no scores; pass an output folder of tools/evaluate.py")
-    return rows
 
 
 def read_samples(folder: Path) -> dict[Path, str]:

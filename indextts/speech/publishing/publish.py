@@ -29,6 +29,7 @@ from indextts.data.networks import BACKEND_NAME as BACKEND
 from indextts.errors import UserError
 from indextts.features.hub_files import hub_errors, quiet_libraries
 from indextts.models.checkpoint import read_weights
+from indextts.speech.evaluation.scores import read_rows
 from indextts.speech.export.model_folder import RECORD, write_safetensors
 from indextts.speech.export.text_package import NAME as TEXT_PACKAGE
 from indextts.speech.publishing.card import (
@@ -37,7 +38,6 @@ from indextts.speech.publishing.card import (
     draw_losses,
     hub_card,
     read_samples,
-    read_scores,
 )
 from indextts.system.amounts import counted, shown_size
 from indextts.system.files import read_object, written_aside
@@ -101,7 +101,7 @@ def _files(command: PublishModel, record: Mapping[str, Any]) -> dict[str, Path |
         files[BACKEND] = folder / BACKEND
     else:
         files[LICENCE_NAME] = _base_licence(command)
-    scores = [] if command.evaluation is None else read_scores(command.evaluation)
+    scores = [] if command.evaluation is None else read_rows(command.evaluation)
     samples = {} if command.samples is None else read_samples(command.samples)
     if command.run_dir is not None:
         files[CURVE_NAME] = draw_losses(command.run_dir, record.get("part"), record.get("step"))

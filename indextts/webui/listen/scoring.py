@@ -5,8 +5,8 @@
 The sub-tab shows the newest folder with a complete report: the rows of summary.jsonl, the notes of report.md.
 """
 
-import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from html import escape
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from pydantic import BaseModel, ValidationError
 
 from indextts.commands.options import RECOGNIZERS_NAME
 from indextts.commands.speech import Evaluate
 from indextts.errors import UserError
 from indextts.projects.jobs.records import list_jobs
 from indextts.projects.project import Project, ProjectSettings
+from indextts.speech.evaluation.scores import RECORDINGS, SUMMARY_NAME, Row, read_rows, score_cells
 from indextts.webui.devices import chosen_recognizers, device_shown, free_device
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
@@ -37,27 +37,16 @@ from indextts.webui.view_versions import files_version, job_version, utterances_
 
 STAGE = "evaluate"
 FIELDS = ("num_clips", "seed", "device", "solver_steps")
-REPORT_NAME, SUMMARY_NAME, PICTURE_NAME = "report.md", "summary.jsonl", "scores.png"
+REPORT_NAME, PICTURE_NAME = "report.md", "scores.png"
 DOWNLOADS = (REPORT_NAME, PICTURE_NAME, SUMMARY_NAME, "clips.jsonl")
-RECORDINGS = "recordings"  # the name of the first row
-
-
-class Score(BaseModel):
-    """A line of summary.jsonl: `Row` of indextts/speech/evaluation/report.py, which needs torch."""
-
-    name: str
-    step: int | None
-    num_clips: int
-    cer: dict[str, float]
-    likeness: float | None
-    syllables_per_s: float
-    length_ratio: float
-    no_stop: float | None
-    loops: float | None
-    silent: float
-
-
-SCORES = ("likeness", "rate", "length", "no_stop", "loops", "silent")  # as in `_cells`, after the error rates
+SCORES = (
+    "likeness",
+    "rate",
+    "length",
+    "no_stop",
+    "loops",
+    "silent",
+)  # as in `score_cells`, after the error rates
 
 
 def build(page: Page) -> None:
@@ -155,8 +144,9 @@ def show(project: Project) -> tuple[str, str]:
 
 def report_html(folder: Path) -> str:
     """Return the scores of a report as a table, and the settings of the measurement."""
-    scores = read_scores(folder / SUMMARY_NAME)
-    table = scores_html(scores) if scores else ""
+    table = ""
+    with suppress(UserError):
+        table = scores_html(read_rows(folder))
     try:
         lines = (folder / REPORT_NAME).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -165,55 +155,16 @@ def report_html(folder: Path) -> str:
     return f'{table}<ul class="notes">{"".join(f"<li>{note}</li>" for note in notes)}</ul>'
 
 
-def read_scores(path: Path) -> list[Score]:
-    """Return the scores of a summary, the recordings first; empty if it cannot be read."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return [Score.model_validate(json.loads(line)) for line in lines]
-    except (OSError, ValueError, ValidationError):
-        return []
-
-
-def scores_html(scores: Sequence[Score]) -> str:
+def scores_html(rows: Sequence[Row]) -> str:
     """Return a row for each checkpoint, the recordings first."""
-    recordings = scores[0]
-    heads = [(t("listen.checkpoint"), ""), *((title, "number") for title in _titles(recordings))]
-    names = [t("listen.the_recordings") if score.name == RECORDINGS else score.name for score in scores]
-    rows = [
-        [escape(cell) for cell in (name, *_cells(score, recordings))]
-        for name, score in zip(names, scores, strict=True)
-    ]
-    return f'<div class="wide-table">{table_html(heads, rows)}</div>'
-
-
-def _titles(recordings: Score) -> list[str]:
-    return [
+    titles = [
         *(t(f"listen.scores.{name}") for name in ("step", "clips")),
-        *(t(f"listen.scores.{id}", name=name) for id in ("cer", "times") for name in recordings.cer),
+        *(t(f"listen.scores.{id}", name=name) for id in ("cer", "times") for name in rows[0].cer),
         *(t(f"listen.scores.{name}") for name in SCORES),
     ]
-
-
-def _cells(score: Score, recordings: Score) -> list[str]:
-    rates = {name: score.cer.get(name) for name in recordings.cer}
-    floors = recordings.cer.values()
-    times = [
-        rate / floor if rate is not None and floor else None
-        for rate, floor in zip(rates.values(), floors, strict=True)
+    heads = [(t("listen.checkpoint"), ""), *((title, "number") for title in titles)]
+    cells = [
+        [escape(t("listen.the_recordings") if name == RECORDINGS else name), *map(escape, scores)]
+        for name, *scores in score_cells(rows)
     ]
-    return [
-        _shown(score.step, ",d"),
-        f"{score.num_clips:,}",
-        *(_shown(rate, ".1%") for rate in rates.values()),
-        *(_shown(time, ".2f") for time in times),
-        _shown(score.likeness, ".3f"),
-        f"{score.syllables_per_s:.1f}",
-        f"{score.length_ratio:.2f}",
-        _shown(score.no_stop, ".0%"),
-        _shown(score.loops, ".0%"),
-        f"{score.silent:.0%}",
-    ]
-
-
-def _shown(value: float | None, format: str) -> str:
-    return "-" if value is None else f"{value:{format}}"
+    return f'<div class="wide-table">{table_html(heads, cells)}</div>'

@@ -1,0 +1,110 @@
+"""Scores of checkpoints, as a table for the report, the model card and the page. No torch here.
+
+summary.jsonl    a `Row` in each line, the recordings first
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from indextts.errors import UserError
+from indextts.system.json_lines import read_json_lines
+
+SUMMARY_NAME = "summary.jsonl"
+RECORDINGS = "recordings"  # the name of the first row
+
+
+class Row(BaseModel, frozen=True):
+    """The scores of a checkpoint, or of the recordings, over all clips; None for values not measured.
+
+    Args:
+        cer: character error rate by recognizer, from 0.
+        cer_interval: the 95 % interval of each.
+        likeness: mean cosine similarity to the prompt's voice.
+        syllables_per_s: median, silence included.
+        length_ratio: median of the durations relative to the recordings.
+        no_stop, loops, silent: fractions of the clips.
+    """
+
+    name: str
+    step: int | None
+    num_clips: int
+    cer: dict[str, float]
+    cer_interval: dict[str, tuple[float, float]]
+    likeness: float | None
+    syllables_per_s: float
+    length_ratio: float
+    no_stop: float | None
+    loops: float | None
+    silent: float
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """Return the rows of a scoring, at least one.
+
+    Raises:
+        UserError: the folder has no valid summary.jsonl.
+    """
+    path = folder / SUMMARY_NAME
+    try:
+        return [Row.model_validate(line) for _, line in read_json_lines(path)]
+    except ValidationError:
+        raise UserError(f"{path}: contains no scores; pass an output folder of tools/evaluate.py") from None
+
+
+def markdown_table(rows: Sequence[Row]) -> list[str]:
+    """Return the lines of a Markdown table; the first row is of the recordings."""
+    recognizers = list(rows[0].cer)
+    titles = [
+        "",
+        "step",
+        "clips",
+        *(f"CER, {name} (95 %)" for name in recognizers),
+        *(f"times the recordings', {name}" for name in recognizers),
+        "likeness",
+        "syllables/s",
+        "length",
+        "no stop",
+        "loops",
+        "silent",
+    ]
+    head, *body = (f"| {' | '.join(cells)} |" for cells in (titles, *score_cells(rows)))
+    return [head, "|---" * len(titles) + "|", *body]
+
+
+def score_cells(rows: Sequence[Row]) -> Iterator[list[str]]:
+    """Yield the texts of each row: name, step, clips, error rates, these relative to the first row, others.
+
+    The recognizers' error rate on real speech is the practical minimum, so the relative rate says more.
+    """
+    recordings = rows[0].cer
+    for row in rows:
+        yield [
+            row.name,
+            _shown(row.step, ",d"),
+            f"{row.num_clips:,}",
+            *(_rate(row, name) for name in recordings),
+            *(
+                _shown(row.cer[name] / recorded if name in row.cer and recorded else None, ".2f")
+                for name, recorded in recordings.items()
+            ),
+            _shown(row.likeness, ".3f"),
+            f"{row.syllables_per_s:.1f}",
+            f"{row.length_ratio:.2f}",
+            _shown(row.no_stop, ".0%"),
+            _shown(row.loops, ".0%"),
+            f"{row.silent:.0%}",
+        ]
+
+
+def _rate(row: Row, recognizer: str) -> str:
+    if recognizer not in row.cer:
+        return "-"
+    low, high = row.cer_interval[recognizer]
+    return f"{100 * row.cer[recognizer]:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _shown(value: Any, format: str) -> str:
+    return "-" if value is None else f"{value:{format}}"
