@@ -5,38 +5,67 @@
     by content   audio      most values name recordings
                  text       running text, in the script of the language if that is not Latin
                  spoken     a text beside the text of a table without a header, as in LJSpeech
-                 speaker    without a header: names that repeat, with a letter
+                 speaker    without a header: names that repeat, or numbers that do and count nothing
+                 start, end without a header: two columns of times, if recordings repeat
 
-A known header with a text in another script than the language is decided by its content too. Where two
-readings are equally likely, the table is refused: a wrong column would train the model on wrong texts.
+Headers are compared without case, blanks, brackets and camel case: "Audio File", "Start (ms)". A known header
+with a text in another script than the language is decided by its content too. Where two readings are equally
+likely, the table is refused: a wrong column would train the model on wrong texts.
 """
 
 import re
+import statistics
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import pairwise
 
-from indextts.data.importing.items import AUDIO_SUFFIXES
+from indextts.data.importing.items import AUDIO_SUFFIXES, filled, time_of
 from indextts.errors import UserError
 from indextts.text.languages import Language, find_language
 
 ALIASES = {
     "audio": (
         "audio", "audio_path", "audio_filepath", "audio_file", "path", "file", "file_name", "filename", "wav",
-        "wav_path", "clip", "wav_filename",
+        "wav_path", "clip", "wav_filename", "audio_file_path", "audio_filename", "audio_name", "file_path",
+        "clip_path", "wav_file", "sound_file",
     ),
     "text": (
         "text", "sentence", "transcription", "transcript", "raw_transcription", "normalized_text",
         "normalized_transcription", "raw_text", "normalised_text", "text_normalized", "normalized",
+        "transcriptions", "transcribed_text", "text_transcription", "text_transcript", "transcription_text",
     ),
     "speaker": (
         "speaker", "speaker_id", "client_id", "speaker_name", "reader_id", "spk", "voice", "voice_creator_id",
+        "spk_id", "voice_id", "speaker_label", "speakers", "narrator", "reader",
     ),
     "id": ("id", "utterance_id", "utt_id", "clip_id"),
     "language": ("language", "lang", "locale"),
     "recording": ("recording", "source_file"),
+    "start": (
+        "start", "start_time", "offset", "begin", "begin_time", "onset", "from", "segment_start",
+        "clip_start", "audio_start", "time_start", "start_offset", "start_timestamp", "tmin", "xmin",
+    ),
+    "end": (
+        "end", "end_time", "stop", "stop_time", "to", "segment_end", "clip_end", "audio_end", "time_end",
+        "end_offset", "end_timestamp", "finish", "tmax", "xmax",
+    ),
+    "duration": (
+        "duration", "dur", "length", "seconds", "segment_duration", "clip_duration", "audio_duration",
+        "segment_length", "clip_length",
+    ),
+    "split": ("split", "subset", "partition"),
+    "license": ("license", "licence"),
 }  # fmt: skip
-COLUMN_OF = {alias: column for column, aliases in ALIASES.items() for alias in aliases}
+_COLUMN_OF = {alias.replace("_", ""): column for column, aliases in ALIASES.items() for alias in aliases}
+_UNITS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"), "ms"),
+    **dict.fromkeys(("sample", "samples"), "samples"),
+}
+_TIMES = ("start", "end", "duration")
+_LIKE_TIMES = {"start", "begin", "offset", "onset", "end", "stop", "tmin", "tmax", "timestamp"}  # words
 CHOOSABLE = (*ALIASES, "spoken")
 AUTO = "auto"  # as --columns: decide, also where a choice is stored
 
@@ -50,6 +79,7 @@ _MAX_CHARS_OF_NAME = 64  # of a speaker, and of a field of a header
 _MAX_DIGITS_OF_NUMBER = 4  # of a column
 _MAX_SHOWN = 30  # columns in a line of the log
 _WORD = re.compile(r"[^\W\d_]+")
+_PART = re.compile(r"[^\W_]+")  # of a header
 # Repeating values that are not speakers.
 _NO_SPEAKERS = {
     *("m", "f", "male", "female", "man", "woman", "other", "none", "unknown", "true", "false", "yes", "no"),
@@ -68,6 +98,8 @@ class Columns:
             no column with that name.
         problem: why the table cannot be imported; "" if all that is needed is decided.
         is_other: no column could be the recording or the text, as in a list of speakers.
+        unit: of start, end and duration: "s", "ms" or "samples"; "" to decide by the recordings.
+        unread: numbers of the columns that look like times or a speaker, and are not read.
     """
 
     names: tuple[str, ...]
@@ -75,6 +107,8 @@ class Columns:
     candidates: Mapping[str, Sequence[int]] = field(default_factory=dict)
     problem: str = ""
     is_other: bool = False
+    unit: str = ""
+    unread: tuple[int, ...] = ()
 
     def shown(self, row: Sequence[str], header: Sequence[str] = ()) -> str:
         """Return the columns with the values of a row: "0 as audio (a.wav), sex not read (f)".
@@ -95,7 +129,7 @@ class Columns:
         return [
             field
             for field, name in zip(header, self.names, strict=True)
-            if not name and COLUMN_OF.get(field.strip().lower()) == "text"
+            if not name and column_of(field) == "text"
         ]
 
 
@@ -121,7 +155,7 @@ def decide_columns(
 
     Raises:
         NoColumnError: the table lacks a column of `chosen`.
-        UserError: `chosen` is invalid, or an unknown header has another width.
+        UserError: `chosen` is invalid, an unknown header has another width, or two columns have one name.
     """
     if len(rows[0]) != len(rows[-1]) and not is_known_header(rows[0]):
         if any(names_audio(field) or _has_audio_suffix(field) for field in rows[0]):
@@ -131,15 +165,18 @@ def decide_columns(
                 f"the first row has {len(rows[0])} columns and most others have {len(rows[-1])}; "
                 "correct it, or quote the texts that contain the delimiter"
             )
-    first = [field.strip().lower() for field in rows[0]]
+    first = [field.strip() for field in rows[0]]
     has_header = has_header or is_known_header(first) or is_header(rows, names_audio, language)
     if chosen not in ("", AUTO):
         return _chosen_columns(chosen, first, has_header=has_header)
-    names = _known_names(first) if has_header else [""] * len(first)
     body = rows[1:] if has_header else rows
+    values = [[filled(row[number]) for row in body] for number in range(len(first))]
+    names = _known_names(first) if has_header else [""] * len(first)
+    if has_header:
+        _refuse_equal(first, values)
     if not body:
         return Columns(tuple(names), has_header)
-    values = [[row[number].strip() for row in body] for number in range(len(first))]
+    unit, unread = _keep_times(names, first if has_header else (), values)
     spoken = find_language(language)
     shares = [_share(column, lambda value: spoken.share(value) >= _MOST) for column in values]
     has_script = not _is_latin(spoken) and max(shares) >= _MOST
@@ -168,22 +205,53 @@ def decide_columns(
             names[texts.pop()] = "spoken"
         settle("text", texts)
     if not has_header:
-        if speakers := [number for number in free() if _is_speaker(values[number])]:
+        if "audio" in names and _have_spans(values[names.index("audio")]):
+            times = [number for number in free() if _share(values[number], _is_time) == 1]
+            pairs = [pair for pair in pairwise(times) if _are_spans(*(values[number] for number in pair))]
+            if len(pairs) == 1:
+                names[pairs[0][0]], names[pairs[0][1]] = "start", "end"
+        spoken_of = values[names.index("text")] if "text" in names else []
+        numbered = [number for number in free() if _is_numbered(values[number])]
+        speakers = [number for number in free() if _is_speaker(values[number])] or [
+            number for number in numbered if _are_ids(values[number], spoken_of)
+        ]
+        if speakers:
             settle("speaker", speakers)
+        else:
+            unread += numbered
         # the rest of texts with delimiters, or a second text
         rest = [number for number in free() if shares[number] >= _MOST]
         if has_script and rest and "text" in names:
             undecided["text"] = [names.index("text"), *rest]
             names[names.index("text")] = ""
+    found = Columns(tuple(names), has_header, unit=unit, unread=tuple(unread))
     if not undecided:
-        return Columns(tuple(names), has_header)
+        return found
     problem, is_other = _problem(undecided, values), not next(iter(undecided.values()))
-    return Columns(tuple(names), has_header, undecided, problem, is_other)
+    return replace(found, candidates=undecided, problem=problem, is_other=is_other)
+
+
+def column_of(header: str) -> str:
+    """Return the column that a header is known for: "audio" for "Audio File"; "" if there is none."""
+    return column_and_unit(header)[0]
+
+
+@lru_cache(maxsize=4096)
+def column_and_unit(header: str) -> tuple[str, str]:
+    """Return the column that a header is known for, and its unit: ("start", "ms") for "Start (ms)"."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header)
+    words = _PART.findall(re.sub(r"[(\[{].*?[)\]}]", "", spaced).lower())
+    unit = next((_UNITS[word] for word in reversed(_PART.findall(spaced.lower())) if word in _UNITS), "")
+    column = _COLUMN_OF.get("".join(words), "")
+    if not column and words and words[-1] in _UNITS:
+        column = _COLUMN_OF.get("".join(words[:-1]), "")
+        column = column if column in _TIMES else ""
+    return column, unit if column in _TIMES else ""
 
 
 def is_known_header(fields: Sequence[str]) -> bool:
     """Return whether a row has known names for the text and for the recording."""
-    known = {COLUMN_OF.get(field.strip().lower()) for field in fields}
+    known = {column_of(field) for field in fields}
     return "text" in known and bool({"audio", "id"} & known)
 
 
@@ -195,9 +263,11 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
         UserError: it is not of the form NAME=COLUMN,...
     """
     names = [""] * len(first)
-    is_named = False
+    lower = [name.lower() for name in first]
+    is_named, units = False, set()
     for part in chosen.split(","):
-        name, _, column = (piece.strip() for piece in part.partition("="))
+        written, _, column = (piece.strip() for piece in part.partition("="))
+        name, unit = column_and_unit(written) if written not in CHOOSABLE else (written, "")
         if name not in CHOOSABLE or not column or name in names:
             expected = ", ".join(CHOOSABLE)
             raise UserError(
@@ -207,7 +277,9 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
         if column.isdecimal():
             number = int(column) if len(column) <= _MAX_DIGITS_OF_NUMBER else len(first)
         else:
-            is_named, number = True, first.index(column.lower()) if column.lower() in first else len(first)
+            is_named, number = True, lower.index(column.lower()) if column.lower() in lower else len(first)
+            if lower.count(column.lower()) > 1:
+                raise UserError(f"--columns {chosen}: two columns are named {column}; pass their numbers")
         if number >= len(first):
             raise NoColumnError(
                 f"--columns {chosen}: the table has no column {column}; it has 0 to {len(first) - 1}, "
@@ -216,12 +288,86 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
         if names[number]:
             raise UserError(f"--columns {chosen}: column {column} cannot be {names[number]} and {name}")
         names[number] = name
+        if name in _TIMES:
+            units.add(unit or column_and_unit(first[number])[1])
     needed = {"audio": {"audio", "id"}, "text": {"text", "spoken"}}
+    if "start" in names or "end" in names:
+        needed |= {"start": {"start"}, "end": {"end", "duration"}}
     missing: dict[str, Sequence[int]] = {
         name: () for name, either in needed.items() if not either & set(names)
     }
     problem = f"--columns {chosen}: name audio and text, for example --columns audio=0,text=1"
-    return Columns(tuple(names), has_header or is_named, missing, problem if missing else "")
+    if missing.keys() <= {"start", "end"}:
+        problem = f"--columns {chosen}: name start and end, or start and duration"
+    return Columns(
+        tuple(names), has_header or is_named, missing, problem if missing else "", unit=_one_of(units)
+    )
+
+
+def _one_of(units: Set[str]) -> str:
+    """Return the only unit that is named, if any.
+
+    Raises:
+        UserError: there are two.
+    """
+    named = sorted(units - {""})
+    if len(named) > 1:
+        raise UserError(f"the times are in {' and in '.join(named)}; convert them to one unit")
+    return named[0] if named else ""
+
+
+def _refuse_equal(header: Sequence[str], values: Sequence[Sequence[str]]) -> None:
+    """Raise a UserError if two columns with values have the same known name."""
+    place: dict[str, int] = {}
+    for number, name in enumerate(header):
+        first = place.setdefault(name.lower(), number)
+        if first != number and column_of(name) and _share_rows(values[first], values[number]):
+            raise UserError(
+                f"columns {first} and {number} are both named {_short(name)}; rename one, or pass --columns "
+                f"with numbers, for example --columns audio=0,text={number}"
+            )
+
+
+def _share_rows(column: Sequence[str], other: Sequence[str]) -> bool:
+    return any(value and beside for value, beside in zip(column, other, strict=True))
+
+
+def _keep_times(
+    names: list[str], header: Sequence[str], values: Sequence[Sequence[str]]
+) -> tuple[str, list[int]]:
+    """Remove the names of times that give no span; return the unit, and the columns that look like times."""
+    if "onset" in map(str.lower, header) and "offset" in (lower := [name.lower() for name in header]):
+        names[lower.index("onset")], names[lower.index("offset")] = "start", "end"
+    for number, name in enumerate(names):
+        if name in _TIMES and _share(values[number], _is_time) < _MOST:
+            names[number] = ""
+    kept = {"start", "end" if "end" in names else "duration"}
+    kept = kept if kept <= set(names) else set()
+    for number, name in enumerate(names):
+        names[number] = "" if name in _TIMES and name not in kept else name
+    unit = _one_of({column_and_unit(header[number])[1] for number, name in enumerate(names) if name in kept})
+    unread = [
+        number
+        for number, (label, name) in enumerate(zip(header, names, strict=False))
+        if not name
+        and _LIKE_TIMES.intersection(_PART.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", label).lower()))
+        and _share(values[number], _is_time) >= _MOST
+    ]
+    return unit, unread
+
+
+def _is_time(value: str) -> bool:
+    return time_of(value) is not None
+
+
+def _have_spans(recordings: Sequence[str]) -> bool:
+    return len(set(recordings)) < len(recordings)
+
+
+def _are_spans(starts: Sequence[str], ends: Sequence[str]) -> bool:
+    """Return whether each start is before its end."""
+    times = [(time_of(start), time_of(end)) for start, end in zip(starts, ends, strict=True)]
+    return all(start is not None and end is not None and 0 <= start[0] < end[0] for start, end in times)
 
 
 def is_header(rows: Rows, names_audio: Callable[[str], bool], language: str) -> bool:
@@ -236,7 +382,7 @@ def is_header(rows: Rows, names_audio: Callable[[str], bool], language: str) -> 
         return False
     width = min(len(first), len(rows[-1]))  # a first row of another width is possible
     named = (_share([row[number] for row in body[:_MAX_LOOKUPS]], names_audio) for number in range(width))
-    return bool(body) and (max(named) >= _MOST or any(field.strip().lower() in COLUMN_OF for field in first))
+    return bool(body) and (max(named) >= _MOST or any(map(column_of, first)))
 
 
 def _is_latin(language: Language) -> bool:
@@ -318,6 +464,29 @@ def _is_speaker(column: Sequence[str]) -> bool:
     )
 
 
+def _is_numbered(column: Sequence[str]) -> bool:
+    """Return whether the values are small numbers that repeat."""
+    found = [value for value in column if value]
+    return len(set(found)) < len(found) and all(map(re.compile(r"\d{1,4}(\.0)?").fullmatch, found))
+
+
+def _are_ids(column: Sequence[str], texts: Sequence[str]) -> bool:
+    """Return whether numbers are those of speakers, and count nothing in the texts, such as words."""
+    pairs = [(int(float(value)), text) for value, text in zip(column, texts, strict=False) if value and text]
+    numbers = {number for number, _ in pairs}
+    num_counts = sum(number in (len(text.split()), len(text)) for number, text in pairs)
+    if (
+        not numbers
+        or (min(numbers) > 1 and len(numbers) < 3)
+        or (len(numbers) > 1 and 2 * num_counts > len(pairs))
+    ):
+        return False
+    values, lengths = [number for number, _ in pairs], [len(text) for _, text in pairs]
+    if len(pairs) < 20 or len(numbers) < 2 or len(set(lengths)) < 2:
+        return True
+    return abs(statistics.correlation(values, lengths)) < _MOST
+
+
 def _problem(undecided: Mapping[str, Sequence[int]], values: Sequence[Sequence[str]]) -> str:
     """Return the message about the first name that is not decided."""
     name, candidates = next(iter(undecided.items()))
@@ -344,11 +513,12 @@ def _known_names(header: Sequence[str]) -> list[str]:
     """Return the columns of a header, each once: the first of its names, and of texts the one as written."""
 
     def rank(number: int) -> tuple[bool, bool, int]:
-        return "normal" in header[number], not header[number].startswith("raw_"), number
+        name = header[number].lower()
+        return "normal" in name, not name.startswith("raw"), number
 
     names = [""] * len(header)
     for number in sorted(range(len(header)), key=rank):
-        column = COLUMN_OF.get(header[number], "")
+        column = column_of(header[number])
         names[number] = column if column not in names else ""
     return names
 

@@ -4,7 +4,7 @@ Each line of rejected.jsonl is a rejection:
 
     {"source": "recordings", "file": "metadata.csv", "line": 3, "code": "empty_text", "reason": "..."}
 
-`line` is absent if the rejection concerns the entire file. The codes:
+`line` is absent if the rejection concerns the entire file, or an object of a JSON array. The codes:
 
     broken_file      a parquet file that is corrupt or incomplete
     broken_row       an invalid line of a table or of JSON
@@ -23,7 +23,7 @@ Each line of rejected.jsonl is a rejection:
     duplicate        a second row for the same recording or id
     other_text       the project already contains this recording with another text
     language         subtitles in another language, or machine-translated
-    bad_time         a subtitle that ends before it starts, or is outside the recording
+    bad_time         a row or subtitle that ends before it starts, or is outside the recording
     music            sung text, marked with music symbols
     dialogue         two speakers in one subtitle
     not_heard        a sentence, or the text of a file, that was not found in its recording
@@ -33,6 +33,7 @@ Each line of rejected.jsonl is a rejection:
 """
 
 import hashlib
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -43,15 +44,49 @@ from indextts.data.manifest import Provenance
 
 MAX_TEXT_CHARS = 20_000  # of a clip: minutes of speech are some hundreds
 CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\ufffd\ud800-\udfff]")
+# Written by spreadsheets, pandas, databases and JSON for a cell without a value; in lower case.
+_MISSING = frozenset(
+    [
+        *(
+            "",
+            "nan",
+            "-nan",
+            "none",
+            "null",
+            "nil",
+            "n/a",
+            "na",
+            "<na>",
+            "nat",
+            "-",
+            "--",
+            "\\n",
+            "undefined",
+        ),
+        *("#n/a", "#na", "#ref!", "#value!", "#name?", "#div/0!", "#null!", "#num!", "#error!"),
+    ]
+)
+_CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:[.,]\d+)?)")
+_NUMBERED = re.compile(r"(\d+)\.0+")  # an integer that passed through a column of floats
+_SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "development", "eval"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 _HALVES = re.compile("[\ufffd\ud800-\udfff]")  # what stands for bytes that are no character
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Location in a source: a file, and a line number from 1 unless the entire file is meant."""
+    """Location in a source: a file, and a line number from 1 unless the entire file is meant.
+
+    Args:
+        place: shown before the reason of a rejection, such as "object 3: " of a JSON array.
+    """
 
     file: Path
     line: int | None = None
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +103,16 @@ class Rejection:
         folder = root.parent if file == root or root.is_file() else root
         shown = str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
         line = {} if self.where.line is None else {"line": self.where.line}
-        return {"source": source, "file": shown, **line, "code": self.code, "reason": self.reason}
+        return {
+            "source": source,
+            "file": shown,
+            **line,
+            "code": self.code,
+            "reason": self.where.place + self.reason,
+        }
 
 
+Times = tuple[float, float, str]  # start and end of a row as written, and their unit as in `Columns`
 Problem = tuple[str, str]  # code and reason of a rejection
 
 
@@ -94,6 +136,9 @@ class Row:
         key: the unique and stable name within the source; "" for the id or the name.
         recording: the longer recording that the clip was cut from; None if unknown.
         span: start and end in the recording, in seconds; None for all of it.
+        times: the same as written in a table, until spans.py knows their unit.
+        split: "train", "val" or "test" in the data; None if they give none.
+        license: of the recording, in the data.
         embedded: where its audio is, if the table contains it.
         subtitles: the file with the texts and their times.
         text_file: the file with the text, which may have more than a clip.
@@ -112,6 +157,9 @@ class Row:
     key: str = ""
     recording: str | None = None
     span: tuple[float, float] | None = None
+    times: Times | None = None
+    split: str | None = None
+    license: str | None = None
     embedded: Embedded | None = None
     subtitles: Path | None = None
     text_file: Path | None = None
@@ -143,34 +191,94 @@ class Passage:
     provenance: Provenance | None = None
 
 
+def filled(value: str) -> str:
+    """Return a value without blanks around it; "" if it stands for a missing one."""
+    value = value.strip()
+    return "" if value.lower() in _MISSING else value
+
+
+def shown_value(value: object) -> str:
+    """Return a value of JSON or parquet as text, 3.0 as "3"; "" for null and what is no text or number."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+
+
+def time_of(value: str) -> tuple[float, bool] | None:
+    """Return a time, and whether it is of a clock (1:02:03.5) and so in seconds; None if it is no time."""
+    if clock := _CLOCK.fullmatch(value):
+        hours, minutes, seconds = clock.groups(default="0")
+        return 3600 * int(hours) + 60 * int(minutes) + float(seconds.replace(",", ".")), True
+    try:
+        number = float(value.replace(",", "."))
+    except ValueError:
+        return None
+    return (number, False) if math.isfinite(number) else None
+
+
 def row_of(
-    where: Location, values: Mapping[str, str], key: str = "", embedded: Embedded | None = None
+    where: Location,
+    values: Mapping[str, str],
+    key: str = "",
+    embedded: Embedded | None = None,
+    unit: str = "",
 ) -> Row | Rejection:
     """Return a row from the values of its columns; the spoken form is the text.
 
     Args:
-        values: by name: audio, text, spoken, speaker, id, language, recording; others are not read.
+        values: by name, as in `Columns`; others are not read.
         key, embedded: as in `Row`.
+        unit: of the times, as in `Columns`.
     """
-    filled = {name: value.strip() for name, value in values.items() if name and value.strip()}
-    for name, value in filled.items():
+    found = {name: value for name, written in values.items() if name and (value := filled(written))}
+    for name, value in found.items():
         if len(value) > MAX_TEXT_CHARS:
             reason = f"more than {MAX_TEXT_CHARS:,} characters, too many for the {name} of a clip; split it"
             return Rejection(where, "line_too_long", reason)
-    checked = check_line(where, "".join(filled.values()))
+    checked = check_line(where, "".join(found.values()))
     if isinstance(checked, Rejection):
         return checked
+    text = (found.get("spoken") or found.get("text", "")).replace("\ufeff", "")
+    if text.count("?") > 2 and not any(map(str.isalnum, text)):
+        reason = "only question marks: a program saved the file in a code page without the letters; save it "
+        return Rejection(where, "encoding", f"{reason}as UTF-8 (in Excel, CSV UTF-8) where the text is right")
+    times = _times_of(found, unit)
+    if times is not None and not 0 <= times[0] < times[1]:
+        written = ", ".join(
+            f"{name} {value}" for name, value in found.items() if name in ("start", "end", "duration")
+        )
+        return Rejection(where, "bad_time", f"{written}: no start before an end; correct the times")
+    speaker = found.get("speaker")
+    numbered = _NUMBERED.fullmatch(speaker or "")
     return Row(
         where,
-        named=filled.get("audio", ""),
-        text=filled.get("spoken") or filled.get("text", ""),
-        speaker=filled.get("speaker"),
-        language=filled.get("language"),
-        id=filled.get("id", ""),
+        named=found.get("audio", ""),
+        text=text,
+        speaker=numbered[1] if numbered else speaker,
+        language=found.get("language"),
+        id=found.get("id", ""),
         key=key,
-        recording=filled.get("recording"),
+        recording=found.get("recording"),
+        times=times,
+        split=_SPLITS.get(found.get("split", "").lower()),
+        license=found.get("license"),
         embedded=embedded,
     )
+
+
+def _times_of(found: Mapping[str, str], unit: str) -> Times | None:
+    """Return start and end of a row; None if it has neither, and an empty span for an invalid one."""
+    written = {name: found[name] for name in ("start", "end", "duration") if name in found}
+    if not written:
+        return None
+    times = {name: time_of(value) for name, value in written.items()}
+    start, end, duration = (times.get(name) for name in ("start", "end", "duration"))
+    if None in times.values() or (end is None and duration is None) or (end and not start):
+        return 0.0, 0.0, unit
+    first = start[0] if start else 0.0
+    last = end[0] if end else first + (duration[0] if duration else 0.0)
+    is_clock = any(time is not None and time[1] for time in times.values())
+    return first, last, "s" if is_clock else unit
 
 
 def check_line(where: Location, text: str) -> str | Rejection:
@@ -178,7 +286,7 @@ def check_line(where: Location, text: str) -> str | Rejection:
     if not CONTROL.search(text):
         return text
     if _HALVES.search(text):
-        reason = "some bytes do not match the encoding of the file; save it as UTF-8"
+        reason = "some bytes are not UTF-8, perhaps of a Windows code page (1252); save the file as UTF-8"
         return Rejection(where, "encoding", reason)
     return Rejection(where, "not_text", "control characters in the text; remove them")
 

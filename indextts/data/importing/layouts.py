@@ -23,11 +23,10 @@ subfolders if the folder itself has no layout, or only tables of other facts. Th
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 from indextts.commands.data import ImportLayout
-from indextts.data.importing.columns import ALIASES, Columns, NoColumnError
+from indextts.data.importing.columns import Columns, NoColumnError, column_of
 from indextts.data.importing.file_pairs import read_files
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
@@ -41,6 +40,7 @@ from indextts.data.importing.items import (
 from indextts.data.importing.kaldi import is_kaldi, is_librispeech, read_kaldi, read_librispeech
 from indextts.data.importing.parquet import parquet_rows
 from indextts.data.importing.reading import SourceReader
+from indextts.data.importing.spans import with_spans
 from indextts.data.importing.tables import is_manifest, json_rows, table_head, table_rows
 from indextts.errors import UserError
 from indextts.text.languages import find_language
@@ -129,7 +129,7 @@ def _items(layout: ImportLayout, places: Sequence[Path], reader: SourceReader) -
         raise others[0]
     for other in others:
         logger.warning("not read: %s", other)
-    return [reader.recording(row) if isinstance(row, Row) else row for row in rows]
+    return with_spans([reader.recording(row) if isinstance(row, Row) else row for row in rows])
 
 
 def _detect(root: Path) -> Iterator[tuple[ImportLayout, list[Path]]]:
@@ -182,10 +182,9 @@ def _common_voice_tables(folder: Path) -> list[Path]:
 
 def _fleurs_tables(folder: Path) -> list[Path]:
     """Return the tables of the splits if their first lines are rows of FLEURS, and no header."""
-    aliases = set(chain.from_iterable(ALIASES.values()))
     splits = _split_tables(folder)
     first = [_header(path) for path in splits]
-    is_fleurs = all(len(fields) == len(FLEURS_COLUMNS) and not aliases & set(fields) for fields in first)
+    is_fleurs = all(len(row) == len(FLEURS_COLUMNS) and not any(map(column_of, row)) for row in first)
     return splits if is_fleurs else []
 
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indextts.data.importing.archive import MAX_RATIO, max_unpacked_bytes
-from indextts.data.importing.columns import COLUMN_OF
+from indextts.data.importing.columns import column_of
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
     Embedded,
@@ -31,7 +31,9 @@ from indextts.data.importing.items import (
     Location,
     Rejection,
     Row,
+    filled,
     row_of,
+    shown_value,
     without_shards,
 )
 from indextts.data.importing.reading import SourceReader
@@ -83,8 +85,8 @@ def parquet_rows(path: Path, reader: SourceReader) -> Items:
 
 
 def _read(path: Path, file: pq.ParquetFile, leaves: Leaves, reader: SourceReader) -> Items:
-    columns = reader.columns_of[tuple(leaves)].names
-    name_of = {column: name for column, name in zip(columns, leaves, strict=True) if column}
+    columns = reader.columns_of[tuple(leaves)]
+    name_of = {column: name for column, name in zip(columns.names, leaves, strict=True) if column}
     text, audio = name_of.get("text") or name_of["spoken"], name_of.get("audio", "")
     if _is_filled(file, text) is False:
         yield Rejection(Location(path), "no_text", f"no row has a text in the column {text}")
@@ -94,14 +96,14 @@ def _read(path: Path, file: pq.ParquetFile, leaves: Leaves, reader: SourceReader
     names_file = partial(reader.names_recording, folder=path.parent)
     rows = chain.from_iterable(_rows(file, _READ_ROWS, [leaves[name][1] for name in name_of.values()]))
     for number, fields in enumerate(rows):
-        values = {column: field.strip() for column, field in zip(name_of, fields, strict=True)}
+        values = {column: filled(field) for column, field in zip(name_of, fields, strict=True)}
         named = values.get("audio", "")
         # the path is the better name: in FLEURS, the id is that of the sentence
         key = named or values.get("id") or f"{without_shards(path).name}-{number:06d}"
         embedded = None
         if has_audio or (has_audio is None and not (named and names_file(named))):
             values["audio"], embedded = key, Embedded(audio, number)
-        yield row_of(Location(path, number + 1), values, key, embedded)
+        yield row_of(Location(path, number + 1), values, key, embedded, columns.unit)
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
@@ -115,7 +117,11 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
 
 def leaves_of(file: pq.ParquetFile) -> Leaves:
-    """Return the columns that can be read, those with audio first; a name that two columns have cannot."""
+    """Return the columns that can be read, those with audio first; of two with the same name, none can.
+
+    Raises:
+        UserError: two columns have the name of a recording, a text and so on.
+    """
     audio, small = {}, {}
     count = Counter(file.schema_arrow.names)
     for field in file.schema_arrow:
@@ -124,6 +130,8 @@ def leaves_of(file: pq.ParquetFile) -> Leaves:
         inner = {part.name: part.type for part in kind} if pa.types.is_struct(kind) else {}
         has_bytes, has_path = inner.get("bytes") in _BINARIES, inner.get("path") in _STRINGS
         if count[name] > 1:
+            if column_of(name):
+                raise UserError(f"two columns are named {name}; rename or remove one")
             continue
         if has_bytes or has_path:
             audio[name] = f"{name}.bytes" if has_bytes else "", f"{name}.path" if has_path else ""
@@ -143,7 +151,7 @@ def _header(path: Path, leaves: Leaves) -> list[str]:
     audio = [name for name, (_, leaf) in leaves.items() if leaf != name]
     if not audio:
         return list(leaves)
-    named = [name for name in leaves if COLUMN_OF.get(name.lower()) == "audio"]
+    named = [name for name in leaves if column_of(name) == "audio"]
     known = [name for name in audio if name in named] or audio
     if len(known) > 1:
         raise UserError(
@@ -181,7 +189,7 @@ def _texts(column: Any) -> list[str]:
     if column.type in _STRINGS:
         column = column.cast(pa.large_binary())  # the text may be invalid
         return [(value or b"").decode(errors="replace") for value in column.to_pylist()]
-    return ["" if value is None else str(value) for value in column.to_pylist()]
+    return list(map(shown_value, column.to_pylist()))
 
 
 def corrupt_reason(error: Exception) -> str:

@@ -115,6 +115,14 @@ class SourceReader:
             read = header[columns.names.index("text")]
             text = "%s: texts from %s, not from %s; --columns chooses another"
             logger.warning(text, path, read, " or ".join(others))
+        if columns.unread:
+            labels = [
+                header[number] if header else f"{number} ({first[number]})" for number in columns.unread
+            ]
+            text = (
+                "%s: not read, although it looks like times or a speaker: %s; --columns start=,end=,speaker="
+            )
+            logger.warning(text, path, ", ".join(labels))
         return columns
 
     def folders_in(self, folder: Path, depth: int) -> list[Path]:

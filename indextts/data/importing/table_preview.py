@@ -17,7 +17,7 @@ from typing import Literal
 
 from indextts.commands.data import ImportLayout
 from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpack_heads
-from indextts.data.importing.columns import COLUMN_OF, NoColumnError
+from indextts.data.importing.columns import NoColumnError, column_of
 from indextts.data.importing.items import KALDI_NAMES
 from indextts.data.importing.layouts import WITH_COLUMNS, find_tables
 from indextts.data.importing.reading import SourceReader
@@ -165,7 +165,7 @@ def _rank(name: Path) -> int | None:
 
 def _preview_table(path: Path, reader: SourceReader, *, is_json: bool) -> TablePreview | None:
     """Return the preview of a table; None if it has a single column or too many."""
-    rows = record_rows(path) if is_json else table_head(path)[1]
+    rows = record_rows(path) if is_json else table_head(path, reader.language)[1]
     if not rows or len(rows[-1]) > MAX_COLUMNS:
         return None
     name = str(path.relative_to(reader.root))
@@ -184,7 +184,7 @@ def _preview_table(path: Path, reader: SourceReader, *, is_json: bool) -> TableP
         ColumnPreview(number, label, _samples(body, number), use, of_number.get(number, ""))
         for number, (label, use) in enumerate(zip(header, columns.names, strict=False))
     )
-    by_header = all(COLUMN_OF.get(column.header.lower()) == column.use for column in shown if column.use)
+    by_header = all(column_of(column.header) == column.use for column in shown if column.use)
     is_by_header = by_header and not columns.problem
     basis: Basis = "choice" if reader.is_chosen else "header" if is_by_header else "content"
     return TablePreview((name,), shown, basis, tuple(columns.candidates), columns.is_other)

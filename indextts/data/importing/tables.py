@@ -1,28 +1,33 @@
 """Read rows of tables: CSV with any common delimiter, with or without a header, and JSON lines or arrays.
 
-columns.py decides which columns are the recording, the text and so on, by the first rows of a table.
+columns.py decides which columns are the recording, the text and so on, by the first rows of a table. Own
+code reads the lines, not pyarrow or pandas: each invalid line becomes a rejection with its number, and the
+others are read.
 """
 
 import contextlib
 import csv
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from indextts.data.importing.columns import COLUMN_OF, Columns, is_known_header
-from indextts.data.importing.items import Items, Location, Rejection, Row, row_of
+from indextts.data.importing.columns import Columns, column_of, is_known_header
+from indextts.data.importing.items import Items, Location, Rejection, Row, filled, row_of, shown_value
 from indextts.data.importing.reading import SourceReader
-from indextts.data.importing.text_lines import text_lines
+from indextts.data.importing.text_lines import encoding_of, log_code_page, text_lines
 from indextts.data.manifest import Provenance
 from indextts.errors import UserError
 from indextts.system.amounts import counted, shown_size
 
 _DELIMITERS = "|\t,;"
+_PLAIN = "|\t"  # delimiters of tables that are often written without quoting
+_DELIMITER_LINE = re.compile(r'"?sep=(.)"?')  # the first line of a table for Excel
 _SAMPLED_LINES, _SAMPLED_CHARS = 200, 500_000
 _HEAD_CHARS = 100_000
 _MAX_ARRAY_BYTES = 500_000_000  # it is read at once
@@ -39,11 +44,18 @@ def table_rows(path: Path, reader: SourceReader, columns: Columns | None = None)
         UserError: the columns cannot be decided.
         OSError: the file cannot be read.
     """
-    delimiter, head = table_head(path)
+    delimiter, head = table_head(path, reader.language)
     if columns is None:
         columns = reader.decide(path, head) if head else Columns(("audio", "text"), has_header=False)
-    lines = [(where, line) for where, line in text_lines(path) if isinstance(line, Rejection) or line.strip()]
-    is_header = columns.has_header
+    log_code_page(path, reader.language)
+    width = len(columns.names)
+    lines = [
+        (where, piece)
+        for where, line in text_lines(path, reader.language)
+        for piece in _without_marks(line, delimiter, width)
+        if isinstance(piece, Rejection) or not _is_empty(piece, delimiter)
+    ]
+    header: list[str] | None = None
     first = 0
     while first < len(lines):
         where, line = lines[first]
@@ -51,29 +63,47 @@ def table_rows(path: Path, reader: SourceReader, columns: Columns | None = None)
         if isinstance(line, Rejection):
             yield line
         else:
-            fields, num_lines = _record(lines[first : first + 1 + _MAX_JOINED_LINES], delimiter, columns)
-            if not is_header:
+            fields, num_lines = _record(lines[first : first + 1 + _MAX_JOINED_LINES], delimiter, width)
+            if columns.has_header and header is None:
+                header = fields
+            elif header is None or fields != header:  # which joined files repeat
                 yield _row(where, fields, delimiter, columns)
-            is_header = False
         first += num_lines
 
 
+def _without_marks(line: str | Rejection, delimiter: str, width: int) -> Sequence[str | Rejection]:
+    """Return the rows of a line that contains a byte order mark, where files were joined, else the line."""
+    if isinstance(line, Rejection) or "\ufeff" not in line:
+        return [line]
+    pieces = line.split("\ufeff")
+    is_joined = all(len(_fields(piece, delimiter) or ()) == width for piece in pieces)
+    return pieces if is_joined else ["".join(pieces)]
+
+
+def _is_empty(line: str, delimiter: str) -> bool:
+    """Return whether a line has no values, or only tells Excel the delimiter."""
+    return not line.strip(f'{delimiter}" \t') or _DELIMITER_LINE.fullmatch(line) is not None
+
+
 def _record(
-    lines: Sequence[tuple[Location, str | Rejection]], delimiter: str, columns: Columns
+    lines: Sequence[tuple[Location, str | Rejection]], delimiter: str, width: int
 ) -> tuple[list[str] | None, int]:
     """Return the fields of the row that begins at the first line, and the number of its lines.
 
-    A quoted field may contain line ends. Without a closing quote, the fields are None, for one line.
+    A quoted field may contain line ends. Without a closing quote, the fields are None, for one line; in a
+    table with bars or tabs, such a quote is part of the text.
     """
+    texts = [line for _, line in lines if isinstance(line, str)]
+    plain = [text.split(delimiter) for text in texts[:2]] if delimiter in _PLAIN else [[]]
     joined = ""
-    for number, (_, line) in enumerate(lines, start=1):
-        if isinstance(line, Rejection):
+    for number, text in enumerate(texts, start=1):
+        joined = f"{joined} {text}" if joined else text
+        fields = _quoted_fields(joined, delimiter)
+        if fields is not None and (number == 1 or len(fields) == width):
+            return (plain[0] if len(plain[0]) == width else fields), number
+        if fields is not None or all(len(row) == width for row in plain):
             break
-        joined = f"{joined} {line}" if joined else line
-        fields = _fields(joined, delimiter)
-        if fields is not None:
-            return (fields, number) if number == 1 or len(fields) == len(columns.names) else (None, 1)
-    return None, 1
+    return plain[0] or None, 1
 
 
 def json_rows(path: Path, reader: SourceReader) -> Items:
@@ -85,37 +115,39 @@ def json_rows(path: Path, reader: SourceReader) -> Items:
         UserError: the array is invalid or too large, or the columns cannot be decided.
         OSError: the file cannot be read.
     """
-    records = _records(path)
+    log_code_page(path, reader.language)
+    records = _records(path, reader.language)
     first = list(islice(records, _SAMPLED_LINES))
-    columns = _columns_of_fields(path, [record for _, record, _ in first], reader)
-    for where, record, place in chain(first, records):
-        row = record if isinstance(record, Rejection) else _record_row(where, record, columns)
-        yield replace(row, reason=place + row.reason) if isinstance(row, Rejection) else row
+    roles, unit = _columns_of_fields(path, [record for _, record in first], reader)
+    for where, record in chain(first, records):
+        yield record if isinstance(record, Rejection) else _record_row(where, record, roles, unit)
 
 
-def _records(path: Path) -> Iterator[tuple[Location, object, str]]:
-    """Yield the objects of JSON lines or of an array, and rejections of lines, with the place in the array.
+def _records(path: Path, language: str) -> Iterator[tuple[Location, object]]:
+    """Yield the objects of JSON lines or of an array, and rejections of lines.
 
     Raises:
         UserError: the array is invalid, or larger than _MAX_ARRAY_BYTES.
         OSError: the file cannot be read.
     """
     if not _head(path).startswith("["):
-        for where, line in text_lines(path):
+        for where, line in text_lines(path, language):
             if isinstance(line, Rejection):
-                yield where, line, ""
+                yield where, line
             elif line.strip():
-                yield where, _parsed(where, line), ""
+                yield where, _parsed(where, line)
         return
     if path.stat().st_size > _MAX_ARRAY_BYTES:
         limit = shown_size(_MAX_ARRAY_BYTES)
         raise UserError(f"{path.name}: an array of more than {limit}; write one JSON object in each line")
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        found = json.loads(
+            path.read_text(encoding=encoding_of(path, language) or "utf-8"), object_pairs_hook=_Pairs
+        )
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path.name}: not JSON ({error})") from None
     for number, record in enumerate(found, start=1):
-        yield Location(path), record, f"object {number}: "
+        yield Location(path, place=f"object {number}: "), record
 
 
 def is_manifest(path: Path) -> bool:
@@ -125,22 +157,34 @@ def is_manifest(path: Path) -> bool:
         OSError: the file cannot be read.
     """
     fields = next(iter(record_rows(path)), [])
-    return {"audio", "text"} <= {COLUMN_OF.get(name) for name in fields}
+    return {"audio", "text"} <= set(map(column_of, fields))
 
 
-def _columns_of_fields(path: Path, records: Sequence[object], reader: SourceReader) -> dict[str, str]:
-    """Return the column, or "" for none, of each known or decided field of JSON objects.
+class _Pairs(dict[str, object]):
+    """JSON object that knows which of its fields are written twice."""
+
+    def __init__(self, pairs: Sequence[tuple[str, object]]) -> None:
+        super().__init__(pairs)
+        self.repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+
+
+def _columns_of_fields(
+    path: Path, records: Sequence[object], reader: SourceReader
+) -> tuple[Callable[[str], str], str]:
+    """Return the column, or "" for none, of a field of JSON objects, and the unit of times.
 
     Objects without a field that was decided are read by the known names of their other fields.
     """
     found = [record for record in records if isinstance(record, dict) and "target_id" not in record]
     rows = _rows_of(found)
     if not rows:
-        return COLUMN_OF
-    names = reader.decide(path, rows, has_header=True).names
-    decided = {name: field for field, name in zip(rows[0], names, strict=True) if name}
-    beside = {name for record in found for name in record if decided.get(COLUMN_OF.get(name, "")) in record}
-    return COLUMN_OF | dict.fromkeys(beside, "") | {field: name for name, field in decided.items()}
+        return column_of, ""
+    columns = reader.decide(path, rows, has_header=True)
+    decided = {name: field for field, name in zip(rows[0], columns.names, strict=True) if name}
+    beside = {name for record in found for name in record if decided.get(column_of(name), "") in record}
+    unused = {name for name in rows[0] if column_of(name) in ("start", "end", "duration")}
+    roles = dict.fromkeys(beside | unused, "") | {field: name for name, field in decided.items()}
+    return lambda name: roles[name] if name in roles else column_of(name), columns.unit
 
 
 def record_rows(path: Path) -> list[list[str]]:
@@ -161,17 +205,16 @@ def record_rows(path: Path) -> list[list[str]]:
 
 def _rows_of(records: Sequence[dict[str, object]]) -> list[list[str]]:
     fields = list(dict.fromkeys(name for record in records for name in record))
-    return [fields, *([_shown(record.get(name)) for name in fields] for record in records)] if fields else []
-
-
-def _shown(value: object) -> str:
-    is_shown = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return str(value) if is_shown else ""
+    return (
+        [fields, *([shown_value(record.get(name)) for name in fields] for record in records)]
+        if fields
+        else []
+    )
 
 
 def _parsed(where: Location, line: str) -> object:
     try:
-        return json.loads(line)
+        return json.loads(line, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as error:
         return Rejection(where, "broken_row", f"not JSON ({error}); each line must be a JSON object")
 
@@ -181,21 +224,26 @@ def _head(path: Path) -> str:
         return file.read(_HEAD_CHARS).lstrip()
 
 
-def _record_row(where: Location, record: object, columns: Mapping[str, str]) -> Row | Rejection:
-    if not isinstance(record, dict):
+def _record_row(
+    where: Location, record: object, column_of_field: Callable[[str], str], unit: str
+) -> Row | Rejection:
+    if not isinstance(record, _Pairs):
         return Rejection(where, "broken_row", "not a JSON object; write the fields as {...}")
     if "target_id" in record:
         reason = "this is a pair; use the manifest of utterances that the pairs were built from"
         return Rejection(where, "broken_row", reason)
+    if repeated := [name for name in record.repeated if column_of_field(name)]:
+        return Rejection(where, "broken_row", f"two fields are named {repeated[0]}; remove one")
     values: dict[str, str] = {}
     for name, value in record.items():
-        column = columns.get(name)
+        column = column_of_field(name)
         if not column or value is None or column in values:
             continue
-        if not isinstance(value, str | int) or isinstance(value, bool):
+        if not isinstance(value, str | int | float) or isinstance(value, bool):
             return Rejection(where, "broken_row", f"{name} must be a string")
-        values[column] = str(value)
-    row = row_of(where, values)
+        if shown := filled(shown_value(value)):
+            values[column] = shown
+    row = row_of(where, values, unit=unit)
     return row if isinstance(row, Rejection) else replace(row, provenance=_provenance(record))
 
 
@@ -207,7 +255,7 @@ def _provenance(record: Mapping[str, object]) -> Provenance | None:
         return None
 
 
-def table_head(path: Path) -> tuple[str, list[list[str]]]:
+def table_head(path: Path, language: str = "") -> tuple[str, list[list[str]]]:
     """Return the delimiter of a table, its first row, and of the next rows those with the usual width.
 
     Without rows, the table has a single column.
@@ -215,7 +263,8 @@ def table_head(path: Path) -> tuple[str, list[list[str]]]:
     Raises:
         OSError: the file cannot be read.
     """
-    sample = _first_lines(path)
+    sample = _first_lines(path, language)
+    told = _DELIMITER_LINE.fullmatch(sample[0]) if sample else None
     counts = {
         delimiter: Counter(len(_fields(line, delimiter) or ()) for line in sample)
         for delimiter in _DELIMITERS
@@ -226,7 +275,11 @@ def table_head(path: Path) -> tuple[str, list[list[str]]]:
         return max(shared.values(), default=0), -_DELIMITERS.index(delimiter)
 
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(_DELIMITERS, key=fit)
-    rows = [fields for line in sample if (fields := _fields(line, delimiter))]
+    delimiter = told[1] if told else delimiter
+    lines = [line for line in sample if not _is_empty(line, delimiter)]
+    rows = [fields for line in lines if (fields := _fields(line, delimiter))]
+    num_filled = max((n for row in rows for n, field in enumerate(row, start=1) if field.strip()), default=0)
+    rows = [row[:num_filled] for row in rows]  # without the empty columns at the right of a spreadsheet
     width = 0
     if rows:
         # else the number of columns of most lines: others have a missing or an extra delimiter
@@ -235,11 +288,11 @@ def table_head(path: Path) -> tuple[str, list[list[str]]]:
     return delimiter, [rows[0], *(row for row in rows[1:] if len(row) == width)] if width > 1 else []
 
 
-def _first_lines(path: Path) -> list[str]:
+def _first_lines(path: Path, language: str = "") -> list[str]:
     """Return the first lines that are not blank, up to a line that is too long."""
     lines: list[str] = []
     num_chars = 0
-    for _, line in islice(text_lines(path), _SAMPLED_LINES):
+    for _, line in islice(text_lines(path, language), _SAMPLED_LINES):
         if isinstance(line, str):
             num_chars += len(line)
             if lines and num_chars > _SAMPLED_CHARS:  # deciding the columns takes bounded time
@@ -255,22 +308,27 @@ def _row(where: Location, fields: list[str] | None, delimiter: str, columns: Col
         reason = "a quote that is not closed, or not doubled within quotes; correct the row"
         return Rejection(where, "broken_row", reason)
     names = columns.names
+    if not any(map(str.strip, fields[len(names) :])):
+        fields = fields[: len(names)]
     if len(fields) != len(names):
         shown = {"\t": "tab"}.get(delimiter, delimiter)
         found = counted(len(fields), "column")
         reason = f"{found}, expected {len(names)} (delimiter {shown}); correct the row"
         return Rejection(where, "broken_row", reason)
-    return row_of(where, dict(zip(names, fields, strict=True)))
+    return row_of(where, dict(zip(names, fields, strict=True)), unit=columns.unit)
 
 
 def _fields(line: str, delimiter: str) -> list[str] | None:
     """Return the fields of a line; None if a quote is not closed.
 
-    Only tables with commas or semicolons use quoting; in others a quote is part of the text.
+    In tables with bars or tabs, a quote that is not closed or has text behind it is part of the text.
     """
-    if delimiter in "|\t":
-        return line.split(delimiter)
+    fields = _quoted_fields(line, delimiter)
+    return line.split(delimiter) if fields is None and delimiter in _PLAIN else fields
+
+
+def _quoted_fields(line: str, delimiter: str) -> list[str] | None:
     try:
-        return next(csv.reader([line], delimiter=delimiter, strict=True), [])
+        return next(csv.reader([line], delimiter=delimiter, strict=True, skipinitialspace=True), [])
     except csv.Error:
         return None

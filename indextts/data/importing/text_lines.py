@@ -1,20 +1,40 @@
 """Read lines of text files in any Unicode encoding, with any line ends, and possibly corrupt.
 
-A file may be UTF-8, or UTF-16 with a byte order mark. Memory is bounded for any content: a line
-that is too long is skipped in pieces.
+A file may be UTF-8, or UTF-16 with a byte order mark; a table also of a Windows code page. Memory is bounded
+for any content: a line that is too long is skipped in pieces.
 """
 
 import codecs
+import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from indextts.data.importing.items import CONTROL, Location, Rejection, check_line
+from indextts.text.languages import find_language
+
+logger = logging.getLogger(__name__)
 
 MAX_LINE_CHARS = 100_000
 
 _SKIPPED_CHARS = 2**20  # of a long line, at a time
 _HEAD_BYTES = 8192
 _MAX_CONTROL_SHARE = 0.3  # of the head; above, the file is binary, below, single lines are invalid
+_SAMPLED_BYTES = 2**20  # whose letters decide the code page
+# Of Windows, the most usual first; a tie is decided so.
+_CODE_PAGES = (
+    "cp1252",
+    "cp1250",
+    "cp1251",
+    "cp1256",
+    "cp1254",
+    "cp1253",
+    "cp1255",
+    "cp1257",
+    "cp1258",
+    "cp874",
+)
+_CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f]")
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark is a prefix of it
@@ -24,13 +44,16 @@ _BYTE_ORDER_MARKS = (
 )
 
 
-def text_lines(path: Path) -> Iterator[tuple[Location, str | Rejection]]:
+def text_lines(path: Path, language: str = "") -> Iterator[tuple[Location, str | Rejection]]:
     """Yield the lines without line ends, with their place; a single rejection for a binary file.
+
+    Args:
+        language: of the texts, to find the Windows code page of a file that is not UTF-8; "" for none.
 
     Raises:
         OSError: the file cannot be read.
     """
-    encoding = _encoding(path)
+    encoding = encoding_of(path, language)
     if encoding is None:
         where = Location(path, 1)
         reason = "not a text in UTF-8, or UTF-16 with a byte order mark; save it as UTF-8"
@@ -52,12 +75,36 @@ def text_lines(path: Path) -> Iterator[tuple[Location, str | Rejection]]:
                 yield where, check_line(where, line.rstrip("\n").lstrip("\ufeff\0"))
 
 
-def _encoding(path: Path) -> str | None:
+def encoding_of(path: Path, language: str = "") -> str | None:
     """Return the encoding of the file; None if its start is not text."""
     with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
+        head = file.read(_SAMPLED_BYTES if language else _HEAD_BYTES)
     for mark, encoding in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return encoding
-    decoded = head.decode("utf-8", errors="replace")  # its last character may be incomplete
+    if language and not _CONTROL_BYTES.search(head) and (page := _code_page(head, language)):
+        return page
+    decoded = head[:_HEAD_BYTES].decode("utf-8", errors="replace")  # its last character may be incomplete
     return None if len(CONTROL.findall(decoded)) > 1 + _MAX_CONTROL_SHARE * len(decoded) else "utf-8"
+
+
+def _code_page(head: bytes, language: str) -> str | None:
+    """Return the code page in which most bytes are letters of the language; None for UTF-8.
+
+    A few invalid bytes among characters of UTF-8 are of single lines, which are rejected.
+    """
+    num_valid = sum(char > "\x7f" for char in head.decode("utf-8", errors="ignore"))
+    num_invalid = head.decode("utf-8", errors="replace").count("\ufffd")
+    if num_invalid <= (len(head) == _SAMPLED_BYTES) or num_valid >= num_invalid:
+        return None
+    letters = frozenset("".join(find_language(language).letters).casefold())
+    texts = {page: head.decode(page, errors="replace").casefold() for page in _CODE_PAGES}
+    return max(_CODE_PAGES, key=lambda page: sum(c > "\x7f" and c in letters for c in texts[page]))
+
+
+def log_code_page(path: Path, language: str) -> None:
+    """Warn of a table that is read in a Windows code page."""
+    encoding = encoding_of(path, language) or ""
+    if encoding.startswith("cp"):
+        page = f"Windows-{encoding[2:]}"
+        logger.warning("%s: not UTF-8, read as %s; check its texts, or save it as UTF-8", path, page)

@@ -196,7 +196,10 @@ def _preview(
 MAX_SOURCES = 10  # whose tables are shown
 MAX_COLUMNS = 20
 
-USES = ("audio", "text", "spoken", "speaker", "id", "language", "recording")
+USES = (
+    *("audio", "text", "spoken", "speaker", "id", "language", "recording"),
+    *("start", "end", "duration", "split", "license"),
+)
 
 
 def column_tables_html(sources: Sequence[ImportSource]) -> str:

@@ -1,0 +1,167 @@
+"""Spans of rows: which part of its recording is a row, for every layout with columns of times.
+
+    start  end    duration     a row has start and end, or start and duration, as its table writes them
+    4.2    7.9                 seconds, milliseconds or samples, by the header or by the recordings
+
+A span that a recording can have is inside it and is not shorter than MIN_SPAN_S. If the header names no unit,
+the unit in which more rows are such spans is that of all rows of the source; where both fit every row, the
+import asks. A recording that is as long as the span of its row is the span already, and is never cut again.
+"""
+
+import io
+import logging
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import soundfile
+
+from indextts.data.importing.items import Item, Rejection, Row, cut_id
+from indextts.data.importing.parquet import AudioReader
+from indextts.data.importing.sound import as_readable
+from indextts.errors import UserError
+from indextts.system.amounts import counted
+
+logger = logging.getLogger(__name__)
+
+MIN_SPAN_S = 0.1  # a word; times in seconds that are read as milliseconds are far shorter
+_LATE_S = 0.5  # of an end after the recording's: ends are often rounded up
+_SAME_S = 0.1  # between a span and a recording that is this span; lossy formats pad
+_CUT_S = 0.5  # the same if the span is outside of the recording: it was cut with some silence
+_PER_S = {"ms": 1e3, "s": 1.0}
+
+Length = tuple[float, int]  # in seconds, and the sample rate
+
+
+def with_spans(items: Sequence[Item]) -> list[Item]:
+    """Return the items, with the rows that have times as spans of their recordings.
+
+    Raises:
+        UserError: the unit of the times cannot be decided, or they belong to other recordings.
+    """
+    timed = [item for item in items if isinstance(item, Row) and item.times]
+    if not timed:
+        return list(items)
+    lengths = _lengths(timed)
+    units = {row.times[2] for row in timed if row.times}
+    unit = _unit([row for row in timed if row.times and not row.times[2]], lengths) if "" in units else ""
+    found = [_with_span(item, unit, lengths) if isinstance(item, Row) else item for item in items]
+    repeated = Counter(item.key for item in found if isinstance(item, Row))
+    if num_spans := sum(isinstance(item, Row) and item.span is not None for item in found):
+        text = "%s: %s cut at the times in the table, in %s"
+        logger.info(
+            text, timed[0].where.file, counted(num_spans, "row"), " and ".join(sorted({*units, unit} - {""}))
+        )
+    return [_named(item, repeated) if isinstance(item, Row) and item.span else item for item in found]
+
+
+def _lengths(rows: Sequence[Row]) -> dict[object, Length | None]:
+    """Return the lengths of the recordings; None for one that cannot be read, which the import reports."""
+    found: dict[object, Length | None] = {}
+    reader = AudioReader()
+    with tempfile.TemporaryDirectory() as folder:
+        for row in rows:
+            if _recording(row) not in found:
+                found[_recording(row)] = _length(row, reader, Path(folder) / "decoded.flac")
+    return found
+
+
+def _recording(row: Row) -> object:
+    return (row.audio, row.embedded) if row.embedded else row.audio
+
+
+def _length(row: Row, reader: AudioReader, aside: Path) -> Length | None:
+    path, content = row.audio, b""
+    if row.embedded is not None:
+        audio = reader.read(row)
+        if isinstance(audio, Rejection):
+            return None
+        path, content = aside.with_name("embedded"), audio[0]
+    try:
+        info = soundfile.info(io.BytesIO(content) if content else path)
+    except soundfile.LibsndfileError:
+        if content:
+            path.write_bytes(content)
+        readable = as_readable(path, aside)
+        if isinstance(readable, tuple):
+            return None
+        info = soundfile.info(readable)
+    # FLAC without a total has the largest number
+    return (info.frames / info.samplerate, info.samplerate) if info.frames < 2**62 else None
+
+
+def _seconds(row: Row, unit: str, length: Length) -> tuple[float, float]:
+    assert row.times is not None
+    start, end, written = row.times
+    per_s = length[1] if written == "samples" else _PER_S[written or unit]
+    return round(start / per_s, 6), round(end / per_s, 6)
+
+
+def _fits(span: tuple[float, float], length_s: float) -> bool:
+    start, end = span
+    return end - start >= MIN_SPAN_S and (end <= length_s + _LATE_S or _is_all(span, length_s))
+
+
+def _is_all(span: tuple[float, float], length_s: float) -> bool:
+    """Return whether a recording is a span already: of another recording, or of itself."""
+    difference_s = abs(span[1] - span[0] - length_s)
+    return difference_s <= (_CUT_S if span[1] > length_s + _LATE_S else _SAME_S)
+
+
+def _unit(rows: Sequence[Row], lengths: dict[object, Length | None]) -> str:
+    """Return the unit of times whose header names none.
+
+    Raises:
+        UserError: both or neither would fit.
+    """
+    fits: Counter[tuple[bool, bool]] = Counter()
+    for row in rows:
+        if length := lengths[_recording(row)]:
+            fits[
+                _fits(_seconds(row, "s", length), length[0]), _fits(_seconds(row, "ms", length), length[0])
+            ] += 1
+    num_s, num_ms = fits[True, False], fits[False, True]
+    if num_s != num_ms or not fits:
+        return "ms" if num_ms > num_s else "s"
+    where = rows[0].where.file.name
+    if fits[True, True] or num_s:
+        raise UserError(
+            f"{where}: the times could be seconds or milliseconds; name the unit in the header, as in "
+            "start_s and end_s, or with --columns, for example --columns audio=0,text=1,start_ms=2,end_ms=3"
+        )
+    raise UserError(
+        f"{where}: the times are outside of the recordings, in seconds and in milliseconds; if these are cut "
+        "already, leave the times out with --columns, for example --columns audio=0,text=1"
+    )
+
+
+def _with_span(row: Row, unit: str, lengths: dict[object, Length | None]) -> Row | Rejection:
+    """Return the row with its span in seconds, or without one if it is the entire recording."""
+    if row.times is None:
+        if _recording(row) not in lengths:
+            return row
+        reason = "no times, although other rows are parts of its recording; fill them in"
+        return Rejection(row.where, "bad_time", reason)
+    length = lengths[_recording(row)] or (math.inf, 1)  # the import reports one that cannot be read
+    span = _seconds(row, unit, length)
+    if _is_all(span, length[0]):
+        return replace(row, times=None)
+    if not _fits(span, length[0]):
+        reason = f"{span[0]:g} to {span[1]:g} s is no part of the recording, which lasts {length[0]:.2f} s"
+        return Rejection(row.where, "bad_time", reason)
+    return replace(row, times=None, span=span)
+
+
+def _named(row: Row, repeated: Counter[str]) -> Row:
+    """Return a row with a span, under a key and an id that no other row of the recording has."""
+    assert row.span is not None
+    recording = row.recording or row.id
+    if repeated[row.key] > 1 or row.key == row.named:
+        start, end = (round(1000 * time) for time in row.span)
+        row = replace(row, key=f"{row.key} {start}-{end}", id=cut_id(row.id, row.span[0]))
+    elif row.recording is None and row.named:
+        recording = Path(row.named.replace("\\", "/")).stem
+    return replace(row, recording=recording)

@@ -1,0 +1,206 @@
+"""Tests of indextts/data/importing/spans.py: a row of a long recording is the part at its times.
+
+The recording has another pitch in each second, so that a clip of the wrong part shows.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from indextts.errors import UserError
+from tests.import_sources import (
+    manifest_lines,
+    rejected,
+    run_import,
+    snapshot,
+    write_media,
+    write_parquet,
+    write_tone,
+)
+from tests.test_data_importing_all_layouts import TEXTS, pitch_hz
+
+NUMBERS = range(6)
+STARTS, ENDS = [f"{n}.0" for n in NUMBERS], [f"{n + 1}.0" for n in NUMBERS]
+PATHS = ["rec.wav"] * 6
+
+
+def sweep(num_s: int = 6, rate_hz: int = 24_000) -> Any:
+    times = np.arange(rate_hz) / rate_hz
+    return np.concatenate([0.1 * np.sin(2 * np.pi * (200 + 10 * n) * times) for n in range(num_s)])
+
+
+def table(header: str, *columns: Sequence[Any], delimiter: str = ",") -> str:
+    lines = [delimiter.join(map(str, row)) for row in zip(*columns, strict=True)]
+    return "\n".join([*([header.replace(",", delimiter)] if header else []), *lines]) + "\n"
+
+
+def objects(**fields: Sequence[Any]) -> list[dict[str, Any]]:
+    return [dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True)]
+
+
+def json_lines(**fields: Sequence[Any]) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in objects(**fields))
+
+
+def clocks(first: int) -> list[str]:
+    return [f"0:00:0{n + first}.000" for n in NUMBERS]
+
+
+def commas(first: int) -> list[str]:
+    return [f"{n + first},0" for n in NUMBERS]
+
+
+def milliseconds(first: int) -> list[int]:
+    return [1000 * (n + first) for n in NUMBERS]
+
+
+def seconds(first: int, unit: float = 1.0) -> list[Any]:
+    return [unit * (n + first) for n in NUMBERS]
+
+
+def spans(header: str, starts: Sequence[Any], ends: Sequence[Any], delimiter: str = ",") -> str:
+    return table(f"path,{header},text" if header else "", PATHS, starts, ends, TEXTS, delimiter=delimiter)
+
+
+FROM_MS, TO_MS = milliseconds(0), milliseconds(1)
+NULLS = [None, *seconds(0)[1:]]
+IDS = [f"u{n}" for n in NUMBERS]
+TABLES: dict[str, tuple[str, str]] = {
+    "start and end": ("x.csv", spans("start,end", STARTS, ENDS)),
+    "names of times": ("x.tsv", spans("Start Time,End Time", STARTS, ENDS, "\t")),
+    "begin and stop": ("x.csv", spans("begin,stop", STARTS, ENDS, ";")),
+    "an offset and a length": ("x.list", spans("offset,dur", STARTS, [1.0] * 6, "|")),
+    "milliseconds by the recording": ("x.csv", spans("start,end", FROM_MS, TO_MS)),
+    "milliseconds by the header": ("x.csv", spans("Start (ms),End (ms)", FROM_MS, TO_MS)),
+    "milliseconds in camel case": ("x.csv", spans("startMs,durationMs", FROM_MS, [1000] * 6)),
+    "samples": ("x.csv", spans("start_sample,end_sample", seconds(0, 24e3), seconds(1, 24e3))),
+    "clocks": ("x.csv", spans("start,end", clocks(0), clocks(1))),
+    "decimal commas": ("x.csv", spans("start,end", commas(0), commas(1), ";")),
+    "onset and offset": ("x.csv", spans("onset,offset", STARTS, ENDS)),
+    "an end and a length": ("x.csv", table("path,start,end,dur,text", PATHS, STARTS, ENDS, "999999", TEXTS)),
+    "ids of their own": ("x.csv", table("id,path,start,end,text", IDS, PATHS, STARTS, ENDS, TEXTS)),
+    "the same id": ("x.csv", table("id,start,end,text", ["rec"] * 6, STARTS, ENDS, TEXTS)),
+    "no header": ("x.txt", spans("", STARTS, ENDS, "|")),
+    "no header, times last": ("x.csv", table("", PATHS, TEXTS, FROM_MS, TO_MS, delimiter="|")),
+    "NeMo": ("x.json", json_lines(audio_filepath=PATHS, offset=seconds(0), duration=[1.0] * 6, text=TEXTS)),
+    "JSON array": ("x.json", json.dumps(objects(audio=PATHS, text=TEXTS, start=FROM_MS, endTime=TO_MS))),
+    "JSON with null": ("x.jsonl", json_lines(audio=PATHS, text=TEXTS, offset=NULLS, duration=[1] * 6)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_row_is_the_cut_of_its_span(tmp_path: Path, name: str):
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    soundfile.write(folder / "rec.wav", sweep(), 24_000)
+    file, content = TABLES[name]
+    (folder / file).write_text(content, encoding="utf-8")
+    run_import(folder, out, speaker="s")
+    check_clips(out)
+    before = snapshot(out)
+    assert run_import(folder, out, speaker="s").num_unchanged == 6
+    assert snapshot(out) == before
+
+
+def check_clips(out: Path) -> None:
+    lines = manifest_lines(out)
+    assert [line["text"] for line in lines] == TEXTS
+    assert [pitch_hz(out / line["audio"]) for line in lines] == [200 + 10 * n for n in NUMBERS]
+    assert [line["duration"] for line in lines] == pytest.approx([1.0] * 6, abs=0.01)
+    assert {line["recording"] for line in lines} == {"rec"}
+
+
+@pytest.mark.parametrize("has_bytes", [False, True])
+def test_spans_of_parquet_are_cut(tmp_path: Path, has_bytes: bool):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    soundfile.write(folder / "rec.wav", sweep(), 24_000)
+    content = (folder / "rec.wav").read_bytes() if has_bytes else None
+    audio = [{"bytes": content, "path": "rec.wav"}] * 6
+    times = {"start": seconds(0), "end": seconds(1)}
+    write_parquet(folder / "x.parquet", {"audio": audio, "text": TEXTS, **times})
+    run_import(folder, tmp_path / "out", speaker="s")
+    check_clips(tmp_path / "out")
+
+
+def test_spans_of_a_video_are_cut_by_columns(tmp_path: Path):
+    folder = tmp_path / "in"
+    write_media(folder / "rec.m4a", sweep().astype(np.float32), 24_000)
+    content = table("", ["rec.m4a"] * 6, TEXTS, milliseconds(0), milliseconds(1), "abcdef", delimiter="|")
+    (folder / "x.csv").write_text(content, encoding="utf-8")
+    columns = "audio=0,text=1,start_ms=2,end_ms=3"
+    run_import(folder, tmp_path / "out", speaker="s", columns=columns)
+    assert [line["text"] for line in manifest_lines(tmp_path / "out")] == TEXTS
+    assert {round(line["duration"], 1) for line in manifest_lines(tmp_path / "out")} == {1.0}
+
+
+ENTIRE = {
+    "a duration alone": {"duration": [1.5, 1.5]},
+    "an offset of 0 and the duration": {"offset": [0, 0.0], "duration": [1.5, 1.48]},
+    "the same in milliseconds": {"start": [0, 0], "end": [1500, 1500]},
+    "times of the video that they were cut from": {"start": [90.25, 131.5], "end": [91.75, 133.0]},
+    "the same in milliseconds, with some silence": {"start": [90250, 131500], "end": [91550, 132900]},
+    "no times": {"start": ["", None], "end": [None, "NaN"]},
+    "a start alone": {"start": [0.5, 0.5]},
+}
+
+
+@pytest.mark.parametrize("name", ENTIRE)
+def test_an_entire_recording_is_not_cut(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture):
+    folder, out = tmp_path / "in", tmp_path / "out"
+    files = [write_tone(folder / f"c{n}.wav", 200 + 10 * n, 1.5) for n in range(2)]
+    times = ENTIRE[name]
+    content = json_lines(audio=["c0.wav", "c1.wav"], text=TEXTS[:2], **times)
+    (folder / "x.jsonl").write_text(content, encoding="utf-8")
+    run_import(folder, out, speaker="s")
+    copies = [(out / line["audio"]).read_bytes() for line in manifest_lines(out)]
+    assert copies == [file.read_bytes() for file in files]
+    assert [line["id"] for line in manifest_lines(out)] == ["c0", "c1"]
+    assert ("looks like times" in caplog.text) == (name == "a start alone")
+
+
+def test_times_that_are_no_span_are_rejected_with_their_lines(tmp_path: Path):
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    soundfile.write(folder / "rec.wav", sweep(), 24_000)
+    times = ["0,1", "2,1", "3,", "x,4", ",", "50,52", "5,6.3"]
+    lines = [f"rec.wav,{span},{text}" for span, text in zip(times, [*TEXTS, "እሺ"], strict=True)]
+    (folder / "x.csv").write_text("\n".join(["path,start,end,text", *lines]), encoding="utf-8")
+    run_import(folder, out, speaker="s")
+    assert [line["duration"] for line in manifest_lines(out)] == [1.0, 1.0]
+    assert rejected(out) == [("x.csv", line, "bad_time") for line in range(3, 8)]
+
+
+@pytest.mark.parametrize(
+    ("header", "starts", "ends", "problem"),
+    [
+        ("path,start,end,text", [100, 210], [200, 390], r"x\.csv: .*seconds or milliseconds.*--columns"),
+        ("path,start,end,text", [900, 1000], [930, 1040], r"x\.csv: .*outside of the recordings.*--columns"),
+        ("path,start_s,end_ms,text", [1, 2], [2000, 3000], r"x\.csv: .*one unit"),
+    ],
+)
+def test_times_that_cannot_be_decided_are_refused(
+    tmp_path: Path, header: str, starts: list[int], ends: list[int], problem: str
+):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    soundfile.write(folder / "rec.flac", np.zeros(400 * 8_000), 8_000)
+    content = table(header, ["rec.flac"] * 2, starts, ends, TEXTS[:2])
+    (folder / "x.csv").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=problem):
+        run_import(folder, tmp_path / "out", speaker="s")
+
+
+def test_rows_that_fit_one_unit_decide_for_the_others(tmp_path: Path):
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    soundfile.write(folder / "rec.flac", np.zeros(400 * 8_000), 8_000)
+    content = table("path,start,end,text", ["rec.flac"] * 2, [100, 200_000], [300, 201_500], TEXTS[:2])
+    (folder / "x.csv").write_text(content, encoding="utf-8")
+    run_import(folder, out, speaker="s")
+    assert [line["duration"] for line in manifest_lines(out)] == [0.2, 1.5]
