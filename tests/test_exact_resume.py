@@ -262,6 +262,35 @@ def test_the_last_line_of_a_run_is_that_of_an_uninterrupted_one(tmp_path: Path, 
     assert problems_at_end(run.output, resumed, run.folder / "base/gpt.pth") == []
 
 
+# entries that were added to the checkpoints of a run, as places in the file
+NEWER = {
+    "state": ("first_rows", "languages"),
+    "meta": ("codebook", "normalizer", "num_averaged"),
+    "settings": ("new_row_lr_scale", "freeze_body_steps", "language_row_init", "lora_rank", "lora_targets"),
+}
+
+
+def test_a_checkpoint_without_the_newer_entries_ends_bit_identical(tmp_path: Path):
+    run, old = make_tiny_run(tmp_path / "tiny"), tmp_path / "old"
+    settings = {"max_steps": 5, "save_interval": 2, "val_interval": 3, "keep_checkpoints": 9}
+    assert run.train(**settings) == 0
+    shutil.copytree(run.output, old)
+    for path in [*old.glob("*.pth"), *old.glob("*.json")]:
+        path.unlink()
+    content = torch.load(run.output / "model_step2.pth", weights_only=True)
+    for part, names in (
+        (content["state"], NEWER["state"]),
+        (content["meta"], NEWER["meta"]),
+        (content["meta"]["settings"], NEWER["settings"]),
+    ):
+        for name in names:
+            del part[name]
+    torch.save(content, old / "model_step2.pth")
+    assert run.train(output_dir=old, resume="auto", **settings) == 0
+    problems = problems_at_end(run.output, old, run.folder / "base/gpt.pth")
+    assert [problem for problem in problems if "first_rows" not in problem] == []
+
+
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.failure(17)

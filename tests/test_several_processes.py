@@ -1,6 +1,7 @@
 """Tests of training on several ranks, started with torchrun: 2 and 4 ranks on this machine, over gloo."""
 
 import re
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -158,6 +159,24 @@ def test_a_run_resumes_on_two_and_four_ranks_and_back_with_each_sample_once(
     assert [len(seen[step]) for step in range(5, newest(run)["step"] + 1)] == [6, 6, 4, 4, 2]
     times = Counter(name for step in range(5, newest(run)["step"] + 1) for name in seen[step])
     assert times == {each.id: 1 for each in read_pairs(run.folder / "train_pairs.jsonl")}
+
+
+@pytest.mark.long
+def test_two_ranks_keep_one_copy_of_a_base_that_another_run_deletes(
+    launch: Callable[..., Launched], tmp_path: Path
+):
+    run, full, output = make_tiny_run(tmp_path / "tiny"), tmp_path / "full", tmp_path / "run"
+    assert run.train(output_dir=full, max_steps=2) == 0
+    settings = {"base_checkpoint": full / "latest.pth", "output_dir": output, "lora_rank": 4, "batch_size": 1}
+    training = launch(run, 2, **settings, max_steps=2)
+    assert training.wait() == 0, training.screen.read_text()
+    [kept] = output.glob("base-*.pth")
+    assert CheckpointMeta.read(output / "latest.json").base.path == str(kept.resolve())
+    shutil.rmtree(full)
+    training = launch(run, 2, **settings, max_steps=4, resume="auto")
+    assert training.wait() == 0, training.screen.read_text()
+    assert CheckpointMeta.read(output / "latest.json").step == 4
+    assert list(output.glob("base-*.pth")) == [kept]
 
 
 # --- ends ---
