@@ -12,7 +12,6 @@ from indextts.data.importing.subtitles import (
     foreign_by_name,
     read_cues,
     read_subtitles,
-    spoken_text,
     unroll_cues,
 )
 from indextts.text.languages import find_language
@@ -65,28 +64,6 @@ def test_impossible_times_and_corrupt_lines_are_listed_with_their_line(tmp_path)
     result = read_subtitles(tmp_path / "a.srt")
     assert [(cue.start_s, cue.end_s, cue.text) for cue in result.cues] == [FIRST]
     assert [(row.where.line, row.code) for row in result.rejections] == [(2, "bad_time"), (7, "encoding")]
-
-
-@pytest.mark.parametrize(
-    ("text", "spoken"),
-    [
-        ("<i>ሰላም</i> <font color='red'>ለዓለም</font>", "ሰላም ለዓለም"),
-        ("<00:00:01.200><c.yellow> ሰላም</c><00:00:02.000><c> ለዓለም</c>", "ሰላም ለዓለም"),
-        ("{\\an8}ሰላም\nለዓለም", "ሰላም ለዓለም"),
-        ("ABEBE: ሰላም", "ሰላም"),
-        (">> ሰላም", "ሰላም"),
-        ("- ሰላም", "ሰላም"),
-        ("Speaker 1: ሰላም", "ሰላም"),
-        ("<v Almaz>ሰላም", "ሰላም"),
-        ("[ሙዚቃ] ሰላም (ሳቅ) ለዓለም (APPLAUSE)", "ሰላም ለዓለም"),
-        ("ሰላም (ሁለተኛው) ለዓለም", "ሰላም (ሁለተኛው) ለዓለም"),
-        ("ሰላም &amp; ጤና&nbsp;ለዓለም", "ሰላም & ጤና ለዓለም"),
-        ("ሰላም ለ3፡30፦ በ2017 ዓ.ም።", "ሰላም ለ3፡30፦ በ2017 ዓ.ም።"),  # spoken text is unchanged
-        ("♪ ♪", "♪ ♪"),
-    ],
-)
-def test_text_that_is_not_spoken_is_removed(text, spoken):
-    assert spoken_text(text) == spoken
 
 
 def test_sung_text_and_two_voices_are_boundaries_only(tmp_path):

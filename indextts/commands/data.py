@@ -55,6 +55,8 @@ class ImportDataset(Command, RecognizerFolder):
     """Layout of the sources; auto detects it."""
     columns: str = Field("", title="Columns")
     """Columns of tables by name or number, as in audio=0,speaker=1,text=2; auto decides by content."""
+    keep: str = Field("", title="Marks to keep")
+    """Kinds of marks that stay in the texts, as in noise,labels: noise, times, labels, markup, escapes."""
     speaker: str = Field("", title="Speaker")
     """Speaker of recordings whose data name none."""
     speaker_from: Literal["data", "folder", "file", "voices"] = Field("data", title="Speaker names from")

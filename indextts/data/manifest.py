@@ -10,6 +10,7 @@
      "language": "am",                  optional, else that of the project
      "recording": "video_17",           optional, the file or video that this is a part of
      "original": "/data/a.wav",         optional, the recording that an import trimmed or set to a loudness
+     "original_text": "[ሳቅ] ሰላም",       optional, the text before an import removed marks from it
      "provenance": {"kind": "heard", "by": ["mms-am"], ...},   optional, where the text comes from: Provenance
      "features": "features/0f3a5d….json",   after preprocessing: the feature store, relative to the manifest
      "features_key": "9c56cc51b3…",     after preprocessing: sha256 of the recording, its key in the store
@@ -133,6 +134,7 @@ class Utterance:
     features: Located | None = None
     features_key: Key | None = None
     num_codes: Annotated[Count | None, Field(alias="code_len")] = None
+    original_text: Text | None = None  # with the marks that an import removed
 
     @property
     def is_doubtful(self) -> bool:

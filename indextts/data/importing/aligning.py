@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from indextts.commands.data import ImportDataset
 from indextts.commands.normalizer_options import NormalizerOptions, Reading
 from indextts.data.importing.cuts import Limits, Part, plan_aligned, silences_of
-from indextts.data.importing.items import Location, Passage, Rejection
+from indextts.data.importing.items import Location, Passage, Rejection, Row
 from indextts.data.importing.sound import find_speech_in_file, read_chunks
 from indextts.data.importing.text_lines import text_lines
 from indextts.data.importing.text_placing import (
@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # it imports torch
 
 logger = logging.getLogger(__name__)
 
-ALIGNING_VERSION = 1  # raise it when the rules change, to align imported recordings again
+ALIGNING_VERSION = 2  # raise it when the rules change, to align imported recordings again
 WINDOW_S = 20.0
 CONTEXT_S = 2.0  # before and after a window: the edges of a clip are recognized worse
 WINDOWS_AT_ONCE = 8
@@ -103,19 +103,21 @@ class Aligner:
         """Return whether a recording is too long to be a clip."""
         return audio_duration_s(audio) > self._command.max_clip_s
 
-    def plan(self, audio: Path, text_file: Path, language: str, aside: Path) -> list[Passage | Rejection]:
+    def plan(self, audio: Path, found: Row, aside: Path) -> list[Passage | Rejection]:
         """Return the clips of a recording, and what cannot be used of its text.
 
         Args:
-            audio: a file that libsndfile reads.
-            language: ISO 639 code of the text.
+            audio: the recording as a file that libsndfile reads.
+            found: the row with the text file.
             aside: for a temporary file.
 
         Raises:
             UserError: the recognizer cannot be loaded or is no CTC model.
         """
-        options = reading_options(self._command, language)
-        sentences, rejections = read_sentences(text_file, options)
+        assert found.text_file is not None
+        text_file = found.text_file
+        options = reading_options(self._command, found.language or self._command.language)
+        sentences, rejections = read_sentences(text_file, options, found.keep)
         if not sentences:
             return [*rejections, Rejection(Location(text_file), "empty_text", "no sentence with letters")]
         with self._turn:

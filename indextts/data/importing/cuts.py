@@ -142,7 +142,9 @@ def _clip(
     if not isinstance(times, Span):
         return times
     text = " ".join(cue.text for cue in group)
-    return Passage(times.start_s, times.end_s, text, group[0].line, voices.pop())
+    original = " ".join(cue.original or cue.text for cue in group)
+    original = original if original != text else ""
+    return Passage(times.start_s, times.end_s, text, group[0].line, voices.pop(), original=original)
 
 
 def trimmed(

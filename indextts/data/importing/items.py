@@ -146,6 +146,8 @@ class Row:
         folders: where the recording is looked for; empty for the folder of the row's file.
         is_moved: its path may be of another machine, so that its name alone counts too.
         audio: the recording that was found (reading.py), or the parquet file that contains it.
+        original_text: the text with its marks, if the import removed some; else "".
+        keep: kinds of marks that stay in the subtitles or in the text file.
     """
 
     where: Location
@@ -167,6 +169,8 @@ class Row:
     folders: tuple[Path, ...] = ()
     is_moved: bool = False
     audio: Path = Path()
+    original_text: str = ""
+    keep: tuple[str, ...] = ()
 
 
 Item = Row | Rejection
@@ -179,6 +183,7 @@ class Passage:
 
     Args:
         text: empty for a subtitle that is only a boundary: its speech belongs to no clip.
+        original: the text as in the file, if it had marks; else "".
         line: in the file of the text; that of the first subtitle of a clip.
         voice: the speaker, from WebVTT's voice tags.
     """
@@ -189,6 +194,7 @@ class Passage:
     line: int
     voice: str | None = None
     provenance: Provenance | None = None
+    original: str = ""
 
 
 def filled(value: str) -> str:

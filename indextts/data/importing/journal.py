@@ -6,7 +6,8 @@
      "stamp": [[size, time in ns], ...],                   of its files, and the settings of the cuts
      "sha256": "...",                                      of the recording
      "clips": [{"id", "audio": "talk_07_000012340.flac", "text", "speaker", "duration", "language",
-                "recording", "original": "/data/a.wav", "gain_db", "voice", "provenance": {...}}, ...],
+                "recording", "original": "/data/a.wav", "gain_db", "voice", "provenance": {...},
+                "original_text"}, ...],
      "rejected": [{"source", "file", "line", "code", "reason"}, ...]}
     {"source": "/data/talks", "key": "talk_08", "removed": true}
 
@@ -55,6 +56,7 @@ class Clip:
     gain_db: float | None = None
     voice: str | None = None
     provenance: Provenance | None = None
+    original_text: str | None = None
 
     @property
     def is_link(self) -> bool:
@@ -127,6 +129,7 @@ class Journal:
                     recording=clip.recording,
                     original=clip.original,
                     provenance=clip.provenance,
+                    original_text=clip.original_text,
                 )
 
     def sort(self, source: str, keys: Iterable[str]) -> None:

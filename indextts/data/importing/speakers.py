@@ -14,6 +14,7 @@ from typing import get_args
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.items import Rejection, Row
 from indextts.data.importing.reading import USUAL_FOLDERS
+from indextts.data.importing.subtitles import has_voices
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.files import read_object, write_json
@@ -21,7 +22,7 @@ from indextts.system.files import read_object, write_json
 logger = logging.getLogger(__name__)
 
 ANSWERS_NAME = "answers.json"
-FIELDS = ("layout", "columns", "speaker", "speaker_from")
+FIELDS = ("layout", "columns", "keep", "speaker", "speaker_from")
 _MAX_SHOWN_SPEAKERS = 5
 
 
@@ -29,6 +30,8 @@ def with_speakers(
     found: Sequence[Row], typed: Path, root: Path, answers: Mapping[str, str]
 ) -> tuple[list[Row], list[Rejection]]:
     """Return the recordings with their speakers, and rejections of those without a speaker.
+
+    Subtitles with voice tags need no other speaker.
 
     Args:
         typed: the path of the source as typed, for messages.
@@ -47,8 +50,8 @@ def with_speakers(
             name = item.recording or item.id
         elif speaker_from == "folder":
             name = _folder_name(item.audio, root) or ""
-        if name:
-            named.append(item if name == item.speaker else replace(item, speaker=name))
+        if name or (item.subtitles is not None and has_voices(item.subtitles)):
+            named.append(item if name == item.speaker else replace(item, speaker=name or None))
         else:
             nameless.append(item)
     if nameless and not named:
@@ -95,8 +98,12 @@ def write_answers(output_dir: Path, answers: dict[str, dict[str, str]]) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    if answers != read_answers(output_dir):
-        write_json(output_dir / ANSWERS_NAME, dict(answers))
+    given = {
+        source: {name: answer for name, answer in fields.items() if answer or name != "keep"}
+        for source, fields in answers.items()
+    }
+    if given != read_answers(output_dir):
+        write_json(output_dir / ANSWERS_NAME, dict(given))
 
 
 def answered(command: ImportDataset, before: dict[str, str]) -> dict[str, str]:

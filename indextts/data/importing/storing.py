@@ -195,10 +195,11 @@ class ProjectStore:
         assert found.language is not None
         for file in transcoded.files:
             clip_id, text, speaker, recording = id, found.text, found.speaker or "", found.recording
-            provenance = found.provenance
+            provenance, original_text = found.provenance, found.original_text
             if file.cut is not None:
                 clip_id, text, recording = cut_id(id, file.cut.start_s), file.cut.text, id
                 speaker, provenance = file.cut.voice or speaker, file.cut.provenance
+                original_text = file.cut.original
                 if self._owner_of.get(clip_id, (None, found.key))[1] != found.key:
                     clip_id = distinct(clip_id, transcoded.sha256)
             name = str(file.path) if file.is_link else file_name(clip_id, file.path.suffix)
@@ -220,6 +221,7 @@ class ProjectStore:
                 original=original if file.is_cleaned else None,
                 gain_db=file.gain_db,
                 provenance=provenance,
+                original_text=original_text or None,
             )
 
     def _update_texts(self, name: tuple[str, str], found: Row) -> None:
@@ -237,6 +239,7 @@ class ProjectStore:
                     recording=found.recording,
                     voice=None,
                     provenance=found.provenance,
+                    original_text=found.original_text or None,
                 )
                 for clip in entry.clips
             )

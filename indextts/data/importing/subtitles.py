@@ -1,11 +1,10 @@
-r"""Read SRT and WebVTT subtitles, and reduce them to spoken text.
+"""Read SRT and WebVTT subtitles, and reduce them to spoken text.
 
 The parser accepts files with or without a byte order mark, without index numbers, with dots instead of
 commas, without hours, without the blank line between subtitles, and with blank lines inside a subtitle (SRT).
 
-Cleaning removes tags (<i>, <c>, {\an8}), word times, entities, speaker labels (">>", "ABEBE:", a leading
-dash), and sounds in brackets. Sung text and subtitles with two speakers are rejected; their times remain as
-boundaries for their neighbours.
+Marks are removed as from all texts (indextts/text/transcript_marks.py). Sung text and subtitles with two
+speakers are rejected; their times remain as boundaries for their neighbours.
 
 Rolling captions repeat the previous caption before the new words:
 
@@ -41,6 +40,7 @@ from indextts.system.files import read_object
 from indextts.system.language_codes import standard_code
 from indextts.text.ethiopic import MAX_TIGRINYA_SHARE, tigrinya_share
 from indextts.text.languages import AMHARIC, Language, find_language
+from indextts.text.transcript_marks import NOTES, clean_transcripts
 
 MAX_TIME_S = 100 * 3600.0
 MAX_GAP_S = 0.15  # between rolling captions, which follow each other immediately or overlap
@@ -54,12 +54,7 @@ _INDEX = re.compile(r"\s*\d+\s*", re.ASCII)
 _SKIPPED_BLOCKS = ("NOTE", "STYLE", "REGION")
 
 _VOICE = re.compile(r"<v(?:\.[\w.-]+)?\s+([^>]+)>")
-_TAGS = re.compile(r"<[^>\n]*>|\{\\[^}\n]*\}")
-_MUSIC = re.compile("[\u2669-\u266f\U0001f3b5\U0001f3b6\U0001f3bc]")
-_SOUND_WORDS = "music|applause|laugh|cheer|sound|noise|silence|ሙዚቃ|ጭብጨባ|ሳቅ|ድምፅ|ድምጽ|እልልታ|ፀጥታ|ጸጥታ"
-_SOUNDS = re.compile(rf"\[[^\]\n]*\]|\((?=[^)\n]*(?:{_SOUND_WORDS}))[^)\n]*\)", re.IGNORECASE)
-_DASH = re.compile(r"^\s*[-‐‑–—]+\s*")
-_LABEL = re.compile(r"^\s*(?:>+\s*|(?:[A-Z][A-Z0-9 .'-]{0,30}|Speaker \d+|ተናጋሪ ?\d*)\s*[:፡፦]\s+)+")
+_NEXT_SPEAKER = re.compile(r"^(?:\s|<[^>\n]*>|\{[^}\n]*\})*(?:[-‐‑–—]|>>|(?:&gt;){2})", re.MULTILINE)
 
 MIN_OWN_SHARE = 0.5  # of the letters: a Latin name does not make a subtitle foreign
 _TAG = re.compile(r"([a-z]{2,3})(?:-([A-Za-z]{2,4}|[0-9]{3}|orig))*", re.ASCII)
@@ -77,15 +72,18 @@ class Subtitles:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def read_cues(subtitles: Path, audio: Path, language: str) -> tuple[list[Passage], bool, list[Rejection]]:
+def read_cues(
+    subtitles: Path, audio: Path, language: str, keep: Sequence[str] = ()
+) -> tuple[list[Passage], bool, list[Rejection]]:
     """Return the usable subtitles, whether they roll, and the rejections.
 
     Args:
         language: ISO 639 code of the data set.
+        keep: kinds of marks that stay.
     """
     spoken = find_language(language)
     read = read_subtitles(subtitles)
-    cues, is_rolling = unroll_cues(_cleaned(subtitles, read))
+    cues, is_rolling = unroll_cues(_cleaned(subtitles, read, keep))
     rejections = read.rejections
     text = " ".join(cue.text for cue in cues)
     if not text.strip():
@@ -124,36 +122,38 @@ def read_subtitles(path: Path) -> Subtitles:
     return result
 
 
-def _cleaned(path: Path, read: Subtitles) -> list[Passage]:
+def has_voices(path: Path) -> bool:
+    """Return whether subtitles have voice tags, which name speakers.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return any(isinstance(line, str) and _VOICE.search(line) for _, line in text_lines(path))
+
+
+def _cleaned(path: Path, read: Subtitles, keep: Sequence[str]) -> list[Passage]:
     """Return the subtitles with spoken text, empty for rejected ones and sounds, without blank ones."""
     kept = []
-    for cue in read.cues:
-        plain, voices = _plain(cue.text), set(_VOICE.findall(cue.text))
-        if not plain.strip():
+    cleaned = clean_transcripts([cue.text.replace("\u200b", "") for cue in read.cues], keep)
+    for cue, (text, marks) in zip(read.cues, cleaned, strict=True):
+        text, original, voices = (
+            " ".join(text.split()),
+            " ".join(cue.text.split()),
+            set(_VOICE.findall(cue.text)),
+        )
+        if not text and all(mark.kind in ("markup", "times") for mark in marks):
             continue
         code, reason = "", ""
-        dashed = [line for line in plain.split("\n") if _DASH.match(line) or line.lstrip().startswith(">>")]
-        if _MUSIC.search(plain) and spoken_text(_MUSIC.sub("", plain)):
+        if text and any(note in cue.text for note in NOTES):
             code, reason = "music", "the text is marked as sung"
-        elif len(dashed) > 1 or len(voices) > 1:
+        elif len(_NEXT_SPEAKER.findall(cue.text)) > 1 or len(voices) > 1:
             code, reason = "dialogue", "the subtitle has two speakers"
         if code:
             read.rejections.append(Rejection(Location(path, cue.line), code, reason))
         voice = html.unescape(voices.pop()).strip() if len(voices) == 1 else None
-        kept.append(replace(cue, text="" if code else spoken_text(cue.text), voice=voice))
+        original = "" if original == text else original
+        kept.append(replace(cue, text="" if code else text, voice=voice, original=original))
     return kept
-
-
-def spoken_text(text: str) -> str:
-    """Return the spoken text of a subtitle as one line."""
-    words = []
-    for line in _SOUNDS.sub(" ", _plain(text)).split("\n"):
-        words += _LABEL.sub("", _DASH.sub("", line)).split()
-    return " ".join(words)
-
-
-def _plain(text: str) -> str:
-    return html.unescape(_TAGS.sub("", text)).replace("\u200b", "").replace("\xa0", " ")
 
 
 def _cues(path: Path, result: Subtitles) -> Iterator[Passage]:

@@ -30,6 +30,7 @@ from indextts.data.importing.items import Rejection
 from indextts.data.importing.text_lines import text_lines
 from indextts.data.report import robust_deviation
 from indextts.features.recognizers.forced_alignment import MAX_COST, Costs, align_letters
+from indextts.text.transcript_marks import clean_transcript
 from indextts.text.transcripts import scored
 
 MIN_LETTERS = 8
@@ -60,8 +61,13 @@ class Sentence:
     letters: str
 
 
-def read_sentences(path: Path, options: NormalizerOptions) -> tuple[list[Sentence], list[Rejection]]:
+def read_sentences(
+    path: Path, options: NormalizerOptions, keep: Sequence[str] = ()
+) -> tuple[list[Sentence], list[Rejection]]:
     """Return the sentences of a text file that have letters, and the lines that cannot be used.
+
+    Args:
+        keep: kinds of marks that stay (transcript_marks.py).
 
     Raises:
         OSError: the file cannot be read.
@@ -72,7 +78,7 @@ def read_sentences(path: Path, options: NormalizerOptions) -> tuple[list[Sentenc
         if isinstance(line, Rejection):
             rejections.append(line)
             continue
-        found += _of_line(where.line or 1, line, options)
+        found += _of_line(where.line or 1, clean_transcript(line, keep).text, options)
         if len(found) > MAX_SENTENCES:
             reason = f"more than {MAX_SENTENCES:,} sentences for one recording; the rest is not used"
             return found[:MAX_SENTENCES], [*rejections, Rejection(where, "not_text", reason)]

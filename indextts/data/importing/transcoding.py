@@ -23,7 +23,7 @@ from indextts.features.audio import RecordingError, audio_duration_s
 from indextts.features.vad import Span
 from indextts.system.digest import file_sha256
 
-CUTTING_VERSION = 1  # raise it when the rules change, to cut imported recordings again
+CUTTING_VERSION = 2  # raise it when the rules change, to cut imported recordings again
 MIN_SPAN_SHARE = 0.5  # of a span that the recording must have; ends are often rounded up
 LINKED, WRITTEN = "linked", "written"  # outcomes of a clip with --link
 _BLOCK_BYTES = 2**20
@@ -50,13 +50,21 @@ def recording_stamp(found: Row, command: ImportDataset) -> tuple[object, ...]:
     stamps: list[object] = [(status.st_size, status.st_mtime_ns) for status in map(Path.stat, files)]
     if found.subtitles is not None:
         stamps.append(
-            (CUTTING_VERSION, command.min_clip_s, command.max_clip_s, found.language, found.speaker)
+            (
+                CUTTING_VERSION,
+                command.min_clip_s,
+                command.max_clip_s,
+                found.language,
+                found.speaker,
+                found.keep,
+            )
         )
     elif command.trim or command.loudness:
         stamps.append(("clean", CLEANING_VERSION, command.trim, command.loudness))
     if text_file is not None:
         clips = command.min_clip_s, command.max_clip_s
-        stamps.append(("align", ALIGNING_VERSION, command.asr, *clips, found.language, found.speaker))
+        kept = found.language, found.speaker, found.keep
+        stamps.append(("align", ALIGNING_VERSION, command.asr, *clips, *kept))
         stamps += readings_of_text(command, text_file, found.language or command.language)
     if found.span is not None:
         stamps.append(found.span)
@@ -121,15 +129,14 @@ def _transcode(
     found: Row, readable: Path, sha256: str, command: ImportDataset, folder: Path, aligner: Aligner | None
 ) -> Transcoded:
     if found.text_file is not None and aligner is not None and aligner.is_long(readable):
-        language = found.language or command.language
-        plan = aligner.plan(readable, found.text_file, language, folder / "costs")
+        plan = aligner.plan(readable, found, folder / "costs")
         return _cut(readable, plan, sha256, folder)
     if found.text_file is not None and not found.text:
         reason = "the text is too long for a clip; pass --asr to find when its sentences are spoken"
         return Transcoded(sha256, [], [Rejection(found.where, "line_too_long", reason)])
     if found.subtitles is not None:
         assert found.language is not None
-        cues, is_rolling, refused = read_cues(found.subtitles, found.audio, found.language)
+        cues, is_rolling, refused = read_cues(found.subtitles, found.audio, found.language, found.keep)
         limits, plan = Limits(command.min_clip_s, command.max_clip_s), []
         if cues:
             speech, duration_s = find_speech_in_file(readable)

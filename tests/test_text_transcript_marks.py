@@ -1,0 +1,214 @@
+r"""Tests of indextts/text/transcript_marks.py: what is removed from transcripts, and what stays."""
+
+import pytest
+
+from indextts.text.transcript_marks import BRACKETS, KINDS, clean_transcript, clean_transcripts, count_marks
+
+REMOVED = {
+    "noise": [
+        *(
+            "[noise] ሰላም",
+            "<unk> ሰላም",
+            "{NS} ሰላም",
+            "ሰላም (ሳቅ)",
+            "ሰላም *cough*",
+            "<laugh>ሰላም</laugh>",
+            "ሰላም [ __ ]",
+        ),
+        *(
+            "[Music] ሰላም [door slams]",
+            "(upbeat music) ሰላም",
+            "[[noise]] ሰላም",
+            "ሰላም [...]",
+            "♪ ሰላም ♪",
+            "ሰላም ()",
+        ),
+        *(
+            "[የጭብጨባ ድምጽ] ሰላም",
+            "ሰላም（笑 noise）".replace("笑 ", ""),
+            "#noise# ሰላም",
+            "[BLANK_AUDIO] ሰላም",
+            "<no-speech> ሰላም",
+        ),
+        *("(ሣቅ) ሰላም", "[background noise] ሰላም", "*laughs softly* ሰላም", "{breath} ሰላም", "[INAUDIBLE] ሰላም"),
+    ],
+    "times": [
+        *(
+            "[00:12] ሰላም",
+            "(0:05) ሰላም",
+            "0:00:05 ሰላም",
+            "0:00:05 - ሰላም",
+            "ሰላም 00:01:02.500",
+            "<00:00:01.200>ሰላም",
+        ),
+        *("00:00:01,000 --> 00:00:02,000 ሰላም", "00:00:01,000 --> ሰላም", "[00:00:01.000 - 00:00:03.500] ሰላም"),
+        *("[0.00s -> 3.20s] ሰላም", "{12.5s} ሰላም", "[1:02:03]: ሰላም", "(01:02:03) ሰላም"),
+    ],
+    "labels": [
+        *("Speaker 1: ሰላም", "SPEAKER_00: ሰላም", "[SPEAKER_01] ሰላም", ">> ሰላም", "ABEBE: ሰላም", "- ሰላም", "—ሰላም"),
+        *(
+            "Speaker1:ሰላም",
+            "ተናጋሪ 2፡ ሰላም",
+            ">> ABEBE: ሰላም",
+            "Guest: ሰላም",
+            "spk2: ሰላም",
+            "(Speaker 3): ሰላም",
+            "S1: ሰላም",
+        ),
+    ],
+    "markup": [
+        *(
+            "<i>ሰላም</i>",
+            "<font color='red'>ሰላም</font>",
+            "{\\an8}ሰላም",
+            "== ሰላም ==",
+            "**ሰላም**",
+            "*ሰላም*",
+            "__ሰላም__",
+        ),
+        *(
+            "[[ጤና|ሰላም]]",
+            "[[ሰላም]]",
+            "[ሰላም](https://x.y/z)",
+            "ሰላም[12]",
+            "<s> ሰላም </s>",
+            "<v Anna>ሰላም",
+            "ሰላም<br/>",
+        ),
+        *(
+            "ሰላም<ref name='a'>ምንጭ</ref>",
+            "{{cite}} ሰላም",
+            "ሰ<b>ላ</b>ም",
+            "<!-- x -->ሰላም",
+            "&nbsp;ሰላም",
+            "&amp;nbsp;ሰላም",
+        ),
+        "&#x1230;ላም",
+    ],
+    "escapes": [r"ሰላም\n", r"\tሰላም", r"\u1230\u120b\u121d", r"\\u1230ላም", r"ሰላም\N"],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(kind, text) for kind, texts in REMOVED.items() for text in texts]
+)
+def test_a_mark_is_removed_as_its_kind_and_stays_on_request(kind: str, text: str):
+    cleaned = clean_transcript(text)
+    assert cleaned.text == "ሰላም"
+    assert {mark.kind for mark in cleaned.marks} == {kind}
+    assert kind in KINDS
+    assert clean_transcript(text, [kind]).text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("[00:12] Speaker 1: ሰላም (ሳቅ)፣ ለዓለም።", "ሰላም፣ ለዓለም።"),
+        ("Speaker 1 (00:12): ሰላም", "ሰላም"),
+        ("&gt;&gt; ሰላም &ldquo;ነው&rdquo; &amp; ጤና", "ሰላም “ነው” & ጤና"),
+        ("&lt;noise&gt; 5 &lt; 6", "5 < 6"),
+        (r"1\n00:00:01,000 --> 00:00:02,000\n- ሰላም\n- ለዓለም", "ሰላም ለዓለም"),
+        ("<00:00:01.200><c.yellow> ሰላም</c><00:00:02.000><c> ለዓለም</c>", "ሰላም ለዓለም"),
+        (r"\"ሰላም\" አለ \ud83d\ude00", '"ሰላም" አለ \U0001f600'),
+        (r"ሰላም\u0000\ud83d", "ሰላም"),
+        ("[noise] ♪ .", ""),
+        ("[noise]", ""),
+    ],
+)
+def test_marks_of_several_kinds_are_removed_together(text: str, cleaned: str):
+    assert clean_transcript(text).text == cleaned
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "ስብሰባው በ3:30 ይጀምራል።",
+            "3:30 ላይ እንገናኝ",
+            "ኃይሌ በ2:03:59 ሮጠ",
+            "2:03:59 ፈጀ",
+            "ዮሐንስ (3:16) ነው",
+            "(3:30) ላይ",
+        ),
+        *(
+            "1. e4 e5 2. Nf3 Nc6 3. O-O-O+ 4. Bxf7# {best}",
+            "2 * 3 * 4 = 24",
+            "a*b*c እና x < y > z",
+            "5 < 6 እና 7 > 3",
+        ),
+        *(
+            "abebe@example.com ላክ",
+            "<abebe@example.com>",
+            "http://a.b/c?x=1&y=2 ነው",
+            "AT&T ኩባንያ R&D; እና",
+            r"C:\new\table ነው",
+        ),
+        *('"ሰላም" አለ', "''ሰላም'' አለ", "«ሰላም» “ሰላም” 'ሰላም'", "<<ሰላም>> አለ", "ሰላም፡ለዓለም፡ዛሬ፡ነው፡፡", "ሰላም ፡ ለዓለም ፡፡"),
+        *(
+            "በ2010 ዓ.ም. ወ/ሮ አልማዝ ከዶ/ር ከበደ",
+            "(በ2010 ዓ.ም.) ተመሠረተ",
+            "[ተሰጥቶታል] ነው",
+            "ኪነ ጥበብ (ሙዚቃ ይወድ ነበር)",
+            "(BR) ነው",
+        ),
+        *(
+            "-5 ዲግሪ ነው",
+            "COVID-19: መከላከያ",
+            "ዕድሜ፡ ከ65 በላይ",
+            "ለምሳሌ: አንድ ሰው",
+            "WHO፡እንደዘገበው፡ነው",
+            "x_1_y _ሰላም",
+            "#ሰላም ትዊተር",
+        ),
+        *(
+            "3*4*5",
+            "$5 | 6",
+            "ሰላም። እንዴት ነህ? ደህና!",
+            "Mark 3:16 says",
+            "ሰላም  ለዓለም",
+            "ሰላም\nለዓለም",
+            "[1ኛ] ወጣ",
+            "ሙዚቃ እና ሳቅ",
+        ),
+    ],
+)
+def test_speech_stays_as_it_is(text: str):
+    assert clean_transcripts([text])[0].text == text
+
+
+def test_words_in_brackets_that_may_be_spoken_are_listed():
+    cleaned = clean_transcripts(["[ተሰጥቶታል] ነው (ሳቅ)", "(በ2010 ዓ.ም.)"])
+    assert [text for text, _ in cleaned] == ["[ተሰጥቶታል] ነው", "(በ2010 ዓ.ም.)"]
+    found = count_marks(mark for each in cleaned for mark in each.marks)
+    assert found == {"noise": {"(ሳቅ)": 1}, BRACKETS: {"[ተሰጥቶታል]": 1, "(በ2010 ዓ.ም.)": 1}}
+
+
+@pytest.mark.parametrize(
+    ("texts", "cleaned"),
+    [
+        (["አበበ፡ ሰላም ነው", "አልማዝ፡ ደህና ነኝ", "አበበ፡ እሺ"], ["ሰላም ነው", "ደህና ነኝ", "እሺ"]),
+        (["አበበ: በ3:30 ና", "ወ/ሮ አልማዝ:ደህና ነኝ", "እሺ"], ["በ3:30 ና", "ደህና ነኝ", "እሺ"]),
+        (["[00:01] [አበበ] ሰላም", "[00:02] [አልማዝ] እሺ"], ["ሰላም", "እሺ"]),
+        (["00:12 ሰላም ነው", "(12:30) ደህና ነኝ", "ና"], ["ሰላም ነው", "ደህና ነኝ", "ና"]),
+        (["Anna: hello", "Bob: hi", "Anna: bye"], ["hello", "hi", "bye"]),
+        ([*["አበበ፡ ሰላም"] * 3, *["እሺ ነው"] * 20], [*["ሰላም"] * 3, *["እሺ ነው"] * 20]),
+        ([*["ለምሳሌ፡ ሰላም"] * 3, *["እሺ ነው"] * 40], None),  # a usual word, not a usual start
+        (["ሰላም፡ለዓለም", "ደህና፡ነህ", "እሺ፡ነው"], None),
+        (["ሰላም፡ ለዓለም፡ ዛሬ", "ደህና፡ ነህ፡ ወይ"], None),
+        (["አበበ፡፡ ሰላም", "ከበደ፡፡ ሰላም"], None),
+        ([f"ቃል{letter}፡ ትርጉሙ ይህ ነው" for letter in "ሀለሐመሠረሰሸቀበተቸ"], None),  # a dictionary
+        (["3:30 ላይ ና", "ሰላም ነው", "እሺ ነው"], None),
+    ],
+)
+def test_a_name_or_time_is_a_label_where_texts_usually_begin_so(texts: list[str], cleaned: list[str] | None):
+    assert [text for text, _ in clean_transcripts(texts)] == (cleaned or texts)
+    assert [text for text, _ in clean_transcripts(texts, ["labels", "times"])] == texts
+
+
+@pytest.mark.shared
+def test_sentences_of_books_and_news_stay_except_for_their_markup(shared):
+    lines = (shared / "data/amharic/corpus.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    texts = [line.split("\t")[-1] for line in lines]
+    changed = [each for text, each in zip(texts, clean_transcripts(texts), strict=True) if each.text != text]
+    assert len(changed) <= 3
+    assert {mark.kind for each in changed for mark in each.marks} <= {"markup", BRACKETS}
