@@ -13,12 +13,10 @@ from indextts.runs.health.checks import (
     gpu_waiting,
     gradients_exploding,
     new_rows_unchanged,
-    rate_off_schedule,
     steps_skipped,
     unknown_pieces,
 )
 from indextts.runs.health.observed import Observed, read_observed
-from indextts.runs.schedule import Schedule
 from tests.written_run import GB, WrittenRun, fill_the_disk, run_with_problems
 
 
@@ -26,7 +24,7 @@ def test_a_run_with_all_problems_trips_every_check_problems_first(tmp_path: Path
     run_dir = run_with_problems().write(tmp_path)
     fill_the_disk(run_dir)
     found = check_health(run_dir)
-    names = {"disk", "base_rows", "new_rows", "learning_rate", "skipped", "gradients", "resume_jump"}
+    names = {"disk", "base_rows", "new_rows", "skipped", "gradients", "resume_jump"}
     names |= {"plateau", "validation_rising", "unknown", "data_wait"}
     assert {finding.check for finding in found} == names
     assert len(found) == len(CHECKS) - 1  # a run of one language cannot forget another
@@ -168,31 +166,6 @@ def test_unknown_tokens_are_a_warning_and_many_of_them_a_problem(tmp_path: Path)
 
 
 # ---- steps
-
-
-def test_a_rate_off_the_schedule_is_named(tmp_path: Path):
-    run = WrittenRun()
-    run.start()
-    run.train_to(3_000)
-    assert rate_off_schedule(read_observed(run.write(tmp_path))) is None
-    run.train(3_100, lr=2e-5)
-    found = rate_off_schedule(read_observed(run.write(tmp_path)))
-    assert found is not None
-    assert "step 3,100" in str(found)
-    assert "2.00e-05" in str(found)
-    assert " 4.8" in str(found)
-
-
-def test_rates_before_a_resume_are_not_compared_with_the_new_schedule(tmp_path: Path):
-    run = WrittenRun()
-    run.start()
-    run.train_to(3_000)
-    run.schedule = run.schedule.re_anchored(3_000, peak=1e-5, warmup_steps=1_000, total_steps=20_000)
-    run.start(3_000)
-    run.train_to(4_000, first=3_100)
-    assert rate_off_schedule(read_observed(run.write(tmp_path))) is None
-    later = replace(run, schedule=Schedule(1e-5, 1_000, 20_000))  # the same without its bridge
-    assert rate_off_schedule(read_observed(later.write(tmp_path))) is not None
 
 
 def test_exploding_gradients_are_named_and_one_high_norm_is_not(tmp_path: Path):

@@ -84,8 +84,8 @@ def run_with_problems() -> WrittenRun:
     run.train_to(1_000, loss=4.4)
     run.start(1_000)
     run.facts(1_000, base_rows=another, unknown_share=0.2)
-    run.train_to(4_000, first=1_100, loss=5.4, data_wait=0.4, lr=1e-5)
-    run.train_to(8_000, first=4_100, loss=5.4, data_wait=0.4, lr=1e-5, grad_norm=90.0, num_skipped=200)
+    run.train_to(4_000, first=1_100, loss=5.4, data_wait=0.4)
+    run.train_to(8_000, first=4_100, loss=5.4, data_wait=0.4, grad_norm=90.0, num_skipped=200)
     for step in (5_000, 6_000, 7_000, 8_000):
         run.val(step, 4.4 + step / 20_000)
     run.facts(8_000, base_rows=another, unknown_share=0.2, new_rows_moved_lately=0.0)

@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 
 from indextts.runs.health.losses import jump_at_resume, language_forgotten, plateau, validation_rising
-from indextts.runs.health.observed import Finding, Level, Line, Observed, is_number, read_observed
+from indextts.runs.health.observed import Finding, Level, Line, Observed, read_observed
 
 ADDITIONAL = 2  # checkpoints besides those to keep: the one being written, and the best one
 
@@ -19,7 +19,6 @@ MAX_WAIT_SHARE = 0.05  # of the time; the target is 0.01
 NUM_RECENT = 5  # log lines
 MIN_LINES = 15
 
-RATE_TOLERANCE = 0.01  # of the schedule's rate
 EXPLODED = 10.0  # times the earlier median norm
 MANY_SKIPPED = 0.01  # of the steps; the float16 gradient scaler skips some to find its scale
 
@@ -108,24 +107,7 @@ def _sum_of_rates(run: Observed, process: list[Line], first: int, last: int) -> 
     return (last - first) * sum(rates) / len(rates) if rates else 0.0
 
 
-# ---- steps: learning rate, gradients, skipped steps, waiting for data
-
-
-def rate_off_schedule(run: Observed) -> Finding | None:
-    """Return a finding for the newest line of this process whose rate differs from its schedule."""
-    if run.schedule is None:
-        return None
-    for line in reversed(run.newest_process):
-        if line["kind"] != "train" or not is_number(line.get("lr")):
-            continue
-        expected = run.schedule.learning_rate(line["step"])
-        if abs(line["lr"] - expected) > RATE_TOLERANCE * expected:
-            return Finding(
-                "learning_rate",
-                "problem",
-                {"step": line["step"], "rate": line["lr"], "expected": expected},
-            )
-    return None
+# ---- steps: gradients, skipped steps, waiting for data
 
 
 def gradients_exploding(run: Observed) -> Finding | None:
@@ -185,7 +167,6 @@ CHECKS: tuple[Callable[[Observed], Finding | None], ...] = (
     disk_filling,
     base_rows_changed,
     new_rows_unchanged,
-    rate_off_schedule,
     steps_skipped,
     gradients_exploding,
     jump_at_resume,
