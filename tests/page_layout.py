@@ -7,6 +7,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
@@ -17,75 +18,12 @@ MAX_SCREENS = 3
 STAGE_NUMBER = re.compile(r"^\d ")
 TRIES, PAUSE_MS = 8, 500  # a view may still change, for example because the window did
 
-MEASURE = """() => {
-  const isVisible = element => element.checkVisibility({opacityProperty: true, visibilityProperty: true})
-    && element.getClientRects().length > 0;
-  const problems = [];
-  const root = document.documentElement;
-  scrollTo(0, 0);
-  const main = document.querySelector('.tabitem:not([style*="display: none"])') ?? document.body;
-  const primary = 'button.primary:not(:disabled), [id$="-onward"] a.primary-link';
-  for (const button of main.querySelectorAll(primary)) {
-    if (!isVisible(button)) continue;
-    const bottom = button.getBoundingClientRect().bottom;
-    const name = button.id || button.innerText;
-    if (bottom > innerHeight) problems.push(`${name} ends at ${Math.round(bottom)} of ${innerHeight}`);
-  }
-  const isLong = innerWidth >= 1100 && root.scrollHeight > %(screens)d * innerHeight;
-  if (isLong) problems.push(`${root.scrollHeight} pixels long`);
-  if (root.scrollWidth > innerWidth) {
-    const wide = [...document.querySelectorAll('body *')].filter(element => isVisible(element)
-      && element.getBoundingClientRect().right > innerWidth + 1);
-    const names = wide.slice(-3).map(element => `${element.tagName}#${element.id}.${element.className}`);
-    problems.push(`${root.scrollWidth} pixels wide: ${names}`);
-  }
-  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-  const rgba = colour => {
-    canvas.clearRect(0, 0, 1, 1);
-    canvas.fillStyle = colour;
-    canvas.fillRect(0, 0, 1, 1);
-    const [red, green, blue, alpha] = canvas.getImageData(0, 0, 1, 1).data;
-    return [red, green, blue, alpha / 255];
-  };
-  const over = (top, below) => [0, 1, 2].map(c => top[c] * top[3] + below[c] * (1 - top[3])).concat(1);
-  const background = element => {
-    const layers = [];
-    for (let at = element; at; at = at.parentElement) {
-      const layer = rgba(getComputedStyle(at).backgroundColor);
-      if (layer[3] > 0) layers.push(layer);
-      if (layer[3] === 1) break;
-    }
-    return layers.reduceRight((below, top) => over(top, below), [255, 255, 255, 1]);
-  };
-  const luminance = colour => {
-    const [red, green, blue] = colour.slice(0, 3).map(value => value / 255)
-      .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-  };
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  const seen = new Set();
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement;
-    const text = walker.currentNode.textContent.trim();
-    if (!text || seen.has(element) || !isVisible(element) || element.closest('button:disabled')) continue;
-    if (/^(STYLE|SCRIPT|NOSCRIPT)$/.test(element.tagName)) continue;
-    seen.add(element);
-    const style = getComputedStyle(element);
-    const below = background(element);
-    const colour = over(rgba(element.closest('svg') ? style.fill : style.color), below);
-    const [light, dark] = [luminance(colour), luminance(below)].sort((a, b) => b - a);
-    const ratio = (light + 0.05) / (dark + 0.05);
-    const size = parseFloat(style.fontSize);
-    const isLarge = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
-    if (ratio < (isLarge ? 3 : 4.5)) problems.push(`contrast ${ratio.toFixed(2)}: ${text.slice(0, 40)}`);
-  }
-  return problems;
-}"""
+MEASURE = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 
 
 def layout_problems(page: Page) -> list[str]:
     """Return the problems of the open tab at the size of the window."""
-    problems: list[str] = page.evaluate(MEASURE % {"screens": MAX_SCREENS})
+    problems: list[str] = page.evaluate(MEASURE, MAX_SCREENS)
     return problems
 
 

@@ -10,13 +10,13 @@ from pydantic import BaseModel, Field
 
 from indextts.commands.base import Command
 from indextts.commands.data import BuildPairs
-from indextts.commands.reference_page import COMMANDS, commands_page
 from indextts.commands.terminal import continued, parse, run, to_argv, typed_fields, with_typed
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.projects.project import DEMO, Project, read_settings
 from indextts.projects.stages import plan_stage
 from tests.conftest import REPOSITORY
+from tools.commands_page import COMMANDS, commands_page
 
 NASTY = ["a,b", "[x]", "two words", "-rf", "--epochs", "", "=", "a\nb"]
 ALL_AT_ONCE = "a,b [x] q\"q it's $(touch x) ሰላም --epochs = *? a\nb"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from indextts.commands.reference_page import commands_page
 from tests.conftest import REPOSITORY
+from tools.commands_page import commands_page
 
 PAGES = sorted(
     path

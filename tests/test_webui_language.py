@@ -15,7 +15,7 @@ import pytest
 
 from indextts.commands.base import Command
 from indextts.commands.launching import Launch
-from indextts.commands.reference_page import COMMANDS
+from indextts.data.quality.reasons import MEASURES, REASON_OF
 from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.system.messages import ENGLISH, LOCALES, Message, table
@@ -31,6 +31,7 @@ from indextts.webui.language import (
 )
 from indextts.webui.listen.renders import vote
 from tests.conftest import REPOSITORY
+from tools.commands_page import COMMANDS
 
 ETHIOPIC = re.compile(r"[\u1200-\u137f]")
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
@@ -126,6 +127,7 @@ def test_every_id_of_the_table_is_used():
     plain, heads = strings()
     heads = {head for head in heads if re.fullmatch(r"[a-z]+[._][a-z._]*", head)}
     stems = {id: re.sub(r"^(health\..*)_(evidence|advice)$", r"\1", id) for id in table(ENGLISH)}
+    plain |= {*REASON_OF, *MEASURES}  # from a table
     plain |= {f"{id}_help" for id in plain}  # of a component, see layout.labelled
     built = {id for id, stem in stems.items() if any(stem.removeprefix(head) in plain for head in heads)}
     assert sorted(table(ENGLISH).keys() - plain - built) == []

@@ -19,29 +19,9 @@ pytestmark = pytest.mark.long
 MOST_PRESSES = 250
 ETHIOPIC = re.compile("[\u1200-\u137f]")
 
-# returns the names of what a hand could use in the open tab and above
-CONTROLS = """() => [...document.querySelectorAll("button, input, textarea, select, summary, a[href]")]
-  .filter(one => {
-    const box = one.getBoundingClientRect(), style = getComputedStyle(one);
-    const isSeen = box.width > 1 && box.height > 1 && style.visibility !== "hidden";
-    const isOther = one.type === "radio" && !one.checked;  // one of a group is reached, arrows do the rest
-    const isCopy = one.closest("[aria-hidden=true]");  // with which Gradio measures the tabs
-    return isSeen && !(one.disabled || one.readOnly || isOther || isCopy || one.type === "file");
-  })
-  .map(%(name)s)"""
-NAME = """(one => one.closest("[id]:not([id^=svelte])")?.id + ": " +
-  (one.ariaLabel || one.innerText || one.placeholder || one.type))"""
-# returns the name of what has the focus, and whether that is seen: by a ring or a shadow
-FOCUSED = """() => {
-  const one = document.activeElement, style = getComputedStyle(one);
-  const hasRing = style.outlineStyle !== "none" && style.outlineWidth !== "0px";
-  const isSeen = hasRing || style.boxShadow !== "none";
-  return [one === document.body ? "" : %(name)s(one), isSeen];
-}"""
-
 
 def controls(page: Page) -> set[str]:
-    return set(page.evaluate(CONTROLS % {"name": NAME}))
+    return set(page.evaluate("controlNames()"))
 
 
 def reached(page: Page) -> dict[str, bool]:
@@ -51,7 +31,7 @@ def reached(page: Page) -> dict[str, bool]:
     first = ""
     for _ in range(MOST_PRESSES):
         page.keyboard.press("Tab")
-        name, is_seen = page.evaluate(FOCUSED % {"name": NAME})
+        name, is_seen = page.evaluate("focusedControl()")
         if name and name == first:  # once around
             break
         first = first or name
@@ -65,6 +45,7 @@ def test_every_tab_is_readable_in_amharic_and_usable_by_keyboard(server: Server,
     context.add_cookies([{"name": "language", "value": "am", "url": server.url}])
     page = context.new_page()
     page.goto(server.url)
+    page.add_script_tag(path=Path(__file__).with_name("keyboard.js"))
     problems: dict[str, Any] = {}
     for name in open_tabs(page):
         problems |= problems_of_open_tab(page, name)

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Locator, Page, Request, expect, sync_playwright
@@ -12,28 +13,7 @@ from tests.waiting import PATIENCE_MS, wait_until
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
-
-# Follows the calls of handlers. Gradio opens a stream also after a call whose answer arrived on an earlier
-# one, and leaves it open, so an open stream does not mean that a call has no answer yet.
-FOLLOW_CALLS = """(() => {
-  const request = window.fetch, asked = new Set(), answered = new Set();
-  window.unansweredCalls = () => [...asked].filter(call => !answered.has(call));
-  const follow = async stream => {
-    let text = "";
-    for await (const part of stream.pipeThrough(new TextDecoderStream())) {
-      const lines = (text + part).split("\\n");
-      text = lines.pop();
-      for (const line of lines.filter(line => line.includes('"process_completed"')))
-        answered.add(JSON.parse(line.slice("data: ".length)).event_id);
-    }
-  };
-  window.fetch = async (address, ...options) => {
-    const answer = await request(address, ...options), path = new URL(answer.url).pathname;
-    if (path.endsWith("/queue/join")) asked.add((await answer.clone().json()).event_id);
-    if (path.endsWith("/queue/data")) follow(answer.clone().body).catch(() => {});  // stopped by Gradio
-    return answer;
-  };
-})()"""
+FOLLOW_CALLS = Path(__file__).with_suffix(".js")
 
 
 @contextmanager
@@ -54,7 +34,7 @@ def _patient(make: Callable[..., Any]) -> Callable[..., Any]:
     def made(**options: Any) -> Any:
         page_or_context = make(**options)
         page_or_context.set_default_timeout(PATIENCE_MS)
-        page_or_context.add_init_script(FOLLOW_CALLS)
+        page_or_context.add_init_script(path=FOLLOW_CALLS)
         return page_or_context
 
     return made

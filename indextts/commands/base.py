@@ -5,7 +5,6 @@ The command line, the forms of the page and the launched argument vectors are bu
     data.py, train.py, speech.py, app.py           one frozen model per command
     options.py, *_options.py, quality_limits.py    option groups that several commands share
     terminal.py                                    argv -> model, model -> argv
-    reference_page.py                              docs/commands.md
 
 A flag is a field (`options.py`).
 """

@@ -177,7 +177,9 @@ def _opened(path: Path, manifest: Path, identity: FileIdentity, key: dict[str, A
             arrays = dict(archive)
         header = json.loads(arrays["header"].tobytes())
         stores = tuple(resolved_path(manifest, store) for store in header["stores"])
-        pairs = _columns_of(arrays, stores)
+        fields: dict[str, Any] = {name: arrays[name] for name in _FLAT}
+        fields |= {name: Ragged(arrays[f"{name}.starts"], arrays[f"{name}.values"]) for name in _RAGGED}
+        pairs = PairColumns(id=np.arange(len(fields["text"]), dtype=np.int32), stores=stores, **fields)
     except FileNotFoundError:
         raise _UnusableError("absent") from None
     except OSError as error:
@@ -222,12 +224,6 @@ def _arrays_of(columns: PairColumns) -> Arrays:
         ragged: Ragged = getattr(columns, name)
         arrays |= {f"{name}.starts": ragged.starts, f"{name}.values": ragged.values}
     return arrays
-
-
-def _columns_of(arrays: Arrays, stores: tuple[Path, ...]) -> PairColumns:
-    fields: dict[str, Any] = {name: arrays[name] for name in _FLAT}
-    fields |= {name: Ragged(arrays[f"{name}.starts"], arrays[f"{name}.values"]) for name in _RAGGED}
-    return PairColumns(id=np.arange(len(fields["text"]), dtype=np.int32), stores=stores, **fields)
 
 
 # ---- building

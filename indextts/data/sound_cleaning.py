@@ -135,7 +135,8 @@ def _clean(command: CleanAudio, journal: Journal, methods: Mapping[str, str]) ->
         target = journal.audio / f"{path.stem}-clean.flac"
         write_bytes(target, flac(cleaned, rate_hz, "PCM_24"))
         before, after = _scores(path), _scores(target)
-        is_used = _is_better(before, after)
+        gains = {name: (after[name] or 0.0) - (before[name] or 0.0) for name in ("ovrl", "sig")}
+        is_used = gains["ovrl"] >= MIN_GAIN and gains["sig"] >= -MAX_LOSS
         outcomes["used" if is_used else "kept"] += 1
         found = {
             "id": clip.id,
@@ -176,12 +177,6 @@ def _restore(journal: Journal, ids: Sequence[str]) -> int:
                 num_restored += 1
     write_utterances(journal.manifest, journal.utterances(), keeps_links=True)
     return num_restored
-
-
-def _is_better(before: Mapping[str, float | None], after: Mapping[str, float | None]) -> bool:
-    """Return whether listeners would prefer the cleaned clip."""
-    gains = {name: (after[name] or 0.0) - (before[name] or 0.0) for name in ("ovrl", "sig")}
-    return gains["ovrl"] >= MIN_GAIN and gains["sig"] >= -MAX_LOSS
 
 
 def _separator(command: CleanAudio) -> VoiceSeparator:

@@ -8,7 +8,7 @@ from typing import Any
 
 from indextts.commands.data import CheckData, VerifyTraining
 from indextts.errors import UserError
-from indextts.projects.project import Project, ProjectSettings, read_project
+from indextts.projects.project import Project, read_project
 from indextts.system.amounts import counted
 
 PREDECESSOR_FOLDER = Path("preprocessed_amharic")
@@ -39,7 +39,12 @@ def with_default_paths(command: CheckData) -> CheckData:
         files = {name: PREDECESSOR_FOLDER / f"{name}.jsonl" for name in names}
     elif len(projects) == 1:
         [project] = projects
-        options = _project_options(command, read_project(project))
+        settings = read_project(project)
+        options = {
+            name: value
+            for name, value in {**settings.normalizer, **settings.check}.items()
+            if getattr(command, name, None) == CheckData.model_fields[name].default
+        }
         pairs = {f"{split}_pairs": project.pairs(split) for split in ("train", "val")}
         files = {"train_manifest": project.manifest, **pairs}
     found = {field: path for field, path in files.items() if path.is_file()}
@@ -49,15 +54,6 @@ def with_default_paths(command: CheckData) -> CheckData:
             f"{counted(len(projects), 'project')}; pass --train-manifest, --train-pairs or --val-pairs"
         )
     return CheckData(**{**command.model_dump(), **options, **found})
-
-
-def _project_options(command: CheckData, settings: ProjectSettings) -> dict[str, Any]:
-    """Return the check and normaliser options of a project that the command leaves at their default."""
-    return {
-        name: value
-        for name, value in {**settings.normalizer, **settings.check}.items()
-        if getattr(command, name, None) == CheckData.model_fields[name].default
-    }
 
 
 def with_default_tokenizer(args: VerifyTraining) -> VerifyTraining:

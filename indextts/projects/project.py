@@ -43,7 +43,6 @@ A YAML file describes a project; its relative paths start at its own folder:
 import re
 import threading
 import unicodedata
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -214,65 +213,51 @@ def demo_names() -> dict[str, str]:
     return {base.name: read_settings(REPOSITORY / base.demo).name for base in BASES.values()}
 
 
-@dataclass(frozen=True)
 class Project:
-    """Paths of a project."""
+    """Paths of a project; two of the same folder are equal."""
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.config = root / "checkpoints/config.yaml"
+        self.base_checkpoint = root / "checkpoints/gpt.pth"
+        self.dataset = root / "dataset"
+        self.manifest = root / "dataset/manifest.jsonl"
+        self.uploads = root / "uploads"
+        self.recordings = root / "recordings"
+        self.transcribed = root / "transcribed"
+        self.readings = root / "readings.tsv"
+        self.preprocessed = root / "preprocessed_amharic"
+        self.run_dir = root / "training_output"
+        self.listen = root / "listen"
+        self.tensorboard_address = root / "tensorboard.json"
+        self.server_keys = root / "server_keys"
+        self.scores = root / "scores"
+        self.jobs = root / "jobs"
+        self.export = root / "export"
 
-    @property
-    def config(self) -> Path:
-        return self.root / "checkpoints/config.yaml"
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Project) and self.root == other.root
 
-    @property
-    def base_checkpoint(self) -> Path:
-        return self.root / "checkpoints/gpt.pth"
+    def __hash__(self) -> int:
+        return hash(self.root)
 
     @property
     def base(self) -> Base:
         """The published model that the project starts from."""
-        return base_in(self.root / "checkpoints")
+        return base_in(self.config.parent)
 
     @property
     def base_tokenizer(self) -> Path:
-        return self.root / "checkpoints" / self.base.tokenizer_file
-
-    @property
-    def dataset(self) -> Path:
-        return self.root / "dataset"
-
-    @property
-    def uploads(self) -> Path:
-        return self.root / "uploads"
-
-    @property
-    def recordings(self) -> Path:
-        return self.root / "recordings"
-
-    @property
-    def transcribed(self) -> Path:
-        return self.root / "transcribed"
-
-    def uploaded(self) -> list[Path]:
-        """Return the uploads: archives, parquet files, and the folder of single files."""
-        inside = sorted(self.uploads.iterdir()) if self.uploads.is_dir() else []
-        return [path for path in inside if not path.name.startswith(".")]
-
-    @property
-    def manifest(self) -> Path:
-        return self.dataset / "manifest.jsonl"
-
-    @property
-    def readings(self) -> Path:
-        return self.root / "readings.tsv"
+        return self.config.with_name(self.base.tokenizer_file)
 
     @property
     def tokenizer(self) -> Path:
         return self.root / "tokenizers" / self.base.extended_file
 
-    @property
-    def preprocessed(self) -> Path:
-        return self.root / "preprocessed_amharic"
+    def uploaded(self) -> list[Path]:
+        """Return the uploads: archives, parquet files, and the folder of single files."""
+        inside = sorted(self.uploads.iterdir()) if self.uploads.is_dir() else []
+        return [path for path in inside if not path.name.startswith(".")]
 
     def utterances(self, split: str) -> Path:
         """Return the preprocessed manifest of `split`, "train" or "val"."""
@@ -281,31 +266,3 @@ class Project:
     def pairs(self, split: str) -> Path:
         """Return the pairs of `split`, "train" or "val"."""
         return self.preprocessed / f"{split}_pairs.jsonl"
-
-    @property
-    def run_dir(self) -> Path:
-        return self.root / "training_output"
-
-    @property
-    def listen(self) -> Path:
-        return self.root / "listen"
-
-    @property
-    def tensorboard_address(self) -> Path:
-        return self.root / "tensorboard.json"
-
-    @property
-    def server_keys(self) -> Path:
-        return self.root / "server_keys"
-
-    @property
-    def scores(self) -> Path:
-        return self.root / "scores"
-
-    @property
-    def jobs(self) -> Path:
-        return self.root / "jobs"
-
-    @property
-    def export(self) -> Path:
-        return self.root / "export"

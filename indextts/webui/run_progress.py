@@ -64,7 +64,8 @@ def progress_of(lines: Sequence[Line], run_dir: Path, now: float) -> Progress:
     """Return the progress of the run with these lines at the time `now`."""
     if not lines:
         return Progress()
-    process = _newest_process(lines)
+    starts = (index for index in reversed(range(len(lines))) if lines[index]["kind"] == "start")
+    process = lines[next(starts, 0) :]
     start, last = process[0], process[-1]
     trained = next((line for line in reversed(process) if line["kind"] == "train"), {})
     seconds_a_line = (last["time"] - start["time"]) / max(1, len(process) - 1)
@@ -90,11 +91,6 @@ def duration(seconds: float) -> str:
     """Return a duration in words: "40 s", "12 min", "3 h 20 min", "4 days"."""
     days = round(seconds / 60) // (24 * 60)
     return t("monitor.days", days=days) if days >= 2 else shown_duration(seconds)
-
-
-def _newest_process(lines: Sequence[Line]) -> Sequence[Line]:
-    starts = (index for index in reversed(range(len(lines))) if lines[index]["kind"] == "start")
-    return lines[next(starts, 0) :]
 
 
 def _seconds_left(process: Sequence[Line], total_steps: int, now: float) -> float | None:

@@ -27,8 +27,11 @@ def judge(clips: Sequence[Clip], limits: QualityLimits, fit: TextFit) -> None:
     """
     _add_rates(clips)
     _add_music(clips)
-    _add_speakers_of_text(clips)
+    speakers_of: dict[str, set[str]] = defaultdict(set)
     for clip in clips:
+        speakers_of[clip.text.key].add(clip.utterance.speaker)
+    for clip in clips:
+        clip.measures["speakers_of_text"] = len(speakers_of[clip.text.key]) if clip.text.key else 0
         if clip.text.num_tigrinya < limits.min_tigrinya_letters:
             clip.measures["tigrinya_percent"] = 0
         clip.measures.update(fit.measures(clip.utterance.speaker, clip.heard))
@@ -73,14 +76,6 @@ def _add_music(clips: Sequence[Clip]) -> None:
         if (level := clip.measures.get("tones_db")) is not None:
             usual = usual_of.get(clip.utterance.speaker, USUAL_TONES_DB)
             clip.measures["music_db"] = level - max(0.0, usual - USUAL_TONES_DB)
-
-
-def _add_speakers_of_text(clips: Sequence[Clip]) -> None:
-    speakers_of: dict[str, set[str]] = defaultdict(set)
-    for clip in clips:
-        speakers_of[clip.text.key].add(clip.utterance.speaker)
-    for clip in clips:
-        clip.measures["speakers_of_text"] = len(speakers_of[clip.text.key]) if clip.text.key else 0
 
 
 def _unreadable(clip: Clip) -> Iterable[Flag]:

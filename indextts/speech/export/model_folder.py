@@ -48,7 +48,7 @@ from indextts.speech.export.official_files import (
     published_bytes,
 )
 from indextts.speech.export.source import Source, read_source
-from indextts.speech.export.staging import staged_folder, unknown_files
+from indextts.speech.export.staging import staged_folder
 from indextts.speech.export.text_package import NAME as TEXT_PACKAGE
 from indextts.speech.export.text_package import write_text_package
 from indextts.speech.synthesis.trained_model import find_builtin_backend
@@ -146,7 +146,8 @@ def _refuse_occupied(command: ExportModel) -> None:
         raise UserError(f"--output-dir {target}: contains the base model; choose another folder")
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise UserError(f"--output-dir {target}: is not a folder; choose another path")
-    unknown = unknown_files(target, FILES, RECORD)
+    names = sorted(path.name for path in target.iterdir()) if target.is_dir() else []
+    unknown = [name for name in names if name not in FILES] if RECORD in names else names
     if unknown:
         raise UserError(
             f"--output-dir {target}: contains {', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''}, "

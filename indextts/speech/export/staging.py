@@ -10,7 +10,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,18 +39,6 @@ def staged_folder(target: Path) -> Iterator[Path]:
     finally:
         os.close(lock)
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def unknown_files(target: Path, own: Collection[str], mark: str) -> list[str]:
-    """Return the names of files in the folder `target` that an export did not write.
-
-    Args:
-        target: may be missing.
-        own: the names that an export writes.
-        mark: a name that every export contains; without it, all files count as unknown.
-    """
-    names = sorted(path.name for path in target.iterdir()) if target.is_dir() else []
-    return [name for name in names if name not in own] if mark in names else names
 
 
 def _swap(aside: Path, target: Path) -> None:

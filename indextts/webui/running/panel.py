@@ -206,7 +206,7 @@ def stage_panel(page: Page, stage: Stage) -> None:
     event = page.watch(version, show, shown, [wanted], also=[wanted.change])
     event.then(None, None, None, js=FOLLOW_LOGS)
     page.watch(
-        lambda _project: active_version(page.workspace),
+        lambda _project: " ".join(jobs_version(home) for home in job_homes(page.workspace)),
         lambda _project, now: waiting_choice(page.workspace, now),
         [panel.after],
         [panel.after],
@@ -316,11 +316,6 @@ def _state_version(project: Project, stage: Stage) -> str:
 
 
 # ---- start time of a job: now, or after an active job of any project
-
-
-def active_version(workspace: Path) -> str:
-    """Return a version that changes when a job of any project starts or ends."""
-    return " ".join(jobs_version(home) for home in job_homes(workspace))
 
 
 def job_homes(workspace: Path) -> list[Project]:

@@ -1,7 +1,4 @@
-"""docs/commands.md: every flag of every program as Markdown.
-
-python -m indextts.commands.reference_page > docs/commands.md
-"""
+"""Print docs/commands.md: every flag of every program as Markdown."""
 
 import inspect
 
@@ -39,7 +36,7 @@ COMMANDS: tuple[type[Command], ...] = (
 def commands_page() -> str:
     """Return docs/commands.md: all commands with their flags."""
     heading = (
-        "# Commands\n\nEvery flag of every program, as `python -m indextts.commands.reference_page` prints "
+        "# Commands\n\nEvery flag of every program, as `python tools/commands_page.py` prints "
         "them. Each program also takes `--help`.\n"
     )
     return "\n".join([heading, *map(_markdown_table, COMMANDS)])
@@ -70,4 +67,4 @@ def _shown_default(default: object) -> str:
 
 
 if __name__ == "__main__":
-    print(commands_page(), end="")  # noqa: T201 - the result of this program
+    print(commands_page(), end="")
