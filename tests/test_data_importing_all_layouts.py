@@ -550,7 +550,10 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_data_set_is_read_right_or_refused_with_a_way_out(tmp_path: Path, name: str):
-    case = CASES[name]
+    check_import(CASES[name], tmp_path)
+
+
+def check_import(case: Case, tmp_path: Path) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()
     write(folder, case.files)

@@ -1,6 +1,7 @@
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,19 @@ def test_a_ratio_of_zero_keeps_everything_for_training():
 def test_speakers_with_too_few_utterances_are_an_error():  # D16
     with pytest.raises(UserError, match=r"^--val-ratio .* 3 speakers .* 6 "):
         split_utterances(utterances("abc" * 3), 0.1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("sides", "train", "val"),
+    [
+        (["train", "val", None, "test", "train"], "024", "1"),
+        (["train", "test", "train", "test", None], "024", "13"),
+        (["val", "val", "train", "train", "train"], "234", "01"),
+    ],
+)
+def test_the_split_of_the_data_is_kept(sides: list[str | None], train: str, val: str):
+    given = [replace(recorded(str(n), "s"), split=side) for n, side in enumerate(sides)]
+    split = split_utterances(given, 0.5, seed=0)
+    assert "".join(utterance.id for utterance in split.train) == train
+    assert "".join(utterance.id for utterance in split.val) == val
+    assert not split_utterances(given, 0, seed=0).val

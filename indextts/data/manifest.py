@@ -11,6 +11,8 @@
      "recording": "video_17",           optional, the file or video that this is a part of
      "original": "/data/a.wav",         optional, the recording that an import trimmed or set to a loudness
      "original_text": "[ሳቅ] ሰላም",       optional, the text before an import removed marks from it
+     "split": "train",                  optional, the side that the data give: train, val or test
+     "license": "CC-BY-4.0",            optional, that of the recording
      "provenance": {"kind": "heard", "by": ["mms-am"], ...},   optional, where the text comes from: Provenance
      "features": "features/0f3a5d….json",   after preprocessing: the feature store, relative to the manifest
      "features_key": "9c56cc51b3…",     after preprocessing: sha256 of the recording, its key in the store
@@ -84,8 +86,14 @@ def _resolved(written: object, info: ValidationInfo) -> Path:
     return line.paths[written]
 
 
+def _text_if_any(value: object) -> object:
+    """Return a text; None for anything else, which other programs write into fields of the same name."""
+    return value if isinstance(value, str) and value.strip() else None
+
+
 Text = Annotated[str, Strict(), AfterValidator(_checked)]
 Shared = Annotated[Text, AfterValidator(sys.intern)]  # thousands of lines have the same, which saves memory
+SharedIfAny = Annotated[Shared | None, BeforeValidator(_text_if_any)]
 Located = Annotated[Path, BeforeValidator(_resolved)]
 Seconds = Annotated[float, Strict(), Field(gt=0, lt=_MAX_NUMBER)]
 Count = Annotated[int, Strict(), Field(gt=0, lt=_MAX_NUMBER)]
@@ -135,6 +143,8 @@ class Utterance:
     features_key: Key | None = None
     num_codes: Annotated[Count | None, Field(alias="code_len")] = None
     original_text: Text | None = None  # with the marks that an import removed
+    split: SharedIfAny = None  # "train", "val" or "test"; None leaves it to the program
+    license: SharedIfAny = None
 
     @property
     def is_doubtful(self) -> bool:

@@ -3,7 +3,8 @@
     sources.json    beside manifest.jsonl: {source: {"name", "url", "subset", "splits", "revision", "licence",
                     "licence_name", "licence_link", "citation"}}; the source is named as in imported.jsonl
 
-The import writes an entry for each data set of the Hugging Face hub. The model card of an export lists them.
+The import writes an entry for each data set of the Hugging Face hub, and for a table with licences. The model
+card of an export lists them.
 """
 
 from pathlib import Path
@@ -20,7 +21,8 @@ class DataSource(BaseModel, frozen=True):
     """Origin of recordings.
 
     Args:
-        name: of the data set.
+        name: of the data set, or of the folder of a table.
+        url: "" for a table.
         revision: the commit.
         licence: the identifier of the licence; several with commas, "" if the data set names none.
         licence_name: of a licence without an identifier.

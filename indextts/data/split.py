@@ -6,6 +6,8 @@
 Utterances cut from the same recording stay on the same side, and so do repetitions of a sentence by a
 speaker. The side of an utterance depends on the seed, on its id or recording and on the other utterances of
 its speaker, not on the order of lines. New utterances move few of the existing ones.
+
+A split of the data (`Utterance.split`) counts instead, if it has utterances for validation or for a test.
 """
 
 import hashlib
@@ -82,6 +84,8 @@ def split_utterances(
     Raises:
         UserError: a ratio above 0 gives no validation utterance, or there are too few speakers.
     """
+    if given := _given_split(utterances, val_ratio):
+        return given
     if val_ratio == 0:
         return Split(list(utterances), [], [], [])
     ratio = max(val_ratio, min(MAX_RATIO_FOR_MIN_VAL, MIN_VAL / max(1, len(utterances))))
@@ -98,6 +102,22 @@ def split_utterances(
             "use --val-ratio 0"
         )
     return split
+
+
+def _given_split(utterances: Sequence[Utterance], val_ratio: float) -> Split | None:
+    """Return the split that the data give, a test part for validation if there is no other; None if none."""
+    sides = {utterance.split for utterance in utterances}
+    held_out = {"val", "test"} & sides
+    if not held_out:
+        return None
+    train = [utterance for utterance in utterances if utterance.split not in held_out]
+    side = "val" if "val" in sides else "test"
+    val = [utterance for utterance in utterances if utterance.split == side and val_ratio]
+    known = {utterance.speaker for utterance in train}
+    logger.info("The data give the split: %d for training, %d for validation", len(train), len(val))
+    if left := len(utterances) - len(train) - len(val):
+        logger.info("%s of the test part not used", counted(left, "utterance"))
+    return Split(train, val, sorted({utterance.speaker for utterance in val} - known), [])
 
 
 def log_split(split: Split) -> None:

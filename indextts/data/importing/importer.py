@@ -10,7 +10,7 @@
       rejected.jsonl         unusable items with reasons (items.py)
       imported.jsonl         the origin of each utterance (journal.py)
       answers.json           the user's answers about a source (speakers.py)
-      sources.json           data sets of the hub with their licences (indextts.data.sources)
+      sources.json           data sets of the hub and tables with their licences (indextts.data.sources)
       voices.json voices.csv voice_vectors.jsonl    speakers from voices (voices.py)
 
 An import never removes anything except with --prune. Importing the same source again changes nothing, a
@@ -63,7 +63,7 @@ from indextts.data.importing.voices import (
 )
 from indextts.data.manifest import write_utterances
 from indextts.data.progress import Progress
-from indextts.data.sources import DataSource, write_source
+from indextts.data.sources import DataSource, read_sources, write_source
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256
@@ -176,6 +176,7 @@ def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_camp
             sources = [_opened(path, command, stack) for path in typed]
             for source in sources:
                 _read(source, command, journal)
+                _record_licences(source, command.output_dir)
             if command.speakers:
                 kept = of_speakers({source.path: source.found for source in sources}, command.speakers)
                 for source in sources:
@@ -211,6 +212,17 @@ def _record_origin(folder: Path, origin: DataSource, output_dir: Path) -> None:
     else:
         text = "%s: its card names no licence; check %s before you publish the model"
         logger.warning(text, origin.name, origin.url)
+
+
+def _record_licences(source: _Source, output_dir: Path) -> None:
+    """Add the licences that a table gives its recordings to sources.json."""
+    names = {row.license for row in source.found if row.license}
+    if not names:
+        return
+    entry = read_sources(output_dir).get(source.name) or DataSource(name=source.path.name, url="")
+    names |= {entry.licence} if entry.licence else set()
+    write_source(output_dir, source.name, entry.model_copy(update={"licence": ", ".join(sorted(names))}))
+    logger.info("%s: licences: %s; keep them with the model", source.path, ", ".join(sorted(names)))
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -6,8 +6,8 @@
      "stamp": [[size, time in ns], ...],                   of its files, and the settings of the cuts
      "sha256": "...",                                      of the recording
      "clips": [{"id", "audio": "talk_07_000012340.flac", "text", "speaker", "duration", "language",
-                "recording", "original": "/data/a.wav", "gain_db", "voice", "provenance": {...},
-                "original_text"}, ...],
+                "recording", "original": "/data/a.wav", "gain_db", "voice", "split", "license",
+                "provenance": {...}, "original_text"}, ...],
      "rejected": [{"source", "file", "line", "code", "reason"}, ...]}
     {"source": "/data/talks", "key": "talk_08", "removed": true}
 
@@ -55,6 +55,8 @@ class Clip:
     original: str | None = None
     gain_db: float | None = None
     voice: str | None = None
+    split: str | None = None
+    license: str | None = None
     provenance: Provenance | None = None
     original_text: str | None = None
 
@@ -128,6 +130,8 @@ class Journal:
                     clip.language,
                     recording=clip.recording,
                     original=clip.original,
+                    split=clip.split,
+                    license=clip.license,
                     provenance=clip.provenance,
                     original_text=clip.original_text,
                 )

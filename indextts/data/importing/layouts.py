@@ -21,6 +21,7 @@ subfolders if the folder itself has no layout, or only tables of other facts. Th
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,12 +44,14 @@ from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.spans import with_spans
 from indextts.data.importing.tables import is_manifest, json_rows, table_head, table_rows
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 from indextts.text.languages import find_language
 
 logger = logging.getLogger(__name__)
 
 FLEURS_COLUMNS = ("", "audio", "text", "", "", "", "")  # number, file, text as written, normalised, ...
 WITH_COLUMNS: tuple[ImportLayout, ...] = ("table", "common-voice", "jsonl", "parquet")
+_ALONE = ("table", "jsonl", "parquet")  # layouts whose other tables of a folder are named
 _SPLITS = ("train", "dev", "test")
 _TABLE_NAMES = ("metadata.csv", "metadata.tsv", "metadata.txt", "metadata.list")
 _MANIFEST_NAMES = ("manifest.jsonl", "metadata.jsonl")
@@ -129,7 +132,38 @@ def _items(layout: ImportLayout, places: Sequence[Path], reader: SourceReader) -
         raise others[0]
     for other in others:
         logger.warning("not read: %s", other)
-    return with_spans([reader.recording(row) if isinstance(row, Row) else row for row in rows])
+    _name_unread(layout, places, parts)
+    items = with_spans([reader.recording(row) if isinstance(row, Row) else row for row in rows])
+    _refuse_other_texts(items)
+    return items
+
+
+def _name_unread(layout: ImportLayout, places: Sequence[Path], parts: Sequence[Path]) -> None:
+    """Log the tables in the folders of others that are read."""
+    for place in places:
+        if layout in _ALONE and place.is_dir():
+            beside = {*_with_suffix(place, ".csv", ".tsv", ".list", PARQUET_SUFFIX), *_manifests(place)}
+            if unread := ", ".join(sorted(path.name for path in beside.difference(parts))):
+                logger.warning("%s: not read: %s; pass one as --source to import it", place, unread)
+
+
+def _refuse_other_texts(items: Sequence[Item]) -> None:
+    """Raise a UserError if two tables have other texts for most recordings that both have."""
+    first: dict[object, Row] = {}
+    shared: Counter[tuple[Path, Path]] = Counter()
+    differ: Counter[tuple[Path, Path]] = Counter()
+    for row in items:
+        if isinstance(row, Row) and row.embedded is None:
+            known = first.setdefault((row.audio, row.span), row)
+            tables = known.where.file, row.where.file
+            shared[tables] += 1
+            differ[tables] += known.text != row.text
+    for (one, other), count in differ.items():
+        if one != other and 2 * count > shared[one, other]:
+            raise UserError(
+                f"{one.name} and {other.name} have other texts for the same {counted(count, 'recording')}; "
+                f"pass the right table as --source, for example --source {one}"
+            )
 
 
 def _detect(root: Path) -> Iterator[tuple[ImportLayout, list[Path]]]:

@@ -6,7 +6,7 @@ The answers about a source are stored for its next import:
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -54,6 +54,11 @@ def with_speakers(
             named.append(item if name == item.speaker else replace(item, speaker=name or None))
         else:
             nameless.append(item)
+    num_given = sum(not item.speaker for item in found) - len(nameless)
+    if num_given and speaker_from == "data":
+        text = "%s: %s without a speaker in the data, now of %s; %d with one"
+        logger.info(text, typed, counted(num_given, "recording"), speaker, len(named) - num_given)
+    _warn_of_like_names({str(item.speaker) for item in named}, typed)
     if nameless and not named:
         raise UserError(
             f"{typed}: {counted(len(nameless), 'recording')} without a speaker; pass --speaker NAME if all "
@@ -68,6 +73,17 @@ def with_speakers(
     if speaker_from == "folder":
         reason = "not in a folder of a speaker; move it to a folder with the name of the speaker"
     return named, [Rejection(item.where, "no_speaker", reason) for item in nameless]
+
+
+def _warn_of_like_names(names: Collection[str], typed: Path) -> None:
+    """Log names that differ in case or in leading zeros only: they count as different speakers."""
+    like: dict[str, list[str]] = {}
+    for name in sorted(names):
+        like.setdefault(name.casefold().lstrip("0"), []).append(name)
+    for same in like.values():
+        if len(same) > 1:
+            text = "%s: %s count as different speakers; if they are the same person, give them one name"
+            logger.warning(text, typed, " and ".join(same))
 
 
 def _folder_name(audio: Path, root: Path) -> str | None:

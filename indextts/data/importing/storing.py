@@ -220,6 +220,8 @@ class ProjectStore:
                 recording,
                 original=original if file.is_cleaned else None,
                 gain_db=file.gain_db,
+                split=found.split,
+                license=found.license,
                 provenance=provenance,
                 original_text=original_text or None,
             )
@@ -238,6 +240,8 @@ class ProjectStore:
                     language=found.language,
                     recording=found.recording,
                     voice=None,
+                    split=found.split,
+                    license=found.license,
                     provenance=found.provenance,
                     original_text=found.original_text or None,
                 )

@@ -100,7 +100,8 @@ def _record(
         joined = f"{joined} {text}" if joined else text
         fields = _quoted_fields(joined, delimiter)
         if fields is not None and (number == 1 or len(fields) == width):
-            return (plain[0] if len(plain[0]) == width else fields), number
+            is_plain = len(fields) != width == len(plain[0])
+            return (plain[0] if is_plain else fields), number
         if fields is not None or all(len(row) == width for row in plain):
             break
     return plain[0] or None, 1

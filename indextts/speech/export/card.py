@@ -127,7 +127,7 @@ def _data(meta: CheckpointMeta) -> str:
 
 
 def _origins(meta: CheckpointMeta) -> list[str]:
-    """Return the data sets of the hub that the run's project was imported from, with their licences."""
+    """Return the data sets that the run's project was imported from, if they name a licence."""
     project = Path(meta.manifests[0].path).parent.parent if meta.manifests else Path()
     try:
         sources = read_sources(project / "dataset")
@@ -135,7 +135,7 @@ def _origins(meta: CheckpointMeta) -> list[str]:
         logger.warning("the model card lists no data sets: %s", error)
         return []
     return [
-        f"* trained on: [{source.name}]({source.url})"
+        ("* trained on: " + (f"[{source.name}]({source.url})" if source.url else source.name))
         + (f", subset {source.subset}" if source.subset else "")
         + (f", revision {source.revision[:12]}" if source.revision else "")
         + f"; licence: {source.shown_licence}"

@@ -1,0 +1,255 @@
+"""Tests of tables as people have them: missing values, speakers, headers, quoting, encodings.
+
+Each case is a data set and what its import gives, as in test_data_importing_all_layouts.py.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indextts.errors import UserError
+from tests.import_sources import json_lines as read_lines
+from tests.import_sources import manifest_lines, run_import
+from tests.test_data_importing_all_layouts import (
+    BOTH,
+    NAMED,
+    NAMES,
+    PATHS,
+    SPEAKERS,
+    TEXTS,
+    Case,
+    check_import,
+    json_lines,
+    of,
+    rows,
+    table,
+    tones,
+    write,
+)
+
+NUMBERS = ["0", "1"] * 3
+MISSING = ["NULL", "#REF!", "nan", "N/A", "<NA>", "None"]
+
+
+def speakers(*columns: Sequence[str], expected: Sequence[str] = ("0", "1"), **more: Any) -> Case:
+    """Return the case of a list without a header whose speakers are numbers."""
+    return Case(table("x.list", "|", "", *columns), of(NAMES), expected, **{**NAMED, **more})
+
+
+def csv(header: str, *columns: Sequence[str], **more: Any) -> Case:
+    return Case(table("x.csv", ",", header, *columns), of(NAMES), **more)
+
+
+def written(content: str | bytes, *, name: str = "x.csv", **more: Any) -> Case:
+    return Case({**tones(*PATHS), name: content}, of(NAMES), **more)
+
+
+def lines(delimiter: str = ",", end: str = "\n") -> str:
+    header = delimiter.join(["path", "text", "speaker"])
+    return end.join([header, *rows(delimiter, PATHS, TEXTS, SPEAKERS)]) + end
+
+
+def first(name: str, *texts: str, **more: Any) -> Case:
+    """Return the case of a table whose lines have a recording of PATHS as {0}, {1} and so on."""
+    return Case({**tones(*PATHS), name: "\n".join(texts).format(*PATHS) + "\n"}, **more)
+
+
+def code_page(texts: Sequence[str], page: str, language: str) -> Case:
+    content = "\r\n".join(rows(";", ["path", *PATHS], ["text", *texts])).encode(page)
+    return Case({**tones(*PATHS), "x.csv": content}, of(NAMES, texts), flags={**S, "language": language})
+
+
+def two(one: str, other: str, content: Sequence[Any], more: Sequence[Any], **given: Any) -> Case:
+    return Case({**tones(*PATHS), one: content, other: more}, **given)
+
+
+S = {"speaker": "s"}
+QUOTED = [f'"{text}"' for text in TEXTS]
+OTHER = TEXTS[::-1]
+NUM_WORDS = [str(len(text.split())) for text in TEXTS]
+NAN = float("nan")
+PARQUET = {"path": PATHS, "text": [TEXTS[0], "NULL"] * 3, "speaker": [3.0, None] * 3}
+LOST = ["???? ????"] * 5 + TEXTS[5:]
+FRENCH = [
+    "Ça va très bien",
+    "L’été est là",
+    "À Genève, déjà",
+    "Où êtes-vous",
+    "Noël en forêt",
+    "Voilà ma sœur",
+]
+RUSSIAN = ["Сегодня тепло", "Мы идём домой", "Где моя книга", "Я пью воду", "Она поёт", "До свидания"]
+ARABIC = ["صباح الخير", "كيف حالك اليوم", "أين كتابي", "أشرب الماء", "هي تغني", "إلى اللقاء غدا"]
+JSON_OF = {
+    file: json_lines("x", audio=PATHS, text=texts)["x"] for file, texts in (("a", TEXTS), ("b", OTHER))
+}
+LINES = rows(",", PATHS, TEXTS)
+CASES = {
+    # --- missing values
+    "no speaker called nan": csv(
+        "path,text,speaker", PATHS, TEXTS, ["almaz", *MISSING[:5]], speakers=["almaz", "s"]
+    ),
+    "texts that are missing": Case(
+        table("x.csv", ",", "path,text", PATHS, [TEXTS[0], *MISSING[1:]]),
+        of(NAMES[:1]),
+        rejected=[("x.csv", line, "empty_text") for line in range(3, 8)],
+    ),
+    "NaN and floats in JSON": Case(
+        json_lines("x.jsonl", audio=PATHS, text=TEXTS, speaker=[1.0, NAN] * 3), of(NAMES), ["1", "s"]
+    ),
+    "missing values in parquet": Case(
+        {**tones(*PATHS), "x.parquet": PARQUET},
+        of(NAMES[::2], [TEXTS[0]] * 3),
+        ["3"],
+        rejected=[("x.parquet", line, "empty_text") for line in (2, 4, 6)],
+        has_pitches=False,
+    ),
+    "a column without any value": csv("path,text,speaker", PATHS, TEXTS, ["nan"] * 6),
+    "ids that are missing": csv("id,path,text", ["", "#N/A", "null", "NaN", "NA", "-"], PATHS, TEXTS),
+    # --- speakers that are numbers, and headers
+    "a number at the end": speakers(PATHS, TEXTS, NUMBERS),
+    "a number in the middle": speakers(PATHS, NUMBERS, TEXTS, "______"),
+    "a number and a language": speakers(PATHS, ["1", "2"] * 3, ["AM"] * 6, TEXTS, expected=["1", "2"]),
+    "one number": speakers(PATHS, TEXTS, "000000", expected=["0"]),
+    "numbers of three": speakers(PATHS, TEXTS, ["17", "204", "33"] * 2, expected=["17", "204", "33"]),
+    "floats": speakers(PATHS, TEXTS, ["0.0", "1.0"] * 3),
+    "numbers of words": speakers(PATHS, TEXTS, NUM_WORDS, expected=["s"], flags=S),
+    "zeros before numbers": speakers(PATHS, TEXTS, ["1", "01"] * 3, expected=["1", "01"]),
+    "JSON numbers": Case(
+        json_lines("x.jsonl", audio=PATHS, text=TEXTS, speaker=[3.0, 7] * 3), of(NAMES), ["3", "7"], **NAMED
+    ),
+    "blanks": csv("Audio File,Transcription (am),Speaker Name", PATHS, TEXTS, SPEAKERS, **BOTH),
+    "capitals": csv("FILE_NAME, Sentence ,SPEAKER ID", PATHS, TEXTS, SPEAKERS, **BOTH),
+    "camel case": csv("audioPath,rawText,speakerId", PATHS, TEXTS, SPEAKERS, **BOTH),
+    "brackets": csv("path [wav],text [Amharic],Speaker (name)", PATHS, TEXTS, SPEAKERS, **BOTH),
+    # --- quoting and encodings
+    "quotes in a table with tabs": written(
+        "\n".join(rows("\t", ["path", *PATHS], ["text", *QUOTED])), name="x.tsv"
+    ),
+    "a tab in quotes": first(
+        "x.tsv",
+        "path\ttext",
+        '{0}\t"ሰላም\tለዓለም ""ዛሬ"""',
+        "{1}\tደህና ነው",
+        texts=of(NAMES, ['ሰላም\tለዓለም "ዛሬ"', "ደህና ነው"]),
+    ),
+    "a line end in quotes": first(
+        "x.tsv", "path\ttext", '{0}\t"ሰላም', 'ለዓለም"', "{1}\tደህና ነው", texts=of(NAMES, ["ሰላም ለዓለም", "ደህና ነው"])
+    ),
+    "a bar in quotes": first(
+        "x.csv",
+        '{0}|"ሰላም|ለዓለም"|a',
+        "{1}|ደህና ነው|a",
+        texts=of(NAMES, ["ሰላም|ለዓለም", "ደህና ነው"]),
+        speakers=["a"],
+        **NAMED,
+    ),
+    "quotes that are text": first(
+        "x.csv",
+        '{0}|"ሰላም" አለ',
+        '{1}|"ደህና ነው',
+        '{2}|ነገ ነው"',
+        texts=of(NAMES, ['"ሰላም" አለ', '"ደህና ነው', 'ነገ ነው"']),
+    ),
+    "sep=;": written("sep=;\r\n" + lines(";", "\r\n"), **BOTH),
+    "sep=,": written('"sep=,"\n' + lines(), **BOTH),
+    "a tab as the delimiter": written("sep=\t\n" + lines("\t"), **BOTH),
+    "empty rows at the end": written(lines() + ",,\n" * 3 + '"","",""\n\n', **BOTH),
+    "empty columns": written(lines().replace("\n", ",,\n"), **BOTH),
+    "joined files": written("\n".join(["\ufeffpath,text", *LINES[:3], "\ufeffpath,text", *LINES[3:]])),
+    "joined without a line end": written("\n".join([*LINES[:2], f"{LINES[2]}\ufeff{LINES[3]}", *LINES[4:]])),
+    "Windows-1252": code_page(FRENCH, "cp1252", "fr"),
+    "Windows-1251": code_page(RUSSIAN, "cp1251", "ru"),
+    "Windows-1256": code_page(ARABIC, "cp1256", "ar"),
+    "letters that were lost": Case(
+        table("x.csv", ",", "path,text", PATHS, LOST),
+        of(NAMES[5:], TEXTS[5:]),
+        rejected=[("x.csv", line, "encoding") for line in range(2, 7)],
+        has_pitches=False,
+    ),
+    # --- two tables
+    "a table by its name": two(
+        "metadata.tsv",
+        "wrong.tsv",
+        rows("\t", ["file", *PATHS], ["text", *TEXTS]),
+        rows("\t", ["file", *PATHS], ["text", *OTHER]),
+        texts=of(NAMES),
+    ),
+    "other texts in a list": two(
+        "a.csv",
+        "b.csv",
+        rows("|", PATHS, TEXTS),
+        rows("|", PATHS, OTHER),
+        refusal=r"a\.csv and b\.csv .*--source",
+    ),
+    "other texts in JSON": two(
+        "a.jsonl", "b.jsonl", *JSON_OF.values(), refusal=r"a\.jsonl and b\.jsonl .*--source"
+    ),
+    "other texts in parquet": two(
+        "a.parquet",
+        "b.parquet",
+        {"path": PATHS, "text": TEXTS},
+        {"path": PATHS, "text": OTHER},
+        refusal=r"a\.parquet and b\.parquet .*--source",
+    ),
+    "a table and its part": two(
+        "all.csv",
+        "val.csv",
+        rows("|", PATHS, TEXTS),
+        rows("|", PATHS[:2], TEXTS),
+        texts=of(NAMES),
+        rejected=[("val.csv", 1, "duplicate"), ("val.csv", 2, "duplicate")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_table_is_read_right(tmp_path: Path, name: str):
+    check_import(CASES[name], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("x.csv", "path,text,text\n{0},ሰላም ነው,ደህና ነው\n", r"columns 1 and 2 .*--columns"),
+        ("x.csv", "path;Speaker;speaker;text\n{0};a;b;ሰላም ነው\n", r"columns 1 and 2 .*--columns"),
+        ("x.csv", "path,text,Text\n{0},ሰላም ነው,ደህና ነው\n", r"columns 1 and 2 .*--columns"),
+        ("x.tsv", "file\ttext\tfile\n{0}\tሰላም ነው\t{1}\n", r"columns 0 and 2 .*--columns"),
+        ("x.jsonl", '{{"audio": "{0}", "text": "ሰላም", "text": "ደህና"}}\n', "two fields are named text"),
+    ],
+)
+def test_two_equal_headers_are_refused(tmp_path: Path, name: str, content: str, problem: str):
+    write(tmp_path / "in", {**tones(*PATHS[:2]), name: content.format(*PATHS)})
+    with pytest.raises(UserError, match=problem):
+        run_import(tmp_path / "in", tmp_path / "out", speaker="s")
+
+
+def test_an_import_says_what_it_assumes(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    columns = PATHS, TEXTS, ["1", "01", "", "nan", "1", "7"]
+    files = table("metadata.csv", ",", "path,text,speaker", *columns)
+    write(tmp_path / "in", {**files, "other.csv": files["metadata.csv"]})
+    with caplog.at_level("INFO"):
+        run_import(tmp_path / "in", tmp_path / "out", speaker="s")
+    assert "2 recordings without a speaker in the data, now of s; 4 with one" in caplog.text
+    assert "01 and 1 count as different speakers" in caplog.text
+    assert "not read: other.csv" in caplog.text
+
+
+def test_the_split_and_the_licences_of_a_table_are_kept(tmp_path: Path):
+    sides = ["train", "Train", "dev", "validation", "test", ""]
+    files = table("x.csv", ",", "path,text,Split,License", PATHS, TEXTS, sides, ["MIT", "CC-BY-4.0"] * 3)
+    write(tmp_path / "in", files)
+    out = tmp_path / "out"
+    run_import(tmp_path / "in", out, speaker="s")
+    found = manifest_lines(out)
+    assert [line.get("split") for line in found] == ["train", "train", "val", "val", "test", None]
+    assert [line["license"] for line in found] == ["MIT", "CC-BY-4.0"] * 3
+    [source] = json.loads((out / "sources.json").read_text()).values()
+    assert (source["name"], source["licence"]) == ("in", "CC-BY-4.0, MIT")
+    lines = (tmp_path / "in/x.csv").read_text(encoding="utf-8").replace("MIT", "CC0")
+    (tmp_path / "in/x.csv").write_text(lines, encoding="utf-8")
+    run_import(tmp_path / "in", out, speaker="s")
+    assert [line["license"] for line in read_lines(out / "manifest.jsonl")] == ["CC0", "CC-BY-4.0"] * 3
