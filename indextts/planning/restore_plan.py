@@ -26,7 +26,7 @@ from indextts.runs.directory import (
     identify,
     read_meta,
 )
-from indextts.runs.lora_base import find_base, kept_base
+from indextts.runs.lora_base import base_of_run, find_base, identify_base
 from indextts.runs.restore import plan_restore
 from indextts.runs.restore_facts import (
     CheckpointFacts,
@@ -37,8 +37,6 @@ from indextts.runs.restore_facts import (
     world_size,
 )
 from indextts.runs.schedule import EpochSize
-from indextts.system.digest import PIECE_BYTES
-from indextts.system.messages import Message
 from indextts.text.bases import load_tokenizer, new_languages
 
 
@@ -56,21 +54,14 @@ def plan_from_meta(command: Train, num_processes: int = 1) -> RestorePlan | None
     if found is None:
         return None
     path, meta = found
-    base = kept_base(meta.base, path) or command.base_checkpoint
+    base = base_of_run(meta.base, path, command.base_checkpoint)
     if meta.settings.get("lora_rank"):
-        _require_lora_base(base, path, meta)
+        try:  # the trainer compares its content too
+            find_base(meta.base, path, given=base, reads_content=False)
+        except UserError as error:
+            raise UserError(str(error), RESUME_REFUSED) from None
     run = _run_facts(command, meta, base, num_processes)
     return plan_restore(CheckpointFacts.of_meta(path.name, meta), run) if run else None
-
-
-def _require_lora_base(given: Path, path: Path, meta: CheckpointMeta) -> None:
-    """Raise a UserError if the base of a LoRA checkpoint is missing; the trainer compares its content too."""
-    if given.is_file() and given.stat().st_size == meta.base.num_bytes:
-        return
-    try:
-        find_base(meta.base, path, (given.parent,), reads_content=False)
-    except UserError as error:
-        raise UserError(str(error), RESUME_REFUSED) from None
 
 
 def _find(resume: str, run_dir: Path) -> tuple[Path, CheckpointMeta] | None:
@@ -101,7 +92,7 @@ def _run_facts(command: Train, meta: CheckpointMeta, base_path: Path, num_proces
         raise UserError(
             f"{error.filename}: cannot be read ({error.strerror}); check the path and its permissions"
         ) from None
-    base, why_no_base = _base_identity(base_path, meta.base)
+    base, why_no_base = identify_base(base_path, meta.base, reads_content=False)
     # Not the threads and the device, which only the trainer's own process knows: MKL counts the cores that it
     # uses, and torchrun sets OMP_NUM_THREADS. `--plan` compares them.
     try:
@@ -175,19 +166,3 @@ def _stores(command: Train) -> list[Path]:
         for file in files:
             stores.update(pair.features for pair in sample_pairs(file.path, MAX_SAMPLED_PAIRS)[1])
     return sorted(stores)
-
-
-def _base_identity(path: Path, recorded: FileIdentity) -> tuple[FileIdentity | None, Message]:
-    """Return the identity of the base checkpoint, or None and the reason if that takes reading the file."""
-    absent, moved = Message("restore.base_absent"), Message("restore.base_moved")
-    if not path.is_file():
-        return None, absent
-    status = path.stat()
-    place = str(path.resolve())
-    if status.st_size != recorded.num_bytes:  # another file, whatever its content
-        other = FileIdentity(path=place, num_bytes=status.st_size, mtime_ns=status.st_mtime_ns, digest="")
-        return other, absent
-    is_untouched = (place, status.st_mtime_ns) == (recorded.path, recorded.mtime_ns)
-    if status.st_size <= PIECE_BYTES or is_untouched:
-        return identify(path, [recorded]), absent
-    return None, moved

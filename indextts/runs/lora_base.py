@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from indextts.errors import RESUME_REFUSED, UserError, disk_errors
-from indextts.runs.directory import CheckpointMeta, FileIdentity, read_complete
+from indextts.runs.directory import CheckpointMeta, FileIdentity, identify, read_complete
 from indextts.system.amounts import shown_size
-from indextts.system.digest import file_digest
+from indextts.system.digest import PIECE_BYTES, file_digest
 from indextts.system.files import link_or_copy
+from indextts.system.messages import Message, as_is
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +55,6 @@ def kept_name(digest: str) -> str:
     return f"base-{digest[:DIGEST_CHARS]}.pth"
 
 
-def kept_base(base: FileIdentity, path: Path) -> Path | None:
-    """Return the base that the run of the LoRA checkpoint at `path` kept; None if it has none."""
-    recorded, name = Path(base.path), kept_name(base.digest)
-    places = (path.parent / name, recorded) if recorded.name == name else ()
-    return next((file for file in places if not _why_not(file, base, reads_content=False)), None)
-
-
 def _meta_of(path: Path) -> CheckpointMeta | None:
     """Return the meta of a checkpoint that a run may delete or replace; None for another file."""
     try:
@@ -78,14 +72,50 @@ def _link(source: Path, target: Path) -> bool:
     return True
 
 
-def require_content(file: Path, base: FileIdentity) -> FileIdentity:
-    """Return `base` after verifying that `file` has its bytes; reads all of it.
+def base_of_run(base: FileIdentity, path: Path, given: Path) -> Path:
+    """Return the base of a resume: what the run of the checkpoint at `path` kept, or the given file."""
+    recorded, name = Path(base.path), kept_name(base.digest)
+    places = (path.parent / name, recorded) if recorded.name == name else ()
+    return next((file for file in places if not _why_not(file, base, reads_content=False)), given)
+
+
+def identify_base(
+    path: Path, recorded: FileIdentity | None, *, reads_content: bool = True
+) -> tuple[FileIdentity | None, Message]:
+    """Return the identity of a base checkpoint, or None and the reason why it is not compared.
+
+    A resume needs only the base of a LoRA run, so a missing file is no error.
+
+    Args:
+        recorded: by the run; a file with its path, size and time is not read, and one of another size is
+            another file whatever its content, so its digest stays empty.
+        reads_content: read a large file that was moved or modified.
+    """
+    try:
+        status, place = path.stat(), str(path.resolve())
+        if recorded is None:
+            return identify(path), as_is("")
+        if status.st_size != recorded.num_bytes:
+            other = FileIdentity(path=place, num_bytes=status.st_size, mtime_ns=status.st_mtime_ns, digest="")
+            return other, as_is("")
+        is_untouched = (place, status.st_mtime_ns) == (recorded.path, recorded.mtime_ns)
+        if reads_content or is_untouched or status.st_size <= PIECE_BYTES:
+            return identify(path, [recorded]), as_is("")
+        return None, Message("restore.base_moved")
+    except FileNotFoundError:
+        return None, Message("restore.base_absent")
+    except OSError as error:
+        return None, as_is(error.strerror or str(error))
+
+
+def verified(file: Path, base: FileIdentity) -> FileIdentity:
+    """Return the identity of `file` after verifying that it has the bytes of `base`; reads all of it.
 
     Raises:
         UserError: with status 3: it has other bytes, although size and time stamp were those of the base.
     """
     if file_digest(file) == base.digest:
-        return base
+        return base.model_copy(update={"path": str(file.resolve()), "mtime_ns": file.stat().st_mtime_ns})
     raise UserError(
         f"Resume failed: {file} has the size and the time of this run's base checkpoint but other content, "
         f"so it was damaged or replaced; put the file with the digest {base.digest[:16]} back",
@@ -94,7 +124,12 @@ def require_content(file: Path, base: FileIdentity) -> FileIdentity:
 
 
 def find_base(
-    base: FileIdentity, path: Path, folders: Sequence[Path] = (), *, reads_content: bool = True
+    base: FileIdentity,
+    path: Path,
+    folders: Sequence[Path] = (),
+    *,
+    given: Path | None = None,
+    reads_content: bool = True,
 ) -> Path:
     """Return the base checkpoint of the LoRA checkpoint at `path`, known by its size and digest.
 
@@ -104,6 +139,7 @@ def find_base(
     Args:
         base: as the checkpoint records it.
         folders: that this reader knows, such as the folder of the published files.
+        given: --base-checkpoint of a resume, looked at first, and in its folder.
         reads_content: compare the digest, which may read the whole file; otherwise only the size.
 
     Raises:
@@ -111,9 +147,10 @@ def find_base(
     """
     recorded = Path(base.path)
     names = (recorded.name, "gpt.pth", kept_name(base.digest))
-    inside = [folder / name for folder in (path.parent, *folders, PUBLISHED_FOLDER) for name in names]
+    first = [given] if given else []
+    folders = (path.parent, *(file.parent for file in first), *folders, PUBLISHED_FOLDER)
     looked_at = []
-    for file in dict.fromkeys([recorded, *inside]):
+    for file in dict.fromkeys([*first, recorded, *(folder / name for folder in folders for name in names)]):
         problem = _why_not(file, base, reads_content)
         if not problem:
             return file

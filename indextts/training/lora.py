@@ -48,7 +48,7 @@ def with_base(
     if record is None:
         return content, SavedAdapters(), None
     if base is None or base.digest != record.base.digest:
-        file = find_base(record.base, path, (file.parent,))
+        file = find_base(record.base, path, given=file)
         logger.info("The base of the LoRA checkpoint is %s", file)
     trained, averaged, weights = content["model"], content.get("averaged"), read_weights(file)
     if averaged and merges:

@@ -27,13 +27,12 @@ from indextts.models.gpt.weights import empty_model
 from indextts.models.lora import LoraSettings
 from indextts.models.weight_names import published_names
 from indextts.runs.checkpoints import list_checkpoints
-from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify
+from indextts.runs.directory import checkpoints, identify
 from indextts.runs.find_checkpoint import find_checkpoint
-from indextts.runs.lora_base import keep_base, kept_base, require_content
+from indextts.runs.lora_base import base_of_run, identify_base, keep_base, verified
 from indextts.runs.restore import plan_restore, require_keys
 from indextts.runs.restore_facts import CheckpointFacts, RunFacts
 from indextts.runs.restore_rows import log_lines, plan_text
-from indextts.system.messages import Message, as_is
 from indextts.training.averaging import SavedAverage
 from indextts.training.checkpoint_facts import (
     OptimizerLayout,
@@ -160,24 +159,24 @@ def resume(inputs: Inputs, path: Path) -> Run:
         if not (is_auto or (is_in_folder and meta is not None and meta.part == state.part)):
             state.saved_step = -1
     base = opened.run.base or (meta.base if meta else identify(command.base_checkpoint))
-    if opened.base_file and command.lora_rank and inputs.ranks.is_main:
-        base = _kept(opened.base_file, command.output_dir, base)
+    file = opened.base_file
+    if file and command.lora_rank and inputs.ranks.is_main:
+        file = keep_base(file, command.output_dir)
     origin = Origin(
         weights,
         source=str(path),
         base_size=opened.run.base_size,
-        base=lambda: base if verified is None else verified.result(),
+        base=lambda: base if verifying is None else verifying.result(),
         encoders=opened.content["state"]["encoders"] if meta else None,
         environment=meta.environment if meta else {},
         averaged=averaged,
         adapters=opened.adapters,
     )
     with _refusing(), ThreadPoolExecutor(1) as reader:
-        file = opened.base_file
-        verified = reader.submit(require_content, file, base) if file else None  # while the weights load
+        verifying = reader.submit(verified, file, base) if file else None  # while the weights load
         run = assemble(inputs, origin, state, plan.schedule)
-    if opened.base_file:
-        logger.info("Verified the content of the base checkpoint %s", opened.base_file)
+    if file:
+        logger.info("Verified the content of the base checkpoint %s", file)
     if plan.continues:
         logger.info("Restoring optimizer state...")
         load_optimizer(run.optimizer, run.trained, named_moments(opened.content, opened.layout))
@@ -206,8 +205,8 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         raise UserError(f"Failed to load checkpoint: {error}", RESUME_REFUSED) from None
     require_keys(frozenset(content))
     meta = embedded_meta(content, path)
-    base_path = (kept_base(meta.base, path) if meta else None) or command.base_checkpoint
-    base, why_no_base = _identify_base(base_path, meta)
+    base_path = base_of_run(meta.base, path, command.base_checkpoint) if meta else command.base_checkpoint
+    base, why_no_base = identify_base(base_path, meta.base if meta else None)
     resumed = command if meta is None else continued(command, meta.settings)
     lora = LoraSettings.of(resumed.lora_rank, resumed.lora_alpha, resumed.lora_targets)
     with _refusing():
@@ -250,17 +249,6 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         old = read_old_pieces(command.resume_tokenizer, content, path, base_pieces)
         facts = replace(facts, old_pieces=old)
     return OpenedCheckpoint(facts, run, content, layout, adapters, base_file)
-
-
-def _identify_base(path: Path, meta: CheckpointMeta | None) -> tuple[FileIdentity | None, Message]:
-    """Return the identity of the base checkpoint, or the reason why it is unreadable.
-
-    A resume does not need the file.
-    """
-    try:
-        return identify(path, known=[meta.base] if meta else ()), as_is("")
-    except OSError as error:
-        return None, as_is(error.strerror or str(error))
 
 
 def _restore_state(
@@ -325,14 +313,6 @@ def _serial_and_part(run_dir: Path, resumed: Path, is_auto: bool, continues: boo
     is_newest = is_auto or serial_of.get(resumed.resolve()) == newest.serial
     last_part = max(meta.part for _, meta in present)
     return newest.serial, newest.part if continues and is_newest else last_part + 1
-
-
-def _kept(file: Path, run_dir: Path, base: FileIdentity) -> FileIdentity:
-    """Return the identity of the base where the run keeps it."""
-    kept = keep_base(file, run_dir)
-    if kept == file:
-        return base
-    return base.model_copy(update={"path": str(kept.resolve()), "mtime_ns": kept.stat().st_mtime_ns})
 
 
 @contextmanager
