@@ -179,8 +179,8 @@ def test_only_tables_and_json_are_shown(
 def test_a_recording_outside_the_allowed_folders_is_not_found(tmp_path: Path):
     for number in range(4):
         (tmp_path / "outside").mkdir(exist_ok=True)
-        (tmp_path / f"outside/{number}.wav").write_bytes(b"RIFF")
-    names = [str(tmp_path / f"outside/{number}") for number in range(4)]
+        (tmp_path / f"outside/o{number}.wav").write_bytes(b"RIFF")
+    names = [str(tmp_path / f"outside/o{number}") for number in range(4)]
     source = write_source(tmp_path, {"list.csv": table(TEXTS, ["x", "y"] * 2, names)})
     assert uses(preview(source, allowed=[source])) != uses(preview(source))
     assert uses(preview(source)) == [["text", "speaker", "audio"]]

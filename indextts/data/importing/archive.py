@@ -202,24 +202,20 @@ class InnerArchives:
         self.root = root
         self.folder = folder
         self._max_bytes = max_bytes
-        self._is_unpacked = False
 
-    def unpacked(self, folder: Path) -> Path | None:
-        """Return where the unpacked files of a folder are; None for one outside of the source.
+    def unpack(self) -> None:
+        """Unpack all of them.
 
         Raises:
             UserError: an archive is corrupt or refused.
         """
-        if not self._is_unpacked:
-            self._is_unpacked = True
-            left = self._max_bytes
-            for archive in filter(is_archive, sorted(files_below(self.root))):
-                logger.info("unpacking %s to find the recordings that are named", archive)
-                target = self.folder / archive.parent.relative_to(self.root)
-                target.mkdir(parents=True, exist_ok=True)
-                stem = archive.name[: -len(_tar_suffix(archive) or archive.suffix)]
-                left -= unpack(archive, target, left, loose=stem)
-        return self.folder / folder.relative_to(self.root) if folder.is_relative_to(self.root) else None
+        left = self._max_bytes
+        for archive in filter(is_archive, sorted(files_below(self.root))):
+            logger.info("unpacking %s to find the recordings that are named", archive)
+            target = self.folder / archive.parent.relative_to(self.root)
+            target.mkdir(parents=True, exist_ok=True)
+            stem = archive.name[: -len(_tar_suffix(archive) or archive.suffix)]
+            left -= unpack(archive, target, left, loose=stem)
 
     def original(self, path: Path) -> Path:
         """Return the place in the source of an unpacked file; other paths stay."""

@@ -37,6 +37,7 @@ from indextts.data.importing.items import Rejection, Row, source_name, without_s
 from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Journal, read_journal
 from indextts.data.importing.layouts import read_source
 from indextts.data.importing.reading import SourceReader
+from indextts.data.importing.references import Recordings
 from indextts.data.importing.speakers import (
     answered,
     log_left_out,
@@ -264,7 +265,8 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     layout = cast(ImportLayout, source.answers["layout"])
     folder = source.root if source.root.is_dir() else source.root.parent
     language, allowed = find_language(command.language).code, _allowed_folders(source, command)
-    reader = SourceReader(folder, language, source.answers["columns"], allowed, source.archives)
+    recordings = Recordings(folder, allowed, source.archives)
+    reader = SourceReader(recordings, language, source.answers["columns"])
     for read in read_source(source.root, layout, reader, source.path):
         item = read if isinstance(read, Rejection) else _with_unique_key(read, seen, source.root)
         if isinstance(item, Rejection):

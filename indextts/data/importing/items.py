@@ -14,6 +14,7 @@ Each line of rejected.jsonl is a rejection:
     empty_text       no text, or none after removing the markup of subtitles
     no_audio_named   a row without a recording
     missing_audio    the recording does not exist
+    ambiguous_audio  several recordings match the name, or one matches the names of several rows
     outside          the recording is outside the allowed folders
     unreadable_audio truncated, or a format that neither libsndfile nor PyAV reads
     no_sound         a video without sound
@@ -143,9 +144,9 @@ class Row:
         subtitles: the file with the texts and their times.
         text_file: the file with the text, which may have more than a clip.
         provenance: how a program found the text; only manifests of this project say it.
-        folders: where the recording is looked for; empty for the folder of the row's file.
-        is_moved: its path may be of another machine, so that its name alone counts too.
-        audio: the recording that was found (reading.py), or the parquet file that contains it.
+        folders: where the recording is looked for first, before the folder of the row's file.
+        audio: the recording that was found (references.py), or the parquet file that contains it.
+        found_by: how it was found; "" for one in a parquet file.
         original_text: the text with its marks, if the import removed some; else "".
         keep: kinds of marks that stay in the subtitles or in the text file.
     """
@@ -167,8 +168,8 @@ class Row:
     text_file: Path | None = None
     provenance: Provenance | None = None
     folders: tuple[Path, ...] = ()
-    is_moved: bool = False
     audio: Path = Path()
+    found_by: str = ""
     original_text: str = ""
     keep: tuple[str, ...] = ()
 

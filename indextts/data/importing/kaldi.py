@@ -80,8 +80,6 @@ def read_kaldi(folder: Path) -> Items:
             id=key,
             recording=recording if span else None,
             span=span,
-            folders=(folder, folder.parent, folder.parent.parent),
-            is_moved=True,
         )
 
 

@@ -133,7 +133,7 @@ def _items(layout: ImportLayout, places: Sequence[Path], reader: SourceReader) -
     for other in others:
         logger.warning("not read: %s", other)
     _name_unread(layout, places, parts)
-    items = with_spans([reader.recording(row) if isinstance(row, Row) else row for row in rows])
+    items = with_spans(reader.resolve(rows))
     _refuse_other_texts(items)
     return items
 
@@ -273,20 +273,16 @@ def _only_folder(root: Path) -> Path:
 
 
 def _read_common_voice(path: Path, reader: SourceReader) -> Items:
-    folder = path.parent
-    inner = []
-    if folder.parent.name == "transcript":
-        inner = reader.folders_in(folder.parent.parent / "audio" / folder.name, depth=2)
-        inner.sort(key=lambda place: path.stem not in place.parts)  # those of the split first
+    folder = path.parent.parent.parent / "audio" / path.parent.name / path.stem  # as on the hub
     for row in table_rows(path, reader):
         if isinstance(row, Row):
             speaker = row.speaker and row.speaker[:_SPEAKER_DIGITS]
-            row = replace(row, speaker=speaker, folders=(*inner, folder))
+            row = replace(row, speaker=speaker, folders=(folder,))
         yield row
 
 
 def _read_fleurs(path: Path, reader: SourceReader) -> Items:
-    folders = (path.parent / "audio" / path.stem, path.parent / path.stem, path.parent)
+    folders = (path.parent / "audio" / path.stem, path.parent / path.stem)
     for row in table_rows(path, reader, Columns(FLEURS_COLUMNS, has_header=False)):
         yield replace(row, folders=folders) if isinstance(row, Row) else row
 

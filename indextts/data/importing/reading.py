@@ -3,82 +3,112 @@
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from indextts.data.importing.archive import InnerArchives
 from indextts.data.importing.columns import ALIASES, AUTO, Columns, NoColumnError, Rows, decide_columns
-from indextts.data.importing.items import AUDIO_SUFFIXES, SNDFILE_SUFFIXES, Problem, Rejection, Row
+from indextts.data.importing.items import AUDIO_SUFFIXES, Item, Problem, Rejection, Row
+from indextts.data.importing.references import (
+    AS_NAMED,
+    BY_NUMBER,
+    USUAL_FOLDERS,
+    WAYS,
+    Found,
+    Recordings,
+    comparable,
+)
 from indextts.errors import UserError
 from indextts.system.language_codes import standard_code
 
 logger = logging.getLogger(__name__)
 
-USUAL_FOLDERS = ("wavs", "wav", "audio", "clips")
-
-
-def _files_on_disk(folder: Path) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            # an entry's own is_file() fails for a symlink that leads to itself
-            return [
-                each.name for each in entries if each.is_file(follow_symlinks=False) or Path(each).is_file()
-            ]
-    except (OSError, ValueError):  # it does not exist, or is no valid name
-        return []
+_DRIVE_OR_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[\\/]")
 
 
 @dataclass(frozen=True)
 class SourceReader:
-    """Recordings and columns of a source, within allowed folders. Each folder is listed only once.
+    """Recordings and columns of a source.
 
     Args:
-        root: the folder of the source.
+        recordings: those of the source.
         language: ISO 639 code of texts whose data name none, or none that is known.
         chosen: the columns of tables by hand, as in --columns; "" to decide.
-        allowed: the allowed folders, resolved; empty for the entire machine.
-        archives: those in the source, which are searched if a folder does not have a recording.
-        files_in: returns the names of the files in a folder; empty if it does not exist.
         columns_of: of parquet files, by the names of their columns: shards are read alike.
     """
 
-    root: Path
+    recordings: Recordings
     language: str
     chosen: str = ""
-    allowed: Sequence[Path] = ()
-    archives: InnerArchives | None = None
-    files_in: Callable[[Path], Iterable[str]] = _files_on_disk
     columns_of: dict[tuple[str, ...], Columns] = field(default_factory=dict)
-    _listed: dict[Path, dict[str, str]] = field(default_factory=dict)
 
-    def recording(self, row: Row) -> Row | Rejection:
-        """Return the row with its recording, key, id and language, or the problem.
+    def resolve(self, items: Sequence[Item]) -> list[Item]:
+        """Return the rows with their recordings, keys, ids and languages, and the problems of others.
+
+        A recording that is not as named belongs to the rows that name it best, if these name it alike.
 
         Raises:
             UserError: an archive of the source is corrupt or refused.
         """
+        rows = [item if isinstance(item, Row) and not item.embedded else None for item in items]
+        found = [self._find(row) if row is not None else None for row in rows]
+        claims: defaultdict[Path, dict[str, tuple[int, int]]] = defaultdict(dict)
+        for row, each in zip(rows, found, strict=True):
+            if row is not None and isinstance(each, Found):
+                claims[each.path].setdefault(_claim(row, each), each.rank)
+        resolved = [
+            self._resolved(item, each, claims) if isinstance(item, Row) else item
+            for item, each in zip(items, found, strict=True)
+        ]
+        ways = Counter(item.found_by for item in resolved if isinstance(item, Row) and item.found_by)
+        if ways:
+            shown = ", ".join(f"{way} {ways[way]:,}" for way in WAYS if way in ways)
+            logger.info("%s: recordings found: %s", self.recordings.root, shown)
+        return resolved
+
+    def _find(self, row: Row) -> Found | Problem | None:
+        named = row.named or row.id
+        return self.recordings.find(named, row.where.file.parent, row.folders) if named else None
+
+    def _resolved(
+        self,
+        row: Row,
+        found: Found | Problem | None,
+        claims: Mapping[Path, Mapping[str, tuple[int, int]]],
+    ) -> Row | Rejection:
         named = row.named or row.id
         if not named:
             columns = ", ".join(ALIASES["audio"][:4])
             return Rejection(row.where, "no_audio_named", f"no recording in the row; fill in {columns}, ...")
         if not (row.text or row.subtitles or row.text_file):
             return Rejection(row.where, "empty_text", "the text is empty; fill it in or remove the row")
-        folder = row.where.file.parent
-        audio = row.where.file if row.embedded else self._find(named, folder, row.folders)
-        if row.is_moved and isinstance(audio, tuple):
-            beside = self._find(Path(named).name, folder, row.folders)
-            audio = beside if isinstance(beside, Path) else audio
-        if isinstance(audio, tuple):
-            return Rejection(row.where, *audio)
-        id = row.id or _id_of(named.replace("\\", "/"))
+        audio, way, id = row.where.file, "", row.id or _id_of(named)
+        if isinstance(found, tuple):
+            return Rejection(row.where, *found)
+        if found is not None:
+            audio, way = found.path, found.way
+            id = row.id or _id_of(str(audio)) if way == BY_NUMBER else id
+            if way != AS_NAMED:
+                own = _claim(row, found)
+                rivals = (name for name, rank in claims[audio].items() if name != own and rank <= found.rank)
+                if other := next(rivals, None):
+                    reason = f"{named}: only {audio.name} matches, and another row names it too, as {other}"
+                    return Rejection(row.where, "ambiguous_audio", reason)
         code = standard_code(row.language or "") or self.language
-        return replace(row, audio=audio, id=id, key=row.key or row.id or named, language=code)
+        return replace(
+            row,
+            audio=audio,
+            id=id,
+            key=row.key or row.id or named,
+            language=code,
+            found_by=way,
+        )
 
     def names_recording(self, value: str, folder: Path) -> bool:
         """Return whether a value of a table in a folder names a recording."""
-        return isinstance(self._find(value, folder), Path)
+        return isinstance(self.recordings.find(value, folder), Found)
 
     @property
     def is_chosen(self) -> bool:
@@ -125,77 +155,20 @@ class SourceReader:
             logger.warning(text, path, ", ".join(labels))
         return columns
 
-    def folders_in(self, folder: Path, depth: int) -> list[Path]:
-        """Return a folder of the source and those in it, also from archives."""
-        return [
-            found
-            for place in [folder, *self._unpacked([folder])]
-            for level in range(depth + 1)
-            for found in ([place] if level == 0 else sorted(place.glob("*/" * level)))
-        ]
 
-    def _find(self, named: str, folder: Path, folders: Sequence[Path] = ()) -> Path | Problem:
-        """Return the recording for the name in a row of a file in `folder`, with or without suffix.
-
-        A list in a folder of its own may name recordings from the folder above.
-        """
-        above = [folder.parent] if folder != self.root and re.search(r"[/\\]", named) else []
-        places = [*(folders or (folder,)), *above]
-        path = self._in_folders(named, places) or self._in_folders(named, self._unpacked(places))
-        if not self._may_read(path or places[-1] / named):
-            return "outside", f"{named} is outside the allowed folders"
-        return path or (
-            "missing_audio",
-            f"{named}: the recording does not exist; restore it or remove its row",
-        )
-
-    def _in_folders(self, named: str, folders: Sequence[Path]) -> Path | None:
-        for folder in folders:
-            for place in (folder, *(folder / usual for usual in USUAL_FOLDERS)):
-                for written in dict.fromkeys((named, named.replace("\\", "/"))):  # Windows paths
-                    path = Path(os.path.normpath(place / written))
-                    name = self._names(path.parent).get(path.name)
-                    if name is not None:
-                        return path.with_name(name)
-        return None
-
-    def _names(self, folder: Path) -> dict[str, str]:
-        """Return the files of a folder by name, and audio files by their name without suffix too."""
-        if folder not in self._listed:
-            names = sorted(self.files_in(folder), key=_preference, reverse=True)
-            audio = {Path(name).stem: name for name in names if Path(name).suffix.lower() in AUDIO_SUFFIXES}
-            self._listed[folder] = audio | {name: name for name in names}
-        return self._listed[folder]
-
-    def _unpacked(self, folders: Sequence[Path]) -> list[Path]:
-        if self.archives is None:
-            return []
-        return [place for folder in folders if (place := self.archives.unpacked(folder)) is not None]
-
-    def _may_read(self, path: Path) -> bool:
-        """Return whether the file, after resolving symlinks, is within the allowed folders."""
-        if not self.allowed:
-            return True
-        allowed = (*self.allowed, *([self.archives.folder] if self.archives is not None else []))
-        try:
-            real = path.resolve()
-        except (OSError, RuntimeError, ValueError):  # a symlink loop, or no valid name
-            return False
-        return any(real.is_relative_to(folder) for folder in allowed)
-
-
-def _preference(name: str) -> tuple[bool, bool, str]:
-    """Return the rank of a recording among those of the same name with other suffixes."""
-    suffix = Path(name).suffix
-    lower = suffix.lower()
-    return lower not in SNDFILE_SUFFIXES, lower not in (".wav", ".flac"), lower
+def _claim(row: Row, found: Found) -> str:
+    """Return the name by which a row claims a recording; of several rows with a rounded number, none may."""
+    name = comparable(row.named or row.id)
+    is_rounded = found.way == BY_NUMBER and "e" in name
+    return f"{name} in line {row.where.line}" if is_rounded and row.span is None else name
 
 
 def _id_of(named: str) -> str:
     """Return an id from the path of a recording, without suffix and without folders such as wavs/."""
-    path = Path(named)
+    path = Path(named.replace("\\", "/"))
     name = path.stem if path.suffix.lower() in AUDIO_SUFFIXES else path.name
     parents = [part for part in path.parent.parts if part not in ("/", "..", os.curdir)]
-    if path.is_absolute() or not parents or parents[-1] in USUAL_FOLDERS:
+    is_whole = path.is_absolute() or _DRIVE_OR_SCHEME.match(named)  # of this or another machine
+    if is_whole or not parents or parents[-1] in USUAL_FOLDERS:
         return name
     return "_".join([*parents, name])

@@ -13,7 +13,7 @@ from typing import get_args
 
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.items import Rejection, Row
-from indextts.data.importing.reading import USUAL_FOLDERS
+from indextts.data.importing.references import USUAL_FOLDERS
 from indextts.data.importing.subtitles import has_voices
 from indextts.errors import UserError
 from indextts.system.amounts import counted

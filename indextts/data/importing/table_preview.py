@@ -21,6 +21,7 @@ from indextts.data.importing.columns import NoColumnError, column_of
 from indextts.data.importing.items import KALDI_NAMES
 from indextts.data.importing.layouts import WITH_COLUMNS, find_tables
 from indextts.data.importing.reading import SourceReader
+from indextts.data.importing.references import Recordings
 from indextts.data.importing.tables import record_rows, table_head
 from indextts.errors import UserError
 
@@ -131,14 +132,12 @@ def preview_source(
     with ExitStack() as stack:
         root = source.resolve()
         folder = root if root.is_dir() else root.parent
-        reader = SourceReader(folder, language, columns, [place.resolve() for place in allowed])
+        recordings = Recordings(folder, [place.resolve() for place in allowed])
         if is_archive(source):
             temporary = tempfile.TemporaryDirectory(prefix=UNPACKED_PREFIX)
             root = Path(stack.enter_context(temporary))
-            names: dict[Path, set[str]] = {}
-            for member in unpack_heads(source, root, _rank):
-                names.setdefault(member.parent, set()).add(member.name)
-            reader = SourceReader(root, language, columns, files_in=lambda folder: names.get(folder, ()))
+            recordings = Recordings(root, known=frozenset(unpack_heads(source, root, _rank)))
+        reader = SourceReader(recordings, language, columns)
 
         def preview(detected: ImportLayout, paths: Sequence[Path]) -> SourcePreview:
             found = (_preview_table(path, reader, is_json=detected == "jsonl") for path in paths[:MAX_TABLES])
@@ -168,7 +167,7 @@ def _preview_table(path: Path, reader: SourceReader, *, is_json: bool) -> TableP
     rows = record_rows(path) if is_json else table_head(path, reader.language)[1]
     if not rows or len(rows[-1]) > MAX_COLUMNS:
         return None
-    name = str(path.relative_to(reader.root))
+    name = str(path.relative_to(reader.recordings.root))
     try:
         columns = reader.columns(path, rows, has_header=is_json)
     except UserError as error:

@@ -1,0 +1,172 @@
+"""Tests of indextts/data/importing/references.py: moved and renamed recordings are found, or named."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from indextts.data.importing.items import Location, Rejection, Row
+from indextts.data.importing.reading import SourceReader
+from indextts.data.importing.references import Recordings
+from tests.import_sources import (
+    manifest_lines,
+    rejected,
+    run_import,
+    tone_bytes,
+    write_parquet,
+    write_tar,
+    write_tone,
+)
+
+END, NAME, STEM, NUMBER = "by the end of the path", "by name", "by name without suffix", "by number"
+TWO = ["almaz/1.wav", "bekele/1.wav"]
+SPLITS = ["train/wavs/1.wav", "test/wavs/1.wav"]
+CASES = [  # files, name in a row of metadata.csv, the file, and how it is found; or the files that match
+    (["wavs/1.wav"], "wavs/1.wav", "wavs/1.wav", "as named"),
+    (["wavs/1.wav"], "wavs\\1.wav", "wavs/1.wav", "as named"),
+    (TWO, r"C:\Users\me\set\bekele\1.wav", "bekele/1.wav", END),
+    (TWO, "C:/Users/me/bekele/1.wav", "bekele/1.wav", END),
+    (TWO, "/content/drive/MyDrive/set/almaz/1.wav", "almaz/1.wav", END),
+    (TWO, "../out/almaz//1.wav", "almaz/1.wav", END),
+    (TWO, r"\\server\share\Bekele\1.WAV", "bekele/1.wav", END),
+    (TWO, "/root/out/bekele/1.mp3", "bekele/1.wav", END),
+    (TWO, "https://host/set/bekele/1.wav?download=1", "bekele/1.wav", END),
+    (["my clips/ሰላም 1.wav"], "my%20clips/%E1%88%B0%E1%88%8B%E1%88%9D%201.wav", "my clips/ሰላም 1.wav", END),
+    (["my clips/1.wav"], "file:///home/x/my%20clips/1.wav", "my clips/1.wav", END),
+    (["a/50%20.wav"], "b/50%20.wav", "a/50%20.wav", NAME),
+    (["deep/er/1.wav"], "/root/out/1.wav", "deep/er/1.wav", NAME),
+    (["wavs/1.wav"], "1", "wavs/1.wav", STEM),
+    (["wavs/1.wav"], "1.mp3", "wavs/1.wav", STEM),
+    (["wavs/a.wav"], "a.sph", "wavs/a.wav", STEM),
+    (["wavs/take1.5.wav"], "take1.5", "wavs/take1.5.wav", STEM),
+    (["wavs/ABC.Wav"], "abc", "wavs/ABC.Wav", STEM),
+    (["a/x.wav", "a/X.wav"], "b/X.wav", "a/X.wav", NAME),
+    (["wavs/Zoe\u0301.wav"], "Zo\u00e9.wav", "wavs/Zoe\u0301.wav", NAME),
+    (["wavs/Zo\u00e9.wav"], "old/Zoe\u0301.flac", "wavs/Zo\u00e9.wav", STEM),
+    (["wavs/1.mp3", "wavs/1.flac", "wavs/1.m4a"], "1", "wavs/1.flac", STEM),
+    (["wavs/1.mp3", "wavs/1.flac"], "old/1.mp3", "wavs/1.mp3", NAME),
+    (["wavs/0007.wav", "wavs/0070.wav"], "7", "wavs/0007.wav", NUMBER),
+    (["wavs/0007.wav", "wavs/0070.wav"], "7.0", "wavs/0007.wav", NUMBER),
+    (["wavs/spk_007.wav"], "spk_7.wav", "wavs/spk_007.wav", NUMBER),
+    (["a/1200000000001.wav", "a/1300000000001.wav"], "1.2E+12", "a/1200000000001.wav", NUMBER),
+    (["a/1234567890123.wav", "a/1300000000001.wav"], "1,23457E+12", "a/1234567890123.wav", NUMBER),
+    (["a/9990000000000.wav"], "1E+13.wav", "a/9990000000000.wav", NUMBER),
+    (["wavs/1.wav", "wavs_22k/1.wav"], "1", "wavs/1.wav", STEM),
+    (TWO, "/content/drive/1.wav", TWO, None),
+    (TWO, "1", TWO, None),
+    (TWO, "chaltu/1.wav", TWO, None),
+    (["a/007.wav", "a/07.wav"], "7", ["a/007.wav", "a/07.wav"], None),
+    (["a/1200000000001.wav", "b/1200000000002.wav"], "1.2E+12", ["00001.wav", "00002.wav"], None),
+    (["a/1.wav"], "2.wav", ["2.wav: the recording does not exist"], None),
+    (["a/take1.wav"], "take1.5", ["take1.5"], None),
+    (["a/1200000000001.wav"], "1.3E+12", ["1.3E+12"], None),
+]
+
+
+def touch(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+
+
+def resolve(root: Path, *named: str, table: str = "metadata.csv") -> list[Row | Rejection]:
+    rows = [Row(Location(root / table, number), name, "ሰላም") for number, name in enumerate(named, start=1)]
+    return SourceReader(Recordings(root), "am").resolve(rows)
+
+
+@pytest.mark.parametrize(("files", "named", "expected", "way"), CASES)
+def test_the_closest_recording_is_found_if_it_is_the_only_one(tmp_path, files, named, expected, way):
+    touch(tmp_path, *files)
+    [found] = resolve(tmp_path, named)
+    if isinstance(found, Row):
+        assert (str(found.audio.relative_to(tmp_path)), found.found_by) == (expected, way)
+    else:
+        assert all(part in found.reason for part in expected), found
+        assert found.code == ("ambiguous_audio" if len(expected) > 1 else "missing_audio")
+
+
+def test_data_of_a_split_name_recordings_of_that_split(tmp_path):
+    touch(tmp_path, *SPLITS)
+    for name in ("1", "1.mp3", "/content/wavs/1.wav"):
+        for split in ("train", "test"):
+            [found] = resolve(tmp_path, name, table=f"{split}/metadata.csv")
+            assert found.audio == tmp_path / split / "wavs/1.wav"
+    [found] = resolve(tmp_path, "train/wavs/1.wav", table="lists/test/metadata.csv")
+    assert found.audio == tmp_path / "train/wavs/1.wav"
+
+
+@pytest.mark.parametrize(
+    ("named", "codes"),
+    [  # "" for a row that is read; bekele/1.wav and 1200000000002.wav do not exist
+        (["almaz/1.wav", "bekele/1.wav"], ["", "ambiguous_audio"]),
+        (["/x/bekele/1.wav", "/x/almaz/1.wav"], ["ambiguous_audio", ""]),
+        (["/x/bekele/1.wav", "/x/chaltu/1.wav"], ["ambiguous_audio"] * 2),
+        (["/x/almaz/1.wav", "D:\\y\\almaz\\1.wav"], ["ambiguous_audio"] * 2),
+        (["/x/almaz/1.wav", "/x/almaz/1.wav"], ["", ""]),  # the second is a duplicate
+        (["1.2E+12", "1.2E+12"], ["ambiguous_audio"] * 2),
+        (["1200000000001", "1.2E+12"], ["", "ambiguous_audio"]),
+    ],
+)
+def test_a_recording_belongs_to_the_rows_that_name_it_best(tmp_path, named, codes):
+    touch(tmp_path, "almaz/1.wav", "almaz/1200000000001.wav")
+    found = resolve(tmp_path, *named)
+    assert [each.code if isinstance(each, Rejection) else "" for each in found] == codes
+
+
+def test_linked_folders_are_searched_and_links_in_circles_are_not(tmp_path):
+    touch(tmp_path, "disk/deep/1.wav", "in/wavs_24k/2.wav", "in/.hidden/3.wav")
+    (tmp_path / "in/wavs").symlink_to(tmp_path / "disk")
+    (tmp_path / "in/latest").symlink_to(tmp_path / "in/wavs_24k")
+    (tmp_path / "disk/up").symlink_to(tmp_path)
+    found = resolve(tmp_path / "in", "1", "2", "3")
+    assert [each.audio.name for each in found[:2]] == ["1.wav", "2.wav"]
+    assert found[2].code == "missing_audio"
+
+
+TEXTS = {"0001": "ሰላም ለዓለም።", "0002": "እንዴት ነህ፣ ደህና?", "0003": "ዛሬ ፀሐይ ወጣች።"}
+LAYOUTS = {
+    "csv": "metadata.csv",
+    "unknown header": "x.csv",
+    "list": "train.list",
+    "jsonl": "x.jsonl",
+    "array": "x.json",
+    "parquet": "x.parquet",
+}
+
+
+@pytest.mark.parametrize("form", ["C:\\me\\clips\\{}.wav", "/content/{}.mp3", "file:///x/{}.wav", "{:.1f}"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_references_that_moved_are_found_in_every_layout_and_counted(tmp_path, caplog, layout, form):
+    caplog.set_level(logging.INFO)
+    for number, name in enumerate(TEXTS):
+        write_tone(tmp_path / f"in/deep/set/{name}.wav", 200 + number, 0.2)
+    names = [form.format(int(name) if ":.1f" in form else name) for name in TEXTS]
+    path, records = tmp_path / "in" / LAYOUTS[layout], [*zip(names, TEXTS.values(), strict=True)]
+    objects = [{"file": name, "text": text} for name, text in records]
+    if layout == "parquet":
+        write_parquet(
+            path, {"audio": [{"bytes": None, "path": name} for name in names], "text": [*TEXTS.values()]}
+        )
+    else:
+        content = {
+            "csv": "\n".join(["file_name,text", *map(",".join, records)]),
+            "unknown header": "\n".join(["ድምፅ;words", *map(";".join, records)]),
+            "list": "\n".join(map("|".join, records)),
+            "jsonl": "\n".join(map(json.dumps, objects)),
+            "array": json.dumps(objects),
+        }
+        path.write_text(content[layout], encoding="utf-8")
+    run_import(tmp_path / "in", tmp_path / "out", speaker="s")
+    assert [line["text"] for line in manifest_lines(tmp_path / "out")] == [*TEXTS.values()]
+    way = NUMBER if ":.1f" in form else STEM if ".mp3" in form else NAME
+    assert f"recordings found: {way} 3" in caplog.text
+
+
+def test_archives_are_unpacked_before_a_recording_of_another_place_is_taken(tmp_path):
+    touch(tmp_path, "in/almaz/1.wav")
+    write_tar(tmp_path / "in/rest.tar.gz", {"bekele/1.wav": tone_bytes()})
+    (tmp_path / "in/x.csv").write_text("path,text\nC:\\x\\bekele\\1.wav,ሰላም\n1.wav,ሰላም\n", encoding="utf-8")
+    run_import(tmp_path / "in", tmp_path / "out", speaker="s")
+    assert [line["id"] for line in manifest_lines(tmp_path / "out")] == ["1"]
+    assert rejected(tmp_path / "out") == [("x.csv", 3, "ambiguous_audio")]
