@@ -42,13 +42,19 @@ def scored(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> str:
 
 
 def edit_distance(a: str, b: str) -> int:
-    """Return the Levenshtein distance of `a` and `b`, by the algorithm of Wagner and Fischer (1974)."""
-    row = list(range(len(b) + 1))
+    """Return the Levenshtein distance of `a` and `b`."""
+    return _distances(a, b)[-1][-1]
+
+
+def _distances(a: str, b: str) -> list[list[int]]:
+    """Return the distance of each beginning of `a` and `b`, by the algorithm of Wagner and Fischer (1974)."""
+    rows = [list(range(len(b) + 1))]
     for i, char in enumerate(a, 1):
-        before, row[0] = row[0], i
+        row, above = [i], rows[-1]
         for j, other in enumerate(b, 1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (char != other))
-    return row[-1]
+            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (char != other)))
+        rows.append(row)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -75,12 +81,7 @@ def edges(reference: str, hypothesis: str) -> Edges | None:
 
 def _matches(a: str, b: str) -> list[tuple[int, int]]:
     """Return the places of the letters that an alignment with the fewest edits leaves as they are."""
-    rows = [list(range(len(b) + 1))]
-    for i, char in enumerate(a, 1):
-        row, above = [i], rows[-1]
-        for j, other in enumerate(b, 1):
-            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (char != other)))
-        rows.append(row)
+    rows = _distances(a, b)
     i, j = len(a), len(b)
     pairs = []
     while i and j:

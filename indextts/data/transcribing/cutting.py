@@ -1,9 +1,8 @@
 """Cut recordings without texts into clips at their pauses.
 
     OUTPUT_DIR/
-      cuts.jsonl                    a line for each recording, so that a killed run cuts none twice:
-                                    {"recording": "talk_07", "source": "/data/talk_07.mp3", "stamp": [...],
-                                     "clips": [{"id": "talk_07_000012340", "audio": "talk_07_000012340.flac",
+      measured/cuts.jsonl           a result for each recording, so that a killed run cuts none twice:
+                                    {"clips": [{"id": "talk_07_000012340", "audio": "talk_07_000012340.flac",
                                                 "duration": 6.2, "sha256": "..."}, ...],
                                      "lost": {"no_pause": [1, 17.4]}}     number and seconds by reason
       audio/talk_07_000012340.flac  a clip, named after its recording and its start in milliseconds
@@ -18,27 +17,26 @@ last is left out.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import soundfile
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from indextts.data.importing.cuts import PADDING_S, Limits
 from indextts.data.importing.items import AUDIO_SUFFIXES, Passage, cut_id, distinct, file_name, files_below
 from indextts.data.importing.sound import as_readable, find_speech_in_file, write_parts
 from indextts.data.progress import Progress
+from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
 from indextts.features.vad import Span
 from indextts.system.digest import file_sha256
-from indextts.system.json_lines import append_json_line
+from indextts.system.files import file_stamp
 from indextts.system.process_pool import map_in_threads
 from indextts.system.processes import num_cores
 
-CUTS_NAME = "cuts.jsonl"
 AUDIO_NAME = "audio"
 VERSION = 1  # raise it when the rules change, to cut again
 SENTENCE_PAUSE_S = 0.4
@@ -71,14 +69,11 @@ class CutRecording:
     Reasons: `no_pause`, `too_short`, and `unreadable` (without seconds).
     """
 
-    recording: str
-    source: str
-    stamp: list[Any]
     clips: list[CutClip]
-    lost: dict[str, list[float]] = field(default_factory=dict)
+    lost: dict[str, list[float]]
 
 
-CUT_LINE = TypeAdapter(CutRecording)
+CUT_RECORDING = TypeAdapter(CutRecording)
 
 
 def find_recordings(sources: Sequence[Path], speaker: str, speaker_from: str) -> list[Recording]:
@@ -185,20 +180,20 @@ def cut_recordings(
     Raises:
         UserError: the folder cannot be written.
     """
-    known = _read(folder)
-    stamps = [_stamp(recording, limits) for recording in recordings]
-    todo = [
-        (recording, stamp)
-        for recording, stamp in zip(recordings, stamps, strict=True)
-        if not _is_current(known.get(recording.id), recording, stamp, folder)
-    ]
-    progress = Progress("Cutting", len(todo), noun="recordings")
-    work = partial(_cut, folder, limits)
-    for cut in map_in_threads(work, todo, num_workers or num_cores()):
-        append_json_line(folder / CUTS_NAME, asdict(cut))
-        known[cut.recording] = cut
-        progress.advance()
-    return [known[recording.id] for recording in recordings]
+    version = f"{VERSION} {limits.min_s} {limits.max_s}"
+    with StoredResults(folder, "cuts", version, kept=CUT_RECORDING.validate_python) as stored:
+        keys = [_key(recording) for recording in recordings]
+        todo = {
+            key: recording
+            for key, recording in zip(keys, recordings, strict=True)
+            if key not in stored.known or not _has_clips(folder, stored.known[key])
+        }
+        progress = Progress("Cutting", len(todo), noun="recordings")
+        cuts = map_in_threads(partial(_cut, folder, limits), todo.values(), num_workers or num_cores())
+        for key, cut in zip(todo, cuts, strict=True):
+            stored.add(key, asdict(cut))
+            progress.advance()
+        return [stored.known[key] for key in keys]
 
 
 def lost_amounts(cut: Sequence[CutRecording]) -> dict[str, tuple[int, float]]:
@@ -211,29 +206,22 @@ def lost_amounts(cut: Sequence[CutRecording]) -> dict[str, tuple[int, float]]:
     return found
 
 
-def _stamp(recording: Recording, limits: Limits) -> list[Any]:
-    """Return what the clips of a recording depend on."""
-    status = recording.path.stat()
-    return [VERSION, status.st_size, status.st_mtime_ns, limits.min_s, limits.max_s]
+def _key(recording: Recording) -> str:
+    """Return what the clips of a recording depend on, besides the limits."""
+    stamp = file_stamp(recording.path)
+    return f"{recording.id} {stamp.num_bytes} {stamp.mtime_ns} {recording.path.resolve()}"
 
 
-def _is_current(known: CutRecording | None, recording: Recording, stamp: list[Any], folder: Path) -> bool:
-    return (
-        known is not None
-        and known.stamp == stamp
-        and known.source == str(recording.path.resolve())
-        and all((folder / AUDIO_NAME / clip.audio).is_file() for clip in known.clips)
-    )
+def _has_clips(folder: Path, cut: CutRecording) -> bool:
+    return all((folder / AUDIO_NAME / clip.audio).is_file() for clip in cut.clips)
 
 
-def _cut(folder: Path, limits: Limits, task: tuple[Recording, list[Any]]) -> CutRecording:
-    """Write the clips of a recording with a stamp, in place of those that a killed run left."""
-    recording, stamp = task
-    source = str(recording.path.resolve())
+def _cut(folder: Path, limits: Limits, recording: Recording) -> CutRecording:
+    """Write the clips of a recording, in place of those that a killed run left."""
     decoded = folder / f".decoded-{file_name(recording.id, '.flac')}"
     readable = as_readable(recording.path, decoded)
     if isinstance(readable, tuple):
-        return CutRecording(recording.id, source, stamp, [], {f"unreadable: {readable[1]}": [1, 0.0]})
+        return CutRecording([], {f"unreadable: {readable[1]}": [1, 0.0]})
     try:
         speech, duration_s = find_speech_in_file(readable)
         cuts, lost = plan_clips(speech, duration_s, limits)
@@ -244,30 +232,13 @@ def _cut(folder: Path, limits: Limits, task: tuple[Recording, list[Any]]) -> Cut
     except (soundfile.LibsndfileError, OSError) as error:
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             raise UserError(f"{folder}: {error.strerror}; check the folder and the disk") from None
-        return CutRecording(recording.id, source, stamp, [], {f"unreadable: {error}": [1, 0.0]})
+        return CutRecording([], {f"unreadable: {error}": [1, 0.0]})
     finally:
         decoded.unlink(missing_ok=True)
     digests = [file_sha256(folder / AUDIO_NAME / name) for name in names]
     clips = [CutClip(*each) for each in zip(ids, names, durations, digests, strict=True)]
-    return CutRecording(recording.id, source, stamp, clips, _summed(lost))
-
-
-def _summed(lost: Sequence[tuple[str, float]]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for reason, seconds in lost:
         count, total_s = found.get(reason, [0, 0.0])
         found[reason] = [count + 1, round(total_s + seconds, 3)]
-    return found
-
-
-def _read(folder: Path) -> dict[str, CutRecording]:
-    """Return the recordings that were cut, by id; a line that a kill cut off does not count."""
-    path = folder / CUTS_NAME
-    known: dict[str, CutRecording] = {}
-    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
-        try:
-            cut = CUT_LINE.validate_json(line)
-        except ValidationError:
-            continue
-        known[cut.recording] = cut
-    return known
+    return CutRecording(clips, found)

@@ -3,8 +3,8 @@
     OUTPUT_DIR/
       manifest.jsonl    written last: an utterance for each clip with a text, with its provenance
       audio/            the clips (cutting.py)
-      cuts.jsonl        the recordings that are cut (cutting.py)
-      measured/         what each recognizer heard, heard-NAME.jsonl:
+      measured/         the recordings that are cut (cutting.py), and what each recognizer heard,
+                        heard-NAME.jsonl:
                         {"audio": sha256, "result": {"heard": "...", "score": -0.21}}
       agreement.json    limit and curve of yield (AgreementReport)
 

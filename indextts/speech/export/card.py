@@ -31,36 +31,15 @@ ORIGINS: dict[TextOrigin, str] = {
 
 # The official front ends know no Ethiopic mark; that of 2.0 reads digits of a text without Latin letters in
 # Chinese, and that of 2.5 leaves them as digits.
-SPOKEN = (
-    "Give the model texts as it was trained to read them: `spoken_text/` in this folder writes numbers, "
-    "dates and abbreviations in words. It needs Python 3.11 or later and no PyTorch; "
-    "`pip install -r spoken_text/requirements.txt` installs its packages. In this folder,",
-    "",
-    "    python -m spoken_text 'በ2017 ዓ.ም። 50% ነው።'",
-    "",
-    "prints the text to paste into the page. A program with this folder in `sys.path` gets it from",
-    "",
-    "    from spoken_text import spoken",
-    "    text = spoken('በ2017 ዓ.ም። 50% ነው።')",
-    "",
-)
-
-BUILTIN = (
-    "The model speaks built-in codes, which are for trying the programs only. The official program cannot "
-    "turn them into sound; this one does it with builtin.npz:",
-    "",
-    "    python tools/synthesize.py --checkpoint THIS_FOLDER --voice somebody.wav --text 'ሰላም ለዓለም።' "
-    "--output hello.wav",
-    "",
-)
-
+OFFICIAL = Path(__file__).with_name("card_official.txt").read_text(encoding="utf-8")
+BUILTIN = Path(__file__).with_name("card_builtin.txt").read_text(encoding="utf-8")
 
 Logits = Mapping[str, Mapping[str, float]]  # of export.json: difference and tolerance by file
 
 
 def model_card(base: Base, source: Source, dtype: str, logits: Logits, *, has_builtin_codes: bool) -> str:
     """Return the card as Markdown, with file names but without paths of this machine."""
-    sections = [_head(base, source, BUILTIN if has_builtin_codes else _usage(base))]
+    sections = [_head(base, source, [BUILTIN] if has_builtin_codes else _usage(base))]
     sections[0] += "".join(
         f"\n* {name}: {dtype}; relative difference of its logits to the checkpoint's on fixed "
         f"inputs: {found['difference']:.1e} (tolerance {found['allowed']:g})"
@@ -106,7 +85,7 @@ def _usage(base: Base) -> list[str]:
     ]
     needed = ", ".join(file.place for file in files_of(base) if replaces_model(base, file))
     return [
-        *SPOKEN,
+        OFFICIAL,
         f"In a checkout of IndexTTS-2, `{base.official_page} THIS_FOLDER` starts its page with this model. "
         f"If one of {needed} is missing, that page downloads the published model over this one; "
         "`tools/export_gpt.py --check THIS_FOLDER` lists what is missing.",
