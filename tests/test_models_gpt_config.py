@@ -6,6 +6,7 @@ import yaml
 
 from indextts.errors import UserError
 from indextts.models.gpt.config import ConditionModuleConfig, GPTConfig, config_with_text_tokens, load_config
+from tests.tiny_gpt import TINY
 
 MODULE = {
     "output_size": 8,
@@ -43,22 +44,11 @@ def write_config(folder: Path, **changes: object) -> Path:
 
 
 def test_a_published_form_file_is_read_and_its_other_keys_are_ignored(tmp_path):
-    module = ConditionModuleConfig(8, 16, 2, 1, "conv2d2", 2)
-    assert load_config(write_config(tmp_path)) == GPTConfig(
-        model_dim=16,
-        layers=2,
-        heads=2,
-        max_mel_tokens=30,
-        max_text_tokens=20,
-        number_text_tokens=12,
-        number_mel_codes=10,
-        start_mel_token=8,
-        stop_mel_token=9,
-        start_text_token=0,
-        stop_text_token=1,
-        condition_module=module,
-        emo_condition_module=replace(module, perceiver_mult=0.5),
-    )
+    module = ConditionModuleConfig(**MODULE)
+    defaults = {name: getattr(GPTConfig, name) for name in ("feature_dim", "emo_perceiver_dim", "pe_length")}
+    expected = replace(TINY, condition_module=module, num_latents=GPTConfig.num_latents, **defaults)
+    emotion = replace(module, perceiver_mult=0.5)
+    assert load_config(write_config(tmp_path)) == replace(expected, emo_condition_module=emotion)
 
 
 def test_another_tokenizer_changes_the_text_rows_only(tmp_path):

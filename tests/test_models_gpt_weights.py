@@ -6,7 +6,7 @@ import torch
 
 from benchmarks.workload import PUBLISHED
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.models.gpt.config import config_for
+from indextts.models.gpt.config import GPTConfig, config_for
 from indextts.models.gpt.weights import (
     ENCODERS,
     check_fit,
@@ -29,19 +29,24 @@ def test_loaded_weights_are_an_exact_float32_copy():
     torch.testing.assert_close(output.mel_logits, expected.mel_logits, rtol=0, atol=0)
 
 
-def test_missing_weights_are_counted_and_named():
-    weights = random_model(TINY, seed=0).state_dict()
-    for name in ("text_head.bias", "gpt.ln_f.weight"):
-        del weights[name]
-    with pytest.raises(UserError, match=r"^gpt\.pth: .*\b2 of \d+ .*: gpt\.ln_f\.weight, text_head"):
-        load_model(TINY, weights, "gpt.pth")
-
-
 @pytest.mark.failure(6)
-def test_weights_of_another_size_are_named_with_both_shapes():
+@pytest.mark.parametrize(
+    ("config", "without", "message"),
+    [
+        (TINY, ("text_head.bias", "gpt.ln_f.weight"), r"\b2 of \d+ .*: gpt\.ln_f\.weight, text_head"),
+        (replace(TINY, number_text_tokens=24), (), r".*text_embedding\.weight .*\(13, 16\).*\(25, 16\)"),
+        (replace(TINY, layers=3), (), r".*2 blocks gpt\.h\.N.*gpt\.layers .*3; "),
+    ],
+    ids=["missing", "of another size", "of fewer layers"],
+)
+def test_weights_that_do_not_fit_the_config_are_named(
+    config: GPTConfig, without: tuple[str, ...], message: str
+):
     weights = random_model(TINY, seed=0).state_dict()
-    with pytest.raises(UserError, match=r"text_embedding\.weight .*\(13, 16\).*\(25, 16\)"):
-        load_model(replace(TINY, number_text_tokens=24), weights, "gpt.pth")
+    for name in without:
+        del weights[name]
+    with pytest.raises(UserError, match=rf"^gpt\.pth: .*{message}"):
+        load_model(config, weights, "gpt.pth")
 
 
 def test_unexpected_weights_are_named_and_refused(caplog):
@@ -49,12 +54,6 @@ def test_unexpected_weights_are_named_and_refused(caplog):
     with pytest.raises(UserError, match=r"^gpt\.pth: 1 .*: vocoder\.weight; "):
         load_model(TINY, {**weights, "vocoder.weight": torch.zeros(1)}, "gpt.pth")
     assert caplog.messages == ["[Warn] Unexpected keys in checkpoint: ['vocoder.weight']"]
-
-
-def test_a_config_with_another_number_of_layers_is_refused_with_both_numbers():
-    weights = random_model(TINY, seed=0).state_dict()
-    with pytest.raises(UserError, match=r"^gpt\.pth: .*2 blocks gpt\.h\.N.*gpt\.layers .*3; "):
-        load_model(replace(TINY, layers=3), weights, "gpt.pth")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])

@@ -30,25 +30,7 @@ SCRIPTS = ["abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", "áéíñóú
 SCRIPTS += ["".join(map(chr, codes)) for codes in (range(0x1100, 0x1200), range(0x1380, 0x1400))]
 SCRIPTS += ["".join(map(chr, codes)) for codes in (range(0x620, 0x650), range(0x3041, 0x30FF))]
 SCRIPTS += ["".join(map(chr, codes)) for codes in (range(0x4E00, 0x9FFF), range(0x1F600, 0x1F640))]
-BETWEEN = [
-    " ",
-    " ",
-    " ",
-    ", ",
-    ". ",
-    "! ",
-    "? ",
-    "。",
-    "、",
-    "، ",
-    "-",
-    "'",
-    '"',
-    "\n",
-    " 12 ",
-    "3,000",
-    "  ",
-]
+BETWEEN = [*"   。、-'\"\n", ", ", ". ", "! ", "? ", "، ", " 12 ", "3,000", "  "]
 MORE = ("ልጆች በጠዋት ተነስተው ወደ ትምህርት ቤት ይሄዳሉ።", "መጽሐፍ ማንበብ ጥሩ ልማድ ነው።")
 TEXTS = [*AMHARIC, *SAMPLES_OF_AMHARIC, *MORE] * 2
 

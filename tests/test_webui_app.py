@@ -118,18 +118,26 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return json.loads(answer.stdout.splitlines()[-1].replace(folder, "{folder}"))
 
 
-def test_there_are_eight_tabs(built: dict):
+@pytest.mark.parametrize(
+    ("fact", "expected"),
+    [
+        ("torch", []),  # not even transformers
+        (
+            "heartbeat",
+            False,
+        ),  # for a state or an unload event; it would hold a connection of each browser tab
+        ("handlers", ["answering.<locals>.answer"]),  # has the language, and shows a UserError as a message
+        ("nameless", []),  # visible components without an id
+    ],
+)
+def test_the_page_is_built_as_its_modules_say(built: dict, fact: str, expected: object):
+    assert built[fact] == expected
+
+
+def test_there_are_eight_tabs_without_state_and_public_endpoints(built: dict):
     assert [label[:1] for label in built["tabs"]] == list("12345678")
-
-
-def test_the_page_loads_no_torch(built: dict):
-    assert built["torch"] == []
-
-
-def test_the_page_keeps_no_state_in_its_process(built: dict):
-    # a state or an unload event would hold a connection open for each browser tab
     assert "state" not in built["kinds"]
-    assert built["heartbeat"] is False
+    assert "public" not in built["visible"]
 
 
 def test_a_tick_is_one_request_with_one_answer(built: dict):
@@ -137,14 +145,6 @@ def test_a_tick_is_one_request_with_one_answer(built: dict):
     [ticking] = built["ticking"]
     assert ticking["queue"] is False
     assert len(ticking["outputs"]) == 1
-
-
-def test_no_handler_is_a_public_endpoint(built: dict):
-    assert "public" not in built["visible"]
-
-
-def test_every_handler_uses_the_language_and_shows_user_errors_as_messages(built: dict):
-    assert built["handlers"] == ["answering.<locals>.answer"]
 
 
 def test_the_forms_of_pairs_and_export_show_the_projects_settings(built: dict):
@@ -164,10 +164,6 @@ def test_a_choice_made_during_another_request_is_not_dropped(built: dict):
     clicks += ("checkpoint-table",)
     assert clicked == dict.fromkeys(clicks, "multiple")
     assert ["change", "pairs-split", "always_last"] in built["modes"]
-
-
-def test_every_visible_component_has_an_id(built: dict):
-    assert built["nameless"] == []
 
 
 def test_all_texts_of_the_page_are_translated(built: dict):
