@@ -17,7 +17,6 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES, read_file, recover_meta
-from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import MAX_META_BYTES, CheckpointMeta, verify_checkpoint
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import publish, run_lock
@@ -467,15 +466,6 @@ def test_row_59_a_finished_run_continues_when_its_end_is_moved(tiny: TinyRun):
     rates = {step: line["lr"] for step, line in numbers(tiny, kind="train").items()}
     assert list(rates) == list(range(1, 9))
     assert 0 < rates[5] <= 1.5 * rates[4] + 0.1 * 0.01  # anchored where it was
-
-
-@pytest.mark.failure(61)
-def test_row_61_a_resume_with_another_base_is_refused_with_status_3(two_steps: TinyRun):
-    torch.save(random_model(two_steps.config, seed=1).state_dict(), two_steps.folder / "base/gpt.pth")
-    before = content_of(two_steps.output)
-    assert two_steps.train(resume="auto") == 3
-    assert "--base-checkpoint" in two_steps.log
-    assert content_of(two_steps.output) == before
 
 
 @pytest.mark.failure(62)

@@ -22,7 +22,7 @@ from indextts.models.checkpoint import (
     recover_meta,
     text_rows,
 )
-from indextts.runs.directory import CheckpointMeta, checkpoints, verify_checkpoint
+from indextts.runs.directory import CheckpointMeta, verify_checkpoint
 from tests.checkpoint_files import content, save
 
 
@@ -77,20 +77,6 @@ def test_without_link_support_latest_is_a_copy(tmp_path: Path, monkeypatch):
     save(tmp_path)
     assert not (tmp_path / "latest.pth").samefile(tmp_path / "model_step3.pth")
     assert verify_checkpoint(tmp_path / "latest.pth").step == 3
-
-
-def test_a_checkpoint_of_an_older_part_is_renamed_and_not_replaced(tmp_path: Path):
-    save(tmp_path, part=1, serial=1)
-    save(tmp_path, part=2, serial=2)
-    assert verify_checkpoint(tmp_path / "model_step3.part1.pth").part == 1
-    assert verify_checkpoint(tmp_path / "model_step3.pth").part == 2
-
-
-@pytest.mark.failure(50)
-def test_the_newest_checkpoint_has_the_highest_serial_and_not_step(tmp_path: Path):
-    save(tmp_path, 26_000, serial=1)
-    save(tmp_path, 500, serial=2, part=2)
-    assert [m.step for _, m in checkpoints(tmp_path)] == [500, 500, 26_000]
 
 
 def test_weights_are_mapped_and_not_read_into_memory(tmp_path: Path):

@@ -49,11 +49,6 @@ def test_checkpoints_are_listed_with_step_size_and_marks(run: Path):
     assert list_checkpoints(run / "absent") == []
 
 
-def test_a_truncated_checkpoint_is_listed_as_incomplete(run: Path):
-    os.truncate(run / "model_step30.pth", 100)
-    assert complete_names(run) == ["model_step40.pth", "model_step20.pth", "model_step10.pth"]
-
-
 def test_a_link_whose_checkpoint_is_deleted_is_listed_and_kept(run: Path):
     for suffix in (".pth", ".json"):
         (run / f"model_step20{suffix}").unlink()

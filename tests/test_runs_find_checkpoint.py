@@ -42,6 +42,7 @@ def test_any_checkpoint_file_prevents_a_new_run(tmp_path: Path, name: str):
         found(tmp_path)
 
 
+@pytest.mark.failure(50)
 def test_auto_takes_the_newest_serial_whatever_its_step_or_name(tmp_path: Path):
     save(tmp_path, 900, serial=1)
     save(tmp_path, 2, serial=3, part=2)

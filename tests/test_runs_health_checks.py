@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from indextts.runs.directory import read_metrics
 from indextts.runs.health.checks import (
     CHECKS,
@@ -82,24 +84,22 @@ def test_given_metrics_lines_are_not_read_again(tmp_path: Path):
 RUN = Observed(lines=[], settings={"keep_checkpoints": 3}, num_checkpoints=1, checkpoint_bytes=10 * GB)
 
 
-def test_disk_space_for_all_kept_checkpoints_is_enough():
-    assert disk_filling(replace(RUN, free_bytes=40 * GB)) is None
-    assert disk_filling(replace(RUN, num_checkpoints=4, free_bytes=11 * GB)) is None
-
-
-def test_low_disk_space_is_a_warning_and_none_for_the_next_save_a_problem():
-    found = disk_filling(replace(RUN, free_bytes=39 * GB))
-    assert found is not None
-    assert found.level == "warning"
-    assert "39.0 GB are free; a checkpoint takes 10.0 GB, and up to 4 more" in str(found)
-    found = disk_filling(replace(RUN, num_checkpoints=5, free_bytes=9 * GB))
-    assert found is not None
-    assert found.level == "problem"
-
-
-def test_a_finished_run_and_a_run_without_checkpoints_need_no_disk_space():
-    assert disk_filling(replace(RUN, end_reason="finished")) is None
-    assert disk_filling(replace(RUN, checkpoint_bytes=0)) is None
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({"free_bytes": 40 * GB}, None),
+        ({"num_checkpoints": 4, "free_bytes": 11 * GB}, None),
+        ({"free_bytes": 39 * GB}, "warning"),
+        ({"num_checkpoints": 5, "free_bytes": 9 * GB}, "problem"),  # not enough for the next save
+        ({"end_reason": "finished"}, None),
+        ({"checkpoint_bytes": 0}, None),
+    ],
+)
+def test_disk_space_is_needed_for_the_checkpoints_to_come(changes: dict, level: str | None):
+    found = disk_filling(replace(RUN, **changes))
+    assert (found and found.level) == level
+    if level == "warning":
+        assert "39.0 GB are free; a checkpoint takes 10.0 GB, and up to 4 more" in str(found)
 
 
 # ---- text rows

@@ -179,14 +179,6 @@ def is_valid(path: Path) -> bool:
     return True
 
 
-def test_the_newest_checkpoints_are_kept(tmp_path: Path):
-    for step in (1, 2, 3, 4):
-        save(tmp_path, step, serial=step)
-    assert prune(tmp_path, keep=2, part=1) == ["model_step2.pth", "model_step1.pth"]
-    assert names(tmp_path) == {"model_step3.pth", "model_step4.pth"}
-    assert not (tmp_path / "model_step1.json").exists()
-
-
 @pytest.mark.failure(58)
 def test_other_parts_and_best_pinned_and_foreign_files_are_never_removed(tmp_path: Path):
     save(tmp_path, 900, serial=1, part=1)
@@ -263,20 +255,6 @@ def test_a_pin_moves_with_its_checkpoint_when_a_new_part_takes_the_name(tmp_path
     save(tmp_path, 1, serial=2, part=2)
     assert (tmp_path / "model_step1.part1.pinned").exists()
     assert not (tmp_path / "model_step1.pinned").exists()
-
-
-@pytest.mark.failure(2)
-def test_auto_quarantines_corrupt_checkpoints_and_later_saves_reuse_their_names(tmp_path: Path):
-    for step in (1, 2, 3):
-        save(tmp_path, step, serial=step)
-    for step in (2, 3):
-        flip_a_bit(tmp_path / f"model_step{step}.pth")
-    assert find_checkpoint("auto", tmp_path, recover_meta) == tmp_path / "model_step1.pth"
-    assert names(tmp_path) == {"model_step1.pth"}
-    assert (tmp_path / "damaged-model_step3.json").is_file()
-    assert verify_checkpoint(tmp_path / "latest.pth").step == 1
-    save(tmp_path, 2, serial=4)
-    assert find_checkpoint("auto", tmp_path, recover_meta) == tmp_path / "model_step2.pth"
 
 
 @pytest.mark.failure(26, 27)

@@ -411,13 +411,6 @@ def test_only_languages_that_the_checkpoint_has_not_learned_get_a_copied_row():
 # ---- the schedule
 
 
-def test_a_typed_learning_rate_is_reached_without_a_jump_and_both_rates_are_logged():
-    plan = planned(*FLAGS, "--learning-rate=1e-5")
-    assert plan.schedule.learning_rate(STEP) == pytest.approx(STORED.learning_rate(STEP))
-    assert plan.schedule.learning_rate(1600) == Schedule(1e-5, 400, 5000).learning_rate(1600)
-    assert "[Warn] Learning rate: 4.6e-05 now, 8.4e-06 at step 1,600; at most 4.6e-05" in log(plan)
-
-
 def test_a_finished_run_is_extended_by_typing_more_epochs():
     finished = meta(step=5000, epoch=10, samples_done=0, batch_idx=0)
     facts = checkpoint(meta=finished, step=5000, epoch=10)

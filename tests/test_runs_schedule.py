@@ -13,32 +13,23 @@ from indextts.runs.restore import requested_schedule
 from indextts.runs.schedule import EpochSize, Schedule
 
 
-def test_the_warm_up_is_linear_and_reaches_the_peak_at_its_last_step():
-    schedule = Schedule(peak=5e-5, warmup_steps=4000, total_steps=100_000)
-    assert f"lr={schedule.learning_rate(100):.2e}" == "lr=1.25e-06"
-    assert f"{schedule.learning_rate(4000):.2e}" == "5.00e-05"
+@pytest.mark.parametrize(
+    ("numbers", "step", "rate"),
+    [
+        ((5e-5, 4000, 100_000), 100, "1.25e-06"),
+        ((5e-5, 4000, 100_000), 4000, "5.00e-05"),
+        ((1.0, 100, 10), 10, "1.00e-01"),  # shorter than its warm-up
+        ((1.0, 0, 10), 1, "9.80e-01"),
+        ((1.0, 10, 100), 55, "5.09e-01"),
+        ((1.0, 0, 10), 50, f"{Schedule(1.0, 0, 10).learning_rate(10):.2e}"),  # past the end it stays
+    ],
+)
+def test_the_rate_rises_linearly_and_falls_as_a_cosine(numbers: tuple, step: int, rate: str):
+    assert f"{Schedule(*numbers).learning_rate(step):.2e}" == rate
 
 
-def test_the_rate_falls_after_the_warm_up_and_the_last_step_still_learns():
-    schedule = Schedule(peak=1.0, warmup_steps=10, total_steps=100)
-    rates = [schedule.learning_rate(step) for step in range(10, 101)]
-    assert rates == sorted(rates, reverse=True)
-    assert 0 < rates[-1] < 0.001
-    assert schedule.learning_rate(55) == pytest.approx(0.5, abs=0.02)
-
-
-def test_the_rate_stays_past_the_end_and_never_rises_again():
-    schedule = Schedule(peak=1.0, warmup_steps=0, total_steps=10)
-    assert schedule.learning_rate(50) == schedule.learning_rate(10)
-
-
-def test_a_run_shorter_than_its_warm_up_only_warms_up():
-    schedule = Schedule(peak=1.0, warmup_steps=100, total_steps=10)
-    assert schedule.learning_rate(10) == 0.1
-
-
-def test_without_warm_up_the_rate_starts_at_the_peak_or_just_below():
-    assert 0.97 < Schedule(peak=1.0, warmup_steps=0, total_steps=10).learning_rate(1) <= 1.0
+def test_the_last_step_still_learns():
+    assert 0 < Schedule(1.0, 10, 100).learning_rate(100) < 0.001
 
 
 # peak, warm-up and length of the runs that are resumed below, and how far they got
@@ -158,12 +149,9 @@ def test_the_highest_future_rate_is_that_of_the_highest_step():
         assert rate == rates[step] == max(rates.values())
 
 
-def test_a_run_extended_during_its_warm_up_needs_no_bridge():
-    assert re_anchored(Schedule(5e-5, 1000, 5000), 300, (5e-5, 1000, 9000)) == Schedule(5e-5, 1000, 9000)
-
-
-def test_before_the_first_step_new_numbers_apply_directly():
-    assert re_anchored(Schedule(5e-5, 0, 100), 0, (1e-5, 0, 100)) == Schedule(1e-5, 0, 100)
+@pytest.mark.parametrize(("before", "step"), [(Schedule(5e-5, 1000, 5000), 300), (Schedule(1e-5, 0, 100), 0)])
+def test_in_the_warm_up_and_before_the_first_step_new_numbers_need_no_bridge(before: Schedule, step: int):
+    assert re_anchored(before, step, (5e-5, 1000, 9000)) == Schedule(5e-5, 1000, 9000)
 
 
 def test_a_schedule_survives_json_to_the_last_bit():

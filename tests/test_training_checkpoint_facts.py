@@ -4,7 +4,7 @@ import copy
 import random
 import re
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -254,16 +254,6 @@ def test_a_tokenizer_that_does_not_match_the_checkpoint_is_not_used(
 # --- what is read of it ---
 
 
-def test_a_predecessors_checkpoint_gives_its_facts(foreign: dict[str, Any], layout: OptimizerLayout):
-    facts = checkpoint_facts(foreign, Path("run/latest.pth"), None, layout)
-    assert (facts.name, facts.step, facts.epoch) == ("latest.pth", NUM_STEPS, 1)
-    assert facts.text_rows == NUM_PIECES + 1
-    assert facts.trained_shapes == layout.trained
-    assert (facts.misfit, facts.meta, facts.vocabulary) == ("", None, None)
-    assert not facts.has_scaler
-    assert facts.learning_rate == pytest.approx(RATE / (1 + NUM_STEPS))
-
-
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), -1.0, None, "fast"])
 def test_an_invalid_learning_rate_is_ignored(foreign: dict[str, Any], layout: OptimizerLayout, rate: object):
     foreign["scheduler"]["_last_lr"] = [rate]
@@ -340,18 +330,6 @@ def own(project: TinyRun) -> Path:
     return output / "latest.pth"
 
 
-def test_a_checkpoint_of_this_trainer_gives_its_facts(own: Path, layout: OptimizerLayout):
-    content = read_file(own)
-    meta = embedded_meta(content, own)
-    assert meta is not None
-    facts = checkpoint_facts(content, own, meta, layout)
-    assert (facts.step, facts.epoch, facts.text_rows) == (2, 0, NUM_PIECES + 1)
-    assert facts.trained_shapes == layout.trained
-    assert facts.vocabulary is not None
-    assert facts.vocabulary.size == NUM_PIECES
-    assert meta.gpt_config == asdict(CONFIG)
-
-
 def test_the_moments_of_a_checkpoint_of_this_trainer_are_found_by_name_in_any_order(
     own: Path, layout: OptimizerLayout
 ):
@@ -374,7 +352,3 @@ def test_a_meta_that_is_unreadable_or_of_a_newer_format_is_refused(own: Path, re
     with pytest.raises(UserError, match="newer version") as caught:
         embedded_meta({"meta": known | record if known else record}, own)
     assert caught.value.exit_status == RESUME_REFUSED
-
-
-def test_a_file_without_meta_is_from_another_trainer(foreign: dict[str, Any]):
-    assert embedded_meta(foreign, Path("latest.pth")) is None

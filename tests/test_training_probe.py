@@ -113,16 +113,6 @@ def test_texts_and_features_have_separate_digests(inputs: Inputs, model: Unified
 # --- unreadable samples ---
 
 
-def test_unreadable_samples_are_skipped(inputs: Inputs, model: UnifiedVoice):
-    whole, val_set = losses(inputs, model), inputs.val_set
-    lengths = [val_set.stores[pair.features].num_codes(pair.target_key) for pair in val_set.pairs]
-    shortest = min(range(len(val_set)), key=lambda i: (lengths[i], val_set.pairs[i].id))
-    pairs = [replace(p, prompt_key="f" * 64) if i == shortest else p for i, p in enumerate(val_set.pairs)]
-    readable = dataset_of(val_set, pairs)
-    without = losses(replace(inputs, val_set=readable), model)
-    assert without["features"] != whole["features"]
-
-
 def damage_condition(folder: Path, utterance: str) -> None:
     """Overwrite the condition of an utterance with NaN."""
     [path] = folder.glob("*/*/shard_*/condition.npy")

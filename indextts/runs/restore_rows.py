@@ -29,41 +29,25 @@ from indextts.system.messages import Message, as_is
 
 Kind = Literal["continues", "restarts", "changed", "refused", "unknown", "finished"]
 
+STEP_SIZE, ROUNDING = "restore.effect.step_size", "restore.effect.rounding"
+LAST_BITS, NOT_COMPARABLE = "restore.effect.last_bits", "restore.effect.not_comparable"
+NEXT_STEP, NO_EFFECT = "restore.effect.next_step", "restore.effect.none"
 # The consequence of a changed value; one that is not listed acts from the next step on.
-SCHEDULE, STEP_SIZE = "restore.effect.schedule", "restore.effect.step_size"
-ROUNDING, LAST_BITS = "restore.effect.rounding", "restore.effect.last_bits"
-GRADIENT, NOT_COMPARABLE = "restore.effect.gradient", "restore.effect.not_comparable"
-ORDER, NO_EFFECT, AVERAGE = "restore.effect.order", "restore.effect.none", "restore.effect.average"
-NEXT_STEP, ADAPTERS = "restore.effect.next_step", "restore.effect.adapters"
-NEW_ROWS, EMOTION = "restore.effect.new_rows", "restore.effect.emotion"
-EFFECTS = {
-    "learning_rate": SCHEDULE,
-    "warmup_steps": SCHEDULE,
-    "rewarm": SCHEDULE,
-    "epochs": SCHEDULE,
-    "max_steps": SCHEDULE,
-    "batch_size": STEP_SIZE,
-    "batch_tokens": STEP_SIZE,
-    "grad_accumulation": STEP_SIZE,
-    "step_pairs": NO_EFFECT,
-    "language_row_init": "restore.effect.new_languages",
-    "new_row_lr_scale": NEW_ROWS,
-    "freeze_body_steps": NEW_ROWS,
-    "emotion_from": EMOTION,
-    "emotion_target_share": EMOTION,
-    "text_loss_weight": GRADIENT,
-    "mel_loss_weight": GRADIENT,
-    "amp": ROUNDING,
-    "optimizer_state": ROUNDING,
-    "lora_rank": ADAPTERS,
-    "lora_alpha": ADAPTERS,
-    "lora_targets": ADAPTERS,
-    "ema_decay": AVERAGE,
-    "padding": NOT_COMPARABLE,
-    "val_batch_size": NOT_COMPARABLE,
-    "max_val_batches": NOT_COMPARABLE,
-    "seed": ORDER,
+SETTINGS_BY_EFFECT: Mapping[str, Sequence[str]] = {
+    "restore.effect.schedule": ("learning_rate", "warmup_steps", "rewarm", "epochs", "max_steps"),
+    STEP_SIZE: ("batch_size", "batch_tokens", "grad_accumulation"),
+    NO_EFFECT: ("step_pairs",),
+    "restore.effect.new_languages": ("language_row_init",),
+    "restore.effect.new_rows": ("new_row_lr_scale", "freeze_body_steps"),
+    "restore.effect.emotion": ("emotion_from", "emotion_target_share"),
+    "restore.effect.gradient": ("text_loss_weight", "mel_loss_weight"),
+    ROUNDING: ("amp", "optimizer_state"),
+    "restore.effect.adapters": ("lora_rank", "lora_alpha", "lora_targets"),
+    "restore.effect.average": ("ema_decay",),
+    NOT_COMPARABLE: ("padding", "val_batch_size", "max_val_batches"),
+    "restore.effect.order": ("seed",),
 }
+EFFECTS = {name: effect for effect, names in SETTINGS_BY_EFFECT.items() for name in names}
 # These follow from a setting; where it changed, its own row says so.
 OF_SETTING = {"arithmetic": ("amp",), "attention": ("amp", "padding")}
 OF_MACHINE = {
