@@ -2,6 +2,10 @@
 
 import json
 import logging
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -170,3 +174,35 @@ def test_archives_are_unpacked_before_a_recording_of_another_place_is_taken(tmp_
     run_import(tmp_path / "in", tmp_path / "out", speaker="s")
     assert [line["id"] for line in manifest_lines(tmp_path / "out")] == ["1"]
     assert rejected(tmp_path / "out") == [("x.csv", 3, "ambiguous_audio")]
+
+
+@pytest.mark.parametrize("form", ["csv", "files", "zip", "link"])
+def test_amharic_names_work_in_a_locale_that_does_not_know_them(tmp_path, form):
+    folder, out = tmp_path / "ቅጂዎች", tmp_path / "ፕሮጀክት" / "dataset"
+    for number, name in enumerate(TEXTS):
+        write_tone(folder / f"አልማዝ/ድምፅ_{name}.wav", 200 + number, 1.5)
+        if form == "files":
+            (folder / f"አልማዝ/ድምፅ_{name}.txt").write_text(TEXTS[name], encoding="utf-8")
+    if form != "files":
+        rows = "".join(f"C:\\x\\ድምፅ_{name}.mp3|{text}|አልማዝ\n" for name, text in TEXTS.items())
+        (folder / "ዝርዝር.csv").write_text(f"path|text|speaker\n{rows}", encoding="utf-8")
+    if form == "zip":
+        folder = Path(shutil.make_archive(str(folder), "zip", folder))
+    flags = ["--link"] * (form == "link") + ["--speaker-from=folder"] * (form == "files")
+    programs = [
+        ["tools/import_dataset.py", f"--source={folder}", f"--output-dir={out}", *flags],
+        [
+            "check_amharic_data.py",
+            f"--train-manifest={out}/manifest.jsonl",
+            f"--report-dir={out}/ዘገባ",
+            "--quality=fast",
+        ],
+    ]
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    for argv in programs:
+        ran = subprocess.run([sys.executable, *argv], env=environment, capture_output=True, check=False)
+        assert ran.returncode == (0 if "import" in argv[0] else 1), ran.stderr.decode()
+        assert str(out) in ran.stdout.decode() or "አልማዝ" in ran.stdout.decode()
+    assert {(line["text"], line["speaker"]) for line in manifest_lines(out)} == {
+        (text, "አልማዝ") for text in TEXTS.values()
+    }

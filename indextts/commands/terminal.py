@@ -8,6 +8,8 @@
 checkpoint, and a new run chooses those of `Train.automatic`.
 """
 
+import locale
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, TypeVar, cast
@@ -120,6 +122,7 @@ def to_argv(command: Command) -> list[str]:
 
 def run(main: Callable[[], int]) -> None:
     """Run a program's `main` and exit with its status; a UserError becomes one line and its status."""
+    _use_utf8()
     log_to_stdout()
     try:
         status = main()
@@ -134,3 +137,15 @@ def run(main: Callable[[], int]) -> None:
         sys.stderr.close()
         status = USER_MISTAKE
     sys.exit(status)
+
+
+def _use_utf8() -> None:
+    """Start the program again in Python's UTF-8 mode if the locale has another encoding.
+
+    In the locale C without that mode, a name in Amharic cannot be opened, compared or printed. The programs
+    that this one starts inherit the mode.
+    """
+    has_asked = os.environ.get("PYTHONUTF8") == "1"  # options of Python can contradict it
+    if not (has_asked or sys.flags.utf8_mode or locale.getencoding().lower() == "utf-8"):
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
