@@ -35,7 +35,7 @@ from indextts.data.importing.download import DOWNLOADS_NAME, download
 from indextts.data.importing.hub import HUB_NAME, download_dataset
 from indextts.data.importing.items import Rejection, Row, source_name, without_shards
 from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Journal, read_journal
-from indextts.data.importing.layouts import read_source
+from indextts.data.importing.layouts import has_only_archives, read_source
 from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.references import Recordings
 from indextts.data.importing.speakers import (
@@ -247,12 +247,16 @@ def _opened(path: Path, command: ImportDataset, stack: contextlib.ExitStack) -> 
         )
     )
     folder, max_bytes = Path(temporary).resolve(), int(command.max_unpacked_gb * 1e9)
-    if is_archive(path):
+    root = path.resolve()
+    is_packed = is_archive(path)
+    if is_packed or has_only_archives(root):
         if command.link:
             raise UserError(f"{path}: an archive cannot be linked; unpack it, or import without --link")
-        unpack(path, folder, max_bytes)
+        if is_packed:
+            unpack(path, folder, max_bytes)
+        else:
+            InnerArchives(root, folder, max_bytes).unpack()
         return _Source(path, name, folder, answers, None)
-    root = path.resolve()
     return _Source(
         path, name, root, answers, InnerArchives(root, folder, max_bytes) if root.is_dir() else None
     )

@@ -27,6 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from indextts.commands.data import ImportLayout
+from indextts.data.importing.archive import is_archive
 from indextts.data.importing.columns import Columns, NoColumnError, column_of
 from indextts.data.importing.file_pairs import read_files
 from indextts.data.importing.items import (
@@ -36,8 +37,10 @@ from indextts.data.importing.items import (
     Item,
     Items,
     Row,
+    files_below,
     is_hidden,
 )
+from indextts.data.importing.json_records import is_webdataset
 from indextts.data.importing.kaldi import is_kaldi, is_librispeech, read_kaldi, read_librispeech
 from indextts.data.importing.parquet import parquet_rows
 from indextts.data.importing.reading import SourceReader
@@ -93,6 +96,13 @@ def read_source(root: Path, layout: ImportLayout, reader: SourceReader, typed: P
             "texts as --source, or --layout; docs/data.md lists the layouts"
         )
     return items
+
+
+def has_only_archives(root: Path) -> bool:
+    """Return whether the data of a folder are in archives, as the shards of a WebDataset."""
+    files = list(files_below(root)) if root.is_dir() else []
+    is_beside = any(path.suffix.lower() in AUDIO_SUFFIXES for path in files)
+    return not is_beside and any(map(is_archive, files)) and next(_detect(root))[0] == "files"
 
 
 def find_tables(root: Path, layout: ImportLayout) -> Iterator[tuple[ImportLayout, list[Path]]]:
@@ -248,6 +258,7 @@ def _manifests(folder: Path) -> list[Path]:
     return (
         named[:1]
         or _with_suffix(folder, ".jsonl")
+        or ([folder] if is_webdataset(folder) else [])
         or list(filter(is_manifest, _with_suffix(folder, ".json")))
     )
 

@@ -39,6 +39,7 @@ from indextts.data.importing.items import (
 from indextts.data.importing.reading import SourceReader
 from indextts.errors import UserError
 from indextts.system.amounts import shown_size
+from indextts.system.language_codes import standard_code
 
 MAX_AUDIO_BYTES = 512 * 2**20  # of a row
 _SAMPLED_ROWS = 200
@@ -71,7 +72,7 @@ def parquet_rows(path: Path, reader: SourceReader) -> Items:
     """
     try:
         file = open_parquet(path)
-        leaves = leaves_of(file)
+        leaves = leaves_of(file, reader.language)
         if not file.metadata.num_rows:
             return
         names = tuple(leaves)
@@ -116,8 +117,11 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     return file
 
 
-def leaves_of(file: pq.ParquetFile) -> Leaves:
+def leaves_of(file: pq.ParquetFile, language: str = "") -> Leaves:
     """Return the columns that can be read, those with audio first; of two with the same name, none can.
+
+    Args:
+        language: of texts that are objects by language.
 
     Raises:
         UserError: two columns have the name of a recording, a text and so on.
@@ -137,6 +141,8 @@ def leaves_of(file: pq.ParquetFile) -> Leaves:
             audio[name] = f"{name}.bytes" if has_bytes else "", f"{name}.path" if has_path else ""
         elif kind in _BINARIES:
             audio[name] = name, ""
+        elif text := next((key for key in inner if standard_code(key) == language), ""):
+            small[name] = "", f"{name}.{text}"
         elif kind in _STRINGS or pa.types.is_integer(kind) or pa.types.is_floating(kind):
             small[name] = "", name
     return audio | small
@@ -148,7 +154,7 @@ def _header(path: Path, leaves: Leaves) -> list[str]:
     Raises:
         UserError: two columns contain audio.
     """
-    audio = [name for name, (_, leaf) in leaves.items() if leaf != name]
+    audio = [name for name, (content, leaf) in leaves.items() if content or leaf == f"{name}.path"]
     if not audio:
         return list(leaves)
     named = [name for name in leaves if column_of(name) == "audio"]

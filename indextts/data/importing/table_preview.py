@@ -164,7 +164,7 @@ def _rank(name: Path) -> int | None:
 
 def _preview_table(path: Path, reader: SourceReader, *, is_json: bool) -> TablePreview | None:
     """Return the preview of a table; None if it has a single column or too many."""
-    rows = record_rows(path) if is_json else table_head(path, reader.language)[1]
+    rows = record_rows(path, reader.language) if is_json else table_head(path, reader.language)[1]
     if not rows or len(rows[-1]) > MAX_COLUMNS:
         return None
     name = str(path.relative_to(reader.recordings.root))

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from indextts.data.importing.columns import Columns, column_of, is_known_header
 from indextts.data.importing.items import Items, Location, Rejection, Row, filled, row_of, shown_value
+from indextts.data.importing.json_records import Pairs, simplify, webdataset_records
 from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.text_lines import encoding_of, log_code_page, text_lines
 from indextts.data.manifest import Provenance
@@ -116,12 +117,20 @@ def json_rows(path: Path, reader: SourceReader) -> Items:
         UserError: the array is invalid or too large, or the columns cannot be decided.
         OSError: the file cannot be read.
     """
-    log_code_page(path, reader.language)
-    records = _records(path, reader.language)
+    if path.is_file():
+        log_code_page(path, reader.language)
+    records = _simple_records(path, reader.language)
     first = list(islice(records, _SAMPLED_LINES))
     roles, unit = _columns_of_fields(path, [record for _, record in first], reader)
     for where, record in chain(first, records):
         yield record if isinstance(record, Rejection) else _record_row(where, record, roles, unit)
+
+
+def _simple_records(path: Path, language: str) -> Iterator[tuple[Location, object]]:
+    for where, record in webdataset_records(path) if path.is_dir() else _records(path, language):
+        if isinstance(record, Pairs):
+            simplify(record, language)
+        yield where, record
 
 
 def _records(path: Path, language: str) -> Iterator[tuple[Location, object]]:
@@ -143,7 +152,7 @@ def _records(path: Path, language: str) -> Iterator[tuple[Location, object]]:
         raise UserError(f"{path.name}: an array of more than {limit}; write one JSON object in each line")
     try:
         found = json.loads(
-            path.read_text(encoding=encoding_of(path, language) or "utf-8"), object_pairs_hook=_Pairs
+            path.read_text(encoding=encoding_of(path, language) or "utf-8"), object_pairs_hook=Pairs
         )
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path.name}: not JSON ({error})") from None
@@ -157,16 +166,8 @@ def is_manifest(path: Path) -> bool:
     Raises:
         OSError: the file cannot be read.
     """
-    fields = next(iter(record_rows(path)), [])
+    fields = next(iter(record_rows(path, "")), [])
     return {"audio", "text"} <= set(map(column_of, fields))
-
-
-class _Pairs(dict[str, object]):
-    """JSON object that knows which of its fields are written twice."""
-
-    def __init__(self, pairs: Sequence[tuple[str, object]]) -> None:
-        super().__init__(pairs)
-        self.repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
 
 
 def _columns_of_fields(
@@ -188,20 +189,24 @@ def _columns_of_fields(
     return lambda name: roles[name] if name in roles else column_of(name), columns.unit
 
 
-def record_rows(path: Path) -> list[list[str]]:
+def record_rows(path: Path, language: str) -> list[list[str]]:
     """Return the fields of the first JSON objects, and their values; of an array, the first object only.
 
     Raises:
         OSError: the file cannot be read.
     """
-    head = _head(path)
-    if head.startswith("["):
+    if path.is_dir():
+        records = [record for _, record in islice(webdataset_records(path), _SAMPLED_LINES)]
+    elif (head := _head(path)).startswith("["):
+        records = []
         with contextlib.suppress(ValueError, RecursionError):
-            record, _ = json.JSONDecoder().raw_decode(head[1:].lstrip())
-            return _rows_of([record] if isinstance(record, dict) else [])
-        return []
-    records = (_parsed(Location(path), line) for line in _first_lines(path))
-    return _rows_of([record for record in records if isinstance(record, dict)])
+            records = [json.JSONDecoder(object_pairs_hook=Pairs).raw_decode(head[1:].lstrip())[0]]
+    else:
+        records = [_parsed(Location(path), line) for line in _first_lines(path)]
+    found = [record for record in records if isinstance(record, Pairs)]
+    for record in found:
+        simplify(record, language)
+    return _rows_of(found)
 
 
 def _rows_of(records: Sequence[dict[str, object]]) -> list[list[str]]:
@@ -215,7 +220,7 @@ def _rows_of(records: Sequence[dict[str, object]]) -> list[list[str]]:
 
 def _parsed(where: Location, line: str) -> object:
     try:
-        return json.loads(line, object_pairs_hook=_Pairs)
+        return json.loads(line, object_pairs_hook=Pairs)
     except (ValueError, RecursionError) as error:
         return Rejection(where, "broken_row", f"not JSON ({error}); each line must be a JSON object")
 
@@ -228,7 +233,7 @@ def _head(path: Path) -> str:
 def _record_row(
     where: Location, record: object, column_of_field: Callable[[str], str], unit: str
 ) -> Row | Rejection:
-    if not isinstance(record, _Pairs):
+    if not isinstance(record, Pairs):
         return Rejection(where, "broken_row", "not a JSON object; write the fields as {...}")
     if "target_id" in record:
         reason = "this is a pair; use the manifest of utterances that the pairs were built from"

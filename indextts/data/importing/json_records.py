@@ -1,0 +1,100 @@
+"""Bring the JSON of other programs into the form of tables: one object for each row, without inner objects.
+
+{"audio": {"path": "1.wav", "bytes": null}}                       a recording, by its path
+{"text": {"am": "...", "en": "..."}}                              texts by language
+{"messages": [{"role": "user", "content": "<audio>..."},          a chat about a recording
+              {"role": "assistant", "content": "..."}], "audios": ["1.wav"]}
+000.wav 000.json [000.txt]                                        WebDataset, in a folder
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from indextts.data.importing.columns import column_of
+from indextts.data.importing.items import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES, Location, Rejection
+from indextts.system.language_codes import standard_code
+
+_AUDIO_MARK = re.compile(r"<\|?(?:audio|AUDIO)\|?>")
+_TURNS = ("messages", "conversations")
+_MAX_BYTES = 2**20  # of the facts about a recording
+
+
+class Pairs(dict[str, object]):
+    """JSON object that knows which of its fields are written twice."""
+
+    def __init__(self, pairs: Sequence[tuple[str, object]]) -> None:
+        super().__init__(pairs)
+        self.repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+
+
+def simplify(record: dict[str, object], language: str) -> None:
+    """Replace the objects in a record by their value for the import.
+
+    Args:
+        language: ISO 639 code of the import.
+    """
+    for name, value in list(record.items()):
+        if isinstance(value, dict):
+            record[name] = _value(value, language)
+        elif name in _TURNS and isinstance(value, list):
+            del record[name]
+            _read_chat(record, [turn for turn in value if isinstance(turn, dict)])
+
+
+def _value(value: dict[str, object], language: str) -> object:
+    """Return the path of a recording or the text in the language; an unknown object stays."""
+    if named := [value[key] for key in ("path", "filename", "audio_path") if key in value]:
+        return named[0]
+    texts = {standard_code(key): text for key, text in value.items()}
+    return value if None in texts or not texts else texts.get(language)
+
+
+def _read_chat(record: dict[str, object], turns: Sequence[dict[str, object]]) -> None:
+    """Add the recording and the text of a chat: the answer, or the question that is answered by speech."""
+    found = record.pop("audios", None)
+    audios = (
+        [_value(each, "") if isinstance(each, dict) else each for each in found]
+        if isinstance(found, list)
+        else []
+    )
+    said = {}
+    for turn in turns:
+        content = turn.get("content", turn.get("value"))
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        parts = [part for part in parts if isinstance(part, dict)]
+        audios += [part.get("audio") or part.get("audio_url") for part in parts if part.get("type") != "text"]
+        texts = [str(part["text"]) for part in parts if part.get("text")]
+        has_speech = len(texts) < len(parts) or any(map(_AUDIO_MARK.search, texts))
+        is_answer = turn.get("role", turn.get("from")) in ("assistant", "gpt")
+        said[is_answer] = "" if is_answer and has_speech else _AUDIO_MARK.sub("", " ".join(texts)).strip()
+    record["text"] = said.get(True) or said.get(False)
+    if len(audios) == 1:
+        record["audio"] = audios[0]
+
+
+def is_webdataset(folder: Path) -> bool:
+    """Return whether the first .json file with the name of a recording has its text."""
+    _, record = next(webdataset_records(folder), (None, None))
+    return isinstance(record, dict) and any(column_of(name) == "text" or name in _TURNS for name in record)
+
+
+def webdataset_records(folder: Path) -> Iterator[tuple[Location, object]]:
+    """Yield the objects in .json files with the names of recordings, and rejections."""
+    paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    audio = {path.stem: path.name for path in reversed(paths) if path.suffix.lower() in AUDIO_SUFFIXES}
+    cut = {path.name.partition(".")[0] for path in paths if path.suffix.lower() in SUBTITLE_SUFFIXES}
+    for path in paths:
+        if path.suffix.lower() == ".json" and path.stem in audio and path.stem not in cut:
+            try:
+                record = json.loads(path.read_bytes()[:_MAX_BYTES], object_pairs_hook=Pairs)
+            except (ValueError, RecursionError) as error:
+                yield Location(path), Rejection(Location(path), "broken_row", f"not JSON ({error})")
+                continue
+            if isinstance(record, dict):
+                for name in [name for name in record if column_of(name) == "audio"]:
+                    del record[name]  # of another machine
+                record["audio"] = audio[path.stem]
+            yield Location(path), record
