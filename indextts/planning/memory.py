@@ -123,7 +123,7 @@ def with_lora(size: ModelSize, config: GPTConfig, rank: int, targets: str) -> Mo
     widths = ADAPTER_WIDTHS.get(targets, sum(ADAPTER_WIDTHS.values()))
     adapters = rank * config.layers * widths * dim
     text_tables = config.num_text_rows * (2 * dim + 1) if is_extended else 0
-    language_rows = language_size(config)
+    language_rows = config.num_language_rows * config.model_dim if config.of_base.reads_style else 0
     return replace(
         size,
         frozen=size.gpt - (text_tables - size.frozen) - language_rows,
@@ -239,12 +239,7 @@ def memory_need(
     )
 
 
-# --- sizes of the language rows and of the encoders
-
-
-def language_size(config: GPTConfig) -> int:
-    """Return the number of values in the language rows, 0 for a base without them."""
-    return config.num_language_rows * config.model_dim if config.of_base.reads_style else 0
+# --- sizes of the encoders
 
 
 def conformer_size(module: ConditionModuleConfig, config: GPTConfig) -> int:

@@ -194,9 +194,6 @@ class StartFacts:
     def _with(self, **fields: Any) -> Self:
         return replace(self, settings=self.settings.model_copy(update=fields))
 
-    def _fits_with_lora(self) -> bool:
-        return not self.settings.lora_rank and self._with(lora_rank=OFFERED_RANK)._choose_batch().fits
-
     def _fixed_share(self) -> float:
         """Return the measured share of a step's fixed cost; 0 where the step's size is not to be chosen."""
         settings, pairs = self.settings, self.pairs
@@ -273,7 +270,9 @@ class StartFacts:
             reasons[chosen[0]] = Message(id, values)
             if needed > budget and "batch_tokens" in fields:
                 values |= {"needed": shown_gib(need.at(0)), "rank": str(OFFERED_RANK)}
-                id = "planning.too_small_but_for_lora" if self._fits_with_lora() else "planning.too_small"
+                with_lora = self._with(lora_rank=OFFERED_RANK)
+                fits_with_lora = not settings.lora_rank and with_lora._choose_batch().fits
+                id = "planning.too_small_but_for_lora" if fits_with_lora else "planning.too_small"
                 reasons[chosen[0]] = Message(id, values)
         if "grad_checkpointing" in fields:
             reasons["grad_checkpointing"] = (

@@ -44,7 +44,11 @@ def find_checkpoint(resume: str, folder: Path, recover: Recover, *, may_change: 
             checkpoints; with status 3 if the checkpoints cannot be used.
     """
     if not resume:
-        require_no_run(folder)
+        if present := checkpoint_files(folder):
+            raise UserError(
+                f"{folder} already has checkpoints, such as {present[-1].name}; resume with --resume auto, "
+                "or choose another --output-dir"
+            )
         return None
     if resume == "auto":
         return _newest_valid(folder, recover, may_change) if checkpoint_files(folder) else None
@@ -53,15 +57,6 @@ def find_checkpoint(resume: str, folder: Path, recover: Recover, *, may_change: 
         _recovered(folder, recover, may_change)
     _require_valid(path, recover)
     return path
-
-
-def require_no_run(folder: Path) -> None:
-    """Raise a UserError if a new run would start among checkpoints."""
-    if present := checkpoint_files(folder):
-        raise UserError(
-            f"{folder} already has checkpoints, such as {present[-1].name}; resume with --resume auto, "
-            "or choose another --output-dir"
-        )
 
 
 def named_checkpoint(resume: str) -> Path:

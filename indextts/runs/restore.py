@@ -111,10 +111,7 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
         misfit=misfit,
         keeps_best=_keeps_best(meta, run) if continues else False,
         average=_average_outcome(
-            checkpoint,
-            command.ema_decay,
-            continues=continues,
-            keeps_adapters=_keeps_factors(meta, command),
+            checkpoint, command.ema_decay, command.lora_rank, command.lora_alpha, continues=continues
         ),
         added_languages=_added_languages(checkpoint, run, command.language_row_init),
     )
@@ -294,22 +291,17 @@ def _keeps_best(meta: CheckpointMeta | None, run: RunFacts) -> bool | None:
     return None if run.validation_set is None else run.validation_set == meta.validation_set
 
 
-def _keeps_factors(meta: CheckpointMeta | None, command: Train) -> bool:
-    """Return whether the adapters of the checkpoint stay as they are, or are merged."""
-    if meta is None or not command.lora_rank:
-        return True
-    return all(getattr(command, name) == meta.settings.get(name) for name in ("lora_rank", "lora_alpha"))
-
-
 def _average_outcome(
-    checkpoint: CheckpointFacts, decay: float, *, continues: bool, keeps_adapters: bool
+    checkpoint: CheckpointFacts, decay: float, rank: int, alpha: float, *, continues: bool
 ) -> AverageOutcome | None:
     """Return what becomes of the weight average; an average of a and b is none of other factors of a @ b."""
-    if checkpoint.meta is None or not checkpoint.meta.settings.get("ema_decay"):
+    before = {} if checkpoint.meta is None else checkpoint.meta.settings
+    if not before.get("ema_decay"):
         return None
     if not decay:
         return "is off"
-    if not keeps_adapters:
+    # a run without adapters merges those of the checkpoint, and their average
+    if rank and (rank, alpha) != (before.get("lora_rank"), before.get("lora_alpha")):
         return "has other adapters"
     return "continues" if continues else "moves"
 

@@ -68,17 +68,14 @@ class BatchPlan:
     def _walk(self) -> Iterator[tuple[list[int], bool]]:
         epoch, samples_done = self.epoch, self.samples_done
         while True:
-            order = self._order(epoch)
+            if self.mix is None:
+                order = epoch_permutation(len(self.lengths), self.seed, epoch)
+            else:
+                order = mixed_order(self.mix, self.seed, epoch)
             ends = self._ends(order, samples_done)
             for start, end in pairwise([samples_done, *ends]):
                 yield order[start:end].tolist(), end == ends[-1]
             epoch, samples_done = epoch + 1, 0
-
-    def _order(self, epoch: int) -> NDArray[np.int64]:
-        """Return the samples of an epoch in training order."""
-        if self.mix is None:
-            return epoch_permutation(len(self.lengths), self.seed, epoch)
-        return mixed_order(self.mix, self.seed, epoch)
 
     def _ends(self, order: NDArray[np.int64], samples_done: int) -> list[int]:
         """Return the ends of the batches after a position, as positions in the order of the epoch."""
