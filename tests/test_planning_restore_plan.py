@@ -20,7 +20,7 @@ from indextts.system.digest import file_digest
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.resume import plan_from_weights
 from tests.conftest import REPOSITORY
-from tests.test_runs_restore import meta
+from tests.restore_inputs import meta
 from tests.tiny_run import describe_restore, pair, write_features
 
 DEMO = REPOSITORY / "demo/checkpoints"
