@@ -6,7 +6,7 @@ Every check returns a list of problems, empty if there are none.
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,15 @@ from typing import Any
 import torch
 
 from indextts.commands.train import Train
-from indextts.models.checkpoint import read_weights
-from indextts.runs.directory import CheckpointMeta, checkpoints, read_metrics, verify_checkpoint
+from indextts.models.checkpoint import read_weights, recover_meta
+from indextts.runs.directory import (
+    LINKS,
+    CheckpointMeta,
+    checkpoints,
+    files_without_meta,
+    read_metrics,
+    verify_checkpoint,
+)
 
 # May differ in a checkpoint: names and number of the saves in between, and settings of the last process.
 OF_THE_STOPS = frozenset({"recent_checkpoints", "serial"})
@@ -42,7 +49,7 @@ class CommittedCheckpoints:
 
     @classmethod
     def read(cls, run_dir: Path) -> "CommittedCheckpoints":
-        """Verify every file that has a meta file."""
+        """Verify every file that has a meta file, or the record of one inside."""
         found = cls()
         with _silent(
             logging.getLogger("indextts.runs.directory")
@@ -56,6 +63,13 @@ class CommittedCheckpoints:
             else:
                 found.valid.append((path, meta))
         readable = {path for path, _ in committed}
+        for path in set(files_without_meta(run_dir)) - readable:  # the next trainer restores its meta file
+            with suppress(ValueError):
+                recovered = recover_meta(path)
+                if recovered is not None and recovered.digest:
+                    found.valid.append((path, recovered))
+                    readable.add(path)
+        found.valid.sort(key=lambda item: (-item[1].serial, item[0].name in LINKS))
         for path in sorted(run_dir.glob("*.json")):
             if _is_meta(path) and path.with_suffix(".pth") not in readable:
                 found.corrupt[path.with_suffix(".pth").name] = f"{path.name} is not readable"
