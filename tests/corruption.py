@@ -7,7 +7,9 @@ from random import Random
 PAGE = 4096
 
 
-def flip_bit(path: Path, random: Random) -> None:
+def flip_bit(path: Path, random: Random | None = None) -> None:
+    """Flip a bit, always the same one without `random`."""
+    random = random or Random(0)
     content = bytearray(path.read_bytes())
     content[random.randrange(len(content))] ^= 1 << random.randrange(8)
     _overwrite(path, content)

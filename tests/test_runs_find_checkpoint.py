@@ -16,7 +16,7 @@ from indextts.models.checkpoint import recover_meta
 from indextts.runs.directory import files_without_meta, verify_checkpoint
 from indextts.runs.find_checkpoint import find_checkpoint
 from tests.checkpoint_files import content, save
-from tests.test_runs_owner import flip_a_bit
+from tests.corruption import flip_bit
 from tests.tiny_run import TinyRun, make_tiny_run
 
 
@@ -91,7 +91,7 @@ def test_of_two_copies_of_a_save_the_valid_latest_is_taken(tmp_path: Path):
     content_before = latest.read_bytes()
     latest.unlink()
     latest.write_bytes(content_before)
-    flip_a_bit(path)
+    flip_bit(path)
     assert found(tmp_path, "auto") == latest
     assert (tmp_path / "damaged-model_step2.pth").is_file()
     assert verify_checkpoint(latest).step == 2
@@ -100,7 +100,7 @@ def test_of_two_copies_of_a_save_the_valid_latest_is_taken(tmp_path: Path):
 def test_a_search_that_may_not_change_the_folder_leaves_it_unchanged(tmp_path: Path):
     for step in (1, 2):
         save(tmp_path, step, serial=step)
-    flip_a_bit(tmp_path / "model_step2.pth")
+    flip_bit(tmp_path / "model_step2.pth")
     before = sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir())
     assert found(tmp_path, "auto", may_change=False) == tmp_path / "model_step1.pth"
     assert sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir()) == before
@@ -121,7 +121,7 @@ def test_a_path_is_taken_from_any_folder(tmp_path: Path):
 
 def test_a_path_that_is_corrupt_is_refused_and_left_where_it_is(tmp_path: Path):
     path = save(tmp_path, 1)
-    flip_a_bit(path)
+    flip_bit(path)
     with pytest.raises(UserError, match=r"Resume failed: model_step1\.pth") as caught:
         found(tmp_path, path)
     assert caught.value.exit_status == RESUME_REFUSED
@@ -175,7 +175,7 @@ def test_among_foreign_checkpoints_latest_or_the_highest_step_is_taken(
 
 def test_a_foreign_checkpoint_does_not_replace_corrupt_own_ones(tmp_path: Path):
     save(tmp_path, 3)
-    flip_a_bit(tmp_path / "model_step3.pth")
+    flip_bit(tmp_path / "model_step3.pth")
     foreign(tmp_path, "model_step900.pth")
     with pytest.raises(UserError, match="Resume failed: ") as caught:
         found(tmp_path, "auto")

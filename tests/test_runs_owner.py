@@ -19,21 +19,13 @@ from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import make_room, prepare, prune, publish, quarantine, run_lock
 from indextts.system.processes import this_process
 from tests.checkpoint_files import save
+from tests.corruption import flip_bit
 
 CHANGES = ("rename", "replace", "link", "unlink", "fsync")  # of the os module; pathlib uses these
 
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("model_step*.pth")}
-
-
-def flip_a_bit(path: Path) -> None:
-    """Damage the bytes in place, so that links to them are corrupt too."""
-    with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 2)
-        byte = file.read(1)
-        file.seek(-1, 1)
-        file.write(bytes([byte[0] ^ 1]))
 
 
 def test_a_second_start_names_the_trainer_that_has_just_taken_the_lock(tmp_path: Path):
@@ -65,7 +57,7 @@ def save_and_prune(folder: Path) -> None:
 
 def with_a_corrupt_newest(folder: Path) -> None:
     saves(2)(folder)
-    flip_a_bit(folder / "model_step2.pth")
+    flip_bit(folder / "model_step2.pth")
 
 
 def make_much_room(folder: Path) -> None:
@@ -195,7 +187,7 @@ def test_other_parts_and_best_pinned_and_foreign_files_are_never_removed(tmp_pat
 def test_nothing_is_removed_while_the_newest_is_corrupt(tmp_path: Path):
     for step in (1, 2, 3):
         save(tmp_path, step, serial=step)
-    flip_a_bit(tmp_path / "model_step3.pth")
+    flip_bit(tmp_path / "model_step3.pth")
     assert prune(tmp_path, keep=1, part=1) == []
     assert names(tmp_path) == {"model_step1.pth", "model_step2.pth", "model_step3.pth"}
 
@@ -228,7 +220,7 @@ def test_room_is_made_with_as_few_of_the_oldest_as_needed(
     for step in range(1, num_saves + 1):
         save(tmp_path, step, serial=step, is_best=has_best and step == 1)
     if corrupt:
-        flip_a_bit(tmp_path / f"model_step{corrupt}.pth")
+        flip_bit(tmp_path / f"model_step{corrupt}.pth")
     num_bytes = sizes * (tmp_path / "model_step1.pth").stat().st_size
     assert make_room(tmp_path, num_bytes, keep=1, part=1) == makes_room
     assert names(tmp_path) == {f"model_step{step}.pth" for step in left}

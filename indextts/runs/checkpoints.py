@@ -13,7 +13,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -81,10 +81,8 @@ def list_checkpoints(run_dir: Path) -> list[Checkpoint]:
             continue
         listed = Checkpoint(path.name, status.st_size, status.st_mtime)
         if meta is not None:
-            listed = Checkpoint(
-                name=path.name,
-                num_bytes=status.st_size,
-                time=status.st_mtime,
+            listed = replace(
+                listed,
                 step=meta.step,
                 epoch=meta.epoch,
                 part=meta.part,
@@ -166,7 +164,9 @@ def move_to_trash(run_dir: Path, name: str) -> Path:
         raise UserError(reason)
     path = run_dir / name
     has_meta_file = path.with_suffix(".json").exists()
-    if not has_meta_file and _is_being_saved(path):
+    # a commit renames the weights, then the meta file: the order of the two tests leaves no gap between them
+    being_saved = path.with_name(f".tmp-{path.stem}.json"), path.with_suffix(".json")
+    if not has_meta_file and any(each.exists() for each in being_saved):
         raise UserError(BEING_SAVED.format(name=name))
     with disk_errors(path):
         chosen = path.stat()
@@ -231,14 +231,6 @@ def _find(run_dir: Path, name: str) -> Checkpoint:
         if each.name == name:
             return each
     raise UserError(GONE.format(name=name))
-
-
-def _is_being_saved(path: Path) -> bool:
-    """Return whether the trainer commits the checkpoint just now.
-
-    A commit renames the weights, then the meta file. The order of the two tests leaves no gap between them.
-    """
-    return path.with_name(f".tmp-{path.stem}.json").exists() or path.with_suffix(".json").exists()
 
 
 def _folder_for(trash: Path, stem: str) -> Path:

@@ -100,7 +100,7 @@ class TrainedParameters:
         return [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
 
     def clear_gradients(self) -> None:
-        for parameter in self._all():
+        for parameter in (*self.parameters.values(), *(rows.table for rows in self.new_rows)):
             parameter.grad = None
 
     def check_views(self) -> None:
@@ -113,10 +113,6 @@ class TrainedParameters:
         """Yield the parameters of the model: tables instead of their views."""
         views = {rows.name for rows in self.new_rows}
         yield from (each for name, each in self.parameters.items() if name not in views)
-        yield from (rows.table for rows in self.new_rows)
-
-    def _all(self) -> Iterator[nn.Parameter]:
-        yield from self.parameters.values()
         yield from (rows.table for rows in self.new_rows)
 
 

@@ -163,6 +163,9 @@ class TextRowFacts:
         """Return the facts by name; `indextts/training/metrics.py` documents them."""
         if not self._new_rows:
             return {"unknown_share": self._unknown_share}
+        digest = hashlib.sha256()
+        for rows in self._new_rows:
+            digest.update(_on_host(rows.table[: rows.num_frozen]).flatten().numpy().data)
         now = self._values()
         moved, lately = (
             {name: values - before[name] for name, values in now.items()}
@@ -170,7 +173,7 @@ class TextRowFacts:
         )
         return {
             "unknown_share": self._unknown_share,
-            "base_rows": self._digest_of_frozen(),
+            "base_rows": digest.hexdigest()[:DIGEST_CHARS],
             "new_rows_moved": min(_root_mean_square(each) for each in moved.values()),
             "new_rows_moved_lately": min(_root_mean_square(each) for each in lately.values()),
             "new_rows_seen": float(moved[TEXT_TABLES[0]].any(dim=1).double().mean()),
@@ -182,12 +185,6 @@ class TextRowFacts:
             rows.name: _on_host(rows.view.reshape(len(rows.view), -1)[:, :VALUES_OF_ROW])
             for rows in self._new_rows
         }
-
-    def _digest_of_frozen(self) -> str:
-        digest = hashlib.sha256()
-        for rows in self._new_rows:
-            digest.update(_on_host(rows.table[: rows.num_frozen]).flatten().numpy().data)
-        return digest.hexdigest()[:DIGEST_CHARS]
 
 
 def unknown_share(dataset: PairDataset, unknown_id: int) -> float:
