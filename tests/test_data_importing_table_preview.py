@@ -234,3 +234,27 @@ def test_a_corrupt_archive_or_one_that_leads_outside_is_refused(tmp_path: Path, 
         source.write_bytes(content)
     with pytest.raises(UserError, match=r"talks\.zip"):
         preview(source)
+
+
+def test_the_facts_of_the_first_rows_are_those_of_the_import(tmp_path: Path):
+    texts = ["[noise] ሰላም ለዓለም።", "Speaker 1: ደህና ነህ?", "[ሳቅ]", "ዛሬ [ተሰጥቶታል] ነው።"]
+    content = table(
+        [*PATHS[:3], "wavs/missing.wav"], texts, ["almaz", "", "bekele", "bekele"], ["0"] * 4, ["0.1"] * 4
+    )
+    header = "path,text,speaker,start,end"
+    source = write_source(tmp_path, {"a.csv": f"{header}\n{content}", "b.csv": f"{header}\n{content}"})
+    [found] = preview(source).tables
+    assert {fact: count for fact, count in found.facts.items() if fact[0] != "unusable"} == {
+        ("rows", ""): 8,
+        ("found", "as named"): 4,
+        ("spans", ""): 4,
+        ("speakers", "almaz"): 2,
+        ("speakers", ""): 2,
+        ("noise", "[noise]"): 2,
+        ("noise", "[ሳቅ]"): 2,
+        ("labels", "Speaker 1:"): 2,
+    }
+    assert sorted(count for (fact, _), count in found.facts.items() if fact == "unusable") == [2, 2]
+    kept = preview_source(source, "auto", language="am", columns="", allowed=[], keep=["noise", "labels"])
+    assert not {"noise", "labels"} & {fact for fact, _ in kept.tables[0].facts}
+    assert not preview(write_source(tmp_path / "x", {"a.csv": AMBIGUOUS})).tables[0].facts

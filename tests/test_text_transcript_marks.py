@@ -176,6 +176,11 @@ def test_speech_stays_as_it_is(text: str):
     assert clean_transcripts([text])[0].text == text
 
 
+def test_a_noise_to_keep_is_no_name():
+    texts = ["[noise] ሰላም ነው", "[noise] እሺ ነው"]
+    assert [text for text, _ in clean_transcripts(texts, ["noise"])] == texts
+
+
 def test_words_in_brackets_that_may_be_spoken_are_listed():
     cleaned = clean_transcripts(["[ተሰጥቶታል] ነው (ሳቅ)", "(በ2010 ዓ.ም.)"])
     assert [text for text, _ in cleaned] == ["[ተሰጥቶታል] ነው", "(በ2010 ዓ.ም.)"]

@@ -15,6 +15,7 @@ from indextts.webui.data.import_sources import (
     MAX_COLUMNS,
     ImportSource,
     column_tables_html,
+    first_rows_html,
     read_choices,
     with_choice,
 )
@@ -91,6 +92,17 @@ def test_nothing_is_shown_without_a_table(tmp_path: Path, content: str):
     (project.uploads / "broken.zip").write_bytes(b"no archive")
     assert not import_outlook(project, imports(project, settings)).blockers
     assert column_tables_html([]) == ""
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_page_shows_what_the_import_does_with_the_first_rows(tmp_path: Path, language: str):
+    texts = [f"[noise] {TEXTS[0]}", TEXTS[1], f"{HOSTILE} {TEXTS[2]}", "ዛሬ [<b>] [ተሰጥቶታል] ነው"]
+    project, settings = make(tmp_path, talks=table(PATHS, [text.replace(",", "") for text in texts]))
+    with use_language(language):
+        html = first_rows_html(sources(project, settings))
+    assert all(text in html for text in ("talks.zip", "[noise]", "[ተሰጥቶታል]"))
+    assert Parsed(html).names.isdisjoint({"img", "b", "onerror", "src"})
+    assert "[noise]" not in first_rows_html(sources(project, settings.with_fields("data", keep="noise")))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -106,8 +106,8 @@ def clean_transcript(text: str, keep: Collection[str] = ()) -> Cleaned:
     if marks:
         cleaned = re.sub(r" (?=[።፣፤፥፧,!?])", "", " ".join(cleaned.split()))
         cleaned = cleaned if any(map(str.isalnum, cleaned)) else ""
-    found = (Mark(BRACKETS, match[0]) for match in _IN_BRACKETS.finditer(cleaned))
-    return Cleaned(cleaned, (*marks, *found))
+    found = (match[0] for match in _IN_BRACKETS.finditer(cleaned))
+    return Cleaned(cleaned, (*marks, *(Mark(BRACKETS, words) for words in found if not _is_noise(words))))
 
 
 def count_marks(marks: Iterable[Mark]) -> dict[str, Counter[str]]:
@@ -145,7 +145,7 @@ def _name_of(text: str) -> tuple[str, str] | None:
         return None
     rest = text[match.end() :]
     if (mark := match["mark"]) is None:
-        return match["tag"] or _A_TIME, rest
+        return None if _is_noise(match[0]) else (match["tag"] or _A_TIME, rest)  # a noise may be kept
     # more of the same marks stand between words, and so may this one
     is_space = re.search(rf"[^\W\d]{mark}(?!{mark})", rest) or not (match[0][-1].isspace() or " " in rest)
     return None if is_space else (match["name"], rest)

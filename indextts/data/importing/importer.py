@@ -48,6 +48,7 @@ from indextts.data.importing.speakers import (
     write_answers,
 )
 from indextts.data.importing.storing import PART_PREFIX, ProjectStore, is_aligned
+from indextts.data.importing.texts import kinds_to_keep, log_marks, without_marks
 from indextts.data.importing.voice_vectors import (
     LoadEncoder,
     add_vectors,
@@ -71,14 +72,7 @@ from indextts.system.digest import file_sha256
 from indextts.system.json_lines import json_lines_if_any, write_json_lines
 from indextts.system.locks import locked_folder
 from indextts.text.languages import find_language
-from indextts.text.transcript_marks import (
-    BRACKETS,
-    KINDS,
-    Mark,
-    clean_transcript,
-    clean_transcripts,
-    count_marks,
-)
+from indextts.text.transcript_marks import Mark, clean_transcript
 
 logger = logging.getLogger(__name__)
 
@@ -285,39 +279,15 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     place: dict[object, int] = {}  # spans of a recording follow each other, so that it is decoded once
     found.sort(key=lambda row: place.setdefault(row.audio if row.span else row.key, len(place)))
     source.found, nameless = with_speakers(found, source.path, source.root, source.answers)
-    _remove_marks(source)
+    items, marks = without_marks(source.found, kinds_to_keep(source.answers["keep"]))
+    log_marks(source.path, marks)
+    source.found = [item for item in items if isinstance(item, Row)]
+    source.rejections += [item for item in items if isinstance(item, Rejection)]
     source.rejections += nameless
     source.keys = [item.key for item in source.found]
     languages = Counter(str(item.language) for item in source.found)
     if len(languages) > 1:
         logger.warning("%s: recordings in several languages: %s", source.path, counts_by_code(languages))
-
-
-def _remove_marks(source: _Source) -> None:
-    """Remove the marks that nobody speaks from the texts of a source, and log them."""
-    keep = tuple(filter(None, source.answers["keep"].replace(" ", "").split(",")))
-    if unknown := set(keep) - set(KINDS):
-        raise UserError(f"--keep {unknown.pop()}: no kind of marks; choose from {', '.join(KINDS)}")
-    cleaned = clean_transcripts([item.text for item in source.found], keep)
-    rows, source.found = source.found, []
-    for row, (text, _) in zip(rows, cleaned, strict=True):
-        if row.text and not text:
-            reason = f"nobody speaks the text {row.text[:40]}; correct it, or keep it with --keep"
-            source.rejections.append(Rejection(row.where, "empty_text", reason))
-        else:
-            original = row.text if text != row.text else ""
-            source.found.append(replace(row, text=text, original_text=original, keep=keep))
-    _log_marks(source.path, [mark for each in cleaned for mark in each.marks])
-
-
-def _log_marks(source: Path, marks: Sequence[Mark]) -> None:
-    for kind, counts in count_marks(marks).items():
-        examples = [text for text, _ in counts.most_common(3)]
-        shown = f"{counts.total():,} ({', '.join(examples)}{', ...' * (len(counts) > len(examples))})"
-        if kind == BRACKETS:
-            logger.warning("%s: words in brackets stay, since they may be spoken: %s", source, shown)
-        else:
-            logger.info("%s: removed from the texts: %s %s; --keep %s leaves them", source, kind, shown, kind)
 
 
 def _with_unique_key(item: Row, seen: Mapping[str, Row], root: Path) -> Row | Rejection:
@@ -455,7 +425,7 @@ def _log_outcomes(source: _Source, command: ImportDataset, store: ProjectStore) 
             marks += clean_transcript(clip.original_text or clip.text, found.keep).marks
         is_too_long = store.duration_s(source.name, found.key) > command.max_clip_s
         num_whole += found.text_file is not None and not is_cut and is_too_long
-    _log_marks(source.path, marks)
+    log_marks(source.path, marks)
     if num_long and (command.trim or command.loudness or command.link):
         logger.warning(
             "%s: %s cut as usual, without --trim, --loudness and --link",

@@ -22,7 +22,8 @@ from indextts.system.files import read_object, write_json
 logger = logging.getLogger(__name__)
 
 ANSWERS_NAME = "answers.json"
-FIELDS = ("layout", "columns", "keep", "speaker", "speaker_from")
+FIELDS = ("layout", "columns", "speaker", "speaker_from")  # what an import asks about a source
+ANSWERS = (*FIELDS, "keep")
 _MAX_SHOWN_SPEAKERS = 5
 
 
@@ -100,10 +101,10 @@ def read_answers(output_dir: Path) -> dict[str, dict[str, str]]:
 
 def _valid(answers: dict[str, object]) -> dict[str, str]:
     """Return the answers about a source that are known texts, such as a layout that exists."""
-    choices = {name: get_args(ImportDataset.model_fields[name].annotation) for name in FIELDS}
+    choices = {name: get_args(ImportDataset.model_fields[name].annotation) for name in ANSWERS}
     return {
         name: answer
-        for name in FIELDS
+        for name in ANSWERS
         if isinstance(answer := answers.get(name), str) and (not choices[name] or answer in choices[name])
     }
 
@@ -124,12 +125,12 @@ def write_answers(output_dir: Path, answers: dict[str, dict[str, str]]) -> None:
 
 def answered(command: ImportDataset, before: dict[str, str]) -> dict[str, str]:
     """Return the answers about a source: those of the command, else the stored ones."""
-    given = {name: str(getattr(command, name)).strip() for name in FIELDS}
-    default = {name: str(ImportDataset.model_fields[name].default) for name in FIELDS}
-    kept = {name for name in FIELDS if given[name] == default[name]}
+    given = {name: str(getattr(command, name)).strip() for name in ANSWERS}
+    default = {name: str(ImportDataset.model_fields[name].default) for name in ANSWERS}
+    kept = {name for name in ANSWERS if given[name] == default[name]}
     if not {"speaker", "speaker_from"} <= kept:
         kept -= {"speaker", "speaker_from"}  # the two are one answer
-    return {name: before.get(name, given[name]) if name in kept else given[name] for name in FIELDS}
+    return {name: before.get(name, given[name]) if name in kept else given[name] for name in ANSWERS}
 
 
 def of_speakers(found: Mapping[Path, Sequence[Row]], wanted: Sequence[str]) -> dict[Path, list[Row]]:

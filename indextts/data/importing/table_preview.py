@@ -8,9 +8,10 @@ columns and characters is limited.
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Literal
@@ -18,11 +19,12 @@ from typing import Literal
 from indextts.commands.data import ImportLayout
 from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpack_heads
 from indextts.data.importing.columns import NoColumnError, column_of
-from indextts.data.importing.items import KALDI_NAMES
+from indextts.data.importing.items import KALDI_NAMES, Item, Location, Rejection, Row, row_of
 from indextts.data.importing.layouts import WITH_COLUMNS, find_tables
 from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.references import Recordings
 from indextts.data.importing.tables import record_rows, table_head
+from indextts.data.importing.texts import without_marks
 from indextts.errors import UserError
 
 MAX_TABLES = 20  # of a source
@@ -31,6 +33,7 @@ NUM_SAMPLES = 2  # values of a column
 _SAMPLE_CHARS = 80
 
 Basis = Literal["choice", "header", "content"]
+Facts = Counter[tuple[str, str]]
 _HEADED_SUFFIXES = (".csv", ".tsv", ".list", ".jsonl", ".txt")  # tables, before the metadata of recordings
 
 
@@ -63,6 +66,7 @@ class TablePreview:
         missing: names that no column has, and without which the table cannot be imported.
         is_other: the table could be one of other facts, which an import skips if it has a better one.
         problem: why an import would refuse the table; "" if it would not.
+        facts: what an import does with the first rows, see `_facts`.
     """
 
     files: tuple[str, ...]
@@ -71,6 +75,7 @@ class TablePreview:
     missing: tuple[str, ...] = ()
     is_other: bool = False
     problem: str = ""
+    facts: Facts = field(default_factory=Counter)
 
     @property
     def is_decided(self) -> bool:
@@ -114,7 +119,13 @@ class SourcePreview:
 
 
 def preview_source(
-    source: Path, layout: ImportLayout, *, language: str, columns: str, allowed: Sequence[Path]
+    source: Path,
+    layout: ImportLayout,
+    *,
+    language: str,
+    columns: str,
+    allowed: Sequence[Path],
+    keep: Collection[str] = (),
 ) -> SourcePreview:
     """Return the tables of a folder, file or zip archive, and how an import would read them.
 
@@ -124,6 +135,7 @@ def preview_source(
         language: of texts whose data name none.
         columns: as in --columns; "" to decide.
         allowed: folders that recordings may be in, as for SourceReader.
+        keep: kinds of marks that stay in the texts.
 
     Raises:
         UserError: the archive is corrupt or refused.
@@ -140,7 +152,8 @@ def preview_source(
         reader = SourceReader(recordings, language, columns)
 
         def preview(detected: ImportLayout, paths: Sequence[Path]) -> SourcePreview:
-            found = (_preview_table(path, reader, is_json=detected == "jsonl") for path in paths[:MAX_TABLES])
+            is_json = detected == "jsonl"
+            found = (_preview_table(path, reader, keep, is_json=is_json) for path in paths[:MAX_TABLES])
             tables = _merged([table for table in found if table is not None])
             return SourcePreview(detected, tables, max(0, len(paths) - MAX_TABLES))
 
@@ -162,7 +175,9 @@ def _rank(name: Path) -> int | None:
     return 0 if name.suffix.lower() in _HEADED_SUFFIXES else None
 
 
-def _preview_table(path: Path, reader: SourceReader, *, is_json: bool) -> TablePreview | None:
+def _preview_table(
+    path: Path, reader: SourceReader, keep: Collection[str], *, is_json: bool
+) -> TablePreview | None:
     """Return the preview of a table; None if it has a single column or too many."""
     rows = record_rows(path, reader.language) if is_json else table_head(path, reader.language)[1]
     if not rows or len(rows[-1]) > MAX_COLUMNS:
@@ -174,8 +189,9 @@ def _preview_table(path: Path, reader: SourceReader, *, is_json: bool) -> TableP
         if not reader.is_chosen:
             return TablePreview((name,), problem=str(error))
         # the choice is invalid, so the columns without it
-        decided = _preview_table(path, replace(reader, chosen=""), is_json=is_json)
-        return decided and replace(decided, is_other=isinstance(error, NoColumnError), problem=str(error))
+        decided = _preview_table(path, replace(reader, chosen=""), keep, is_json=is_json)
+        is_other = isinstance(error, NoColumnError)
+        return decided and replace(decided, is_other=is_other, problem=str(error), facts=Counter())
     body = [row for row in rows[columns.has_header :] if len(row) == len(columns.names)]
     header = [field.strip() for field in rows[0]] if columns.has_header else [""] * len(columns.names)
     of_number = {number: what for what, numbers in columns.candidates.items() for number in numbers}
@@ -186,7 +202,27 @@ def _preview_table(path: Path, reader: SourceReader, *, is_json: bool) -> TableP
     by_header = all(column_of(column.header) == column.use for column in shown if column.use)
     is_by_header = by_header and not columns.problem
     basis: Basis = "choice" if reader.is_chosen else "header" if is_by_header else "content"
-    return TablePreview((name,), shown, basis, tuple(columns.candidates), columns.is_other)
+    items = [
+        row_of(Location(path), dict(zip(columns.names, row, strict=True)), unit=columns.unit) for row in body
+    ]
+    facts = Counter() if columns.problem else _facts(items, reader, keep)
+    return TablePreview((name,), shown, basis, tuple(columns.candidates), columns.is_other, facts=facts)
+
+
+def _facts(items: Sequence[Item], reader: SourceReader, keep: Collection[str]) -> Facts:
+    """Return the counts of facts and values: rows, unusable, found, spans, speakers, and kinds of marks."""
+    found = reader.resolve(items)
+    cleaned, marks = without_marks([item for item in found if isinstance(item, Row)], keep)
+    facts: Facts = Counter({("rows", ""): len(items)})
+    facts.update((kind, text[:_SAMPLE_CHARS]) for kind, text in marks)
+    for item in (*cleaned, *found):
+        if isinstance(item, Rejection):
+            facts["unusable", item.reason[:_SAMPLE_CHARS]] += 1
+    for row in (item for item in cleaned if isinstance(item, Row)):
+        facts["found", row.found_by] += 1
+        facts["spans", ""] += row.times is not None
+        facts["speakers", (row.speaker or "")[:_SAMPLE_CHARS]] += 1
+    return +facts
 
 
 def _samples(rows: Sequence[Sequence[str]], number: int) -> tuple[str, ...]:
@@ -204,9 +240,14 @@ def _merged(tables: Sequence[TablePreview]) -> tuple[TablePreview, ...]:
 
     def without_values(table: TablePreview) -> TablePreview:
         columns = tuple(replace(column, samples=()) for column in table.columns)
-        return replace(table, files=(), columns=columns)
+        return replace(table, files=(), columns=columns, facts=Counter())
 
-    groups = (list(group) for _, group in groupby(tables, without_values))
-    return tuple(
-        replace(group[0], files=tuple(file for table in group for file in table.files)) for group in groups
-    )
+    merged = []
+    for _, group in groupby(tables, without_values):
+        first, *others = group
+        files, facts = [*first.files], first.facts.copy()
+        for other in others:
+            files += other.files
+            facts += other.facts
+        merged.append(replace(first, files=tuple(files), facts=facts))
+    return tuple(merged)

@@ -26,6 +26,7 @@ from indextts.webui.data.import_outlook import import_outlook, numbers_html
 from indextts.webui.data.import_sources import (
     ImportSource,
     column_tables_html,
+    first_rows_html,
     import_sources,
     read_choices,
     sources_of,
@@ -44,9 +45,10 @@ from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, once
 
 HUB_FIELDS = ("hub", "hub_subset", "hub_split", "max_hours", "speakers")
+TEXT_FIELDS = ("keep",)
 CLIP_FIELDS = ("trim", "loudness")
 LONG_FIELDS = ("asr", "min_clip_s", "max_clip_s")
-OPTIONS = (*HUB_FIELDS, *CLIP_FIELDS, *LONG_FIELDS)  # of the project, not of a source
+OPTIONS = (*HUB_FIELDS, *CLIP_FIELDS, *LONG_FIELDS, *TEXT_FIELDS)  # of the project, not of a source
 NEW_SOURCES = "what is new"
 ONWARD = {
     "finished": ("#tokenizer", "data.open_tokenizer"),
@@ -93,6 +95,7 @@ def _form(page: Page) -> tuple[list[Component], gr.Textbox, gr.Textbox]:
     stored = gr.Textbox(visible="hidden", container=False, show_label=False)
     tables = gr.HTML(elem_id="import-columns", js_on_load="window.chooseColumns(element, trigger, watch)")
     choices = gr.Textbox(visible="hidden", container=False, show_label=False, elem_id="column-choices")
+    first_rows = gr.HTML(elem_id="import-rows")
     with fields("import-fields"):
         chosen = gr.Dropdown(
             [(t("data.new_sources"), NEW_SOURCES)],
@@ -107,6 +110,8 @@ def _form(page: Page) -> tuple[list[Component], gr.Textbox, gr.Textbox]:
         options |= form_for(ImportDataset, CLIP_FIELDS)
     with fold(t("data.long"), "import-long"), fields():
         options |= form_for(ImportDataset, LONG_FIELDS)
+    with fold(t("data.texts"), "import-texts"), fields():
+        options |= form_for(ImportDataset, TEXT_FIELDS)
     filled_for = kept_form(page, "data", ImportDataset, OPTIONS, list(options.values()))
     removal = gr.Button(
         t("data.remove_this_upload"),
@@ -140,7 +145,20 @@ def _form(page: Page) -> tuple[list[Component], gr.Textbox, gr.Textbox]:
     page.watch(once, uploaded, outputs)
     inputs = [chosen, *answers.values(), choices]
     _connect_tables(page, tables, choices, inputs, answers, stored)
+    _show_first_rows(page, first_rows, [*inputs, *options.values()], [stored, choices, options["keep"]])
     return [*inputs, *options.values()], stored, filled_for
+
+
+def _show_first_rows(
+    page: Page, first_rows: gr.HTML, inputs: Sequence[Component], triggers: Sequence[Any]
+) -> None:
+    """Show what the import does with the first rows of tables, by the values of the whole form."""
+
+    def show(project: Project, *values: Any) -> str:
+        return first_rows_html(planned_sources(page, project, read_project(project), *values))
+
+    changes = [component.change for component in (*inputs[: 1 + len(FIELDS)], *triggers)]
+    page.watch(tables_version, show, [first_rows], inputs, also=changes)
 
 
 def _connect_tables(
@@ -246,7 +264,7 @@ def with_options(settings: ProjectSettings, *values: Any) -> ProjectSettings:
     if not typed:
         return settings
     defaults = {name: ImportDataset.model_fields[name].default for name in OPTIONS}
-    return settings.with_fields("data", **defaults | fields_from(ImportDataset, OPTIONS, typed))
+    return settings.with_fields("data", **defaults | fields_from(ImportDataset, OPTIONS[: len(typed)], typed))
 
 
 def with_recognizer(page: Page, settings: ProjectSettings) -> ProjectSettings:

@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,7 +30,9 @@ from indextts.data.importing.speakers import answered, read_answers
 from indextts.data.importing.table_preview import ColumnPreview, SourcePreview, TablePreview, preview_source
 from indextts.errors import UserError
 from indextts.projects.project import Project
+from indextts.text.transcript_marks import BRACKETS, KINDS
 from indextts.webui.language import t, t_or
+from indextts.webui.markup import table_html
 from indextts.webui.running.outlook import Notice
 from indextts.webui.view_versions import files_version
 
@@ -80,7 +83,8 @@ def import_sources(project: Project, commands: Sequence[Command], chosen: str = 
             layout = "jsonl" if path == command.manifest else answers["layout"]
             version = files_version(path) + (f" {time.time() // FOLDER_AGE_S}" if path.is_dir() else "")
             roots = tuple(command.audio_root)
-            preview = _preview(path, version, layout, command.language, answers["columns"], roots)
+            chosen_fields = answers["columns"], answers["keep"]
+            preview = _preview(path, version, layout, command.language, *chosen_fields, roots)
             if preview is not None:
                 is_asked = name not in known or chosen == path.name or bool(preview.undecided)
                 found.append(
@@ -182,12 +186,23 @@ def _find_table(sources: Sequence[ImportSource], key: str, file: str) -> TablePr
 
 @lru_cache(maxsize=64)
 def _preview(
-    path: Path, _version: str, layout: str, language: str, columns: str, allowed: tuple[Path, ...]
+    path: Path,
+    _version: str,
+    layout: str,
+    language: str,
+    columns: str,
+    keep: str,
+    allowed: tuple[Path, ...],
 ) -> SourcePreview | None:
     """Return the tables of a source; None if it cannot be read, which the import reports."""
     try:
         return preview_source(
-            path, cast(ImportLayout, layout), language=language, columns=columns, allowed=allowed
+            path,
+            cast(ImportLayout, layout),
+            language=language,
+            columns=columns,
+            allowed=allowed,
+            keep=keep.split(","),
         )
     except (UserError, OSError):
         return None
@@ -195,6 +210,9 @@ def _preview(
 
 MAX_SOURCES = 10  # whose tables are shown
 MAX_COLUMNS = 20
+MAX_EXAMPLES = 4  # of a fact
+# Facts of the first rows in the order of the page
+FACTS = ("unusable", "found", "spans", "speakers", "no_speaker", *KINDS, BRACKETS)
 
 USES = (
     *("audio", "text", "spoken", "speaker", "id", "language", "recording"),
@@ -218,6 +236,46 @@ def column_tables_html(sources: Sequence[ImportSource]) -> str:
     if len(asked) > MAX_SOURCES:
         parts.append(_remark(t("data.facts.more_sources", count=len(asked) - MAX_SOURCES)))
     return "".join(parts)
+
+
+def first_rows_html(sources: Sequence[ImportSource]) -> str:
+    """Return what the import does with the first rows of the tables that the page asks about."""
+    asked = [source for source in sources if source.is_asked][:MAX_SOURCES]
+    tables = [(source, table) for source in asked for table in source.preview.tables if table.facts]
+    return "".join(_first_rows(source, table) for source, table in tables)
+
+
+def _first_rows(source: ImportSource, table: TablePreview) -> str:
+    name = shown_files(table) if len(source.preview.tables) > 1 else source.path.name
+    title = t("data.rows_of", count=table.facts["rows", ""], source=name)
+    by_fact: dict[str, Counter[str]] = {}
+    for (fact, value), count in table.facts.items():
+        fact = "no_speaker" if fact == "speakers" and not value else fact
+        by_fact.setdefault(fact, Counter())[value] += count
+    rows = []
+    for fact in (fact for fact in FACTS if fact in by_fact):
+        values = by_fact[fact]
+        count = len(values) if fact == "speakers" else values.total()
+        label = t(f"data.rows.{fact}")
+        label = t("data.rows.removed", kind=label) if fact in KINDS else label
+        rows.append((escape(label), f"{count:,}", _examples(fact, values)))
+    heads = [(t("data.row_fact"), ""), (t("data.row_count"), "number"), (t("data.row_examples"), "")]
+    marked = ('class="open"' if fact == "unusable" else "" for fact in FACTS if fact in by_fact)
+    return f"<h3>{escape(title)}</h3>{table_html(heads, rows, 'first-rows', marked)}"
+
+
+def _examples(fact: str, values: Counter[str]) -> str:
+    shown = [
+        (t_or(f"data.ways.{value}", value) if fact == "found" else value, count)
+        for value, count in values.most_common(MAX_EXAMPLES)
+        if value
+    ]
+    marks = (
+        f'<span dir="auto">{escape(value)}</span>{f" ×{count:,}" if count > 1 else ""}'
+        for value, count in shown
+    )
+    separator = "<br>" if fact == "unusable" else ", "
+    return separator.join(marks) + (f"{separator}…" if len(values) > MAX_EXAMPLES else "")
 
 
 def _table(source: ImportSource, table: TablePreview, *, is_undecided: bool, is_first: bool) -> str:
