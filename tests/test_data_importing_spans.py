@@ -181,6 +181,13 @@ def test_times_that_are_no_span_are_rejected_with_their_lines(tmp_path: Path):
     [
         ("path,start,end,text", [100, 210], [200, 390], r"x\.csv: .*seconds or milliseconds.*--columns"),
         ("path,start,end,text", [900, 1000], [930, 1040], r"x\.csv: .*outside of the recordings.*--columns"),
+        (
+            "path,start_frame,end_frame,text",
+            [1, 2],
+            [3, 4],
+            r"x\.csv: .*start_frame and end_frame.*--columns",
+        ),
+        ("path,end,page,text", [3, 4], [1, 2], r"x\.csv: .*share recordings.*end .*--columns"),
         ("path,start_s,end_ms,text", [1, 2], [2000, 3000], r"x\.csv: .*one unit"),
     ],
 )

@@ -154,6 +154,7 @@ CASES = {
         '{2}|ነገ ነው"',
         texts=of(NAMES, ['"ሰላም" አለ', '"ደህና ነው', 'ነገ ነው"']),
     ),
+    "Unicode text of Excel": written(lines("\t", "\r\n").encode("utf-16"), name="x.txt", **BOTH),
     "sep=;": written("sep=;\r\n" + lines(";", "\r\n"), **BOTH),
     "sep=,": written('"sep=,"\n' + lines(), **BOTH),
     "a tab as the delimiter": written("sep=\t\n" + lines("\t"), **BOTH),

@@ -25,48 +25,39 @@ from indextts.data.importing.items import AUDIO_SUFFIXES, filled, time_of
 from indextts.errors import UserError
 from indextts.text.languages import Language, find_language
 
-ALIASES = {
-    "audio": (
-        "audio", "audio_path", "audio_filepath", "audio_file", "path", "file", "file_name", "filename", "wav",
-        "wav_path", "clip", "wav_filename", "audio_file_path", "audio_filename", "audio_name", "file_path",
-        "clip_path", "wav_file", "sound_file",
+# Of each column, the words of which a header has one, and those that may stand beside it: "audio_file_path".
+_OF_TIMES = "time timestamp segment seg clip audio utterance utt t pos position point"
+_WORDS = (
+    ("audio", "audio wav path file filename filepath audiofilepath", "name clip"),
+    ("audio", "clip", ""),
+    (
+        "text",
+        "text sentence transcription transcript transcriptions normalized normalised",
+        "raw transcribed",
     ),
-    "text": (
-        "text", "sentence", "transcription", "transcript", "raw_transcription", "normalized_text",
-        "normalized_transcription", "raw_text", "normalised_text", "text_normalized", "normalized",
-        "transcriptions", "transcribed_text", "text_transcription", "text_transcript", "transcription_text",
+    (
+        "speaker",
+        "speaker speakers spk speakerid client voice reader narrator",
+        "id name label creator no number",
     ),
-    "speaker": (
-        "speaker", "speaker_id", "client_id", "speaker_name", "reader_id", "spk", "voice", "voice_creator_id",
-        "spk_id", "voice_id", "speaker_label", "speakers", "narrator", "reader",
-    ),
-    "id": ("id", "utterance_id", "utt_id", "clip_id"),
-    "language": ("language", "lang", "locale"),
-    "recording": ("recording", "source_file"),
-    "start": (
-        "start", "start_time", "offset", "begin", "begin_time", "onset", "from", "segment_start",
-        "clip_start", "audio_start", "time_start", "start_offset", "start_timestamp", "tmin", "xmin",
-    ),
-    "end": (
-        "end", "end_time", "stop", "stop_time", "to", "segment_end", "clip_end", "audio_end", "time_end",
-        "end_offset", "end_timestamp", "finish", "tmax", "xmax",
-    ),
-    "duration": (
-        "duration", "dur", "length", "seconds", "segment_duration", "clip_duration", "audio_duration",
-        "segment_length", "clip_length",
-    ),
-    "split": ("split", "subset", "partition"),
-    "license": ("license", "licence"),
-}  # fmt: skip
-_COLUMN_OF = {alias.replace("_", ""): column for column, aliases in ALIASES.items() for alias in aliases}
+    ("id", "id", "utterance utt clip"),
+    ("language", "language lang locale", "id code"),
+    ("recording", "recording sourcefile", ""),
+    ("start", "start begin beginning offset onset from starttime tmin xmin", _OF_TIMES),
+    ("end", "end stop finish to endtime tmax xmax", f"{_OF_TIMES} offset"),
+    ("duration", "duration dur length seconds", _OF_TIMES),
+    ("split", "split subset partition", ""),
+    ("license", "license licence", ""),
+)
+_COLUMNS = [(column, frozenset(names.split()), frozenset(more.split())) for column, names, more in _WORDS]
+_TIMES = ("start", "end", "duration")
+_LIKE_TIMES = {"start", "begin", "offset", "onset", "end", "stop", "tmin", "tmax"}
 _UNITS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"), "ms"),
+    **dict.fromkeys(("ms", "msec", "millis", "millisecond", "milliseconds"), "ms"),
     **dict.fromkeys(("sample", "samples"), "samples"),
 }
-_TIMES = ("start", "end", "duration")
-_LIKE_TIMES = {"start", "begin", "offset", "onset", "end", "stop", "tmin", "tmax", "timestamp"}  # words
-CHOOSABLE = (*ALIASES, "spoken")
+CHOOSABLE = (*dict.fromkeys(column for column, _, _ in _WORDS), "spoken")
 AUTO = "auto"  # as --columns: decide, also where a choice is stored
 
 Rows = Sequence[Sequence[str]]  # the first row, and further ones that have the same width as each other
@@ -74,12 +65,15 @@ Rows = Sequence[Sequence[str]]  # the first row, and further ones that have the 
 _MOST, _SOME = 0.5, 0.05  # shares of values
 _MAX_LOOKUPS = 40  # rows whose recordings are looked for
 _SHARED_WORDS = 0.3  # of a text and its spoken form
+_MIN_PAIRS = 20  # of numbers and texts, to tell whether they correlate
 _MIN_CHARS_OF_TEXT = 12  # or two words
 _MAX_CHARS_OF_NAME = 64  # of a speaker, and of a field of a header
 _MAX_DIGITS_OF_NUMBER = 4  # of a column
 _MAX_SHOWN = 30  # columns in a line of the log
 _WORD = re.compile(r"[^\W\d_]+")
-_PART = re.compile(r"[^\W_]+")  # of a header
+_PART = re.compile(r"[^\W_]+")  # a word of a header
+_BRACKETS = re.compile(r"[(\[{].*?[)\]}]")
+_SMALL_NUMBER = re.compile(r"\d{1,4}(?:\.0)?")
 # Repeating values that are not speakers.
 _NO_SPEAKERS = {
     *("m", "f", "male", "female", "man", "woman", "other", "none", "unknown", "true", "false", "yes", "no"),
@@ -205,20 +199,21 @@ def decide_columns(
             names[texts.pop()] = "spoken"
         settle("text", texts)
     if not has_header:
-        if "audio" in names and _have_spans(values[names.index("audio")]):
-            times = [number for number in free() if _share(values[number], _is_time) == 1]
-            pairs = [pair for pair in pairwise(times) if _are_spans(*(values[number] for number in pair))]
-            if len(pairs) == 1:
-                names[pairs[0][0]], names[pairs[0][1]] = "start", "end"
+        named = values[names.index("audio")] if "audio" in names else []
+        times = [number for number in free() if _share(values[number], _is_time) == 1]
+        spans = [pair for pair in pairwise(times) if _are_spans(named, *(values[n] for n in pair))]
+        if len(spans) == 1 and len(set(named)) < len(named):
+            names[spans[0][0]], names[spans[0][1]] = "start", "end"
+        else:
+            unread += {number for pair in spans for number in pair}
         spoken_of = values[names.index("text")] if "text" in names else []
-        numbered = [number for number in free() if _is_numbered(values[number])]
-        speakers = [number for number in free() if _is_speaker(values[number])] or [
-            number for number in numbered if _are_ids(values[number], spoken_of)
-        ]
+        numbered = [n for n in free() if any(values[n]) and _share(values[n], _is_small_number) == 1]
+        ids = [number for number in numbered if _are_ids(values[number], spoken_of)]
+        speakers = [number for number in free() if _is_speaker(values[number])] or ids
         if speakers:
             settle("speaker", speakers)
         else:
-            unread += numbered
+            unread += sorted({*numbered}.difference(unread))
         # the rest of texts with delimiters, or a second text
         rest = [number for number in free() if shares[number] >= _MOST]
         if has_script and rest and "text" in names:
@@ -226,7 +221,14 @@ def decide_columns(
             names[names.index("text")] = ""
     found = Columns(tuple(names), has_header, unit=unit, unread=tuple(unread))
     if not undecided:
-        return found
+        named = values[names.index("audio")] if "audio" in names and unread and has_header else []
+        if len(set(named)) == len(named):
+            return found
+        labels = " and ".join(first[number] for number in unread)
+        problem = f"rows share recordings, and {labels} may be their times; pass --columns, for example "
+        return replace(
+            found, problem=f"{problem}--columns audio=0,start_ms={unread[0]},end_ms={unread[-1]},text=1"
+        )
     problem, is_other = _problem(undecided, values), not next(iter(undecided.values()))
     return replace(found, candidates=undecided, problem=problem, is_other=is_other)
 
@@ -239,14 +241,17 @@ def column_of(header: str) -> str:
 @lru_cache(maxsize=4096)
 def column_and_unit(header: str) -> tuple[str, str]:
     """Return the column that a header is known for, and its unit: ("start", "ms") for "Start (ms)"."""
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header)
-    words = _PART.findall(re.sub(r"[(\[{].*?[)\]}]", "", spaced).lower())
-    unit = next((_UNITS[word] for word in reversed(_PART.findall(spaced.lower())) if word in _UNITS), "")
-    column = _COLUMN_OF.get("".join(words), "")
-    if not column and words and words[-1] in _UNITS:
-        column = _COLUMN_OF.get("".join(words[:-1]), "")
-        column = column if column in _TIMES else ""
-    return column, unit if column in _TIMES else ""
+    all_words = _words(header)
+    unit = next((_UNITS[word] for word in reversed(all_words) if word in _UNITS), "")
+    words = [word for word in _words(_BRACKETS.sub("", header)) if word not in _UNITS] or all_words
+    both = frozenset(["sourcefile"] if words == ["source", "file"] else words)
+    known = (column for column, names, more in _COLUMNS if both & names and both <= names | more)
+    column = next(known, "")
+    return (column, unit) if column in _TIMES else ("" if unit else column, "")
+
+
+def _words(header: str) -> list[str]:
+    return _PART.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header).lower())
 
 
 def is_known_header(fields: Sequence[str]) -> bool:
@@ -321,37 +326,32 @@ def _refuse_equal(header: Sequence[str], values: Sequence[Sequence[str]]) -> Non
     place: dict[str, int] = {}
     for number, name in enumerate(header):
         first = place.setdefault(name.lower(), number)
-        if first != number and column_of(name) and _share_rows(values[first], values[number]):
+        pairs = zip(values[first], values[number], strict=True)
+        if first != number and column_of(name) and any(value and other for value, other in pairs):
             raise UserError(
                 f"columns {first} and {number} are both named {_short(name)}; rename one, or pass --columns "
                 f"with numbers, for example --columns audio=0,text={number}"
             )
 
 
-def _share_rows(column: Sequence[str], other: Sequence[str]) -> bool:
-    return any(value and beside for value, beside in zip(column, other, strict=True))
-
-
 def _keep_times(
     names: list[str], header: Sequence[str], values: Sequence[Sequence[str]]
 ) -> tuple[str, list[int]]:
     """Remove the names of times that give no span; return the unit, and the columns that look like times."""
-    if "onset" in map(str.lower, header) and "offset" in (lower := [name.lower() for name in header]):
+    lower = [name.lower() for name in header]
+    if {"onset", "offset"} <= set(lower):
         names[lower.index("onset")], names[lower.index("offset")] = "start", "end"
+    are_times = [_share(column, _is_time) >= _MOST for column in values]
+    found = {name for name, is_time in zip(names, are_times, strict=True) if is_time}
+    kept = {"start", "end" if "end" in found else "duration"}
+    kept = kept if kept <= found else set()
     for number, name in enumerate(names):
-        if name in _TIMES and _share(values[number], _is_time) < _MOST:
+        if name in _TIMES and (name not in kept or not are_times[number]):
             names[number] = ""
-    kept = {"start", "end" if "end" in names else "duration"}
-    kept = kept if kept <= set(names) else set()
-    for number, name in enumerate(names):
-        names[number] = "" if name in _TIMES and name not in kept else name
-    unit = _one_of({column_and_unit(header[number])[1] for number, name in enumerate(names) if name in kept})
+    numbered = list(enumerate(zip(header, names, are_times, strict=False)))
+    unit = _one_of({column_and_unit(label)[1] for _, (label, name, _) in numbered if name in kept})
     unread = [
-        number
-        for number, (label, name) in enumerate(zip(header, names, strict=False))
-        if not name
-        and _LIKE_TIMES.intersection(_PART.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", label).lower()))
-        and _share(values[number], _is_time) >= _MOST
+        n for n, (label, name, is_time) in numbered if not name and is_time and _LIKE_TIMES & {*_words(label)}
     ]
     return unit, unread
 
@@ -360,14 +360,11 @@ def _is_time(value: str) -> bool:
     return time_of(value) is not None
 
 
-def _have_spans(recordings: Sequence[str]) -> bool:
-    return len(set(recordings)) < len(recordings)
-
-
-def _are_spans(starts: Sequence[str], ends: Sequence[str]) -> bool:
-    """Return whether each start is before its end."""
+def _are_spans(recordings: Sequence[str], starts: Sequence[str], ends: Sequence[str]) -> bool:
+    """Return whether each start is before its end, and the starts in a recording differ."""
     times = [(time_of(start), time_of(end)) for start, end in zip(starts, ends, strict=True)]
-    return all(start is not None and end is not None and 0 <= start[0] < end[0] for start, end in times)
+    is_before = all(start is not None and end is not None and 0 <= start[0] < end[0] for start, end in times)
+    return is_before and len({*zip(recordings, starts, strict=False)}) == len(recordings)
 
 
 def is_header(rows: Rows, names_audio: Callable[[str], bool], language: str) -> bool:
@@ -464,27 +461,21 @@ def _is_speaker(column: Sequence[str]) -> bool:
     )
 
 
-def _is_numbered(column: Sequence[str]) -> bool:
-    """Return whether the values are small numbers that repeat."""
-    found = [value for value in column if value]
-    return len(set(found)) < len(found) and all(map(re.compile(r"\d{1,4}(\.0)?").fullmatch, found))
+def _is_small_number(value: str) -> bool:
+    return _SMALL_NUMBER.fullmatch(value) is not None
 
 
 def _are_ids(column: Sequence[str], texts: Sequence[str]) -> bool:
-    """Return whether numbers are those of speakers, and count nothing in the texts, such as words."""
+    """Return whether small numbers repeat and count nothing in the texts, such as words or seconds."""
     pairs = [(int(float(value)), text) for value, text in zip(column, texts, strict=False) if value and text]
     numbers = {number for number, _ in pairs}
-    num_counts = sum(number in (len(text.split()), len(text)) for number, text in pairs)
-    if (
-        not numbers
-        or (min(numbers) > 1 and len(numbers) < 3)
-        or (len(numbers) > 1 and 2 * num_counts > len(pairs))
-    ):
+    if not pairs or len(numbers) == len(pairs) or (min(numbers) > 1 and len(numbers) < 3):
         return False
-    values, lengths = [number for number, _ in pairs], [len(text) for _, text in pairs]
-    if len(pairs) < 20 or len(numbers) < 2 or len(set(lengths)) < 2:
-        return True
-    return abs(statistics.correlation(values, lengths)) < _MOST
+    lengths = [len(text) for _, text in pairs]
+    num_counts = sum(number in (len(text.split()), len(text)) for number, text in pairs)
+    if len(numbers) == 1 or len(set(lengths)) == 1 or len(pairs) < _MIN_PAIRS:
+        return len(numbers) == 1 or 2 * num_counts <= len(pairs)
+    return abs(statistics.correlation([number for number, _ in pairs], lengths)) < _MOST
 
 
 def _problem(undecided: Mapping[str, Sequence[int]], values: Sequence[Sequence[str]]) -> str:

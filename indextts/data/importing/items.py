@@ -69,6 +69,7 @@ _MISSING = frozenset(
 )
 _CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:[.,]\d+)?)")
 _NUMBERED = re.compile(r"(\d+)\.0+")  # an integer that passed through a column of floats
+_TIMES = frozenset(["start", "end", "duration"])
 _SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev", "development", "eval"), "val"),
@@ -201,7 +202,7 @@ class Passage:
 def filled(value: str) -> str:
     """Return a value without blanks around it; "" if it stands for a missing one."""
     value = value.strip()
-    return "" if value.lower() in _MISSING else value
+    return "" if len(value) < 10 and value.lower() in _MISSING else value
 
 
 def shown_value(value: object) -> str:
@@ -249,14 +250,12 @@ def row_of(
     if text.count("?") > 2 and not any(map(str.isalnum, text)):
         reason = "only question marks: a program saved the file in a code page without the letters; save it "
         return Rejection(where, "encoding", f"{reason}as UTF-8 (in Excel, CSV UTF-8) where the text is right")
-    times = _times_of(found, unit)
+    times = None if _TIMES.isdisjoint(found) else _times_of(found, unit)
     if times is not None and not 0 <= times[0] < times[1]:
-        written = ", ".join(
-            f"{name} {value}" for name, value in found.items() if name in ("start", "end", "duration")
-        )
+        written = ", ".join(f"{name} {value}" for name, value in found.items() if name in _TIMES)
         return Rejection(where, "bad_time", f"{written}: no start before an end; correct the times")
     speaker = found.get("speaker")
-    numbered = _NUMBERED.fullmatch(speaker or "")
+    numbered = _NUMBERED.fullmatch(speaker) if speaker else None
     return Row(
         where,
         named=found.get("audio", ""),
@@ -273,19 +272,13 @@ def row_of(
     )
 
 
-def _times_of(found: Mapping[str, str], unit: str) -> Times | None:
-    """Return start and end of a row; None if it has neither, and an empty span for an invalid one."""
-    written = {name: found[name] for name in ("start", "end", "duration") if name in found}
-    if not written:
-        return None
-    times = {name: time_of(value) for name, value in written.items()}
-    start, end, duration = (times.get(name) for name in ("start", "end", "duration"))
-    if None in times.values() or (end is None and duration is None) or (end and not start):
+def _times_of(found: Mapping[str, str], unit: str) -> Times:
+    """Return start and end of a row as written; an empty span if they are invalid."""
+    start, end, duration = (time_of(found.get(name, "0")) for name in ("start", "end", "duration"))
+    if not (start and end and duration) or ("end" in found and "start" not in found):
         return 0.0, 0.0, unit
-    first = start[0] if start else 0.0
-    last = end[0] if end else first + (duration[0] if duration else 0.0)
-    is_clock = any(time is not None and time[1] for time in times.values())
-    return first, last, "s" if is_clock else unit
+    last = end[0] if "end" in found else start[0] + duration[0]
+    return start[0], last, "s" if start[1] or end[1] or duration[1] else unit
 
 
 def check_line(where: Location, text: str) -> str | Rejection:

@@ -9,7 +9,6 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -27,7 +26,8 @@ class Pairs(dict[str, object]):
 
     def __init__(self, pairs: Sequence[tuple[str, object]]) -> None:
         super().__init__(pairs)
-        self.repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+        names = [name for name, _ in pairs] if len(self) < len(pairs) else []
+        self.repeated = {name for name in names if names.count(name) > 1}
 
 
 def simplify(record: dict[str, object], language: str) -> None:

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from indextts.commands.data import ImportLayout
 from indextts.data.importing.archive import is_archive
-from indextts.data.importing.columns import Columns, NoColumnError, column_of
+from indextts.data.importing.columns import Columns, NoColumnError, column_of, is_known_header
 from indextts.data.importing.file_pairs import read_files
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
@@ -242,14 +242,15 @@ def _tables(folder: Path) -> list[Path]:
 
 
 def _filelists(folder: Path) -> list[Path]:
-    """Return the .txt files of a folder that begin with the name of a recording and a text, as for VITS."""
+    """Return the .txt files that begin with a header, or with a recording and a text, as for VITS."""
     texts = _with_suffix(folder, ".txt")
     if len(texts) > _MAX_FILELISTS:  # the texts of single recordings
         return []
     return [
         path
         for path in texts
-        if len(fields := _header(path)) > 1 and any(field.endswith(_AUDIO_SUFFIXES) for field in fields)
+        if (fields := _header(path))
+        and (is_known_header(fields) or any(field.endswith(_AUDIO_SUFFIXES) for field in fields))
     ]
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from indextts.data.importing.columns import ALIASES, AUTO, Columns, NoColumnError, Rows, decide_columns
-from indextts.data.importing.items import AUDIO_SUFFIXES, Item, Problem, Rejection, Row
+from indextts.data.importing.columns import AUTO, Columns, NoColumnError, Rows, decide_columns
+from indextts.data.importing.items import AUDIO_SUFFIXES, Item, Problem, Rejection, Row, filled
 from indextts.data.importing.references import (
     AS_NAMED,
     BY_NUMBER,
@@ -80,9 +80,10 @@ class SourceReader:
     ) -> Row | Rejection:
         named = row.named or row.id
         if not named:
-            columns = ", ".join(ALIASES["audio"][:4])
-            return Rejection(row.where, "no_audio_named", f"no recording in the row; fill in {columns}, ...")
-        if not (row.text or row.subtitles or row.text_file):
+            reason = "no recording in the row; fill in audio, path or file_name"
+            return Rejection(row.where, "no_audio_named", reason)
+        text, speaker = filled(row.text), filled(row.speaker or "") or None
+        if not (text or row.subtitles or row.text_file):
             return Rejection(row.where, "empty_text", "the text is empty; fill it in or remove the row")
         audio, way, id = row.where.file, "", row.id or _id_of(named)
         if isinstance(found, tuple):
@@ -99,6 +100,8 @@ class SourceReader:
         code = standard_code(row.language or "") or self.language
         return replace(
             row,
+            text=text,
+            speaker=speaker,
             audio=audio,
             id=id,
             key=row.key or row.id or named,

@@ -83,7 +83,7 @@ def _without_marks(line: str | Rejection, delimiter: str, width: int) -> Sequenc
 
 def _is_empty(line: str, delimiter: str) -> bool:
     """Return whether a line has no values, or only tells Excel the delimiter."""
-    return not line.strip(f'{delimiter}" \t') or _DELIMITER_LINE.fullmatch(line) is not None
+    return not line.strip(delimiter + '" \t') or _DELIMITER_LINE.fullmatch(line) is not None
 
 
 def _record(
@@ -238,8 +238,8 @@ def _record_row(
     if "target_id" in record:
         reason = "this is a pair; use the manifest of utterances that the pairs were built from"
         return Rejection(where, "broken_row", reason)
-    if repeated := [name for name in record.repeated if column_of_field(name)]:
-        return Rejection(where, "broken_row", f"two fields are named {repeated[0]}; remove one")
+    if repeated := next(filter(column_of_field, record.repeated), ""):
+        return Rejection(where, "broken_row", f"two fields are named {repeated}; remove one")
     values: dict[str, str] = {}
     for name, value in record.items():
         column = column_of_field(name)
@@ -334,6 +334,8 @@ def _fields(line: str, delimiter: str) -> list[str] | None:
 
 
 def _quoted_fields(line: str, delimiter: str) -> list[str] | None:
+    if '"' not in line:
+        return line.split(delimiter)
     try:
         return next(csv.reader([line], delimiter=delimiter, strict=True, skipinitialspace=True), [])
     except csv.Error:
