@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.import_sources import manifest_lines, run_import, tone_bytes, write_parquet, write_tar, write_tone
+from indextts.errors import UserError
+from tests.import_sources import (
+    manifest_lines,
+    rejected,
+    run_import,
+    tone_bytes,
+    write_parquet,
+    write_tar,
+    write_tone,
+)
 
 TEXTS = ["ሰላም ለዓለም።", "እንዴት ነህ፣ ደህና?", "ዛሬ ፀሐይ ወጣች።"]
 ENGLISH = ["peace to you", "how are you, well?", "the sun is out"]
@@ -99,3 +108,87 @@ def test_chats_about_recordings(tmp_path: Path, form: str):
         lines.append(json.dumps(record | ({"audios": [f"/content/wavs/{name}.wav"]} if has_list else {})))
     write(tmp_path / "in", {"train.jsonl": "\n".join(lines)})
     assert imported(tmp_path / "in", speaker="s") == [(*each, "s") for each in zip(NAMES, TEXTS, strict=True)]
+
+
+SENTENCES = [
+    (0.0, 0.4, ""),
+    (0.4, 1.2, TEXTS[0]),
+    (1.2, 1.5, ""),
+    (1.5, 2.5, f'{TEXTS[1]} "x"'),
+    (2.5, 3.0, ""),
+]
+WORDS = [(0.0, 0.4, "sil"), (0.4, 0.8, "ሰላም"), (0.8, 1.2, "ለዓለም።"), (1.2, 3.0, "<eps>")]
+LABELS = f"0.4\t1.2\t{TEXTS[0]}\n\\\t100\t200\n1,5\t2,5\t{TEXTS[1]}\n2.6\t2.9\n"
+
+
+def textgrid(tiers: dict[str, list[tuple[float, float, str]]], *, is_short: bool = False) -> str:
+    """Return a TextGrid as Praat writes it."""
+    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', ""]
+    lines += ["xmin = 0", "xmax = 3.0", "tiers? <exists>", f"size = {len(tiers) + 1}", "item []:"]
+    lines += [
+        "item [1]:",
+        'class = "TextTier"',
+        'name = "points"',
+        "xmin = 0",
+        "xmax = 3.0",
+        "points: size = 1",
+    ]
+    lines += ["points [1]:", "number = 1.5", 'mark = "2 [3]"']
+    for number, (name, intervals) in enumerate(tiers.items(), start=2):
+        lines += [f"item [{number}]:", 'class = "IntervalTier"', f'name = "{name}"', "xmin = 0", "xmax = 3.0"]
+        lines.append(f"intervals: size = {len(intervals)}")
+        for place, (start, end, text) in enumerate(intervals, start=1):
+            quoted = text.replace('"', '""')
+            lines += [f"intervals [{place}]:", f"xmin = {start}", f"xmax = {end} ", f'text = "{quoted}" ']
+    if is_short:
+        lines = [line.partition("= ")[2] or "<exists>" for line in lines if not line.endswith((":", " = "))]
+    return "\n".join(lines)
+
+
+PARTS = [("talk_000000400", TEXTS[0], 0.8), ("talk_000001500", f'{TEXTS[1]} "x"', 1.0)]
+GRID = {"sentences": SENTENCES}
+MFA = {"words": WORDS, "phones": WORDS}
+TIMED: dict[str, Any] = {  # files beside talk.wav, the clips, and the rejections
+    "Praat, long": ({"talk.TextGrid": textgrid(GRID)}, PARTS, []),
+    "Praat, short": ({"talk.TextGrid": textgrid(GRID, is_short=True)}, PARTS, []),
+    "Praat, UTF-16": ({"talk.TextGrid": textgrid(GRID).encode("utf-16")}, PARTS, []),
+    "Praat, words too": ({"talk.TextGrid": textgrid(MFA | GRID)}, PARTS, []),
+    "Praat, a translation": ({"talk.textgrid": textgrid(GRID | {"en": [(0.4, 1.2, "peace")]})}, PARTS, []),
+    "words alone": ({"talk.TextGrid": textgrid(MFA)}, [("talk", "ሰላም ለዓለም።", 3.0)], []),
+    "aligned words": ({"talk.TextGrid": textgrid(MFA), "talk.lab": TEXTS[0]}, [("talk", TEXTS[0], 3.0)], []),
+    "two sentences": (
+        {"talk.TextGrid": textgrid(GRID | {"b": SENTENCES})},
+        [],
+        [("talk.TextGrid", None, "no_text")],
+    ),
+    "no TextGrid": ({"talk.TextGrid": "x"}, [], [("talk.TextGrid", None, "not_text")]),
+    "Audacity": (
+        {"talk.txt": LABELS},
+        [PARTS[0], ("talk_000001500", TEXTS[1], 1.0)],
+        [("talk.txt", 4, "empty_text")],
+    ),
+    "ELAN": ({"talk.eaf": "<x/>"}, [], [("talk.eaf", None, "other_form"), ("talk.wav", None, "no_text")]),
+    "Excel 97": ({"x.xls": b"x"}, [], [("talk.wav", None, "no_text"), ("x.xls", None, "other_form")]),
+}
+
+
+@pytest.mark.parametrize("form", TIMED)
+def test_texts_with_times_are_cut_and_other_forms_named(tmp_path: Path, form: str):
+    files, parts, reasons = TIMED[form]
+    write_tone(tmp_path / "in/talk.wav", 300, 3.0)
+    write(tmp_path / "in", files)
+    if not parts:
+        with pytest.raises(UserError, match=r"rejected\.jsonl"):
+            run_import(tmp_path / "in", tmp_path / "out", speaker="s")
+    else:
+        run_import(tmp_path / "in", tmp_path / "out", speaker="s")
+        found = [(line["id"], line["text"], line["duration"]) for line in manifest_lines(tmp_path / "out")]
+        assert found == parts
+    assert sorted(rejected(tmp_path / "out"), key=str) == reasons
+
+
+@pytest.mark.parametrize("name", ["talk.eaf", "x.xls", "data-00000-of-00001.arrow", "talk.docx"])
+def test_a_file_in_another_form_is_refused_with_the_way_to_convert_it(tmp_path: Path, name: str):
+    write(tmp_path, {name: b"x"})
+    with pytest.raises(UserError, match=rf"{name}: .*(export|save|convert)"):
+        run_import(tmp_path / name, tmp_path / "out")

@@ -2,6 +2,7 @@
 
 NAME.wav NAME.txt | NAME.lab           a clip and its text, or a long recording and its text (aligning.py)
 NAME.mp3 NAME.srt | NAME.am.vtt ...    a long recording and its subtitles
+NAME.txt | NAME.TextGrid               labels of Audacity, tiers of Praat (time_labels.py)
 NAME.info.json                         metadata of a video from yt-dlp, optional
 wav48/p225/NAME.wav txt/p225/NAME.txt  a clip and its text in parallel folders, as in VCTK
 """
@@ -14,6 +15,7 @@ from pathlib import Path
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
     MAX_TEXT_CHARS,
+    OTHER_FORMS,
     SUBTITLE_SUFFIXES,
     Items,
     Location,
@@ -23,6 +25,7 @@ from indextts.data.importing.items import (
 )
 from indextts.data.importing.subtitles import foreign_by_name, is_language_tag
 from indextts.data.importing.text_lines import text_lines
+from indextts.data.importing.time_labels import is_label, label_rows, textgrid_rows
 from indextts.text.languages import Language
 
 _TIMES = re.compile(r"\d+(?:\.\d+)? \d+(?:\.\d+)? \S")  # a label file: start, end and name in each line
@@ -51,6 +54,7 @@ def read_files(root: Path, language: Language) -> Items:
         root: a folder, or a recording or subtitle file, for the files of its name only.
     """
     base = root if root.is_dir() else root.parent
+    yield from _other_forms(root)
     for (folder, stem), files in sorted(_groups(root).items()):
         if files.audio:
             row = Row(
@@ -65,6 +69,13 @@ def read_files(root: Path, language: Language) -> Items:
                 yield Rejection(Location(path), "no_audio", "no recording of the same name in its folder")
 
 
+def _other_forms(root: Path) -> Items:
+    """Yield a rejection of each file in a form that is not read."""
+    for path in files_below(root) if root.is_dir() else []:
+        if way := OTHER_FORMS.get(path.suffix.lower()):
+            yield Rejection(Location(path), "other_form", way)
+
+
 def _groups(root: Path) -> dict[tuple[Path, str], _SameName]:
     groups: dict[tuple[Path, str], _SameName] = defaultdict(_SameName)
     subtitles = []
@@ -72,7 +83,7 @@ def _groups(root: Path) -> dict[tuple[Path, str], _SameName]:
         suffix = path.suffix.lower()
         if suffix in AUDIO_SUFFIXES:
             groups[path.parent, path.stem].audio.append(path)
-        elif suffix in (".txt", ".lab"):
+        elif suffix in (".txt", ".lab", ".textgrid"):
             groups[path.parent, path.stem].texts.append(path)
         elif suffix in SUBTITLE_SUFFIXES:
             subtitles.append(path)
@@ -129,7 +140,14 @@ def _with_audio(files: _SameName, row: Row, language: Language) -> Items:
             yield Rejection(Location(path), "duplicate", f"using {subtitles.name} instead")
         yield replace(row, where=Location(subtitles), subtitles=subtitles)
     elif files.texts:
-        yield _with_text(row, files.texts[0])
+        # a plain text first: what aligns it writes a TextGrid of its words
+        text_file = min(files.texts, key=lambda path: (path.suffix.lower() == ".textgrid", path))
+        if text_file.suffix.lower() == ".textgrid":
+            yield from textgrid_rows(text_file, row, language)
+        elif next((is_label(line) for _, line in text_lines(text_file) if isinstance(line, str)), False):
+            yield from label_rows(text_file, row)
+        else:
+            yield _with_text(row, text_file)
     elif not files.subtitles:
         yield Rejection(Location(audio), "no_text", "no text or subtitles of the same name in its folder")
 

@@ -10,6 +10,7 @@ Each line of rejected.jsonl is a rejection:
     broken_row       an invalid line of a table or of JSON
     line_too_long    longer than any sentence
     encoding         bytes that are neither UTF-8 nor UTF-16
+    other_form       a file in a form that is not read, with the way to convert it
     not_text         a binary file instead of a text
     empty_text       no text, or none after removing the markup of subtitles
     no_audio_named   a row without a recording
@@ -348,7 +349,24 @@ FFMPEG_SUFFIXES = frozenset(
 )
 AUDIO_SUFFIXES = SNDFILE_SUFFIXES | FFMPEG_SUFFIXES
 SUBTITLE_SUFFIXES = (".srt", ".vtt", ".webvtt")
-TEXT_SUFFIXES = frozenset([".txt", ".lab", ".csv", ".tsv", ".list", ".json", ".jsonl", *SUBTITLE_SUFFIXES])
+TEXT_SUFFIXES = frozenset(
+    [".txt", ".lab", ".textgrid", ".csv", ".tsv", ".list", ".json", ".jsonl", *SUBTITLE_SUFFIXES]
+)
+# Forms that are not read, and how to convert them.
+OTHER_FORMS = {
+    ".eaf": "a file of ELAN; export it from there as Praat TextGrid (File, Export As)",
+    **dict.fromkeys((".trs", ".exb", ".cha"), "not read; open it in ELAN and export it as Praat TextGrid"),
+    **dict.fromkeys((".xls", ".ods", ".numbers"), "not read; save the sheet as .xlsx or as CSV in UTF-8"),
+    **dict.fromkeys(
+        (".ass", ".ssa", ".sbv", ".ttml", ".lrc"), "not read; convert it with ffmpeg -i FILE NAME.srt"
+    ),
+    **dict.fromkeys((".docx", ".doc", ".odt", ".rtf"), "not read; save its text as .txt in UTF-8"),
+    **dict.fromkeys(
+        (".stm", ".ctm"), "not read; write a .tsv with the columns path, start, end, speaker and text"
+    ),
+    ".arrow": "not read; convert it: datasets.load_from_disk(FOLDER).to_parquet('data.parquet')",
+    ".pkl": "not read; convert it: pandas.read_pickle(FILE).to_parquet('data.parquet')",
+}
 PARQUET_SUFFIX = ".parquet"
 KALDI_NAMES = ("wav.scp", "text", "utt2spk", "segments")
 
@@ -368,5 +386,6 @@ def files_below(folder: Path) -> Iterator[Path]:
 def may_be_read(name: Path) -> bool:
     """Return whether the import reads files of this name."""
     return (
-        name.suffix.lower() in AUDIO_SUFFIXES | TEXT_SUFFIXES | {PARQUET_SUFFIX} or name.name in KALDI_NAMES
+        name.suffix.lower() in AUDIO_SUFFIXES | TEXT_SUFFIXES | {PARQUET_SUFFIX, *OTHER_FORMS}
+        or name.name in KALDI_NAMES
     )

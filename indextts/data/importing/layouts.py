@@ -32,6 +32,7 @@ from indextts.data.importing.columns import Columns, NoColumnError, column_of, i
 from indextts.data.importing.file_pairs import read_files
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
+    OTHER_FORMS,
     PARQUET_SUFFIX,
     SUBTITLE_SUFFIXES,
     Item,
@@ -199,11 +200,13 @@ def _detect(root: Path) -> Iterator[tuple[ImportLayout, list[Path]]]:
 
 def _layout_of_file(path: Path) -> ImportLayout:
     suffix = path.suffix.lower()
+    if suffix in OTHER_FORMS:
+        raise UserError(f"{path}: {OTHER_FORMS[suffix]}")
     if suffix in (".jsonl", ".json"):
         return "jsonl"
     if suffix == PARQUET_SUFFIX:
         return "parquet"
-    return "files" if suffix in AUDIO_SUFFIXES.union(SUBTITLE_SUFFIXES) else "table"
+    return "files" if suffix in {*AUDIO_SUFFIXES, *SUBTITLE_SUFFIXES, ".textgrid"} else "table"
 
 
 def _layout_of(folder: Path) -> ImportLayout | None:
