@@ -110,14 +110,6 @@ def clean_transcript(text: str, keep: Collection[str] = ()) -> Cleaned:
     return Cleaned(cleaned, (*marks, *(Mark(BRACKETS, words) for words in found if not _is_noise(words))))
 
 
-def count_marks(marks: Iterable[Mark]) -> dict[str, Counter[str]]:
-    """Return how often each mark was found, by kind."""
-    found: dict[str, Counter[str]] = {}
-    for kind, text in marks:
-        found.setdefault(kind, Counter())[text] += 1
-    return found
-
-
 def _replaced(
     kind: str, stays: str | Callable[[re.Match[str]], str], marks: list[Mark], match: re.Match[str]
 ) -> str:

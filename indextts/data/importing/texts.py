@@ -1,13 +1,14 @@
 """Texts of rows without the marks that nobody speaks (indextts/text/transcript_marks.py)."""
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from indextts.data.importing.items import Item, Rejection, Row
 from indextts.errors import UserError
-from indextts.text.transcript_marks import BRACKETS, KINDS, Mark, clean_transcripts, count_marks
+from indextts.text.transcript_marks import BRACKETS, KINDS, Mark, clean_transcripts
 
 logger = logging.getLogger(__name__)
 
@@ -39,9 +40,10 @@ def without_marks(rows: Sequence[Row], keep: Collection[str]) -> tuple[list[Item
     return items, [mark for each in cleaned for mark in each.marks]
 
 
-def log_marks(source: Path, marks: Iterable[Mark]) -> None:
+def log_marks(source: Path, marks: Sequence[Mark]) -> None:
     """Log the removed marks by kind, and the words in brackets that stay."""
-    for kind, counts in count_marks(marks).items():
+    for kind in dict.fromkeys(mark.kind for mark in marks):
+        counts = Counter(mark.text for mark in marks if mark.kind == kind)
         examples = [text for text, _ in counts.most_common(3)]
         shown = f"{counts.total():,} ({', '.join(examples)}{', ...' * (len(counts) > len(examples))})"
         if kind == BRACKETS:
