@@ -40,7 +40,7 @@ def write_media(
     """Write a file that libsndfile cannot read, with an audio track, a video track or both.
 
     Args:
-        samples: (S,) in [-1, 1]; None for no audio track.
+        samples: (S,) in [-1, 1], or (C, S) for the channels of `layout`; None for no audio track.
         video_s: the duration of the video, of 5 frames per second.
         options: of the container.
     """
@@ -59,7 +59,8 @@ def write_media(
             output.mux(video.encode())
         if samples is not None:
             rounded = np.round(samples * 32767).astype(np.int16)
-            sound = av.AudioFrame.from_ndarray(rounded[None], format="s16", layout="mono")
+            given = "mono" if rounded.ndim == 1 else layout
+            sound = av.AudioFrame.from_ndarray(rounded.T.reshape(1, -1), format="s16", layout=given)
             sound.sample_rate, sound.pts, sound.time_base = rate_hz, 0, Fraction(1, rate_hz)
             if len(samples):
                 output.mux(audio.encode(sound))

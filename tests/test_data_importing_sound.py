@@ -8,7 +8,7 @@ import pytest
 import scipy.signal
 import soundfile
 
-from indextts.data.importing.sound import as_readable
+from indextts.data.importing.sound import Readable, as_readable
 from indextts.features.audio import load_audio
 from tests.conftest import REPOSITORY
 from tests.import_sources import write_media
@@ -26,10 +26,10 @@ def speech() -> np.ndarray:
 def decoded(path: Path, folder: Path) -> tuple[np.ndarray, int]:
     """Return the samples of a file that libsndfile cannot read, and their rate."""
     found = as_readable(path, folder / "aside.flac")
-    assert found == folder / "aside.flac"
-    facts = soundfile.info(found)
+    assert found == Readable(folder / "aside.flac", found.duration_s)
+    facts = soundfile.info(found.path)
     assert (facts.format, facts.subtype, facts.channels) == ("FLAC", "PCM_16", 1)
-    samples, rate_hz = soundfile.read(found, dtype="float32")
+    samples, rate_hz = soundfile.read(found.path, dtype="float32")
     return samples, rate_hz
 
 

@@ -14,6 +14,7 @@ from indextts.commands.quality_limits import QualityLimits
 Engine = Literal["local", "ray"]
 Quality = Literal["full", "fast"]
 TextChoice = Literal["all", "agreed", "reviewed"]
+Channel = Literal["auto", "left", "right", "mean"]
 PublishedSet = Literal["training", "speech", "all"]
 ImportLayout = Literal[
     "auto", "table", "common-voice", "fleurs", "jsonl", "parquet", "kaldi", "librispeech", "files"
@@ -90,6 +91,9 @@ class ImportDataset(Command, RecognizerFolder):
     """Longest silence to keep at the start and end of a clip, in seconds; 0 does not trim."""
     loudness: float = Field(0.0, ge=-70, le=0, title="Loudness (LUFS)")
     """Loudness to set for each clip, for example -23; 0 leaves it unchanged."""
+    channel: Channel = Field("auto", title="Channel")
+    """Channel of recordings with several; auto takes the sound that they have in common, and refuses those
+    with different sounds, such as two speakers."""
     link: bool = Field(False, title="Link")
     """Refer to readable recordings in their place instead of copying them."""
     prune: bool = Field(False, title="Prune")

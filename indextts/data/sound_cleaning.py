@@ -13,10 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import soxr
-from numpy.typing import NDArray
-
 from indextts.commands.data import CleanAudio
 from indextts.data.cleaned import (
     CLEANED_NAME,
@@ -37,7 +33,7 @@ from indextts.data.review import check_folder
 from indextts.data.review_table import CLIPS_NAME
 from indextts.errors import UserError, disk_errors
 from indextts.features import dnsmos
-from indextts.features.audio import RecordingError, read_channels
+from indextts.features.audio import RecordingError, load_audio, read_channels, to_mono
 from indextts.features.cleaners import VoiceSeparator, without_noise
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256
@@ -126,7 +122,7 @@ def _clean(command: CleanAudio, journal: Journal, methods: Mapping[str, str]) ->
             logger.warning("%s; not cleaned", error)
             outcomes["kept"] += 1
             continue
-        samples = channels.mean(axis=1, dtype=np.float32)  # (S,)
+        samples = to_mono(channels, rate_hz)  # (S,)
         if methods[clip.id] == "noise":
             cleaned = without_noise(samples, rate_hz)
         else:
@@ -186,10 +182,7 @@ def _separator(command: CleanAudio) -> VoiceSeparator:
 
 
 def _scores(path: Path) -> dict[str, float | None]:
-    channels, rate_hz = read_channels(path, MAX_CLIP_S)
-    mono: NDArray[np.float32] = soxr.resample(
-        channels.mean(axis=1, dtype=np.float32), rate_hz, dnsmos.SAMPLE_RATE_HZ
-    )
+    mono = load_audio(path, dnsmos.SAMPLE_RATE_HZ, MAX_CLIP_S)
     measures, _, _ = measure_audio(path)
     snr_db = measures["snr_db"]
     rated = {name: round(score, 3) for name, score in zip(dnsmos.NAMES, dnsmos.rate(mono), strict=True)}

@@ -2,7 +2,7 @@
 
 This module does not import torch, so programs that only inspect files start quickly.
 
-Axes: S samples, C channels.
+Axes: S samples, C channels, T frames, K frequencies.
 
 A problem with a recording has a message for people and a stable code for programs:
 
@@ -16,11 +16,12 @@ A problem with a recording has a message for people and a stable code for progra
 """
 
 import math
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import soundfile
@@ -56,6 +57,15 @@ MAX_RECORDING_S = 600.0
 LOWEST_DB = -120.0  # the loudness of digital silence, instead of minus infinity
 BLOCK_S = 0.4  # of the loudness
 
+MAX_OFFSET = 0.005  # of the mean of a recording; a larger one is a fault of the device, and is removed
+
+# Of channels. In 10,000 pairs of clips, the coherence of frames was at most 0.45. One voice with a
+# delay of 10 ms, an echo of 0.2 s or noise at 5 dB has 0.57 and more, and its levels correlate by 0.77.
+FRAME_S = 0.05
+MIN_COHERENCE, SURE_COHERENCE, MIN_LEVELS, MIN_CORRELATION = 0.5, 0.9, 0.6, 0.5
+DEAD_POWER = 0.01  # of the loudest channel
+SILENT_POWER = 1e-6
+
 # libsndfile logs this for a chunk of samples that is shorter than its header says.
 SHORT_CHUNK = re.compile(r"(?:data|SSND|riff|Data Size)\s*:\s*(\d+)\s*\(should be (\d+)\)")
 
@@ -82,7 +92,7 @@ class RecordingError(UserError):
 def load_audio(path: Path, sample_rate_hz: int, max_duration_s: float = math.inf) -> NDArray[np.float32]:
     """Return a recording as mono samples in [-1, 1] at `sample_rate_hz`: (S,).
 
-    Channels are averaged. A file whose header gives more than `max_duration_s` is not decoded.
+    Channels become one as in `to_mono`. A file whose header gives more than `max_duration_s` is not decoded.
 
     Raises:
         RecordingError: the file is missing, not audio, truncated, too long or empty, or has samples that are
@@ -90,9 +100,65 @@ def load_audio(path: Path, sample_rate_hz: int, max_duration_s: float = math.inf
     """
     channels, file_rate_hz = read_channels(path, max_duration_s)
     samples: NDArray[np.float32] = soxr.resample(
-        channels.mean(axis=1, dtype=np.float32), file_rate_hz, sample_rate_hz
+        to_mono(channels, file_rate_hz), file_rate_hz, sample_rate_hz
     )
     return samples
+
+
+def to_mono(channels: NDArray[np.float32], rate_hz: int) -> NDArray[np.float32]:
+    """Return the samples (S, C) of a whole recording as mono, without an offset: (S,)."""
+    weights = None
+    if channels.shape[1] > 1:
+        blocks = (channels[start : start + 10 * rate_hz] for start in range(0, len(channels), 10 * rate_hz))
+        weights = mixing_weights(blocks, rate_hz)
+    if weights is None:
+        weights = np.full(channels.shape[1], 1 / channels.shape[1])
+    mono: NDArray[np.float32] = channels @ weights.astype(np.float32)
+    offset = mono.mean(dtype=np.float64)
+    return mono - np.float32(offset) if abs(offset) > MAX_OFFSET else mono
+
+
+def mixing_weights(blocks: Iterable[NDArray[np.float32]], rate_hz: int) -> NDArray[np.float64] | None:
+    """Return the weight of each channel in the mono sound: (C,); None if they have different sounds.
+
+    Channels much quieter than the loudest are dead and get 0. The others have its sound if they are coherent
+    and loud at the same times. They are added, or subtracted if their polarity is opposite; one with another
+    delay, as of a second microphone, gets 0, because the sum would be an echo.
+
+    Args:
+        blocks: of the whole recording, each (S, C).
+    """
+    cross: Any = 0  # (K, C, C)
+    levels = []
+    size = max(4, round(FRAME_S * rate_hz))
+    window = np.hanning(size)[:, None]
+    for block in blocks:
+        padded = np.pad(block, ((0, -len(block) % size), (0, 0)), mode="edge")
+        spectra = np.fft.rfft(padded.reshape(-1, size, block.shape[1]) * window, axis=1)  # (T, K, C)
+        spectra = spectra[:, 2:].transpose(1, 2, 0)  # without the offset: (K, C, T)
+        cross = cross + spectra @ spectra.conj().swapaxes(1, 2)
+        levels.append(np.linalg.norm(spectra, axis=0).T)  # (T, C)
+    total = cross.sum(axis=0).real  # (C, C)
+    power = total.diagonal()
+    loudest = int(power.argmax())
+    if power[loudest] < SILENT_POWER:
+        return np.full(len(power), 1 / len(power))
+    scale = np.sqrt(power[loudest] * power)  # (C,)
+    level = np.concatenate(levels)  # (T, C)
+    level -= level.mean(axis=0)
+    spread = np.linalg.norm(level, axis=0)  # (C,)
+    weights: NDArray[np.float64] = np.zeros(len(power))
+    for channel in np.flatnonzero(power > DEAD_POWER * power[loudest]):
+        correlation = total[loudest, channel] / scale[channel]
+        coherence = np.abs(cross[:, loudest, channel]).sum() / scale[channel]
+        common = level[:, loudest] @ level[:, channel]
+        is_like = coherence > SURE_COHERENCE or common > MIN_LEVELS * spread[loudest] * spread[channel]
+        if coherence < MIN_COHERENCE or not is_like:
+            return None
+        if abs(correlation) >= MIN_CORRELATION:
+            weights[channel] = np.sign(correlation)
+    weights *= np.sign(weights[np.flatnonzero(weights)[0]]) / np.abs(weights).sum()
+    return weights
 
 
 def read_channels(path: Path, max_duration_s: float = math.inf) -> tuple[NDArray[np.float32], int]:
@@ -111,12 +177,7 @@ def read_channels(path: Path, max_duration_s: float = math.inf) -> tuple[NDArray
         file_rate_hz = file.samplerate
     if len(channels) < (duration_s - MAX_MISSING_S) * file_rate_hz or len(channels) == 0:
         found_s = len(channels) / file_rate_hz
-        raise RecordingError(
-            path,
-            "truncated",
-            f"contains {found_s:.3f} s, its header says {duration_s:.3f} s; replace the file or convert it "
-            "again",
-        )
+        raise RecordingError(path, "truncated", too_short(found_s, duration_s))
     if not np.isfinite(channels).all():
         raise RecordingError(path, "not_finite", "some samples are NaN or infinite; replace the file")
     return channels, file_rate_hz
@@ -127,18 +188,38 @@ def unprepared(samples: NDArray[np.float32]) -> NDArray[np.float32]:
     return samples
 
 
+class Header(NamedTuple):
+    """What libsndfile finds in a file: duration, format ("WAV") and its log.
+
+    Args:
+        num_read: position in the file after its last sample, in bytes.
+    """
+
+    duration_s: float
+    format: str
+    log: str
+    num_read: int
+
+
 def audio_duration_s(path: Path) -> float:
-    """Return the duration in the file's header, after reading the last sample to detect truncation.
+    """Return the duration in the file's header, as `read_header`."""
+    return read_header(path).duration_s
+
+
+def read_header(path: Path) -> Header:
+    """Return a file's header, after reading the last sample to detect truncation.
 
     Raises:
         RecordingError: the file is missing, not audio, empty or truncated.
     """
     with _open(path) as file:
-        num_samples: int = file.frames
-        file.seek(num_samples - 1)
+        duration_s = file.frames / file.samplerate
+        file.seek(file.frames - 1)
         if len(file.read(1)) != 1:
-            raise RecordingError(path, "truncated", "the file is truncated; replace it")
-        return num_samples / float(file.samplerate)
+            reason = f"is truncated, its header says {duration_s:.3f} s; replace the file"
+            raise RecordingError(path, "truncated", reason)
+        num_read = os.lseek(file.name, 0, os.SEEK_CUR)
+        return Header(duration_s, file.format, file.extra_info, num_read)
 
 
 @contextmanager
@@ -150,9 +231,13 @@ def _open(path: Path) -> Iterator[soundfile.SoundFile]:
     """
     _require_file(path)
     try:
-        with soundfile.SoundFile(path) as file:
-            if _is_truncated(file) or (file.format == "OGG" and _ends_inside_a_page(path)):
-                raise RecordingError(path, "truncated", "the file is truncated; replace it")
+        # By its descriptor, which tells how far libsndfile reads.
+        with path.open("rb") as opened, soundfile.SoundFile(opened.fileno(), closefd=False) as file:
+            if reason := _truncated(file):
+                raise RecordingError(path, "truncated", reason)
+            if file.format == "OGG" and _ends_inside_a_page(path):
+                reason = f"is truncated after {file.frames / file.samplerate:.3f} s; replace the file"
+                raise RecordingError(path, "truncated", reason)
             if file.frames < 1:
                 raise RecordingError(path, "empty", "the recording has no samples; replace the file")
             if file.frames >= 2**62:
@@ -186,14 +271,21 @@ def _require_file(path: Path) -> None:
         )
 
 
-def _is_truncated(file: soundfile.SoundFile) -> bool:
-    """Return whether the file has fewer samples than a header says; libsndfile only logs that."""
-    duration_s = file.frames / file.samplerate
+def _truncated(file: soundfile.SoundFile) -> str:
+    """Return a reason if the file has fewer samples than a header says; libsndfile only logs that."""
+    found_s = file.frames / file.samplerate
     for declared, found in SHORT_CHUNK.findall(file.extra_info):
-        missing_s = (int(declared) / max(1, int(found)) - 1) * duration_s
-        if missing_s > MAX_MISSING_S and int(declared) < PLACEHOLDER_BYTES:
-            return True
-    return False
+        declared_s = int(declared) / max(1, int(found)) * found_s
+        if declared_s - found_s > MAX_MISSING_S and int(declared) < PLACEHOLDER_BYTES:
+            return too_short(found_s, declared_s)
+    return ""
+
+
+def too_short(found_s: float, declared_s: float) -> str:
+    """Return the reason against a recording that is shorter than its header says."""
+    return (
+        f"contains {found_s:.3f} s, its header says {declared_s:.3f} s; replace the file or convert it again"
+    )
 
 
 def _ends_inside_a_page(path: Path) -> bool:

@@ -99,10 +99,6 @@ class Aligner:
         self._command = command
         self._turn = threading.Lock()
 
-    def is_long(self, audio: Path) -> bool:
-        """Return whether a recording is too long to be a clip."""
-        return audio_duration_s(audio) > self._command.max_clip_s
-
     def plan(self, audio: Path, found: Row, aside: Path) -> list[Passage | Rejection]:
         """Return the clips of a recording, and what cannot be used of its text.
 

@@ -20,7 +20,7 @@ import soxr
 from numpy.typing import NDArray
 
 from indextts.data.importing.items import Passage
-from indextts.features.audio import RecordingError, loudness_lufs, read_channels
+from indextts.features.audio import RecordingError, loudness_lufs, read_channels, to_mono
 from indextts.features.vad import (
     END_THRESHOLD,
     SAMPLE_RATE_HZ,
@@ -47,7 +47,7 @@ class OutputFile:
         cut: set for a clip of a long recording.
         gain_db: as applied by the clean-up; None without --loudness.
         is_cleaned: the clean-up made the file from the original.
-        outcomes: of the clean-up and of --link, for the log.
+        outcomes: of the reading, the clean-up and --link, for the log.
     """
 
     path: Path
@@ -77,13 +77,13 @@ def clean_clip(file: OutputFile, target: Path, margin_s: float, wanted_lufs: flo
         channels, rate_hz = read_channels(file.path, MAX_CLIP_S)  # (S, C)
     except RecordingError as error:
         if error.code == "too_long":
-            return replace(file, outcomes=(TOO_LONG,))
+            return replace(file, outcomes=(*file.outcomes, TOO_LONG))
         raise
-    mono = channels.mean(axis=1, dtype=np.float32)  # (S,)
+    mono = to_mono(channels, rate_hz)  # (S,)
     edges = _speech_edges(mono, rate_hz)
     if edges is None:
-        return replace(file, outcomes=(NO_SPEECH,))
-    outcomes = []
+        return replace(file, outcomes=(*file.outcomes, NO_SPEECH))
+    outcomes = list(file.outcomes)
     kept, gain_db = mono, None
     if margin_s:
         first, last = edges[0] - margin_s, edges[1] + margin_s
@@ -92,7 +92,7 @@ def clean_clip(file: OutputFile, target: Path, margin_s: float, wanted_lufs: flo
     if wanted_lufs:
         gain_db, is_limited = _gain_db(kept, rate_hz, wanted_lufs)
         outcomes += [LEVELLED, LIMITED] if is_limited else [LEVELLED]
-    if not outcomes:
+    if outcomes == list(file.outcomes):
         return file
     samples = kept * np.float32(10 ** ((gain_db or 0.0) / 20))
     subtype = "PCM_24" if soundfile.info(file.path).subtype in _FINE_SUBTYPES else "PCM_16"

@@ -19,6 +19,7 @@ Each line of rejected.jsonl is a rejection:
     outside          the recording is outside the allowed folders
     unreadable_audio truncated, or a format that neither libsndfile nor PyAV reads
     no_sound         a video without sound
+    channels         several channels with different sounds, such as two speakers
     no_text          a recording without text or subtitles
     no_audio         a text or subtitles without a recording
     no_speaker       no speaker, although other rows of the source have speakers; or no known voice

@@ -2,18 +2,21 @@
 
 Axes: S samples.
 
-PyAV decodes what libsndfile cannot read to FLAC, in a separate process (track_decoder.py). It may only open
-the given file: other protocols and playlist formats, which can refer to any file of this machine, are
-disabled. Memory does not grow with the length of a recording.
+PyAV decodes to FLAC what libsndfile cannot read, or only a part of because of a wrong header, in a separate
+process (track_decoder.py). It may only open the given file: other protocols and playlist formats, which can
+refer to any file of this machine, are disabled. Memory does not grow with the length of a recording.
 """
 
 import errno
 import json
+import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +24,9 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
+from indextts.commands.data import Channel
 from indextts.data.importing.items import Problem
-from indextts.errors import UserError
-from indextts.features.audio import audio_duration_s
+from indextts.features.audio import Header, RecordingError, mixing_weights, read_header, too_short
 from indextts.features.vad import (
     SAMPLE_RATE_HZ,
     WINDOW_SAMPLES,
@@ -32,13 +35,36 @@ from indextts.features.vad import (
     speech_spans,
 )
 
+MAX_UNREAD_S = 0.25  # encoders of MP3 add up to 0.2 s, which libsndfile removes
+WRONG_LENGTH = "decoded because of a wrong length in the header"  # outcomes
+DIFFERENCE, ONE_CHANNEL = "taken from the difference of the channels", "taken from one channel"
+
 _TIMEOUT_S = 60.0
 _TIMEOUT_PER_MB_S = 2.0  # for a slow disk and an old processor
 _MAX_DECODED_BYTES = 8 * 2**30
 _BLOCK_S = 10
 _CHUNK_SAMPLES = 300 * SAMPLE_RATE_HZ // WINDOW_SAMPLES * WINDOW_SAMPLES  # per call of the detector
 _WARM_UP_SAMPLES = 2 * SAMPLE_RATE_HZ // WINDOW_SAMPLES * WINDOW_SAMPLES  # repeated before each call
+_HEAD_BYTES = 2**20
+_MP3_LENGTH = re.compile(rb"Xing|Info|VBRI")  # tags; without one, the length is an estimate
+_START_OF = {"OGG": b"OggS\0\2", "FLAC": b"fLaC\0\0\0\x22"}
+_FORMATS_OF_CHUNKS = ("WAV", "WAVEX", "RF64", "AIFF")
+_UNKNOWN_CHUNK = re.compile("Unknown chunk marker|Have 0 marker|Chunk size .* > file")  # in libsndfile's log
 _DECODER = Path(__file__).with_name("track_decoder.py")
+
+
+@dataclass(frozen=True)
+class Readable:
+    """A recording that libsndfile reads to its end, and whose channels have one sound.
+
+    Args:
+        path: the recording itself, or a mono FLAC file made from it.
+        outcomes: what was wrong with it, for the log.
+    """
+
+    path: Path
+    duration_s: float
+    outcomes: tuple[str, ...] = ()
 
 
 def readable_by_libsndfile(path: Path) -> bool:
@@ -50,41 +76,116 @@ def readable_by_libsndfile(path: Path) -> bool:
     return True
 
 
-def as_readable(path: Path, aside: Path) -> Path | Problem:
-    """Return a file that libsndfile reads: `path`, or `aside` after decoding, or the problem.
+def as_readable(path: Path, aside: Path, channel: Channel = "auto") -> Readable | Problem:
+    """Return a recording that libsndfile reads: `path`, or `aside` after decoding or mixing, or the problem.
+
+    Args:
+        channel: the one to take of several, as --channel.
 
     Raises:
         OSError: `aside` cannot be written.
     """
-    if path.suffix.lower() == ".raw" or readable_by_libsndfile(path):
-        try:
-            audio_duration_s(path)
-        except UserError as error:
-            return "unreadable_audio", str(error).removeprefix(f"{path}: ")
-        return path
-    if path.stat().st_size == 0:
-        return "unreadable_audio", "the file is empty; replace it"
-    problem = _decode(path.resolve(), aside)
-    if problem is not None:
-        aside.unlink(missing_ok=True)
-    return problem or aside
+    try:
+        found = _complete(path, aside)
+        return found if isinstance(found, tuple) else _mixed(found, aside, channel)
+    except soundfile.LibsndfileError as error:
+        return "unreadable_audio", str(error)
 
 
-def _decode(path: Path, aside: Path) -> Problem | None:
-    """Write the first audio track as mono 16-bit FLAC at its sample rate; return a problem or None."""
+def _complete(path: Path, aside: Path) -> Readable | Problem:
+    """Return a recording with all of its sound; PyAV decodes what libsndfile cannot, or only in part."""
+    try:
+        header = read_header(path)
+    except RecordingError as error:
+        problem = "unreadable_audio", error.reason
+        if error.code == "missing" or path.suffix.lower() == ".raw" or not path.stat().st_size:
+            return problem
+        if not readable_by_libsndfile(path):
+            return _decode(path, aside)
+        facts = soundfile.info(path)
+        if error.code != "truncated":
+            return _decode(path, aside, (WRONG_LENGTH,))
+        if "MPEG" not in facts.subtype:
+            return problem
+        with path.open("rb") as file:
+            is_estimate = not _MP3_LENGTH.search(file.read(_HEAD_BYTES))
+        return _decode(path, aside, (WRONG_LENGTH,), 0.0 if is_estimate else facts.duration)
+    if not _may_contain_more(path, header):
+        return Readable(path, header.duration_s)
+    decoded = _decode(path, aside, (WRONG_LENGTH,))
+    if isinstance(decoded, Readable) and 0 <= decoded.duration_s - header.duration_s <= MAX_UNREAD_S:
+        aside.unlink()
+        return Readable(path, header.duration_s)
+    return decoded
+
+
+def _may_contain_more(path: Path, header: Header) -> bool:
+    """Return whether a file may have more sound than libsndfile reads; chunks and tags after it are none."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        start = _START_OF.get(header.format)
+        if start is not None and content.find(start, 1) > 0:  # of another recording
+            return True
+        unread_s = header.duration_s * (len(content) / header.num_read - 1)
+        if unread_s < MAX_UNREAD_S or not content[header.num_read :].strip(b"\0"):
+            return False
+    return header.format not in _FORMATS_OF_CHUNKS or bool(_UNKNOWN_CHUNK.search(header.log))
+
+
+def _mixed(found: Readable, aside: Path, channel: Channel) -> Readable | Problem:
+    """Return a recording whose mean of the channels is its sound; write it as mono FLAC if it has none."""
+    with soundfile.SoundFile(found.path) as file:
+        if file.channels == 1:
+            return found
+        weights = np.full(file.channels, 1 / file.channels)
+        if channel in ("left", "right"):
+            weights = np.eye(file.channels)[("left", "right").index(channel)]
+        elif channel == "auto":
+            blocks = file.blocks(_BLOCK_S * file.samplerate, dtype="float32", always_2d=True)
+            if (mixed := mixing_weights(blocks, file.samplerate)) is None:
+                return "channels", (
+                    f"its {file.channels} channels have different sounds, such as two speakers; choose one "
+                    "with --channel"
+                )
+            weights = mixed
+        is_mean = bool(np.ptp(weights) == 0)
+        if is_mean and found.path != aside:
+            return found
+        target = aside.with_name(f"mono-{aside.name}")
+        file.seek(0)
+        with soundfile.SoundFile(target, "w", file.samplerate, 1, "PCM_16", format="FLAC") as mono:
+            for block in file.blocks(_BLOCK_S * file.samplerate, dtype="float32", always_2d=True):
+                mono.write(np.clip(block @ weights.astype(np.float32), -1, 1))
+    target.replace(aside)
+    outcome = DIFFERENCE if weights.min() < 0 else ONE_CHANNEL
+    return Readable(aside, found.duration_s, (*found.outcomes, *([] if is_mean else [outcome])))
+
+
+def _decode(
+    path: Path, aside: Path, outcomes: tuple[str, ...] = (), declared_s: float = 0.0
+) -> Readable | Problem:
+    """Write the first audio track as 16-bit FLAC at its sample rate; refuse less than `declared_s`."""
     timeout = _TIMEOUT_S + _TIMEOUT_PER_MB_S * path.stat().st_size / 1e6
-    argv = [sys.executable, "-P", str(_DECODER), str(path), str(aside), str(timeout), str(_MAX_DECODED_BYTES)]
+    files = str(path.resolve()), str(aside)
+    argv = [sys.executable, "-P", str(_DECODER), *files, str(timeout), str(_MAX_DECODED_BYTES)]
     answer = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    code = "unreadable_audio"
     if answer.returncode == -signal.SIGALRM:
-        return "unreadable_audio", f"decoding took more than {timeout:.0f} s"
-    if answer.returncode:
+        reason = f"decoding took more than {timeout:.0f} s"
+    elif answer.returncode:
         lines = answer.stderr.strip().splitlines() or ["unknown reason"]
         reason = f"the decoder failed, {lines[-1].rpartition(': ')[2][:200]}, status {answer.returncode}"
-        return "unreadable_audio", f"{reason}; replace the file"
-    code, reason = json.loads(answer.stdout)
+        reason += "; replace the file"
+    else:
+        code, reason = json.loads(answer.stdout)
     if code == "disk_full":
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(aside))
-    return (code, reason) if code else None
+    if not code:
+        decoded_s = soundfile.info(aside).duration
+        if declared_s - decoded_s <= MAX_UNREAD_S:
+            return Readable(aside, decoded_s, outcomes)
+        code, reason = "unreadable_audio", too_short(decoded_s, declared_s)
+    aside.unlink(missing_ok=True)
+    return code, reason
 
 
 def find_speech_in_file(path: Path) -> tuple[list[Span], float]:

@@ -1,4 +1,4 @@
-"""Program that decodes the first audio track of a file to FLAC: mono, 16 bit, at the rate of the track.
+"""Program that decodes the first audio track of a file to FLAC: 16 bit, at the rate of the track.
 
     python track_decoder.py FILE TARGET MAX_S MAX_BYTES
 
@@ -9,7 +9,7 @@ The import runs this as a process of its own, because files are untrusted: a cod
 process and not the import, and a timer ends it after MAX_S seconds even within a codec. Only FILE is opened:
 protocols other than that of local files are disabled, and so are formats that refer to other files.
 
-Standard library and PyAV only, so that the process starts in 0.1 s.
+More channels than two become two. Standard library and PyAV only, so that the process starts in 0.1 s.
 """
 
 import errno
@@ -33,7 +33,7 @@ _FORMATS = (
     "flac,caf,aiff,au,w64"
 )
 # Formats whose header has the duration; in others it is an estimate, and times can jump.
-_TIMED_FORMATS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "flv", "asf")
+_TIMED_FORMATS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "flv", "asf", "flac")
 _MAX_MISSING_S = 0.5
 _MAX_MISSING_SHARE = 0.01  # of a long recording: some packets of a radio stream are often corrupt
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -72,22 +72,27 @@ def _unreadable(reason: str) -> Answer:
 
 
 def _decode(source: str, target: str, max_bytes: int) -> Answer:
-    limits = {"protocol_whitelist": "file", "format_whitelist": _FORMATS}
+    # Sizes of samples in WAV files are often wrong: read to the end of the file.
+    options = {"protocol_whitelist": "file", "format_whitelist": _FORMATS, "ignore_length": "1"}
     # "file:" prefix: a name can contain a colon.
-    with av.open(f"file:{source}", options=limits, metadata_errors="replace") as container:
+    with av.open(f"file:{source}", options=options, metadata_errors="replace") as container:
         if not container.streams.audio:
             return "no_sound", "the file has no audio track"
         stream = container.streams.audio[0]
         if stream.codec_context is None:
             return _unreadable("unknown codec")
         track = _Track()
-        num_samples, rate_hz = _write(_mono(_frames(container, stream, track)), target, max_bytes)
+        num_samples, rate_hz = _write(_alike(_frames(container, stream, track)), target, max_bytes)
         declared_s = (container.duration or 0) / av.time_base
         is_timed = container.format.name in _TIMED_FORMATS
     if num_samples * _BYTES_PER_SAMPLE > max_bytes:
         return "unreadable_audio", f"decodes to more than {max_bytes / 2**30:.0f} GiB; split the recording"
     if track.ends_corrupt or (is_timed and _is_less(track.file_end_s, declared_s)):
-        return "unreadable_audio", "the file is truncated; replace it"
+        found = f"contains {track.file_end_s:.1f} s"
+        return (
+            "unreadable_audio",
+            f"is truncated: {found}, its header says {declared_s:.1f} s; replace the file",
+        )
     if not num_samples:
         return "no_sound", "the audio track is empty"
     span_s = track.end_s - (track.start_s or 0.0) if is_timed else 0.0
@@ -127,16 +132,17 @@ def _frames(container: InputContainer, stream: AudioStream, track: _Track) -> It
         yield from frames
 
 
-def _mono(frames: Iterator[AudioFrame]) -> Iterator[AudioFrame]:
-    """Yield the frames as mono 16-bit at the rate of the first; their format may change within a track."""
-    rate_hz = 0
+def _alike(frames: Iterator[AudioFrame]) -> Iterator[AudioFrame]:
+    """Yield the frames as 16-bit mono or stereo at the rate of the first; their format may change."""
+    rate_hz, layout = 0, ""
 
-    def form(frame: AudioFrame) -> tuple[int, str, str]:
-        return frame.sample_rate, frame.format.name, frame.layout.name
+    def form(frame: AudioFrame) -> tuple[int, str, str, int]:
+        return frame.sample_rate, frame.format.name, frame.layout.name, frame.layout.nb_channels
 
-    for (found_hz, *_), alike in groupby(frames, form):
+    for (found_hz, _, _, num_channels), alike in groupby(frames, form):
         rate_hz = rate_hz or found_hz
-        resampler = AudioResampler("s16", "mono", rate_hz)
+        layout = layout or ("mono" if num_channels == 1 else "stereo")
+        resampler = AudioResampler("s16", layout, rate_hz)
         for frame in alike:
             frame.pts = None
             yield from resampler.resample(frame)
@@ -151,7 +157,7 @@ def _write(frames: Iterator[AudioFrame], target: str, max_bytes: int) -> tuple[i
         for frame in frames:
             if stream is None:
                 rate_hz = frame.sample_rate
-                stream = output.add_stream("flac", rate=rate_hz, layout="mono")
+                stream = output.add_stream("flac", rate=rate_hz, layout=frame.layout.name)
             frame.pts, frame.time_base = num_samples, Fraction(1, rate_hz)
             num_samples += frame.samples
             if num_samples * _BYTES_PER_SAMPLE > max_bytes:

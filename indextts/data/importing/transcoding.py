@@ -17,9 +17,9 @@ from indextts.data.importing.aligning import ALIGNING_VERSION, Aligner, readings
 from indextts.data.importing.cleaning import CLEANING_VERSION, OutputFile, clean_clip
 from indextts.data.importing.cuts import Limits, plan_cuts
 from indextts.data.importing.items import Location, Passage, Rejection, Row, safe_suffix
-from indextts.data.importing.sound import as_readable, find_speech_in_file, write_parts
+from indextts.data.importing.sound import Readable, as_readable, find_speech_in_file, write_parts
 from indextts.data.importing.subtitles import read_cues
-from indextts.features.audio import RecordingError, audio_duration_s
+from indextts.features.audio import RecordingError
 from indextts.features.vad import Span
 from indextts.system.digest import file_sha256
 
@@ -68,6 +68,8 @@ def recording_stamp(found: Row, command: ImportDataset) -> tuple[object, ...]:
         stamps += readings_of_text(command, text_file, found.language or command.language)
     if found.span is not None:
         stamps.append(found.span)
+    if command.channel != "auto":
+        stamps.append(("channel", command.channel))
     if found.embedded is not None:
         stamps.append((found.embedded.column, found.embedded.row))
     if (link := _link_target(found, command)) is not None:
@@ -109,7 +111,7 @@ def transcode(
         sha256 = file_sha256(found.audio)
     except OSError as error:
         return _unusable(places, "", "unreadable_audio", error.strerror or str(error))
-    readable = as_readable(found.audio, folder / "decoded.flac")
+    readable = as_readable(found.audio, folder / "decoded.flac", command.channel)
     if isinstance(readable, tuple):
         return _unusable(places, sha256, *readable)
     try:
@@ -126,10 +128,10 @@ def _unusable(places: Sequence[Location], sha256: str, code: str, reason: str) -
 
 
 def _transcode(
-    found: Row, readable: Path, sha256: str, command: ImportDataset, folder: Path, aligner: Aligner | None
+    found: Row, readable: Readable, sha256: str, command: ImportDataset, folder: Path, aligner: Aligner | None
 ) -> Transcoded:
-    if found.text_file is not None and aligner is not None and aligner.is_long(readable):
-        plan = aligner.plan(readable, found, folder / "costs")
+    if found.text_file is not None and aligner is not None and readable.duration_s > command.max_clip_s:
+        plan = aligner.plan(readable.path, found, folder / "costs")
         return _cut(readable, plan, sha256, folder)
     if found.text_file is not None and not found.text:
         reason = "the text is too long for a clip; pass --asr to find when its sentences are spoken"
@@ -139,17 +141,15 @@ def _transcode(
         cues, is_rolling, refused = read_cues(found.subtitles, found.audio, found.language, found.keep)
         limits, plan = Limits(command.min_clip_s, command.max_clip_s), []
         if cues:
-            speech, duration_s = find_speech_in_file(readable)
+            speech, duration_s = find_speech_in_file(readable.path)
             plan = plan_cuts(found.subtitles, cues, speech, duration_s, limits, is_rolling=is_rolling)
         return _cut(readable, [*refused, *plan], sha256, folder)
     link = _link_target(found, command)
-    if link is not None and readable == found.audio:
-        file = OutputFile(link, audio_duration_s(readable), is_link=True)
-    else:
-        if readable.parent != folder:  # neither decoded nor from a parquet file
-            copy = folder / f"copy{safe_suffix(readable.suffix)}"
-            readable = Path(shutil.copyfile(readable, copy))
-        file = OutputFile(readable, audio_duration_s(readable))
+    is_link = link is not None and readable.path == found.audio
+    path = link if link is not None and is_link else readable.path
+    if not is_link and path.parent != folder:  # neither decoded nor from a parquet file
+        path = Path(shutil.copyfile(path, folder / f"copy{safe_suffix(path.suffix)}"))
+    file = OutputFile(path, readable.duration_s, is_link=is_link, outcomes=readable.outcomes)
     return Transcoded(sha256, [_finished(file, folder / "clean.flac", command)], [])
 
 
@@ -163,7 +163,7 @@ def _finished(file: OutputFile, cleaned: Path, command: ImportDataset) -> Output
 
 
 def _cut_spans(
-    rows: Sequence[Row], readable: Path, sha256: str, command: ImportDataset, folder: Path
+    rows: Sequence[Row], readable: Readable, sha256: str, command: ImportDataset, folder: Path
 ) -> list[Transcoded]:
     """Return the clip of each span of a recording."""
     spans = [row.span for row in rows if row.span is not None]
@@ -180,16 +180,16 @@ def _cut_spans(
     return results
 
 
-def _cut(readable: Path, plan: Sequence[Passage | Rejection], sha256: str, folder: Path) -> Transcoded:
+def _cut(readable: Readable, plan: Sequence[Passage | Rejection], sha256: str, folder: Path) -> Transcoded:
     files = _write_files(readable, [item for item in plan if isinstance(item, Passage)], folder)
     return Transcoded(sha256, files, [item for item in plan if isinstance(item, Rejection)])
 
 
-def _write_files(readable: Path, cuts: Sequence[Passage], folder: Path) -> list[OutputFile]:
+def _write_files(readable: Readable, cuts: Sequence[Passage], folder: Path) -> list[OutputFile]:
     """Write parts of a recording; return their files."""
     targets = [folder / f"{index}.flac" for index in range(len(cuts))]
-    durations = write_parts(readable, [Span(cut.start_s, cut.end_s) for cut in cuts], targets)
+    durations = write_parts(readable.path, [Span(cut.start_s, cut.end_s) for cut in cuts], targets)
     return [
-        OutputFile(target, duration_s, cut=cut)
+        OutputFile(target, duration_s, cut=cut, outcomes=readable.outcomes)
         for target, duration_s, cut in zip(targets, durations, cuts, strict=True)
     ]

@@ -36,7 +36,7 @@ from indextts.data.quality.copies import Fingerprint, fingerprint
 from indextts.data.quality.defects import measure_defects, runs
 from indextts.data.quality.pauses import tones_db
 from indextts.features import vad
-from indextts.features.audio import LOWEST_DB, loudness_lufs, read_channels
+from indextts.features.audio import LOWEST_DB, loudness_lufs, read_channels, to_mono
 from indextts.text.ethiopic import (
     ETHIOPIC_LETTERS,
     letters_of,
@@ -75,7 +75,7 @@ def measure_audio(path: Path) -> tuple[Measures, str, Fingerprint]:
             finite.
     """
     channels, rate_hz = read_channels(path)
-    mono = channels.mean(axis=1, dtype=np.float32)  # (S,)
+    mono = to_mono(channels, rate_hz)  # (S,)
     rounded = np.round(mono * 32767).astype("<i2")
     digest = hashlib.sha256(b"%d:" % rate_hz + rounded.tobytes()).hexdigest()
     mono -= mono.mean()  # an offset is inaudible

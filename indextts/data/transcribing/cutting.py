@@ -223,12 +223,12 @@ def _cut(folder: Path, limits: Limits, recording: Recording) -> CutRecording:
     if isinstance(readable, tuple):
         return CutRecording([], {f"unreadable: {readable[1]}": [1, 0.0]})
     try:
-        speech, duration_s = find_speech_in_file(readable)
+        speech, duration_s = find_speech_in_file(readable.path)
         cuts, lost = plan_clips(speech, duration_s, limits)
         ids = [cut_id(recording.id, cut.start_s) for cut in cuts]
         names = [file_name(id, ".flac") for id in ids]
         spans = [Span(cut.start_s, cut.end_s) for cut in cuts]
-        durations = write_parts(readable, spans, [folder / AUDIO_NAME / name for name in names])
+        durations = write_parts(readable.path, spans, [folder / AUDIO_NAME / name for name in names])
     except (soundfile.LibsndfileError, OSError) as error:
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             raise UserError(f"{folder}: {error.strerror}; check the folder and the disk") from None

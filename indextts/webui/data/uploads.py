@@ -28,7 +28,7 @@ from indextts.data.importing.items import (
     TEXT_SUFFIXES,
     may_be_read,
 )
-from indextts.data.importing.sound import as_readable, readable_by_libsndfile
+from indextts.data.importing.sound import Readable, as_readable, readable_by_libsndfile
 from indextts.errors import UserError
 from indextts.features.audio import require_reference_length
 from indextts.projects.project import Project
@@ -135,8 +135,8 @@ def problem_of(path: Path) -> str:
     if readable_by_libsndfile(path):
         return "" if soundfile.info(path).frames else t("data.audio_empty", name=path.name, bytes=size)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # often m4a with the name of another format
-        decoded = as_readable(path, Path(folder) / "decoded.flac")
-    return "" if isinstance(decoded, Path) else t("data.audio_unreadable", name=path.name, bytes=size)
+        decoded = as_readable(path, Path(folder) / "decoded.flac", "mean")
+    return "" if isinstance(decoded, Readable) else t("data.audio_unreadable", name=path.name, bytes=size)
 
 
 def store_voice(project: Project, received: str, received_in: Path) -> Path:
