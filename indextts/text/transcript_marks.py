@@ -44,7 +44,9 @@ _TIME = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d{1,3})?"
 _TO = r"\s*(?:-{1,2}>?|[–—→])\s*"
 _STAMP = rf"(?:{_TIME}(?:{_TO}{_TIME})?|\d+(?:\.\d+)?\s?s|\d+\.\d+\s?s?{_TO}\d+\.\d+\s?s?)"
 _NAME = r"[^\W\d_][\w./'’-]*(?: [\w./'’-]+){0,2}"
-_ROLE = r"(?:(?i:speaker|spkr?|host|guest|interviewer|interviewee|narrator)|ተናጋሪ)(?:[ _-]?\d{1,3})?"
+_ROLE = (
+    r"(?:(?i:speaker|spkr?|host|guest|interviewer|interviewee|narrator)|ተናጋሪ)(?:[ _-]?#?(?:\d{1,3}|[A-Z]\b))?"
+)
 _SPEAKER = rf"(?:{_ROLE}|[A-Z][A-Za-z]{{0,15}}[ _]?\d{{1,3}}|[A-Z][A-Z .'’]{{0,30}})"
 _LABEL = (
     rf">{{2,}}\s*|>\s+(?=[^\W\d])|[-‐‑–—]+(?:\s+|(?=[^\W\d_]))|{_OPEN}{_ROLE}{_CLOSE}\s*:?\s*"
