@@ -142,10 +142,8 @@ def _mixed(found: Readable, aside: Path, channel: Channel) -> Readable | Problem
         elif channel == "auto":
             blocks = file.blocks(_BLOCK_S * file.samplerate, dtype="float32", always_2d=True)
             if (mixed := mixing_weights(blocks, file.samplerate)) is None:
-                return "channels", (
-                    f"its {file.channels} channels have different sounds, such as two speakers; choose one "
-                    "with --channel"
-                )
+                reason = f"its {file.channels} channels have different sounds, such as two speakers"
+                return "channels", f"{reason}; choose one with --channel of the import, or split the file"
             weights = mixed
         is_mean = bool(np.ptp(weights) == 0)
         if is_mean and found.path != aside:

@@ -85,10 +85,10 @@ def _length(row: Row, reader: AudioReader, aside: Path) -> Length | None:
     except soundfile.LibsndfileError:
         if content:
             path.write_bytes(content)
-        readable = as_readable(path, aside)
+        readable = as_readable(path, aside, "mean")
         if isinstance(readable, tuple):
             return None
-        info = soundfile.info(readable)
+        info = soundfile.info(readable.path)
     # FLAC without a total has the largest number
     return (info.frames / info.samplerate, info.samplerate) if info.frames < 2**62 else None
 
