@@ -8,7 +8,6 @@ the unit in which more rows are such spans is that of all rows of the source; wh
 import asks. A recording that is as long as the span of its row is the span already, and is never cut again.
 """
 
-import io
 import logging
 import math
 import tempfile
@@ -45,52 +44,40 @@ def with_spans(items: Sequence[Item]) -> list[Item]:
     timed = [item for item in items if isinstance(item, Row) and item.times]
     if not timed:
         return list(items)
-    lengths = _lengths(timed)
-    units = {row.times[2] for row in timed if row.times}
-    unit = _unit([row for row in timed if row.times and not row.times[2]], lengths) if "" in units else ""
+    lengths: dict[object, Length | None] = {}
+    reader = AudioReader()
+    with tempfile.TemporaryDirectory() as folder:
+        for row in timed:
+            if _recording(row) not in lengths:
+                lengths[_recording(row)] = _length(row, reader, Path(folder))
+    open_rows = [row for row in timed if row.times and not row.times[2]]
+    unit = _unit(open_rows, lengths) if open_rows else ""
     found = [_with_span(item, unit, lengths) if isinstance(item, Row) else item for item in items]
     repeated = Counter(item.key for item in found if isinstance(item, Row))
     if num_spans := sum(isinstance(item, Row) and item.span is not None for item in found):
         text = "%s: %s cut at the times in the table, in %s"
-        logger.info(
-            text, timed[0].where.file, counted(num_spans, "row"), " and ".join(sorted({*units, unit} - {""}))
-        )
+        shown = unit or (timed[0].times and timed[0].times[2])
+        logger.info(text, timed[0].where.file, counted(num_spans, "row"), shown)
     return [_named(item, repeated) if isinstance(item, Row) and item.span else item for item in found]
-
-
-def _lengths(rows: Sequence[Row]) -> dict[object, Length | None]:
-    """Return the lengths of the recordings; None for one that cannot be read, which the import reports."""
-    found: dict[object, Length | None] = {}
-    reader = AudioReader()
-    with tempfile.TemporaryDirectory() as folder:
-        for row in rows:
-            if _recording(row) not in found:
-                found[_recording(row)] = _length(row, reader, Path(folder) / "decoded.flac")
-    return found
 
 
 def _recording(row: Row) -> object:
     return (row.audio, row.embedded) if row.embedded else row.audio
 
 
-def _length(row: Row, reader: AudioReader, aside: Path) -> Length | None:
-    path, content = row.audio, b""
+def _length(row: Row, reader: AudioReader, folder: Path) -> Length | None:
+    """Return the length of a recording; None if it cannot be read, which the import reports."""
+    path = row.audio
     if row.embedded is not None:
         audio = reader.read(row)
         if isinstance(audio, Rejection):
             return None
-        path, content = aside.with_name("embedded"), audio[0]
-    try:
-        info = soundfile.info(io.BytesIO(content) if content else path)
-    except soundfile.LibsndfileError:
-        if content:
-            path.write_bytes(content)
-        readable = as_readable(path, aside, "mean")
-        if isinstance(readable, tuple):
-            return None
-        info = soundfile.info(readable.path)
-    # FLAC without a total has the largest number
-    return (info.frames / info.samplerate, info.samplerate) if info.frames < 2**62 else None
+        path = folder / "embedded"
+        path.write_bytes(audio[0])
+    readable = as_readable(path, folder / "decoded.flac", "mean")
+    if isinstance(readable, tuple):
+        return None
+    return readable.duration_s, soundfile.info(readable.path).samplerate
 
 
 def _seconds(row: Row, unit: str, length: Length) -> tuple[float, float]:
@@ -117,12 +104,10 @@ def _unit(rows: Sequence[Row], lengths: dict[object, Length | None]) -> str:
     Raises:
         UserError: both or neither would fit.
     """
-    fits: Counter[tuple[bool, bool]] = Counter()
-    for row in rows:
-        if length := lengths[_recording(row)]:
-            fits[
-                _fits(_seconds(row, "s", length), length[0]), _fits(_seconds(row, "ms", length), length[0])
-            ] += 1
+    known = [(row, length) for row in rows if (length := lengths[_recording(row)])]
+    fits = Counter(
+        tuple(_fits(_seconds(row, unit, length), length[0]) for unit in ("s", "ms")) for row, length in known
+    )
     num_s, num_ms = fits[True, False], fits[False, True]
     if num_s != num_ms or not fits:
         return "ms" if num_ms > num_s else "s"

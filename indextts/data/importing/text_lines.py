@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from indextts.data.importing.items import CONTROL, Location, Rejection, check_line
-from indextts.text.languages import find_language
+from indextts.text.code_pages import code_page
 
 logger = logging.getLogger(__name__)
 
@@ -21,19 +21,6 @@ _SKIPPED_CHARS = 2**20  # of a long line, at a time
 _HEAD_BYTES = 8192
 _MAX_CONTROL_SHARE = 0.3  # of the head; above, the file is binary, below, single lines are invalid
 _SAMPLED_BYTES = 2**20  # whose letters decide the code page
-# Of Windows, the most usual first; a tie is decided so.
-_CODE_PAGES = (
-    "cp1252",
-    "cp1250",
-    "cp1251",
-    "cp1256",
-    "cp1254",
-    "cp1253",
-    "cp1255",
-    "cp1257",
-    "cp1258",
-    "cp874",
-)
 _CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f]")
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -82,24 +69,10 @@ def encoding_of(path: Path, language: str = "") -> str | None:
     for mark, encoding in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return encoding
-    if language and not _CONTROL_BYTES.search(head) and (page := _code_page(head, language)):
+    if language and not _CONTROL_BYTES.search(head) and (page := code_page(head, language)):
         return page
     decoded = head[:_HEAD_BYTES].decode("utf-8", errors="replace")  # its last character may be incomplete
     return None if len(CONTROL.findall(decoded)) > 1 + _MAX_CONTROL_SHARE * len(decoded) else "utf-8"
-
-
-def _code_page(head: bytes, language: str) -> str | None:
-    """Return the code page in which most bytes are letters of the language; None for UTF-8.
-
-    A few invalid bytes among characters of UTF-8 are of single lines, which are rejected.
-    """
-    num_valid = sum(char > "\x7f" for char in head.decode("utf-8", errors="ignore"))
-    num_invalid = head.decode("utf-8", errors="replace").count("\ufffd")
-    if num_invalid <= (len(head) == _SAMPLED_BYTES) or num_valid >= num_invalid:
-        return None
-    letters = frozenset("".join(find_language(language).letters).casefold())
-    texts = {page: head.decode(page, errors="replace").casefold() for page in _CODE_PAGES}
-    return max(_CODE_PAGES, key=lambda page: sum(c > "\x7f" and c in letters for c in texts[page]))
 
 
 def log_code_page(path: Path, language: str) -> None:
