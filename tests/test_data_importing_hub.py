@@ -274,6 +274,19 @@ def test_a_data_set_with_a_script_only_is_taken_from_its_conversion(project: Pro
     assert project.content() == converted | {"README.md": CARD.encode()}
 
 
+def test_a_revision_stays_when_the_data_set_changes(project: Project):
+    files = audiofolder()
+    project.publish(files)
+    known = project.hub.repositories[f"datasets/{NAME}"]
+    known.commits[NEXT_COMMIT] = hub_files({"README.md": CARD.encode()})
+    known.branches |= {"main": NEXT_COMMIT, "v1": COMMIT}
+    for revision in ("v1", COMMIT):
+        assert len(project.run(hub_revision=revision)) == 4
+        assert read_sources(project.output)["hub/almaz--voices"].revision == COMMIT
+    with pytest.raises(UserError, match="--hub-revision v2"):
+        project.run(hub_revision="v2")
+
+
 def test_a_killed_download_resumes_within_the_file_and_takes_what_changed(project: Project, tmp_path: Path):
     files = audiofolder()
     files["train/1.wav"] += random.Random(0).randbytes(3 << 20)  # after the samples

@@ -101,7 +101,7 @@ def test_imported_data_are_shown_as_numbers(tmp_path: Path):
 def test_a_data_set_of_the_hub_is_imported_from_the_form_with_its_filters(tmp_path: Path):
     project, settings = make(tmp_path)
     page = OneProject(project)
-    options = ["google/fleurs", "am_et", "train\n dev \n", 2.5, "almaz\nsara", 0.15, -23.0, "", 1, 20]
+    options = ["google/fleurs", "am_et", "train\n dev \n", "v1", 2.5, "almaz\nsara", 0.15, -23.0, "", 1, 20]
     values = [NEW_SOURCES, *[""] * len(FIELDS), "", *options]
     command, *_ = import_commands(page, project, settings, *values)
     assert isinstance(command, ImportDataset)
@@ -110,6 +110,7 @@ def test_a_data_set_of_the_hub_is_imported_from_the_form_with_its_filters(tmp_pa
         "am_et",
         ["train", "dev"],
     )
+    assert command.hub_revision == "v1"
     assert (command.max_hours, command.speakers) == (2.5, ["almaz", "sara"])
     assert (command.trim, command.loudness) == (0.15, -23.0)
     outlook = import_outlook(project, [command])
@@ -122,7 +123,7 @@ def test_long_uploads_are_cut_with_the_recognizer_of_the_form(tmp_path: Path):
     (project.uploads / "files").mkdir(parents=True)
     (project.uploads / "files/book.mp3").touch()
     page = OneProject(project)
-    values = [NEW_SOURCES, *[""] * len(FIELDS), "", "", "", "", 0, "", 0, 0, "owner/asr", 2, 12]
+    values = [NEW_SOURCES, *[""] * len(FIELDS), "", "", "", "", "", 0, "", 0, 0, "owner/asr", 2, 12]
     command, *_ = import_commands(page, project, settings, *values)
     assert isinstance(command, ImportDataset)
     assert (command.asr, command.min_clip_s, command.max_clip_s) == ("owner/asr", 2, 12)

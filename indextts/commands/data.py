@@ -52,6 +52,8 @@ class ImportDataset(Command, RecognizerFolder):
     """Subset of the data set; empty if it has only one."""
     hub_split: list[str] = Field([], title="Splits")
     """Splits of the data set, such as train; empty takes all."""
+    hub_revision: str = Field("", title="Revision")
+    """Commit, tag or branch of the data set; empty takes the newest commit."""
     layout: ImportLayout = Field("auto", title="Layout")
     """Layout of the sources; auto detects it."""
     columns: str = Field("", title="Columns")

@@ -7,7 +7,8 @@
 
     list the files -> choose those of subset and splits -> download each
 
-Each import takes the newest commit and downloads the files that are missing or have changed.
+Each import takes the newest commit, or that of --hub-revision, and downloads the files that are missing or
+have changed.
 """
 
 import contextlib
@@ -76,7 +77,7 @@ def download_dataset(command: ImportDataset, max_hours: float = 0) -> tuple[Path
         )
     folder = dataset_folder(command.output_dir, command.hub, command.hub_subset)
     with downloads_to(folder):
-        files, text = _newest(command.hub, folder)
+        files, text = _listed(command.hub, command.hub_revision, folder)
         card = card_block(text, folder)
         choice = choose(files, card, command.hub_subset, command.hub_split, f"--hub {command.hub}")
         remotes = {name: files[name] for name in choice.names}
@@ -143,16 +144,23 @@ def parquet_hours(path: Path) -> float:
     return seconds / 3600
 
 
-def _newest(repository: str, folder: Path) -> tuple[dict[str, Remote], str]:
-    """Return the data files of the main branch, or of the hub's conversion to parquet, and the card's text.
+def _listed(repository: str, revision: str, folder: Path) -> tuple[dict[str, Remote], str]:
+    """Return the data files of a revision, or of the hub's conversion to parquet, and the card's text.
 
     The card is downloaded, and what the data set no longer has is removed.
+
+    Args:
+        revision: "" for the main branch.
     """
     try:
         with hub_errors(repository, "dataset"):
-            main = list_files(repository, "dataset")
+            try:
+                main = list_files(repository, "dataset", revision or "main")
+            except RevisionNotFoundError:
+                reason = f"{repository} has no such commit, tag or branch; its page lists them"
+                raise UserError(f"--hub-revision {revision or 'main'}: {reason}") from None
             files = _data_of(main)
-            if not files:
+            if not files and not revision:
                 with contextlib.suppress(RevisionNotFoundError):
                     files = _data_of(list_files(repository, "dataset", _PARQUET_REVISION))
                     logger.info("%s: using the hub's conversion to parquet", repository)

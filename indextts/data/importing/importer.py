@@ -146,8 +146,9 @@ def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_camp
     if command.hub:
         origin = download_dataset(command, 0 if command.speakers else command.max_hours)
         typed.append(origin[0])
-    elif command.hub_subset or command.hub_split:
-        raise UserError("--hub-subset and --hub-split belong to --hub OWNER/NAME; pass it too")
+    elif command.hub_subset or command.hub_split or command.hub_revision:
+        flags = "--hub-subset, --hub-split and --hub-revision"
+        raise UserError(f"{flags} belong to --hub OWNER/NAME; pass it too")
     if not typed:
         raise UserError("no source to import; pass --source FOLDER or --manifest FILE, or --hub OWNER/NAME")
     if command.min_clip_s > command.max_clip_s:

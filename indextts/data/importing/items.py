@@ -365,8 +365,8 @@ OTHER_FORMS = {
     **dict.fromkeys(
         (".stm", ".ctm"), "not read; write a .tsv with the columns path, start, end, speaker and text"
     ),
-    ".arrow": "not read; convert it: datasets.load_from_disk(FOLDER).to_parquet('data.parquet')",
-    ".pkl": "not read; convert it: pandas.read_pickle(FILE).to_parquet('data.parquet')",
+    ".arrow": "not read; convert it: datasets.load_from_disk(FOLDER).to_parquet('all.parquet')",
+    ".pkl": "not read; convert it: pandas.read_pickle(FILE).to_parquet('all.parquet')",
 }
 PARQUET_SUFFIX = ".parquet"
 KALDI_NAMES = ("wav.scp", "text", "utt2spk", "segments")

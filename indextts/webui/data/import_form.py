@@ -44,7 +44,7 @@ from indextts.webui.running.outlook import Start, refused
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, once
 
-HUB_FIELDS = ("hub", "hub_subset", "hub_split", "max_hours", "speakers")
+HUB_FIELDS = ("hub", "hub_subset", "hub_split", "hub_revision", "max_hours", "speakers")
 TEXT_FIELDS = ("keep",)
 CLIP_FIELDS = ("trim", "loudness")
 LONG_FIELDS = ("asr", "min_clip_s", "max_clip_s")

@@ -40,7 +40,7 @@ FOLDER_AGE_S = 60  # after which the tables in a folder are read again
 UNDECIDED = "?"  # use of a column that is one of several candidates
 TO_CHOOSE = "choose-column"  # id of the first column to choose
 
-_NO_HUB = {"hub": "", "hub_subset": "", "hub_split": []}
+_NO_HUB = {"hub": "", "hub_subset": "", "hub_split": [], "hub_revision": ""}
 _USE = re.compile(r"(\d{1,3})=(\w{1,20}|\?)", re.ASCII)
 
 
