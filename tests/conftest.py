@@ -150,7 +150,7 @@ def recognizer_folder(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
-def speaking_project(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A project with a trained model; who uses it removes what it adds, except for exports."""
     from tests.speaking_run import make_speaking_project
 

@@ -1,6 +1,7 @@
 """Data set of tones and a tiny model, for tests of preprocessing."""
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,33 +16,21 @@ from indextts.data.preprocess import PreprocessResult, preprocess
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import random_model
 from tests import killed_program
+from tests.tiny_gpt import TINY
 
-CONDITION_MODULE = {
-    "output_size": 8,
-    "linear_units": 16,
-    "attention_heads": 2,
-    "num_blocks": 1,
-    "input_layer": "conv2d2",
-    "perceiver_mult": 1,
-}
-TINY_GPT = {
-    "model_dim": 16,
-    "layers": 1,
-    "heads": 2,
-    "max_mel_tokens": 60,  # 1.2 s
-    "max_text_tokens": 20,
-    "number_text_tokens": 30,
-    "number_mel_codes": 18,
-    "start_mel_token": 16,
-    "stop_mel_token": 17,
-    "start_text_token": 0,
-    "stop_text_token": 1,
-    "condition_module": CONDITION_MODULE,
-    "emo_condition_module": CONDITION_MODULE,
-    "emo_perceiver_dim": 16,
-    "num_latents": 4,
-    "pe_length": 100,
-}
+TINY_GPT = asdict(
+    replace(
+        TINY,
+        layers=1,
+        max_mel_tokens=60,  # 1.2 s
+        number_text_tokens=30,
+        number_mel_codes=18,
+        start_mel_token=16,
+        stop_mel_token=17,
+        feature_dim=1024,
+        pe_length=100,
+    )
+)
 
 
 def write_audio(path: Path, duration_s: float, seed: int) -> None:

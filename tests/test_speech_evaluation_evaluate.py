@@ -17,38 +17,32 @@ from indextts.speech.evaluation.evaluate import checkpoint_names, evaluate, read
 from indextts.speech.synthesis import synthesize as module
 from indextts.text.tokenizer import Tokenizer
 from tests.recognizers import write_recognizer
-from tests.speaking_run import make_speaking_project
 from tools.evaluate import main
 
 NUM_CLIPS = 2
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return make_speaking_project(tmp_path_factory.mktemp("evaluate"))
 
 
 def json_lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def flags(run: Project, output: Path, **changes: object) -> list[str]:
-    given = {"manifest": run.manifest, "output_dir": output, "num_clips": NUM_CLIPS}
-    given |= {"max_codes": 40, "models": run.root / "models", **changes}
+def flags(tuned: Project, output: Path, **changes: object) -> list[str]:
+    given = {"manifest": tuned.manifest, "output_dir": output, "num_clips": NUM_CLIPS}
+    given |= {"max_codes": 40, "models": output.parent / "models", **changes}
     return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
 
 
 @pytest.mark.slow
 def test_checkpoints_are_scored_beside_the_recordings(
-    run: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tuned: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    (run.root / "models/campplus").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "models/campplus").mkdir(parents=True)
     torch.manual_seed(0)
     campplus = CAMPPlus(CAMPPlusConfig()).state_dict()
-    torch.save(campplus, run.root / "models/campplus/campplus_cn_common.bin")
+    torch.save(campplus, tmp_path / "models/campplus/campplus_cn_common.bin")
     asr = write_recognizer(tmp_path / "hears-la", "ላ")
-    checkpoints = [run.run_dir / f"model_step{step}.pth" for step in (1, 2)]
-    argv = flags(run, tmp_path / "out", asr=asr, max_codes=80, seed=5)
+    checkpoints = [tuned.run_dir / f"model_step{step}.pth" for step in (1, 2)]
+    argv = flags(tuned, tmp_path / "out", asr=asr, max_codes=80, seed=5)
     argv += [f"--checkpoint={path}" for path in checkpoints]
     assert main(argv) == 0
     out = tmp_path / "out"
@@ -78,10 +72,10 @@ def test_checkpoints_are_scored_beside_the_recordings(
         assert clip["prompt_id"] != clip["id"]
 
 
-def test_without_scoring_models_lengths_and_failures_are_still_measured(run: Project, tmp_path: Path):
+def test_without_scoring_models_lengths_and_failures_are_still_measured(tuned: Project, tmp_path: Path):
     command = Evaluate(
-        checkpoint=[run.run_dir],
-        manifest=run.manifest,
+        checkpoint=[tuned.run_dir],
+        manifest=tuned.manifest,
         output_dir=tmp_path / "out",
         models=tmp_path / "absent",
         num_clips=1,
@@ -95,21 +89,21 @@ def test_without_scoring_models_lengths_and_failures_are_still_measured(run: Pro
 
 
 def test_texts_are_compared_as_the_model_reads_them(
-    run: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tuned: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    [item] = read_held_out(run.manifest, 1)
+    [item] = read_held_out(tuned.manifest, 1)
     words = item.utterance.text.strip("።").split()
     options = NormalizerOptions(readings=tuple(Reading(word, "ላ", "word") for word in words))
     load_trained = module.load_trained
 
     def with_readings(*args):
         trained = load_trained(*args)
-        return replace(trained, tokenizer=Tokenizer(run.tokenizer.read_bytes(), run.tokenizer, options))
+        return replace(trained, tokenizer=Tokenizer(tuned.tokenizer.read_bytes(), tuned.tokenizer, options))
 
     monkeypatch.setattr(module, "load_trained", with_readings)
     command = Evaluate(
-        checkpoint=[run.run_dir],
-        manifest=run.manifest,
+        checkpoint=[tuned.run_dir],
+        manifest=tuned.manifest,
         output_dir=tmp_path / "out",
         models=tmp_path / "absent",
         asr=[str(write_recognizer(tmp_path / "hears-la", "ላ"))],
@@ -133,17 +127,17 @@ def test_checkpoints_of_one_name_get_their_folders_names(tmp_path: Path):
         checkpoint_names([paths[0], paths[0]])
 
 
-def test_unusable_arguments_are_named(run: Project, tmp_path: Path):
+def test_unusable_arguments_are_named(tuned: Project, tmp_path: Path):
     out = tmp_path / "out"
     for changes, problem in (
-        ({"checkpoint": run.base_checkpoint}, r"gpt\.pth: .*tokenizer"),
+        ({"checkpoint": tuned.base_checkpoint}, r"gpt\.pth: .*tokenizer"),
         ({"manifest": tmp_path / "absent.jsonl"}, r"absent\.jsonl"),
         ({"asr": tmp_path}, r"config\.json"),
         ({"checkpoint": tmp_path}, r"gpt\.pth, best\.pth or latest\.pth"),
     ):
-        given = {"checkpoint": run.run_dir / "latest.pth", **changes}
+        given = {"checkpoint": tuned.run_dir / "latest.pth", **changes}
         with pytest.raises(UserError, match=problem):
-            main(flags(run, out, **given))
+            main(flags(tuned, out, **given))
     with pytest.raises(UserError, match="--checkpoint"):
         Evaluate(checkpoint=[], manifest=tmp_path, output_dir=out)
     assert not out.exists()

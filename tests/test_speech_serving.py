@@ -36,7 +36,7 @@ from indextts.speech.synthesis.segments import Line
 from indextts.speech.synthesis.streaming import SpeechStream
 from indextts.speech.synthesis.synthesize import load_tts, resolve_sampling
 from tests.acoustic_files import write_files_of_2_5
-from tests.speaking_run import clips_of, make_speaking_project
+from tests.speaking_run import clips_of
 from tests.speech_server import KEY, REFUSALS, TEXT, Server, attack, speech_server
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -44,21 +44,16 @@ LONG_TEXT = " ".join([TEXT] * 150)
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return make_speaking_project(tmp_path_factory.mktemp("serve"))
-
-
-@pytest.fixture(scope="module")
-def server(project: Project) -> Iterator[Server]:
-    folder = project.root.parent
+def server(tuned: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("served")
     voices = folder / "voices"
     voices.mkdir()
-    for name, clip in (("first", clips_of(project)[0]), ("last", clips_of(project)[-1])):
+    for name, clip in (("first", clips_of(tuned)[0]), ("last", clips_of(tuned)[-1])):
         (voices / f"{name}{clip.audio.suffix}").write_bytes(clip.audio.read_bytes())
     (voices / "notes.txt").write_text("no voice")
     (folder / "keys").write_text(f"{KEY}\n")
     flags = {
-        "checkpoint": project.run_dir,
+        "checkpoint": tuned.run_dir,
         "voices": voices,
         "key-file": folder / "keys",
         "port": 0,
@@ -247,10 +242,10 @@ def test_a_client_that_takes_nothing_keeps_its_place_until_its_connection_ends(
 
 
 @pytest.mark.slow
-def test_a_streaming_request_that_is_alone_gets_its_sound_in_pieces(project: Project):
-    voice = clips_of(project)[0].audio
-    command = Serve(checkpoint=project.run_dir, voices=[voice], max_codes=150, device="cpu")
-    tts = load_tts(command, project.run_dir, torch.device("cpu"))
+def test_a_streaming_request_that_is_alone_gets_its_sound_in_pieces(tuned: Project):
+    voice = clips_of(tuned)[0].audio
+    command = Serve(checkpoint=tuned.run_dir, voices=[voice], max_codes=150, device="cpu")
+    tts = load_tts(command, tuned.run_dir, torch.device("cpu"))
     engine = Engine(tts, resolve_sampling(command, "builtin"), max_batch=8)
     gpt = engine.tts.trained.gpt
     gpt.mel_head.bias.data[gpt.config.stop_mel_token] = -1e4  # it speaks to the limit of the codes

@@ -17,7 +17,7 @@ from indextts.speech.synthesis.synthesize import load_renderer, synthesize
 from indextts.speech.synthesis.text_to_speech import TextToSpeech
 from indextts.speech.synthesis.trained_model import load_trained
 from tests.acoustic_files import write_acoustic_files, write_files_of_2_5
-from tests.speaking_run import clips_of, make_speaking_project
+from tests.speaking_run import clips_of
 from tests.tiny_run import BASE_TOKENIZER
 
 CPU = torch.device("cpu")
@@ -33,13 +33,8 @@ def load(folder: Path, models: Path = Path("absent")) -> TextToSpeech:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return make_speaking_project(tmp_path_factory.mktemp("stream"))
-
-
-@pytest.fixture(scope="module")
-def builtin(run: Project) -> TextToSpeech:
-    return load(run.run_dir / "latest.pth")
+def builtin(tuned: Project) -> TextToSpeech:
+    return load(tuned.run_dir / "latest.pth")
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +69,10 @@ def published_2_5(tmp_path_factory: pytest.TempPathFactory) -> TextToSpeech:
     ],
 )
 def test_a_stream_is_the_complete_speech_within_the_difference_of_its_windows(
-    name: str, sampling: Sampling, run: Project, request: pytest.FixtureRequest
+    name: str, sampling: Sampling, tuned: Project, request: pytest.FixtureRequest
 ):
     tts: TextToSpeech = request.getfixturevalue(name)
-    voice = tts.read_voice(clips_of(run)[0].audio)
+    voice = tts.read_voice(clips_of(tuned)[0].audio)
     line = tts.line(TEXT, voice, seed=3)
     [(_, whole)] = tts.speak([line], sampling)
     stream = SpeechStream(tts, line, sampling)
@@ -93,16 +88,16 @@ def test_a_stream_is_the_complete_speech_within_the_difference_of_its_windows(
     assert off < 0.5 * shuffled
 
 
-def test_the_first_piece_comes_before_the_last_code(builtin: TextToSpeech, run: Project):
-    voice = builtin.read_voice(clips_of(run)[0].audio)
+def test_the_first_piece_comes_before_the_last_code(builtin: TextToSpeech, tuned: Project):
+    voice = builtin.read_voice(clips_of(tuned)[0].audio)
     seen: list[int] = []
     pieces = iter(SpeechStream(builtin, builtin.line(TEXT, voice, seed=3), BUILTIN, seen.append))
     assert len(next(pieces)) >= 0.4 * builtin.renderer.sample_rate_hz
     assert seen[-1] < 60 < BUILTIN.max_codes
 
 
-def test_a_long_text_is_streamed_with_the_silence_between_its_segments(builtin: TextToSpeech, run: Project):
-    voice = builtin.read_voice(clips_of(run)[0].audio)
+def test_a_long_text_is_streamed_with_the_silence_between_its_segments(builtin: TextToSpeech, tuned: Project):
+    voice = builtin.read_voice(clips_of(tuned)[0].audio)
     line = builtin.line("ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 8, voice, seed=3)
     short = BUILTIN.model_copy(update={"max_codes": 45})
     [(_, whole)] = builtin.speak([line], short)
@@ -112,8 +107,8 @@ def test_a_long_text_is_streamed_with_the_silence_between_its_segments(builtin: 
     assert stream.speech.num_codes == whole.num_codes
 
 
-def test_the_program_writes_the_pieces_and_the_complete_sound(run: Project, tmp_path: Path):
-    flags = {"checkpoint": run.run_dir / "latest.pth", "voice": str(clips_of(run)[0].audio), "seed": 3}
+def test_the_program_writes_the_pieces_and_the_complete_sound(tuned: Project, tmp_path: Path):
+    flags = {"checkpoint": tuned.run_dir / "latest.pth", "voice": str(clips_of(tuned)[0].audio), "seed": 3}
     command = Synthesize(
         **flags, text=[TEXT, "እሺ"], output=tmp_path / "out", stream=True, temperature=4.0, top_k=0, top_p=1.0
     )

@@ -3,6 +3,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from indextts.errors import UserError
 from indextts.text.extend import extend_file
 from indextts.text.tokenizer import Tokenizer
 from tests.conftest import REPOSITORY
+from tests.tiny_gpt import TINY
 from tests.tokenizers import AMHARIC, write_base
 from tests.waiting import PATIENCE_S
 from tools.extend_bpe import main as extend_bpe
@@ -51,29 +53,7 @@ def project(made, tmp_path, monkeypatch):
 
 
 def write_config(path, number_text_tokens):
-    module = {
-        "output_size": 8,
-        "linear_units": 8,
-        "attention_heads": 1,
-        "num_blocks": 1,
-        "input_layer": "conv2d2",
-        "perceiver_mult": 2,
-    }
-    gpt = {
-        "model_dim": 4,
-        "layers": 1,
-        "heads": 1,
-        "max_mel_tokens": 10,
-        "max_text_tokens": 10,
-        "number_text_tokens": number_text_tokens,
-        "number_mel_codes": 10,
-        "start_mel_token": 8,
-        "stop_mel_token": 9,
-        "start_text_token": 0,
-        "stop_text_token": 1,
-        "condition_module": module,
-        "emo_condition_module": module,
-    }
+    gpt = asdict(replace(TINY, number_text_tokens=number_text_tokens))
     path.write_text(yaml.safe_dump({"gpt": gpt}), "utf-8")
 
 

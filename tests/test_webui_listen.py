@@ -28,8 +28,8 @@ from tests.watched_workspace import make_project
 
 
 @pytest.fixture
-def project(speaking_project: Project) -> Project:
-    return speaking_project
+def project(tuned: Project) -> Project:
+    return tuned
 
 
 def planned(project: Project, *values: Any, self_contained: bool = False) -> ExportModel:

@@ -44,8 +44,8 @@ from tests.tiny_run import REPOSITORY
 
 
 @pytest.fixture
-def project(speaking_project: Project) -> Project:
-    return speaking_project
+def project(tuned: Project) -> Project:
+    return tuned
 
 
 def planned(project: Project, **changes: Any) -> list[Synthesize]:
