@@ -11,7 +11,6 @@ import soundfile
 import torch
 
 from indextts.commands.terminal import to_argv
-from indextts.data import preprocess as preprocess_module
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import read_utterances, write_utterances
@@ -227,7 +226,7 @@ def test_no_recording_left_is_status_1_with_the_reasons_written(project):
 
 def test_a_disk_without_enough_space_is_an_error_before_encoding(project, monkeypatch):
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(preprocess_module.shutil, "disk_usage", lambda folder: usage(1, 1, 0))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(1, 1, 0))
     with pytest.raises(UserError, match=r"24 utterances .*\d+\.\d+ kB.* 0 bytes") as caught:
         run(project)
     assert caught.value.exit_status == DISK_FULL

@@ -241,7 +241,7 @@ def test_a_disk_without_enough_space_is_an_error_before_any_download(
     published: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2_500_000))
-    with pytest.raises(UserError, match=r"8 files.*3\.15 MB.*2\.50 MB.*--output-dir") as caught:
+    with pytest.raises(UserError, match=r"8 files.*3\.15 MB.*2\.50 MB.*folder") as caught:
         run(tmp_path)
     assert caught.value.exit_status == DISK_FULL
     assert published.fetched() == []

@@ -2,7 +2,15 @@
 
 import pytest
 
-from indextts.system.amounts import counted, ordinal, shown_duration, shown_gib, shown_size, shown_time
+from indextts.system.amounts import (
+    counted,
+    listed,
+    ordinal,
+    shown_duration,
+    shown_gib,
+    shown_size,
+    shown_time,
+)
 
 
 def test_a_noun_agrees_with_its_count():
@@ -12,21 +20,14 @@ def test_a_noun_agrees_with_its_count():
     assert counted(2, "entry", "entries") == "2 entries"
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (1, "1st"),
-        (2, "2nd"),
-        (3, "3rd"),
-        (4, "4th"),
-        (11, "11th"),
-        (12, "12th"),
-        (93, "93rd"),
-        (111, "111th"),
-    ],
-)
-def test_ordinals_are_english(number: int, text: str):
-    assert ordinal(number) == text
+def test_the_first_items_are_listed_and_the_others_counted():
+    assert listed(["a", "b"]) == "a, b"
+    assert listed(list("abcde"), 2) == "a, b and 3 more"
+
+
+def test_ordinals_are_english():
+    expected = ["1st", "2nd", "3rd", "4th", "11th", "12th", "93rd", "111th"]
+    assert [ordinal(number) for number in (1, 2, 3, 4, 11, 12, 93, 111)] == expected
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import pytest
 
 from indextts.commands.app import WebUI
 from indextts.errors import UserError
+from indextts.system.addresses import is_loopback
 from indextts.webui.serving.launch import listen
-from indextts.webui.serving.security import Roots, accepted_hosts, is_loopback, login, trusted_proxies
+from indextts.webui.serving.security import Roots, accepted_hosts, login, trusted_proxies
 from tests.waiting import PATIENCE_S, wait_until
 from tests.webui_server import TWO_HANDLERS, Server, serving
 

@@ -11,7 +11,6 @@ Axes: n clips of a shard, r rows of a clip (one per code, or a single one).
 A key is a sha256, usually that of the recording's bytes. `feature_store.py` defines the arrays.
 """
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from indextts.errors import UserError
 from indextts.system.digest import file_sha256
+from indextts.system.yaml_files import read_section
 
 INDEX = np.dtype([("key", "V32"), ("num_rows", "<u4")])
 SORTABLE_KEY = "S32"  # numpy cannot sort or search V32; a comparison of two S32 is exact for keys of 32 bytes
@@ -130,7 +130,7 @@ class Shards:
         """Yield the files whose bytes differ from those that were written; reads all files."""
         for name in self.names:
             try:
-                digests = read_json(self.folder / name / "digests.json")
+                digests = _digests(self.folder / name)
             except UserError:
                 yield self.folder / name / "digests.json"
                 continue
@@ -202,22 +202,6 @@ def shard_folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("shard_*") if path.name[6:].isdecimal())
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of the store.
-
-    Raises:
-        UserError: the file is missing or corrupt.
-    """
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: cannot be read ({reason}); {REBUILD_ADVICE}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: the file is corrupt (not a JSON object); {REBUILD_ADVICE}")
-    return content
-
-
 def _read_index(path: Path) -> NDArray[np.void]:
     index = _load(path)
     if index.dtype != INDEX or index.ndim != 1:
@@ -235,8 +219,12 @@ def _load(path: Path, mmap_mode: Literal["r"] | None = None) -> NDArray[Any]:
     return array
 
 
+def _digests(folder: Path) -> dict[str, Any]:
+    return read_section(dict[str, Any], folder / "digests.json", REBUILD_ADVICE)
+
+
 def _verify(folder: Path, names: tuple[str, ...]) -> None:
-    digests = read_json(folder / "digests.json")
+    digests = _digests(folder)
     for name in names:
         path = folder / f"{name}.npy"
         if file_sha256(path) != digests.get(name):

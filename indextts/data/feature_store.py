@@ -30,9 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indextts.commands.bases import BASE_2_0
-from indextts.data.feature_shards import REBUILD_ADVICE, ArrayFormat, Shards, read_json
+from indextts.data.feature_shards import REBUILD_ADVICE, ArrayFormat, Shards
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.runs.restore_facts import Codebook, codebook_identity
+from indextts.system.yaml_files import read_section
 
 FORMAT_VERSION = 2
 DIGITS_IN_NAMES = 16
@@ -192,7 +193,7 @@ def read_info(path: Path) -> StoreInfo:
     """
     if not path.exists():
         raise UserError(f"{path}: the feature store does not exist; preprocess the manifest first")
-    content = read_json(path)
+    content = read_section(dict[str, Any], path, REBUILD_ADVICE)
     version = content.pop("format_version", None)
     if version != FORMAT_VERSION:
         raise UserError(

@@ -18,7 +18,7 @@ from pathlib import Path
 from indextts.commands.data import TextChoice
 from indextts.data.manifest import TEXT_ORIGINS, Pair, TextOrigin, Utterance
 from indextts.errors import UserError
-from indextts.system.amounts import counted
+from indextts.system.amounts import counted, listed
 from indextts.text.ethiopic import text_key
 
 logger = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ def log_left_out(result: PairsResult) -> None:
         logger.warning(
             "Skipped %s with a single utterance: %s",
             counted(len(result.lone_speakers), "speaker"),
-            _first(result.lone_speakers),
+            listed(result.lone_speakers, 5),
         )
     if result.speakers_without_prompts:
         logger.info(
@@ -138,7 +138,7 @@ def log_left_out(result: PairsResult) -> None:
             counted(len(result.speakers_without_prompts), "speaker"),
             PROMPT_MIN_S,
             PROMPT_MAX_S,
-            _first(result.speakers_without_prompts),
+            listed(result.speakers_without_prompts, 5),
         )
     for name, (noun, what) in COUNTED.items():
         if result.counts[name]:
@@ -231,10 +231,6 @@ def _pair(prompt: Utterance, target: Utterance, taken: set[str]) -> Pair:
         target_key=target.features_key,
         target_text_origin=target.text_origin,
     )
-
-
-def _first(names: Sequence[str], limit: int = 5) -> str:
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 class PromptQueue:

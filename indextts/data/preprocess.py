@@ -14,7 +14,6 @@ conditioning latents and emotion vectors, and the earlier ones stay in the store
 """
 
 import logging
-import shutil
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -43,12 +42,13 @@ from indextts.data.recordings import inspect, of_fitting_length
 from indextts.data.rejected import REJECTED_NAME, Rejected, all_rejected, rejected_counts, write_rejected
 from indextts.data.review import read_reviewed
 from indextts.data.split import Split, log_split, split_utterances
-from indextts.errors import CHECK_FAILED, DISK_FULL, UserError, disk_errors
+from indextts.errors import CHECK_FAILED, UserError, disk_errors
 from indextts.features import builtin
 from indextts.features.backend import LEAD_S, SpeechBackend
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.system.amounts import counted, shown_size
+from indextts.system.amounts import counted
+from indextts.system.disk import require_space
 
 if TYPE_CHECKING:  # Ray is optional
     from indextts.data.on_ray.encoding import RayEncoder
@@ -287,13 +287,8 @@ def _store_info(command: Preprocess, encoder: "Encoder", model: UnifiedVoice) ->
 
 def _require_disk_space(folder: Path, info: StoreInfo, num_utterances: int) -> None:
     bytes_each = sum(array.row_bytes for array in info.conditioning_formats.values())
-    needed, free = num_utterances * bytes_each, shutil.disk_usage(folder).free
-    if needed > free:
-        raise UserError(
-            f"{folder}: {counted(num_utterances, 'utterance')} need {shown_size(needed)}, the disk has "
-            f"{shown_size(free)} free; free some space or choose another --output-dir",
-            DISK_FULL,
-        )
+    what = f"{counted(num_utterances, 'utterance')} need"
+    require_space(folder, folder, what, num_utterances * bytes_each)
 
 
 def write_manifests(output_dir: Path, split: Split, store: FeatureStore, keys: Mapping[str, str]) -> None:

@@ -13,14 +13,13 @@ from indextts.data.progress import Progress
 from indextts.data.rejected import Rejected
 from indextts.features.audio import RecordingError, audio_duration_s
 from indextts.features.backend import CODES_PER_SECOND
-from indextts.system.amounts import counted
+from indextts.system.amounts import counted, listed
 from indextts.system.digest import file_sha256
 from indextts.system.process_pool import map_in_threads
 from indextts.system.processes import num_cores
 
 logger = logging.getLogger(__name__)
 
-MAX_IDS_SHOWN = 5
 DURATION_TOLERANCE_S = 0.2  # rounding and re-encoding stay below, a truncated file does not
 ROUNDING = 0.01  # of a code: resampling rounds a clip's length to samples
 
@@ -101,6 +100,5 @@ def of_fitting_length(
     for code, what in (("too_short", f"fewer than {min_codes}"), ("too_long", f"more than {max_codes}")):
         ids = [each.id for each in rejected if each.code == code]
         if ids:
-            shown = ", ".join(ids[:MAX_IDS_SHOWN]) + (", ..." if len(ids) > MAX_IDS_SHOWN else "")
-            logger.warning("Rejected %s with %s codes: %s", counted(len(ids), "recording"), what, shown)
+            logger.warning("Rejected %s with %s codes: %s", counted(len(ids), "recording"), what, listed(ids))
     return fitting, rejected

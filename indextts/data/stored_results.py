@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
-from indextts.errors import UserError
+from indextts.errors import UserError, disk_errors
 from indextts.system.files import count_lines, write_bytes
 
 FOLDER_NAME = "measured"
@@ -58,13 +58,11 @@ class StoredResults:
         self.known[digest] = self._kept(result)
         if self._path is None:
             return
-        try:
+        with disk_errors(self._path):
             if self._file is None:
                 self._file = self._opened(self._path)
             self._file.write(_line({"audio": digest, "result": result}))
             self._file.flush()
-        except OSError as error:
-            raise UserError(f"{self._path}: cannot be written ({error.strerror})") from None
 
     def _read(self, path: Path) -> None:
         """Read the results of the version; corrupt lines count as not measured."""

@@ -12,7 +12,6 @@ import glob
 import hashlib
 import logging
 import re
-import shutil
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from huggingface_hub.file_download import http_get
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, UserError
+from indextts.errors import UserError, disk_errors
 from indextts.features.published_files import (
     Remote,
     RepoType,
@@ -43,6 +42,7 @@ from indextts.features.published_files import (
     write_record,
 )
 from indextts.system.amounts import counted, shown_size
+from indextts.system.disk import require_space
 from indextts.system.files import link_or_copy, sync
 from indextts.system.locks import locked_folder
 
@@ -81,7 +81,7 @@ def downloads_to(folder: Path) -> Iterator[None]:
     """
     quiet_libraries()
     in_use = f"{folder}: another download writes to this folder; wait for it or stop it"
-    with locked_folder(folder / ".downloads.lock", in_use=in_use), _disk_errors(folder):
+    with locked_folder(folder / ".downloads.lock", in_use=in_use), disk_errors(folder):
         yield
 
 
@@ -268,14 +268,9 @@ def _require_disk_space(folder: Path, to_fetch: Mapping[str, Remote]) -> None:
     for place, remote in to_fetch.items():
         partial = partial_path(folder / place, remote.etag)
         needed += remote.num_bytes - (partial.stat().st_size if partial.is_file() else 0)
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise UserError(
-            f"{folder}: {counted(len(to_fetch), 'file')} of {shown_size(needed)} to download, "
-            f"{shown_size(free)} free on the disk; free some space, or choose another --output-dir",
-            DISK_FULL,
-        )
-    logger.info("Downloading %s, %s", counted(len(to_fetch), "file"), shown_size(needed))
+    files = counted(len(to_fetch), "file")
+    require_space(folder, folder, f"{files} to download need", needed)
+    logger.info("Downloading %s, %s", files, shown_size(needed))
 
 
 def _get(path: Path, place: str, remote: Remote) -> str:
@@ -284,7 +279,7 @@ def _get(path: Path, place: str, remote: Remote) -> str:
     Args:
         place: the name of the file in messages.
     """
-    with hub_errors(remote.repository, remote.repo_type), _disk_errors(path):
+    with disk_errors(path), hub_errors(remote.repository, remote.repo_type):
         path.parent.mkdir(parents=True, exist_ok=True)
         cached = try_to_load_from_cache(
             remote.repository, remote.name, revision=remote.commit, repo_type=remote.repo_type
@@ -350,22 +345,6 @@ class _LogLines:
 
     def __exit__(self, *_: object) -> None:
         pass
-
-
-@contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the disk into a UserError."""
-    try:
-        yield
-    except HfHubHTTPError:  # a subclass of OSError
-        raise
-    except OSError as error:
-        if error.errno in DISK_FULL_ERRNOS:
-            raise UserError(
-                f"{path}: the disk is full; free some space and run the same command again to resume",
-                DISK_FULL,
-            ) from None
-        raise UserError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
 def _rename_existing(path: Path) -> None:

@@ -46,11 +46,11 @@ from torch import Tensor
 from indextts.commands.speech import Weights
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.lora import lora_record, merge
-from indextts.models.weight_names import published_names, shown_names
+from indextts.models.weight_names import published_names
 from indextts.runs.directory import CheckpointMeta, checkpoint_path
 from indextts.runs.lora_base import find_base
 from indextts.runs.owner import commit, publish
-from indextts.system.amounts import counted
+from indextts.system.amounts import counted, listed
 from indextts.system.digest import DigestWriter, file_digest
 from indextts.system.files import sync
 from indextts.system.yaml_files import problems_of
@@ -174,7 +174,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     ignored = [str(name) for name, value in weights.items() if not isinstance(value, Tensor)]
     if ignored:
         amount = counted(len(ignored), "entry", "entries")
-        logger.warning("%s: ignored %s that hold no tensor: %s", path, amount, shown_names(ignored))
+        logger.warning("%s: ignored %s that hold no tensor: %s", path, amount, listed(ignored))
     try:
         return published_names({name: value for name, value in weights.items() if isinstance(value, Tensor)})
     except UserError as error:

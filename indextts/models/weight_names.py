@@ -12,16 +12,15 @@ Fine-tuned variants of gpt.pth circulate with other names; `published_names` map
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TypeVar
 
 from indextts.errors import UserError
-from indextts.system.amounts import counted
+from indextts.system.amounts import counted, listed
 
 logger = logging.getLogger(__name__)
 
 DROPPED = re.compile(r"inference_model\.|gpt\.wte\.weight$|gpt\.h\.\d+\.attn\.(masked_)?bias$|.*\.lora_")
-NUM_NAMES_SHOWN = 3
 
 WeightT = TypeVar("WeightT")
 
@@ -35,7 +34,7 @@ def published_names(weights: Mapping[str, WeightT]) -> dict[str, WeightT]:
     dropped = [name for name in weights if DROPPED.match(name)]
     if dropped:
         amount = counted(len(dropped), "tensor")
-        logger.info("Skipped %s that are not GPT weights: %s", amount, shown_names(dropped))
+        logger.info("Skipped %s that are not GPT weights: %s", amount, listed(dropped))
     adapters = [name for name in dropped if ".lora_" in name]
     if adapters:
         logger.warning("Skipped %s: only base weights are loaded", counted(len(adapters), "LoRA tensor"))
@@ -48,12 +47,6 @@ def published_names(weights: Mapping[str, WeightT]) -> dict[str, WeightT]:
     twice = [name for name, short in published.items() if name != short and short in weights]
     if twice:
         raise UserError(
-            f"{shown_names(twice)}: the file contains these weights under two names; use a plain checkpoint"
+            f"{listed(twice)}: the file contains these weights under two names; use a plain checkpoint"
         )
     return {short: weights[name] for name, short in published.items()}
-
-
-def shown_names(names: Sequence[str]) -> str:
-    """Return the first few names and the number of the others: "a, b, c and 2 more"."""
-    more = len(names) - NUM_NAMES_SHOWN
-    return ", ".join(names[:NUM_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

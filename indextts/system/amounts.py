@@ -1,6 +1,7 @@
 """Amounts and times as English text: counts with their noun, ordinals, durations, times, sizes."""
 
 import time
+from collections.abc import Sequence
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
@@ -10,6 +11,12 @@ def counted(number: int, singular: str, plural: str = "") -> str:
         plural: the plural where it is not the singular and an "s".
     """
     return f"{number:,} {singular if number == 1 else plural or f'{singular}s'}"
+
+
+def listed(items: Sequence[str], limit: int = 3) -> str:
+    """Return the first items and the number of the others: "a, b, c and 2 more"."""
+    more = len(items) - limit
+    return ", ".join(items[:limit]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def ordinal(number: int) -> str:

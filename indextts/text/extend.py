@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from indextts.errors import UserError
+from indextts.errors import UserError, disk_errors
 from indextts.system.files import written_aside
 from indextts.text.bases import extended, load_tokenizer, reserved, tokenizer_of
 from indextts.text.normalize import reads_alike
@@ -149,11 +149,7 @@ def _refuse_overwriting(base_model: Path, output_model: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    try:
+    with disk_errors(f"--output-model {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with written_aside(path, is_unique=True) as aside:
             aside.write_bytes(content)
-    except OSError as error:
-        raise UserError(
-            f"--output-model {path}: cannot be written ({error.strerror}); choose another folder"
-        ) from None

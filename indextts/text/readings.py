@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, get_args
 
 from indextts.commands.normalizer_options import Match, NormalizerFlags, NormalizerOptions, Reading
 from indextts.errors import UserError
+from indextts.system.disk import read_text_lines
 from indextts.system.files import written_aside
 from indextts.system.language_codes import standard_code
 from indextts.text.abbreviations import PREFIXES
@@ -100,11 +101,7 @@ def read_rows(path: Path) -> list[ReadingRow]:
     Raises:
         UserError: the file cannot be read, or a line cannot be used; the message has file and line.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise UserError(f"--readings {path}: cannot be read ({reason}); use a table in UTF-8") from None
+    lines = read_text_lines(path, "--readings", "use a table in UTF-8")
     header = tuple(lines[0].split("\t")) if lines else ()
     if header not in (COLUMNS, COLUMNS[:3]):
         raise UserError(

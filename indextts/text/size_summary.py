@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from indextts.errors import UserError
+from indextts.errors import disk_errors
 from indextts.system.files import written_aside
 from indextts.system.yaml_files import read_if_valid
 from indextts.text.tokenizer import Tokenizer
@@ -81,14 +81,10 @@ def write_summary(model: Path, summary: SizeSummary) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    try:
-        with written_aside(summary_path(model), is_unique=True) as aside:
-            aside.write_text(summary.model_dump_json(), encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"--output-model {model}: its summary {summary_path(model).name} cannot be written "
-            f"({error.strerror}); free some disk space or choose another folder"
-        ) from None
+    path = summary_path(model)
+    where = f"--output-model {model}: its summary {path.name}"
+    with disk_errors(where), written_aside(path, is_unique=True) as aside:
+        aside.write_text(summary.model_dump_json(), encoding="utf-8")
 
 
 def read_summary(model: Path) -> SizeSummary | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from indextts.errors import UserError
-from indextts.system.amounts import counted
+from indextts.system.amounts import counted, listed
 from indextts.text.general_rules import reads_numbers
 from indextts.text.languages import AMHARIC, Language, find_language
 from indextts.text.tokenizer import TextMeasure, Tokenizer, first_difference, measure
@@ -151,7 +151,7 @@ def _letters(tokenizer: Tokenizer, language: Language) -> list[Finding]:
     missing = [letter for letter in language.letters if letter not in tokenizer.text_pieces]
     if not missing:
         return [Finding(subject, f"all {len(language.letters)} are pieces")]
-    value = f"{len(missing)} of {len(language.letters)} are not pieces: {_listed(missing)}"
+    value = f"{len(missing)} of {len(language.letters)} are not pieces: {listed(missing, _SHOWN)}"
     advice = "extend the base again with tools/extend_bpe.py, which adds all letters"
     return [Finding(subject, value, "problem", advice)]
 
@@ -191,11 +191,12 @@ def unknown_pieces(found: TextMeasure, max_percent: float, language: str) -> Fin
     subject, value = "unknown pieces", f"{found.unknown_percent:.3f} % of {found.num_tokens} tokens"
     if found.unknown_characters:
         shown = [f"{char!r} ({count})" for char, count in found.unknown_characters]
-        value += f", containing {_listed(shown)}"
+        value += f", containing {listed(shown, _SHOWN)}"
     spoken = find_language(language)
     own = [char for char, _ in found.unknown_characters if spoken.owns(char)]
     if own:
-        advice = f"letters of {spoken.name} must be known ({_listed(own)}): extend the base with these texts"
+        letters = listed(own, _SHOWN)
+        advice = f"letters of {spoken.name} must be known ({letters}): extend the base with these texts"
         return Finding(subject, value, "problem", advice)
     if found.unknown_percent > max_percent:
         advice = f"at most {max_percent:g} % are allowed: correct the texts or extend the base with them"
@@ -253,11 +254,6 @@ def _advised(num_appended: int, advice: SizeAdvice | None) -> list[Finding]:
             )
         ]
     return [Finding("size", f"{num_appended} appended pieces, close to the advice {advice.reason}")]
-
-
-def _listed(items: Sequence[str]) -> str:
-    more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
-    return ", ".join(items[:_SHOWN]) + more
 
 
 def require_extension(tokenizer: Tokenizer, base: Tokenizer) -> None:

@@ -43,7 +43,7 @@ from indextts.data.transcribing.cutting import (
     find_recordings,
     lost_amounts,
 )
-from indextts.errors import UserError
+from indextts.errors import UserError, disk_errors
 from indextts.system.amounts import counted, shown_duration
 from indextts.system.files import write_json
 from indextts.system.locks import locked_folder
@@ -90,10 +90,8 @@ def transcribe(command: Transcribe) -> AgreementReport:
         raise UserError("--max-disagreement compares two recognizers; pass --asr twice")
     recordings = find_recordings(command.source, command.speaker, command.speaker_from)
     folder = command.output_dir
-    try:
+    with disk_errors(f"--output-dir {folder}"):
         (folder / AUDIO_NAME).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--output-dir {folder}: cannot be written ({error.strerror})") from None
     in_use = f"{folder}: another transcription writes to this folder; wait for it or stop it"
     with locked_folder(folder / LOCK_NAME, in_use=in_use):
         return _transcribe(command, recordings, folder)

@@ -155,12 +155,8 @@ class CtcRecognizer:
             return_tensors="pt",
         )
         num_valid = inputs["attention_mask"].sum(-1)  # (B,)
-        to = self._placement
-        on_device = {
-            name: value.to(to.device, to.dtype if value.is_floating_point() else None)
-            for name, value in inputs.items()
-        }
-        scores = self._model(**on_device).logits.float().log_softmax(-1).cpu()  # (B, T, V)
+        inputs.to(self._placement.device, self._placement.dtype)  # only floats get the type
+        scores = self._model(**inputs).logits.float().log_softmax(-1).cpu()  # (B, T, V)
         lengths = self._num_positions(num_valid, scores.shape[1])
         return [row[:length] for row, length in zip(scores, lengths, strict=True)]
 

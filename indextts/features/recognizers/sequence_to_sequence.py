@@ -84,11 +84,7 @@ class SequenceToSequenceRecognizer:
         inputs = self._extractor(
             list(clips), sampling_rate=self.sample_rate_hz, return_attention_mask=True, return_tensors="pt"
         )
-        to = self._placement
-        on_device = {
-            name: value.to(to.device, to.dtype if value.is_floating_point() else None)
-            for name, value in inputs.items()
-        }
-        tokens = self._model.generate(**on_device, **self._settings)
+        inputs.to(self._placement.device, self._placement.dtype)  # only floats get the type
+        tokens = self._model.generate(**inputs, **self._settings)
         texts: list[str] = self._tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return texts

@@ -29,8 +29,8 @@ from indextts.models.gpt.encoders import (
 )
 from indextts.models.gpt.gpt2 import InOutLinear
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.models.weight_names import published_names, shown_names
-from indextts.system.amounts import counted
+from indextts.models.weight_names import published_names
+from indextts.system.amounts import counted, listed
 from indextts.system.process_pool import map_in_threads
 from indextts.system.processes import num_cores
 
@@ -137,7 +137,7 @@ def _finite(names: Collection[str], read: Callable[[str], Tensor], source: str) 
     if bad:
         logger.warning("Not finite in %s: %s", source, bad)
         raise UserError(
-            f"{source}: {len(bad)} of {len(found)} weights contain NaN or infinity: {shown_names(bad)}; "
+            f"{source}: {len(bad)} of {len(found)} weights contain NaN or infinity: {listed(bad)}; "
             "either training diverged or the file is corrupt; use an earlier checkpoint, or download the "
             "file again"
         )
@@ -182,16 +182,15 @@ def _check_weights(
         logger.warning("[Warn] Keys of another shape in checkpoint: %s", misshapen)
     problems = list(_block_problems(expected, given)) if missing or unexpected else []
     if missing:
-        problems.append(f"{len(missing)} of {len(expected)} weights are missing: {shown_names(missing)}")
-    if unexpected:
-        amount = counted(len(unexpected), "weight")
-        problems.append(f"{amount} not in the model: {shown_names(unexpected)}")
-    if misshapen:
-        amount = counted(len(misshapen), "weight")
-        problems.append(f"{amount} with another shape than in the config: {shown_names(misshapen)}")
-    if not_floats:
-        amount = counted(len(not_floats), "weight")
-        problems.append(f"{amount} not of a floating-point type: {shown_names(not_floats)}")
+        problems.append(f"{len(missing)} of {len(expected)} weights are missing: {listed(missing)}")
+    wrong = {
+        "not in the model": unexpected,
+        "with another shape than in the config": misshapen,
+        "not of a floating-point type": not_floats,
+    }
+    problems += [
+        f"{counted(len(names), 'weight')} {what}: {listed(names)}" for what, names in wrong.items() if names
+    ]
     if problems:
         raise UserError(
             f"{source}: {'; '.join(problems)}; use a complete IndexTTS2 GPT checkpoint (gpt.pth) and its "

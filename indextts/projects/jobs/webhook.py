@@ -5,13 +5,14 @@ a command line, a file or a log, and the programs of the job do not receive it. 
 field "text", Discord shows "content".
 """
 
-import ipaddress
 import json
 import threading
 import urllib.error
 import urllib.request
 from typing import Any
 from urllib.parse import urlsplit
+
+from indextts.system.addresses import is_loopback
 
 TIMEOUT_S = 10.0
 
@@ -46,7 +47,7 @@ def _post(address: str, notice: dict[str, Any]) -> str | None:
             method="POST",
         )
         # None: take the proxies from the environment
-        proxies: dict[str, str] | None = {} if _is_loopback(address) else None
+        proxies: dict[str, str] | None = {} if is_loopback(urlsplit(address).hostname or "") else None
         opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler(proxies))
         with opener.open(request, timeout=TIMEOUT_S):
             return None
@@ -68,16 +69,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def _is_allowed(address: str) -> bool:
     try:
         parts = urlsplit(address)
-        return bool(parts.hostname) and (
-            parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(address))
-        )
-    except ValueError:
-        return False
-
-
-def _is_loopback(address: str) -> bool:
-    name = urlsplit(address).hostname or ""
-    try:
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+        host = parts.hostname or ""
+        return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)))
     except ValueError:
         return False

@@ -33,7 +33,7 @@ from indextts.commands.speech import Evaluate
 from indextts.data.manifest import Utterance, read_utterances
 from indextts.data.pairs import PromptQueue
 from indextts.data.quality.measures import measure_text
-from indextts.errors import UserError
+from indextts.errors import UserError, disk_errors
 from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio
 from indextts.features.campplus import CAMPPlusConfig, load_campplus
 from indextts.features.published_files import find_published
@@ -279,12 +279,7 @@ def _write(
 ) -> None:
     write_json_lines(folder / "clips.jsonl", lines)
     write_json_lines(folder / SUMMARY_NAME, (row.model_dump() for row in rows))
-    try:
+    with disk_errors(f"--output-dir {folder}"):
         write_bytes(folder / "report.md", markdown_report(rows, notes).encode())
         with written_aside(folder / "scores.png") as aside:
             draw_scores(rows, aside)
-    except OSError as error:
-        raise UserError(
-            f"--output-dir {folder}: cannot be written ({error.strerror}); check permissions and free disk "
-            "space"
-        ) from None

@@ -21,6 +21,7 @@ from indextts.speech.synthesis.segments import VoicePrompt
 from indextts.speech.synthesis.synthesize import write_wav
 from indextts.speech.synthesis.text_to_speech import TextToSpeech
 from indextts.system.amounts import counted
+from indextts.system.disk import read_text_lines
 from indextts.system.files import write_bytes
 
 logger = logging.getLogger(__name__)
@@ -56,12 +57,8 @@ def read_minimal_pairs(path: Path) -> list[MinimalPair]:
     Raises:
         UserError: the file cannot be read, has no pairs, or a line that is not two texts.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--minimal-pairs {path}: cannot be read ({error}); use a UTF-8 text file") from None
     pairs = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text_lines(path, "--minimal-pairs"), 1):
         if not line.strip() or line.startswith("#"):
             continue
         texts = [text.strip() for text in line.split("\t")]

@@ -14,8 +14,7 @@ from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.models.gpt.weights import load_model
-from indextts.models.weight_names import shown_names
-from indextts.system.amounts import counted
+from indextts.system.amounts import counted, listed
 
 NUM_FEATURES, NUM_TOKENS, NUM_CODES = 100, 64, 100
 
@@ -74,7 +73,7 @@ def compare(
     if differing:
         raise UserError(
             f"{path.name}: {counted(len(differing), 'tensor')} differ after reading back: "
-            f"{shown_names(differing)}; check the disk and export again",
+            f"{listed(differing)}; check the disk and export again",
             CHECK_FAILED,
         )
     found = logits_on_fixed_inputs(config, written, path.name)

@@ -35,7 +35,7 @@ from torch import Tensor
 from indextts.commands.bases import BASES, base_of
 from indextts.commands.speech import ExportModel
 from indextts.data.networks import BACKEND_NAME
-from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, USER_MISTAKE, UserError
+from indextts.errors import UserError, disk_errors
 from indextts.features import builtin
 from indextts.models.checkpoint import TEXT_TABLES, table_rows, write_and_sync
 from indextts.models.gpt.config import GPTConfig, config_for, config_with_text_tokens, load_config
@@ -52,8 +52,9 @@ from indextts.speech.export.staging import staged_folder
 from indextts.speech.export.text_package import NAME as TEXT_PACKAGE
 from indextts.speech.export.text_package import write_text_package
 from indextts.speech.synthesis.trained_model import find_builtin_backend
-from indextts.system.amounts import shown_size
+from indextts.system.amounts import listed
 from indextts.system.digest import file_digest
+from indextts.system.disk import require_space
 from indextts.system.files import sync, write_bytes, write_json
 from indextts.system.yaml_files import parse_yaml
 from indextts.text.bases import stored_tokenizer, tokenizer_of
@@ -111,32 +112,24 @@ def export(command: ExportModel) -> Path:
     names = WEIGHT_FILES[command.format]
     fitted = _builtin_backend_of(source)
     published = command.published or command.config.parent
-    try:
-        with staged_folder(target) as aside:
-            num_copied = published_bytes(base, published) if command.self_contained and fitted is None else 0
-            _require_space(aside, source.weights, dtype, len(names), num_copied)
-            checks = _write_weights(aside, names, source.weights, config, dtype, logits)
-            write_bytes(aside / base.tokenizer_file, official_file(tokenizer))
-            write_text_package(aside, tokenizer.options, tokenizer.reserved)
-            write_bytes(aside / "config.yaml", config_text.encode())
-            if fitted is not None:
-                shutil.copyfile(fitted, aside / BACKEND_NAME)
-                sync(aside / BACKEND_NAME)
-            else:
-                add_published(base, aside, published, copy=command.self_contained)
-                for line in describe_missing(base, aside):
-                    logger.warning("%s", line)
-            card = model_card(base, source, command.dtype, checks, has_builtin_codes=fitted is not None)
-            write_bytes(aside / "README.md", card.encode())
-            write_bytes(aside / "LICENSE-NOTE.txt", LICENCE_NOTE.read_bytes())
-            write_json(aside / RECORD, _record(aside, source, command, checks))
-    except OSError as error:
-        is_full = error.errno in DISK_FULL_ERRNOS
-        raise UserError(
-            f"--output-dir {target}: cannot be written ({error.strerror or error}); "
-            + ("free disk space" if is_full else "check its permissions"),
-            DISK_FULL if is_full else USER_MISTAKE,
-        ) from None
+    with disk_errors(f"--output-dir {target}"), staged_folder(target) as aside:
+        num_copied = published_bytes(base, published) if command.self_contained and fitted is None else 0
+        _require_space(aside, source.weights, dtype, len(names), num_copied)
+        checks = _write_weights(aside, names, source.weights, config, dtype, logits)
+        write_bytes(aside / base.tokenizer_file, official_file(tokenizer))
+        write_text_package(aside, tokenizer.options, tokenizer.reserved)
+        write_bytes(aside / "config.yaml", config_text.encode())
+        if fitted is not None:
+            shutil.copyfile(fitted, aside / BACKEND_NAME)
+            sync(aside / BACKEND_NAME)
+        else:
+            add_published(base, aside, published, copy=command.self_contained)
+            for line in describe_missing(base, aside):
+                logger.warning("%s", line)
+        card = model_card(base, source, command.dtype, checks, has_builtin_codes=fitted is not None)
+        write_bytes(aside / "README.md", card.encode())
+        write_bytes(aside / "LICENSE-NOTE.txt", LICENCE_NOTE.read_bytes())
+        write_json(aside / RECORD, _record(aside, source, command, checks))
     return target / names[0]
 
 
@@ -150,7 +143,7 @@ def _refuse_occupied(command: ExportModel) -> None:
     unknown = [name for name in names if name not in FILES] if RECORD in names else names
     if unknown:
         raise UserError(
-            f"--output-dir {target}: contains {', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''}, "
+            f"--output-dir {target}: contains {listed(unknown)}, "
             "not written by an export; choose another folder, or move these files"
         )
 
@@ -160,13 +153,8 @@ def _require_space(
 ) -> None:
     """Raise a UserError if the weights and `num_copied` bytes of published files do not fit on the disk."""
     num_bytes = sum(tensor.numel() for tensor in weights.values()) * dtype.itemsize
-    needed, free = num_files * num_bytes + num_copied + SPARE_BYTES, shutil.disk_usage(folder).free
-    if needed > free:
-        raise UserError(
-            f"--output-dir {folder.parent}: the model needs {shown_size(needed)}, {shown_size(free)} are "
-            "free; free disk space, or choose another folder",
-            DISK_FULL,
-        )
+    needed = num_files * num_bytes + num_copied + SPARE_BYTES
+    require_space(f"--output-dir {folder.parent}", folder, "the model needs", needed)
 
 
 def _write_weights(

@@ -26,7 +26,7 @@ from indextts.commands.base import REPOSITORY_NAME
 from indextts.commands.bases import base_in
 from indextts.commands.speech import PublishModel
 from indextts.data.networks import BACKEND_NAME as BACKEND
-from indextts.errors import UserError
+from indextts.errors import UserError, disk_errors
 from indextts.features.hub_files import hub_errors, quiet_libraries
 from indextts.models.checkpoint import read_weights
 from indextts.speech.evaluation.scores import read_rows
@@ -149,13 +149,8 @@ def _add_safetensors(folder: Path) -> None:
         return
     logger.info("Writing %s from %s", folder / WEIGHTS, PICKLED)
     weights = read_weights(source)
-    try:
-        with written_aside(folder / WEIGHTS) as aside:
-            write_safetensors(aside, {name: tensor.contiguous() for name, tensor in weights.items()})
-    except OSError as error:
-        raise UserError(
-            f"{folder / WEIGHTS}: cannot be written ({error.strerror}); free disk space"
-        ) from None
+    with disk_errors(folder / WEIGHTS), written_aside(folder / WEIGHTS) as aside:
+        write_safetensors(aside, {name: tensor.contiguous() for name, tensor in weights.items()})
 
 
 def upload_model(repository: str, files: Mapping[str, Path | bytes], message: str, *, private: bool) -> str:

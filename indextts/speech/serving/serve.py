@@ -1,11 +1,9 @@
 """Implementation of tools/serve.py: load the model, listen, and speak until a signal."""
 
 import hashlib
-import ipaddress
 import logging
 import re
 import socket
-from pathlib import Path
 
 import uvicorn
 
@@ -15,7 +13,9 @@ from indextts.speech.serving.app import RateLimit, Service, build_app
 from indextts.speech.serving.engine import Engine
 from indextts.speech.synthesis import segments, text_to_speech
 from indextts.speech.synthesis.synthesize import load_tts, resolve_sampling, synthesis_device
+from indextts.system.addresses import is_loopback
 from indextts.system.amounts import counted
+from indextts.system.disk import read_text_lines
 
 logger = logging.getLogger(__name__)
 
@@ -84,13 +84,14 @@ def read_keys(command: Serve) -> tuple[bytes, ...]:
         UserError: other machines can reach the server but there is no key, or a key is short.
     """
     if command.key_file is None:
-        if not _is_this_machine(command.host):
+        if not is_loopback(command.host):
             raise UserError(
                 f"--host {command.host}: other machines can reach the server; write a key into a file and "
                 "pass it with --key-file"
             )
         return ()
-    keys = _lines_of(command.key_file)
+    lines = read_text_lines(command.key_file, "--key-file")
+    keys = [line.strip() for line in lines if line.strip()]
     if not keys or min(map(len, keys)) < MIN_KEY_CHARACTERS:
         raise UserError(
             f"--key-file {command.key_file}: needs keys of at least {MIN_KEY_CHARACTERS} characters, one per "
@@ -102,21 +103,6 @@ def read_keys(command: Serve) -> tuple[bytes, ...]:
         else hashlib.sha256(key.encode()).digest()
         for key in keys
     )
-
-
-def _lines_of(path: Path) -> list[str]:
-    try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise UserError(f"--key-file {path}: {reason}") from None
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from indextts.errors import UserError
+from indextts.errors import UserError, disk_errors
 from indextts.models.checkpoint import read_file
 from indextts.speech.synthesis.renderer import Reference, Renderer, Segment
 from indextts.speech.synthesis.synthesize import speech_record, write_wav
@@ -62,13 +62,9 @@ def write_pending(folder: Path, pending: Sequence[PendingText], made_by: Mapping
     ]
     content = io.BytesIO()
     torch.save({"made_by": dict(made_by), "texts": texts}, content)
-    try:
+    with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_bytes(folder / PENDING_NAME, content.getvalue())
-    except OSError as error:
-        raise UserError(
-            f"{folder}: cannot be written ({error.strerror}); check its permissions and the free disk space"
-        ) from None
 
 
 def pending_folders(root: Path) -> list[Path]:

@@ -43,6 +43,7 @@ from indextts.speech.synthesis.streaming import SpeechStream
 from indextts.speech.synthesis.text_to_speech import Emotion, Speech, TextToSpeech, parse_emotion
 from indextts.speech.synthesis.trained_model import TrainedModel, find_builtin_backend, load_trained
 from indextts.system.amounts import counted
+from indextts.system.disk import read_text_lines
 from indextts.system.files import written_aside
 from indextts.system.json_lines import write_json_lines
 
@@ -132,12 +133,7 @@ def read_texts(command: Synthesize) -> list[str]:
     """
     texts = list(command.text)
     if command.text_file is not None:
-        try:
-            texts += command.text_file.read_text(encoding="utf-8-sig").splitlines()
-        except OSError as error:
-            raise UserError(f"--text-file {command.text_file}: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise UserError(f"--text-file {command.text_file}: not UTF-8 text; save it as UTF-8") from None
+        texts += read_text_lines(command.text_file, "--text-file")
     texts = [text for text in texts if text.strip()]
     if not texts:
         raise UserError("there is no text; pass a sentence with --text, or a file with --text-file")

@@ -18,7 +18,7 @@ from typing import Any
 import gradio as gr
 
 from indextts.commands.speech import Serve
-from indextts.errors import UserError
+from indextts.errors import disk_errors
 from indextts.projects.jobs.records import Job, newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.system.files import write_bytes
@@ -116,10 +116,8 @@ def create_key(project: Project) -> str:
     """
     key = secrets.token_urlsafe(KEY_BYTES)
     digest = hashlib.sha256(key.encode()).hexdigest()
-    try:
+    with disk_errors(project.server_keys):
         write_bytes(project.server_keys, f"sha256:{digest}\n".encode())
-    except OSError as error:
-        raise UserError(f"{project.server_keys}: cannot be written ({error.strerror})") from None
     return key
 
 

@@ -34,6 +34,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from indextts.commands.app import WebUI
 from indextts.errors import UserError
+from indextts.system.addresses import is_loopback
 from indextts.system.log_lines import VisibleStream
 from indextts.webui.serving.connections import limited_server
 from indextts.webui.serving.guard import Guard
@@ -42,7 +43,6 @@ from indextts.webui.serving.security import (
     AcceptedHosts,
     accepted_hosts,
     in_url,
-    is_loopback,
     login,
     trusted_proxies,
 )

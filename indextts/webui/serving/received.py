@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from indextts.errors import UserError
+from indextts.errors import disk_errors
 
 NAME = ".received"
 MAX_AGE_S = 24 * 3600.0
@@ -31,13 +31,9 @@ def received_folder(workspace: Path) -> Path:
         UserError: the folder cannot be written.
     """
     folder = workspace.resolve() / NAME
-    try:
+    with disk_errors(f"--workspace: {folder}"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
-    except OSError as error:
-        raise UserError(
-            f"--workspace: {folder} cannot be written ({error.strerror}); use another folder"
-        ) from None
     os.environ["GRADIO_TEMP_DIR"] = str(folder)
     threading.Thread(target=_sweep, args=[folder], daemon=True).start()
     return folder

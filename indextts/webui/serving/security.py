@@ -23,6 +23,8 @@ from urllib.parse import quote
 
 from indextts.commands.app import WebUI
 from indextts.errors import UserError
+from indextts.system.addresses import is_loopback
+from indextts.system.disk import read_text_lines
 from indextts.webui.language import t
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -80,14 +82,6 @@ class Roots:
 
     def __str__(self) -> str:
         return " or ".join(str(root) for root in (self.workspace, *self.others))
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether `host` is a loopback address; False for an unknown name."""
-    try:
-        return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def in_url(host: str) -> str:
@@ -168,15 +162,7 @@ def login(command: WebUI) -> tuple[str, str] | None:
 
 def _read_login(path: Path) -> tuple[str, str]:
     """Return user and password from the line `user:password` of a file; the password may contain colons."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        is_open = bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
-    except OSError as error:
-        raise UserError(
-            f"--auth-file {path}: {error.strerror}; write one line there: user:password"
-        ) from None
-    except UnicodeDecodeError:
-        raise UserError(f"--auth-file {path}: not UTF-8 text; write one line there: user:password") from None
+    lines = read_text_lines(path, "--auth-file", "write one line there: user:password")
     user, colon, password = lines[0].partition(":") if len(lines) == 1 else ("", "", "")
     if not (user.strip() and colon):
         raise UserError(
@@ -187,7 +173,7 @@ def _read_login(path: Path) -> tuple[str, str]:
             f"--auth-file {path}: the password has {len(password)} characters; "
             f"make it at least {MIN_PASSWORD_CHARACTERS}"
         )
-    if is_open:
+    if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         logger.warning("--auth-file %s: other users of this machine can read it; run chmod 600 on it", path)
     return user.strip(), password
 

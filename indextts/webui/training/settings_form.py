@@ -14,7 +14,7 @@ import gradio as gr
 from gradio.components import Component
 
 from indextts.commands.launching import Launch
-from indextts.commands.pairs_file import PairsFile, parse_files
+from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.planning.hardware import MachineFacts, find_machine, share_of
@@ -25,7 +25,7 @@ from indextts.projects.project import Project, ProjectSettings, project_names, r
 from indextts.system.amounts import shown_gib
 from indextts.webui.events import on
 from indextts.webui.forms import form_for, store_draft
-from indextts.webui.language import t, text_of
+from indextts.webui.language import field_title, t, text_of
 from indextts.webui.layout import fields, fold, labelled
 from indextts.webui.page import Page
 from indextts.webui.training.training_form import (
@@ -49,6 +49,7 @@ from indextts.webui.training.training_form import (
     project_values,
     proposal_for,
     source_of,
+    typed_files,
 )
 from indextts.webui.training.training_outlook import automatic_lines, problem_texts
 
@@ -314,7 +315,12 @@ def other_data_group(page: Page, form: Mapping[str, Component]) -> None:
         project = Project(page.workspace / chosen)
         language = read_project(project).language
         code = "" if language == read_project(own).language else language
-        train, val = (parse_lines(text) for text in typed)
+        train, val = (
+            typed_files(
+                field_title(Train, name), [line for line in map(str.strip, text.splitlines()) if line]
+            )
+            for name, text in zip(MANIFESTS, typed, strict=True)
+        )
         return [
             "\n".join(map(str, with_share(train, PairsFile(project.pairs("train"), code, typed_share)))),
             "\n".join(map(str, with_file(val, PairsFile(project.pairs("val"), code)))),
@@ -339,14 +345,6 @@ def others_with_pairs(workspace: Path, own: Project) -> list[str]:
         if other != own.root.name
         and all(Project(workspace / other).pairs(split).is_file() for split in ("train", "val"))
     ]
-
-
-def parse_lines(text: str) -> tuple[PairsFile, ...]:
-    """Return the files of a field, one in a line; a UserError for an invalid one."""
-    try:
-        return parse_files([line.strip() for line in text.splitlines() if line.strip()])
-    except ValueError as error:
-        raise UserError(str(error)) from None
 
 
 def with_file(files: Sequence[PairsFile], added: PairsFile) -> list[PairsFile]:

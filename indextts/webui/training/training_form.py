@@ -185,12 +185,13 @@ def inside(roots: Roots, field: str, value: Any) -> Any:
     """Return typed paths, resolved inside the allowed folders."""
     what = field_title(Train, field)
     if isinstance(value, list):
-        files = _typed_files(what, value)
+        files = typed_files(what, value)
         return [str(replace(file, path=roots.inside(file.path, what))) for file in files]
     return roots.inside(value, what)
 
 
-def _typed_files(what: str, typed: list[str]) -> tuple[PairsFile, ...]:
+def typed_files(what: str, typed: list[str]) -> tuple[PairsFile, ...]:
+    """Return the files of a field; a UserError for an invalid one."""
     try:
         return parse_files(typed)
     except ValueError as error:
