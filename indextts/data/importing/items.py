@@ -357,7 +357,7 @@ TEXT_SUFFIXES = frozenset(
 OTHER_FORMS = {
     ".eaf": "a file of ELAN; export it from there as Praat TextGrid (File, Export As)",
     **dict.fromkeys((".trs", ".exb", ".cha"), "not read; open it in ELAN and export it as Praat TextGrid"),
-    **dict.fromkeys((".xls", ".ods", ".numbers"), "not read; save the sheet as .xlsx or as CSV in UTF-8"),
+    **dict.fromkeys((".xlsx", ".xls", ".ods", ".numbers"), "not read; save the sheet as CSV in UTF-8"),
     **dict.fromkeys(
         (".ass", ".ssa", ".sbv", ".ttml", ".lrc"), "not read; convert it with ffmpeg -i FILE NAME.srt"
     ),
