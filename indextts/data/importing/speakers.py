@@ -56,10 +56,10 @@ def with_speakers(
         else:
             nameless.append(item)
     num_given = sum(not item.speaker for item in found) - len(nameless)
-    if num_given and speaker_from == "data":
+    if speaker and num_given and speaker_from == "data":
         text = "%s: %s without a speaker in the data, now of %s; %d with one"
         logger.info(text, typed, counted(num_given, "recording"), speaker, len(named) - num_given)
-    _warn_of_like_names({str(item.speaker) for item in named}, typed)
+    _warn_of_like_names({item.speaker for item in named if item.speaker}, typed)
     if nameless and not named:
         raise UserError(
             f"{typed}: {counted(len(nameless), 'recording')} without a speaker; pass --speaker NAME if all "
