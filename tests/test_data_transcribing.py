@@ -29,13 +29,20 @@ LIMITS = Limits(2, 15)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two recordings of clips of the demo with pauses between them, and recognizers beside them."""
+    """Two recordings of clips of the demo with pauses between them, and recognizers beside them.
+
+    In the second recording, clips take turns on two channels.
+    """
     folder = tmp_path_factory.mktemp("raw")
     (folder / "talks/almaz").mkdir(parents=True)
     for name, numbers in (("talks/almaz/one.flac", range(1, 6)), ("talks/two.ogg", range(6, 9))):
         clips = [load_audio(REPOSITORY / f"demo/audio/demo_{n:04d}.opus", RATE_HZ) for n in numbers]
         pause = np.zeros(RATE_HZ, np.float32)
         samples = np.concatenate([part for clip in clips for part in (pause, clip)])
+        if name == "talks/two.ogg":
+            turns = [np.full(len(pause) + len(clip), n % 2, np.float32) for n, clip in enumerate(clips)]
+            left = np.concatenate(turns)
+            samples = np.stack([samples * left, samples * (1 - left)], axis=1)  # (S, C=2)
         soundfile.write(folder / name, samples, RATE_HZ)
     write_recognizer(folder / "la", "ላ")
     write_recognizer(folder / "m", "ም")

@@ -220,6 +220,9 @@ def _cut(folder: Path, limits: Limits, recording: Recording) -> CutRecording:
     """Write the clips of a recording, in place of those that a killed run left."""
     decoded = folder / f".decoded-{file_name(recording.id, '.flac')}"
     readable = as_readable(recording.path, decoded)
+    if isinstance(readable, tuple) and readable[0] == "channels":
+        # Two people with a channel each usually take turns, and the clips are cut between the turns.
+        readable = as_readable(recording.path, decoded, "mean")
     if isinstance(readable, tuple):
         return CutRecording([], {f"unreadable: {readable[1]}": [1, 0.0]})
     try:
