@@ -187,7 +187,7 @@ def test_texts_with_times_are_cut_and_other_forms_named(tmp_path: Path, form: st
     assert sorted(rejected(tmp_path / "out"), key=str) == reasons
 
 
-@pytest.mark.parametrize("name", ["talk.eaf", "x.xls", "x.xlsx", "data-00000-of-00001.arrow", "talk.docx"])
+@pytest.mark.parametrize("name", ["talk.eaf", "x.xls", "x.ods", "data-00000-of-00001.arrow", "talk.docx"])
 def test_a_file_in_another_form_is_refused_with_the_way_to_convert_it(tmp_path: Path, name: str):
     write(tmp_path, {name: b"x"})
     with pytest.raises(UserError, match=rf"{name}: .*(export|save|convert)"):

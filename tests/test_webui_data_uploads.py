@@ -45,12 +45,14 @@ def receive(folder: Path, *names: str, content: bytes | None = None) -> list[str
 
 def test_single_files_share_a_folder_and_each_archive_has_its_own(tmp_path):
     project = Project(tmp_path / "voice")
-    sources = store_uploads(project, receive(tmp_path, "a.wav", "a.txt", "set.ZIP"), tmp_path / "received")
+    sources = store_uploads(
+        project, receive(tmp_path, "a.wav", "a.txt", "set.ZIP", "b.xlsx"), tmp_path / "received"
+    )
     assert sources == [project.uploads / "files", project.uploads / "set.ZIP"]
     store_uploads(project, receive(tmp_path, "a.txt", content=b"corrected"), tmp_path / "received")
     assert (project.uploads / "files/a.txt").read_bytes() == b"corrected"
     cells = re.findall(r"<td.*?>(.*?)</td>", uploads_html(project))
-    assert cells == ["files", "2", "0.0 MB", "set.ZIP", "1", "0.0 MB"]
+    assert cells == ["files", "3", "0.0 MB", "set.ZIP", "1", "0.0 MB"]
     assert project.uploaded() == sources
     remove(project, "set.ZIP")
     remove(project, "files")

@@ -34,7 +34,7 @@ CARD_NAME = "README.md"
 ONLY_SUBSET = "default"
 ONLY_SPLIT = "train"
 
-_TABLE_SUFFIXES = (".csv", ".tsv", ".list", ".json", ".jsonl", PARQUET_SUFFIX)
+_TABLE_SUFFIXES = (".csv", ".tsv", ".list", ".xlsx", ".json", ".jsonl", PARQUET_SUFFIX)
 _PLACES = frozenset(["data", "audio", "clips", "wav", "wavs", "transcript", "transcripts"])
 _SAME_SPLITS = {
     "training": "train",

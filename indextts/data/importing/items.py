@@ -6,7 +6,7 @@ Each line of rejected.jsonl is a rejection:
 
 `line` is absent if the rejection concerns the entire file, or an object of a JSON array. The codes:
 
-    broken_file      a parquet file that is corrupt or incomplete
+    broken_file      a parquet file or Excel workbook that is corrupt, incomplete or has a password
     broken_row       an invalid line of a table or of JSON
     line_too_long    longer than any sentence
     encoding         bytes that are neither UTF-8 nor UTF-16
@@ -351,13 +351,13 @@ FFMPEG_SUFFIXES = frozenset(
 AUDIO_SUFFIXES = SNDFILE_SUFFIXES | FFMPEG_SUFFIXES
 SUBTITLE_SUFFIXES = (".srt", ".vtt", ".webvtt")
 TEXT_SUFFIXES = frozenset(
-    [".txt", ".lab", ".textgrid", ".csv", ".tsv", ".list", ".json", ".jsonl", *SUBTITLE_SUFFIXES]
+    [".txt", ".lab", ".textgrid", ".csv", ".tsv", ".list", ".xlsx", ".json", ".jsonl", *SUBTITLE_SUFFIXES]
 )
 # Forms that are not read, and how to convert them.
 OTHER_FORMS = {
     ".eaf": "a file of ELAN; export it from there as Praat TextGrid (File, Export As)",
     **dict.fromkeys((".trs", ".exb", ".cha"), "not read; open it in ELAN and export it as Praat TextGrid"),
-    **dict.fromkeys((".xlsx", ".xls", ".ods", ".numbers"), "not read; save the sheet as CSV in UTF-8"),
+    **dict.fromkeys((".xls", ".xlsb", ".ods", ".numbers"), "not read; save it as .xlsx, or CSV in UTF-8"),
     **dict.fromkeys(
         (".ass", ".ssa", ".sbv", ".ttml", ".lrc"), "not read; convert it with ffmpeg -i FILE NAME.srt"
     ),

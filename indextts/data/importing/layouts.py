@@ -1,7 +1,7 @@
 """Layouts of data sets, detected from the files in a folder.
 
-    table         metadata.csv, or another .csv, .tsv or .list, with columns as columns.py decides, or .txt
-                  with names of recordings; recordings beside it or in wavs/, wav/, audio/ or clips/
+    table         metadata.csv, or another .csv, .tsv, .list or .xlsx, with columns as columns.py decides, or
+                  .txt with names of recordings; recordings beside it or in wavs/, wav/, audio/ or clips/
     common-voice  validated.tsv (or train.tsv, dev.tsv, test.tsv) and clips/; client_id is the speaker. Or
                   transcript/am/train.tsv and audio/am/train/, as the hub has them
     fleurs        train.tsv, dev.tsv, test.tsv without a header, audio in audio/train/ and so on
@@ -57,7 +57,8 @@ FLEURS_COLUMNS = ("", "audio", "text", "", "", "", "")  # number, file, text as 
 WITH_COLUMNS: tuple[ImportLayout, ...] = ("table", "common-voice", "jsonl", "parquet")
 _ALONE = ("table", "jsonl", "parquet")  # layouts whose other tables of a folder are named
 _SPLITS = ("train", "dev", "test")
-_TABLE_NAMES = ("metadata.csv", "metadata.tsv", "metadata.txt", "metadata.list")
+_TABLE_SUFFIXES = (".csv", ".tsv", ".list", ".xlsx")
+_TABLE_NAMES = ("metadata.csv", "metadata.tsv", "metadata.txt", "metadata.list", "metadata.xlsx")
 _MANIFEST_NAMES = ("manifest.jsonl", "metadata.jsonl")
 _MAX_DEPTH = 4
 _MAX_FILELISTS = 20
@@ -153,7 +154,7 @@ def _name_unread(layout: ImportLayout, places: Sequence[Path], parts: Sequence[P
     """Log the tables in the folders of others that are read."""
     for place in places:
         if layout in _ALONE and place.is_dir():
-            beside = {*_with_suffix(place, ".csv", ".tsv", ".list", PARQUET_SUFFIX), *_manifests(place)}
+            beside = {*_with_suffix(place, *_TABLE_SUFFIXES, PARQUET_SUFFIX), *_manifests(place)}
             if unread := ", ".join(sorted(path.name for path in beside.difference(parts))):
                 logger.warning("%s: not read: %s; pass one as --source to import it", place, unread)
 
@@ -241,7 +242,7 @@ def _split_tables(folder: Path) -> list[Path]:
 
 def _tables(folder: Path) -> list[Path]:
     named = [folder / name for name in _TABLE_NAMES if (folder / name).is_file()]
-    return named[:1] or _with_suffix(folder, ".csv", ".tsv", ".list") or _filelists(folder)
+    return named[:1] or _with_suffix(folder, *_TABLE_SUFFIXES) or _filelists(folder)
 
 
 def _filelists(folder: Path) -> list[Path]:
@@ -271,7 +272,7 @@ def _with_suffix(folder: Path, *suffixes: str) -> list[Path]:
     return sorted(
         path
         for path in folder.iterdir()
-        if path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file()
+        if path.suffix.lower() in suffixes and not path.name.startswith((".", "~$")) and path.is_file()
     )
 
 

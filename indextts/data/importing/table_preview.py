@@ -34,7 +34,7 @@ _SAMPLE_CHARS = 80
 
 Basis = Literal["choice", "header", "content"]
 Facts = Counter[tuple[str, str]]
-_HEADED_SUFFIXES = (".csv", ".tsv", ".list", ".jsonl", ".txt")  # tables, before the metadata of recordings
+_HEADED_SUFFIXES = (".csv", ".tsv", ".list", ".xlsx", ".jsonl", ".txt")  # before the metadata of clips
 
 
 @dataclass(frozen=True)

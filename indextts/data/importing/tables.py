@@ -280,7 +280,7 @@ def table_head(path: Path, language: str = "") -> tuple[str, list[list[str]]]:
         shared = {num: lines for num, lines in counts[delimiter].items() if num > 1}
         return max(shared.values(), default=0), -_DELIMITERS.index(delimiter)
 
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(_DELIMITERS, key=fit)
+    delimiter = "\t" if path.suffix.lower() in (".tsv", ".xlsx") else max(_DELIMITERS, key=fit)
     delimiter = told[1] if told else delimiter
     lines = [line for line in sample if not _is_empty(line, delimiter)]
     rows = [fields for line in lines if (fields := _fields(line, delimiter))]

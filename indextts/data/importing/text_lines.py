@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from indextts.data.importing.items import CONTROL, Location, Rejection, check_line
+from indextts.data.importing.sheets import sheet_lines
 from indextts.text.code_pages import code_page
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,9 @@ def text_lines(path: Path, language: str = "") -> Iterator[tuple[Location, str |
     Raises:
         OSError: the file cannot be read.
     """
+    if path.suffix.lower() == ".xlsx":
+        yield from sheet_lines(path)
+        return
     encoding = encoding_of(path, language)
     if encoding is None:
         where = Location(path, 1)
@@ -76,7 +80,9 @@ def encoding_of(path: Path, language: str = "") -> str | None:
 
 
 def log_code_page(path: Path, language: str) -> None:
-    """Warn of a table that is read in a Windows code page."""
+    """Warn of a table that is read in a Windows code page, and of sheets that are not read."""
+    if path.suffix.lower() == ".xlsx":
+        next(sheet_lines(path, is_logged=True), None)
     encoding = encoding_of(path, language) or ""
     if encoding.startswith("cp"):
         page = f"Windows-{encoding[2:]}"
