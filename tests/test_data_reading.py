@@ -41,7 +41,8 @@ def write_utterances(folder: Path, first_samples: list[float]) -> list[Utterance
     utterances = []
     for number, first in enumerate(first_samples):
         path = folder / f"{number}.wav"
-        soundfile.write(path, np.full(2400 + number, first), RATE_HZ, subtype="FLOAT")
+        samples = np.resize([first, -first], 2400 + number)  # without an offset, which reading removes
+        soundfile.write(path, samples, RATE_HZ, subtype="FLOAT")
         utterances.append(Utterance(str(number), path, "ሀ", "a", duration_s=0.1))
     return utterances
 

@@ -42,7 +42,7 @@ def well(unhealthy: Project) -> Project:
 def test_each_finding_has_a_card_problems_first_and_text_is_escaped(unhealthy: Project):
     cards = status.cards_html(status.findings(unhealthy))
     levels = re.findall(r'class="health (\w+)"', cards)
-    assert levels == ["problem"] * 8 + ["warning"] * 3
+    assert levels == ["problem"] * 7 + ["warning"] * 3
     assert "<b id=planted>" not in cards
     assert "&lt;b id=planted&gt;another" in cards
     assert status.findings(unhealthy)[0].check == "disk"

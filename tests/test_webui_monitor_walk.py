@@ -85,7 +85,7 @@ def test_a_user_reads_the_health_compares_runs_and_keeps_a_checkpoint(page: Page
     expect(cards).to_have_count(len(CHECKS) - 1)  # a run of one language cannot forget another
     checks = {card.get_attribute("data-check") for card in cards.all()}
     assert checks == {
-        *("disk", "base_rows", "new_rows", "learning_rate", "skipped", "gradients", "resume_jump"),
+        *("disk", "base_rows", "new_rows", "skipped", "gradients", "resume_jump"),
         *("plateau", "validation_rising", "unknown", "data_wait"),
     }
     expect(cards.first).to_contain_text("Problem: The disk has no space for the next checkpoint")
