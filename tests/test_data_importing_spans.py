@@ -211,3 +211,28 @@ def test_rows_that_fit_one_unit_decide_for_the_others(tmp_path: Path):
     (folder / "x.csv").write_text(content, encoding="utf-8")
     run_import(folder, out, speaker="s")
     assert [line["duration"] for line in manifest_lines(out)] == [0.2, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("header", "written", "is_named"),
+    [
+        ("duration", "0.98 1.0 4.0", True),
+        ("Duration (ms)", "1000 1010 4000", True),
+        ("length", "0:00:01 0:00:01 0:00:04", True),
+        ("duration", "0.98 1.0 1.2", False),
+        ("length", "12 15 31", False),  # of the texts, in letters
+        ("duration", "- - -", False),
+    ],
+)
+def test_durations_of_a_table_are_compared_with_the_recordings(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, header: str, written: str, is_named: bool
+):
+    names = ["a.wav", "b.wav", "c.wav"]
+    for name in names:
+        write_tone(tmp_path / "source" / name, duration_s=1.0)
+    content = table(f"audio,text,speaker,{header}", names, TEXTS[:3], ["a"] * 3, written.split())
+    (tmp_path / "source/metadata.csv").write_text(content, encoding="utf-8")
+    run_import(tmp_path / "source", tmp_path / "out")
+    assert [line["duration"] for line in manifest_lines(tmp_path / "out")] == [1, 1, 1]
+    found = [record.getMessage() for record in caplog.records if "wrong length" in record.getMessage()]
+    assert [("c.wav" in text, "by 3.00 s" in text) for text in found] == [(True, True)] * is_named

@@ -344,7 +344,7 @@ def _keep_times(
     are_times = [_share(column, _is_time) >= _MOST for column in values]
     found = {name for name, is_time in zip(names, are_times, strict=True) if is_time}
     kept = {"start", "end" if "end" in found else "duration"}
-    kept = kept if kept <= found else set()
+    kept = kept if kept <= found else found & {"duration"}  # which the import compares with the recordings
     for number, name in enumerate(names):
         if name in _TIMES and (name not in kept or not are_times[number]):
             names[number] = ""

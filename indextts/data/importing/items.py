@@ -141,6 +141,7 @@ class Row:
         recording: the longer recording that the clip was cut from; None if unknown.
         span: start and end in the recording, in seconds; None for all of it.
         times: the same as written in a table, until spans.py knows their unit.
+        duration: of the recording, as a table without starts gives it, in its unit.
         split: "train", "val" or "test" in the data; None if they give none.
         license: of the recording, in the data.
         embedded: where its audio is, if the table contains it.
@@ -164,6 +165,7 @@ class Row:
     recording: str | None = None
     span: tuple[float, float] | None = None
     times: Times | None = None
+    duration: float | None = None
     split: str | None = None
     license: str | None = None
     embedded: Embedded | None = None
@@ -252,7 +254,9 @@ def row_of(
     if text.count("?") > 2 and not any(map(str.isalnum, text)):
         reason = "only question marks: a program saved the file in a code page without the letters; save it "
         return Rejection(where, "encoding", f"{reason}as UTF-8 (in Excel, CSV UTF-8) where the text is right")
-    times = None if _TIMES.isdisjoint(found) else _times_of(found, unit)
+    has_starts = "start" in values or "end" in values
+    times = _times_of(found, unit) if has_starts and not _TIMES.isdisjoint(found) else None
+    duration = None if has_starts else time_of(found.get("duration", ""))
     if times is not None and not 0 <= times[0] < times[1]:
         written = ", ".join(f"{name} {value}" for name, value in found.items() if name in _TIMES)
         return Rejection(where, "bad_time", f"{written}: no start before an end; correct the times")
@@ -268,6 +272,7 @@ def row_of(
         key=key,
         recording=found.get("recording"),
         times=times,
+        duration=duration and duration[0],
         split=_SPLITS.get(found.get("split", "").lower()),
         license=found.get("license"),
         embedded=embedded,

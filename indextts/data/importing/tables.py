@@ -243,12 +243,11 @@ def _record_row(
     values: dict[str, str] = {}
     for name, value in record.items():
         column = column_of_field(name)
-        if not column or value is None or column in values:
+        if not column or values.get(column):
             continue
-        if not isinstance(value, str | int | float) or isinstance(value, bool):
+        if not isinstance(value, str | int | float | None) or isinstance(value, bool):
             return Rejection(where, "broken_row", f"{name} must be a string")
-        if shown := filled(shown_value(value)):
-            values[column] = shown
+        values[column] = filled(shown_value(value))
     row = row_of(where, values, unit=unit)
     return row if isinstance(row, Rejection) else replace(row, provenance=_provenance(record))
 
