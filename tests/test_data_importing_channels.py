@@ -47,6 +47,7 @@ CASES = {
     "right has only an offset": ([VOICE, 0 * VOICE - 0.3], LEFT),
     "right is 10 ms later": ([VOICE, 0.9 * np.roll(VOICE, 240)], LEFT),
     "silence": ([0 * VOICE, 0 * VOICE], MEAN),
+    "a sample is no number": ([VOICE, np.append(VOICE[:-1], np.float32("nan"))], MEAN),
     "two speakers at the same time": ([VOICE, speech(2)], None),
     "two speakers in turn": (list(TURNS), None),
     "two speakers in turn, each in both": ([TURNS[0] + 0.3 * TURNS[1], TURNS[1] + 0.3 * TURNS[0]], None),

@@ -175,3 +175,14 @@ def test_a_recording_that_lacks_sound_is_refused(tmp_path, write, change):
     seconds = re.findall(r"[0-9]+\.[0-9]+ s", reason)
     assert len(seconds) == (1 if path.suffix in (".opus", ".ogg") else 2)  # Ogg has no length in its header
     assert not (tmp_path / "aside.flac").exists()
+
+
+@pytest.mark.parametrize("subtype", ["FLOAT", "DOUBLE"])
+@pytest.mark.parametrize("num_channels", [1, 2])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_sample_that_is_no_number_makes_a_recording_unusable(tmp_path, subtype, num_channels, bad):
+    samples = np.stack([voice()] * num_channels, axis=1)
+    samples[1000, -1] = bad
+    soundfile.write(tmp_path / "a.wav", samples, RATE_HZ, subtype)
+    found = as_readable(tmp_path / "a.wav", tmp_path / "aside.flac")
+    assert found == ("unreadable_audio", "some samples are NaN or infinite; replace the file")

@@ -66,6 +66,8 @@ MIN_COHERENCE, SURE_COHERENCE, MIN_LEVELS, MIN_CORRELATION = 0.5, 0.9, 0.6, 0.5
 DEAD_POWER = 0.01  # of the loudest channel
 SILENT_POWER = 1e-6
 
+NOT_FINITE = "some samples are NaN or infinite; replace the file"
+
 # libsndfile logs this for a chunk of samples that is shorter than its header says.
 SHORT_CHUNK = re.compile(r"(?:data|SSND|riff|Data Size)\s*:\s*(\d+)\s*\(should be (\d+)\)")
 
@@ -141,7 +143,7 @@ def mixing_weights(blocks: Iterable[NDArray[np.float32]], rate_hz: int) -> NDArr
     total = cross.sum(axis=0).real  # (C, C)
     power = total.diagonal()
     loudest = int(power.argmax())
-    if power[loudest] < SILENT_POWER:
+    if not SILENT_POWER <= power[loudest] < np.inf:  # NaN too, if a sample is none
         return np.full(len(power), 1 / len(power))
     scale = np.sqrt(power[loudest] * power)  # (C,)
     level = np.concatenate(levels)  # (T, C)
@@ -179,7 +181,7 @@ def read_channels(path: Path, max_duration_s: float = math.inf) -> tuple[NDArray
         found_s = len(channels) / file_rate_hz
         raise RecordingError(path, "truncated", too_short(found_s, duration_s))
     if not np.isfinite(channels).all():
-        raise RecordingError(path, "not_finite", "some samples are NaN or infinite; replace the file")
+        raise RecordingError(path, "not_finite", NOT_FINITE)
     return channels, file_rate_hz
 
 

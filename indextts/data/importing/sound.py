@@ -26,7 +26,14 @@ from numpy.typing import NDArray
 
 from indextts.commands.data import Channel
 from indextts.data.importing.items import Problem
-from indextts.features.audio import Header, RecordingError, mixing_weights, read_header, too_short
+from indextts.features.audio import (
+    NOT_FINITE,
+    Header,
+    RecordingError,
+    mixing_weights,
+    read_header,
+    too_short,
+)
 from indextts.features.vad import (
     SAMPLE_RATE_HZ,
     WINDOW_SAMPLES,
@@ -87,6 +94,8 @@ def as_readable(path: Path, aside: Path, channel: Channel = "auto") -> Readable 
     """
     try:
         found = _complete(path, aside)
+        if isinstance(found, Readable) and not _is_finite(found.path):
+            return "unreadable_audio", NOT_FINITE
         return found if isinstance(found, tuple) else _mixed(found, aside, channel)
     except soundfile.LibsndfileError as error:
         return "unreadable_audio", str(error)
@@ -129,6 +138,12 @@ def _may_contain_more(path: Path, header: Header) -> bool:
         if unread_s < MAX_UNREAD_S or not content[header.num_read :].strip(b"\0"):
             return False
     return header.format not in _FORMATS_OF_CHUNKS or bool(_UNKNOWN_CHUNK.search(header.log))
+
+
+def _is_finite(path: Path) -> bool:
+    with soundfile.SoundFile(path) as file:
+        blocks = file.blocks(_BLOCK_S * file.samplerate, dtype="float32")
+        return file.subtype not in ("FLOAT", "DOUBLE") or all(np.isfinite(block).all() for block in blocks)
 
 
 def _mixed(found: Readable, aside: Path, channel: Channel) -> Readable | Problem:
