@@ -2,6 +2,7 @@
 
 import re
 import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from indextts.data.importing.sound import MAX_UNREAD_S, Readable, as_readable
+from indextts.data.importing.sound import MAX_UNREAD_S, Readable, as_readable, write_parts
+from indextts.features.vad import Span
 from tests.import_sources import write_media
 
 RATE_HZ = 24_000
@@ -186,3 +188,13 @@ def test_a_sample_that_is_no_number_makes_a_recording_unusable(tmp_path, subtype
     soundfile.write(tmp_path / "a.wav", samples, RATE_HZ, subtype)
     found = as_readable(tmp_path / "a.wav", tmp_path / "aside.flac")
     assert found == ("unreadable_audio", "some samples are NaN or infinite; replace the file")
+
+
+def test_a_long_part_is_written_in_little_memory(tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.tile(voice(60), 20), RATE_HZ)
+    tracemalloc.start()
+    durations = write_parts(tmp_path / "a.wav", [Span(1, 1e4)], [tmp_path / "part.flac"])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert durations == [1199] == [soundfile.info(tmp_path / "part.flac").duration]
+    assert peak < 10e6

@@ -236,16 +236,13 @@ def write_parts(path: Path, spans: Sequence[Span], targets: Sequence[Path]) -> l
                 if first < position:
                     overlapping.append(number)
                     continue
-                while position < first and len(
-                    skipped := _read_mono(file, min(_BLOCK_S * rate, first - position))
-                ):
-                    position += len(skipped)
-                samples = _read_mono(file, max(0, last - position))
-                position += len(samples)
-                soundfile.write(
-                    targets[number], np.clip(samples, -1, 1), rate, format="FLAC", subtype="PCM_16"
-                )
-                durations[number] = len(samples) / rate
+                position += sum(map(len, _mono_blocks(file, first - position)))
+                start = position
+                with soundfile.SoundFile(targets[number], "w", rate, 1, "PCM_16", format="FLAC") as part:
+                    for block in _mono_blocks(file, last - position):
+                        part.write(np.clip(block, -1, 1))
+                        position += len(block)
+                durations[number] = (position - start) / rate
         waiting = overlapping
     return durations
 
@@ -268,6 +265,12 @@ def read_chunks(path: Path, sample_rate_hz: int, num_samples: int) -> Iterator[N
                 yield joined[:num_samples]
                 waiting = [joined[num_samples:]]
                 num_waiting = len(waiting[0])
+
+
+def _mono_blocks(file: soundfile.SoundFile, num_frames: int) -> Iterator[NDArray[np.float32]]:
+    while num_frames > 0 and len(block := _read_mono(file, min(_BLOCK_S * file.samplerate, num_frames))):
+        num_frames -= len(block)
+        yield block
 
 
 def _read_mono(file: soundfile.SoundFile, num_frames: int) -> NDArray[np.float32]:
