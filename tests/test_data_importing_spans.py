@@ -80,6 +80,8 @@ TABLES: dict[str, tuple[str, str]] = {
     "milliseconds in camel case": ("x.csv", spans("startMs,durationMs", FROM_MS, [1000] * 6)),
     "samples": ("x.csv", spans("start_sample,end_sample", seconds(0, 24e3), seconds(1, 24e3))),
     "clocks": ("x.csv", spans("start,end", clocks(0), clocks(1))),
+    "seconds with s": ("x.csv", spans("start,end", [f"{s}s" for s in STARTS], [f"{s} s" for s in ENDS])),
+    "t0 and t1": ("x.csv", spans("t0,t1", STARTS, ENDS)),
     "decimal commas": ("x.csv", spans("start,end", commas(0), commas(1), ";")),
     "onset and offset": ("x.csv", spans("onset,offset", STARTS, ENDS)),
     "an end and a length": ("x.csv", table("path,start,end,dur,text", PATHS, STARTS, ENDS, "999999", TEXTS)),
@@ -105,6 +107,18 @@ def test_each_row_is_the_cut_of_its_span(tmp_path: Path, name: str):
     before = snapshot(out)
     assert run_import(folder, out, speaker="s").num_unchanged == 6
     assert snapshot(out) == before
+
+
+def test_without_a_header_spans_may_start_alike_and_one_may_be_wrong(tmp_path: Path):
+    ends = [1.5, 2, 3, 4, 5, 6, 5, 6, 4, 3]
+    folder, texts = tmp_path / "in", [f"{text} {n}" for n, text in enumerate([*TEXTS, *TEXTS[:4]])]
+    folder.mkdir()
+    soundfile.write(folder / "rec.wav", sweep(), 24_000)
+    content = table("", ["rec.wav"] * 10, [1, 1, 2, 2, 3, 4, 4, 4.5, 3.5, 3], ends, texts, delimiter="|")
+    (folder / "x.csv").write_text(content, encoding="utf-8")
+    run_import(folder, tmp_path / "out", speaker="s")
+    assert len(manifest_lines(tmp_path / "out")) == 9
+    assert rejected(tmp_path / "out") == [("x.csv", 10, "bad_time")]
 
 
 def check_clips(out: Path) -> None:

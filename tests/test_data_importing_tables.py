@@ -125,6 +125,9 @@ CASES = {
     "capitals": csv("FILE_NAME, Sentence ,SPEAKER ID", PATHS, TEXTS, SPEAKERS, **BOTH),
     "camel case": csv("audioPath,rawText,speakerId", PATHS, TEXTS, SPEAKERS, **BOTH),
     "brackets": csv("path [wav],text [Amharic],Speaker (name)", PATHS, TEXTS, SPEAKERS, **BOTH),
+    "a user's number": csv("path,text,user_id", PATHS, TEXTS, NUMBERS, speakers=["0", "1"], **NAMED),
+    "a reader, not the author": csv("path,author,text,reader", PATHS, "XYXYXY", TEXTS, SPEAKERS, **BOTH),
+    "emotions": speakers(PATHS, TEXTS, ["happy", "sad"] * 3, expected=["s"], flags=S),
     # --- quoting and encodings
     "quotes in a table with tabs": written(
         "\n".join(rows("\t", ["path", *PATHS], ["text", *QUOTED])), name="x.tsv"
@@ -234,7 +237,7 @@ def test_an_import_says_what_it_assumes(tmp_path: Path, caplog: pytest.LogCaptur
     write(tmp_path / "in", {**files, "other.csv": files["metadata.csv"]})
     with caplog.at_level("INFO"):
         run_import(tmp_path / "in", tmp_path / "out", speaker="s")
-    assert "2 recordings without a speaker in the data, now of s; 4 with one" in caplog.text
+    assert "assigned speaker s to 2 recordings; 4 name a speaker" in caplog.text
     assert "01 and 1 count as different speakers" in caplog.text
     assert "not read: other.csv" in caplog.text
 

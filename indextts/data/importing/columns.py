@@ -37,14 +37,14 @@ _WORDS = (
     ),
     (
         "speaker",
-        "speaker speakers spk speakerid client voice reader narrator",
+        "speaker speakers spk speakerid client voice reader narrator user person actor singer author",
         "id name label creator no number",
     ),
     ("id", "id", "utterance utt clip"),
     ("language", "language lang locale", "id code"),
     ("recording", "recording sourcefile", ""),
-    ("start", "start begin beginning offset onset from starttime tmin xmin", _OF_TIMES),
-    ("end", "end stop finish to endtime tmax xmax", f"{_OF_TIMES} offset"),
+    ("start", "start begin beginning offset onset from starttime tmin xmin t0", _OF_TIMES),
+    ("end", "end stop finish to endtime tmax xmax t1", f"{_OF_TIMES} offset"),
     ("duration", "duration dur length seconds", _OF_TIMES),
     ("split", "split subset partition", ""),
     ("license", "license licence", ""),
@@ -62,7 +62,7 @@ AUTO = "auto"  # as --columns: decide, also where a choice is stored
 
 Rows = Sequence[Sequence[str]]  # the first row, and further ones that have the same width as each other
 
-_MOST, _SOME = 0.5, 0.05  # shares of values
+_NEARLY_ALL, _MOST, _SOME = 0.9, 0.5, 0.05  # shares of values
 _MAX_LOOKUPS = 40  # rows whose recordings are looked for
 _SHARED_WORDS = 0.3  # of a text and its spoken form
 _MIN_PAIRS = 20  # of numbers and texts, to tell whether they correlate
@@ -78,6 +78,8 @@ _SMALL_NUMBER = re.compile(r"\d{1,4}(?:\.0)?")
 _NO_SPEAKERS = {
     *("m", "f", "male", "female", "man", "woman", "other", "none", "unknown", "true", "false", "yes", "no"),
     *("train", "dev", "val", "valid", "validation", "test"),
+    *("neutral", "happy", "sad", "angry", "calm", "fear", "fearful", "disgust", "disgusted", "surprise"),
+    *("surprised", "happiness", "sadness", "anger", "excited", "bored", "amused", "sleepy"),
     *("am", "amh", "amh_et", "am_et", "en", "eng", "zh", "ja", "ko", "amharic", "english"),
 }
 
@@ -200,7 +202,7 @@ def decide_columns(
         settle("text", texts)
     if not has_header:
         named = values[names.index("audio")] if "audio" in names else []
-        times = [number for number in free() if _share(values[number], _is_time) == 1]
+        times = [number for number in free() if _share(values[number], _is_time) >= _NEARLY_ALL]
         spans = [pair for pair in pairwise(times) if _are_spans(named, *(values[n] for n in pair))]
         if len(spans) == 1 and len(set(named)) < len(named):
             names[spans[0][0]], names[spans[0][1]] = "start", "end"
@@ -361,10 +363,14 @@ def _is_time(value: str) -> bool:
 
 
 def _are_spans(recordings: Sequence[str], starts: Sequence[str], ends: Sequence[str]) -> bool:
-    """Return whether each start is before its end, and the starts in a recording differ."""
+    """Return whether starts are before their ends and the spans of a recording differ, with few mistakes."""
     times = [(time_of(start), time_of(end)) for start, end in zip(starts, ends, strict=True)]
-    is_before = all(start is not None and end is not None and 0 <= start[0] < end[0] for start, end in times)
-    return is_before and len({*zip(recordings, starts, strict=False)}) == len(recordings)
+    right = {
+        (recording, start, end)
+        for recording, (start, end) in zip(recordings, times, strict=False)
+        if start is not None and end is not None and 0 <= start[0] < end[0]
+    }
+    return len(right) >= _NEARLY_ALL * len(recordings)
 
 
 def is_header(rows: Rows, names_audio: Callable[[str], bool], language: str) -> bool:
@@ -501,11 +507,11 @@ def _has_audio_suffix(value: str) -> bool:
 
 
 def _known_names(header: Sequence[str]) -> list[str]:
-    """Return the columns of a header, each once: the first of its names, and of texts the one as written."""
+    """Return the columns of a header, each once: the first of its names; of texts the one as written."""
 
     def rank(number: int) -> tuple[bool, bool, int]:
         name = header[number].lower()
-        return "normal" in name, not name.startswith("raw"), number
+        return "normal" in name or "author" in name, not name.startswith("raw"), number
 
     names = [""] * len(header)
     for number in sorted(range(len(header)), key=rank):

@@ -217,15 +217,16 @@ def shown_value(value: object) -> str:
 
 
 def time_of(value: str) -> tuple[float, bool] | None:
-    """Return a time, and whether it is of a clock (1:02:03.5) and so in seconds; None if it is no time."""
+    """Return a time, and whether it is in seconds, as 1:02:03.5 and 5.2s are; None if it is no time."""
     if clock := _CLOCK.fullmatch(value):
         hours, minutes, seconds = clock.groups(default="0")
         return 3600 * int(hours) + 60 * int(minutes) + float(seconds.replace(",", ".")), True
+    plain = value.removesuffix("s").rstrip()
     try:
-        number = float(value.replace(",", "."))
+        number = float(plain.replace(",", "."))
     except ValueError:
         return None
-    return (number, False) if math.isfinite(number) else None
+    return (number, plain != value) if math.isfinite(number) else None
 
 
 def row_of(
@@ -259,7 +260,7 @@ def row_of(
     duration = None if has_starts else time_of(found.get("duration", ""))
     if times is not None and not 0 <= times[0] < times[1]:
         written = ", ".join(f"{name} {value}" for name, value in found.items() if name in _TIMES)
-        return Rejection(where, "bad_time", f"{written}: no start before an end; correct the times")
+        return Rejection(where, "bad_time", f"{written}: the start is not before the end; correct the times")
     speaker = found.get("speaker")
     numbered = _NUMBERED.fullmatch(speaker) if speaker else None
     return Row(

@@ -173,8 +173,9 @@ def _refuse_other_texts(items: Sequence[Item]) -> None:
     for (one, other), count in differ.items():
         if one != other and 2 * count > shared[one, other]:
             raise UserError(
-                f"{one.name} and {other.name} have other texts for the same {counted(count, 'recording')}; "
-                f"pass the right table as --source, for example --source {one}"
+                f"{one.name} and {other.name} contain different texts for "
+                f"{counted(count, 'shared recording')}; pass the right table as --source, for example "
+                f"--source {one}"
             )
 
 

@@ -57,8 +57,8 @@ def with_speakers(
             nameless.append(item)
     num_given = sum(not item.speaker for item in found) - len(nameless)
     if speaker and num_given and speaker_from == "data":
-        text = "%s: %s without a speaker in the data, now of %s; %d with one"
-        logger.info(text, typed, counted(num_given, "recording"), speaker, len(named) - num_given)
+        text = "%s: assigned speaker %s to %s; %d name a speaker"
+        logger.info(text, typed, speaker, counted(num_given, "recording"), len(named) - num_given)
     _warn_of_like_names({item.speaker for item in named if item.speaker}, typed)
     if nameless and not named:
         raise UserError(
