@@ -8,7 +8,9 @@ r"""Find the recordings that the data of a source name, also those that were mov
 
 Case and Unicode form do not count, except to choose among several. The longest end of the path decides, then
 the nearest folder: the data of a split name recordings of that split. What is then not a single recording is
-refused, because a row with the recording of another would train the model on a wrong text.
+refused, because a row with the recording of another would train the model on a wrong text. So is the
+recording of another folder (bekele/1.wav for almaz/1.wav, test/1.wav for train/1.wav), unless one of the two
+folders only tells that it has recordings, such as wavs.
 """
 
 import os
@@ -31,9 +33,17 @@ _USUAL_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a")
 _MAX_NAME_CHARS = 4096  # texts are looked for too, when columns are decided
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _OTHER_SUFFIX = re.compile(r"\.[a-z][a-z0-9]{0,4}$")  # not the end of take1.5
+_FOREIGN = re.compile(r"[\\/]|[A-Za-z]:[\\/]|[A-Za-z][A-Za-z0-9+.-]+://")  # of this or another machine
+# Folders that neither a speaker nor a split is named after: audio, wavs_24k, clips.
+_ANY_FOLDER = re.compile(
+    r"(?:wav|wave|audio|clip|recording|record|sound|voice|file|data|dataset|mp3|flac|ogg)s?(?:[_-]?[0-9]+k(?:hz)?)?"
+)
 _ZEROS = re.compile(r"(?<![0-9])0+(?=[0-9])")
 _FLOAT = re.compile(r"([0-9]+)[.,]0+")
 _ROUNDED = re.compile(r"([0-9])(?:[.,]([0-9]+))?e\+?([0-9]{1,2})")
+
+
+_Rank = tuple[int, bool, bool, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +154,35 @@ class Recordings:
         if self._index is None:
             self._index = _Index(self._listed())
         length, like = self._index.closest(parts)
-        candidates = [name for name in like if self._may_read(Path(self._index.paths[name]))]
+        written = re.split(r"[\\/]", named)[-1]
+        # many rows may name the same end of a path, with as many candidates each
+        key = (*parts[-max(length, 1) :], written, *places)
+        if key not in self._index.best:
+            self._index.best[key] = self._best(written, parts, like, places)
+        best, candidates = self._index.best[key]
         if not candidates:
             return ("outside", f"{named} is a link that leads out of the allowed folders") if like else None
-        near = [place[len(str(self.root)) + 1 :] for place in places if Path(place).is_relative_to(self.root)]
-        written = re.split(r"[\\/]", named)[-1]
+        first, *others = candidates
+        stem = first.rpartition(".")[0]  # that of all, if they are one recording in several formats
+        if other := next((name for name in others if name.rpartition(".")[0] != stem), ""):
+            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+            reason = f"{named}: {first} and {other}{more} match; write the folder too, or remove one"
+            return "ambiguous_audio", reason
+        if length < len(parts) and self._index.is_elsewhere(first, parts, is_foreign=_FOREIGN.match(named)):
+            reason = f"{named}: the recording does not exist; {first} is of another folder; correct the path"
+            return "missing_audio", reason
+        way = BY_NUMBER if not length else BY_END if length > 1 else BY_STEM if best[2] else BY_NAME
+        return Found(Path(self._index.paths[first]), way, length, best[0] == 0 and length == len(parts))
 
-        def rank(name: str) -> tuple[int, bool, bool, bool]:
+    def _best(
+        self, written: str, parts: Sequence[str], like: Sequence[str], places: Sequence[str]
+    ) -> tuple[_Rank, list[str]]:
+        """Return the best rank of the recordings that may be read, and those that have it."""
+        paths = self._index.paths if self._index is not None else {}
+        candidates = [name for name in like if self._may_read(Path(paths[name]))]
+        near = [place[len(str(self.root)) + 1 :] for place in places if Path(place).is_relative_to(self.root)]
+
+        def rank(name: str) -> _Rank:
             base = name.rpartition("/")[2]
             is_other_stem = base.rpartition(".")[0] != _without_suffix(written)
             distance = next(
@@ -158,19 +190,13 @@ class Recordings:
             )
             return distance, base != written, _plain(base) != parts[-1], is_other_stem
 
-        best = min(map(rank, candidates))
-        candidates = sorted((name for name in candidates if rank(name) == best), key=_preference)
+        ranks = {name: rank(name) for name in candidates}
+        best = min(ranks.values(), default=(0, False, False, False))
+        candidates = sorted((name for name in candidates if ranks[name] == best), key=_preference)
         if len(parts) == 1:  # as in LJSpeech
             usual = [name for name in candidates if Path(name).parent.name in USUAL_FOLDERS]
             candidates = usual or candidates
-        first, *others = candidates
-        stem = first.rpartition(".")[0]  # that of all, if they are one recording in several formats
-        if other := next((name for name in others if name.rpartition(".")[0] != stem), ""):
-            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-            reason = f"{named}: {first} and {other}{more} match; write the folder too, or remove one"
-            return "ambiguous_audio", reason
-        way = BY_NUMBER if not length else BY_END if length > 1 else BY_STEM if best[2] else BY_NAME
-        return Found(Path(self._index.paths[first]), way, length, best[0] == 0 and length == len(parts))
+        return best, candidates
 
     def _listed(self) -> Iterator[tuple[str, str]]:
         """Yield the recordings as paths in the source, where archives count as unpacked, and on the disk."""
@@ -211,12 +237,16 @@ class _Index:
 
     def __init__(self, files: Iterator[tuple[str, str]]) -> None:
         self.paths = dict(files)
+        self.best: dict[tuple[str, ...], tuple[_Rank, list[str]]] = {}  # of the ends that rows name
+        self._folders: set[str] = set()
+        self._rounded: dict[str, list[str]] = {}
         self._by_end: defaultdict[str, list[str]] = defaultdict(list)
         self._by_number: defaultdict[str, list[str]] = defaultdict(list)
         numbers: list[tuple[int, str]] = []
         for name in self.paths:
             *folders, last = _plain(name.rpartition(".")[0]).split("/")
             end = last
+            self._folders.update(folders)
             self._by_end[end].append(name)
             for folder in reversed(folders):
                 end = f"{folder}/{end}"
@@ -235,14 +265,29 @@ class _Index:
                 end = "/".join((*parts[len(parts) - length : -1], stem))
                 if found := self._by_end.get(end):
                     return length, found
+        if last in self._rounded:
+            return 0, self._rounded[last]
         if rounded := _ROUNDED.fullmatch(last):
             digits = rounded[1] + (rounded[2] or "")
             unit = 10 ** int(rounded[3]) // 10 ** (len(digits) - 1)  # of the last digit
             bounds = ((2 * int(digits) * unit + side * unit + 1) // 2 for side in (-1, 1))
             start, stop = (bisect_left(self._numbers, (bound, "")) for bound in bounds)
-            return 0, [name for _, name in self._numbers[start:stop]]
+            self._rounded[last] = [name for _, name in self._numbers[start:stop]]
+            return 0, self._rounded[last]
         whole = _FLOAT.fullmatch(last)
         return 0, self._by_number.get(_ZEROS.sub("", whole[1] if whole else last), [])
+
+    def is_elsewhere(self, name: str, parts: Sequence[str], *, is_foreign: object) -> bool:
+        """Return whether a recording is of another folder than the one of a path that rows name."""
+        written, folders = parts[:-1], _plain(name).split("/")[:-1]
+        if is_foreign:  # only its last folder is likely to be one of the source
+            return not self._folders.isdisjoint(set(written[-1:]).difference(folders))
+        told, other = (
+            {each for each in names if not _ANY_FOLDER.fullmatch(each)} for names in (written, folders)
+        )
+        if not self._folders.isdisjoint({*told, *written[-1:]}.difference(folders)):
+            return True
+        return bool(told and other) and told.isdisjoint(other)
 
 
 def comparable(named: str) -> str:
