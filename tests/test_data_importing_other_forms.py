@@ -29,7 +29,9 @@ SHARDS = {
         for name, text in zip(NAMES, TEXTS, strict=True)
     },
 }
+QUESTION = ("user", "<audio>Transcribe.")
 CHAT_TURNS: dict[str, Any] = {
+    "an answer before": ([("user", "Hi"), ("assistant", "ደህና"), QUESTION, ("assistant", "{}")], True),
     "recognition": ([("user", "<audio>Transcribe."), ("assistant", "{}")], True),
     "synthesis": ([("system", "Speak."), ("user", "{}"), ("assistant", "<audio>")], True),
     "parts": (
@@ -108,6 +110,29 @@ def test_chats_about_recordings(tmp_path: Path, form: str):
         lines.append(json.dumps(record | ({"audios": [f"/content/wavs/{name}.wav"]} if has_list else {})))
     write(tmp_path / "in", {"train.jsonl": "\n".join(lines)})
     assert imported(tmp_path / "in", speaker="s") == [(*each, "s") for each in zip(NAMES, TEXTS, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [(["ሰላም", "ደስተኛ ነው"], "broken_row"), ([""], "empty_text"), ([], "empty_text")],
+)
+def test_a_chat_without_a_single_answer_is_refused(tmp_path: Path, answers: list[str], reason: str):
+    lines = []
+    for name, given in (("0", ["ሰላም"]), ("1", answers)):
+        write_tone(tmp_path / f"in/{name}.wav", 200 + int(name), 0.3)
+        turns = [QUESTION, *(("assistant", answer) for answer in given)]
+        messages = [{"role": role, "content": content} for role, content in turns]
+        lines.append(json.dumps({"messages": messages, "audios": [f"{name}.wav"]}))
+    write(tmp_path / "in", {"x.jsonl": "\n".join(lines)})
+    assert imported(tmp_path / "in", speaker="s") == [("0", "ሰላም", "s")]
+    assert rejected(tmp_path / "out") == [("x.jsonl", 2, reason)]
+
+
+@pytest.mark.parametrize("speaker", [{"id": "sp0"}, {"name": "sp0", "sex": "f"}, {"id": "sp0", "name": "A"}])
+def test_a_speaker_in_an_object_is_read_by_id_or_name(tmp_path: Path, speaker: dict[str, str]):
+    write_tone(tmp_path / "in/0.wav", 200, 0.3)
+    write(tmp_path / "in", {"x.jsonl": json.dumps({"audio": "0.wav", "text": "ሰላም", "speaker": speaker})})
+    assert imported(tmp_path / "in") == [("0", "ሰላም", "sp0")]
 
 
 SENTENCES = [

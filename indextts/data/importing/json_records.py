@@ -2,6 +2,7 @@
 
 {"audio": {"path": "1.wav", "bytes": null}}                       a recording, by its path
 {"text": {"am": "...", "en": "..."}}                              texts by language
+{"speaker": {"id": "sp0"}}                         a speaker, by id or name
 {"messages": [{"role": "user", "content": "<audio>..."},          a chat about a recording
               {"role": "assistant", "content": "..."}], "audios": ["1.wav"]}
 000.wav 000.json [000.txt]                                        WebDataset, in a folder
@@ -37,7 +38,9 @@ def simplify(record: dict[str, object], language: str) -> None:
         language: ISO 639 code of the import.
     """
     for name, value in list(record.items()):
-        if isinstance(value, dict):
+        if isinstance(value, dict) and column_of(name) == "speaker":
+            record[name] = value.get("id") or value.get("name")
+        elif isinstance(value, dict):
             record[name] = _value(value, language)
         elif name in _TURNS and isinstance(value, list):
             del record[name]
@@ -53,24 +56,34 @@ def _value(value: dict[str, object], language: str) -> object:
 
 
 def _read_chat(record: dict[str, object], turns: Sequence[dict[str, object]]) -> None:
-    """Add the recording and the text of a chat: the answer, or the question that is answered by speech."""
+    """Add the recording and the text of a chat: the answer, or the question that is answered by speech.
+
+    A chat with several answers about a recording is left for a rejection, because any may be its text.
+    """
     found = record.pop("audios", None)
     audios = (
         [_value(each, "") if isinstance(each, dict) else each for each in found]
         if isinstance(found, list)
         else []
     )
-    said = {}
-    for turn in turns:
+    said: list[tuple[bool, str]] = []  # whether it is an answer, and its text
+    heard = None  # number of the first turn with speech
+    for number, turn in enumerate(turns):
         content = turn.get("content", turn.get("value"))
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
         parts = [part for part in parts if isinstance(part, dict)]
-        audios += [part.get("audio") or part.get("audio_url") for part in parts if part.get("type") != "text"]
+        spoken = [part for part in parts if part.get("type") != "text"]
+        audios += [part.get("audio") or part.get("audio_url") for part in spoken]
         texts = [str(part["text"]) for part in parts if part.get("text")]
-        has_speech = len(texts) < len(parts) or any(map(_AUDIO_MARK.search, texts))
+        if heard is None and (spoken or any(map(_AUDIO_MARK.search, texts))):
+            heard = number
         is_answer = turn.get("role", turn.get("from")) in ("assistant", "gpt")
-        said[is_answer] = "" if is_answer and has_speech else _AUDIO_MARK.sub("", " ".join(texts)).strip()
-    record["text"] = said.get(True) or said.get(False)
+        said.append((is_answer, _AUDIO_MARK.sub("", " ".join(texts)).strip()))
+    if heard is not None and said[heard][0]:
+        record["text"] = next((text for is_answer, text in reversed(said[:heard]) if not is_answer), "")
+    else:
+        answers = [text for is_answer, text in said[heard or 0 :] if is_answer]
+        record["text"] = answers if len(answers) > 1 else "".join(answers)
     if len(audios) == 1:
         record["audio"] = audios[0]
 

@@ -246,7 +246,8 @@ def _record_row(
         if not column or values.get(column):
             continue
         if not isinstance(value, str | int | float | None) or isinstance(value, bool):
-            return Rejection(where, "broken_row", f"{name} must be a string")
+            reason = f"{name} has {len(value)} values; keep one" if isinstance(value, list) else ""
+            return Rejection(where, "broken_row", reason or f"{name} must be a string")
         values[column] = filled(shown_value(value))
     row = row_of(where, values, unit=unit)
     return row if isinstance(row, Rejection) else replace(row, provenance=_provenance(record))
