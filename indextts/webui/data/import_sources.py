@@ -28,6 +28,7 @@ from indextts.data.importing.columns import CHOOSABLE
 from indextts.data.importing.items import source_name
 from indextts.data.importing.speakers import answered, read_answers
 from indextts.data.importing.table_preview import ColumnPreview, SourcePreview, TablePreview, preview_source
+from indextts.data.importing.texts import kinds_to_keep
 from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.text.transcript_marks import BRACKETS, KINDS
@@ -202,7 +203,7 @@ def _preview(
             language=language,
             columns=columns,
             allowed=allowed,
-            keep=keep.split(","),
+            keep=kinds_to_keep(keep),
         )
     except (UserError, OSError):
         return None
