@@ -168,6 +168,15 @@ CASES = {
     "Windows-1252": code_page(FRENCH, "cp1252", "fr"),
     "Windows-1251": code_page(RUSSIAN, "cp1251", "ru"),
     "Windows-1256": code_page(ARABIC, "cp1256", "ar"),
+    "no known code page": Case(
+        {**tones(*PATHS), "x.csv": "path,text\n0.wav,你好世界今天天气很好".encode("gbk")},
+        refusal="nothing is usable",
+        flags={**S, "language": "zh"},
+    ),
+    "no code page of the language": Case(
+        {**tones(*PATHS), "x.csv": b"path,text\n0.wav,\xe0\xe8\xc5 \xe9\xb5\xf1 \xd8"},
+        refusal="nothing is usable",
+    ),
     "letters that were lost": Case(
         table("x.csv", ",", "path,text", PATHS, LOST),
         of(NAMES[5:], TEXTS[5:]),
@@ -242,8 +251,8 @@ def test_an_import_says_what_it_assumes(tmp_path: Path, caplog: pytest.LogCaptur
     assert "not read: other.csv" in caplog.text
 
 
-def test_the_split_and_the_licences_of_a_table_are_kept(tmp_path: Path):
-    sides = ["train", "Train", "dev", "validation", "test", ""]
+def test_the_split_and_the_licences_of_a_table_are_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    sides = ["train-other", "Train", "dev-clean", "evaluation", "test_b", "gold"]
     files = table("x.csv", ",", "path,text,Split,License", PATHS, TEXTS, sides, ["MIT", "CC-BY-4.0"] * 3)
     write(tmp_path / "in", files)
     out = tmp_path / "out"
@@ -257,3 +266,6 @@ def test_the_split_and_the_licences_of_a_table_are_kept(tmp_path: Path):
     (tmp_path / "in/x.csv").write_text(lines, encoding="utf-8")
     run_import(tmp_path / "in", out, speaker="s")
     assert [line["license"] for line in read_lines(out / "manifest.jsonl")] == ["CC0", "CC-BY-4.0"] * 3
+    [source] = json.loads((out / "sources.json").read_text()).values()
+    assert source["licence"] == "CC-BY-4.0, CC0, MIT"
+    assert "1 row with a split that is not known: gold" in caplog.text

@@ -18,7 +18,7 @@ CODE_PAGES = (
 
 
 def code_page(content: bytes, language: str) -> str | None:
-    """Return the code page in which most bytes are letters of a language; None for UTF-8.
+    """Return the code page in which most bytes are letters of a language; None for UTF-8, or if most are not.
 
     A few invalid bytes among characters of UTF-8 belong to single lines of a file in UTF-8.
     """
@@ -28,4 +28,9 @@ def code_page(content: bytes, language: str) -> str | None:
         return None
     letters = frozenset("".join(find_language(language).letters).casefold())
     texts = {page: content.decode(page, errors="replace").casefold() for page in CODE_PAGES}
-    return max(CODE_PAGES, key=lambda page: sum(char > "\x7f" and char in letters for char in texts[page]))
+    found = {
+        page: [char for char in text if char > "\x7f" and char.isalpha()] for page, text in texts.items()
+    }
+    num_known = {page: sum(char in letters for char in chars) for page, chars in found.items()}
+    best = max(CODE_PAGES, key=num_known.__getitem__)
+    return best if 2 * num_known[best] >= len(found[best]) else None

@@ -217,7 +217,7 @@ def _record_licences(source: _Source, output_dir: Path) -> None:
     if not names:
         return
     entry = read_sources(output_dir).get(source.name) or DataSource(name=source.path.name, url="")
-    names |= {entry.licence} if entry.licence else set()
+    names |= set(entry.licence.split(", ")) if entry.licence else set()
     write_source(output_dir, source.name, entry.model_copy(update={"licence": ", ".join(sorted(names))}))
     logger.info("%s: licences: %s; keep them with the model", source.path, ", ".join(sorted(names)))
 

@@ -74,7 +74,7 @@ _NUMBERED = re.compile(r"(\d+)\.0+")  # an integer that passed through a column 
 _TIMES = frozenset(["start", "end", "duration"])
 _SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev", "development", "eval"), "val"),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "development", "eval", "evaluation"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
 _HALVES = re.compile("[\ufffd\ud800-\udfff]")  # what stands for bytes that are no character
@@ -142,7 +142,7 @@ class Row:
         span: start and end in the recording, in seconds; None for all of it.
         times: the same as written in a table, until spans.py knows their unit.
         duration: of the recording, as a table without starts gives it, in its unit.
-        split: "train", "val" or "test" in the data; None if they give none.
+        split: "train", "val" or "test" in the data, as written until reading.py; None if they give none.
         license: of the recording, in the data.
         embedded: where its audio is, if the table contains it.
         subtitles: the file with the texts and their times.
@@ -274,10 +274,15 @@ def row_of(
         recording=found.get("recording"),
         times=times,
         duration=duration and duration[0],
-        split=_SPLITS.get(found.get("split", "").lower()),
+        split=found.get("split"),
         license=found.get("license"),
         embedded=embedded,
     )
+
+
+def split_of(written: str) -> str | None:
+    """Return the split that "Train", "dev-clean" or "test_other" means; None if it is unknown."""
+    return _SPLITS.get(re.split(r"[^a-z]", written.strip().lower())[0])
 
 
 def _times_of(found: Mapping[str, str], unit: str) -> Times:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from indextts.data.importing.columns import AUTO, Columns, NoColumnError, Rows, decide_columns
-from indextts.data.importing.items import AUDIO_SUFFIXES, Item, Problem, Rejection, Row, filled
+from indextts.data.importing.items import AUDIO_SUFFIXES, Item, Problem, Rejection, Row, filled, split_of
 from indextts.data.importing.references import (
     AS_NAMED,
     BY_NUMBER,
@@ -21,6 +21,7 @@ from indextts.data.importing.references import (
     comparable,
 )
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 from indextts.system.language_codes import standard_code
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,11 @@ class SourceReader:
         if ways:
             shown = ", ".join(f"{way} {ways[way]:,}" for way in WAYS if way in ways)
             logger.info("%s: recordings found: %s", self.recordings.root, shown)
+        splits = [row.split for row in items if isinstance(row, Row) and row.split]
+        if unknown := [split for split in splits if split_of(split) is None]:
+            text = "%s: %s with a split that is not known: %s; write train, val or test"
+            shown = ", ".join(list(dict.fromkeys(unknown))[:3])
+            logger.warning(text, self.recordings.root, counted(len(unknown), "row"), shown)
         return resolved
 
     def _find(self, row: Row) -> Found | Problem | None:
@@ -107,6 +113,7 @@ class SourceReader:
             key=row.key or row.id or named,
             language=code,
             found_by=way,
+            split=row.split and split_of(row.split),
         )
 
     def names_recording(self, value: str, folder: Path) -> bool:
@@ -153,14 +160,18 @@ class SourceReader:
                 header[number] if header else f"{number} ({first[number]})" for number in columns.unread
             ]
             text = (
-                "%s: not read, although it looks like times or a speaker: %s; --columns start=,end=,speaker="
+                "%s: columns not read that may be times or a speaker: %s; to read them, pass --columns, "
+                "for example --columns audio=0,text=1,speaker=2"
             )
             logger.warning(text, path, ", ".join(labels))
         return columns
 
 
 def _claim(row: Row, found: Found) -> str:
-    """Return the name by which a row claims a recording; of several rows with a rounded number, none may."""
+    """Return the name by which a row claims a recording.
+
+    Each row with a rounded number claims it under its own name, so that several such rows are all refused.
+    """
     name = comparable(row.named or row.id)
     is_rounded = found.way == BY_NUMBER and "e" in name
     return f"{name} in line {row.where.line}" if is_rounded and row.span is None else name
