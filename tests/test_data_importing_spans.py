@@ -69,6 +69,7 @@ def spans(header: str, starts: Sequence[Any], ends: Sequence[Any], delimiter: st
 
 FROM_MS, TO_MS = milliseconds(0), milliseconds(1)
 NULLS = [None, *seconds(0)[1:]]
+FRAMES = ["00:00:01:00", "00:00:02:20", "00:00:04:10"]
 IDS = [f"u{n}" for n in NUMBERS]
 TABLES: dict[str, tuple[str, str]] = {
     "start and end": ("x.csv", spans("start,end", STARTS, ENDS)),
@@ -193,8 +194,13 @@ def test_times_that_are_no_span_are_rejected_with_their_lines(tmp_path: Path):
 @pytest.mark.parametrize(
     ("header", "starts", "ends", "problem"),
     [
-        ("path,start,end,text", [100, 210], [200, 390], r"x\.csv: .*seconds or milliseconds.*--columns"),
-        ("path,start,end,text", [900, 1000], [930, 1040], r"x\.csv: .*outside of the recordings.*--columns"),
+        (
+            "path,start,end,text",
+            [100, 210],
+            [200, 390],
+            "2 of 2 .* seconds, 2 in milli.*=1,end_ms=2; .*,text=3$",
+        ),
+        ("path,start,end,text", [900, 1000], [930, 1040], "seconds, milliseconds or samples.*--columns"),
         (
             "path,start_frame,end_frame,text",
             [1, 2],
@@ -203,6 +209,21 @@ def test_times_that_are_no_span_are_rejected_with_their_lines(tmp_path: Path):
         ),
         ("path,end,page,text", [3, 4], [1, 2], r"x\.csv: .*share recordings.*end .*--columns"),
         ("path,start_s,end_ms,text", [1, 2], [2000, 3000], r"x\.csv: .*one unit"),
+        (
+            "path,start,end,text",
+            [8000 * n for n in (0, 90, 190)],
+            [8000 * n for n in (40, 130, 230)],
+            "samples",
+        ),
+        (
+            "path,start,dur,text",
+            [0, 2, 4, 6],
+            [1800] * 4,
+            "0 of 4 .* seconds, 1 in.*start_ms=1,duration_ms=2",
+        ),
+        ("path,start,end,text", FRAMES, FRAMES[1:] + FRAMES[:1], r"start and end may .*,start=1,end=2$"),
+        ("path,x,segment,text", "abc", "def", r"line 2 and line 3 .* 1 more row.*text=3,start=COLUMN"),
+        ("", [0, 3, 5], [1, 3, 6], r"line 1 and line 2 .*--columns audio=0,text=3,start=1,end=2"),
     ],
 )
 def test_times_that_cannot_be_decided_are_refused(
@@ -211,7 +232,7 @@ def test_times_that_cannot_be_decided_are_refused(
     folder = tmp_path / "in"
     folder.mkdir()
     soundfile.write(folder / "rec.flac", np.zeros(400 * 8_000), 8_000)
-    content = table(header, ["rec.flac"] * 2, starts, ends, TEXTS[:2])
+    content = table(header, ["rec.flac"] * len(starts), starts, ends, TEXTS[: len(starts)])
     (folder / "x.csv").write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=problem):
         run_import(folder, tmp_path / "out", speaker="s")

@@ -183,6 +183,13 @@ CASES = {
         rejected=[("x.csv", line, "encoding") for line in range(2, 7)],
         has_pitches=False,
     ),
+    "a recording that a mistake names twice": Case(
+        table("x.csv", ",", "path,text", [*PATHS[:5], PATHS[0]], TEXTS),
+        of(NAMES[:5], TEXTS[:5]),
+        rejected=[("x.csv", 7, "duplicate")],
+        flags=S,
+        has_pitches=False,
+    ),
     # --- two tables
     "a table by its name": two(
         "metadata.tsv",

@@ -51,7 +51,7 @@ _WORDS = (
 )
 _COLUMNS = [(column, frozenset(names.split()), frozenset(more.split())) for column, names, more in _WORDS]
 _TIMES = ("start", "end", "duration")
-_LIKE_TIMES = {"start", "begin", "offset", "onset", "end", "stop", "tmin", "tmax"}
+_LIKE_TIMES = {"start", "begin", "offset", "onset", "end", "stop", "tmin", "tmax", "t0", "t1"}
 _UNITS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
     **dict.fromkeys(("ms", "msec", "millis", "millisecond", "milliseconds"), "ms"),
@@ -119,6 +119,24 @@ class Columns:
         ]
         more = [f"{len(columns) - _MAX_SHOWN:,} more"] if len(columns) > _MAX_SHOWN else []
         return ", ".join(columns[:_MAX_SHOWN] + more)
+
+    def choice(self, unit: str | None) -> str:
+        """Return an example of --columns from these columns, with start and end, or start_ms and so on.
+
+        Args:
+            unit: of the times; "" if the recordings decide it, None without times.
+        """
+        end = f"_{unit}" if unit else ""
+        times = [name for name in self.names if name in _TIMES]
+        chosen = {name: [number] for number, name in enumerate(self.names) if name and name not in times}
+        for name, numbers in [*chosen.items(), *self.candidates.items()]:
+            chosen[name] = [*numbers][:1]
+        if unit is not None and "start" in times:
+            chosen |= {f"{name}{end}": [self.names.index(name)] for name in times}
+        elif unit is not None:
+            chosen |= {f"start{end}": [*self.unread[:1]], f"end{end}": [*self.unread[1:2]]}
+        parts = [f"{name}={numbers[0] if numbers else 'COLUMN'}" for name, numbers in chosen.items()]
+        return f"--columns {','.join(parts)}"
 
     def other_texts(self, header: Sequence[str]) -> list[str]:
         """Return the columns of a header that are known as texts and not read."""
@@ -203,11 +221,12 @@ def decide_columns(
     if not has_header:
         named = values[names.index("audio")] if "audio" in names else []
         times = [number for number in free() if _share(values[number], _is_time) >= _NEARLY_ALL]
-        spans = [pair for pair in pairwise(times) if _are_spans(named, *(values[n] for n in pair))]
-        if len(spans) == 1 and len(set(named)) < len(named):
+        pairs = {pair: _share_of_spans(named, *(values[n] for n in pair)) for pair in pairwise(times)}
+        spans = [pair for pair, share in pairs.items() if share >= _MOST]
+        if len(spans) == 1 and len(set(named)) < len(named) and pairs[spans[0]] >= _NEARLY_ALL:
             names[spans[0][0]], names[spans[0][1]] = "start", "end"
         else:
-            unread += {number for pair in spans for number in pair}
+            unread += sorted({number for pair in spans for number in pair})
         spoken_of = values[names.index("text")] if "text" in names else []
         numbered = [n for n in free() if any(values[n]) and _share(values[n], _is_small_number) == 1]
         ids = [number for number in numbered if _are_ids(values[number], spoken_of)]
@@ -227,12 +246,10 @@ def decide_columns(
         if len(set(named)) == len(named):
             return found
         labels = " and ".join(first[number] for number in unread)
-        problem = f"rows share recordings, and {labels} may be their times; pass --columns, for example "
-        return replace(
-            found, problem=f"{problem}--columns audio=0,start_ms={unread[0]},end_ms={unread[-1]},text=1"
-        )
-    problem, is_other = _problem(undecided, values), not next(iter(undecided.values()))
-    return replace(found, candidates=undecided, problem=problem, is_other=is_other)
+        problem = f"rows share recordings, and {labels} may be their times"
+        return replace(found, problem=f"{problem}; pass --columns, for example {found.choice('')}")
+    found = replace(found, candidates=undecided, is_other=not next(iter(undecided.values())))
+    return replace(found, problem=_problem(found, values))
 
 
 def column_of(header: str) -> str:
@@ -353,7 +370,10 @@ def _keep_times(
     numbered = list(enumerate(zip(header, names, are_times, strict=False)))
     unit = _one_of({column_and_unit(label)[1] for _, (label, name, _) in numbered if name in kept})
     unread = [
-        n for n, (label, name, is_time) in numbered if not name and is_time and _LIKE_TIMES & {*_words(label)}
+        n
+        for n, (label, name, is_time) in numbered
+        if not name and any(values[n]) and _LIKE_TIMES & {*_words(label)}
+        if is_time or column_of(label) in ("start", "end")  # in a form that is not read
     ]
     return unit, unread
 
@@ -362,15 +382,15 @@ def _is_time(value: str) -> bool:
     return time_of(value) is not None
 
 
-def _are_spans(recordings: Sequence[str], starts: Sequence[str], ends: Sequence[str]) -> bool:
-    """Return whether starts are before their ends and the spans of a recording differ, with few mistakes."""
+def _share_of_spans(recordings: Sequence[str], starts: Sequence[str], ends: Sequence[str]) -> float:
+    """Return the share of rows whose start is before the end, without those of a span again."""
     times = [(time_of(start), time_of(end)) for start, end in zip(starts, ends, strict=True)]
     right = {
         (recording, start, end)
         for recording, (start, end) in zip(recordings, times, strict=False)
         if start is not None and end is not None and 0 <= start[0] < end[0]
     }
-    return len(right) >= _NEARLY_ALL * len(recordings)
+    return len(right) / max(1, len(recordings))
 
 
 def is_header(rows: Rows, names_audio: Callable[[str], bool], language: str) -> bool:
@@ -484,16 +504,16 @@ def _are_ids(column: Sequence[str], texts: Sequence[str]) -> bool:
     return abs(statistics.correlation([number for number, _ in pairs], lengths)) < _MOST
 
 
-def _problem(undecided: Mapping[str, Sequence[int]], values: Sequence[Sequence[str]]) -> str:
+def _problem(found: Columns, values: Sequence[Sequence[str]]) -> str:
     """Return the message about the first name that is not decided."""
-    name, candidates = next(iter(undecided.items()))
+    name, candidates = next(iter(found.candidates.items()))
     what = "recording" if name == "audio" else name
     shown = [f"{number} ({_short(next(filter(None, values[number]), ''))})" for number in range(len(values))]
     if candidates:
         problem = f"columns {' and '.join(shown[number] for number in candidates)} could be the {what}"
     else:
         problem = f"no column could be the {what}: {', '.join(shown)}"
-    return f"{problem}; pass --columns, for example --columns audio=0,speaker=1,text=2"
+    return f"{problem}; pass --columns, for example {found.choice(None)}"
 
 
 def _share(column: Sequence[str], is_so: Callable[[str], bool]) -> float:

@@ -21,8 +21,8 @@ subfolders if the folder itself has no layout, or only tables of other facts. Th
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,6 +61,7 @@ _TABLE_SUFFIXES = (".csv", ".tsv", ".list", ".xlsx")
 _TABLE_NAMES = ("metadata.csv", "metadata.tsv", "metadata.txt", "metadata.list", "metadata.xlsx")
 _MANIFEST_NAMES = ("manifest.jsonl", "metadata.jsonl")
 _MAX_DEPTH = 4
+_MAX_MISTAKES = 0.05  # of the rows of a table
 _MAX_FILELISTS = 20
 _AUDIO_SUFFIXES = tuple(AUDIO_SUFFIXES)
 _SPEAKER_DIGITS = 16  # of Common Voice's 128, enough to be unique
@@ -145,8 +146,8 @@ def _items(layout: ImportLayout, places: Sequence[Path], reader: SourceReader) -
     for other in others:
         logger.warning("not read: %s", other)
     _name_unread(layout, places, parts)
-    items = with_spans(reader.resolve(rows))
-    _refuse_other_texts(items)
+    items = with_spans(reader.resolve(rows), reader.decided)
+    _refuse_other_texts(items, reader.decided)
     return items
 
 
@@ -159,8 +160,14 @@ def _name_unread(layout: ImportLayout, places: Sequence[Path], parts: Sequence[P
                 logger.warning("%s: not read: %s; pass one as --source to import it", place, unread)
 
 
-def _refuse_other_texts(items: Sequence[Item]) -> None:
-    """Raise a UserError if two tables have other texts for most recordings that both have."""
+def _refuse_other_texts(items: Sequence[Item], columns: Mapping[Path, Columns]) -> None:
+    """Raise a UserError if two tables have other texts for most recordings that both have.
+
+    Also if over 5 % of the rows of a table, and more than one, have another text for an entire recording:
+    they are parts of it whose times were not read. A mistake in a few rows costs these rows only.
+    """
+    num_rows = Counter(item.where.file for item in items)
+    parts: dict[Path, list[tuple[Row, Row]]] = defaultdict(list)
     first: dict[object, Row] = {}
     shared: Counter[tuple[Path, Path]] = Counter()
     differ: Counter[tuple[Path, Path]] = Counter()
@@ -170,6 +177,18 @@ def _refuse_other_texts(items: Sequence[Item]) -> None:
             tables = known.where.file, row.where.file
             shared[tables] += 1
             differ[tables] += known.text != row.text
+            if known.text != row.text and tables[0] == tables[1] and not (row.span or row.subtitles):
+                parts[row.where.file].append((known, row))
+    for table, pairs in parts.items():
+        if len(pairs) > max(1, _MAX_MISTAKES * num_rows[table]):
+            known, row = pairs[0]
+            places = (each.where.place.strip(": ") or f"line {each.where.line}" for each in (known, row))
+            example = f", for example {columns[table].choice('')}" if table in columns else ""
+            raise UserError(
+                f"{table.name}: {' and '.join(places)} have different texts for all of {row.audio.name}, and "
+                f"so have {counted(len(pairs) - 1, 'more row')}; if these are parts of recordings, pass the "
+                f"columns of their times{example}; else correct the names of the recordings"
+            )
     for (one, other), count in differ.items():
         if one != other and 2 * count > shared[one, other]:
             raise UserError(

@@ -38,12 +38,14 @@ class SourceReader:
         language: ISO 639 code of texts whose data name none, or none that is known.
         chosen: the columns of tables by hand, as in --columns; "" to decide.
         columns_of: of parquet files, by the names of their columns: shards are read alike.
+        decided: the columns of tables that were read.
     """
 
     recordings: Recordings
     language: str
     chosen: str = ""
     columns_of: dict[tuple[str, ...], Columns] = field(default_factory=dict)
+    decided: dict[Path, Columns] = field(default_factory=dict)
 
     def resolve(self, items: Sequence[Item]) -> list[Item]:
         """Return the rows with their recordings, keys, ids and languages, and the problems of others.
@@ -148,6 +150,7 @@ class SourceReader:
             raise type(error)(f"{path.name}: {error}") from None
         if columns.problem:
             raise (NoColumnError if columns.is_other else UserError)(f"{path.name}: {columns.problem}")
+        self.decided[path] = columns
         header = (shown or rows[0]) if columns.has_header else ()
         first = rows[min(columns.has_header, len(rows) - 1)]
         logger.info("%s: columns %s", path, columns.shown(first, header))

@@ -3,21 +3,22 @@
     start  end    duration     a row has start and end, or start and duration, as its table writes them
     4.2    7.9                 seconds, milliseconds or samples, by the header or by the recordings
 
-A span that a recording can have is inside it and is not shorter than MIN_SPAN_S. If the header names no unit,
-the unit in which more rows are such spans is that of all rows of the source; where both fit every row, the
-import asks. A recording that is as long as the span of its row is the span already, and is never cut again.
+A span fits if it is inside its recording and is not shorter than MIN_SPAN_S. If the header names no unit,
+the unit in which more different spans fit is that of all rows of the source; if both fit alike, or fewer than
+half of the spans, the import asks. If a recording is as long as the span of its row, it was cut before, and
+is imported whole.
 """
 
 import logging
-import math
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import soundfile
 
+from indextts.data.importing.columns import Columns
 from indextts.data.importing.items import Item, Rejection, Row, cut_id
 from indextts.data.importing.parquet import AudioReader
 from indextts.data.importing.sound import as_readable
@@ -35,8 +36,11 @@ _PER_S = {"ms": 1e3, "s": 1.0}
 Length = tuple[float, int]  # in seconds, and the sample rate
 
 
-def with_spans(items: Sequence[Item]) -> list[Item]:
+def with_spans(items: Sequence[Item], columns: Mapping[Path, Columns]) -> list[Item]:
     """Return the items, with the rows that have times as spans of their recordings.
+
+    Args:
+        columns: of tables, for messages.
 
     Raises:
         UserError: the unit of the times cannot be decided, or they belong to other recordings.
@@ -51,7 +55,7 @@ def with_spans(items: Sequence[Item]) -> list[Item]:
             if _recording(row) not in lengths:
                 lengths[_recording(row)] = _length(row, reader, Path(folder))
     open_rows = [row for row in timed if row.times and not row.times[2]]
-    unit = _unit(open_rows, lengths) if open_rows else ""
+    unit = _unit(open_rows, lengths, columns) if open_rows else ""
     found = [_with_span(item, unit, lengths) if isinstance(item, Row) else item for item in items]
     repeated = Counter(item.key for item in found if isinstance(item, Row))
     if num_spans := sum(isinstance(item, Row) and item.span is not None for item in found):
@@ -89,7 +93,8 @@ def _seconds(row: Row, unit: str, length: Length) -> tuple[float, float]:
 
 def _fits(span: tuple[float, float], length_s: float) -> bool:
     start, end = span
-    return end - start >= MIN_SPAN_S and (end <= length_s + _LATE_S or _is_all(span, length_s))
+    is_inside = end <= length_s + _LATE_S and length_s - start >= MIN_SPAN_S
+    return end - start >= MIN_SPAN_S and (is_inside or _is_all(span, length_s))
 
 
 def _is_all(span: tuple[float, float], length_s: float) -> bool:
@@ -98,29 +103,33 @@ def _is_all(span: tuple[float, float], length_s: float) -> bool:
     return difference_s <= (_CUT_S if span[1] > length_s + _LATE_S else _SAME_S)
 
 
-def _unit(rows: Sequence[Row], lengths: dict[object, Length | None]) -> str:
+def _unit(
+    rows: Sequence[Row], lengths: Mapping[object, Length | None], columns: Mapping[Path, Columns]
+) -> str:
     """Return the unit of times whose header names none.
 
     Raises:
         UserError: both or neither would fit.
     """
     known = [(row, length) for row in rows if (length := lengths[_recording(row)])]
-    fits = Counter(
-        tuple(_fits(_seconds(row, unit, length), length[0]) for unit in ("s", "ms")) for row, length in known
-    )
-    num_s, num_ms = fits[True, False], fits[False, True]
-    if num_s != num_ms or not fits:
+    num_spans = len({(_recording(row), row.times) for row, _ in known})
+    num_s, num_ms = (_num_fitting(known, unit) for unit in ("s", "ms"))
+    if not known or (num_s != num_ms and 2 * max(num_s, num_ms) >= num_spans):
         return "ms" if num_ms > num_s else "s"
-    where = rows[0].where.file.name
-    if fits[True, True] or num_s:
-        raise UserError(
-            f"{where}: the times could be seconds or milliseconds; name the unit in the header, as in "
-            "start_s and end_s, or with --columns, for example --columns audio=0,text=1,start_ms=2,end_ms=3"
-        )
+    table = rows[0].where.file
+    found = columns.get(table, Columns((), has_header=True))
     raise UserError(
-        f"{where}: the times are outside of the recordings, in seconds and in milliseconds; if these are cut "
-        "already, leave the times out with --columns, for example --columns audio=0,text=1"
+        f"{table.name}: the times could be seconds, milliseconds or samples: {num_s:,} of {num_spans:,} "
+        f"spans fit the recordings in seconds, {num_ms:,} in milliseconds; name the unit in the header, as "
+        f"start_s, start_ms or start_sample, or pass for example {found.choice('ms')}; if the recordings are "
+        f"cut already, leave the times out: {found.choice(None)}"
     )
+
+
+def _num_fitting(known: Sequence[tuple[Row, Length]], unit: str) -> int:
+    """Return the number of spans that fit in a unit; those that nearly coincide are one."""
+    spans = [(_recording(row), _seconds(row, unit, length), length[0]) for row, length in known]
+    return len({(name, *(round(time, 1) for time in span)) for name, span, end in spans if _fits(span, end)})
 
 
 def _with_span(row: Row, unit: str, lengths: dict[object, Length | None]) -> Row | Rejection:
@@ -130,7 +139,7 @@ def _with_span(row: Row, unit: str, lengths: dict[object, Length | None]) -> Row
             return row
         reason = "no times, although other rows are parts of its recording; fill them in"
         return Rejection(row.where, "bad_time", reason)
-    length = lengths[_recording(row)] or (math.inf, 1)  # the import reports one that cannot be read
+    length = lengths[_recording(row)] or (1e9, 1)  # the import reports one that cannot be read
     span = _seconds(row, unit, length)
     if _is_all(span, length[0]):
         return replace(row, times=None)
