@@ -162,7 +162,7 @@ def test_bad_recordings_and_rows_are_listed_and_the_rest_is_imported(tmp_path, c
     with manifest.open("a", encoding="utf-8") as file:
         file.write('{"id": "u9", "audio": "wavs/7.wav"\n')
         file.write('{"id": "u10", "audio": "wavs/7.wav", "text": " ", "speaker": "s"}\n')
-        file.write('{"id": "u5", "audio": "wavs/7.wav", "text": "ሰላም", "speaker": "s"}\n')
+        file.write('{"id": "u5", "audio": "wavs/5.wav", "text": "ሰላም", "speaker": "s"}\n')
         file.write('{"id": "u11", "audio": "wavs/7.wav", "text": "ሰላም"}\n')
         file.write('{"id": "u12", "audio": "wavs/7.wav", "text": "\\ud800", "speaker": "s"}\n')
         file.write("[1]\n")

@@ -247,6 +247,16 @@ def test_two_equal_headers_are_refused(tmp_path: Path, name: str, content: str, 
         run_import(tmp_path / "in", tmp_path / "out", speaker="s")
 
 
+def test_ids_of_sentences_that_several_people_read_may_repeat(tmp_path: Path):
+    said = [text for text in TEXTS[:3] for _ in range(2)]
+    write(tmp_path / "in", table("x.csv", ",", "id,path,text,speaker", "001122", PATHS, said, SPEAKERS))
+    run_import(tmp_path / "in", tmp_path / "out")
+    found = manifest_lines(tmp_path / "out")
+    assert sorted(line["text"] for line in found) == sorted(said)
+    assert {"0", "1", "2"} < {line["id"] for line in found}
+    assert run_import(tmp_path / "in", tmp_path / "out").num_unchanged == 6
+
+
 def test_an_import_says_what_it_assumes(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     columns = PATHS, TEXTS, ["1", "01", "", "nan", "1", "7"]
     files = table("metadata.csv", ",", "path,text,speaker", *columns)

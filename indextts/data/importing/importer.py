@@ -295,7 +295,7 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
 def _with_unique_key(item: Row, seen: Mapping[str, Row], root: Path) -> Row | Rejection:
     """Return a recording under a key that no other has: tables of several splits may repeat their ids.
 
-    A row of the same table, or for the same recording, is a duplicate, unless it contains its recording.
+    A second row for the same recording is a duplicate; ids may be those of sentences, read by several people.
     """
     if item.key not in seen:
         return item
@@ -310,6 +310,9 @@ def _with_unique_key(item: Row, seen: Mapping[str, Row], root: Path) -> Row | Re
                 return replace(item, key=key, id="_".join([*place.relative_to(common).parts, item.id]))
     if item.embedded is not None:
         key = f"{os.path.relpath(without_shards(table), root)}-{item.embedded.row:06d}"
+        return replace(item, key=key)
+    key = f"{item.key} {item.named}"
+    if item.audio != first.audio and key not in seen:
         return replace(item, key=key)
     line = "" if first.where.line is None else f":{first.where.line}"
     reason = f"{first.where.file.name}{line} already has {item.key}; give each row a unique id"

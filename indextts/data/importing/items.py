@@ -23,7 +23,7 @@ Each line of rejected.jsonl is a rejection:
     no_text          a recording without text or subtitles
     no_audio         a text or subtitles without a recording
     no_speaker       no speaker, although other rows of the source have speakers; or no known voice
-    duplicate        a second row for the same recording or id
+    duplicate        a second row for the same recording
     other_text       the project already contains this recording with another text
     language         subtitles in another language, or machine-translated
     bad_time         a row or subtitle that ends before it starts, or is outside the recording
