@@ -3,7 +3,7 @@
     Kaldi        wav.scp     RECORDING PATH         a command with one recording in it counts as its path
                  text        UTTERANCE WORDS
                  utt2spk     UTTERANCE SPEAKER
-                 segments    UTTERANCE RECORDING START_S END_S, optional
+                 segments    UTTERANCE RECORDING START_S END_S, optional; -1 is the end
     LibriSpeech  SPEAKER/CHAPTER/SPEAKER-CHAPTER.trans.txt with UTTERANCE WORDS, beside UTTERANCE.flac
                  train/transcripts.txt with SPEAKER_BOOK_NUMBER WORDS, and audio/SPEAKER/BOOK/ beside it,
                  as in Multilingual LibriSpeech
@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from indextts.data.importing.items import AUDIO_SUFFIXES, Items, Location, Rejection, Row
+from indextts.data.importing.items import AUDIO_SUFFIXES, Items, Location, Rejection, Row, Times
 from indextts.data.importing.text_lines import text_lines
 from indextts.errors import UserError
 
@@ -58,7 +58,7 @@ def read_kaldi(folder: Path) -> Items:
             yield line
             continue
         where, key, text = line
-        recording, span = key, None
+        recording, times = key, None
         if segments is not None:
             found = _segment(segments.get(key, ""))
             if found is None:
@@ -66,7 +66,7 @@ def read_kaldi(folder: Path) -> Items:
                     where, "bad_time", f"{key} has no line UTTERANCE RECORDING START END in segments"
                 )
                 continue
-            recording, span = found
+            recording, times = found
         audio = _path(paths.get(recording, ""))
         if not audio:
             reason = f"{recording} has no path in wav.scp; write that of its recording, and no command"
@@ -78,8 +78,8 @@ def read_kaldi(folder: Path) -> Items:
             text,
             speakers.get(key) or None,
             id=key,
-            recording=recording if span else None,
-            span=span,
+            recording=recording if times else None,
+            times=times,
         )
 
 
@@ -120,15 +120,15 @@ def _table(path: Path) -> dict[str, str]:
     return {line[1]: line[2] for line in _lines(path) if not isinstance(line, Rejection)}
 
 
-def _segment(value: str) -> tuple[str, tuple[float, float]] | None:
+def _segment(value: str) -> tuple[str, Times] | None:
     """Return recording, start and end; None if they are absent or no span."""
     words = value.split()
     try:
         recording, (start_s, end_s) = words[0], map(float, words[1:3])
     except (IndexError, ValueError):
         return None
-    is_span = math.isfinite(end_s) and 0 <= start_s < end_s
-    return (recording, (start_s, end_s)) if is_span else None
+    is_span = end_s == -1 or (math.isfinite(end_s) and 0 <= start_s < end_s)
+    return (recording, (start_s, end_s, "s")) if is_span else None
 
 
 def _path(value: str) -> str:

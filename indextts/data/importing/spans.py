@@ -27,6 +27,7 @@ from indextts.system.amounts import counted
 
 logger = logging.getLogger(__name__)
 
+TO_END = -1.0  # as the end of a span, in Kaldi
 MIN_SPAN_S = 0.1  # a word; times in seconds that are read as milliseconds are far shorter
 _LATE_S = 0.5  # of an end after the recording's: ends are often rounded up
 _SAME_S = 0.1  # between a span and a recording that is this span; lossy formats pad
@@ -140,7 +141,8 @@ def _with_span(row: Row, unit: str, lengths: dict[object, Length | None]) -> Row
         reason = "no times, although other rows are parts of its recording; fill them in"
         return Rejection(row.where, "bad_time", reason)
     length = lengths[_recording(row)] or (1e9, 1)  # the import reports one that cannot be read
-    span = _seconds(row, unit, length)
+    start_s, end_s = _seconds(row, unit, length)
+    span = start_s, length[0] if end_s == TO_END else end_s
     if _is_all(span, length[0]):
         return replace(row, times=None)
     if not _fits(span, length[0]):

@@ -24,7 +24,6 @@ from indextts.features.vad import Span
 from indextts.system.digest import file_sha256
 
 CUTTING_VERSION = 2  # raise it when the rules change, to cut imported recordings again
-MIN_SPAN_SHARE = 0.5  # of a span that the recording must have; ends are often rounded up
 LINKED, WRITTEN = "linked", "written"  # outcomes of a clip with --link
 _BLOCK_BYTES = 2**20
 
@@ -169,14 +168,10 @@ def _cut_spans(
     spans = [row.span for row in rows if row.span is not None]
     files = _write_files(readable, [Passage(*span, "", line=0) for span in spans], folder)
     results = []
-    for number, (row, span, file) in enumerate(zip(rows, spans, files, strict=True)):
+    for number, (span, file) in enumerate(zip(spans, files, strict=True)):
         digest = hashlib.sha256(f"{sha256} {span[0]} {span[1]}".encode()).hexdigest()
-        if file.duration_s < MIN_SPAN_SHARE * (span[1] - span[0]):
-            reason = f"{span[0]:g} to {span[1]:g} s is outside of the recording"
-            results.append(Transcoded(digest, [], [Rejection(row.where, "bad_time", reason)]))
-        else:
-            clip = _finished(replace(file, cut=None), folder / f"clean{number}.flac", command)
-            results.append(Transcoded(digest, [clip], []))
+        clip = _finished(replace(file, cut=None), folder / f"clean{number}.flac", command)
+        results.append(Transcoded(digest, [clip], []))
     return results
 
 
