@@ -185,9 +185,9 @@ def _refuse_other_texts(items: Sequence[Item], columns: Mapping[Path, Columns]) 
             places = (each.where.place.strip(": ") or f"line {each.where.line}" for each in (known, row))
             example = f", for example {columns[table].choice('')}" if table in columns else ""
             raise UserError(
-                f"{table.name}: {' and '.join(places)} have different texts for all of {row.audio.name}, and "
-                f"so have {counted(len(pairs) - 1, 'more row')}; if these are parts of recordings, pass the "
-                f"columns of their times{example}; else correct the names of the recordings"
+                f"{table.name}: {' and '.join(places)} have different texts for all of {row.audio.name} "
+                f"({counted(len(pairs), 'such row')}); if these are parts of recordings, pass the columns of "
+                f"their times{example}; else correct the names of the recordings"
             )
     for (one, other), count in differ.items():
         if one != other and 2 * count > shared[one, other]:

@@ -162,11 +162,14 @@ class SourceReader:
             labels = [
                 header[number] if header else f"{number} ({first[number]})" for number in columns.unread
             ]
-            text = (
-                "%s: columns not read that may be times or a speaker: %s; to read them, pass --columns, "
-                "for example --columns audio=0,text=1,speaker=2"
+            is_speaker = len(labels) == 1 and not header
+            example = (
+                f"{columns.choice(None)},speaker={columns.unread[0]}" if is_speaker else columns.choice("")
             )
-            logger.warning(text, path, ", ".join(labels))
+            text = (
+                "%s: columns not read that may be times or a speaker: %s; to read them, pass for example %s"
+            )
+            logger.warning(text, path, ", ".join(labels), example)
         return columns
 
 
