@@ -103,7 +103,11 @@ def test_columns_are_decided_by_header_and_content(
 @pytest.mark.parametrize(
     ("columns", "header", "problem"),
     [
-        ((PATHS, TEXTS, TEXTS[::-1]), "file,first,second", "columns 1 .* and 2 .* could be the text"),
+        (
+            (PATHS, TEXTS, TEXTS[::-1]),
+            "file,first,second",
+            "columns first .* and second .* could be the text",
+        ),
         ((PATHS, TEXTS, TIGRINYA), "", "columns 1 .* and 2 .* could be the text"),
         ((PATHS, SPEAKERS, SPEAKERS[::-1], TEXTS), "", "columns 1 .* and 2 .* could be the speaker"),
         ((PATHS, SPEAKERS, GENDERS), "", "no column could be the text"),

@@ -172,6 +172,16 @@ def textgrid(tiers: dict[str, list[tuple[float, float, str]]], *, is_short: bool
 
 PARTS = [("talk_000000400", TEXTS[0], 0.8), ("talk_000001500", f'{TEXTS[1]} "x"', 1.0)]
 GRID = {"sentences": SENTENCES}
+WHISPER = json.dumps(
+    {
+        "text": " ".join(TEXTS[:2]),
+        "segments": [
+            {"id": 0, "start": 0.4, "end": 1.2, "text": f" {TEXTS[0]}", "tokens": [1]},
+            {"id": 1, "start": 1.5, "end": 2.5, "text": f" {TEXTS[1]}", "tokens": [2]},
+        ],
+        "language": "am",
+    }
+)
 MFA = {"words": WORDS, "phones": WORDS}
 TIMED: dict[str, Any] = {  # files beside talk.wav, the clips, and the rejections
     "Praat, long": ({"talk.TextGrid": textgrid(GRID)}, PARTS, []),
@@ -186,6 +196,7 @@ TIMED: dict[str, Any] = {  # files beside talk.wav, the clips, and the rejection
         [],
         [("talk.TextGrid", None, "no_text")],
     ),
+    "Whisper": ({"talk.json": WHISPER}, [(id, text.replace(' "x"', ""), s) for id, text, s in PARTS], []),
     "no TextGrid": ({"talk.TextGrid": "x"}, [], [("talk.TextGrid", None, "not_text")]),
     "Audacity": (
         {"talk.txt": LABELS},

@@ -86,6 +86,7 @@ ARABIC = ["صباح الخير", "كيف حالك اليوم", "أين كتاب�
 JSON_OF = {
     file: json_lines("x", audio=PATHS, text=texts)["x"] for file, texts in (("a", TEXTS), ("b", OTHER))
 }
+RECORDS = [{"audio": path, "text": text} for path, text in zip(PATHS, TEXTS, strict=True)]
 LINES = rows(",", PATHS, TEXTS)
 CASES = {
     # --- missing values
@@ -189,6 +190,16 @@ CASES = {
         rejected=[("x.csv", 7, "duplicate")],
         flags=S,
         has_pitches=False,
+    ),
+    "an array in an object": Case(
+        {**tones(*PATHS), "x.json": json.dumps({"version": 1, "data": RECORDS}, indent=1)}, of(NAMES)
+    ),
+    "an array in an object, one line": Case(
+        {**tones(*PATHS), "x.json": json.dumps({"rows": RECORDS})}, of(NAMES)
+    ),
+    "objects over several lines": Case(
+        {**tones(*PATHS), "x.jsonl": "\n".join(json.dumps(each, indent=1) for each in RECORDS)},
+        refusal="jq -c",
     ),
     # --- two tables
     "a table by its name": two(

@@ -249,7 +249,8 @@ def decide_columns(
         problem = f"rows share recordings, and {labels} may be their times"
         return replace(found, problem=f"{problem}; pass --columns, for example {found.choice('')}")
     found = replace(found, candidates=undecided, is_other=not next(iter(undecided.values())))
-    return replace(found, problem=_problem(found, values))
+    names_shown = first if has_header else [str(number) for number in range(len(first))]
+    return replace(found, problem=_problem(found, values, names_shown))
 
 
 def column_of(header: str) -> str:
@@ -504,11 +505,18 @@ def _are_ids(column: Sequence[str], texts: Sequence[str]) -> bool:
     return abs(statistics.correlation([number for number, _ in pairs], lengths)) < _MOST
 
 
-def _problem(found: Columns, values: Sequence[Sequence[str]]) -> str:
-    """Return the message about the first name that is not decided."""
+def _problem(found: Columns, values: Sequence[Sequence[str]], labels: Sequence[str]) -> str:
+    """Return the message about the first name that is not decided.
+
+    Args:
+        labels: of the columns: their names in the header, or their numbers.
+    """
     name, candidates = next(iter(found.candidates.items()))
     what = "recording" if name == "audio" else name
-    shown = [f"{number} ({_short(next(filter(None, values[number]), ''))})" for number in range(len(values))]
+    shown = [
+        f"{label} ({_short(next(filter(None, column), ''))})"
+        for label, column in zip(labels, values, strict=True)
+    ]
     if candidates:
         problem = f"columns {' and '.join(shown[number] for number in candidates)} could be the {what}"
     else:

@@ -6,6 +6,8 @@
 {"messages": [{"role": "user", "content": "<audio>..."},          a chat about a recording
               {"role": "assistant", "content": "..."}], "audios": ["1.wav"]}
 000.wav 000.json [000.txt]                                        WebDataset, in a folder
+{"text": "...", "segments": [{"start": 0.0, "end": 1.5, "text": "..."}]}   the same, from Whisper
+{"data": [{"audio": "1.wav", "text": "..."}]}                     an array in an object
 """
 
 import json
@@ -19,7 +21,8 @@ from indextts.system.language_codes import standard_code
 
 _AUDIO_MARK = re.compile(r"<\|?(?:audio|AUDIO)\|?>")
 _TURNS = ("messages", "conversations")
-_MAX_BYTES = 2**20  # of the facts about a recording
+_OF_SEGMENT = ("start", "end", "text", "speaker")
+_MAX_BYTES = 2**24  # of the facts about a recording, or of the segments of one of hours
 
 
 class Pairs(dict[str, object]):
@@ -29,6 +32,14 @@ class Pairs(dict[str, object]):
         super().__init__(pairs)
         names = [name for name, _ in pairs] if len(self) < len(pairs) else []
         self.repeated = {name for name in names if names.count(name) > 1}
+
+
+def only_list(record: dict[str, object]) -> list[object] | None:
+    """Return the objects of {"data": [{...}, ...]}; None for an object that is a row."""
+    lists = [value for value in record.values() if isinstance(value, list) and value]
+    is_row = any(name in _TURNS or column_of(name) in ("audio", "text") for name in record)
+    is_only = len(lists) == 1 and all(isinstance(each, dict) for each in lists[0])
+    return lists[0] if is_only and not is_row else None
 
 
 def simplify(record: dict[str, object], language: str) -> None:
@@ -94,6 +105,10 @@ def is_webdataset(folder: Path) -> bool:
     return isinstance(record, dict) and any(column_of(name) == "text" or name in _TURNS for name in record)
 
 
+def _is_segment(value: object) -> bool:
+    return isinstance(value, dict) and {"start", "end", "text"} <= value.keys()
+
+
 def webdataset_records(folder: Path) -> Iterator[tuple[Location, object]]:
     """Yield the objects in .json files with the names of recordings, and rejections."""
     paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
@@ -105,6 +120,13 @@ def webdataset_records(folder: Path) -> Iterator[tuple[Location, object]]:
                 record = json.loads(path.read_bytes()[:_MAX_BYTES], object_pairs_hook=Pairs)
             except (ValueError, RecursionError) as error:
                 yield Location(path), Rejection(Location(path), "broken_row", f"not JSON ({error})")
+                continue
+            segments = record.get("segments") if isinstance(record, dict) else None
+            if isinstance(segments, list) and segments and all(map(_is_segment, segments)):
+                for number, segment in enumerate(segments, start=1):
+                    fields = [(name, value) for name, value in segment.items() if name in _OF_SEGMENT]
+                    where = Location(path, place=f"segment {number}: ")
+                    yield where, Pairs([("audio", audio[path.stem]), *fields])
                 continue
             if isinstance(record, dict):
                 for name in [name for name in record if column_of(name) == "audio"]:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from indextts.data.importing.columns import Columns, column_of, is_known_header
 from indextts.data.importing.items import Items, Location, Rejection, Row, filled, row_of, shown_value
-from indextts.data.importing.json_records import Pairs, simplify, webdataset_records
+from indextts.data.importing.json_records import Pairs, only_list, simplify, webdataset_records
 from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.text_lines import encoding_of, log_code_page, text_lines
 from indextts.data.manifest import Provenance
@@ -140,24 +140,47 @@ def _records(path: Path, language: str) -> Iterator[tuple[Location, object]]:
         UserError: the array is invalid, or larger than _MAX_ARRAY_BYTES.
         OSError: the file cannot be read.
     """
-    if not _head(path).startswith("["):
+    listed = _listed_in(path, language)
+    if listed is None:
         for where, line in text_lines(path, language):
             if isinstance(line, Rejection):
                 yield where, line
             elif line.strip():
                 yield where, _parsed(where, line)
         return
-    if path.stat().st_size > _MAX_ARRAY_BYTES:
+    for number, record in enumerate(listed, start=1):
+        yield Location(path, place=f"object {number}: "), record
+
+
+def _listed_in(path: Path, language: str) -> Sequence[object] | None:
+    """Return the objects of an array, or of an object with a list of them; None for JSON lines.
+
+    Raises:
+        UserError: the array is invalid or larger than _MAX_ARRAY_BYTES, or objects have several lines.
+        OSError: the file cannot be read.
+    """
+    head = _head(path)
+    is_array, size = head.startswith("["), path.stat().st_size
+    if not is_array:
+        line, _, rest = head.partition("\n")
+        record = _parsed(Location(path), line) if head.startswith("{") else None
+        is_row = isinstance(record, Pairs) and (bool(rest.strip()) or only_list(record) is None)
+        if record is None or is_row or size > _MAX_ARRAY_BYTES:
+            return None
+    if size > _MAX_ARRAY_BYTES:
         limit = shown_size(_MAX_ARRAY_BYTES)
         raise UserError(f"{path.name}: an array of more than {limit}; write one JSON object in each line")
     try:
-        found = json.loads(
-            path.read_text(encoding=encoding_of(path, language) or "utf-8"), object_pairs_hook=Pairs
-        )
+        text = path.read_text(encoding=encoding_of(path, language) or "utf-8")
+        found = json.loads(text, object_pairs_hook=Pairs)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path.name}: not JSON ({error})") from None
-    for number, record in enumerate(found, start=1):
-        yield Location(path, place=f"object {number}: "), record
+        if is_array:
+            raise UserError(f"{path.name}: not JSON ({error})") from None
+        if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
+            reason = "an object over several lines; write each in one: jq -c . FILE > NEW.jsonl"
+            raise UserError(f"{path.name}: {reason}") from None
+        return None  # with an invalid first line
+    return found if is_array else only_list(found) or [found]
 
 
 def is_manifest(path: Path) -> bool:
@@ -202,7 +225,11 @@ def record_rows(path: Path, language: str) -> list[list[str]]:
         with contextlib.suppress(ValueError, RecursionError):
             records = [json.JSONDecoder(object_pairs_hook=Pairs).raw_decode(head[1:].lstrip())[0]]
     else:
-        records = [_parsed(Location(path), line) for line in _first_lines(path)]
+        listed = None
+        with contextlib.suppress(UserError):
+            listed = _listed_in(path, language)
+        records = [*listed[:_SAMPLED_LINES]] if listed else []
+        records = records or [_parsed(Location(path), line) for line in _first_lines(path)]
     found = [record for record in records if isinstance(record, Pairs)]
     for record in found:
         simplify(record, language)
