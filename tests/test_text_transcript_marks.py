@@ -1,5 +1,6 @@
 r"""Tests of indextts/text/transcript_marks.py: what is removed from transcripts, and what stays."""
 
+import time
 import tomllib
 
 import pytest
@@ -35,6 +36,10 @@ def test_a_mark_is_removed_as_its_kind_and_stays_on_request(kind: str, text: str
         (r"ሰላም\u0000\ud83d", "ሰላም"),
         ("[noise] ♪ .", ""),
         ("[noise]", ""),
+        ("it is *music* to me", "it is music to me"),
+        ("(music) so we go (noise), and (laughs) stay", "so we go, and stay"),
+        (r"one\ntwo\nthree", "one two three"),
+        (r"ሰላም\nname", "ሰላም name"),
     ],
 )
 def test_marks_of_several_kinds_are_removed_together(text: str, cleaned: str):
@@ -66,6 +71,8 @@ def test_words_in_brackets_that_may_be_spoken_are_listed():
         (["[00:01] [አበበ] ሰላም", "[00:02] [አልማዝ] እሺ"], ["ሰላም", "እሺ"]),
         (["00:12 ሰላም ነው", "(12:30) ደህና ነኝ", "ና"], ["ሰላም ነው", "ደህና ነኝ", "ና"]),
         (["Anna: hello", "Bob: hi", "Anna: bye"], ["hello", "hi", "bye"]),
+        (["ABEBE: ሰላም", "S1: hi", "ABEBE: bye"], ["ሰላም", "hi", "bye"]),
+        (["HE SAID: GO", "Chapter 1: The end", "Luke 10: and he", "NOTE: read", "others"], None),
         ([*["አበበ፡ ሰላም"] * 3, *["እሺ ነው"] * 20], [*["ሰላም"] * 3, *["እሺ ነው"] * 20]),
         ([*["ለምሳሌ፡ ሰላም"] * 3, *["እሺ ነው"] * 40], None),  # a usual word, not a usual start
         (["ሰላም፡ለዓለም", "ደህና፡ነህ", "እሺ፡ነው"], None),
@@ -78,6 +85,33 @@ def test_words_in_brackets_that_may_be_spoken_are_listed():
 def test_a_name_or_time_is_a_label_where_texts_usually_begin_so(texts: list[str], cleaned: list[str] | None):
     assert [text for text, _ in clean_transcripts(texts)] == (cleaned or texts)
     assert [text for text, _ in clean_transcripts(texts, ["labels", "times"])] == texts
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "'''a ",
+        "__a ",
+        "<ref>",
+        "<!--",
+        "[",
+        "(x",
+        "[[a|",
+        "<a ",
+        "=",
+        "- ",
+        "\\n ",
+        "a\\nb",
+        ">> ",
+        "Speaker 1:\n",
+        "x",
+    ],
+)
+def test_a_long_text_of_marks_without_an_end_takes_no_long_time(part: str):
+    text = ("==(" + part * 20_000)[:20_000]
+    start_s = time.process_time()
+    clean_transcript(text)
+    assert time.process_time() - start_s < 0.5
 
 
 @pytest.mark.shared

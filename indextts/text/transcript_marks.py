@@ -2,15 +2,15 @@ r"""Marks that nobody speaks in the texts of recordings, removed by kind.
 
     kind       removed                                                              stays
     markup     <i> <br> &ldquo; {\an8} **bold** == title == [[link|text]] ነው።[3]    the words, a*b, 5 < 6
-    escapes    \n \t \u1230, written out: the character itself                      C:\new
+    escapes    \n \t \u1230, written out: the character itself                      C:\new, path\name
     times      [00:12], 00:00:01,000 --> 00:00:02,000, 0:00:05                      በ3:30, (3:16)
     noise      [noise] <unk> {NS} (ሳቅ) *cough* ♪, by transcript_marks.toml          (በ2010 ዓ.ም.)
-    labels     Speaker 1: SPEAKER_00: ABEBE: >> and a dash, at the start of a line  -5
+    labels     Speaker 1: SPEAKER_00: >> >> ABEBE: and a dash, at a line's start    - 5, HE SAID: go
     brackets   nothing: these words may be spoken, so they are only listed
 
-A name before a colon or a word space (አበበ፡ ሰላም) is a label only if the texts of the source usually begin so,
-because a heading and the first word of a text with word spaces look alike. The same holds for a time such as
-12:30 and for a name in brackets.
+A name before a colon or a word space (አበበ፡ ሰላም, ABEBE: hello) is a label only if the texts of the source
+usually begin so, because a heading (Chapter 1: the end) and the first word of a text with word spaces look
+alike. The same holds for a time such as 12:30 and for a name in brackets.
 """
 
 import html
@@ -18,7 +18,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,9 +33,9 @@ _A_TIME = "0:00"  # stands for any time among the names
 _MAX_NAME_CHARS = 32
 
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-_NOISES, _CODES, _BESIDE = (
+_NOISES, _CODES, _BESIDE, _SPOKEN = (
     frozenset(merge_homophones(" ".join(_TABLES[name].values()), "strict").split())
-    for name in ("noises", "codes", "beside")
+    for name in ("noises", "codes", "beside", "spoken")
 )
 
 _OPEN, _CLOSE = r"[\[({（【［｛]", r"[\])}）】］｝]"
@@ -47,10 +47,9 @@ _NAME = r"[^\W\d_][\w./'’-]*(?: [\w./'’-]+){0,2}"
 _ROLE = (
     r"(?:(?i:speaker|spkr?|host|guest|interviewer|interviewee|narrator)|ተናጋሪ)(?:[ _-]?#?(?:\d{1,3}|[A-Z]\b))?"
 )
-_SPEAKER = rf"(?:{_ROLE}|[A-Z][A-Za-z]{{0,15}}[ _]?\d{{1,3}}|[A-Z][A-Z .'’]{{0,30}})"
 _LABEL = (
-    rf">{{2,}}\s*|>\s+(?=[^\W\d])|[-‐‑–—]+(?:\s+|(?=[^\W\d_]))|{_OPEN}{_ROLE}{_CLOSE}\s*:?\s*"
-    rf"|{_OPEN}?{_SPEAKER}{_CLOSE}?[^\S\n]*[:፡፦](?:[^\S\n]+|(?=\n)|(?<=\d[:፡፦])(?=[^\W\d]))"
+    rf">{{2,}}\s*(?:[A-Z][A-Z .'’]{{0,30}}:\s+)?|>\s+(?=[^\W\d])|[-‐‑–—]+(?:\s+(?=[^\s\d])|(?=[^\W\d_]))"
+    rf"|{_OPEN}{_ROLE}{_CLOSE}\s*:?\s*|{_OPEN}?{_ROLE}{_CLOSE}?[^\S\n]*[:፡፦](?:[^\S\n]+|(?=\n)|(?<=\d[:፡፦])(?=[^\W\d]))"
 )
 _NOISE = (
     rf"{_OPEN}{{1,3}}{_INSIDE}*{_CLOSE}{{1,3}}|<(?!/?br\b)/?\w[^<>\n]{{0,40}}>|[{NOTES}]+"
@@ -63,9 +62,10 @@ _NAMED = re.compile(
     rf"(?P<time>\(?{_TIME}\)?)\s+[-–—]?\s*(?=\S)"
     rf"|(?:{_OPEN}(?P<tag>{_NAME}){_CLOSE}\s?[:፡]?|(?P<name>{_NAME}) ?(?P<mark>[:፡፦])(?!(?P=mark)))\s*(?=\S)"
 )
-_IN_BRACKETS = re.compile(rf"{_OPEN}{_INSIDE}*?[^\W_]{_INSIDE}*{_CLOSE}")
+_HEADING = re.compile(r"[A-Z][A-Za-z]*[ _]?\d+|[A-Z][A-Z .'’]*")  # or a speaker: Luke 10, HE SAID
+_IN_BRACKETS = re.compile(rf"{_OPEN}{_INSIDE}*{_CLOSE}")
 _ANY = re.compile(rf"[\[({{<（【［｛*&\\=_#~|+:፡፦>'‐‑–—{NOTES}-]")
-_DRIVE = re.compile(r"\b[A-Za-z]:\\")
+_PATH = re.compile(r"\b[A-Za-z]:\\|\A[^\\]*[A-Za-z]\\+[nrt][A-Za-z][^\\]*\Z")
 
 
 class Mark(NamedTuple):
@@ -108,14 +108,15 @@ def clean_transcript(text: str, keep: Collection[str] = ()) -> Cleaned:
     if marks:
         cleaned = re.sub(r" (?=[።፣፤፥፧,!?])", "", " ".join(cleaned.split()))
         cleaned = cleaned if any(map(str.isalnum, cleaned)) else ""
-    found = (match[0] for match in _IN_BRACKETS.finditer(cleaned))
-    return Cleaned(cleaned, (*marks, *(Mark(BRACKETS, words) for words in found if not _is_noise(words))))
+    found = (match for match in _IN_BRACKETS.finditer(cleaned) if any(map(str.isalnum, match[0])))
+    stay = (Mark(BRACKETS, each[0]) for each in found if not _is_noise(each[0]) or _is_in_a_sentence(each))
+    return Cleaned(cleaned, (*marks, *stay))
 
 
 def _replaced(
     kind: str, stays: str | Callable[[re.Match[str]], str], marks: list[Mark], match: re.Match[str]
 ) -> str:
-    if kind == "markup" and stays != "\n" and _is_noise(match[0]):
+    if kind == "markup" and stays != "\n" and _is_noise(match[0]) and not _is_in_a_sentence(match):
         return match[0]  # a noise to keep, and not <br>
     left = match.expand(stays) if isinstance(stays, str) else stays(match)
     marks += [Mark(kind, match[0].strip())] if left != match[0] else []
@@ -127,7 +128,8 @@ def _usual_names(texts: Sequence[str]) -> set[str]:
     counts = Counter(found[0] for text in texts if (found := _name_of(text)))
     total = counts.total()
     if total >= max(2, _USUAL_SHARE * len(texts)):
-        return {name for name, count in counts.items() if count > 1 or total < _FEW_NAMES}
+        may_differ = max(counts.values()) > 1 or not any(map(_HEADING.fullmatch, counts))
+        return {name for name, count in counts.items() if count > 1 or (total < _FEW_NAMES and may_differ)}
     repeated = {name: count for name, count in counts.items() if count >= _REPEATED and name != _A_TIME}
     return set(repeated) if sum(repeated.values()) >= _REPEATED_SHARE * len(texts) else set()
 
@@ -162,13 +164,28 @@ def _is_noise(words: str, *, is_round: bool = False) -> bool:
     return is_known or "".join(found) in _NOISES
 
 
+def _is_in_a_sentence(match: re.Match[str]) -> bool:
+    """Return whether a noise may be a word of an English sentence: (music) and *music*, but not [music]."""
+    start, end = match.span()
+    around = match.string[max(0, start - 2) : start] + match.string[end : end + 2]
+    words = match[0].strip("()（）*#_~+|").lower()
+    return words in _SPOKEN and re.fullmatch("[A-Za-z]  [A-Za-z]", around) is not None
+
+
 def _after_noise(match: re.Match[str]) -> str:
     is_empty = not any(map(str.isalnum, match[0]))
+    if _is_in_a_sentence(match):
+        return match[0]
     return " " if is_empty or _is_noise(match[0], is_round=match[0][0] in "(（") else match[0]
 
 
+@lru_cache(maxsize=1)  # of the text whose escapes are replaced
+def _has_path(text: str) -> bool:
+    return bool(_PATH.search(text))
+
+
 def _written_out(match: re.Match[str]) -> str:
-    if _DRIVE.search(match.string):
+    if _has_path(match.string):
         return match[0]
     if match["codes"] is None:
         return match["quote"] or "\n"
@@ -188,15 +205,20 @@ _RULES = tuple(
         ("times", "(", rf"\(\s*(?:0?0:\d\d|\d{{1,2}}:\d\d:\d\d)(?:[.,]\d+)?(?:{_TO}{_TIME})?\s*\)", " "),
         ("times", ">", rf"(?<![\w:.,])(?:\d+\n)?{_TIME}\s*--?>\s*(?:{_TIME}(?:[^\S\n]+[a-z]+:\S+)*)?", " "),
         ("times", ":", rf"(?<![\w:.,]){_BARE}(?![\w:])(?: [-–—](?= ))?", " "),
-        ("markup", "<{", r"<!--.*?-->|<(ref|style|script)\b[^<>]*(?<!/)>.*?</\1>|\{\{[^{}]*\}\}", " "),
+        (
+            "markup",
+            "<{",
+            r"<!--.{0,1000}?-->|<(ref|style|script)\b[^<>]*(?<!/)>.{0,1000}?</\1>|\{\{[^{}]*\}\}",
+            " ",
+        ),
         ("markup", "[", r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]", r"\1"),
         ("markup", "[", r"\[([^\[\]\n]+)\]\((?:https?:|www\.|[/#])[^()\s]*\)", r"\1"),
         ("markup", "[", r"(?<=[^\W\d_]|[።፣፤.,!?”»])\[\d{1,3}\]", ""),
         ("markup", "<", r"(?i)</?(?:br|p|div|li|tr|h\d)\b[^<>\n]{0,300}>", "\n"),
         ("markup", "<", r"</?[A-Za-z][\w.:-]*(?:\s[^<>\n]{0,300})?/?>", ""),
         ("markup", "*", r"(?<![\w*])(\*{1,3})(?=[^\s*])([^*\n]+)(?<=\S)\1(?![\w*])", r"\2"),
-        ("markup", "_~'", r"(?<!\w)(__|~~|''')(?=\S)(.+?)(?<=\S)\1(?!\w)", r"\2"),
-        ("markup", "=", r"(={2,6})\s*([^=\n]+?)\s*\1", r"\2\n"),
+        ("markup", "_~'", r"(?<!\w)(__|~~|''')(?=\S)(.{1,300}?)(?<=\S)\1(?!\w)", r"\2"),
+        ("markup", "=", r"(={2,6})([^=\n]+)\1", r"\2\n"),
         ("labels", ":፡፦>-‐‑–—])", rf"^[^\S\n]*(?:{_LABEL})+", ""),
     )
 )
