@@ -465,7 +465,7 @@ def _log_durations(source: _Source, store: ProjectStore) -> None:
     if differing:
         difference_s, told_s, name = max(differing)
         logger.warning(
-            "%s: %s in the data of the wrong length, at most by %.2f s (%s, %.2f s in the data); check them",
+            "%s: the data give a wrong duration for %s, by up to %.2f s (%s, %.2f s in the data); check them",
             source.path,
             counted(len(differing), "recording"),
             difference_s,

@@ -31,7 +31,10 @@ def without_marks(rows: Sequence[Row], keep: Collection[str]) -> tuple[list[Item
     cleaned = clean_transcripts([row.text for row in rows], keep)
     for row, (text, _) in zip(rows, cleaned, strict=True):
         if row.text and not text:
-            reason = f"nobody speaks the text {row.text[:40]}; correct it, or keep it with --keep"
+            reason = (
+                f"the text {row.text[:40]} contains only marks and no words; correct it, or keep the marks"
+            )
+            reason += " with --keep"
             items.append(Rejection(row.where, "empty_text", reason))
         elif text != row.text:
             items.append(replace(row, text=text, original_text=row.text, keep=tuple(keep)))
