@@ -50,8 +50,8 @@ def sheet_lines(path: Path, *, is_logged: bool = False) -> Iterator[tuple[Locati
 def _rows(sheet: Any) -> Iterator[list[str]]:
     """Yield the rows without the empty cells at their ends."""
     sheet.reset_dimensions()  # some programs write wrong ones
-    for cells in islice(sheet.iter_rows(), _MAX_ROWS):
-        row = [_shown(cell.value, cell.number_format or "") for cell in cells[:_MAX_COLUMNS]]
+    for cells in islice(sheet.iter_rows(max_col=_MAX_COLUMNS), _MAX_ROWS):
+        row = [_shown(cell.value, cell.number_format or "") for cell in cells]
         yield row[: max((number for number, value in enumerate(row, start=1) if filled(value)), default=0)]
 
 
