@@ -114,6 +114,11 @@ def sentences(path: Path, text: str):
     return read_sentences(path, DEFAULT_OPTIONS)
 
 
+def test_names_before_the_lines_of_a_text_are_no_words(tmp_path):
+    found, _ = sentences(tmp_path / "a.txt", "ABEBE: ሰላም ነው\nALMAZ: ደህና ነኝ\nABEBE: እሺ ነው\n")
+    assert [sentence.text for sentence in found] == ["ሰላም ነው", "ደህና ነኝ", "እሺ ነው"]
+
+
 @pytest.mark.parametrize(
     ("line", "parts"),
     [

@@ -30,7 +30,7 @@ from indextts.data.importing.items import Rejection
 from indextts.data.importing.text_lines import text_lines
 from indextts.data.report import robust_deviation
 from indextts.features.recognizers.forced_alignment import MAX_COST, Costs, align_letters
-from indextts.text.transcript_marks import clean_transcript
+from indextts.text.transcript_marks import clean_transcripts
 from indextts.text.transcripts import scored
 
 MIN_LETTERS = 8
@@ -74,11 +74,13 @@ def read_sentences(
     """
     found: list[Sentence] = []
     rejections = []
-    for where, line in text_lines(path):
+    lines = list(text_lines(path))
+    cleaned = iter(clean_transcripts([line for _, line in lines if isinstance(line, str)], keep))
+    for where, line in lines:
         if isinstance(line, Rejection):
             rejections.append(line)
             continue
-        found += _of_line(where.line or 1, clean_transcript(line, keep).text, options)
+        found += _of_line(where.line or 1, next(cleaned).text, options)
         if len(found) > MAX_SENTENCES:
             reason = f"more than {MAX_SENTENCES:,} sentences for one recording; the rest is not used"
             return found[:MAX_SENTENCES], [*rejections, Rejection(where, "not_text", reason)]
