@@ -12,7 +12,6 @@ Commands in wav.scp are never run. Formats: https://kaldi-asr.org/doc/data_prep.
 https://www.openslr.org/12 and https://www.openslr.org/94.
 """
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,14 +120,13 @@ def _table(path: Path) -> dict[str, str]:
 
 
 def _segment(value: str) -> tuple[str, Times] | None:
-    """Return recording, start and end; None if they are absent or no span."""
+    """Return recording, start and end; None if they are absent. spans.py decides whether they are a span."""
     words = value.split()
     try:
         recording, (start_s, end_s) = words[0], map(float, words[1:3])
     except (IndexError, ValueError):
         return None
-    is_span = end_s == -1 or (math.isfinite(end_s) and 0 <= start_s < end_s)
-    return (recording, (start_s, end_s, "s")) if is_span else None
+    return recording, (start_s, end_s, "s")
 
 
 def _path(value: str) -> str:
