@@ -191,7 +191,7 @@ def unprepared(samples: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 class Header(NamedTuple):
-    """What libsndfile finds in a file: duration, format ("WAV") and its log.
+    """Facts of a file as libsndfile reads them: duration, format ("WAV") and its log.
 
     Args:
         num_read: position in the file after its last sample, in bytes.
