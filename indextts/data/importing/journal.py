@@ -33,6 +33,9 @@ from indextts.system.json_lines import complete_lines, write_json_lines
 JOURNAL_NAME = "imported.jsonl"
 MANIFEST_NAME = "manifest.jsonl"
 AUDIO_FOLDER_NAME = "audio"
+ROW_FIELDS = (  # of a clip, which it has from its row
+    *("text", "speaker", "language", "recording", "split", "license", "provenance", "original_text"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +120,10 @@ class Journal:
     def utterances(self) -> Iterator[Utterance]:
         """Yield the utterances of all entries, except for clips without a speaker."""
         folder = self.audio.resolve()
-        for entry in self.entries.values():
-            for clip in entry.clips:
-                if not clip.speaker:
-                    continue
-                yield Utterance(
-                    clip.id,
-                    folder / clip.audio,
-                    clip.text,
-                    clip.speaker,
-                    clip.duration,
-                    clip.language,
-                    recording=clip.recording,
-                    original=clip.original,
-                    split=clip.split,
-                    license=clip.license,
-                    provenance=clip.provenance,
-                    original_text=clip.original_text,
-                )
+        for clip in (clip for entry in self.entries.values() for clip in entry.clips if clip.speaker):
+            facts = {name: getattr(clip, name) for name in ROW_FIELDS}
+            audio = folder / clip.audio
+            yield Utterance(clip.id, audio, duration_s=clip.duration, original=clip.original, **facts)
 
     def sort(self, source: str, keys: Iterable[str]) -> None:
         """Sort the entries by source, and those of `source` by `keys`; the end has what it no longer has."""

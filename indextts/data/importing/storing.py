@@ -9,11 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.aligning import Aligner
 from indextts.data.importing.items import Rejection, Row, cut_id, distinct, file_name, source_name
-from indextts.data.importing.journal import Clip, Entry, Journal
+from indextts.data.importing.journal import ROW_FIELDS, Clip, Entry, Journal
 from indextts.data.importing.parquet import AudioReader, audio_suffix
 from indextts.data.importing.transcoding import Transcoded, recording_stamp, transcode
 from indextts.system.process_pool import ahead
@@ -192,14 +193,12 @@ class ProjectStore:
 
     def _move_files(self, id: str, found: Row, transcoded: Transcoded, original: str) -> Iterator[Clip]:
         """Rename the files to their final names and yield the clips."""
-        assert found.language is not None
         for file in transcoded.files:
-            clip_id, text, speaker, recording = id, found.text, found.speaker or "", found.recording
-            provenance, original_text = found.provenance, found.original_text
-            if file.cut is not None:
-                clip_id, text, recording = cut_id(id, file.cut.start_s), file.cut.text, id
-                speaker, provenance = file.cut.voice or speaker, file.cut.provenance
-                original_text = file.cut.original
+            clip_id, facts = id, _facts(found)
+            if (cut := file.cut) is not None:
+                clip_id = cut_id(id, cut.start_s)
+                facts |= {"text": cut.text, "recording": id, "provenance": cut.provenance}
+                facts |= {"speaker": cut.voice or facts["speaker"], "original_text": cut.original or None}
                 if self._owner_of.get(clip_id, (None, found.key))[1] != found.key:
                     clip_id = distinct(clip_id, transcoded.sha256)
             name = str(file.path) if file.is_link else file_name(clip_id, file.path.suffix)
@@ -210,43 +209,16 @@ class ProjectStore:
                 file.path.replace(target)
                 self.has_new_files = True
             self.outcomes.update(file.outcomes)
-            yield Clip(
-                clip_id,
-                name,
-                text,
-                speaker,
-                file.duration_s,
-                found.language,
-                recording,
-                original=original if file.is_cleaned else None,
-                gain_db=file.gain_db,
-                split=found.split,
-                license=found.license,
-                provenance=provenance,
-                original_text=original_text or None,
-            )
+            made_from = original if file.is_cleaned else None
+            gain_db = file.gain_db
+            yield Clip(clip_id, name, duration=file.duration_s, original=made_from, gain_db=gain_db, **facts)
 
     def _update_texts(self, name: tuple[str, str], found: Row) -> None:
         """Update text and speaker of an unchanged recording's clip from its row."""
         entry = self.journal.entries[name]
         clips = entry.clips
         if found.subtitles is None and not is_aligned(found, entry):
-            assert found.language is not None
-            clips = tuple(
-                replace(
-                    clip,
-                    text=found.text,
-                    speaker=found.speaker or "",
-                    language=found.language,
-                    recording=found.recording,
-                    voice=None,
-                    split=found.split,
-                    license=found.license,
-                    provenance=found.provenance,
-                    original_text=found.original_text or None,
-                )
-                for clip in entry.clips
-            )
+            clips = tuple(replace(clip, voice=None, **_facts(found)) for clip in entry.clips)
             clips = _with_voices_of(entry.clips, clips)
         if clips != entry.clips:
             self.journal.add(replace(entry, clips=clips))
@@ -262,6 +234,12 @@ class ProjectStore:
             self.journal.manifest.unlink(missing_ok=True)  # it does not match the files meanwhile
             if Path(name).name == name:
                 (self.journal.audio / name).unlink(missing_ok=True)
+
+
+def _facts(found: Row) -> dict[str, Any]:
+    """Return the fields of a clip that it has from its row."""
+    facts = {name: getattr(found, name) for name in ROW_FIELDS}
+    return facts | {"speaker": found.speaker or "", "original_text": found.original_text or None}
 
 
 def _by_recording(rows: Iterable[Row]) -> Iterator[list[Row]]:
