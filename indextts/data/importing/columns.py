@@ -15,49 +15,28 @@ likely, the table is refused: a wrong column would train the model on wrong text
 
 import re
 import statistics
+import tomllib
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 
 from indextts.data.importing.items import AUDIO_SUFFIXES, filled, time_of
 from indextts.errors import UserError
 from indextts.text.languages import Language, find_language
 
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 # Of each column, the words of which a header has one, and those that may stand beside it: "audio_file_path".
-_OF_TIMES = "time timestamp segment seg clip audio utterance utt t pos position point"
-_WORDS = (
-    ("audio", "audio wav path file filename filepath audiofilepath", "name clip"),
-    ("audio", "clip", ""),
-    (
-        "text",
-        "text sentence transcription transcript transcriptions normalized normalised",
-        "raw transcribed",
-    ),
-    (
-        "speaker",
-        "speaker speakers spk speakerid client voice reader narrator user person actor singer author",
-        "id name label creator no number",
-    ),
-    ("id", "id", "utterance utt clip"),
-    ("language", "language lang locale", "id code"),
-    ("recording", "recording sourcefile", ""),
-    ("start", "start begin beginning offset onset from starttime tmin xmin t0", _OF_TIMES),
-    ("end", "end stop finish to endtime tmax xmax t1", f"{_OF_TIMES} offset"),
-    ("duration", "duration dur length seconds", _OF_TIMES),
-    ("split", "split subset partition", ""),
-    ("license", "license licence", ""),
-)
-_COLUMNS = [(column, frozenset(names.split()), frozenset(more.split())) for column, names, more in _WORDS]
+_COLUMNS = [
+    (column, frozenset(names.split()), frozenset(more.split())) for column, names, more in _TABLES["headers"]
+]
+_UNITS = {word: unit for unit, words in _TABLES["units"].items() for word in words.split()}
+_NO_SPEAKERS = frozenset(_TABLES["no_speakers"].split())  # values that repeat
 _TIMES = ("start", "end", "duration")
 _LIKE_TIMES = {"start", "begin", "offset", "onset", "end", "stop", "tmin", "tmax", "t0", "t1"}
-_UNITS = {
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("ms", "msec", "millis", "millisecond", "milliseconds"), "ms"),
-    **dict.fromkeys(("sample", "samples"), "samples"),
-}
-CHOOSABLE = (*dict.fromkeys(column for column, _, _ in _WORDS), "spoken")
+CHOOSABLE = (*dict.fromkeys(column for column, _, _ in _COLUMNS), "spoken")
 AUTO = "auto"  # as --columns: decide, also where a choice is stored
 
 Rows = Sequence[Sequence[str]]  # the first row, and further ones that have the same width as each other
@@ -74,14 +53,6 @@ _WORD = re.compile(r"[^\W\d_]+")
 _PART = re.compile(r"[^\W_]+")  # a word of a header
 _BRACKETS = re.compile(r"[(\[{].*?[)\]}]")
 _SMALL_NUMBER = re.compile(r"\d{1,4}(?:\.0)?")
-# Repeating values that are not speakers.
-_NO_SPEAKERS = {
-    *("m", "f", "male", "female", "man", "woman", "other", "none", "unknown", "true", "false", "yes", "no"),
-    *("train", "dev", "val", "valid", "validation", "test"),
-    *("neutral", "happy", "sad", "angry", "calm", "fear", "fearful", "disgust", "disgusted", "surprise"),
-    *("surprised", "happiness", "sadness", "anger", "excited", "bored", "amused", "sleepy"),
-    *("am", "amh", "amh_et", "am_et", "en", "eng", "zh", "ja", "ko", "amharic", "english"),
-}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from indextts.data.importing.archive import ARCHIVE_SUFFIXES
-from indextts.data.importing.items import AUDIO_SUFFIXES, KALDI_NAMES, PARQUET_SUFFIX, is_hidden, may_be_read
+from indextts.data.importing.items import (
+    AUDIO_SUFFIXES,
+    KALDI_NAMES,
+    PARQUET_SUFFIX,
+    SPLITS,
+    is_hidden,
+    may_be_read,
+)
 from indextts.errors import UserError
 
 CARD_NAME = "README.md"
@@ -36,16 +43,6 @@ ONLY_SPLIT = "train"
 
 _TABLE_SUFFIXES = (".csv", ".tsv", ".list", ".xlsx", ".json", ".jsonl", PARQUET_SUFFIX)
 _PLACES = frozenset(["data", "audio", "clips", "wav", "wavs", "transcript", "transcripts"])
-_SAME_SPLITS = {
-    "training": "train",
-    "dev": "validation",
-    "val": "validation",
-    "valid": "validation",
-    "testing": "test",
-    "eval": "test",
-    "evaluation": "test",
-}
-_SPLITS = frozenset([*_SAME_SPLITS, *_SAME_SPLITS.values(), "train"])
 _SHARD = re.compile(r"(?:.*-)?(?!of-)([A-Za-z][^-]*)-\d{4,}(?:-of-\d{4,})?")
 _NOT_SPLITS = _PLACES | {"part", "shard", "chunk", "file"}
 _NOT_DATA = frozenset(["dataset_infos.json", "dataset_info.json", "requirements.txt", "license.txt"])
@@ -131,7 +128,7 @@ def _is_text_table(name: str) -> bool:
 
 
 def _same_split(name: str) -> str:
-    return _SAME_SPLITS.get(name.lower(), name.lower())
+    return SPLITS.get(name.lower(), name.lower())
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -213,7 +210,7 @@ def _subset_of(name: str, num_common: int) -> str:
 
 
 def _is_subset(folder: str) -> bool:
-    return folder.lower() not in _SPLITS | _PLACES
+    return folder.lower() not in SPLITS.keys() | _PLACES
 
 
 def _by_split(names: Sequence[str]) -> _Subset:
@@ -240,6 +237,6 @@ def _split_of(name: str) -> str:
         if shard and shard[1].lower() not in _NOT_SPLITS:
             return shard[1]
         for word in re.split(r"[^A-Za-z]+", stem):
-            if word.lower() in _SPLITS:
+            if word.lower() in SPLITS:
                 return word
-    return next((part for part in reversed(path.parent.parts) if part.lower() in _SPLITS), "")
+    return next((part for part in reversed(path.parent.parts) if part.lower() in SPLITS), "")

@@ -39,6 +39,7 @@ import hashlib
 import math
 import os
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,36 +48,12 @@ from indextts.data.manifest import Provenance
 
 MAX_TEXT_CHARS = 20_000  # of a clip: minutes of speech are some hundreds
 CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\ufffd\ud800-\udfff]")
-# Written by spreadsheets, pandas, databases and JSON for a cell without a value; in lower case.
-_MISSING = frozenset(
-    [
-        *(
-            "",
-            "nan",
-            "-nan",
-            "none",
-            "null",
-            "nil",
-            "n/a",
-            "na",
-            "<na>",
-            "nat",
-            "-",
-            "--",
-            "\\n",
-            "undefined",
-        ),
-        *("#n/a", "#na", "#ref!", "#value!", "#name?", "#div/0!", "#null!", "#num!", "#error!"),
-    ]
-)
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_MISSING = frozenset(["", *_TABLES["missing"].split()])
 _CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:[.,]\d+)?)")
 _NUMBERED = re.compile(r"(\d+)\.0+")  # an integer that passed through a column of floats
 _TIMES = frozenset(["start", "end", "duration"])
-_SPLITS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev", "development", "eval", "evaluation"), "val"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
+SPLITS: dict[str, str] = {name: split for split, names in _TABLES["splits"].items() for name in names.split()}
 _HALVES = re.compile("[\ufffd\ud800-\udfff]")  # what stands for bytes that are no character
 
 
@@ -282,7 +259,7 @@ def row_of(
 
 def split_of(written: str) -> str | None:
     """Return the split that "Train", "dev-clean" or "test_other" means; None if it is unknown."""
-    return _SPLITS.get(re.split(r"[^a-z]", written.strip().lower())[0])
+    return SPLITS.get(re.split(r"[^a-z]", written.strip().lower())[0])
 
 
 def _times_of(found: Mapping[str, str], unit: str) -> Times:
@@ -347,38 +324,12 @@ def source_name(source: Path, output_dir: Path) -> str:
     return str(source.relative_to(project)) if source.is_relative_to(project) else str(source)
 
 
-SNDFILE_SUFFIXES = frozenset(
-    [
-        *(".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3"),
-        *(".aiff", ".aif", ".aifc", ".au", ".snd", ".caf", ".w64"),
-    ]
+SNDFILE_SUFFIXES, FFMPEG_SUFFIXES, SUBTITLE_SUFFIXES, _texts = (
+    frozenset(suffixes.split()) for suffixes in _TABLES["suffixes"].values()
 )
-FFMPEG_SUFFIXES = frozenset(
-    [
-        *(".m4a", ".m4b", ".mp4", ".m4v", ".mkv", ".mka", ".webm", ".mov", ".avi", ".aac", ".wma", ".wmv"),
-        *(".amr", ".3gp", ".ts", ".mpg", ".mpeg", ".flv", ".ac3"),
-    ]
-)
-AUDIO_SUFFIXES = SNDFILE_SUFFIXES | FFMPEG_SUFFIXES
-SUBTITLE_SUFFIXES = (".srt", ".vtt", ".webvtt")
-TEXT_SUFFIXES = frozenset(
-    [".txt", ".lab", ".textgrid", ".csv", ".tsv", ".list", ".xlsx", ".json", ".jsonl", *SUBTITLE_SUFFIXES]
-)
+AUDIO_SUFFIXES, TEXT_SUFFIXES = SNDFILE_SUFFIXES | FFMPEG_SUFFIXES, SUBTITLE_SUFFIXES | _texts
 # Forms that are not read, and how to convert them.
-OTHER_FORMS = {
-    ".eaf": "a file of ELAN; export it from there as Praat TextGrid (File, Export As)",
-    **dict.fromkeys((".trs", ".exb", ".cha"), "not read; open it in ELAN and export it as Praat TextGrid"),
-    **dict.fromkeys((".xls", ".xlsb", ".ods", ".numbers"), "not read; save it as .xlsx, or CSV in UTF-8"),
-    **dict.fromkeys(
-        (".ass", ".ssa", ".sbv", ".ttml", ".lrc"), "not read; convert it with ffmpeg -i FILE NAME.srt"
-    ),
-    **dict.fromkeys((".docx", ".doc", ".odt", ".rtf"), "not read; save its text as .txt in UTF-8"),
-    **dict.fromkeys(
-        (".stm", ".ctm"), "not read; write a .tsv with the columns path, start, end, speaker and text"
-    ),
-    ".arrow": "not read; convert it: datasets.load_from_disk(FOLDER).to_parquet('all.parquet')",
-    ".pkl": "not read; convert it: pandas.read_pickle(FILE).to_parquet('all.parquet')",
-}
+OTHER_FORMS = {suffix: way for way, suffixes in _TABLES["other_forms"].items() for suffix in suffixes.split()}
 PARQUET_SUFFIX = ".parquet"
 KALDI_NAMES = ("wav.scp", "text", "utt2spk", "segments")
 
