@@ -11,6 +11,7 @@ A value that many rows have is stored once, so a small file can have any amount 
 are therefore read at a time, and audio is limited by the size of the file.
 """
 
+import io
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import soundfile
 
 from indextts.data.importing.archive import MAX_RATIO, max_unpacked_bytes
 from indextts.data.importing.columns import column_of
@@ -48,17 +50,7 @@ _BUFFER_BYTES = 2**20  # without it, a row group is read at once
 _STRINGS = pa.string(), pa.large_string()
 _BINARIES = pa.binary(), pa.large_binary()
 CORRUPT = (pa.ArrowException, OSError)
-_SUFFIXES_OF = {  # of files that begin so; the first if the data name none of them
-    b"RIFF": (".wav",),
-    b"fLaC": (".flac",),
-    b"OggS": (".ogg", ".oga", ".opus"),
-    b"ID3": (".mp3",),
-    b"\xff\xfb": (".mp3",),
-    b"\xff\xf3": (".mp3",),
-    b"FORM": (".aiff", ".aif", ".aifc"),
-    b"\x1a\x45\xdf\xa3": (".webm", ".mka", ".mkv"),
-    b"#!AMR": (".amr",),
-}
+_OGG_SUFFIXES = (".ogg", ".oga", ".opus")
 
 # The parts of a column that are read, or "": audio bytes, and the path or a text.
 Leaves = dict[str, tuple[str, str]]
@@ -264,7 +256,10 @@ class AudioReader:
 def audio_suffix(content: bytes, named: str) -> str:
     """Return the suffix of the name in the data unless the content is of another format."""
     suffix = Path(named).suffix.lower()
-    found = next((suffixes for start, suffixes in _SUFFIXES_OF.items() if content.startswith(start)), ())
-    if found:
-        return suffix if suffix in found else found[0]
-    return suffix if suffix in AUDIO_SUFFIXES else ""
+    suffix = suffix if suffix in AUDIO_SUFFIXES else ""
+    try:
+        found = f".{soundfile.info(io.BytesIO(content)).format.lower()}"
+    except soundfile.LibsndfileError:  # of a video, or corrupt
+        return suffix
+    is_alike = suffix.startswith(found) or (found == ".ogg" and suffix in _OGG_SUFFIXES)
+    return suffix if is_alike or found not in AUDIO_SUFFIXES else found
