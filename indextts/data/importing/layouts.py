@@ -46,7 +46,7 @@ from indextts.data.importing.kaldi import is_kaldi, is_librispeech, read_kaldi, 
 from indextts.data.importing.parquet import parquet_rows
 from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.spans import with_spans
-from indextts.data.importing.tables import is_manifest, json_rows, table_head, table_rows
+from indextts.data.importing.tables import is_manifest, table_head, table_rows
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.text.languages import find_language
@@ -339,7 +339,7 @@ LAYOUTS: dict[ImportLayout, tuple[Parts, Read]] = {
     "kaldi": (_folder_if(is_kaldi), lambda folder, reader: read_kaldi(folder)),
     "librispeech": (_folder_if(is_librispeech), lambda folder, reader: read_librispeech(folder)),
     "table": (_tables, table_rows),
-    "jsonl": (_manifests, json_rows),
+    "jsonl": (_manifests, table_rows),
     "parquet": (lambda folder: _with_suffix(folder, PARQUET_SUFFIX), parquet_rows),
     "files": (
         lambda folder: [folder],

@@ -10,7 +10,7 @@ columns and characters is limited.
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from pathlib import Path
@@ -19,15 +19,16 @@ from typing import Literal
 from indextts.commands.data import ImportLayout
 from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpack_heads
 from indextts.data.importing.columns import NoColumnError, column_of
-from indextts.data.importing.items import KALDI_NAMES, Item, Location, Rejection, Row, row_of
+from indextts.data.importing.items import KALDI_NAMES, Item, Rejection, Row
 from indextts.data.importing.layouts import WITH_COLUMNS, find_tables
 from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.references import Recordings
-from indextts.data.importing.tables import record_rows, table_head
+from indextts.data.importing.tables import open_table
 from indextts.data.importing.texts import without_marks
 from indextts.errors import UserError
 
 MAX_TABLES = 20  # of a source
+MAX_ROWS = 200  # of a table, for the facts
 MAX_COLUMNS = 200  # of a table; one with more is left to the import
 NUM_SAMPLES = 2  # values of a column
 _SAMPLE_CHARS = 80
@@ -152,8 +153,7 @@ def preview_source(
         reader = SourceReader(recordings, language, columns)
 
         def preview(detected: ImportLayout, paths: Sequence[Path]) -> SourcePreview:
-            is_json = detected == "jsonl"
-            found = (_preview_table(path, reader, keep, is_json=is_json) for path in paths[:MAX_TABLES])
+            found = (_preview_table(path, reader, keep) for path in paths[:MAX_TABLES])
             tables = _merged([table for table in found if table is not None])
             return SourcePreview(detected, tables, max(0, len(paths) - MAX_TABLES))
 
@@ -175,21 +175,20 @@ def _rank(name: Path) -> int | None:
     return 0 if name.suffix.lower() in _HEADED_SUFFIXES else None
 
 
-def _preview_table(
-    path: Path, reader: SourceReader, keep: Collection[str], *, is_json: bool
-) -> TablePreview | None:
+def _preview_table(path: Path, reader: SourceReader, keep: Collection[str]) -> TablePreview | None:
     """Return the preview of a table; None if it has a single column or too many."""
-    rows = record_rows(path, reader.language) if is_json else table_head(path, reader.language)[1]
+    table = open_table(path, reader.language)
+    rows = table.head
     if not rows or len(rows[-1]) > MAX_COLUMNS:
         return None
     name = str(path.relative_to(reader.recordings.root))
     try:
-        columns = reader.columns(path, rows, has_header=is_json)
+        columns = reader.columns(path, rows, has_header=table.has_header)
     except UserError as error:
         if not reader.is_chosen:
             return TablePreview((name,), problem=str(error))
         # the choice is invalid, so the columns without it
-        decided = _preview_table(path, replace(reader, chosen=""), keep, is_json=is_json)
+        decided = _preview_table(path, replace(reader, chosen=""), keep)
         is_other = isinstance(error, NoColumnError)
         return decided and replace(decided, is_other=is_other, problem=str(error), facts=Counter())
     body = [row for row in rows[columns.has_header :] if len(row) == len(columns.names)]
@@ -202,9 +201,9 @@ def _preview_table(
     by_header = all(column_of(column.header) == column.use for column in shown if column.use)
     is_by_header = by_header and not columns.problem
     basis: Basis = "choice" if reader.is_chosen else "header" if is_by_header else "content"
-    items = [
-        row_of(Location(path), dict(zip(columns.names, row, strict=True)), unit=columns.unit) for row in body
-    ]
+    items: list[Item] = []
+    with suppress(UserError):  # of an array that the head of an archive cuts
+        items += islice(table.read(columns), MAX_ROWS)
     facts = Counter() if columns.problem else _facts(items, reader, keep)
     return TablePreview((name,), shown, basis, tuple(columns.candidates), columns.is_other, facts=facts)
 

@@ -10,10 +10,12 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import TextIO
 
 from pydantic import ValidationError
 
@@ -24,15 +26,42 @@ from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.text_lines import encoding_of, log_code_page, text_lines
 from indextts.data.manifest import Provenance
 from indextts.errors import UserError
-from indextts.system.amounts import counted, shown_size
+from indextts.system.amounts import counted
 
 _DELIMITERS = "|\t,;"
 _PLAIN = "|\t"  # delimiters of tables that are often written without quoting
 _DELIMITER_LINE = re.compile(r'"?sep=(.)"?')  # the first line of a table for Excel
 _SAMPLED_LINES, _SAMPLED_CHARS = 200, 500_000
 _HEAD_CHARS = 100_000
-_MAX_ARRAY_BYTES = 500_000_000  # it is read at once
+_MAX_OBJECT_CHARS = 100_000_000
+_JSON_START = re.compile(r'[\s\ufeff]*\[?\s*\{\s*"')
+_BETWEEN = re.compile(r"[\s,]*")  # objects of an array
 _MAX_JOINED_LINES = 5  # a quoted field may contain line ends; beyond, the closing quote is missing
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of any form: its first rows, and what reads all of them.
+
+    Args:
+        head: the first row, and of the next those with the usual width; empty without columns.
+        has_header: the first row certainly names the columns.
+        read: yields the rows in file order by the columns, and rejections of invalid ones.
+    """
+
+    path: Path
+    head: Sequence[Sequence[str]]
+    has_header: bool
+    read: Callable[[Columns], Items]
+
+
+def open_table(path: Path, language: str) -> Table:
+    """Return a table: a folder of WebDataset, JSON by its name or its start, or lines of text."""
+    is_json = path.is_dir() or path.suffix.lower() in (".json", ".jsonl")
+    if is_json or any(map(_JSON_START.match, _first_lines(path, language)[:1])):
+        return _json_table(path, language)
+    delimiter, head = table_head(path, language)
+    return Table(path, head, False, partial(_text_rows, path, language, delimiter))
 
 
 def table_rows(path: Path, reader: SourceReader, columns: Columns | None = None) -> Items:
@@ -42,17 +71,22 @@ def table_rows(path: Path, reader: SourceReader, columns: Columns | None = None)
         columns: those of the layout; None to decide.
 
     Raises:
-        UserError: the columns cannot be decided.
+        UserError: the columns cannot be decided, or a JSON array is invalid.
         OSError: the file cannot be read.
     """
-    delimiter, head = table_head(path, reader.language)
-    if columns is None:
-        columns = reader.decide(path, head) if head else Columns(("audio", "text"), has_header=False)
-    log_code_page(path, reader.language)
+    table = open_table(path, reader.language)
+    if columns is None and table.head:
+        columns = reader.decide(path, table.head, has_header=table.has_header)
+    if path.is_file():
+        log_code_page(path, reader.language)
+    yield from table.read(columns or Columns(("audio", "text"), has_header=False))
+
+
+def _text_rows(path: Path, language: str, delimiter: str, columns: Columns) -> Items:
     width = len(columns.names)
     lines = [
         (where, piece)
-        for where, line in text_lines(path, reader.language)
+        for where, line in text_lines(path, language)
         for piece in _without_marks(line, delimiter, width)
         if isinstance(piece, Rejection) or not _is_empty(piece, delimiter)
     ]
@@ -108,168 +142,121 @@ def _record(
     return plain[0] or None, 1
 
 
-def json_rows(path: Path, reader: SourceReader) -> Items:
-    """Yield the rows of JSON lines or of a JSON array in file order, and rejections of invalid ones.
+def _json_table(path: Path, language: str) -> Table:
+    """Return JSON as a table: each field of the first objects is a column."""
+    first: list[object] = []
+    with contextlib.suppress(UserError):  # the import raises it; the head of an array is read alone
+        first += (record for _, record in islice(_records(path, language), _SAMPLED_LINES))
+    found = [record for record in first if isinstance(record, dict) and "target_id" not in record]
+    fields = list(dict.fromkeys(name for record in found for name in record))
+    head = [fields, *([shown_value(record.get(name)) for name in fields] for record in found)]
 
-    Each field of the first objects is a column.
+    def read(columns: Columns) -> Items:
+        decided = {name: field for field, name in zip(fields, columns.names, strict=False) if name}
+        # Objects without a field that was decided are read by the known names of their other fields.
+        beside = {name for record in found for name in record if decided.get(column_of(name), "") in record}
+        unused = {name for name in fields if column_of(name) in ("start", "end", "duration")}
+        roles = dict.fromkeys(beside | unused, "") | {field: name for name, field in decided.items()}
+        for where, record in _records(path, language):
+            yield record if isinstance(record, Rejection) else _record_row(where, record, roles, columns.unit)
+
+    return Table(path, head if fields else [], True, read)
+
+
+def is_manifest(path: Path) -> bool:
+    """Return whether the first objects of a .json file are utterances, as in the manifests of NeMo."""
+    fields = next(iter(open_table(path, "").head), [])
+    return {"audio", "text"} <= set(map(column_of, fields))
+
+
+def _records(path: Path, language: str) -> Iterator[tuple[Location, object]]:
+    """Yield the objects of WebDataset, of JSON lines or of an array, and rejections of lines.
 
     Raises:
-        UserError: the array is invalid or too large, or the columns cannot be decided.
-        OSError: the file cannot be read.
+        UserError: the array is invalid.
     """
-    if path.is_file():
-        log_code_page(path, reader.language)
-    records = _simple_records(path, reader.language)
-    first = list(islice(records, _SAMPLED_LINES))
-    roles, unit = _columns_of_fields(path, [record for _, record in first], reader)
-    for where, record in chain(first, records):
-        yield record if isinstance(record, Rejection) else _record_row(where, record, roles, unit)
-
-
-def _simple_records(path: Path, language: str) -> Iterator[tuple[Location, object]]:
-    for where, record in webdataset_records(path) if path.is_dir() else _records(path, language):
+    for where, record in webdataset_records(path) if path.is_dir() else _parsed(path, language):
         if isinstance(record, Pairs):
             simplify(record, language)
         yield where, record
 
 
-def _records(path: Path, language: str) -> Iterator[tuple[Location, object]]:
-    """Yield the objects of JSON lines or of an array, and rejections of lines.
-
-    Raises:
-        UserError: the array is invalid, or larger than _MAX_ARRAY_BYTES.
-        OSError: the file cannot be read.
-    """
-    listed = _listed_in(path, language)
-    if listed is None:
-        for where, line in text_lines(path, language):
-            if isinstance(line, Rejection):
-                yield where, line
-            elif line.strip():
-                yield where, _parsed(where, line)
-        return
-    for number, record in enumerate(listed, start=1):
-        yield Location(path, place=f"object {number}: "), record
-
-
-def _listed_in(path: Path, language: str) -> Sequence[object] | None:
-    """Return the objects of an array, or of an object with a list of them; None for JSON lines.
-
-    Raises:
-        UserError: the array is invalid or larger than _MAX_ARRAY_BYTES, or objects have several lines.
-        OSError: the file cannot be read.
-    """
-    head = _head(path)
-    is_array, size = head.startswith("["), path.stat().st_size
-    if not is_array:
-        line, _, rest = head.partition("\n")
-        record = _parsed(Location(path), line) if head.startswith("{") else None
-        is_row = isinstance(record, Pairs) and (bool(rest.strip()) or only_list(record) is None)
-        if record is None or is_row or size > _MAX_ARRAY_BYTES:
-            return None
-    if size > _MAX_ARRAY_BYTES:
-        limit = shown_size(_MAX_ARRAY_BYTES)
-        raise UserError(f"{path.name}: an array of more than {limit}; write one JSON object in each line")
-    try:
-        text = path.read_text(encoding=encoding_of(path, language) or "utf-8")
-        found = json.loads(text, object_pairs_hook=Pairs)
-    except (ValueError, RecursionError) as error:
-        if is_array:
-            raise UserError(f"{path.name}: not JSON ({error})") from None
-        if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
-            reason = "an object over several lines; write each in one: jq -c . FILE > NEW.jsonl"
-            raise UserError(f"{path.name}: {reason}") from None
-        return None  # with an invalid first line
-    return found if is_array else only_list(found) or [found]
+def _parsed(path: Path, language: str) -> Iterator[tuple[Location, object]]:
+    with path.open(encoding=encoding_of(path, language) or "utf-8", errors="replace") as file:
+        text = file.read(_HEAD_CHARS).lstrip("\ufeff \t\r\n")
+        listed: Iterable[object] | None = None
+        if text.startswith("["):
+            listed = _objects_of_array(path, text, file)
+        elif text.startswith("{"):
+            listed = _objects_of_object(path, text, language)
+        if listed is not None:
+            for number, record in enumerate(listed, start=1):
+                yield Location(path, place=f"object {number}: "), record
+            return
+    for where, line in text_lines(path, language):
+        if isinstance(line, Rejection):
+            yield where, line
+        elif line.strip():
+            yield where, _parsed_line(where, line)
 
 
-def is_manifest(path: Path) -> bool:
-    """Return whether the first objects of a .json file are utterances, as in the manifests of NeMo.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    fields = next(iter(record_rows(path, "")), [])
-    return {"audio", "text"} <= set(map(column_of, fields))
-
-
-def _columns_of_fields(
-    path: Path, records: Sequence[object], reader: SourceReader
-) -> tuple[Callable[[str], str], str]:
-    """Return the column, or "" for none, of a field of JSON objects, and the unit of times.
-
-    Objects without a field that was decided are read by the known names of their other fields.
-    """
-    found = [record for record in records if isinstance(record, dict) and "target_id" not in record]
-    rows = _rows_of(found)
-    if not rows:
-        return column_of, ""
-    columns = reader.decide(path, rows, has_header=True)
-    decided = {name: field for field, name in zip(rows[0], columns.names, strict=True) if name}
-    beside = {name for record in found for name in record if decided.get(column_of(name), "") in record}
-    unused = {name for name in rows[0] if column_of(name) in ("start", "end", "duration")}
-    roles = dict.fromkeys(beside | unused, "") | {field: name for name, field in decided.items()}
-    return lambda name: roles[name] if name in roles else column_of(name), columns.unit
-
-
-def record_rows(path: Path, language: str) -> list[list[str]]:
-    """Return the fields of the first JSON objects, and their values; of an array, the first object only.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    if path.is_dir():
-        records = [record for _, record in islice(webdataset_records(path), _SAMPLED_LINES)]
-    elif (head := _head(path)).startswith("["):
-        records = []
-        with contextlib.suppress(ValueError, RecursionError):
-            records = [json.JSONDecoder(object_pairs_hook=Pairs).raw_decode(head[1:].lstrip())[0]]
-    else:
-        listed = None
-        with contextlib.suppress(UserError):
-            listed = _listed_in(path, language)
-        records = [*listed[:_SAMPLED_LINES]] if listed else []
-        records = records or [_parsed(Location(path), line) for line in _first_lines(path)]
-    found = [record for record in records if isinstance(record, Pairs)]
-    for record in found:
-        simplify(record, language)
-    return _rows_of(found)
-
-
-def _rows_of(records: Sequence[dict[str, object]]) -> list[list[str]]:
-    fields = list(dict.fromkeys(name for record in records for name in record))
-    return (
-        [fields, *([shown_value(record.get(name)) for name in fields] for record in records)]
-        if fields
-        else []
-    )
-
-
-def _parsed(where: Location, line: str) -> object:
+def _parsed_line(where: Location, line: str) -> object:
     try:
         return json.loads(line, object_pairs_hook=Pairs)
     except (ValueError, RecursionError) as error:
         return Rejection(where, "broken_row", f"not JSON ({error}); each line must be a JSON object")
 
 
-def _head(path: Path) -> str:
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        return file.read(_HEAD_CHARS).lstrip()
+def _objects_of_array(path: Path, text: str, file: TextIO) -> Iterator[object]:
+    """Yield the objects of an array that begins with a text and continues in a file."""
+    decode = json.JSONDecoder(object_pairs_hook=Pairs).raw_decode
+    place = 1
+    while not text.startswith("]", place := _BETWEEN.match(text, place).end()):  # type: ignore[union-attr]
+        try:
+            record, place = decode(text, place)
+        except (ValueError, RecursionError) as error:
+            more = file.read(max(_HEAD_CHARS, len(text) - place))
+            if not more or len(text) - place > _MAX_OBJECT_CHARS:
+                raise UserError(f"{path.name}: not JSON ({error})") from None
+            text, place = text[place:] + more, 0
+        else:
+            yield record
 
 
-def _record_row(
-    where: Location, record: object, column_of_field: Callable[[str], str], unit: str
-) -> Row | Rejection:
+def _objects_of_object(path: Path, head: str, language: str) -> Sequence[object] | None:
+    """Return an object over several lines, or the list of objects in an object; None for JSON lines.
+
+    Raises:
+        UserError: there are several objects over several lines.
+    """
+    line, _, rest = head.partition("\n")
+    record = _parsed_line(Location(path), line)
+    is_row = isinstance(record, Pairs) and (bool(rest.strip()) or only_list(record) is None)
+    if is_row or path.stat().st_size > _MAX_OBJECT_CHARS:
+        return None
+    try:
+        text = path.read_text(encoding=encoding_of(path, language) or "utf-8")
+        found = json.loads(text, object_pairs_hook=Pairs)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
+            reason = "an object over several lines; write each in one: jq -c . FILE > NEW.jsonl"
+            raise UserError(f"{path.name}: {reason}") from None
+        return None  # with an invalid first line
+    return only_list(found) or [found]
+
+
+def _record_row(where: Location, record: object, roles: Mapping[str, str], unit: str) -> Row | Rejection:
     if not isinstance(record, Pairs):
         return Rejection(where, "broken_row", "not a JSON object; write the fields as {...}")
     if "target_id" in record:
         reason = "this is a pair; use the manifest of utterances that the pairs were built from"
         return Rejection(where, "broken_row", reason)
-    if repeated := next(filter(column_of_field, record.repeated), ""):
+    columns = {name: roles[name] if name in roles else column_of(name) for name in record}
+    if repeated := next((name for name in record.repeated if columns[name]), ""):
         return Rejection(where, "broken_row", f"two fields are named {repeated}; remove one")
     values: dict[str, str] = {}
     for name, value in record.items():
-        column = column_of_field(name)
+        column = columns[name]
         if not column or values.get(column):
             continue
         if not isinstance(value, str | int | float | None) or isinstance(value, bool):
