@@ -7,7 +7,7 @@
 `NormalizerOptions()` is the default everywhere. `fingerprint` identifies the version and the options: texts
 with the same fingerprint were normalised in the same way. `record` lists both, as JSON:
 
-    {"version": 6, "homophones": "off", ..., "rules_off": ["dates"], "readings": [["BBC", "ቢቢሲ", "word"]]}
+    {"version": 7, "homophones": "off", ..., "rules_off": ["dates"], "readings": [["BBC", "ቢቢሲ", "word"]]}
 
 The tokenizer file contains the record (indextts/text/normalizer_record.py), which data, run and export share.
 For information, config.json of a run and the meta file of each checkpoint contain it too.
@@ -24,14 +24,16 @@ from indextts.commands.options import Options
 from indextts.system.amounts import counted
 from indextts.system.language_codes import standard_code
 
-NORMALIZER_VERSION = 6  # increases when the output of `normalize` changes
+NORMALIZER_VERSION = 7  # increases when the output of `normalize` changes
 # Recorded unless at their default.
 NEWER_OPTIONS = ("language", "language_row", "letter_case", "money_decimals", "rules_off", "readings")
 
 
 # The rules that can be switched off; the others only clean characters and marks.
 RuleName = Literal[
+    "font damage",
     "addresses",
+    "verses",
     "abbreviations",
     "commas",
     "joined phone numbers",
@@ -137,7 +139,7 @@ class NormalizerOptions(NormalizerChoices):
 
     @property
     def fingerprint(self) -> str:
-        """The version and 16 hex digits over all options, such as `v6-0123456789abcdef`."""
+        """The version and 16 hex digits over all options, such as `v7-0123456789abcdef`."""
         digest = hashlib.sha256(self.model_dump_json(exclude=self._unrecorded).encode()).hexdigest()
         return f"v{NORMALIZER_VERSION}-{digest[:16]}"
 

@@ -1,7 +1,7 @@
 """Report of the check on how texts are read: forms that need a reading, and texts with two right readings.
 
     REPORT_DIR/texts.json
-      {"num_texts": 256, "hours": 0.17, "normalizer": "v6-0123456789abcdef",
+      {"num_texts": 256, "hours": 0.17, "normalizer": "v7-0123456789abcdef",
        "num_leftovers": 567,
        "leftovers": [{"kind": "latin", "form": "BBC", "count": 12, "hours": 0.02, "examples": [...]}, ...],
        "ambiguities": [{"option": "years", "value": "cardinal", "count": 7, "hours": 0.01,

@@ -16,13 +16,14 @@ import unicodedata
 from collections.abc import Callable
 
 from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.text.abbreviations import PREFIXES
 from indextts.text.amharic import TABLES
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 
 # Meanings of a colon or an Ethiopic word space; the first matching alternative counts. Times come before full
 # stops made of two word spaces, which come before single word spaces.
 _COLON = re.compile(
-    r"(?P<time>(?<=[0-9])[:፡](?=[0-9]))"
+    r"(?P<time>(?<=[0-9])[:፡፥](?=[0-9]))"
     r"|(?P<stop>[:፡](?:\s*[:፡])+(?:\s*።)*|[:፡](?:\s*።)+)"
     r"|(?P<preface>[:፡፦][-\u2013\u2014])"
     rf"|(?P<space>(?<=[{L}]):(?=[{L}])|፡)"
@@ -48,7 +49,7 @@ _ANY_ETHIOPIC_MARK = re.compile(f"[{''.join(_ETHIOPIC_TO_ASCII)}]")
 
 def ethiopic_marks_to_ascii(text: str) -> str:
     """Return `text` with ASCII marks instead of Ethiopic marks and their look-alikes."""
-    if ":" in text or "፡" in text or "፦" in text:
+    if ":" in text or "፡" in text or "፦" in text or "፥" in text:
         text = _COLON.sub(lambda match: _COLON_TO[str(match.lastgroup)], text)
     if "÷" in text:
         text = _DIVISION_SIGN_AS_COLON.sub("፥", text)
@@ -126,12 +127,14 @@ def ideographs_apart(text: str, is_own: Callable[[str], bool] = lambda _char: Fa
     return " ".join(apart.split())
 
 
-# Signs that an old font used for letters: በ|ላ is በኋላ, ተ¹ዳኝ ተጓዳኝ, አዙ[ል አዙሯል.
-_FONT_DAMAGE = (
-    (re.compile(rf"(?<=[{L}])\|(?=[{L}])"), "ኋ"),
-    (re.compile(rf"(?<=[{L}])¹(?=[{L}])"), "ጓ"),
-    (re.compile(rf"(?<=[{L}])\[(?![^\[\]]*\])"), "ሯ"),
+# Signs that an old font used for letters, in the words that are known: በ|ላ is በኋላ, ተ¹ዳኝ ተጓዳኝ, አዙ[ል አዙሯል.
+_DAMAGED_WORDS = TABLES["font_damage"]
+_UNCLOSED = r"(?![^\[\]]*\])"
+_DAMAGED = re.compile(
+    rf"(?<![{L}])((?:{PREFIXES}){{0,2}})"
+    rf"({'|'.join(re.escape(word) + (_UNCLOSED if word[-1] == '[' else '') for word in _DAMAGED_WORDS)})(?!ይ)"
 )
+_OPENED_IN_A_WORD = re.compile(rf"(?<=[{L}])\[{_UNCLOSED}")
 _OLD_FONT_SIGN = re.compile(r"[|¹\[]")
 
 _NAMES = TABLES["signs"]
@@ -143,10 +146,11 @@ _KEPT = frozenset('"`´ʼ‘’‚‛“”„‟′″‹›«»≪≫()[]{}【
 
 
 def font_damage(text: str, _options: NormalizerOptions) -> str:
-    """Return `text` with the intended letter instead of a sign of an old font."""
-    for pattern, letter in _FONT_DAMAGE if _OLD_FONT_SIGN.search(text) else ():
-        text = pattern.sub(letter, text)
-    return text
+    """Return `text` with the letters of known words instead of signs of an old font."""
+    if not _OLD_FONT_SIGN.search(text):
+        return text
+    text = _DAMAGED.sub(lambda match: match[1] + _DAMAGED_WORDS[match[2]], text)
+    return _OPENED_IN_A_WORD.sub(" ", text)
 
 
 def symbols(text: str, _options: NormalizerOptions) -> str:

@@ -48,6 +48,7 @@ from indextts.text import (
     number_rules,
     number_separators,
     quantities,
+    verses,
 )
 from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, merge_homophones, merge_labialised
 from indextts.text.languages import AMHARIC, find_language
@@ -125,6 +126,8 @@ RULES = (
     _any_script_rule("Ethiopic marks", marks.ethiopic_marks_to_ascii),
     # before the rules that read dots, slashes and digits, which an address also has
     Rule("addresses", latin.addresses),
+    # before the lists of verses and the short forms, which have commas and dots too
+    _number_rule("verses", verses.verses),
     # before the numbers: units such as ኪ.ሜ² and ሜ/ሰ stand beside digits
     _amharic_rule("abbreviations", abbreviations.spell_out),
     _amharic_rule("brackets apart", marks.brackets_apart),

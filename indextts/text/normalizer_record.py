@@ -4,7 +4,7 @@ SentencePiece ignores and preserves protobuf fields from 200 on. The record is J
 copy of the tokenizer (in a run, in an export, moved by the user) carries it and the readings, and there is no
 second file.
 
-    ModelProto { 1: pieces  2: trainer_spec ...  20777: {"version": 6, ...} }
+    ModelProto { 1: pieces  2: trainer_spec ...  20777: {"version": 7, ...} }
 """
 
 import json

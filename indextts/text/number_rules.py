@@ -18,7 +18,6 @@ import re
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.abbreviations import PREFIXES
-from indextts.text.amharic import TABLES
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 from indextts.text.ethiopic import merge_homophones
 from indextts.text.number_separators import is_from
@@ -107,8 +106,6 @@ def dates(text: str, _options: NormalizerOptions) -> str:
     return _ROW_OF_NUMBERS.sub(lambda match: re.sub(r"\D", " ", match[0]), text)
 
 
-_BOOKS_OF_THE_BIBLE = "|".join(TABLES["words"]["books"].split())
-_VERSE = re.compile(rf"(?<![{L}])({_BOOKS_OF_THE_BIBLE})[.,]?\s+(?:ምዕራፍ\s+)?(\d+)\s?:\s?(\d+)")
 _CLOCK = r"\d{1,3}:\d{2}(?::\d{2})?(?:\.\d+)?(?![\d:])"
 _CLOCK_RANGE = re.compile(rf"(?<![\d:.])(ከ)?({_CLOCK})\s?{DASH}\s?(?={_CLOCK})")
 _TIME = re.compile(
@@ -124,7 +121,6 @@ def times(text: str, _options: NormalizerOptions) -> str:
     """Return `text` with times read as written, converting neither 24-hour nor Ethiopian time."""
     if ":" not in text:
         return text
-    text = _VERSE.sub(r"\1 ምዕራፍ \2 ቁጥር \3", text)
     text = _CLOCK_RANGE.sub(_clock_range, text)
     return _RATIO.sub(" ለ", _TIME.sub(_time, text))
 
