@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from indextts.data.importing.sound import DIFFERENCE, ONE_CHANNEL
 from indextts.features.audio import load_audio, mixing_weights
+from indextts.features.decoding import DIFFERENCE, ONE_CHANNEL
 from tests.conftest import REPOSITORY
 from tests.import_sources import manifest_lines, rejected, run_import, write_media
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from indextts.data.importing import sound
 from indextts.errors import UserError
+from indextts.features import decoding
 from tests.import_sources import manifest_lines, rejected, run_import, write_media, write_tone
 
 TEXTS = ["ሰላም ለዓለም።", "እንዴት ነህ፣ ደህና?", "በ2017 ተጀመረ።", "ነገ እንገናኛለን አለ።"]
@@ -113,8 +113,8 @@ def test_spans_of_one_recording_are_cut_from_one_decoding(tmp_path, monkeypatch)
     write_lines(folder / "segments", *spans)
     write_lines(folder / "text", *(f"{name} ሰላም {name}" for name in names))
     write_lines(folder / "utt2spk", *(f"{name} almaz" for name in names))
-    decode = sound._decode
-    monkeypatch.setattr(sound, "_decode", lambda *paths: decoded.append(paths[0].name) or decode(*paths))
+    decode = decoding._decode
+    monkeypatch.setattr(decoding, "_decode", lambda *paths: decoded.append(paths[0].name) or decode(*paths))
     run_import(folder, tmp_path / "out", num_workers=1)
     assert sorted(decoded) == ["a.m4a", "a.m4a", "b.m4a", "b.m4a"]  # for the length, and for all clips
     lines = {line["id"]: tmp_path / "out" / line["audio"] for line in manifest_lines(tmp_path / "out")}

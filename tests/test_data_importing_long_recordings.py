@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from indextts.data.importing.sound import find_speech_in_file
 from indextts.features.audio import load_audio
+from indextts.features.decoding import find_speech_in_file
 from indextts.features.vad import find_speech
 from tests.import_sources import manifest_lines, rejected, run_import, write_media
 
@@ -106,7 +106,7 @@ def test_a_video_with_subtitles_is_cut_and_a_video_without_sound_is_rejected(tmp
 def test_speech_in_a_file_is_that_of_its_samples_across_the_chunks(tmp_path, shared, monkeypatch):
     join_clips(shared, tmp_path / "in", 8, seed=6)
     whole = find_speech(load_audio(tmp_path / "in/talk.flac", 16_000))
-    monkeypatch.setattr("indextts.data.importing.sound._CHUNK_SAMPLES", 512 * 320)  # 10 s
+    monkeypatch.setattr("indextts.features.decoding._CHUNK_SAMPLES", 512 * 320)  # 10 s
     in_chunks, duration_s = find_speech_in_file(tmp_path / "in/talk.flac")
     assert duration_s == pytest.approx(soundfile.info(tmp_path / "in/talk.flac").duration, abs=0.01)
     assert len(in_chunks) == len(whole)

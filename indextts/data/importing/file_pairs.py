@@ -1,6 +1,6 @@
 """Read folders of recordings with texts or subtitles of the same name.
 
-NAME.wav NAME.txt | NAME.lab           a clip and its text, or a long recording and its text (aligning.py)
+NAME.wav NAME.txt | NAME.lab           a clip and its text, or a long recording and its text (data/aligning)
 NAME.mp3 NAME.srt | NAME.am.vtt ...    a long recording and its subtitles
 NAME.txt | NAME.TextGrid               labels of Audacity, tiers of Praat (time_labels.py)
 NAME.info.json                         metadata of a video from yt-dlp, optional

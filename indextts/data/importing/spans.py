@@ -21,8 +21,8 @@ import soundfile
 from indextts.data.importing.columns import Columns
 from indextts.data.importing.items import Item, Rejection, Row, cut_id
 from indextts.data.importing.parquet import AudioReader
-from indextts.data.importing.sound import as_readable
 from indextts.errors import UserError
+from indextts.features.decoding import as_readable
 from indextts.system.amounts import counted
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from indextts.commands.data import ImportDataset
-from indextts.data.importing.aligning import Aligner
+from indextts.data.aligning.aligner import Aligner
 from indextts.data.importing.items import Rejection, Row, cut_id, distinct, file_name, source_name
 from indextts.data.importing.journal import ROW_FIELDS, Clip, Entry, Journal
 from indextts.data.importing.parquet import AudioReader, audio_suffix

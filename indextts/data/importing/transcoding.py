@@ -13,13 +13,13 @@ from pathlib import Path
 import soundfile
 
 from indextts.commands.data import ImportDataset
-from indextts.data.importing.aligning import ALIGNING_VERSION, Aligner, readings_of_text
+from indextts.data.aligning.aligner import ALIGNING_VERSION, Aligner, readings_of_text
 from indextts.data.importing.cleaning import CLEANING_VERSION, OutputFile, clean_clip
 from indextts.data.importing.cuts import Limits, plan_cuts
 from indextts.data.importing.items import Location, Passage, Rejection, Row, safe_suffix
-from indextts.data.importing.sound import Readable, as_readable, find_speech_in_file, write_parts
 from indextts.data.importing.subtitles import read_cues
 from indextts.features.audio import RecordingError
+from indextts.features.decoding import Readable, as_readable, find_speech_in_file, write_parts
 from indextts.features.vad import Span
 from indextts.system.digest import file_sha256
 

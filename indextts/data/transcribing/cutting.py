@@ -27,10 +27,10 @@ from pydantic import TypeAdapter
 
 from indextts.data.importing.cuts import PADDING_S, Limits
 from indextts.data.importing.items import AUDIO_SUFFIXES, Passage, cut_id, distinct, file_name, files_below
-from indextts.data.importing.sound import as_readable, find_speech_in_file, write_parts
 from indextts.data.progress import Progress
 from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
+from indextts.features.decoding import as_readable, find_speech_in_file, write_parts
 from indextts.features.vad import Span
 from indextts.system.digest import file_sha256
 from indextts.system.files import file_stamp

@@ -28,9 +28,9 @@ from indextts.data.importing.items import (
     TEXT_SUFFIXES,
     may_be_read,
 )
-from indextts.data.importing.sound import Readable, as_readable, readable_by_libsndfile
 from indextts.errors import UserError
 from indextts.features.audio import require_reference_length
+from indextts.features.decoding import Readable, as_readable, readable_by_libsndfile
 from indextts.projects.project import Project
 from indextts.webui.language import t
 from indextts.webui.markup import table_html

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS
-from indextts.data.importing.text_placing import (
+from indextts.data.aligning.text_placing import (
     Heard,
     place_sentences,
     read_sentences,

@@ -25,7 +25,6 @@ import soxr
 from numpy.typing import NDArray
 
 from indextts.commands.data import Channel
-from indextts.data.importing.items import Problem
 from indextts.features.audio import (
     NOT_FINITE,
     Header,
@@ -45,6 +44,8 @@ from indextts.features.vad import (
 MAX_UNREAD_S = 0.25  # encoders of MP3 add up to 0.2 s, which libsndfile removes
 WRONG_LENGTH = "decoded because of a wrong length in the header"  # outcomes
 DIFFERENCE, ONE_CHANNEL = "taken from the difference of the channels", "taken from one channel"
+
+Problem = tuple[str, str]  # code and reason, as of rejections of an import
 
 _TIMEOUT_S = 60.0
 _TIMEOUT_PER_MB_S = 2.0  # for a slow disk and an old processor

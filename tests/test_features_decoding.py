@@ -1,4 +1,4 @@
-"""Tests of indextts/data/importing/sound.py: formats that libsndfile cannot read, and hostile files."""
+"""Tests of indextts/features/decoding.py: formats that libsndfile cannot read, and hostile files."""
 
 import errno
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 import scipy.signal
 import soundfile
 
-from indextts.data.importing.sound import Readable, as_readable
 from indextts.features.audio import load_audio
+from indextts.features.decoding import Readable, as_readable
 from tests.conftest import REPOSITORY
 from tests.import_sources import write_media
 
@@ -131,8 +131,8 @@ def test_a_playlist_named_like_a_recording_opens_no_other_file(tmp_path, name):
 
 
 def test_a_decoder_that_takes_too_long_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr("indextts.data.importing.sound._TIMEOUT_S", 0.001)
-    monkeypatch.setattr("indextts.data.importing.sound._TIMEOUT_PER_MB_S", 0)
+    monkeypatch.setattr("indextts.features.decoding._TIMEOUT_S", 0.001)
+    monkeypatch.setattr("indextts.features.decoding._TIMEOUT_PER_MB_S", 0)
     path = write_media(tmp_path / "a.m4a", speech(), RATE_HZ)
     assert as_readable(path, tmp_path / "aside.flac")[0] == "unreadable_audio"
 
@@ -140,14 +140,14 @@ def test_a_decoder_that_takes_too_long_is_ended(tmp_path, monkeypatch):
 def test_a_decoder_that_crashes_costs_one_recording(tmp_path, monkeypatch):
     program = tmp_path / "crash.py"
     program.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    monkeypatch.setattr("indextts.data.importing.sound._DECODER", program)
+    monkeypatch.setattr("indextts.features.decoding._DECODER", program)
     path = write_media(tmp_path / "a.m4a", speech(), RATE_HZ)
     assert as_readable(path, tmp_path / "aside.flac")[0] == "unreadable_audio"
 
 
 def test_a_recording_that_decodes_to_too_many_bytes_is_refused(tmp_path, monkeypatch):
     path = write_media(tmp_path / "a.m4a", speech(), RATE_HZ)
-    monkeypatch.setattr("indextts.data.importing.sound._MAX_DECODED_BYTES", 2 * RATE_HZ)  # 1 s
+    monkeypatch.setattr("indextts.features.decoding._MAX_DECODED_BYTES", 2 * RATE_HZ)  # 1 s
     assert as_readable(path, tmp_path / "aside.flac")[0] == "unreadable_audio"
     assert not (tmp_path / "aside.flac").exists()
 

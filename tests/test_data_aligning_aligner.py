@@ -9,9 +9,9 @@ import pytest
 import soundfile
 
 from indextts.commands.data import ImportDataset
-from indextts.data.importing.aligning import reading_options
+from indextts.data.aligning.aligner import reading_options
+from indextts.data.aligning.text_placing import read_sentences
 from indextts.data.importing.items import Location, Row
-from indextts.data.importing.text_placing import read_sentences
 from indextts.data.importing.transcoding import recording_stamp
 from indextts.data.manifest import Utterance, read_utterances
 from indextts.data.review import read_reviewed

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from indextts.data.importing.sound import MAX_UNREAD_S, Readable, as_readable, write_parts
+from indextts.features.decoding import MAX_UNREAD_S, Readable, as_readable, write_parts
 from indextts.features.vad import Span
 from tests.import_sources import write_media
 

@@ -3,10 +3,10 @@
     python track_decoder.py FILE TARGET MAX_S MAX_BYTES
 
 It prints ["no_sound", "the file has no audio track"]: a code and the reason. The code is that of a rejection
-(items.py), "disk_full" if TARGET cannot be written, or "" if TARGET contains the track.
+of an import, "disk_full" if TARGET cannot be written, or "" if TARGET contains the track.
 
-The import runs this as a process of its own, because files are untrusted: a codec that crashes ends this
-process and not the import, and a timer ends it after MAX_S seconds even within a codec. Only FILE is opened:
+decoding.py runs this as a separate process, because files are untrusted: a codec that crashes ends this
+process and not the caller, and a timer ends it after MAX_S seconds even within a codec. Only FILE is opened:
 protocols other than that of local files are disabled, and so are formats that refer to other files.
 
 More channels than two become two. Standard library and PyAV only, so that the process starts in 0.1 s.

@@ -25,11 +25,8 @@ from numpy.typing import NDArray
 
 from indextts.commands.data import ImportDataset
 from indextts.commands.normalizer_options import NormalizerOptions, Reading
-from indextts.data.importing.cuts import Limits, Part, plan_aligned, silences_of
-from indextts.data.importing.items import Location, Passage, Rejection, Row
-from indextts.data.importing.sound import find_speech_in_file, read_chunks
-from indextts.data.importing.text_lines import text_lines
-from indextts.data.importing.text_placing import (
+from indextts.data.aligning.cuts import Part, plan_aligned
+from indextts.data.aligning.text_placing import (
     Heard,
     Place,
     Sentence,
@@ -37,9 +34,13 @@ from indextts.data.importing.text_placing import (
     read_sentences,
     word_ends,
 )
+from indextts.data.importing.cuts import Limits, silences_of
+from indextts.data.importing.items import Location, Passage, Rejection, Row
+from indextts.data.importing.text_lines import text_lines
 from indextts.data.progress import Progress
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
+from indextts.features.decoding import find_speech_in_file, read_chunks
 from indextts.features.recognizers.forced_alignment import Costs
 from indextts.features.vad import Span
 from indextts.text.readings import read_rows, readings_for, used_readings
