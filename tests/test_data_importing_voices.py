@@ -1,4 +1,4 @@
-"""Tests of voices.py and voice_vectors.py in indextts/data/importing: speakers by voice.
+"""Tests of indextts/data/importing/voices.py: speakers by voice.
 
 Most of them import two tones, with an encoder that returns their amplitudes: a voice is an angle. The last
 ones take published networks, and synthetic speech with a trained encoder.

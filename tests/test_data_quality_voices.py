@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from indextts.data.importing.voice_vectors import VoiceEncoder
 from indextts.data.manifest import Utterance
 from indextts.data.quality.clips import measure_clips
 from indextts.data.quality.voices import hear_voices
+from indextts.data.speaker_vectors import VoiceEncoder
 
 RATE_HZ = 16_000
 VOICES = {"deep": 0.9, "high": -0.9}  # how much a sample resembles the one before

@@ -50,16 +50,12 @@ from indextts.data.importing.speakers import (
 )
 from indextts.data.importing.storing import PART_PREFIX, ProjectStore, is_aligned
 from indextts.data.importing.texts import kinds_to_keep, log_marks, without_marks
-from indextts.data.importing.voice_vectors import (
-    LoadEncoder,
-    add_vectors,
-    load_campplus_encoder,
-    read_vectors,
-    require_encoder,
-)
 from indextts.data.importing.voices import (
+    add_vectors,
     group_voices,
     read_record,
+    read_vectors,
+    require_encoder,
     set_speakers,
     with_renamed,
     write_voices,
@@ -67,6 +63,7 @@ from indextts.data.importing.voices import (
 from indextts.data.manifest import write_utterances
 from indextts.data.progress import Progress
 from indextts.data.sources import DataSource, read_sources, write_source
+from indextts.data.speaker_vectors import LoadEncoder, load_campplus_encoder
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256

@@ -3,6 +3,9 @@
     voices.json    {"encoder": "6f1a...", "threshold": 0.5,          the groups were made with these
                     "names": {"voice_001": "almaz", "voice_002": "voice_002", "voice_003": "voice_001"}}
     voices.csv     a line per group, to listen to and compare
+    voice_vectors.jsonl     the vectors (stored_results.py); its version is the sha256 of the weights. A
+                            result belongs to recording, duration and file, which determine the sound:
+                            base64 of V float16, or null without a voice to be heard
 
 A user renames a group or merges groups in "names"; the next import applies it. The journal has the group of
 each clip. New clips join a group or found new ones, and a group keeps its clips. Only another threshold or
@@ -13,9 +16,10 @@ needs the matrix of all distances, 40 GB for 100,000 clips. So BLOCK_SIZE vector
 each group of a block joins the nearest group of the blocks before it. The mean distance of all pairs of two
 groups is 1 minus the product of their mean vectors, so no other matrix is needed.
 
-Axes: N vectors or groups, S width of a vector, G groups.
+Axes: S samples, V width of a vector, G groups.
 """
 
+import base64
 import csv
 import io
 import logging
@@ -31,8 +35,24 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Clip, Entry, Journal
+from indextts.data.speaker_vectors import (
+    BLOCK_SIZE,
+    SAMPLE_RATE_HZ,
+    LoadEncoder,
+    Vector,
+    VectorOfClip,
+    VoiceEncoder,
+    add_results,
+    cluster,
+    group_means,
+    means_of_groups,
+    nearest_groups,
+    stacked,
+)
+from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
 from indextts.system.amounts import counted
+from indextts.system.digest import file_sha256
 from indextts.system.files import write_bytes
 from indextts.system.yaml_files import problems_of
 
@@ -40,18 +60,13 @@ logger = logging.getLogger(__name__)
 
 RECORD_NAME = "voices.json"
 TABLE_NAME = "voices.csv"
+VECTORS_NAME = "voice_vectors"
+HEARD_S = 10.0  # of a clip: a longer sample costs time and hardly changes the vector
 DEFAULT_THRESHOLD = 0.5  # for CAM++, not measured; 3D-Speaker merges up to 0.6 within a single recording
 MIN_CLIP_S = 1.5  # the vector of a shorter clip is too uncertain to found a group or to shape one
 _PREFIX = "voice_"
 
 _MAX_NAME_CHARS = 64
-
-BLOCK_SIZE = 4_000
-
-Vector = NDArray[np.float32]  # (S,)
-Vectors = NDArray[np.float32]  # (N, S)
-Labels = NDArray[np.int64]
-VectorOfClip = Mapping[str, Vector]  # by the id of the clip, of those with a voice to be heard
 
 
 def _checked_name(name: str) -> str:
@@ -112,6 +127,58 @@ def voice_clips(journal: Journal) -> Iterator[tuple[Entry, Clip]]:
         for clip in entry.clips:
             if clip.voice is not None or not clip.speaker:
                 yield entry, clip
+
+
+def require_encoder(path: Path) -> None:
+    """Raise a UserError if the weights of the encoder do not exist."""
+    if not path.is_file():
+        raise UserError(
+            f"{path}: --speaker-from voices needs this file; download it with tools/download_checkpoints.py "
+            f"--what speech --output-dir {path.parent.parent}, or pass --voice-encoder FILE"
+        )
+
+
+def read_vectors(journal: Journal, encoder: str) -> dict[str, Vector]:
+    """Return the stored vectors of the clips without a name in the data, by the ids of the clips.
+
+    Args:
+        encoder: the digest of the encoder's weights.
+    """
+    known = _stored(journal, encoder).known
+    found = ((clip.id, known.get(_key(entry, clip))) for entry, clip in voice_clips(journal))
+    return {id: vector for id, vector in found if vector is not None}
+
+
+def add_vectors(journal: Journal, weights: Path, load_encoder: LoadEncoder, num_workers: int) -> None:
+    """Compute and store the vectors that are not stored yet.
+
+    Raises:
+        UserError: the weights are unusable, or the file cannot be written.
+    """
+    audio = {_key(entry, clip): journal.audio / clip.audio for entry, clip in voice_clips(journal)}
+    with _stored(journal, file_sha256(weights)) as stored:
+        add_results(stored, audio, lambda: load_encoder(weights), _encoded, num_workers)
+
+
+def _stored(journal: Journal, encoder: str) -> StoredResults:
+    return StoredResults(journal.folder, VECTORS_NAME, encoder, kept=_decoded, folder_name="")
+
+
+def _key(entry: Entry, clip: Clip) -> str:
+    return f"{entry.sha256} {clip.duration} {clip.audio}"
+
+
+def _encoded(encode: VoiceEncoder, samples: NDArray[np.float32]) -> str | None:
+    vector = encode(samples[: round(HEARD_S * SAMPLE_RATE_HZ)])
+    return None if vector is None else base64.b64encode(vector.astype(np.float16).tobytes()).decode()
+
+
+def _decoded(text: str | None) -> Vector | None:
+    """Return a stored vector at length 1, which float16 has rounded."""
+    if text is None:
+        return None
+    vector = np.frombuffer(base64.b64decode(text), np.float16).astype(np.float32)
+    return vector / np.linalg.norm(vector)
 
 
 def group_voices(
@@ -244,7 +311,7 @@ def table_rows(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) ->
     """Return a row for each group with a vector, in descending number of clips."""
     clips = [clip for _, clip in voice_clips(journal) if clip.voice is not None]
     voices = {clip.id: clip.voice for clip in clips if clip.voice is not None}
-    names, means = _means(voices, vectors)
+    names, means = means_of_groups(voices, vectors)
     members: dict[str, list[Clip]] = {}
     for clip in clips:
         members.setdefault(voices[clip.id], []).append(clip)
@@ -254,7 +321,7 @@ def table_rows(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) ->
         between[index] = -np.inf
         closest = int(between.argmax())
         heard = [clip for clip in members[voice] if clip.id in vectors]
-        likeness = _stacked([clip.id for clip in heard], vectors) @ means[index]  # (clips,)
+        likeness = stacked([clip.id for clip in heard], vectors) @ means[index]  # (clips,)
         files = [
             heard[number].audio if heard[number].is_link else f"{AUDIO_FOLDER_NAME}/{heard[number].audio}"
             for number in np.argsort(-likeness, kind="stable")
@@ -297,13 +364,13 @@ def _grouped(
     free = _free_names({*before.values(), *taken})
     for start in range(0, len(fresh), BLOCK_SIZE):
         block = fresh[start : start + BLOCK_SIZE]
-        rows = _stacked(block, vectors)
+        rows = stacked(block, vectors)
         labels = cluster(rows, threshold)
-        nearest_of = _nearest_voices(group_means(rows, labels), known, vectors, threshold)
+        nearest_of = nearest_groups(group_means(rows, labels), known, vectors, threshold)
         named = [name or next(free) for name in nearest_of]
         known |= {id: named[label] for id, label in zip(block, labels, strict=True)}
     short = [id for id in new if not is_long[id]]
-    near = _nearest_voices(_stacked(short, vectors), known, vectors, threshold)
+    near = nearest_groups(stacked(short, vectors), known, vectors, threshold)
     return {**before, **known, **{id: name for id, name in zip(short, near, strict=True) if name is not None}}
 
 
@@ -328,65 +395,3 @@ def _free_names(taken: Iterable[str]) -> Iterator[str]:
     numbers = (voice.removeprefix(_PREFIX) for voice in taken if voice.startswith(_PREFIX))
     last = max((int(number) for number in numbers if number.isdecimal()), default=0)
     return (f"{_PREFIX}{number:03d}" for number in count(last + 1))
-
-
-def _nearest_voices(
-    rows: Vectors, voices: Mapping[str, str], vectors: VectorOfClip, threshold: float
-) -> list[str | None]:
-    """Return the nearest group of each row of vectors, None if it is farther than the threshold.
-
-    Args:
-        rows: (N, S).
-        voices: the groups of clips, by the ids of the clips.
-    """
-    names, means = _means(voices, vectors)
-    if not names:
-        return [None] * len(rows)
-    found: list[str | None] = []
-    for start in range(0, len(rows), BLOCK_SIZE):
-        likeness = rows[start : start + BLOCK_SIZE] @ means.T  # (block, G)
-        is_near = 1 - likeness.max(axis=1) <= threshold
-        numbers = likeness.argmax(axis=1)
-        found += [names[number] if near else None for number, near in zip(numbers, is_near, strict=True)]
-    return found
-
-
-def _means(voices: Mapping[str, str], vectors: VectorOfClip) -> tuple[list[str], Vectors]:
-    """Return the groups with a vector, and their mean vectors: (G, S)."""
-    ids = [id for id in voices if id in vectors]
-    names, labels = np.unique([voices[id] for id in ids], return_inverse=True)
-    return names.tolist(), group_means(_stacked(ids, vectors), labels)
-
-
-def _stacked(ids: Sequence[str], vectors: VectorOfClip) -> Vectors:
-    """Return the vectors of clips: (N, S)."""
-    return np.stack([vectors[id] for id in ids]) if ids else np.zeros((0, 0), np.float32)
-
-
-def cluster(vectors: Vectors, threshold: float) -> Labels:
-    """Return the number of each vector's group, from 0 in descending size, then by first vectors: (N,).
-
-    Args:
-        vectors: (N, S), of length 1.
-        threshold: largest mean distance of groups that are merged, below 1.
-    """
-    from sklearn.cluster import AgglomerativeClustering  # takes a second, and most imports do without it
-
-    if len(vectors) < 2:  # scikit-learn refuses these
-        return np.zeros(len(vectors), np.int64)
-    clustering = AgglomerativeClustering(
-        n_clusters=None, metric="cosine", linkage="average", distance_threshold=threshold
-    )
-    _, first, labels, sizes = np.unique(
-        clustering.fit_predict(vectors), return_index=True, return_inverse=True, return_counts=True
-    )
-    return np.argsort(np.lexsort((first, -sizes)))[labels]
-
-
-def group_means(vectors: Vectors, labels: Labels) -> Vectors:
-    """Return the mean vector of each group: (G, S); no number below G is unused."""
-    counts = np.bincount(labels)
-    means: Vectors = np.zeros((len(counts), vectors.shape[1]), np.float32)
-    np.add.at(means, labels, vectors)
-    means /= counts[:, None]
-    return means

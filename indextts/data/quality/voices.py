@@ -19,27 +19,24 @@ import logging
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from indextts.data.importing.voice_vectors import (
+from indextts.data.quality.clips import Clip, new_recordings
+from indextts.data.report import robust_deviation
+from indextts.data.speaker_vectors import (
     SAMPLE_RATE_HZ,
     LoadEncoder,
     VoiceEncoder,
+    add_results,
     load_campplus_encoder,
 )
-from indextts.data.progress import Progress
-from indextts.data.quality.clips import Clip, new_recordings
-from indextts.data.report import robust_deviation
 from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
-from indextts.features.audio import RecordingError, load_audio
 from indextts.system.digest import file_sha256
-from indextts.system.process_pool import map_in_threads
-from indextts.system.processes import num_cores
 
 logger = logging.getLogger(__name__)
 
@@ -70,14 +67,10 @@ def hear_voices(
         )
     version = f"{VERSION} {file_sha256(weights)}"
     with StoredResults(report_dir, NAME, version, kept=_compact) as results:
-        missing = new_recordings(clips, results.known)
-        if missing:
-            progress = Progress("Listening to the voices", len(missing))
-            listen = partial(_result, load_encoder(weights))
-            encoded = map_in_threads(listen, [u.audio for u in missing.values()], num_cores())
-            for digest, result in zip(missing, encoded, strict=True):
-                results.add(digest, result)
-                progress.advance()
+        audio = {
+            digest: utterance.audio for digest, utterance in new_recordings(clips, results.known).items()
+        }
+        add_results(results, audio, lambda: load_encoder(weights), _result)
     found = [results.known.get(clip.sound.file_sha256) for clip in clips]
     voices = _deviations(_similarities([clip.utterance.speaker for clip in clips], found))
     halves = _deviations([result and result["halves"] for result in found])
@@ -85,11 +78,8 @@ def hear_voices(
         clip.measures |= {"voice_deviation": voice, "halves_deviation": half}
 
 
-def _result(encode: VoiceEncoder, path: Path) -> dict[str, Any] | None:
-    try:
-        samples = load_audio(path, SAMPLE_RATE_HZ)[: round(MAX_S * SAMPLE_RATE_HZ)]
-    except RecordingError:  # the check of the recording names the problem
-        return None
+def _result(encode: VoiceEncoder, samples: NDArray[np.float32]) -> dict[str, Any] | None:
+    samples = samples[: round(MAX_S * SAMPLE_RATE_HZ)]
     vector = encode(samples)
     if vector is None:
         return None
