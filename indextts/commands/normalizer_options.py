@@ -35,6 +35,7 @@ RuleName = Literal[
     "addresses",
     "verses",
     "abbreviations",
+    "grouped numbers",
     "commas",
     "joined phone numbers",
     "ranges with words",

@@ -38,6 +38,8 @@ _TO_ORDINARY = str.maketrans(
 )
 
 
+_POWER = re.compile(r"(?<=[0-9])(?:[⁻⁺][⁰¹²³⁴-⁹]+|(?![²³](?![⁰¹²³⁴-⁹]))[⁰²³⁴-⁹][⁰¹²³⁴-⁹]*|¹[⁰¹²³⁴-⁹]+)")
+_MIXED_NUMBER = re.compile("(?<=[0-9])(?=[⅐-⅞↉])")  # 2⅓; the sign of ½ stays
 # Everything but Amharic letters and marks and printable ASCII, which no rule of this module changes.
 _SPECIAL = re.compile(f"[^ -~{ETHIOPIC_LETTERS}\u1361-\u137c]")
 
@@ -50,6 +52,8 @@ def clean_characters(text: str, *, keep_case: bool = False) -> str:
         return text
     text = _INVISIBLE.sub("", text)
     text = _BETWEEN_WORDS.sub(" ", text).translate(_TO_ORDINARY)
+    text = _POWER.sub(lambda match: "^" + unicodedata.normalize("NFKC", match[0]), text)
+    text = _MIXED_NUMBER.sub(" ", text)
     text = _SPECIAL_NUMBER.sub(lambda match: _ordinary(match[0]), text)
     if keep_case:
         return unicodedata.normalize("NFC", text)

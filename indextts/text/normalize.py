@@ -132,6 +132,7 @@ RULES = (
     _amharic_rule("abbreviations", abbreviations.spell_out),
     _amharic_rule("brackets apart", marks.brackets_apart),
     # Signs that belong to several numbers come first: afterwards each number stands alone.
+    _number_rule("grouped numbers", number_separators.groups),
     _number_rule("commas", number_separators.commas),
     _number_rule("joined phone numbers", number_separators.joined_phone_numbers),
     _number_rule("ranges with words", number_separators.ranges_with_words),

@@ -49,7 +49,6 @@ _WORD_BEFORE = re.compile(rf"(?<![{L}])([{L}]+)(?=[{CURRENCY_SIGNS}]?\d)")
 _WORD_AFTER = re.compile(rf"(?<=\d)([{L}]+)")
 _OTHER_LETTER = re.compile(rf"(?<=[^\W\d_{L}])(?=\d)|(?<=\d)(?=[^\W\d_²³{L}])")  # 10² is one number
 _PREFIX_ALONE = re.compile(rf"(?<![{L}])([በከየለ]) +(?=[{CURRENCY_SIGNS}~]?\d)")
-_GROUPED_BY_SPACES = re.compile(r"(?<![\d,.])(\d{1,3})((?: 000)+)(?!\d)")
 
 
 def separate(text: str, _options: NormalizerOptions) -> str:
@@ -63,8 +62,7 @@ def separate(text: str, _options: NormalizerOptions) -> str:
     text = _WORD_BEFORE.sub(lambda m: m[1] if _IS_PREFIX.fullmatch(m[1]) else f"{m[1]} ", text)
     text = _WORD_AFTER.sub(lambda m: m[1] if _ENDING_PATTERN.fullmatch(m[1]) else f" {m[1]}", text)
     text = _OTHER_LETTER.sub(" ", text)
-    text = _PREFIX_ALONE.sub(r"\1", text)
-    return _GROUPED_BY_SPACES.sub(lambda m: m[1] + m[2].replace(" ", ""), text)
+    return _PREFIX_ALONE.sub(r"\1", text)
 
 
 _PHONE = re.compile(
@@ -158,6 +156,7 @@ def _clock_time(hours: int, minutes: int, unit: str, joined: bool) -> str:
     return f"{hours} {hour} ከ{minutes} ደቂቃ"
 
 
+_MIXED = re.compile(r"(?<![\d.,/:-])(\d{1,3}) (\d)/(\d{1,2})(?![\d/])")
 _NAMED_FRACTION = re.compile(r"(\d)?\s?([½¼¾])")
 _FRACTION_WORDS = {"½": ("ግማሽ", "ተኩል"), "¼": ("ሩብ", "ከሩብ"), "¾": ("3 4ኛ", "ከ3 4ኛ")}
 _SLASH = re.compile(rf"(?<![\d/])({NUMBER})\s?/\s?({NUMBER})(ኛ)?(?![\d/])")
@@ -172,7 +171,15 @@ def fractions(text: str, _options: NormalizerOptions) -> str:
     text = _NAMED_FRACTION.sub(_named_fraction, text)
     if "/" not in text:
         return text
-    return re.sub(r"(?<=\d)/(?=\d)", " ", _SLASH.sub(_slash, text))
+    return re.sub(r"(?<=\d)/(?=\d)", " ", _SLASH.sub(_slash, _MIXED.sub(_mixed, text)))
+
+
+def _mixed(match: re.Match[str]) -> str:
+    above, below = int(match[2]), int(match[3])
+    if not above < below <= _MAX_DENOMINATOR:
+        return match[0]
+    sign = {(1, 2): "½", (1, 4): "¼", (3, 4): "¾"}.get((above, below))
+    return f"{match[1]} {_FRACTION_WORDS[sign][1] if sign else f'ከ{above} {below}ኛ'}"
 
 
 def _named_fraction(match: re.Match[str]) -> str:

@@ -3,6 +3,9 @@
 100,20,300              100, 20, 300               a list: the groups are no thousands
 100,200,300             100, 200, 300              a list: three rising multiples of 50
 100,200                 100,200                    one number
+1.000.000, 1 000 000    1,000,000
+1.250,50                1,250.50
+1.000, 1.250 ብር         1,000, 1,250 ብር            1.250 alone is a decimal
 250000000 ብር            250,000,000 ብር             no row of digits
 0911.../0922...         0911..., 0922...           two phone numbers
 1ኛ-8ኛ                   ከ1ኛ እስከ 8ኛ
@@ -20,6 +23,33 @@ from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 from indextts.text.quantities import DASH, NUMBER
 
+_COUNTED = "ብር|ዶላር|ዩሮ|ፓውንድ|ሰው|ሰዎች|[ህሕ]ዝብ|ቶን"
+_BY_DOTS = re.compile(r"(?<![\d.,])([1-9]\d{0,2}(?:\.\d{3})+)(?:,(\d{1,2}))?(?!\d|[.,]\d)")
+_BY_BLANKS = re.compile(r"(?<![\d.,+])(?<!\d )([1-9]\d{0,2}(?: \d{3})+)(?:[.,](\d{1,2}))?(?!\d|[.,]\d| \d)")
+_IS_COUNTED = re.compile(rf"\s?(?:{_COUNTED})")
+_IS_DECIMAL = re.compile(r"\s?(?:[%٪‰°º]|በመቶ|ከመቶ|ፐርሰንት|ሺህ?(?!\w)|ሚ[ሊል]|ቢ[ሊል]|ትሪ|ሜትር|ኪ|ሴ|[A-Za-z])")
+# of a computer: 192.168.100.200
+_ADDRESS = re.compile(r"(?:[12]?\d{1,2}\.){3}[12]?\d{1,2}")
+
+
+def groups(text: str, _options: NormalizerOptions) -> str:
+    """Return `text` with commas between thousands that dots or blanks separate, and a dot before decimals."""
+    if "." in text:
+        text = _BY_DOTS.sub(_grouped, text)
+    return _BY_BLANKS.sub(_grouped, text)
+
+
+def _grouped(match: re.Match[str]) -> str:
+    number, decimals = match.groups()
+    row, text, end = re.sub("[ .]", ",", number), match.string, match.end()
+    if decimals:
+        return f"{row}.{decimals}"
+    if row.count(",") > 1:
+        return match[0] if _ADDRESS.fullmatch(number) or _is_list(row) else row
+    is_round = row.endswith(",000") and not _IS_DECIMAL.match(text, end)
+    return row if is_round or _IS_COUNTED.match(text, end) else match[0]
+
+
 _COMMA_ROW = re.compile(r"(?<![\d.,])\d+(?:,\d+)+(?![\d,])")
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+")
 _STEP_OF_A_LIST = 50  # distances and prices; a number with such groups is very rare
@@ -36,18 +66,21 @@ def _comma_row(match: re.Match[str]) -> str:
     row = match[0]
     if _GROUPED.fullmatch(row) is None:  # after 1,000,1,000 no list: the groups belong together
         return row if ",0" in row else row.replace(",", ", ")
+    return row.replace(",", ", ") if _is_list(row) else row
+
+
+def _is_list(row: str) -> bool:
+    """Return whether grouped thousands are a list of rising multiples of 50."""
     values = [int(group) for group in row.split(",")]
-    is_list = (
+    return (
         len(values) > 2
         and len(row) == 4 * len(values) - 1
         and not any(value % _STEP_OF_A_LIST for value in values)
         and all(low < high for low, high in itertools.pairwise(values))
     )
-    return row.replace(",", ", ") if is_list else row
 
 
 # At least nine digits are a phone or account number, unless they are round or are counted.
-_COUNTED = "ብር|ዶላር|ዩሮ|ፓውንድ|ሰው|ሰዎች|[ህሕ]ዝብ|ቶን"
 _LARGE = re.compile(
     rf"(?<![\d.,:/+-])(?:(?:[1-68]\d{{2}}|[1-9]\d{{3,8}})0{{6}}|[1-9]\d{{8,14}}(?=\s?(?:{_COUNTED})))"
     r"(?![.,:/-]?\d)"
@@ -107,7 +140,8 @@ def _range(match: re.Match[str]) -> str:
     return f"{'' if is_said else 'ከ'}{match['first']} እስከ "
 
 
-_MINUS = "[-\u2212]"
+_MINUS = "[-\u2013\u2212]"
+_ANY_MINUS = re.compile(_MINUS)
 _BELOW_ZERO = "ከዜሮ በታች "
 _UNIT_WITH_SIGN = r"\s?(?:[%٪°º]|ዲግሪ|በመቶ|ከመቶ|ፐርሰንት)"
 _UP_TO = rf"(?:\s?[-\u2013\u2014]\s?|\s(?:እስከ|ወደ|እና)\s?{_MINUS}?){NUMBER}"
@@ -120,17 +154,17 @@ _DEGREES_OR_PERCENT = re.compile(
 _BETWEEN = "መጠን|መጠኑ|ዛሬ|ትናንት|ወደ|እስከ|ግን|ደግሞ"
 _OF_HEAT = re.compile(rf"((?:ሙቀ[ትቱ]|ቅዝቃዜ)[{L}]*(?:\s(?:{_BETWEEN})){{0,2}}\s){_MINUS}(?=\d)")
 _VALUE = re.compile(
-    rf"((?:[ዕእ]ድገት|ለው[ጥጡ]|ልዩነት|ቀሪ|መል[ስሱ]|ውጤ[ትቱ]|ነጥ[ብቡ]|[ሒሂ]ሳ[ብቡ]|ትር[ፍፉ]|እኩል)[{L}]{{0,2}}\s)-(?=\d)"
+    rf"((?:[ዕእ]ድገ[ትቱ]|ለው[ጥጡ]|ልዩነ[ትቱ]|ቀሪ|መል[ስሱ]|ውጤ[ትቱ]|ነጥ[ብቡ]|[ሒሂ]ሳ[ብቡ]|ትር[ፍፉ]|እኩል)[{L}]{{0,2}}\s){_MINUS}(?=\d)"
 )
 # A hyphen at the start of a sentence is a dash, unless the number is alone.
 _NOTHING_BEFORE = re.compile(
-    rf"(?:(?<=[,=(\[:«“‹])\s?-|(?<=[+*/×÷<>])\s-|^-(?={NUMBER}\W*$))(?={NUMBER}(?![\d/:-]))"
+    rf"(?:(?<=[,=(\[:«“‹])\s?{_MINUS}|(?<=[+*/×÷<>])\s{_MINUS}|^{_MINUS}(?={NUMBER}\W*$))(?={NUMBER}(?![\d/:-]))"
 )
 
 
 def minus(text: str, _options: NormalizerOptions) -> str:
     """Return `text` with words for the minus signs of values."""
-    if "-" not in text and "\u2212" not in text:
+    if not _ANY_MINUS.search(text):
         return text
     text = _PREFIXED.sub(rf"{_BELOW_ZERO}\1", text)
     text = _DEGREES_OR_PERCENT.sub(_BELOW_ZERO, text)

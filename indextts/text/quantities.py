@@ -5,6 +5,7 @@ Each rule replaces the signs by Amharic words and keeps the digits, which `numbe
     $26,750         26,750 ዶላር
     $1.8 ሚሊዮን       1.8 ሚሊዮን ዶላር
     5 ሚ. ብር          5 ሚሊዮን ብር
+    ብር 1,250.75      1,250.75 ብር
     12.50 ብር        12 ብር ከ50 ሳንቲም
     14%-20%         14-20 በመቶ
     37°C            37 ዲግሪ ሴልሺየስ
@@ -35,6 +36,15 @@ _SIGN_BEFORE = re.compile(
     rf"(?:\s?{DASH}\s?(?:{_SIGN})?(?P<to>{NUMBER}))?(?:\s?(?P<scale>{_SCALE}))?(?P<word>{_CURRENCY_WORD})?"
 )
 _ANY_SIGN = re.compile(_SIGN)
+_WORD_BEFORE = re.compile(
+    rf"(?<![{L}])(?P<prefix>(?:በ|የ|ከ|ለ|ወደ|እስከ|ስለ|እንደ)?)"
+    rf"(?P<name>(?:የ(?:ኢትዮጵያ|አሜሪካ|ካናዳ) )?(?:ብር|ዶላር|ዩሮ|ፓውንድ))\s"
+    rf"(?P<amount>{NUMBER}(?:\s?{DASH}\s?{NUMBER})?(?![\d:/{L}]))(?P<scale>(?:\s?(?:{_SCALE}))?)"
+    rf"(?P<end>\s*(?:[^\w\s]|$|(?:ነው|ነበር|ብቻ|ሆነ|ደረሰ|እና|እስከ|ወይም)(?![{L}])))?"
+)
+_AN_AMOUNT = re.compile(rf"(?:\d|(?<![{L}])(?:[{L}]*መቶ|{_SCALE}))\s(?:የ[{L}]+\s)?$")
+_MAX_BEFORE = 30
+_MIN_AMOUNT = 100  # a smaller whole number may count what follows: ብር 3 ሰዎች ተካፈሉት
 _SIGN_AFTER = re.compile(rf"(?P<amount>{NUMBER})\s?(?P<sign>{_SIGN})(?![A-Za-z])")
 _SHORT_SCALE = re.compile(rf"(?<=\d)\s?([ሚቢ])\.\s?(?=(?:የ[{L}]+ )?(?:ብር|ዶላር|ዩሮ|ፓውንድ)(?![{L}]))")
 _CENTS = re.compile(
@@ -48,6 +58,8 @@ def money(text: str, options: NormalizerOptions) -> str:
     if _ANY_SIGN.search(text):
         text = _SIGN_BEFORE.sub(_name_after, text)
         text = _SIGN_AFTER.sub(lambda match: f"{match['amount']} {_CURRENCIES[match['sign']]}", text)
+    if "ብር" in text or "ዶላር" in text or "ዩሮ" in text or "ፓውንድ" in text:
+        text = _WORD_BEFORE.sub(_amount_first, text)
     text = _SHORT_SCALE.sub(lambda match: {"ሚ": " ሚሊዮን ", "ቢ": " ቢሊዮን "}[match[1]], text)
     return _CENTS.sub(_with_cents, text) if options.money_decimals == "cents" else text
 
@@ -59,6 +71,15 @@ def _name_after(match: re.Match[str]) -> str:
         scale = _SCALES.get(scale.lower(), {"million": "ሚሊዮን", "billion": "ቢሊዮን"}.get(scale.lower(), ""))
     words = [amount, scale, (match["word"] or _CURRENCIES[match["sign"]]).strip()]
     return " ".join(word for word in words if word)
+
+
+def _amount_first(match: re.Match[str]) -> str:
+    prefix, name, amount, scale, end = match.groups()
+    before = match.string[max(0, match.start() - _MAX_BEFORE) : match.start()]
+    is_sure = scale or end is not None or not amount.isdigit() or int(amount) >= _MIN_AMOUNT
+    if not is_sure or _AN_AMOUNT.search(before):
+        return match[0]
+    return f"{prefix}{amount}{scale} {name}{end or ''}"
 
 
 def _with_cents(match: re.Match[str]) -> str:
@@ -116,7 +137,14 @@ _WORDS_OF_COMPARISON = {
     "⩽": ("ቢበዛ ", ""),
 }
 _BETWEEN_NUMBERS = (
-    (re.compile(r"(?<=\d)\s?[×✕*]\s?(?=\d)"), " ሲባዛ በ"),
+    (re.compile(r"(?<=\d)\s?[×✕*xX]\s?(?=\d)"), " ሲባዛ በ"),
+    (re.compile(r"(?<![\w.])(?<![A-Za-z]\s)[×✕xX]\s?(?=\d)"), " ሲባዛ በ"),
+    (re.compile(r"(?<=\d)\s?\^\s?2(?![\d.,])"), " ስኩዌር"),
+    (re.compile(r"(?<=\d)\s?\^\s?3(?![\d.,])"), " ኪዩብ"),
+    (re.compile(r"(?<=\d)\s?\^\s?[-\u2212]\s?(?=\d)"), " ኃይል ሲቀነስ "),
+    (re.compile(r"(?<=\d)\s?\^\s?(?=\d)"), " ኃይል "),
+    (re.compile(rf"√\s?({NUMBER})"), r" የ\1 ስኩዌር ሩት "),
+    (re.compile(rf"∛\s?({NUMBER})"), r" የ\1 ኪዩብ ሩት "),
     (re.compile(r"(?<=\d)\s?÷\s?(?=\d)"), " ሲካፈል ለ"),
     (re.compile(r"(?<=\d)\s?\+\s?(?=\d)"), " ሲደመር "),
     (re.compile(rf"(?<=\d)\s?[-\u2013\u2212]\s?(?={NUMBER}\s?=)"), " ሲቀነስ "),
@@ -130,7 +158,7 @@ _BETWEEN_NUMBERS = (
     (re.compile(r"(?<![\w.])ምዕ\.\s?(?=\d)"), "ምዕራፍ "),
 )
 # A fast test: a sign of the rules.
-_ARITHMETIC = re.compile(r"[<>≥≤⩾⩽×✕*÷+=\u2212±~≈#№]|No\.|ቁ\.|ምዕ\.")
+_ARITHMETIC = re.compile(r"[<>≥≤⩾⩽×✕*÷+=^√∛\u2212±~≈#№]|[xX] ?\d|No\.|ቁ\.|ምዕ\.")
 
 
 def comparisons(text: str, _options: NormalizerOptions) -> str:
