@@ -38,6 +38,7 @@ CHANGES: dict[str, object] = {
     "grad_accumulation": 1,
     "learning_rate": 0.02,
     "warmup_steps": 2,
+    "min_lr_ratio": 0.1,
     "rewarm": 0.005,
     "new_row_lr_scale": 10,
     "freeze_body_steps": 8,

@@ -32,6 +32,15 @@ def test_the_last_step_still_learns():
     assert 0 < Schedule(1.0, 10, 100).learning_rate(100) < 0.001
 
 
+def test_the_rate_falls_to_its_floor_and_a_changed_floor_is_reached_over_a_bridge():
+    schedule = Schedule(1.0, 10, 1000, floor=0.08)
+    assert schedule.learning_rate(1000) == pytest.approx(0.08, rel=1e-3)
+    assert min(map(schedule.learning_rate, range(10, 1001))) > 0.08
+    lower = schedule.re_anchored(900, peak=1.0, warmup_steps=10, total_steps=1000)
+    assert lower.learning_rate(900) == pytest.approx(schedule.learning_rate(900))
+    assert lower.learning_rate(1000) < 0.001
+
+
 # peak, warm-up and length of the runs that are resumed below, and how far they got
 RUNS = [
     pytest.param(Schedule(5e-5, 0, 1000), 400, id="no warm-up"),

@@ -79,10 +79,13 @@ class Train(Command):
     learning_rate: float = Field(2e-5, gt=0, le=1, title="Learning rate")
     """Peak of the learning-rate schedule."""
     warmup_steps: int = Field(1000, ge=0, title="Warm-up steps")
-    """Steps of linear warm-up, after which the rate follows a cosine to 0."""
+    """Steps of linear warm-up, after which the rate follows a cosine."""
+    min_lr_ratio: float = Field(0.0, ge=0, le=1, title="Final rate")
+    """Rate at the end of the cosine, as a share of the peak; IndexTTS-2.5 was taught new languages with
+    0.08."""
     rewarm: float = Field(0.0, ge=0, le=1, title="Rewarm to")
-    """On a resume, warm up again over the warm-up steps from the current rate to this peak, then follow a
-    cosine to 0; 0 is off, and the value of an earlier resume changes nothing."""
+    """On a resume, warm up again over the warm-up steps from the current rate to this peak, then follow the
+    cosine; 0 is off, and the value of an earlier resume changes nothing."""
     new_row_lr_scale: float = Field(1.0, gt=0, le=1000, title="Rate of new rows")
     """Learning rate of the rows of new text pieces, and of the language row of a language that the base was
     not trained on, as a multiple of the learning rate."""

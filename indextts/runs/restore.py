@@ -44,6 +44,7 @@ MIN_LONGEST_PER_BATCH = 3
 SCHEDULE_SETTINGS = (
     "learning_rate",
     "warmup_steps",
+    "min_lr_ratio",
     "rewarm",
     "epochs",
     "max_steps",
@@ -351,7 +352,8 @@ def requested_schedule(
         )
     left_of_epoch = steps_of(command, size.scaled(size.num_samples - samples_done), num_processes)
     steps = step + left_of_epoch + (command.epochs - epoch - 1) * steps_of(command, size, num_processes)
-    return Schedule(command.learning_rate, command.warmup_steps, min(steps, command.max_steps or steps))
+    total = min(steps, command.max_steps or steps)
+    return Schedule(command.learning_rate, command.warmup_steps, total, floor=command.min_lr_ratio)
 
 
 def steps_of(command: Train, size: EpochSize, num_processes: int) -> int:
@@ -400,7 +402,11 @@ def _continued_schedule(
     # an earlier --rewarm set another peak than the learning rate
     peak = stored.peak if before["learning_rate"] == command.learning_rate else requested.peak
     return stored.re_anchored(
-        step, peak=peak, warmup_steps=requested.warmup_steps, total_steps=requested.total_steps
+        step,
+        peak=peak,
+        warmup_steps=requested.warmup_steps,
+        total_steps=requested.total_steps,
+        floor=requested.floor,
     )
 
 

@@ -34,7 +34,14 @@ LAST_BITS, NOT_COMPARABLE = "restore.effect.last_bits", "restore.effect.not_comp
 NEXT_STEP, NO_EFFECT = "restore.effect.next_step", "restore.effect.none"
 # The consequence of a changed value; one that is not listed acts from the next step on.
 SETTINGS_BY_EFFECT: Mapping[str, Sequence[str]] = {
-    "restore.effect.schedule": ("learning_rate", "warmup_steps", "rewarm", "epochs", "max_steps"),
+    "restore.effect.schedule": (
+        "learning_rate",
+        "warmup_steps",
+        "min_lr_ratio",
+        "rewarm",
+        "epochs",
+        "max_steps",
+    ),
     STEP_SIZE: ("batch_size", "batch_tokens", "grad_accumulation"),
     NO_EFFECT: ("step_pairs",),
     "restore.effect.new_languages": ("language_row_init",),

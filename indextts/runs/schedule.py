@@ -4,9 +4,9 @@ The learning rate is a pure function of the step and a few stored numbers, so th
 
     rate
     peak        .-~-.                      warm-up: linear to the peak
-              /      `-.                   then:    half a cosine towards 0 just after the last step
-            /            `-._
-    0     /__________________`-.__ step
+              /      `-.                   then:    half a cosine towards the floor just after the last step
+    floor   /            `-.__
+    0     /____________________ step
 
 If peak, warm-up or length change after step a, the rate moves from its current value to the new curve in a
 straight line (the bridge), without a jump:
@@ -14,7 +14,7 @@ straight line (the bridge), without a jump:
     rate(s) = curve(s) + (anchor_rate - curve(a)) * max(0, 1 - (s - a) / bridge_steps)
 
 --rewarm begins a new curve after step a: linear from the current rate to a new peak, then half a cosine
-towards 0 just after the last step.
+towards its floor.
 """
 
 import math
@@ -27,13 +27,14 @@ MIN_BRIDGE_STEPS = 100  # steps; a warm-up of 0 must not cause a jump in the mid
 
 @dataclass(frozen=True)
 class Schedule:
-    """Linear warm-up to `peak`, then a half cosine towards 0 at the end of the run, entered over a bridge.
+    """Linear warm-up to `peak`, then a half cosine towards the floor, entered over a bridge.
 
     Args:
         total_steps: steps of the run; after the last step the rate stays constant.
         anchor_step, anchor_rate: the start of the bridge.
         bridge_steps: length of the bridge; 0 for none.
         start_step, start_rate: the start of the warm-up; not 0 after --rewarm.
+        floor: the rate at the end of the run, as a share of the peak.
     """
 
     peak: float
@@ -44,6 +45,7 @@ class Schedule:
     bridge_steps: int = 0
     start_step: int = 0
     start_rate: float = 0.0
+    floor: float = 0.0
 
     @property
     def warmup_end(self) -> int:
@@ -51,7 +53,7 @@ class Schedule:
         return self.start_step + self.warmup_steps
 
     def learning_rate(self, step: int) -> float:
-        """Return the rate of `step`, counted from 1; the rate of the last step is above 0."""
+        """Return the rate of `step`, counted from 1; the rate of the last step is above the floor."""
         curve = self._curve(step)
         passed = step - self.anchor_step
         if passed >= self.bridge_steps:
@@ -60,24 +62,21 @@ class Schedule:
         # A bridge spans at most half of the remaining steps, so only rounding can make the sum negative.
         return max(0.0, curve + (self.anchor_rate - self._curve(self.anchor_step)) * left)
 
-    def re_anchored(self, step: int, *, peak: float, warmup_steps: int, total_steps: int) -> Self:
+    def re_anchored(
+        self, step: int, *, peak: float, warmup_steps: int, total_steps: int, floor: float = 0.0
+    ) -> Self:
         """Return the schedule of a run that followed this one for `step` steps and now has new settings."""
-        if (peak, warmup_steps, total_steps) == (self.peak, self.warmup_steps, self.total_steps):
+        curve = replace(self, peak=peak, warmup_steps=warmup_steps, total_steps=total_steps, floor=floor)
+        if curve == self:
             return self
-        curve = replace(
-            self,
-            peak=peak,
-            warmup_steps=warmup_steps,
-            total_steps=total_steps,
-            anchor_step=0,
-            anchor_rate=0.0,
-            bridge_steps=0,
-        )
+        curve = replace(curve, anchor_step=0, anchor_rate=0.0, bridge_steps=0)
         return curve.bridged(step, self.learning_rate(step))
 
     def rewarmed(self, step: int, rate: float, peak: float) -> Self:
         """Return the schedule with this warm-up and end that warms up to `peak` from `rate` at `step`."""
-        return type(self)(peak, self.warmup_steps, self.total_steps, start_step=step, start_rate=rate)
+        return type(self)(
+            peak, self.warmup_steps, self.total_steps, start_step=step, start_rate=rate, floor=self.floor
+        )
 
     def highest_after(self, step: int) -> tuple[int, float]:
         """Return the step after `step` with the highest rate, and that rate; a long run is sampled."""
@@ -100,10 +99,11 @@ class Schedule:
         if step < self.warmup_end:
             risen = (self.peak - self.start_rate) * (step - self.start_step) / self.warmup_steps
             return self.start_rate + risen
-        # one more than the remaining steps, so that the cosine reaches 0 just after the last step
+        # one more than the remaining steps, so that the cosine reaches the floor just after the last step
         num_steps = max(1, self.total_steps + 1 - self.warmup_end)
         progress = min(step, self.total_steps) - self.warmup_end
-        return self.peak * 0.5 * (1 + math.cos(math.pi * max(0, progress) / num_steps))
+        left = 0.5 * (1 + math.cos(math.pi * max(0, progress) / num_steps))  # of the way down
+        return self.peak * (self.floor + (1 - self.floor) * left)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from indextts.webui.serving.security import Roots
 GROUPS = {
     "training.group.length": ("epochs", "max_steps", "patience"),
     "training.group.batch": ("step_pairs", "batch_size", "batch_tokens", "grad_accumulation"),
-    "training.group.rate": ("learning_rate", "warmup_steps", "rewarm"),
+    "training.group.rate": ("learning_rate", "warmup_steps", "min_lr_ratio", "rewarm"),
     "training.group.memory": ("amp", "grad_checkpointing", "optimizer_state", "compile"),
     "training.group.lora": ("lora_rank", "lora_alpha", "lora_targets"),
     "training.group.saving": ("save_interval", "keep_checkpoints", "val_interval", "sample_interval"),
