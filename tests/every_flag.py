@@ -48,6 +48,8 @@ CHANGES: dict[str, object] = {
     "mel_loss_weight": 0.5,
     "emotion_from": "target",
     "emotion_target_share": 0.5,
+    "emotion_dropout": 0.1,
+    "style_noise": 0.01,
     "log_interval": 1,
     "val_interval": 2,
     "val_batch_size": 2,

@@ -227,6 +227,7 @@ def test_averages_bfloat16_moments_adapters_and_rates_of_new_rows_are_bit_identi
 ):
     more = {"ema_decay": 0.9, "optimizer_state": "bfloat16", "emotion_from": "mixed", **more}
     more |= {"new_row_lr_scale": 10, "freeze_body_steps": 5}
+    more |= {"min_lr_ratio": 0.1, "style_noise": 0.01, "emotion_dropout": 0.3}
     reference = tmp_path / "reference"
     assert resume_run(project, reference, workers=0, **more) == 0
     for attempt in range(TRIES):
@@ -266,7 +267,16 @@ def test_the_last_line_of_a_run_is_that_of_an_uninterrupted_one(tmp_path: Path, 
 NEWER = {
     "state": ("first_rows", "languages"),
     "meta": ("codebook", "normalizer", "num_averaged"),
-    "settings": ("new_row_lr_scale", "freeze_body_steps", "language_row_init", "lora_rank", "lora_targets"),
+    "settings": (
+        "new_row_lr_scale",
+        "freeze_body_steps",
+        "language_row_init",
+        "lora_rank",
+        "lora_targets",
+        "min_lr_ratio",
+        "style_noise",
+        "emotion_dropout",
+    ),
 }
 
 

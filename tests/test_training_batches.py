@@ -11,6 +11,7 @@ from indextts.training.batches import (
     collate_padded,
     group_batches,
     is_too_many,
+    perturbed,
 )
 from indextts.training.batches import Sample as TrainingSample
 from indextts.training.loading import collate_readable
@@ -55,6 +56,22 @@ def test_parts_of_a_padded_batch_keep_its_text_padding():
         (2, 6 + 3, 11 + 5),
         (1, 4, 7),
     ]
+
+
+def test_a_batch_gets_noise_on_its_voices_and_loses_emotion_vectors_at_the_given_probability():
+    samples = [
+        TrainingSample(str(n), torch.arange(2), torch.arange(3), torch.full((2, 4), float(n)), torch.ones(4))
+        for n in range(1000)
+    ]
+    batch = collate_padded(samples)
+    assert perturbed(batch, 0.0, 0.0) is batch
+    torch.manual_seed(0)
+    changed = perturbed(batch, style_noise=0.01, emotion_dropout=0.3)
+    noise = changed.condition - batch.condition
+    assert noise.std().item() == pytest.approx(0.01, rel=0.05)
+    dropped = changed.emo_vec.eq(0).all(dim=1)
+    assert torch.equal(changed.emo_vec[~dropped], batch.emo_vec[~dropped])
+    assert 0.26 < dropped.float().mean().item() < 0.34
 
 
 @pytest.fixture(scope="module")

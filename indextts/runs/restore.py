@@ -52,6 +52,8 @@ SCHEDULE_SETTINGS = (
     "batch_tokens",
     "grad_accumulation",
 )
+# for a checkpoint that is older than one of these settings
+DEFAULTS = {name: Train.model_fields[name].default for name in SCHEDULE_SETTINGS}
 OWN_ROW = "own"  # the value of --language-row-init that keeps the published row
 PER_RANK_SETTINGS = ("batch_size", "batch_tokens")
 
@@ -385,7 +387,7 @@ def _continued_schedule(
     stored = Schedule(**meta.schedule)
     # by the batch of all ranks: twice the ranks with half the batch take the same steps
     now = _with_global_batch(command.model_dump(mode="json"), num_processes)
-    before = _with_global_batch(meta.settings, world_size(meta.environment))
+    before = _with_global_batch({**DEFAULTS, **meta.settings}, world_size(meta.environment))
     # Unchanged settings keep the stored schedule, even if skipped steps or samples would give another count
     # now: an interruption must not change a run.
     is_changed = (

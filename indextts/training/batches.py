@@ -338,6 +338,24 @@ def collate_padded(samples: list[Sample], language: int | None = None) -> GPTBat
     )
 
 
+def perturbed(batch: Batch, style_noise: float, emotion_dropout: float) -> Batch:
+    """Return the batch with noise on its speaker conditions, and some of its pairs without an emotion vector.
+
+    The draws are those of torch's default generator on the device of the batch.
+
+    Args:
+        style_noise: standard deviation of the noise.
+        emotion_dropout: probability that a pair loses its emotion vector.
+    """
+    if style_noise:
+        noise = style_noise * torch.randn_like(batch.condition)
+        batch = replace(batch, condition=batch.condition + noise)
+    if emotion_dropout:
+        is_kept = torch.rand_like(batch.emo_vec[:, :1]) >= emotion_dropout
+        batch = replace(batch, emo_vec=batch.emo_vec * is_kept)
+    return batch
+
+
 def group_batches(
     batches: Iterable[MicroBatch], epoch_end_flags: Iterable[bool], size: int
 ) -> Iterator[list[MicroBatch]]:

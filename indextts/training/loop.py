@@ -29,7 +29,15 @@ from indextts.data.pair_index import BuildStoppedError
 from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.system.signals import StopRequest
-from indextts.training.batches import Batch, EmotionSource, MicroBatch, Unreadable, group_batches, is_too_many
+from indextts.training.batches import (
+    Batch,
+    EmotionSource,
+    MicroBatch,
+    Unreadable,
+    group_batches,
+    is_too_many,
+    perturbed,
+)
 from indextts.training.compiling import compile_blocks
 from indextts.training.decision import Signals, decide, has_run_out_of_patience
 from indextts.training.distributed.ranks import SINGLE_PROCESS, STOPPED_BEFORE_LOADING, Ranks
@@ -341,12 +349,13 @@ def forward_backward(run: Run, tokens: TokenCounts, parts: Sequence[Batch]) -> t
     inputs, command = run.inputs, run.inputs.command
     total_sums, total_loss = LossSums.nothing(inputs.device), torch.zeros((), device=inputs.device)
     for micro_step, part in enumerate(parts):
-        # dropout is a function of the step, so that a resumed run draws the same
+        # dropout and noise are functions of the step, so that a resumed run draws the same
         torch.manual_seed(
             derive_seed(command.seed, "dropout", run.state.step, micro_step, *inputs.ranks.seed_parts)
         )
+        batch = perturbed(part.to(inputs.device), command.style_noise, command.emotion_dropout)
         with torch.autocast(inputs.device.type, inputs.dtype, enabled=inputs.dtype != torch.float32):
-            sums = batch_sums(run.model, part.to(inputs.device), inputs.attention, run.base_size)
+            sums = batch_sums(run.model, batch, inputs.attention, run.base_size)
         # divided by the tokens of the step, not of the part: a mean of means would weigh short parts more,
         # and a step split after a lack of memory would have another gradient
         text_loss, mel_loss = sums.text_nats / tokens.num_text, sums.mel_nats / tokens.num_mel
