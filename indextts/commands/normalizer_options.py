@@ -31,10 +31,12 @@ NEWER_OPTIONS = ("language", "language_row", "letter_case", "money_decimals", "r
 
 # The rules that can be switched off; the others only clean characters and marks.
 RuleName = Literal[
+    "transcript marks",
     "font damage",
     "addresses",
     "verses",
     "abbreviations",
+    "Roman numerals",
     "grouped numbers",
     "commas",
     "joined phone numbers",

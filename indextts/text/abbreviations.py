@@ -21,10 +21,10 @@ from indextts.text.ethiopic import merge_homophones
 
 # Prefixes of a word or number, alone or in pairs (በየ, እስከነ).
 PREFIXES = "በ|የ|ለ|ከ|ስለ|እስከ|ወደ|እንደ|እነ|በስተ|ያለ|እየ"
-_PREFIX = rf"(?<![{L}])(?:{PREFIXES}){{0,2}}"
+_PREFIX = rf"(?<![{L}])(?:{PREFIXES}|[በየለከ]ነ){{0,2}}"
 
 # See amharic.toml for what each of them is.
-_INFLECTED, _FIXED, _WITH_DOT = TABLES["inflected"], TABLES["fixed"], TABLES["with_dot"]
+_INFLECTED, _WITH_DOT = TABLES["inflected"], TABLES["with_dot"]
 _HOUSE = r"(?=(?:/\s?|\.)ቤ[ተ-ቶ])"
 _BEFORE_A_WORD = {
     pattern.replace("<house>", _HOUSE).replace("<letter>", L): words
@@ -39,21 +39,28 @@ _END = rf"(?=(?:ንና|ን|ና|ም|ው|ዋ)?(?!/?[{L}]|\.[{L}](?![{L}0-9])))"
 _ENDINGS = rf"(?=(?:ዎች|ዎቹ|ች|ቹ|ው|ዋ|ነት|ን|ና|ም|ስ)*(?![{L}]))"
 
 
+_ONE_SPELLING = str.maketrans("ህኅስፅ", "ሕሕሥጽ")  # of short forms, which are written with any of these
+_FIXED = {key.translate(_ONE_SPELLING): words for key, words in TABLES["fixed"].items()}
+
+
 def _alternatives(keys: Mapping[str, str]) -> str:
     """Return a regular expression for any of `keys`, longest first; a slash also matches a dot."""
-    longest_first = sorted(keys, key=len, reverse=True)
-    return "|".join(re.escape(key).replace("/", r"[/.]\s?") for key in longest_first)
+    longest_first = "|".join(sorted(map(re.escape, keys), key=len, reverse=True))
+    for row in ("ሕህኅ", "ሥስ", "ጽፅ"):
+        longest_first = longest_first.replace(row[0], f"[{row}]")
+    return longest_first.replace("/", r"[/.]\s?")
 
 
 def _plain(found: str) -> str:
     """Return an abbreviation in the spelling of the tables."""
-    return re.sub(r"[/.]\s?", "/", found).rstrip("/")
+    return re.sub(r"[/.]\s?", "/", found).rstrip("/").translate(_ONE_SPELLING)
 
 
 def _any_vowel(key: str) -> str:
     row = ord(key[-1]) & ~7  # the first order of its last letter
     body = re.escape(key[:-1]).replace("/", r"(?:\.| ?/ ?)")
-    return f"{body}(?:{key[-1]}|[{chr(row)}-{chr(row + _ORDERS - 1)}]{_ENDINGS})"
+    others = "".join(known[-1] for known in (*_INFLECTED, *_FIXED) if known[:-1] == key[:-1])  # ወ/ር, ወ/ሮ
+    return f"{body}(?:{key[-1]}|(?![{others} ])[{chr(row)}-{chr(row + _ORDERS - 1)}]{_ENDINGS})"
 
 
 _FULL = {_any_vowel(key): (re.compile(_any_vowel(key)), words) for key, words in _INFLECTED.items()}
@@ -67,7 +74,7 @@ _RULE_BEFORE_A_WORD = tuple(
     (re.compile(rf"({_PREFIX}){key}[/.]\s?"), words) for key, words in _BEFORE_A_WORD.items()
 )
 _STARTS_OF_NAMES = tuple(_IN_NAMES.split())
-_RULE_NAME = re.compile(rf"({_PREFIX})([{''.join(_OF_NAMES)}])/(?=([{L}]+))")
+_RULE_NAME = re.compile(rf"({_PREFIX})([{''.join(_OF_NAMES)}])[/.]\s?(?=([{L}]+))")
 _RULE_WITH_DOT = re.compile(rf"({_PREFIX})({'|'.join(_WITH_DOT)})\.")
 # Fast tests: most lines match no rule.
 _MAY_MATCH = re.compile(rf"/|[{L}]\.\s*[{L}0-9]|(?:{'|'.join(_WITH_DOT)}|ወዘተ)\.|ኪ[ሜግ]|ዓክልበ")
@@ -89,8 +96,8 @@ def spell_out(text: str) -> str:
     """Return `text` with the known abbreviations spelled out."""
     if not _MAY_MATCH.search(text):
         return text
-    text = _RULE_FIXED.sub(_fixed, text)
     text = _RULE_INFLECTED.sub(lambda match: match[1] + _inflected(match[2]), text)
+    text = _RULE_FIXED.sub(_fixed, text)
     if _PARTS.search(text):
         for pattern, words in _RULE_BEFORE_A_WORD:
             text = pattern.sub(partial(_before_a_word, words), text)

@@ -1,17 +1,22 @@
-"""Latin and Greek in Amharic text: addresses, initials, acronyms, single Greek letters.
+"""Latin and Greek in Amharic text: addresses, initials, acronyms, Roman numerals, single Greek letters.
 
 For example:
 
     www.a.com, a@b.et     the dots and signs are spoken, as ነጥብ and አት
     U.S.                  US
     BBC                   BBC, or ቢ ቢ ሲ with the option acronyms="letters"
+    ምዕራፍ II, ደረጃ I-III      ምዕራፍ 2, ደረጃ 1-3       after a heading
+    ሉዊስ XIV, XXኛ          ሉዊስ 14ኛ, 20ኛ          after a ruler or before the ending
     IL-1β                 IL-1 ቤታ
 """
 
 import re
 
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.text.abbreviations import LETTER_NAMES
+from indextts.text.abbreviations import LETTER_NAMES, PREFIXES
+from indextts.text.amharic import TABLES
+from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
+from indextts.text.ethiopic import merge_homophones
 
 _ADDRESS = re.compile(
     r"(?:https?://|www\.)[\w./?=&%#~:+@-]*[\w/]"
@@ -58,6 +63,50 @@ def _spelled(match: re.Match[str]) -> str:
     if _VOWEL.search(word) and len(word) > 1 and word not in _ACRONYMS_WITH_VOWELS:
         return match[0]
     return " ".join(LETTER_NAMES[letter] for letter in word)
+
+
+_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+_ROMAN = r"(?=[IVX]|[LC][A-Z])C{0,3}(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})(?<=[A-Z])"
+# Each behind prefixes and before endings.
+_HEADING, _RULER, _TITLE = (
+    re.compile(
+        rf"(?:{PREFIXES}){{0,2}}(?:{'|'.join(merge_homophones(TABLES['words'][name], 'strict').split())})"
+        "(?:ዎች|ዎቹ|ች|ቹ|ው|ዋ|ን|ና|ም)*"
+    )
+    for name in ("headings", "rulers", "titles_of_rulers")
+)
+_NUMERAL = re.compile(
+    rf"(?:(?P<title>[{L}]+) )?(?<![{L}])(?P<word>[{L}]+)(?:[^\w.,?!…']|[_²³¹])++(?P<first>{_ROMAN})"
+    rf"(?P<to>[-\u2013](?P<last>{_ROMAN}))?(?!['.]?[A-Za-z]|['.]\d)",
+    re.IGNORECASE,
+)
+_NUMERAL_WITH_ENDING = re.compile(rf"(?<![A-Za-z]){_ROMAN}(?=ኛ)", re.IGNORECASE)
+_MAY_BE_ROMAN = re.compile(rf"[{L}](?:[^\w.,?!…']|[_²³¹])++[IVXLC]|[IVXLC]ኛ", re.IGNORECASE)
+
+
+def roman_numerals(text: str, _options: NormalizerOptions) -> str:
+    """Return `text` with digits for Roman numerals after the words of the tables and before ኛ."""
+    if not _MAY_BE_ROMAN.search(text):
+        return text
+    text = _NUMERAL_WITH_ENDING.sub(lambda match: str(_value(match[0])), text)
+    return _NUMERAL.sub(_numeral, text)
+
+
+def _numeral(match: re.Match[str]) -> str:
+    title, word = (merge_homophones(part or "", "strict") for part in match.group("title", "word"))
+    before = match[0][: match.start("first") - match.start()].replace("-", " ")
+    if _HEADING.fullmatch(word):
+        last = f"-{_value(match['last'])}" if match["to"] else ""
+        is_touching = match.string[match.end() : match.end() + 1].isdigit()
+        return f"{before}{_value(match['first'])}{last}" + " " * is_touching
+    if not match["to"] and (_RULER.fullmatch(word) or _TITLE.fullmatch(title)):
+        return f"{before}{_value(match['first'])}ኛ"
+    return match[0]
+
+
+def _value(numeral: str) -> int:
+    values = [_VALUES[sign] for sign in numeral.upper()]
+    return sum(-low if low < high else low for low, high in zip(values, [*values[1:], 0], strict=True))
 
 
 _GREEK_LETTERS = "αβγδεζηθικλμνξοπρστυφχψω"

@@ -50,10 +50,13 @@ from indextts.text import (
     quantities,
     verses,
 )
+from indextts.text.amharic import TABLES
 from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, merge_homophones, merge_labialised
+from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 from indextts.text.languages import AMHARIC, find_language
 from indextts.text.number_words import ethiopic_numerals_to_digits
 from indextts.text.readings import apply_readings, options_of, reading_changes
+from indextts.text.transcript_marks import clean_transcript
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -65,6 +68,7 @@ __all__ = [
     "reads_alike",
 ]
 
+_WORDS = TABLES["words"]
 _ETHIOPIC = re.compile(f"[{re.escape(ETHIOPIC_CHARACTERS)}]")
 
 
@@ -117,9 +121,25 @@ def _any_script_rule(name: str, function: Callable[[str], str]) -> Rule:
     return Rule(name, _ignoring_options(function), only_own=False)
 
 
+_LEADING_DASH = re.compile(r"[\W_]*(?<=[-\u2010-\u2015\u2212])\s*|>(?!>)\s*")
+
+
+def _without_marks(text: str) -> str:
+    # A leading dash stays: later rules can leave one there, which the next pass must not remove.
+    lead = match[0] if (match := _LEADING_DASH.match(text)) else ""
+    return lead + clean_transcript(text[len(lead) :]).text
+
+
+_MARKS = _any_script_rule("transcript marks", _without_marks)
+# Upper case and published quotes make escapes of other signs behind a backslash.
+_MARKS_AGAIN = _any_script_rule(
+    "transcript marks again", lambda text: _without_marks(text) if "\\" in text else text
+)
+
 # The order is part of the behaviour: each rule relies on what the rules before it wrote.
 RULES = (
     Rule("characters", _characters, only_own=False),
+    _MARKS,
     Rule("font damage", marks.font_damage),
     # before the marks, whose rule must tell a word space from a colon between two numbers (፫፡፴)
     _amharic_rule("Ethiopic numerals", ethiopic_numerals_to_digits),
@@ -130,6 +150,7 @@ RULES = (
     _number_rule("verses", verses.verses),
     # before the numbers: units such as ኪ.ሜ² and ሜ/ሰ stand beside digits
     _amharic_rule("abbreviations", abbreviations.spell_out),
+    Rule("Roman numerals", latin.roman_numerals),
     _amharic_rule("brackets apart", marks.brackets_apart),
     # Signs that belong to several numbers come first: afterwards each number stands alone.
     _number_rule("grouped numbers", number_separators.groups),
@@ -165,6 +186,7 @@ RULES = (
     Rule("abbreviations again", lambda text, options: _homophones(abbreviations.spell_out(text), options)),
     Rule("labialised", lambda text, options: merge_labialised(text, options.labialised)),
     _any_script_rule("ideographs apart", marks.ideographs_apart),
+    _MARKS_AGAIN,
 )
 
 
@@ -183,6 +205,7 @@ def _rules_of(code: str) -> tuple[Rule, ...]:
         return RULES
     return (
         Rule("characters", _characters, only_own=False),
+        _MARKS,
         _any_script_rule("Ethiopic marks", marks.ethiopic_marks_to_ascii),
         _any_script_rule("marks of scripts", general_rules.world_marks_to_ascii),
         Rule("numbers", lambda text, _: general_rules.read_numbers(text, language), only_digits=True),
@@ -191,6 +214,7 @@ def _rules_of(code: str) -> tuple[Rule, ...]:
         _any_script_rule("signs", general_rules.signs_to_spaces),
         _any_script_rule("spaces", marks.tidy),
         _any_script_rule("ideographs apart", lambda text: marks.ideographs_apart(text, language.joins)),
+        _MARKS_AGAIN,
     )
 
 
@@ -236,27 +260,39 @@ def explain(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> list[Cha
 def is_amharic(text: str) -> bool:
     """Return whether a text is read in Amharic.
 
-    So are texts with Ethiopic characters, without letters, and with digits and Latin letters, unless a word
-    shows that they are English.
+    So are texts with Ethiopic characters, without letters, and with digits and Latin letters, unless words
+    show that they are Tigrinya, English or Oromo, or three Latin words that they are a sentence.
     """
-    if _ETHIOPIC.search(text) is not None or not any(map(str.isalpha, text)):
+    if _ETHIOPIC.search(text) is not None:
+        return _NUMERAL.search(text) is None or not _is_tigrinya(text)
+    if not any(map(str.isalpha, text)):
         return True
     # The form that the text gets if it is not Amharic, so that normalising it again decides the same.
     shown = marks.published_marks(_upper(marks.ethiopic_marks_to_ascii(text)))
     return (
         _DIGIT.search(shown) is not None
         and all(char < _AFTER_LATIN for char in shown if char.isalpha())
-        and _ENGLISH_WORD.search(shown) is None
+        and _LATIN_SENTENCE.search(shown) is None
+        and len(_LATIN_WORD.findall(shown)) < _WORDS_OF_A_SENTENCE
     )
 
 
+def _is_tigrinya(text: str) -> bool:
+    """Return whether a text has two words of Tigrinya, one of them from the list."""
+    words = set(_TIGRINYA_WORD.findall(text))
+    return bool(words) and len(words.union(_TIGRINYA_SPELLING.findall(text))) > 1
+
+
 _AFTER_LATIN = "\u0250"  # the first character after Latin Extended-B
-# Words without which hardly an English sentence does; no names, no units.
-_ENGLISH_WORDS = (
-    "THE AND OF TO IN ON AT BY FOR FROM WITH IS ARE WAS WERE BE BEEN HAVE HAS HAD WILL WOULD CAN NOT BUT IT "
-    "THAT THIS THERE WHICH WHO YOU HE SHE WE THEY MY YOUR HIS HER OUR THEIR"
+# Words without which hardly a sentence does; no names, no units.
+_LATIN_SENTENCE = re.compile(
+    rf"(?<![A-Z])(?:{'|'.join((_WORDS['english'] + _WORDS['oromo']).split())})(?![A-Z])"
 )
-_ENGLISH_WORD = re.compile(rf"(?<![A-Z])(?:{'|'.join(_ENGLISH_WORDS.split())})(?![A-Z])")
+_LATIN_WORD = re.compile(r"(?<!\S)[A-Z]{3,}(?![^\s,.?!])")
+_WORDS_OF_A_SENTENCE = 3
+_TIGRINYA_WORD = re.compile(rf"(?<![{L}])(?:{'|'.join(_WORDS['tigrinya'].split())})(?![{L}])")
+_TIGRINYA_SPELLING = re.compile(rf"(?<![{L}])(?:ኣ[{L}]+|[{L}]*[ቐ-ቖ][{L}]*)(?![{L}])")
+_NUMERAL = re.compile("[0-9½¼¾፩-፼]")
 
 
 def _is_own(text: str, options: NormalizerOptions) -> bool:
@@ -268,13 +304,16 @@ def _is_own(text: str, options: NormalizerOptions) -> bool:
 
 def steps(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> Iterator[tuple[Rule, str]]:
     """Yield each applied rule and the text after it."""
-    first, *others = _rules_of(options.language)
-    text = first.apply(text, options)  # entities can hide the script
+    first, marks_rule, *others = _rules_of(options.language)
+    text = first.apply(text, options)  # entities can hide the script, and marks such as [noise]
     yield first, text
     if options.readings:
         # before every other rule, so that a reading sees the form as written, not half of it spelled out
         text = _READINGS.apply(text, options)
         yield _READINGS, text
+    if marks_rule.name not in options.rules_off:
+        text = marks_rule.apply(text, options)
+        yield marks_rule, text
     # Once and here: the words that later rules write for digits would change the answer.
     is_own = _is_own(text, options)
     for rule in others:
