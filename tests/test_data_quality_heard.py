@@ -13,6 +13,7 @@ from indextts.data.check import check
 from indextts.data.manifest import Utterance, read_utterances, write_utterances
 from indextts.errors import UserError
 from indextts.features.recognizers.ctc import CtcRecognizer
+from indextts.features.recognizers.first_transcripts import NUM_FIRST
 from tests.espeak_recognizer import TrainRecognizer, sentences_of
 from tests.recognizers import write_recognizer, write_whisper
 from tests.spoken_languages import spoken
@@ -116,13 +117,12 @@ def test_copies_with_other_texts_are_transcribed_once(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.long
-def test_a_recognizer_that_hears_nothing_rejects_nothing(folder: Path, tmp_path: Path):
-    facts, records = run_check(folder, tmp_path / "whisper", write_whisper(tmp_path / "asr"))
-    assert reasons_of(records) == {}
-    assert any("too many letters differ" in fact for fact in facts)
-    other = write_recognizer(tmp_path / "ctc", "ላ")
-    _, heard = run_check(folder, tmp_path / "whisper", other)  # replaces what the other one heard
-    assert {record["heard"] for record in heard.values()} == {"ላ"}
+def test_a_recognizer_that_hears_nothing_is_stopped_and_rejects_nothing(folder: Path, tmp_path: Path):
+    for asr in (write_whisper(tmp_path / "asr"), write_recognizer(tmp_path / "ctc", "ላ")):
+        with pytest.raises(UserError, match=rf"--asr {asr.name}: .*Amharic"):
+            run_check(folder, tmp_path / "check", asr)
+        stored = (tmp_path / "check/measured/heard.jsonl").read_text("utf-8")
+        assert len(stored.splitlines()) == 1 + NUM_FIRST
 
 
 def test_a_recognizer_that_cannot_be_loaded_is_refused_before_the_recordings_are_read(

@@ -111,6 +111,16 @@ def test_what_two_recognizers_hear_alike_is_an_ordinary_data_set(folder: Path, t
     assert sorted(names) == sorted(utterance.audio.name for utterance in found)
 
 
+def test_a_shared_family_is_named_and_agreement_is_no_error_rate(
+    folder: Path, tmp_path: Path, caplog, capsys
+):
+    run(folder, tmp_path, "la", "la_too")
+    assert "la and la_too are of one family, Wav2Vec2" in caplog.text
+    printed = capsys.readouterr().out
+    assert "both are Wav2Vec2" in printed
+    assert "agree on at least 100.0 %" in printed
+
+
 def test_what_they_hear_differently_is_doubtful_with_both_readings(folder: Path, tmp_path: Path):
     found = run(folder, tmp_path, "la", "m", more=("--speaker=almaz",))
     assert {utterance.speaker for utterance in found} == {"almaz"}
@@ -160,3 +170,8 @@ def test_a_killed_transcription_loses_and_repeats_nothing(folder: Path, tmp_path
     assert len({json.loads(line)["audio"] for line in lines}) == len(lines) == 2
     names = [sorted(path.name for path in (place / "audio").iterdir()) for place in (whole, killed)]
     assert names[0] == names[1]
+
+
+def test_a_missing_recognizer_is_named_with_an_example(folder: Path, tmp_path: Path):
+    with pytest.raises(UserError, match=r"--asr: is missing; .* --asr=\w+/"):
+        main(arguments(folder, tmp_path))

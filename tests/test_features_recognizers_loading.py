@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,8 +27,18 @@ AZERBAIJANI = {
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path):
-    with pytest.raises(UserError, match=r"--asr .*absent: .*config\.json"):
-        load_recognizer(tmp_path / "absent", CPU, "am")
+    for name, kind in (
+        (None, "does not exist"),
+        ("a.nemo", "NeMo"),
+        ("ggml-base.bin", "whisper"),
+        ("x", "x"),
+    ):
+        if name:
+            (tmp_path / "other").mkdir(exist_ok=True)
+            (tmp_path / "other" / name).touch()
+        with pytest.raises(UserError, match=rf"--asr .*other: .*{kind}.*model\.bin"):
+            load_recognizer(tmp_path / "other", CPU, "am")
+        shutil.rmtree(tmp_path / "other", ignore_errors=True)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(UserError, match=rf"--asr {re.escape(str(tmp_path))}: "):
         load_recognizer(tmp_path, CPU, "am")

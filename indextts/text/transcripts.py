@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.text.ethiopic import text_key
 from indextts.text.normalize import normalize
 
 RESAMPLES = 1000
+MIN_REPEATS = 4  # of a loop, including the first occurrence
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,11 @@ class Errors:
 
     edits: int
     characters: int
+
+    @property
+    def bounded(self) -> "Errors":
+        """The same with at most all characters: one loop must not outweigh a hundred transcripts."""
+        return Errors(min(self.edits, self.characters), self.characters)
 
 
 def count_errors(meant: str, heard: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> Errors:
@@ -110,3 +117,18 @@ def interval(errors: Sequence[Errors]) -> tuple[float, float]:
     rates = edits[drawn].sum(axis=1) / np.maximum(characters[drawn].sum(axis=1), 1)
     low, high = np.quantile(rates, [0.025, 0.975])
     return float(low), float(high)
+
+
+def has_loop(symbols: NDArray[np.int64], min_length: int) -> bool:
+    """Return whether `symbols` (N,) repeat a pattern at least four times, over at least `min_length`."""
+    for period in range(1, min(min_length, len(symbols) // MIN_REPEATS) + 1):
+        repeated = longest_run(symbols[period:] == symbols[:-period])
+        if repeated + period >= max(min_length, MIN_REPEATS * period):
+            return True
+    return False
+
+
+def longest_run(is_true: NDArray[np.bool_]) -> int:
+    """Return the length of the longest run of True in `is_true` (N,)."""
+    ends = np.flatnonzero(~np.concatenate([[False], is_true, [False]]))
+    return int(np.diff(ends).max() - 1)

@@ -22,7 +22,8 @@ from indextts.data.progress import Progress
 from indextts.data.quality.clips import Clip
 from indextts.data.quality.text_fit import Heard
 from indextts.data.stored_results import StoredResults
-from indextts.text.transcripts import edges, edit_distance, scored
+from indextts.features.recognizers.first_transcripts import NUM_FIRST, require_language
+from indextts.text.transcripts import Errors, edges, edit_distance, scored
 
 if TYPE_CHECKING:  # it imports torch
     from indextts.features.recognizers.recognizer import Recognizer
@@ -31,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 NAME = "heard"
 VERSION = 1  # raise it when the stored results change
-CLIPS_AT_ONCE = 64
 
 
 def load_chosen(command: CheckData) -> "Recognizer":
@@ -58,7 +58,7 @@ def hear_clips(
         options: of the normaliser, for texts of its language.
 
     Raises:
-        UserError: the results cannot be stored.
+        UserError: the results cannot be stored, or the recognizer cannot write the language.
     """
     # imported here because they import torch, which takes seconds
     from indextts.features.recognizers.ctc import CtcRecognizer
@@ -78,14 +78,24 @@ def hear_clips(
             or (result["alignment"] is not None and result["text"] not in {texts[p] for p in places})
         ]
         progress = Progress("Transcribing", len(todo))
-        found = heard_in(recognizer, [clips[place].utterance.audio for _, place in todo], CLIPS_AT_ONCE)
-        for (digest, place), (heard, scores) in zip(todo, found, strict=True):
-            alignment = None
-            if isinstance(recognizer, CtcRecognizer) and scores is not None:
-                alignment = recognizer.alignment_score(scores, texts[place])
-            rounded = None if alignment is None else round(alignment, 4)
-            stored.add(digest, {"text": texts[place], "heard": heard, "alignment": rounded})
-            progress.advance()
+        first = [(digest, places[0]) for digest, places in places_of.items()][:NUM_FIRST]
+        for is_first in (True, False):
+            group = [each for each in todo if (each in first) is is_first]
+            found = heard_in(recognizer, [clips[place].utterance.audio for _, place in group])
+            for (digest, place), (heard, scores) in zip(group, found, strict=True):
+                alignment = None
+                if isinstance(recognizer, CtcRecognizer) and scores is not None:
+                    alignment = recognizer.alignment_score(scores, texts[place])
+                rounded = None if alignment is None else round(alignment, 4)
+                stored.add(digest, {"text": texts[place], "heard": heard, "alignment": rounded})
+                progress.advance()
+            if is_first:
+                heard_first = [stored.known[digest]["heard"] for digest, _ in first]
+                errors = [
+                    Errors(edit_distance(texts[place], scored(heard, options_of[place])), len(texts[place]))
+                    for heard, (_, place) in zip(heard_first, first, strict=True)
+                ]
+                require_language(recognizer.name, options.language, heard_first, errors)
     for clip, text, own in zip(clips, texts, options_of, strict=True):
         if clip.sound.file_sha256:
             clip.heard = compare(text, stored.known[clip.sound.file_sha256], own)

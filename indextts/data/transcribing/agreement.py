@@ -92,6 +92,7 @@ class AgreementReport:
         is_chosen: whether the limit was chosen from the set.
         num_silent: clips in which no recognizer heard a text; they are not in the manifest.
         curve: what each limit would keep; empty with one recognizer.
+        shared_family: the family of two recognizers that share mistakes, such as Whisper.
     """
 
     recognizers: list[str]
@@ -103,6 +104,7 @@ class AgreementReport:
     hours_kept: float
     num_silent: int
     curve: list[Point]
+    shared_family: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
@@ -120,15 +122,17 @@ class AgreementReport:
         why = "chosen" if self.is_chosen else "as given"
         lines = [
             f"kept {counted(self.num_kept, 'clip')}, {self.hours_kept:.2f} of {self.hours:.2f} hours "
-            f"({share:.0f} %), in which {' and '.join(self.recognizers)} differ in at most "
-            f"{100 * self.limit:.1f} % of the letters (--max-disagreement {self.limit:.4g}, {why}); "
+            f"({share:.0f} %), in which {' and '.join(self.recognizers)} agree on at least "
+            f"{100 * (1 - self.limit):.1f} % of the letters (--max-disagreement {self.limit:.4g}, {why}); "
             f"{counted(review, 'clip')} for the review",
+            "agreement is not accuracy: what both mishear alike is kept; listen to some clips in the review",
+            *([f"both are {self.shared_family}: they make the same mistakes"] if self.shared_family else []),
             "",
-            "  limit   hours kept   clips   letters that differ",
+            "  limit   hours kept   clips   agreement",
         ]
         lines += [
             f"{100 * point.limit:5.1f} %  {point.hours:10.2f}  {point.num_clips:7,}   "
-            f"{100 * point.differing:.2f} %" + ("   <- kept" if point.limit == self.kept_point else "")
+            f"{100 * (1 - point.differing):.2f} %" + ("   <- kept" if point.limit == self.kept_point else "")
             for point in self.shown_curve()
         ]
         return "\n".join(lines)

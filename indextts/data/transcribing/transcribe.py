@@ -44,6 +44,7 @@ from indextts.data.transcribing.cutting import (
     lost_amounts,
 )
 from indextts.errors import UserError, disk_errors
+from indextts.features.recognizers.first_transcripts import NUM_FIRST, counts, require_language
 from indextts.system.amounts import counted, shown_duration
 from indextts.system.files import write_json
 from indextts.system.locks import locked_folder
@@ -56,7 +57,6 @@ logger = logging.getLogger(__name__)
 
 MANIFEST_NAME = "manifest.jsonl"
 LOCK_NAME = ".transcribe.lock"
-CLIPS_AT_ONCE = {"cuda": 64, "cpu": 4}  # a GPU takes them in batches
 NOTHING_HEARD = 1
 
 VERSION = 1  # of the stored transcripts; raise it when they change
@@ -112,7 +112,7 @@ def _transcribe(command: Transcribe, recordings: Sequence[Recording], folder: Pa
         what, amount = LOST.get(reason, reason), f", {shown_duration(seconds)}" if seconds else ""
         logger.warning("left out: %s (%s%s)", what, counted(count, "part"), amount)
     clips = [clip for each in cut for clip in each.clips]
-    readings = [_hear(clips, each, folder, CLIPS_AT_ONCE[device.type]) for each in recognizers]
+    readings = [_hear(clips, each, folder, language) for each in recognizers]
     pairs = zip(clips, zip(*readings, strict=True), strict=True)
     heard = [(clip, found) for clip, found in pairs if any(each.text.strip() for each in found)]
     if not heard:
@@ -121,6 +121,7 @@ def _transcribe(command: Transcribe, recordings: Sequence[Recording], folder: Pa
             f"{shown}: no recognizer heard a text in {counted(len(clips), 'clip')}", NOTHING_HEARD
         )
     names = [recognizer.name for recognizer in recognizers]
+    families = {recognizer.family for recognizer in recognizers}
     compared = _compare(heard, language) if len(names) > 1 else []
     curve = yield_curve(compared)
     limit = command.max_disagreement
@@ -148,29 +149,44 @@ def _transcribe(command: Transcribe, recordings: Sequence[Recording], folder: Pa
         hours_kept=sum(utterance.duration_s for utterance in kept) / 3600,
         num_silent=len(clips) - len(heard),
         curve=curve,
+        shared_family=families.pop() if len(families) < len(names) else "",
     )
     write_json(folder / REPORT_NAME, asdict(report))
     write_utterances(folder / MANIFEST_NAME, utterances)
     return report
 
 
-def _hear(clips: Sequence[CutClip], recognizer: "Recognizer", folder: Path, at_once: int) -> list[Reading]:
-    """Return what a recognizer hears in each clip; what it heard before is not transcribed again."""
+def _hear(clips: Sequence[CutClip], recognizer: "Recognizer", folder: Path, language: str) -> list[Reading]:
+    """Return what a recognizer hears in each clip; what it heard before is not transcribed again.
+
+    Raises:
+        UserError: it cannot write the language.
+    """
     from indextts.features.recognizers.recognizer import heard_in
 
     with StoredResults(folder, f"heard-{recognizer.name}", f"{VERSION} {recognizer.identity}") as store:
         todo = {clip.sha256: clip for clip in clips if clip.sha256 not in store.known}
         progress = Progress("Transcribing", len(todo), sum(clip.duration for clip in todo.values()))
-        paths = [folder / AUDIO_NAME / clip.audio for clip in todo.values()]
-        for clip, (text, scores) in zip(todo.values(), heard_in(recognizer, paths, at_once), strict=True):
-            num_letters = sum(char.isalnum() for char in text)
-            score = None
-            if scores is not None and num_letters:
-                score = round(float(scores.max(dim=-1).values.sum()) / num_letters, 4)
-            store.add(clip.sha256, {"heard": text, "score": score})
-            progress.advance(clip.duration)
+        first = {clip.sha256 for clip in clips[:NUM_FIRST]}
+        for is_first in (True, False):
+            group = [clip for clip in todo.values() if (clip.sha256 in first) is is_first]
+            paths = [folder / AUDIO_NAME / clip.audio for clip in group]
+            for clip, (text, scores) in zip(group, heard_in(recognizer, paths), strict=True):
+                num_letters = sum(char.isalnum() for char in text)
+                score = None
+                if scores is not None and num_letters:
+                    score = round(float(scores.max(dim=-1).values.sum()) / num_letters, 4)
+                store.add(clip.sha256, {"heard": text, "score": score})
+                progress.advance(clip.duration)
+            if is_first:
+                texts = [store.known[clip.sha256]["heard"] for clip in clips[:NUM_FIRST]]
+                require_language(recognizer.name, language, texts)
         results = [store.known[clip.sha256] for clip in clips]
-        return [Reading(result["heard"], result["score"]) for result in results]
+    num_loops, num_empty = counts([result["heard"] for result in results])
+    if num_loops or num_empty:
+        shown = counted(len(results), "transcript")
+        logger.warning("%s: %d loop and %d empty of %s", recognizer.name, num_loops, num_empty, shown)
+    return [Reading(result["heard"], result["score"]) for result in results]
 
 
 def _compare(heard: Sequence[tuple[CutClip, Sequence[Reading]]], language: str) -> list[Comparison]:

@@ -38,7 +38,8 @@ class CtcRecognizer:
     """A CTC model with its feature extractor and tokenizer, on one device."""
 
     def __init__(self, loaded: LoadedModel, placement: Placement) -> None:
-        self.name, self.identity = loaded.name, loaded.identity
+        self.name, self.identity, self.family = loaded.name, loaded.identity, loaded.family
+        self.clips_at_once = placement.clips_at_once
         self.sample_rate_hz: int = loaded.extractor.sampling_rate
         self.padding_is_neutral = False
         self._model, self._extractor, self._tokenizer = (

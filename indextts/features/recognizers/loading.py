@@ -1,8 +1,9 @@
-"""Load a recognizer of transformers from a local folder, or from the hub into one.
+"""Load a recognizer from a local folder, or from the hub into one.
 
     FOLDER/   written by `save_pretrained`, or a clone of a Hugging Face repository: config.json,
               model.safetensors, preprocessor_config.json, tokenizer_config.json, vocab.json ...
               MMS also has adapter.LANGUAGE.safetensors, and vocab.json has a vocabulary for each language
+    FOLDER/   a Whisper of CTranslate2: config.json, model.bin, tokenizer.json, vocabulary.txt or .json
 
 Code of the folder never runs. A model that cannot write the language is refused: its transcripts would be
 wrong for people and for voice models alike.
@@ -10,11 +11,12 @@ wrong for people and for voice models alike.
 Importing this module imports `transformers`, which takes seconds.
 """
 
+import fnmatch
 import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from transformers import (
     AutoModelForCTC,
     AutoModelForSpeechSeq2Seq,
     AutoTokenizer,
+    PreTrainedTokenizerFast,
 )
 from transformers.utils import logging as transformers_logging
 
@@ -44,7 +47,7 @@ from indextts.features.hub_files import (
 from indextts.features.published_files import read_record
 from indextts.features.recognizers.ctc import CtcRecognizer
 from indextts.features.recognizers.recognizer import GPU_BATCH_S, LoadedModel, Placement, Recognizer
-from indextts.features.recognizers.sequence_to_sequence import SequenceToSequenceRecognizer
+from indextts.features.recognizers.sequence_to_sequence import FasterWhisper, SequenceToSequenceRecognizer
 from indextts.system.digest import file_digest
 from indextts.system.language_codes import standard_code
 from indextts.text.languages import Language, find_language
@@ -52,12 +55,27 @@ from indextts.text.languages import Language, find_language
 logger = logging.getLogger(__name__)
 
 ADVICE = (
-    "pass the folder of a speech recognizer of transformers with its preprocessor_config.json and tokenizer"
+    "usable are a CTC model or a Whisper of transformers (config.json, preprocessor_config.json, tokenizer, "
+    "model.safetensors or pytorch_model.bin), and a Whisper of CTranslate2 (model.bin, tokenizer.json)"
 )
+KINDS = {  # files by which other kinds are recognised
+    "*.nemo": "a model of NeMo",
+    "ggml*.bin": "a model of whisper.cpp",
+    "*.gguf": "a model of whisper.cpp",
+    "hyperparams.yaml": "a model of SpeechBrain",
+    "*.onnx": "an ONNX model",
+    "*.mdl": "a model of Kaldi or Vosk",
+    "*.pt": "a checkpoint of PyTorch, such as of openai-whisper or fairseq",
+}
+INSTALL = "pip install -e '.[faster-whisper]'"
 SETTINGS: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 DIGESTED = (".json", ".txt", ".model", ".safetensors", ".bin")
 ADAPTER = "adapter.{}.{}"  # of MMS: language and suffix
-_WEIGHTS = (re.compile(r"model(-\d+-of-\d+)?\.safetensors"), re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin"))
+_WEIGHTS = (
+    re.compile(r"model(-\d+-of-\d+)?\.safetensors"),
+    re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin"),
+    re.compile(r"model\.bin"),  # of CTranslate2
+)
 _SMALL = re.compile(r"[^/]+\.(json|txt|model)")
 _NOT_READ = frozenset(["trainer_state.json", "all_results.json", "train_results.json", "eval_results.json"])
 
@@ -80,7 +98,15 @@ def load_recognizers(
     shown = [folder.resolve().name for folder in folders]
     if len(set(shown)) < len(shown):
         raise UserError(f"--asr: two folders have the same name ({', '.join(shown)}); rename one of them")
-    return [load_recognizer(folder, device, language) for folder in folders]
+    found = [load_recognizer(folder, device, language) for folder in folders]
+    for family in {each.family for each in found if [one.family for one in found].count(each.family) > 1}:
+        logger.warning(
+            "--asr: %s are of one family, %s, and make the same mistakes; a recognizer of another kind, such "
+            "as a CTC model, finds more of them",
+            " and ".join(each.name for each in found if each.family == family),
+            family,
+        )
+    return found
 
 
 def _folder(name: str, language: str, download_folder: Path) -> Path:
@@ -109,8 +135,8 @@ def download_recognizer(repository: str, folder: Path, language: str) -> None:
         remotes = {name: listing[name] for name in needed_files(listing, language)}
         if not _weights_in(remotes):
             raise UserError(
-                f"--asr {repository}: has no model.safetensors or pytorch_model.bin at the top level; use "
-                "another model"
+                f"--asr {repository}: has no model.safetensors, pytorch_model.bin or model.bin at the top "
+                "level; use another model"
             )
         remove_outdated(folder, listing)
         for _ in download_files(folder, remotes):
@@ -132,7 +158,7 @@ def adapter_codes(language: str, names: Iterable[str]) -> list[str]:
     return sorted({name for name in names if standard_code(name.split("-")[0]) == code})
 
 
-def _weights_in(names: Iterable[str]) -> list[str]:
+def _weights_in(names: Collection[str]) -> list[str]:
     """Return the weights among files, safetensors if there are any."""
     of_kinds = ([name for name in names if kind.fullmatch(name)] for kind in _WEIGHTS)
     return next(filter(None, of_kinds), [])
@@ -151,8 +177,10 @@ def _require_complete(repository: str, folder: Path, reason: str) -> None:
 def load_recognizer(folder: Path, device: torch.device, language: str) -> Recognizer:
     """Return the model in `folder`; errors as for `load_recognizers`."""
     if not (folder / "config.json").is_file():
-        raise UserError(f"--asr {folder}: contains no config.json; {ADVICE}")
+        raise UserError(f"--asr {folder}: {_shown_kind(folder)}, without config.json; {ADVICE}")
     spoken = find_language(language)
+    if _weights_in([path.name for path in folder.iterdir()]) == ["model.bin"]:
+        return _load_faster_whisper(folder, device, spoken)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     with _readable(folder):
@@ -171,7 +199,9 @@ def load_recognizer(folder: Path, device: torch.device, language: str) -> Recogn
             model.load_adapter(adapter, local_files_only=True)
         chosen = {"target_lang": adapter} if adapter else {}
         tokenizer = AutoTokenizer.from_pretrained(folder, **chosen, **SETTINGS)
-    _require_language(folder, model, tokenizer, spoken)
+    settings = getattr(model, "generation_config", None)
+    is_english_only = getattr(settings, "is_multilingual", None) is False
+    _require_language(folder, tokenizer, spoken, is_english_only)
     loaded = LoadedModel(folder.resolve().name, _identity(folder, adapter), model, extractor, tokenizer)
     is_gpu = device.type == "cuda"  # a CPU computes clip by clip
     placement = Placement(device, torch.float16, GPU_BATCH_S) if is_gpu else Placement(device)
@@ -183,6 +213,39 @@ def load_recognizer(folder: Path, device: torch.device, language: str) -> Recogn
             f"{len(tokenizer)}; use the tokenizer that was published with the model"
         )
     return CtcRecognizer(loaded, placement)
+
+
+def _shown_kind(folder: Path) -> str:
+    """Return the kind of a path that is no recognizer of transformers or CTranslate2."""
+    if not folder.is_dir():
+        return "a file" if folder.exists() else "does not exist"
+    names = sorted(path.name for path in folder.iterdir())
+    kinds = (kind for pattern, kind in KINDS.items() if fnmatch.filter(names, pattern))
+    return next(kinds, f"a folder with {', '.join(names[:3]) or 'no files'}")
+
+
+def _load_faster_whisper(folder: Path, device: torch.device, language: Language) -> FasterWhisper:
+    try:
+        from faster_whisper import WhisperModel  # an optional package
+    except ImportError:
+        raise UserError(
+            f"--asr {folder}: a model of CTranslate2, which requires faster-whisper; run {INSTALL}"
+        ) from None
+    if not (folder / "tokenizer.json").is_file():  # the package would download one
+        raise UserError(f"--asr {folder}: a model of CTranslate2 without tokenizer.json; {ADVICE}")
+    is_gpu = device.type == "cuda"
+    logging.getLogger("faster_whisper").setLevel(logging.WARNING)  # it logs every clip
+    with _readable(folder):
+        model = WhisperModel(
+            str(folder),
+            device=device.type,
+            compute_type="float16" if is_gpu else "int8",
+            cpu_threads=torch.get_num_threads(),
+            local_files_only=True,
+        )
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=model.hf_tokenizer)  # type: ignore[no-untyped-call]
+    _require_language(folder, tokenizer, language, not model.model.is_multilingual)
+    return FasterWhisper(folder.resolve().name, _identity(folder, None), model, language.code)
 
 
 @contextmanager
@@ -214,10 +277,8 @@ def _adapter(folder: Path, config: Any, language: Language) -> str | None:
     )
 
 
-def _require_language(folder: Path, model: Any, tokenizer: Any, language: Language) -> None:
+def _require_language(folder: Path, tokenizer: Any, language: Language, is_english_only: bool) -> None:
     """Refuse a model that cannot write a single letter of the language."""
-    settings = getattr(model, "generation_config", None)
-    is_english_only = getattr(settings, "is_multilingual", None) is False
     if language.letters and not any(_writes(tokenizer, letter) for letter in language.letters):
         raise UserError(
             f"--asr {folder}: its vocabulary has no letter of {language.name}, so its transcripts would be "

@@ -19,6 +19,7 @@ from indextts.system.process_pool import ahead
 
 MIN_DURATION_S = 0.1  # a shorter clip has no position after the first layers of these models
 GPU_BATCH_S = 240.0
+CLIPS_AT_ONCE = 64  # where a batch takes several; without batches, each transcript is stored at once
 SEARCHED_S = 5.0  # before the end of a part, for a pause to cut in
 PAUSE_S = 0.1
 NUM_READERS = 4
@@ -28,6 +29,8 @@ class Recognizer(Protocol):
     """A model that transcribes speech without seeing the expected text."""
 
     name: str  # for reports
+    family: str  # such as Whisper; models of one family make the same mistakes
+    clips_at_once: int  # that share a batch
     sample_rate_hz: int  # of the clips
     identity: str  # hex digest of everything that determines the transcripts
 
@@ -48,6 +51,11 @@ class LoadedModel:
     extractor: Any
     tokenizer: Any
 
+    @property
+    def family(self) -> str:
+        """The architecture, such as Whisper or Wav2Vec2."""
+        return type(self.model).__name__.partition("For")[0]
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -62,15 +70,18 @@ class Placement:
     dtype: torch.dtype = torch.float32
     batch_s: float = 0.0
 
+    @property
+    def clips_at_once(self) -> int:
+        """The number of clips to transcribe in a call."""
+        return CLIPS_AT_ONCE if self.batch_s else 1
 
-def heard_in(
-    recognizer: Recognizer, paths: Sequence[Path], at_once: int
-) -> Iterator[tuple[str, Tensor | None]]:
+
+def heard_in(recognizer: Recognizer, paths: Sequence[Path]) -> Iterator[tuple[str, Tensor | None]]:
     """Yield the transcript of each recording, in order, with the log-probabilities (T, V) of a CTC model.
 
-    Args:
-        at_once: the number of recordings in a group; the next group is read meanwhile.
+    The recordings of the next call are read meanwhile.
     """
+    at_once = recognizer.clips_at_once
     groups = [paths[first : first + at_once] for first in range(0, len(paths), at_once)]
     with ThreadPoolExecutor(NUM_READERS) as readers:
 

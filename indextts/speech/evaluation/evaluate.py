@@ -37,8 +37,9 @@ from indextts.errors import UserError, disk_errors
 from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio
 from indextts.features.campplus import CAMPPlusConfig, load_campplus
 from indextts.features.published_files import find_published
+from indextts.features.recognizers.first_transcripts import NUM_FIRST, require_language
 from indextts.features.recognizers.recognizer import Recognizer
-from indextts.speech.evaluation.judge import Judge, SpokenText, has_loop
+from indextts.speech.evaluation.judge import Judge, SpokenText
 from indextts.speech.evaluation.minimal_pairs import (
     FOLDER,
     Answer,
@@ -63,6 +64,7 @@ from indextts.system.amounts import counted
 from indextts.system.files import write_bytes, written_aside
 from indextts.system.json_lines import write_json_lines
 from indextts.text.languages import AMHARIC
+from indextts.text.transcripts import has_loop
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +122,8 @@ def _with_prompts(clips: list[Utterance]) -> Iterator[HeldOut]:
 Sound = tuple[int, NDArray[np.float32], int, dict[str, Any]]
 
 RECORDING_RATE_HZ = 24_000
-JUDGED_AT_ONCE = 32  # clips that the recognizers transcribe together, and between two log lines
+JUDGED_AT_ONCE = NUM_FIRST  # clips that the recognizers transcribe together, and between two log lines
+MIN_LOOP_S = 2
 
 
 def evaluate(command: Evaluate) -> list[Row]:
@@ -133,8 +136,7 @@ def evaluate(command: Evaluate) -> list[Row]:
     held_out = read_held_out(command.manifest, command.num_clips)
     device = synthesis_device(command.checkpoint[0], command.device)
     notes = [f"{date.today().isoformat()}, {command.manifest.name}: {counted(len(held_out), 'sentence')}"]
-    [(language, _)] = Counter(map(_language, held_out)).most_common(1)
-    judge = _judge(command, device, language, notes)
+    judge = _judge(command, device, _main_language(held_out), notes)
     styles = [judge.style(*_recording(item.prompt.audio)) for item in held_out]
     pairs = read_minimal_pairs(command.minimal_pairs) if command.minimal_pairs else []
     answers: list[Answer] = []
@@ -229,7 +231,9 @@ def _spoken(
             write_wav(path, speech)
         facts = {
             "has_stopped": speech.has_stopped,
-            "is_loop": any(has_loop(segment.codes.cpu().numpy(), rate) for segment in speech.segments),
+            "is_loop": any(
+                has_loop(segment.codes.cpu().numpy(), MIN_LOOP_S * rate) for segment in speech.segments
+            ),
             "file": f"audio/{folder.name}/{path.name}" if speech.num_codes else None,
         }
         yield index, speech.samples, speech.sample_rate_hz, facts
@@ -243,7 +247,11 @@ def _judged(
     options: NormalizerOptions,
     sounds: Iterator[Sound],
 ) -> list[Clip]:
-    """Return the clips of the sounds of all sentences, in the order of `held_out`."""
+    """Return the clips of the sounds of all sentences, in the order of `held_out`.
+
+    Raises:
+        UserError: a recognizer cannot write the language of the recordings.
+    """
     clips: dict[int, Clip] = {}
     while batch := list(islice(sounds, JUDGED_AT_ONCE)):
         read = {index: of_language(options, _language(held_out[index])) for index, *_ in batch}
@@ -263,11 +271,22 @@ def _judged(
                 **facts,
             )
         logger.info("%s: %d of %d sentences", name, len(clips), len(held_out))
+        if name == RECORDINGS and len(clips) <= NUM_FIRST:  # before anything is spoken
+            first = [clip.judgement for clip in clips.values()]
+            for asr in judge.recognizers:
+                heard = [each.heard[asr.name] for each in first]
+                errors = [each.errors[asr.name] for each in first]
+                require_language(asr.name, _main_language(held_out), heard, errors)
     return [clips[index] for index in range(len(held_out))]
 
 
 def _language(item: HeldOut) -> str:
     return item.utterance.language or AMHARIC
+
+
+def _main_language(held_out: Sequence[HeldOut]) -> str:
+    [(language, _)] = Counter(map(_language, held_out)).most_common(1)
+    return language
 
 
 def _settings(sampling: Sampling) -> str:

@@ -1,6 +1,6 @@
-"""Automatic scoring of one clip: transcript errors, similarity of the voice, loops and silence.
+"""Automatic scoring of one clip: transcript errors, similarity of the voice and silence.
 
-Axes: S samples, M codes of a clip.
+Axes: S samples.
 """
 
 from collections.abc import Sequence
@@ -18,26 +18,6 @@ from indextts.features.recognizers.recognizer import Recognizer
 from indextts.features.vad import SAMPLE_RATE_HZ as VAD_RATE_HZ
 from indextts.features.vad import find_speech
 from indextts.text.transcripts import Errors, count_errors
-
-MIN_REPEATS = 4  # of a loop, including the first occurrence
-MIN_LOOP_S = 2  # also the longest pattern
-
-
-def has_loop(codes: NDArray[np.int64], codes_per_second: int) -> bool:
-    """Return whether `codes` (M,) repeat a pattern at least four times, for at least 2 s."""
-    min_loop = MIN_LOOP_S * codes_per_second
-    for period in range(1, min(min_loop, len(codes) // MIN_REPEATS) + 1):
-        repeated = longest_run(codes[period:] == codes[:-period])
-        if repeated + period >= max(min_loop, MIN_REPEATS * period):
-            return True
-    return False
-
-
-def longest_run(is_true: NDArray[np.bool_]) -> int:
-    """Return the length of the longest run of True in `is_true` (n,)."""
-    ends = np.flatnonzero(~np.concatenate([[False], is_true, [False]]))
-    return int(np.diff(ends).max() - 1)
-
 
 MIN_SPEECH_SHARE = 0.1  # a clip with less speech counts as silent
 

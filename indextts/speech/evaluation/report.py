@@ -11,6 +11,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from indextts.features.recognizers.first_transcripts import counts
 from indextts.speech.evaluation.judge import Judgement
 from indextts.speech.evaluation.scores import Row, markdown_table
 from indextts.text.transcripts import error_rate, interval
@@ -52,7 +53,9 @@ def summarize(name: str, step: int | None, clips: Sequence[Clip]) -> Row:
     """Return the row for the clips, at least one."""
     judgements = [clip.judgement for clip in clips]
     names = list(judgements[0].errors)
-    errors = {name: [judgement.errors[name] for judgement in judgements] for name in names}
+    unbounded = {name: [judgement.errors[name] for judgement in judgements] for name in names}
+    errors = {name: [each.bounded for each in of_name] for name, of_name in unbounded.items()}
+    failed = {name: counts([judgement.heard[name] for judgement in judgements]) for name in names}
     alike = [judgement.likeness for judgement in judgements if judgement.likeness is not None]
     rates = [c.num_syllables / c.judgement.duration_s for c in clips if c.judgement.duration_s > 0]
     return Row(
@@ -67,6 +70,9 @@ def summarize(name: str, step: int | None, clips: Sequence[Clip]) -> Row:
         no_stop=_share([None if clip.has_stopped is None else not clip.has_stopped for clip in clips]),
         loops=_share([clip.is_loop for clip in clips]),
         silent=_share([judgement.is_silent for judgement in judgements]) or 0.0,
+        cer_unbounded={name: error_rate(unbounded[name]) for name in names},
+        asr_loops={name: num_loops for name, (num_loops, _) in failed.items()},
+        asr_empty={name: num_empty for name, (_, num_empty) in failed.items()},
     )
 
 

@@ -20,8 +20,10 @@ class Row(BaseModel, frozen=True):
     """The scores of a checkpoint, or of the recordings, over all clips; None for values not measured.
 
     Args:
-        cer: character error rate by recognizer, from 0.
+        cer: character error rate by recognizer, 0 to 1: a clip counts at most all of its characters.
         cer_interval: the 95 % interval of each.
+        cer_unbounded: the same rates if a looping transcript counts all of its characters.
+        asr_loops, asr_empty: numbers of transcripts with a loop and without a letter, by recognizer.
         likeness: mean cosine similarity to the prompt's voice.
         syllables_per_s: median, silence included.
         length_ratio: median of the durations relative to the recordings.
@@ -39,6 +41,9 @@ class Row(BaseModel, frozen=True):
     no_stop: float | None
     loops: float | None
     silent: float
+    cer_unbounded: dict[str, float] = {}  # summaries before it have none, as of the next two
+    asr_loops: dict[str, int] = {}
+    asr_empty: dict[str, int] = {}
 
 
 def read_rows(folder: Path) -> list[Row]:
@@ -103,7 +108,13 @@ def _rate(row: Row, recognizer: str) -> str:
     if recognizer not in row.cer:
         return "-"
     low, high = row.cer_interval[recognizer]
-    return f"{100 * row.cer[recognizer]:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+    parts = [f"{100 * row.cer[recognizer]:.1f} % ({100 * low:.1f} to {100 * high:.1f})"]
+    if (unbounded := row.cer_unbounded.get(recognizer, 0.0)) > row.cer[recognizer]:
+        parts.append(f"unbounded {100 * unbounded:.1f} %")
+    for kind, of_names in (("looping", row.asr_loops), ("empty", row.asr_empty)):
+        if count := of_names.get(recognizer):
+            parts.append(f"{count} {kind}")
+    return "; ".join(parts)
 
 
 def _shown(value: Any, format: str) -> str:

@@ -1,9 +1,9 @@
-"""Tests of indextts/speech/evaluation/judge.py: loops of codes."""
+"""Tests of the loops in indextts/text/transcripts.py."""
 
 import numpy as np
 import pytest
 
-from indextts.speech.evaluation.judge import has_loop, longest_run
+from indextts.text.transcripts import has_loop, longest_run
 
 
 def codes(*parts: np.ndarray) -> np.ndarray:
@@ -28,12 +28,12 @@ SPEECH = np.random.default_rng(0).integers(0, 500, 200)
     ],
 )
 def test_a_loop_repeats_four_times_for_two_seconds(clip: np.ndarray, is_loop: bool):
-    assert has_loop(clip, 50) == is_loop
+    assert has_loop(clip, 100) == is_loop
 
 
 def test_the_two_seconds_of_a_loop_follow_the_codes_per_second():
-    assert has_loop(codes(SPEECH, np.full(50, 7)), 25)
-    assert not has_loop(codes(SPEECH, np.full(49, 7)), 25)
+    assert has_loop(codes(SPEECH, np.full(50, 7)), 50)
+    assert not has_loop(codes(SPEECH, np.full(49, 7)), 50)
 
 
 def test_the_longest_run_is_found_wherever_it_is():
