@@ -254,6 +254,12 @@ def test_the_provenance_of_a_text_survives_and_names_its_best_evidence(tmp_path)
     assert len(read_texts(path)) == 5  # without the doubtful one
 
 
+def test_repeated_ids_of_texts_have_one_warning(tmp_path, caplog):
+    lines = [{"text": "ሰላም", "id": id} for id in ("a", "b", "a", "b", "c")]
+    assert len(read_texts(write_lines(tmp_path / "m.jsonl", *lines))) == 5
+    assert [("2 ids" in each, "a, b" in each) for each in caplog.messages] == [(True, True)]
+
+
 @pytest.mark.parametrize("provenance", [{"kind": "guessed"}, {"kind": "heard", "disagreement": -1}, "heard"])
 def test_an_unknown_provenance_is_an_error_with_its_line(tmp_path, provenance):
     path = write_lines(tmp_path / "m.jsonl", UTTERANCE, UTTERANCE | {"id": "b", "provenance": provenance})

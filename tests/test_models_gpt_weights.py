@@ -138,10 +138,11 @@ def test_the_weights_of_another_base_are_refused_with_status_3(own: str, other: 
     assert refusal.value.exit_status == RESUME_REFUSED
 
 
-def test_the_wrapper_of_fsdp_is_no_part_of_a_name():
+@pytest.mark.parametrize("wrapper", ["_fsdp_wrapped_module.", "module.", "_orig_mod.", "module._orig_mod."])
+def test_the_name_of_a_wrapper_is_no_part_of_that_of_a_weight(wrapper: str):
     weights = random_model(replace(TINY, base="2.5"), seed=0).state_dict()
     wrapped = {
-        f"_fsdp_wrapped_module.{n.replace('gpt.h.0.', 'gpt.h.0._fsdp_wrapped_module.')}": t
+        f"{wrapper}{n.replace('gpt.h.0.', f'gpt.h.0.{wrapper}' if wrapper[0] == '_' else 'gpt.h.0.')}": t
         for n, t in weights.items()
     }
     config = config_for(TINY, published_names(wrapped))

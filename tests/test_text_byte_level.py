@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from base64 import b64encode
 from functools import cache
 from pathlib import Path
 from subprocess import run
@@ -39,6 +40,25 @@ def test_every_rank_file_is_written_back_byte_by_byte(tokenizers):
     for tokenizer in tokenizers.values():
         assert rank_lines(tokenizer.ranked, len(tokenizer.ranked)) == tokenizer.path.read_bytes()
     assert tokenizers["published"].ranked[48_474] == b""  # the empty piece, which no text has
+
+
+@pytest.mark.parametrize("end", [b"\r\n", b"\n"])
+def test_changed_line_ends_change_no_id_and_no_record(tmp_path: Path, end: bytes):
+    tokenizer = load_tokenizer(write_ranks(tmp_path))
+    changed = tokenizer.model_bytes.replace(b"\n", end).rstrip()
+    for model in (changed, with_rank_record(changed, {**tokenizer.options.record, "thousand": "ሺ"})):
+        other = tokenizer_of(model, tokenizer.path)
+        assert other.vocabulary.fingerprint == tokenizer.vocabulary.fingerprint
+        assert other.encode("ሰላም the") == tokenizer.encode("ሰላም the")
+    assert other.options.thousand == "ሺ"
+    assert model.count(b"\n#") == 1
+
+
+def test_other_pieces_in_the_number_of_the_published_ones_are_refused(tokenizers, tmp_path: Path):
+    lines = tokenizers["published"].model_bytes.split(b"\n")
+    lines[-3] = b"%s 58834" % b64encode("ሰላም ለዓለም".encode())
+    with pytest.raises(UserError, match=r"ranks: .*sha256"):
+        tokenizer_of(b"\n".join(lines), tmp_path / "ranks")
 
 
 def test_a_text_has_the_tag_of_its_language_and_ascii_marks(tmp_path: Path):

@@ -244,6 +244,14 @@ def test_a_base_of_thousands_of_pieces_tokenizes_english_and_chinese_exactly_as_
         assert before.unknown_id not in before.encode(text)
 
 
+def test_a_word_that_nobody_wrote_and_texts_of_another_language_have_one_warning_each(tmp_path, caplog):
+    base = write_base(tmp_path)
+    texts = [*AMHARIC, "ሀ" * 50_000, *["a sentence in English"] * 10 * len(AMHARIC)]
+    with caplog.at_level(logging.WARNING):
+        extend_file(base, texts, tmp_path / "am.model", 400)
+    assert ["50000 letters" in caplog.text, caplog.text.count("--language")] == [True, 1]
+
+
 def test_size_0_is_the_size_advised_for_the_hours_and_a_size_far_from_it_has_a_warning(tmp_path, caplog):
     base = write_base(tmp_path)
     with caplog.at_level(logging.INFO):

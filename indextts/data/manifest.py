@@ -32,9 +32,11 @@ Other fields and blank lines are ignored. Anything else that is invalid raises a
 A manifest has no text ids: the index beside a pairs file (pair_index.py) has those of one tokenizer.
 """
 
+import logging
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +54,11 @@ from pydantic import (
 )
 
 from indextts.errors import UserError
+from indextts.system.amounts import counted, listed
 from indextts.system.json_lines import read_json_lines, sample_json_lines, write_json_lines
 from indextts.system.yaml_files import problems_of
+
+logger = logging.getLogger(__name__)
 
 UTTERANCE_FIELDS = ("id", "audio", "text", "speaker", "duration")
 PAIR_FIELDS = (
@@ -237,12 +242,15 @@ def read_texts(path: Path) -> list[str]:
     Raises:
         UserError: the file or a line cannot be read, or has no text.
     """
-    texts = []
+    texts, ids = [], Counter[str]()
     for line in _lines(path):
         _refuse_pair(line)
         found = _parsed(_TEXT, line, needed=("text",))
+        ids.update([found.id] if isinstance(found.id, str) else [])
         if found.provenance is None or found.provenance.is_reviewed or not found.provenance.is_doubtful:
             texts.append(found.text)
+    if repeated := [id for id, count in ids.items() if count > 1]:
+        logger.warning("%s: %s more than once: %s", path, counted(len(repeated), "id"), listed(repeated))
     return texts
 
 
@@ -290,6 +298,7 @@ class _Text:
 
     text: Text
     provenance: Provenance | None = None
+    id: object = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ Fine-tuned variants of gpt.pth circulate with other names; `published_names` map
     gpt.h.N.attn.bias, .masked_bias       dropped: causal masks of old libraries
     *.lora_*                              dropped: adapters; only the base weights are loaded
     *.base_layer.*                        renamed: `.base_layer.` becomes `.`
-    *_fsdp_wrapped_module.*               renamed: the wrapper's part of the name is removed
+    module.*, *_orig_mod.*                renamed: the wrapper's part of the name is removed (distributed and
+    *_fsdp_wrapped_module.*               compiled runs); the rules above see the rest
 """
 
 import logging
@@ -22,6 +23,10 @@ logger = logging.getLogger(__name__)
 
 DROPPED = re.compile(r"inference_model\.|gpt\.wte\.weight$|gpt\.h\.\d+\.attn\.(masked_)?bias$|.*\.lora_")
 
+WRAPPERS = re.compile(
+    r"^(?:(?:module|_orig_mod|_fsdp_wrapped_module)\.)+|(?<=\.)(?:_orig_mod|_fsdp_wrapped_module)\."
+)
+
 WeightT = TypeVar("WeightT")
 
 
@@ -31,7 +36,8 @@ def published_names(weights: Mapping[str, WeightT]) -> dict[str, WeightT]:
     Raises:
         UserError: two weights have the same published name.
     """
-    dropped = [name for name in weights if DROPPED.match(name)]
+    unwrapped = {name: WRAPPERS.sub("", name) for name in weights}
+    dropped = [name for name, short in unwrapped.items() if DROPPED.match(short)]
     if dropped:
         amount = counted(len(dropped), "tensor")
         logger.info("Skipped %s that are not GPT weights: %s", amount, listed(dropped))
@@ -40,9 +46,7 @@ def published_names(weights: Mapping[str, WeightT]) -> dict[str, WeightT]:
         logger.warning("Skipped %s: only base weights are loaded", counted(len(adapters), "LoRA tensor"))
     left_out = set(dropped)
     published = {
-        name: name.replace(".base_layer.", ".").replace("_fsdp_wrapped_module.", "")
-        for name in weights
-        if name not in left_out
+        name: short.replace(".base_layer.", ".") for name, short in unwrapped.items() if name not in left_out
     }
     twice = [name for name, short in published.items() if name != short and short in weights]
     if twice:

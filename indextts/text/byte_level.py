@@ -43,6 +43,8 @@ PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\
 PIECES, RECORD = b"@ ", b"# "
 ADVICE = "use multilingual_zh_ja_yue_char_del.tiktoken of IndexTTS-2.5, or a file that extends it"
 
+NUM_PUBLISHED = 58_836
+[PUBLISHED] = [file.sha256 for file in BASE_2_5.own_files if file.place.endswith(".tiktoken")]
 OPTIONS = NormalizerOptions(letter_case=BASE_2_5.letter_case)  # of a file without a record
 _NORMAL, _CONTROL = 1, 3  # types of pieces, as in SentencePiece
 
@@ -66,6 +68,7 @@ class ByteLevelTokenizer(Tokenizer):
         self.recorded_version = None if record is None else record[0]
         self.options = options or (OPTIONS if record is None else record[1])
         self.ranked, self.num_published = _parse_ranks(ranks, path)
+        _refuse_other_pieces(self.ranked[: self.num_published], path)
         names = [piece_name(piece) for piece in self.ranked]
         num_published, num_appended = self.num_published, len(names) - self.num_published
         first, end = NUM_OTHER, NUM_OTHER + len(self.reserved)
@@ -171,7 +174,8 @@ def reserved_line(pieces: Sequence[str]) -> bytes:
 
 def with_rank_record(model: bytes, record: dict[str, Any]) -> bytes:
     """Return a rank file with `record` as its last line, in place of an older one."""
-    return without_rank_record(model) + RECORD + json.dumps(record, ensure_ascii=False).encode() + b"\n"
+    lines = without_rank_record(model).rstrip(b"\r\n") + b"\n"  # some editors leave out the last line end
+    return lines + RECORD + json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
 
 def without_rank_record(model: bytes) -> bytes:
@@ -212,8 +216,18 @@ def _parse_ranks(lines: bytes, path: Path) -> tuple[tuple[bytes, ...], int]:
     return tuple(pieces), len(pieces) if num_published is None else num_published
 
 
+def _refuse_other_pieces(ranked: tuple[bytes, ...], path: Path) -> None:
+    """Raise a UserError for as many pieces as the published file has, if they are others."""
+    if len(ranked) == NUM_PUBLISHED and (digest := _digest(rank_lines(ranked, NUM_PUBLISHED))) != PUBLISHED:
+        raise UserError(f"{path}: its pieces are not the published ones (sha256 {digest}); download it again")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def _fingerprint(lines: bytes) -> str:
     """Return the sha256 of everything that decides the ids of a text, except its language."""
     ranks = b"".join(line.strip() + b"\n" for line in lines.split(b"\n") if line.strip())
     identity = json.dumps({"pattern": PATTERN, "special_tokens": SPECIAL_TOKENS}).encode()
-    return hashlib.sha256(ranks + identity).hexdigest()
+    return _digest(ranks + identity)

@@ -14,6 +14,7 @@ from typing import Any
 from indextts.errors import UserError, disk_errors
 from indextts.system.files import written_aside
 from indextts.text.bases import extended, load_tokenizer, reserved, tokenizer_of
+from indextts.text.languages import find_language
 from indextts.text.normalize import reads_alike
 from indextts.text.piece_extend import missing_letters
 from indextts.text.tokenizer import Tokenizer, measure
@@ -22,6 +23,8 @@ from indextts.text.vocabulary import SizeAdvice, advise_size
 logger = logging.getLogger(__name__)
 
 _MIN_MERGES_SHARE = 0.5  # of the advised pieces, besides the letters of a large syllabary
+_LONGEST_WORD = 100  # letters
+_SHOWN = 20  # letters of it
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -53,6 +56,7 @@ def extend_file(
     """
     _refuse_overwriting(base_model, output_model)
     base, advice = _load(base_model, options), advice or advise_size(None)
+    _warn_of(texts, base)
     if target_size == 0:
         logger.info("Chose the tokenizer size: %d base pieces and %s", base.size, advice)
         has_every_letter = base.unknown_id < 0
@@ -77,6 +81,7 @@ def reserve_file(
     """
     _refuse_overwriting(base_model, output_model)
     base = _load(base_model, options)
+    _warn_of(texts, base)
     model = reserved(base, texts)
     _write(output_model, model)
     return Extension(base, tokenizer_of(model, output_model))
@@ -140,6 +145,23 @@ def _load(base_model: Path, options: Mapping[str, Any]) -> Tokenizer:
     """Load the base, with `options` replacing its normaliser options."""
     base = load_tokenizer(base_model)
     return tokenizer_of(base.model_bytes, base_model, base.options.model_copy(update=dict(options)))
+
+
+def _warn_of(texts: Sequence[str], base: Tokenizer) -> None:
+    """Log a warning about words that nobody wrote, and one about texts of another language."""
+    longest = max((word for text in texts for word in text.split()), key=len, default="")
+    if len(longest) > _LONGEST_WORD:
+        start = f"{longest[:_SHOWN]}..."
+        logger.warning("A text has a word of %d letters (%s); correct or remove it", len(longest), start)
+    language = find_language(base.options.language)
+    num_foreign = sum(2 * own < letters for own, letters in map(language.count_letters, texts))
+    if 2 * num_foreign > len(texts):
+        logger.warning(
+            "%d of %d texts are in another language than %s; choose it with --language",
+            num_foreign,
+            len(texts),
+            language.name,
+        )
 
 
 def _refuse_overwriting(base_model: Path, output_model: Path) -> None:
