@@ -17,6 +17,7 @@ from indextts.text.leftovers import Leftover, find_leftovers
         ("ነው.እሱ መጣ", []),
         ("5 km 3 ዶ/ር", []),
         ("Room 12", [("latin", "Room")]),
+        ("[ሳቅ] ስም|ዕድሜ በ|ላ ‡ ነው", [("mark", "[ሳቅ]"), ("repaired", "በ|ላ"), ("sign", "|"), ("sign", "‡")]),
         ("the room 12", [("digits", "12"), ("latin", "the"), ("latin", "room")]),
     ],
 )

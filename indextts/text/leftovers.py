@@ -5,6 +5,9 @@
     abbreviation   ሀ/ል, ክ.ጥ.     unknown, with slashes or dots; its letters are read as words
     latin          WhatsApp      the model may never have heard the word
     mixed          አBC           letters of both scripts, other than a prefix or an ending
+    mark           [laugh], <b>  a mark of a transcript, which is not read
+    sign           √, ©, |       a sign that a space replaces
+    repaired       በ|ላ           a word with letters instead of signs of an old font
 
 The forms are those of the text after the readings, so a form with a reading is no longer listed.
 """
@@ -17,9 +20,11 @@ from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOpti
 from indextts.text.abbreviations import LETTER_NAMES, PREFIXES
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 from indextts.text.languages import AMHARIC, find_language
-from indextts.text.normalize import is_amharic, steps
+from indextts.text.marks import unspoken_signs
+from indextts.text.normalize import is_amharic, steps, word_differences
+from indextts.text.transcript_marks import BRACKETS, clean_transcript
 
-LeftoverKind = Literal["digits", "abbreviation", "latin", "mixed"]
+LeftoverKind = Literal["digits", "abbreviation", "latin", "mixed", "mark", "sign", "repaired"]
 
 
 class Leftover(NamedTuple):
@@ -47,13 +52,21 @@ _SLASHES, _DOTS = "slashes", "dots in words"
 def find_leftovers(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> list[Leftover]:
     """Return the leftovers of a text, each form once per kind."""
     read = before_slashes = before_dots = spoken = text
+    others: list[Leftover] = []
     for rule, after in steps(text, options):
-        if rule.name in ("characters", "readings"):
+        if rule.name in ("characters", "readings", "transcript marks"):
             read = after
         if rule.name == _SLASHES:
             before_slashes = spoken
         elif rule.name == _DOTS:
             before_dots = spoken
+        elif rule.name == "transcript marks":
+            marks = clean_transcript(spoken).marks if after != spoken else ()
+            others += [Leftover("mark", mark.text) for mark in marks if mark.kind != BRACKETS]
+        elif rule.name == "font damage":
+            others += [Leftover("repaired", before) for before, _ in word_differences(spoken, after)]
+        elif rule.name == "symbols":
+            others += [Leftover("sign", sign) for sign in unspoken_signs(spoken)]
         spoken = after
     found: list[Leftover] = [
         Leftover("digits", match[0].strip(".,?!'-")) for match in _DIGITS.finditer(spoken)
@@ -66,7 +79,7 @@ def find_leftovers(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> l
         found += _latin(read, spoken)
     elif "Latn" not in find_language(options.language).scripts:
         found += _latin(read, spoken)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found + others))
 
 
 def _abbreviations(before_slashes: str, before_dots: str) -> Iterator[str]:

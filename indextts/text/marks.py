@@ -160,6 +160,12 @@ def symbols(text: str, _options: NormalizerOptions) -> str:
     return _NOT_IN_WORDS.sub(_kept_or_space, text)
 
 
+def unspoken_signs(text: str) -> list[str]:
+    """Return the signs of a text that `symbols` replaces by a space."""
+    unnamed = _NAMED.sub(" ", _SINGLE_ANGLE.sub(" ", text))
+    return [match[0] for match in _NOT_IN_WORDS.finditer(unnamed) if _kept_or_space(match) == " "]
+
+
 def _kept_or_space(match: re.Match[str]) -> str:
     sign = match[0]
     return sign if sign in _KEPT or unicodedata.category(sign).startswith("M") else " "

@@ -2,10 +2,11 @@
 
     readings.tsv    tab-separated, UTF-8; the first line is the header, and `language` may be missing or empty
 
-    written     spoken            match     language
+    written     spoken            match     language      a cell may be in quotes, as spreadsheets write it
     ጠ/ፍ/ቤት     ጠቅላይ ፍርድ ቤት      word      am
     ሀ/          ሀብተ               prefix
     ክፍል-#      ክፍል ቁጥር #        number
+    [ሳቅ]                          word                    an empty spoken form: not spoken
 
     word      the written form alone between spaces and marks
     prefix    the start of a longer word, whose rest stays; a space precedes it if the form ends with a sign
@@ -13,7 +14,8 @@
 
 An abbreviation, a form with a digit and a Latin word also count behind a prefix (በBBC, የጠ/ፍ/ቤት); after a
 word that ends in a letter of such a form, ን, ና and ም may follow. Longer written forms come first. A spoken
-form is not read again by other readings; the rules read its digits and signs.
+form is not read again by other readings; the rules read its digits and signs. The case of Latin letters
+counts only if the written form has a capital one.
 
 The tokenizer file carries the rows of its language (indextts/text/normalizer_record.py).
 """
@@ -36,6 +38,7 @@ from indextts.text.languages import find_language
 COLUMNS = ("written", "spoken", "match", "language")
 MAX_FORM_CHARS = 200
 NUMBER_SIGN = "#"
+_QUOTED = re.compile(r'^\s*"(.*)"\s*$')
 
 
 class ReadingRow(NamedTuple):
@@ -65,10 +68,12 @@ def parse_row(values: Sequence[str]) -> ReadingRow:
     Raises:
         ValueError: a cell cannot be used; the message names its column.
     """
-    cells = [" ".join(clean_characters(value).split()) for value in values]
+    cells = [
+        " ".join(clean_characters(_QUOTED.sub(r"\1", value)).replace('""', '"').split()) for value in values
+    ]
     written, spoken, match, language = [*cells, *[""] * (len(COLUMNS) - len(cells))]
     for name, value in (("written", written), ("spoken", spoken)):
-        if not value:
+        if not value and name == "written":
             raise ValueError(f"{name} is empty; write the form there")
         if len(value) > MAX_FORM_CHARS:
             raise ValueError(f"{name} has {len(value)} characters; use at most {MAX_FORM_CHARS}")
@@ -102,7 +107,7 @@ def read_rows(path: Path) -> list[ReadingRow]:
         UserError: the file cannot be read, or a line cannot be used; the message has file and line.
     """
     lines = read_text_lines(path, "--readings", "use a table in UTF-8")
-    header = tuple(lines[0].split("\t")) if lines else ()
+    header = tuple(cell.strip('"') for cell in lines[0].split("\t")) if lines else ()
     if header not in (COLUMNS, COLUMNS[:3]):
         raise UserError(
             f"{path}:1: the header is {' '.join(header)!r}; use {', '.join(COLUMNS)}, separated by tabs"
@@ -248,10 +253,11 @@ def _rule(reading: Reading) -> _Rule:
 
 def _pattern(reading: Reading) -> str:
     written, last = reading.written, reading.written[-1]
+    in_case = _in_both_cases if re.search("[A-Z]", written) else "(?i:{})".format
     body = r"\s+".join(
-        _in_both_cases(re.escape(part)).replace(re.escape(NUMBER_SIGN), _NUMBER)
+        in_case(re.escape(part)).replace(re.escape(NUMBER_SIGN), _NUMBER)
         if reading.match == "number"
-        else _in_both_cases(re.escape(part))
+        else in_case(re.escape(part))
         for part in written.split()
     )
     if reading.match == "prefix":
