@@ -171,7 +171,7 @@ def plant_sounds(planted: PlantedSet, demo: dict[str, Clip]) -> None:
     planted.add("only hiss", hiss, apart(two, 5), "silent")
     first, second, third = (next(spare) for _ in range(3))
     half = np.concatenate([first.samples, silence(3.6)])
-    planted.add("half silent", half, f"{first.text} {second.text}", "silent edges")
+    planted.add("half silent", half, f"{first.text} {second.text}", "silent edges odd_length")
     paused = np.concatenate([second.samples, silence(2), third.samples])
     planted.add("paused", paused, f"{second.text} {third.text} {first.text}", "pauses")
     late = join(next(spare), next(spare))
@@ -273,7 +273,7 @@ def plant_texts(planted: PlantedSet, demo: dict[str, Clip]) -> None:
         return sped_up(demo[LONGEST[number % len(LONGEST)]].samples, 3 + number // len(LONGEST) * 3)
 
     texts = {
-        "three words": ("ሰላም ነው", "too_slow"),
+        "three words": ("ሰላም ነው", "too_slow odd_length"),
         "slow": ("ዛሬ ወደ ገበያ ሄድኩ ቶሎም", "slow"),
         "English": ("good morning everybody", "foreign latin_left"),
         "English digits": ("call me on 911", "foreign latin_left digits_left"),
@@ -289,8 +289,8 @@ def plant_texts(planted: PlantedSet, demo: dict[str, Clip]) -> None:
         planted.add(name, sound(number), text, reasons, suffix=".flac")
     clip = demo["demo_0073"]
     more, most = " ".join([clip.text] * 3), f"{clip.text} {demo['demo_0063'].text}"
-    planted.add("too much text", sped_up(clip.samples, 4), more, "too_fast")
-    planted.add("much text", sped_up(clip.samples, 8), most, "fast")
+    planted.add("too much text", sped_up(clip.samples, 4), more, "too_fast odd_length")
+    planted.add("much text", sped_up(clip.samples, 8), most, "fast odd_length")
 
 
 def plant_copies(planted: PlantedSet, demo: dict[str, Clip]) -> None:
@@ -315,14 +315,14 @@ def plant_copies(planted: PlantedSet, demo: dict[str, Clip]) -> None:
 
 
 def plant_rates(planted: PlantedSet, demo: dict[str, Clip]) -> None:
-    """Plant a speaker with clips of 5.0 to 6.0 fidel per second, and a clip with 4.2."""
+    """Plant a speaker with clips of 5.0 to 6.0 fidel per second, and a clip with 9.5."""
     slowest = join(*(demo[id] for id in ("demo_0163", "demo_0163", "demo_0163"))).samples  # 10.7 s
     for number in range(20):
         samples = sped_up(slowest, 30 + 2 * number)
-        rate = 4.2 if number == 19 else 5.0 + number / 18
+        rate = 9.5 if number == 19 else 5.0 + number / 18
         fidel = [chr(0x1208 + (7 * number + k) % 0x40) for k in range(round(rate * len(samples) / RATE_HZ))]
         text = "".join(letter for k in range(len(fidel)) for letter in (fidel[k], *(" " * (k % 4 == 3))))
-        odd = "odd_rate" if number == 19 else ""
+        odd = "odd_length" if number == 19 else ""
         planted.add(f"rate {number}", samples, text, odd, speaker="steady", suffix=".flac")
 
 
@@ -348,7 +348,7 @@ def test_exactly_the_planted_faults_are_found(planted: PlantedSet):
         for reason in REASONS
         if reason.limit == "max_text_deviation"
         or reason.measure.endswith(("_below", "s_deviation", "voice_deviation"))
-        or reason.name == "doubtful_text"  # from the manifest
+        or reason.name in ("doubtful_text", "misplaced_text")  # from the manifest, and of many clips
     }
     assert set().union(*planted.expected.values()) == {reason.name for reason in REASONS} - of_models
     hard = {reason.name for reason in REASONS if reason.is_hard}

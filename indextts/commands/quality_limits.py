@@ -89,9 +89,9 @@ class QualityLimits(Options):
     """Slower clips get a warning."""
     warn_max_syllables_per_s: PositiveFloat = Field(10.0, title="Warning: maximum syllables per second")
     """Faster clips get a warning."""
-    warn_max_rate_iqr: PositiveFloat = Field(1.5, title="Warning: maximum rate deviation (IQR)")
-    """Clips whose speaking rate is farther from the speaker's median, in interquartile ranges, get a
-    warning."""
+    max_length_deviation: PositiveFloat = Field(3.7, title="Maximum deviation of the length")
+    """Clips whose text is longer or shorter for its speech than the speaker's median, by more robust standard
+    deviations, are rejected."""
     max_text_deviation: PositiveFloat = Field(5.0, title="Maximum deviation of the text")
     """Clips whose text fits the recognizer's transcript worse than the median, by more robust standard
     deviations, are rejected."""

@@ -12,7 +12,7 @@ from indextts.data.quality.clips import MapTasks, measure_clips
 from indextts.data.quality.files import REPORT_NAME, write_files
 from indextts.data.quality.heard import hear_clips, load_chosen
 from indextts.data.quality.ratings import rate_clips
-from indextts.data.quality.text_fit import text_fit
+from indextts.data.quality.text_fit import length_fit, text_fit
 from indextts.data.quality.verdicts import judge
 from indextts.data.quality.voices import hear_voices
 from indextts.data.report import Findings, Report
@@ -69,9 +69,16 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
         if command.voice_encoder is not None:
             hear_voices(clips, command.voice_encoder, report_dir)
     fit = text_fit([(clip.utterance.speaker, clip.heard) for clip in clips if clip.heard])
+    lengths = length_fit(
+        [clip.utterance.speaker for clip in clips],
+        [clip.text.num_syllables if clip.text.is_mostly_own else 0.0 for clip in clips],
+        [clip.speech_s for clip in clips],
+    )
+    for place, clip in enumerate(clips):
+        clip.measures.update(lengths.measures(place))
     judge(clips, command, fit)
     findings = Findings()
-    summary.add_problems(clips, command, findings)
+    summary.add_problems(clips, command, lengths, findings)
     check_features(
         {
             u.id: (u.features, u.features_key, u.num_codes)
@@ -80,7 +87,7 @@ def _check_manifest(path: Path, command: CheckData, options: NormalizerOptions) 
         },
         findings,
     )
-    overview = summary.summarise(clips, command, findings)
+    overview = summary.summarise(clips, command, lengths, findings)
     texts = report_texts(utterances, options, [clip.heard.text if clip.heard else None for clip in clips])
     notices = [*(notice.text for notice in overview.notices), *text_notices(texts, options)]
     if report_dir is not None:

@@ -91,6 +91,12 @@ class Clip:
         return "rejected" if self.is_rejected else "warned" if self.flags else "good"
 
     @property
+    def speech_s(self) -> float:
+        """The time spoken, without pauses; 0 where no speech is found."""
+        duration_s, silence = self.measures.get("duration_s"), self.measures.get("silence_percent")
+        return (duration_s or 0.0) * (1 - (100.0 if silence is None else silence) / 100)
+
+    @property
     def hours(self) -> float:
         """The measured duration; that of the manifest if there is none."""
         duration_s = self.measures.get("duration_s")

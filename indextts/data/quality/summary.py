@@ -5,6 +5,7 @@ The page shows the overview: totals, reasons, histograms, problems and notices.
     REPORT_DIR/overview.json
       {"num_utterances": 256, "num_good": 197, "num_warned": 59, "num_rejected": 0, "hours": 0.17,
        "num_speakers": 4,
+       "length_correlation": 0.91,       of the texts with the time spoken; null for few clips
        "reasons": [{"name": "short", "count": 46, "hours": 0.02}, ...],     in the order of REASONS
        "histograms": [{"measure": "duration_s", "counts": [3, ...], "edges": [1.3, ...],
                        "limits": [{"value": 2.0, "side": "below", "is_hard": false}, ...]}, ...],
@@ -25,7 +26,7 @@ from pydantic import BaseModel
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.quality.clips import Clip
 from indextts.data.quality.reasons import MEASURES, REASONS, Flag
-from indextts.data.quality.text_fit import TextFit
+from indextts.data.quality.text_fit import LengthFit, Run, TextFit
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, histogram, spread
 from indextts.system.amounts import counted
 from indextts.system.language_codes import standard_code
@@ -37,8 +38,21 @@ LOW_NUM_SPEAKERS = 10
 MIN_CLIPS_OF_A_VOICE = 2  # a prompt and a target
 NO_VOICE = "speakers without 2 usable clips, for a prompt and a target"
 NO_RECOGNIZER = (
-    "texts: judged by their length only, which finds few wrong ones; --asr compares with the speech"
+    "texts: judged by their lengths only, which are often similar; --asr compares them with the speech"
 )
+LENGTHS = "length of text against speech: correlation"
+USUAL_LENGTHS = "right texts have over 0.8, less where all clips have similar lengths"
+EXCHANGED = (
+    "many texts are too long or too short for their speech, as after an exchange of rows; texts with similar "
+    "lengths may be exchanged too, which --asr finds"
+)
+SHORTENED = "most texts are too short for their speech, as if they were cut; see --warn-min-syllables-per-s"
+ODD_LENGTHS = (  # code, reasons, percentage of the clips, sentence; of right texts, at most 0.7 % and 3 %
+    ("odd_length", {"odd_length"}, 2.0, EXCHANGED),
+    ("short_texts", {"slow", "too_slow"}, 50.0, SHORTENED),
+)
+MIN_ODD_LENGTHS = 5
+MOST = 2 / 3
 NUM_BINS = 24
 OVERVIEW_NAME = "overview.json"
 
@@ -93,17 +107,33 @@ class Overview(BaseModel, frozen=True):
     num_rejected: int
     hours: float
     num_speakers: int
+    length_correlation: float | None = None
     reasons: list[ReasonCount]
     histograms: list[MeasureHistogram]
     problems: list[Problem]
     notices: list[Notice]
 
+    @property
+    def has_misplaced_texts(self) -> bool:
+        return any(problem.code == "misplaced_text" for problem in self.problems)
 
-def add_problems(clips: Sequence[Clip], limits: QualityLimits, findings: Findings) -> None:
+
+def add_problems(
+    clips: Sequence[Clip], limits: QualityLimits, lengths: LengthFit, findings: Findings
+) -> None:
     """Add problems that make the set unsuitable for training, with the codes of overview.json.
 
     Doubtful transcripts are none: they wait for a person.
     """
+    for run in lengths.runs:
+        kind = _misplaced(clips, run)
+        for place in run.places:
+            findings.add(kind, clips[place].utterance.id, "misplaced_text")
+    for code, reasons, max_percent, kind in () if lengths.runs else ODD_LENGTHS:
+        odd = [clip for clip in clips if not reasons.isdisjoint(flag.reason for flag in clip.flags)]
+        if len(odd) >= max(MIN_ODD_LENGTHS, max_percent / 100 * len(clips)):
+            for clip in odd:
+                findings.add(kind, clip.utterance.id, code)
     if language_percent(clips) < limits.min_language_percent:
         for clip in clips:
             if not clip.text.is_mostly_own:
@@ -120,7 +150,26 @@ def add_problems(clips: Sequence[Clip], limits: QualityLimits, findings: Finding
             findings.add(NO_VOICE, speaker, "no_voice")
 
 
-def summarise(clips: Sequence[Clip], limits: QualityLimits, findings: Findings) -> Overview:
+def _misplaced(clips: Sequence[Clip], run: Run) -> str:
+    """Return the sentence about clips in a row whose texts belong to other recordings."""
+    shown = f"{LENGTHS} {run.correlation:.2f}, right texts have over 0.8"
+    num_texts = len({clips[place].text.key for place in run.places})
+    if 2 * num_texts < len(run.places):
+        shown += f"; {counted(num_texts, 'different text')} for {counted(len(run.places), 'clip')}"
+    if len(run.places) > MOST * len(clips):
+        which = "the texts do not belong to these recordings"
+    else:
+        first, last = (clips[place].utterance.id for place in (run.places[0], run.places[-1]))
+        which = f"from {first} to {last}, the texts do not belong to the recordings"
+    if run.shift:
+        where = "below" if run.shift > 0 else "above"
+        shown += f"; that of each is {counted(abs(run.shift), 'line')} {where} it"
+    return f"{which} ({shown})"
+
+
+def summarise(
+    clips: Sequence[Clip], limits: QualityLimits, lengths: LengthFit, findings: Findings
+) -> Overview:
     """Return the overview of a check.
 
     Args:
@@ -136,6 +185,7 @@ def summarise(clips: Sequence[Clip], limits: QualityLimits, findings: Findings) 
         num_rejected=words["rejected"],
         hours=sum(clip.hours for clip in clips),
         num_speakers=len(hours_of),
+        length_correlation=lengths.correlation,
         reasons=[
             ReasonCount(name=name, count=len(found), hours=sum(clip.hours for clip, _ in found))
             for name, found in flagged.items()
@@ -169,6 +219,9 @@ def facts(
     for name, measure in MEASURES.items():
         values = _values(clips, name) if measure.spread else []
         lines += [f"{measure.spread}: {spread(values)}"] if values else []
+    if overview.length_correlation is not None:
+        verdict = "texts of other recordings" if overview.has_misplaced_texts else USUAL_LENGTHS
+        lines.append(f"{LENGTHS} {overview.length_correlation:.2f}; {verdict}")
     lines += fit.facts(limits.max_text_deviation) or [NO_RECOGNIZER]
     lines += _speaker_lines(clips)
     share = language_percent(clips)

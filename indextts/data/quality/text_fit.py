@@ -1,9 +1,16 @@
-"""Clips whose text fits what a recognizer hears much worse than the other clips of the speaker.
+"""Clips whose text fits the speech much worse than the other clips of the speaker.
+
+Without a recognizer, the length of the text is compared with the time spoken:
+
+    length_deviation    distance of log(seconds of speech / (syllables + 2)) from its median over the clips
+                        of the speaker, or of the set if the speaker has fewer than MIN_CLIPS, in robust
+                        standard deviations
+    misplaced           clips in a row with texts of other recordings, as in a table that is shifted by a
+                        line: together, their distances are as those of texts drawn by chance
 
 A recognizer makes errors of its own, with some voices more than others, so that no fixed limit suits all. A
-measure is therefore compared with its median over the speaker's clips, or over the set if the speaker has
-fewer than MIN_CLIPS, in robust standard deviations (1.4826 times the median absolute deviation), which up to
-half of the clips with wrong texts do not shift much:
+measure of it is therefore compared likewise, in robust standard deviations (1.4826 times the median absolute
+deviation), which up to half of the clips with wrong texts do not shift much:
 
     text_mismatch    the larger deviation of character error rate and alignment score
     text_unheard     of the letters of the text that were not heard at the start or end: a clip that was cut
@@ -15,9 +22,12 @@ of speakers that the recognizer hardly understands are not compared.
 
 import math
 import statistics
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from indextts.data.quality.measures import Measures
 from indextts.data.report import robust_deviation
@@ -29,6 +39,17 @@ MIN_DEVIATION = {"error_percent": 3.0, "alignment": 0.1, "num_unheard": 0.5, "nu
 OWN_DEVIATION = 0.5  # of a speaker's own deviation, if it is larger than that of the speakers together
 COUNTS = ("num_unheard", "num_beyond")
 MAX_CHARS = 150  # of a text in a description
+
+# Measured on four people and four synthetic voices (docs/lab/wrong_texts.md).
+PAUSE_SYLLABLES = 2  # that the lengthening of the last word and the detector's margins take
+QUARTILE_OF_NORMAL = 0.3186  # of the absolute values
+LENGTH_DEVIATIONS = (0.06, 0.25)  # of a speaker; with half of the texts wrong, the quartile is too large
+USUAL_DEVIATION = 0.15  # and more is no reason to believe that the texts are right
+MAX_EVIDENCE = 3.0  # nats of a clip: a single one proves nothing
+MIN_EVIDENCE_OF_RUN = 15.0  # the highest of 4,900 clips with right texts is 9.0
+MAX_CORRELATION_OF_RUN = 0.5  # of right texts by somebody who speaks unevenly it is 0.6
+USUAL_CORRELATION = 0.8
+MAX_SHIFT = 3  # lines
 
 
 @dataclass(frozen=True)
@@ -106,6 +127,109 @@ class TextFit:
                 limits = _limits(self.spreads_of[name], max_deviation)
                 lines.append(f"  {name}, the {which} understood: {limits}")
         return lines
+
+
+@dataclass(frozen=True)
+class Run:
+    """Clips in a row whose texts belong to other recordings.
+
+    Args:
+        places: of its clips.
+        correlation: of length and speech in it.
+        shift: lines after a clip that its text stands; 0 if no shift helps.
+    """
+
+    places: range
+    correlation: float
+    shift: int
+
+
+@dataclass(frozen=True)
+class LengthFit:
+    """Comparison of the lengths of the texts with the time spoken.
+
+    Args:
+        correlation: of their logarithms; None for too few clips.
+        deviations: of the clips, NaN where one is undefined.
+    """
+
+    correlation: float | None
+    deviations: Sequence[float]
+    runs: Sequence[Run]
+
+    def measures(self, place: int) -> Measures:
+        """Return the measures of a clip."""
+        deviation = self.deviations[place]
+        length = next((len(run.places) for run in self.runs if place in run.places), None)
+        return {"length_deviation": None if math.isnan(deviation) else abs(deviation), "misplaced": length}
+
+
+def length_fit(speakers: Sequence[str], syllables: Sequence[float], speech_s: Sequence[float]) -> LengthFit:
+    """Return the comparison of clips in the order of the manifest.
+
+    Args:
+        syllables: of the texts; 0 where they are unknown.
+        speech_s: without pauses; 0 where none is found.
+    """
+    is_known = np.minimum(syllables, speech_s) > 0  # (N,)
+    deviations, evidence = np.full(len(speakers), np.nan), np.zeros(len(speakers))
+    if is_known.sum() < MIN_CLIPS:
+        return LengthFit(None, deviations.tolist(), ())
+    text = np.log(np.maximum(syllables, 0) + PAUSE_SYLLABLES)
+    speech = np.log(np.where(is_known, speech_s, 1))
+    count_of = Counter(np.array(speakers)[is_known].tolist())
+    groups = np.array([name if count_of[name] >= MIN_CLIPS else "" for name in speakers])
+    for name in set(groups):
+        judged = is_known & (groups == name)
+        compared = judged if name else is_known
+        distances = speech - text - np.median((speech - text)[compared])
+        deviation = np.quantile(np.abs(distances[compared]), 0.25) / QUARTILE_OF_NORMAL
+        deviations[judged] = distances[judged] / np.clip(deviation, *LENGTH_DEVIATIONS)
+        # Right texts have a t distribution with four degrees of freedom. Texts drawn by chance differ from
+        # the speech as two independent lengths do, whichever of them are right.
+        usual = np.clip(deviation, LENGTH_DEVIATIONS[0], USUAL_DEVIATION)
+        by_chance = np.sqrt(speech[compared].var() + text[compared].var()) + 1e-9
+        right = np.log(0.375 / usual) - 2.5 * np.log1p(np.square(distances / usual) / 4)
+        wrong = np.log(0.399 / by_chance) - np.square(distances / by_chance) / 2
+        evidence[judged] = np.clip(wrong - right, -MAX_EVIDENCE, MAX_EVIDENCE)[judged]
+    runs = [_run(text, speech, is_known, places) for places in _places_of_runs(evidence)]
+    found = tuple(run for run in runs if run.correlation < MAX_CORRELATION_OF_RUN)
+    return LengthFit(_correlation(text[is_known], speech[is_known]), deviations.tolist(), found)
+
+
+def _places_of_runs(evidence: NDArray[np.float64]) -> Iterator[range]:
+    """Yield the stretches with the largest sums."""
+    left = evidence.copy()
+    while True:
+        sums = np.concatenate([[0.0], np.cumsum(left)])
+        above = sums - np.minimum.accumulate(sums)
+        end = int(np.argmax(above))
+        if above[end] < MIN_EVIDENCE_OF_RUN:
+            return
+        first = int(np.argmin(sums[:end]))
+        yield range(first, end)
+        left[first:end] = -MAX_EVIDENCE
+
+
+def _run(
+    text: NDArray[np.float64], speech: NDArray[np.float64], is_known: NDArray[np.bool_], places: range
+) -> Run:
+    """Return a run, and the shift with which its texts have the lengths of the speech."""
+
+    def shifted(lines: int) -> float:
+        clips = np.array([p for p in places if is_known[p] and 0 <= p + lines < len(text)])
+        return _correlation(text[clips + lines], speech[clips])
+
+    best = max((lines for lines in range(-MAX_SHIFT, MAX_SHIFT + 1) if lines), key=shifted)
+    is_shifted = len(places) >= MIN_CLIPS and shifted(best) > USUAL_CORRELATION
+    return Run(places, shifted(0), best if is_shifted else 0)
+
+
+def _correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Return the correlation, 0 where one of both is constant."""
+    if len(first) < 2 or min(first.std(), second.std()) == 0:
+        return 0.0
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 def text_fit(clips: Sequence[tuple[str, Heard]]) -> TextFit:

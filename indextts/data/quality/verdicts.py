@@ -25,7 +25,6 @@ def judge(clips: Sequence[Clip], limits: QualityLimits, fit: TextFit) -> None:
     Args:
         fit: the comparison of the texts with what a recognizer heard.
     """
-    _add_rates(clips)
     _add_music(clips)
     speakers_of: dict[str, set[str]] = defaultdict(set)
     for clip in clips:
@@ -52,19 +51,6 @@ def judge(clips: Sequence[Clip], limits: QualityLimits, fit: TextFit) -> None:
     order = {reason.name: place for place, reason in enumerate(REASONS)}
     for clip, found in zip(clips, flags, strict=True):
         clip.flags = tuple(sorted(found, key=lambda flag: order[flag.reason]))
-
-
-def _add_rates(clips: Sequence[Clip]) -> None:
-    """Add the distance of each clip's rate from the speaker's median, in interquartile ranges."""
-    quartiles_of = {
-        speaker: statistics.quantiles(rates, n=4, method="inclusive")
-        for speaker, rates in values_by_speaker(clips, "syllables_per_s").items()
-    }
-    for clip in clips:
-        rate, speaker = clip.measures.get("syllables_per_s"), clip.utterance.speaker
-        if rate is not None and speaker in quartiles_of:
-            first, median, third = quartiles_of[speaker]
-            clip.measures["rate_iqr"] = abs(rate - median) / (third - first) if third > first else None
 
 
 def _add_music(clips: Sequence[Clip]) -> None:

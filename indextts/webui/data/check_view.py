@@ -197,6 +197,12 @@ def _tiles(overview: Overview) -> list[Tile]:
     num_problems = len(overview.problems)
     fitness = t("data.tiles.unfit") if num_problems else t("data.tiles.fit")
     rejected, warned = overview.num_rejected, overview.num_warned
+    lengths = []
+    if overview.length_correlation is not None:
+        is_bad = overview.has_misplaced_texts
+        verdict = t("data.tiles.misplaced" if is_bad else "data.tiles.right_lengths")
+        correlation = f"{overview.length_correlation:.2f}"
+        lengths = [Tile(t("data.tiles.lengths"), correlation, verdict, "bad" if is_bad else "")]
     return [
         Tile(t("data.tiles.utterances"), f"{overview.num_utterances:,}"),
         Tile(t("data.tiles.duration"), shown_hours(3600 * overview.hours)),
@@ -204,6 +210,7 @@ def _tiles(overview: Overview) -> list[Tile]:
         Tile(t("data.tiles.rejected"), f"{rejected:,}", t("data.tiles.skipped"), "warn" if rejected else ""),
         Tile(t("data.tiles.warned"), f"{warned:,}", t("data.tiles.used")),
         Tile(t("data.tiles.problems"), f"{num_problems:,}", fitness, "bad" if num_problems else ""),
+        *lengths,
     ]
 
 
