@@ -218,7 +218,10 @@ def test_a_run_interrupted_at_any_moment_ends_bit_identical(
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("moment", "more"),
-    [("in a validation", {}), ("mid-epoch", {"lora_rank": 4})],
+    [
+        ("in a validation", {}),
+        ("mid-epoch", {"lora_rank": 4, "train_text_rows": "used", "lora_code_head": True}),
+    ],
     ids=["all weights", "LoRA"],
 )
 @pytest.mark.failure(17)
@@ -274,6 +277,8 @@ NEWER = {
         "lora_rank",
         "lora_targets",
         "min_lr_ratio",
+        "train_text_rows",
+        "lora_code_head",
         "style_noise",
         "emotion_dropout",
     ),

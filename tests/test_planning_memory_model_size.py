@@ -11,7 +11,7 @@ from indextts.models.gpt.lora import add_adapters, is_block_matrix
 from indextts.models.gpt.weights import ENCODERS, empty_model
 from indextts.models.lora import LoraSettings
 from indextts.planning.memory import model_size
-from indextts.training.optim import select_trained
+from indextts.training.optim import TextChoice, select_trained
 from indextts.training.saving import num_bytes
 from tests.conftest import REPOSITORY
 from tests.test_models_gpt_weights import PUBLISHED
@@ -46,8 +46,11 @@ def test_the_model_size_counts_every_parameter(config: GPTConfig, base_size: int
     for targets in ("all", "attention", "mlp"):
         model = empty_model(config)
         add_adapters(model, LoraSettings(rank=4, alpha=8, targets=targets), lambda _: 0, {}, saved_scale=1.0)
-        trained = select_trained(model, base_size)
-        size = model_size(config, base_size=base_size, lora_rank=4, lora_targets=targets)
+        more = targets == "mlp"
+        rows: TextChoice = "used" if more else "new"
+        trained = select_trained(model, base_size, text_choice=rows, code_head=more)
+        choice = {"train_text_rows": rows, "lora_code_head": more}
+        size = model_size(config, base_size=base_size, lora_rank=4, lora_targets=targets, **choice)
         assert size.trained == size.saved == sum(each.numel() for each in trained.parameters.values())
         assert size.with_gradient == sum(p.numel() for p in model.parameters() if p.requires_grad)
         assert size.in_half == sum(p.numel() for name, p in parameters.items() if is_block_matrix(name))

@@ -403,6 +403,36 @@ def test_a_schedule_on_a_bridge_is_restored_unchanged():
     assert row_of(plan, "rate").kind == "continues"
 
 
+# ---- trained weights beside the adapters
+
+
+@pytest.mark.parametrize(
+    ("before", "flags", "said"),
+    [
+        ({}, ["--train-text-rows=used"], "train_text_rows was new and is used"),
+        ({"train_text_rows": "all"}, ["--train-text-rows=new"], "train_text_rows was all and is new"),
+        ({"lora_rank": 4}, ["--lora-code-head"], "the code head was not trained"),
+        ({"lora_rank": 4, "lora_code_head": True, "train_text_rows": "used"}, [], ""),
+        (
+            {"lora_rank": 4, "train_text_rows": "used"},
+            ["--train-text-rows=new"],
+            "with --train-text-rows used",
+        ),
+        ({"lora_rank": 4, "lora_code_head": True}, ["--no-lora-code-head"], "with --lora-code-head"),
+    ],
+)
+def test_other_trained_weights_restart_the_run_and_those_of_lora_are_never_lost(
+    before: dict[str, object], flags: list[str], said: str
+):
+    facts = checkpoint(meta=meta(settings={**meta().settings, **before}))
+    if said.startswith("with "):
+        assert said in refusal(facts, run(argv=tuple(flags)))
+        return
+    plan = plan_restore(facts, run(argv=tuple(flags)))
+    assert plan.misfit == said
+    assert plan.continues == (not said)
+
+
 # ---- checkpoints of other programs
 
 

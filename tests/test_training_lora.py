@@ -13,6 +13,7 @@ from torch import Tensor
 from indextts.commands.speech import ExportModel
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
+from indextts.data.manifest import read_pairs
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import read_file, read_weights, select_weights
 from indextts.models.gpt.lora import is_block_matrix
@@ -63,6 +64,18 @@ def test_a_checkpoint_holds_adapters_and_new_rows_and_the_rest_is_the_base_bit_f
         else:
             is_trained = is_block_matrix(name) or name in rows_beside(lora)
             assert torch.equal(merged[name], tensor) != is_trained, name
+
+
+def test_used_rows_and_the_code_head_are_trained_beside_the_adapters(lora: TinyRun, tmp_path: Path):
+    more = {"train_text_rows": "used", "lora_code_head": True}
+    assert lora.train(output_dir=tmp_path / "run", **LORA, **more) == 0
+    base, merged = read_weights(lora.folder / "base/gpt.pth"), read_weights(tmp_path / "run/latest.pth")
+    pairs = read_pairs(lora.folder / "train_pairs.jsonl")
+    used = {token for pair in pairs for token in lora.tokenizer.encode(pair.target_text)}
+    moved = (merged["text_head.bias"][: lora.base_size] != base["text_head.bias"][: lora.base_size]).nonzero()
+    assert set(moved.flatten().tolist()) == {row for row in {*used, 0, 1} if row < lora.base_size}
+    assert not torch.equal(merged["mel_head.weight"], base["mel_head.weight"])
+    assert torch.equal(merged["mel_embedding.weight"], base["mel_embedding.weight"])
 
 
 def rows_beside(run: TinyRun) -> set[str]:

@@ -13,6 +13,7 @@ from indextts.training.loop import clip_and_step
 from indextts.training.losses import padded_sums
 from indextts.training.optim import (
     SkippedSteps,
+    TextChoice,
     build_optimizer,
     load_optimizer,
     scale_rates,
@@ -46,6 +47,30 @@ def test_base_rows_stay_bit_identical_with_weight_decay_on_while_new_rows_learn(
         assert torch.equal(now[:BASE_SIZE], before[name][:BASE_SIZE])
         assert not torch.equal(now[BASE_SIZE:], before[name][BASE_SIZE:])
     trained.check_views()
+
+
+@pytest.mark.parametrize(("choice", "trained_base"), [("used", {3, 5}), ("all", set(range(BASE_SIZE)))])
+def test_chosen_base_rows_learn_at_the_rate_of_the_body_and_the_others_stay_bit_identical(
+    model: UnifiedVoice, choice: TextChoice, trained_base: set[int]
+):
+    before = {name: model.get_parameter(name).detach().clone() for name in TEXT_TABLES}
+    trained = select_trained(model, BASE_SIZE, text_choice=choice, used_pieces=[3, 5])
+    optimizer = build_optimizer(trained, weight_decay=0.5)
+    for is_frozen in (True, False):
+        scale_rates(optimizer, 2.0, is_frozen=is_frozen)
+        step(model, trained, optimizer)
+        moved = {name: (model.get_parameter(name) - before[name]).abs() for name in TEXT_TABLES}
+        bias = moved["text_head.bias"]  # a first step of AdamW has the size of the rate
+        assert bias[BASE_SIZE:].min() >= 0.0199
+        for values in moved.values():
+            rows = values.reshape(len(values), -1).amax(dim=1)
+            learned = set() if is_frozen else trained_base
+            assert {row for row in range(BASE_SIZE) if rows[row] > 0} <= learned
+        if not is_frozen:
+            assert all(0 < bias[row] < 0.0101 for row in trained_base)
+    assert trained.num_frozen == (BASE_SIZE - len(trained_base)) * sum(
+        model.get_parameter(name)[0].numel() for name in TEXT_TABLES
+    )
 
 
 @pytest.mark.failure(62)

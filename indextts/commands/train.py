@@ -89,6 +89,9 @@ class Train(Command):
     new_row_lr_scale: float = Field(1.0, gt=0, le=1000, title="Rate of new rows")
     """Learning rate of the rows of new text pieces, and of the language row of a language that the base was
     not trained on, as a multiple of the learning rate."""
+    train_text_rows: Literal["new", "used", "all"] = Field("new", title="Trained text rows")
+    """new keeps the rows of the base's pieces bit-identical; used also trains those whose pieces occur in the
+    training texts, and all every row."""
     freeze_body_steps: int = Field(0, ge=0, title="Steps with a frozen body")
     """Number of steps at the start of the run that train these rows only; 0 trains all weights from the first
     step."""
@@ -137,6 +140,8 @@ class Train(Command):
     """The adapters' output is scaled by alpha divided by the rank."""
     lora_targets: Literal["all", "attention", "mlp"] = Field("all", title="LoRA targets")
     """Matrices of each block that get adapters."""
+    lora_code_head: bool = Field(False, title="Code head beside LoRA")
+    """Train the head of the speech codes in full beside the adapters."""
     optimizer_state: Literal["float32", "bfloat16"] = Field("float32", title="Optimizer state")
     """Precision of the AdamW moments; bfloat16 halves their memory with stochastic rounding."""
     padding: Literal["none", "reference"] = Field("none", title="Padding")

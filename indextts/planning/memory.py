@@ -76,20 +76,27 @@ class ModelSize:
 
 
 def model_size(
-    config: GPTConfig, *, base_size: int, lora_rank: int = 0, lora_targets: str = "all"
+    config: GPTConfig,
+    *,
+    base_size: int,
+    lora_rank: int = 0,
+    lora_targets: str = "all",
+    train_text_rows: str = "new",
+    lora_code_head: bool = False,
 ) -> ModelSize:
     """Return the size of the model that `config` describes.
 
     Args:
         config: its `number_text_tokens` is the vocabulary size of the run's tokenizer.
         base_size: vocabulary size of the base tokenizer.
-        lora_rank, lora_targets: as in the Train command.
+        lora_rank, lora_targets, train_text_rows, lora_code_head: as in the Train command.
     """
     dim, rows, codes = config.model_dim, config.num_text_rows, config.number_mel_codes
     blocks = config.layers * (12 * dim * dim + 13 * dim)
     tables = rows * dim + codes * dim + (config.num_mel_positions + config.num_text_positions) * dim
     heads = rows * (dim + 1) + codes * (dim + 1)
     norms = 4 * dim
+    only_new = train_text_rows == "new"
     is_extended = config.number_text_tokens > base_size
     emotion, emotion_dim = config.emo_condition_module, config.emo_perceiver_dim
     encoders = conformer_size(emotion, config) + perceiver_size(emotion, emotion_dim, 1, config)
@@ -107,27 +114,34 @@ def model_size(
         gpt=gpt,
         encoders=encoders,
         tables=encoder_tables,
-        frozen=base_size * (2 * dim + 1) if is_extended else 0,
+        frozen=base_size * (2 * dim + 1) if is_extended and only_new else 0,
         with_gradient=gpt,
     )
-    return with_lora(size, config, lora_rank, lora_targets) if lora_rank else size
+    if not lora_rank:
+        return size
+    beside = rows * (2 * dim + 1) if is_extended or not only_new else 0
+    beside += config.num_language_rows * dim if config.of_base.reads_style else 0
+    beside += codes * (dim + 1) if lora_code_head else 0
+    return with_lora(size, config, lora_rank, lora_targets, beside)
 
 
 # Sum of inputs and outputs of a block's matrices, in widths of the model.
 ADAPTER_WIDTHS = {"attention": (1 + 3) + (1 + 1), "mlp": (1 + 4) + (4 + 1)}
 
 
-def with_lora(size: ModelSize, config: GPTConfig, rank: int, targets: str) -> ModelSize:
-    """Return the size of the same model with adapters, from that without."""
-    dim, is_extended = config.model_dim, size.frozen > 0
+def with_lora(size: ModelSize, config: GPTConfig, rank: int, targets: str, beside: int) -> ModelSize:
+    """Return the size of the same model with adapters, from that without.
+
+    Args:
+        beside: parameters with a gradient beside the adapters.
+    """
+    dim = config.model_dim
     widths = ADAPTER_WIDTHS.get(targets, sum(ADAPTER_WIDTHS.values()))
     adapters = rank * config.layers * widths * dim
-    text_tables = config.num_text_rows * (2 * dim + 1) if is_extended else 0
-    language_rows = config.num_language_rows * config.model_dim if config.of_base.reads_style else 0
     return replace(
         size,
-        frozen=size.gpt - (text_tables - size.frozen) - language_rows,
-        with_gradient=adapters + text_tables + language_rows,
+        frozen=size.gpt - (beside - size.frozen),
+        with_gradient=adapters + beside,
         adapters=adapters,
         in_half=config.layers * 12 * dim * dim,
     )

@@ -98,8 +98,14 @@ class StartFacts:
     @property
     def size(self) -> ModelSize:
         """Size of the model with these settings."""
-        rank, targets = self.settings.lora_rank, self.settings.lora_targets
-        return model_size(self.config, base_size=self.base_size, lora_rank=rank, lora_targets=targets)
+        return model_size(
+            self.config,
+            base_size=self.base_size,
+            lora_rank=self.settings.lora_rank,
+            lora_targets=self.settings.lora_targets,
+            train_text_rows=self.settings.train_text_rows,
+            lora_code_head=self.settings.lora_code_head,
+        )
 
     @property
     def precision(self) -> str:

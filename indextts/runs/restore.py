@@ -53,7 +53,7 @@ SCHEDULE_SETTINGS = (
     "grad_accumulation",
 )
 # for a checkpoint that is older than one of these settings
-DEFAULTS = {name: Train.model_fields[name].default for name in SCHEDULE_SETTINGS}
+DEFAULTS = {name: field.default for name, field in Train.model_fields.items()}
 OWN_ROW = "own"  # the value of --language-row-init that keeps the published row
 PER_RANK_SETTINGS = ("batch_size", "batch_tokens")
 
@@ -81,11 +81,13 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
         if not typed.accept_lost_rows:
             _require_known_pieces(checkpoint, run, typed.tokenizer)
         row_of = _row_of(checkpoint, run)
+    others = _other_weights(checkpoint, command)
     # Adam's moments are those of the old rows and adapters: with other ones nothing of the optimizer is kept,
     # and without it neither the schedule nor the step, or the rate would be that of a trained model. Else the
     # model keeps its rows and its optimizer, so all that counts steps goes on with it.
-    misfit = "" if row_of is not None or adapters is not None else _optimizer_misfit(checkpoint, run)
-    continues = row_of is None and adapters is None and not misfit
+    is_other = row_of is not None or adapters is not None
+    misfit = "" if is_other else others or _optimizer_misfit(checkpoint, run)
+    continues = not is_other and not misfit
     # The position counts the samples done in one order; in another order it would skip and repeat samples.
     keeps_position = continues and meta is not None and run.data_order(command.seed) == meta.data_order
     if continues:
@@ -217,7 +219,7 @@ def _adapter_change(
     """
     stored = {} if checkpoint.meta is None else checkpoint.meta.settings
     now = {"lora_rank": new_rank, "lora_alpha": alpha, "lora_targets": new_targets}
-    before = {name: stored.get(name, Train.model_fields[name].default) for name in now}
+    before = {name: stored.get(name, DEFAULTS[name]) for name in now}
     rank, targets = before["lora_rank"], before["lora_targets"]
     if not rank and new_rank:  # a LoRA checkpoint has no place for trained matrices
         raise UserError(
@@ -238,6 +240,31 @@ def _adapter_change(
         )
     # the product of adapters of a lower rank cannot equal theirs
     return Message("restore.adapters_reduced" if new_rank < rank else "restore.adapters_kept")
+
+
+def _other_weights(checkpoint: CheckpointFacts, command: Train) -> str:
+    """Return how the choice of trained weights beside the adapters differs; empty if it does not.
+
+    Raises:
+        UserError: with status 3 if a LoRA checkpoint would lose what it has learned.
+    """
+    settings = {} if checkpoint.meta is None else checkpoint.meta.settings
+    before = {name: settings.get(name, DEFAULTS[name]) for name in ("train_text_rows", "lora_code_head")}
+    # a checkpoint of all weights has every row, and the code head with it
+    is_lora = bool(settings.get("lora_rank")) and command.lora_rank > 0
+    has_base_rows, had_base_rows = command.train_text_rows != "new", before["train_text_rows"] != "new"
+    if is_lora and (had_base_rows > has_base_rows or before["lora_code_head"] > command.lora_code_head):
+        flag = f"--train-text-rows {before['train_text_rows']}" if had_base_rows else "--lora-code-head"
+        raise UserError(
+            f"Resume failed: {checkpoint.name} has weights that were trained with {flag}, which this run "
+            "would lose; resume with the same flag, or with --lora-rank 0, which keeps all weights",
+            RESUME_REFUSED,
+        )
+    if checkpoint.meta is not None and command.train_text_rows != before["train_text_rows"]:
+        return f"train_text_rows was {before['train_text_rows']} and is {command.train_text_rows}"
+    if is_lora and before["lora_code_head"] != command.lora_code_head:
+        return "the code head was not trained"
+    return ""
 
 
 # ---- 2. the same pieces, and an optimizer that fits?

@@ -49,7 +49,13 @@ SETTINGS_BY_EFFECT: Mapping[str, Sequence[str]] = {
     "restore.effect.emotion": ("emotion_from", "emotion_target_share", "emotion_dropout"),
     "restore.effect.gradient": ("text_loss_weight", "mel_loss_weight"),
     ROUNDING: ("amp", "optimizer_state"),
-    "restore.effect.adapters": ("lora_rank", "lora_alpha", "lora_targets"),
+    "restore.effect.adapters": (
+        "train_text_rows",
+        "lora_rank",
+        "lora_alpha",
+        "lora_targets",
+        "lora_code_head",
+    ),
     "restore.effect.average": ("ema_decay",),
     NOT_COMPARABLE: ("padding", "val_batch_size", "max_val_batches"),
     "restore.effect.order": ("seed",),
@@ -367,7 +373,7 @@ def _setting_rows(
         if name in Train.of_process or name not in stored or stored[name] == now[name]:
             continue
         if used[name] == now[name]:
-            is_idle = name in ("lora_alpha", "lora_targets") and not used["lora_rank"]
+            is_idle = name in ("lora_alpha", "lora_targets", "lora_code_head") and not used["lora_rank"]
             is_of_all = name == "val_batch_size" and not used["max_val_batches"]
             effect = NO_EFFECT if is_idle else LAST_BITS if is_of_all else EFFECTS.get(name, NEXT_STEP)
             yield _changed(as_is(name), stored[name], now[name], effect)

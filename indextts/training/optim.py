@@ -1,14 +1,19 @@
 """Optimizer: trained parameters, frozen base rows, AdamW with float32 or bfloat16 moments.
 
-A LoRA run trains the adapters, the new rows of the text tables and the language rows; nothing else.
+A LoRA run trains the adapters, rows of the text tables and the language rows, and the code head on request.
 
-Rows of the text tables with V pieces, the first `base_size` of them from the base tokenizer:
+Rows of the text tables with V pieces, the first `base_size` of them from the base tokenizer, by the value of
+--train-text-rows:
 
-    0 .. base_size-1    rows of the base: frozen, bit-identical after any run
-    base_size .. V      rows of the new pieces, and the spare last row: trained
+                        new        used                              all
+    0 .. base_size-1    frozen     trained if their piece occurs     trained
+    base_size .. V      trained    trained                           trained
+
+Frozen rows are bit-identical after any run.
 
 A gradient hook that zeroes the gradient of the base rows does not freeze them: AdamW's weight decay and old
-moments still change them. So the optimizer never sees them: its parameter is a view of the rows after them.
+moments still change them. So with `new` the optimizer never sees them: its parameter is a view of the rows
+after them. With `used`, where rows of both kinds lie side by side, `step_at` puts the frozen ones back.
 
 `Bfloat16StateAdamW` stores the moments in bfloat16, 4 bytes per trained value instead of 8:
 
@@ -22,8 +27,8 @@ which keeps its mean, with bits from a seed that the caller sets for each step: 
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +46,8 @@ logger = logging.getLogger(__name__)
 MAX_SKIPPED_IN_A_ROW = 10
 NUM_IDS_SHOWN = 8
 LANGUAGE_ROWS = "lang_embedding.weight"
+CODE_HEAD = ("mel_head.weight", "mel_head.bias")
+TextChoice = Literal["new", "used", "all"]
 
 EMBEDDINGS = (
     "text_embedding.weight",
@@ -53,8 +60,8 @@ EMBEDDINGS = (
 
 
 @dataclass(frozen=True)
-class NewRows:
-    """A text table and the view of its trained rows, which replaces it in the optimizer."""
+class TextRows:
+    """A text table and the view of its rows from `num_frozen` on, which replaces it in the optimizer."""
 
     name: str
     table: nn.Parameter
@@ -63,31 +70,58 @@ class NewRows:
 
 
 @dataclass(frozen=True)
+class RowRates:
+    """Rates of the rows of a table, which the optimizer knows by one rate only.
+
+    Args:
+        is_new: True for the rows with the rate of new rows; the others have that of the body.
+        is_trained: 1.0 or 0.0 for each row; None if all are trained.
+    """
+
+    is_new: Tensor
+    is_trained: Tensor | None = None
+
+    def shares(self, of_body: float) -> Tensor:
+        """Return the share of a step that each row takes, if a row of the body takes `of_body`."""
+        shares = torch.where(self.is_new, 1.0, of_body)
+        return shares if self.is_trained is None else shares * self.is_trained
+
+
+@dataclass(frozen=True)
 class TrainedParameters:
     """Trained parameters by name; a text table with frozen rows is represented by its view.
 
     Args:
         new_names: the parameters that the base lacks, which --new-row-lr-scale applies to.
-        new_languages: (rows, 1), True for the rows of the language table that the base was not trained on. If
-            there are any, the table is among `new_names`, and its other rows keep the rate of the body, see
-            `step_at`. Else None.
+        row_rates: by table whose rows have several rates: that of languages, if there are rows that the base
+            was not trained on, and with --train-text-rows used or all those of texts; see `step_at`.
     """
 
     parameters: dict[str, nn.Parameter]
-    new_rows: tuple[NewRows, ...]
+    text_rows: tuple[TextRows, ...]
     new_names: frozenset[str]
-    new_languages: Tensor | None = None
+    row_rates: Mapping[str, RowRates] = field(default_factory=dict)
 
     @property
     def num_frozen(self) -> int:
         """Number of frozen values in the text tables."""
-        return sum(rows.table[: rows.num_frozen].numel() for rows in self.new_rows)
+        return sum(self.frozen_rows(rows).numel() for rows in self.text_rows)
+
+    def frozen_rows(self, rows: TextRows) -> Tensor:
+        """Return the rows of a text table that are not trained."""
+        rates = self.row_rates.get(rows.name)
+        if rates is None or rates.is_trained is None:
+            return rows.table[: rows.num_frozen]
+        return rows.table[rates.is_trained.flatten() == 0]
 
     def collect_gradients(self) -> None:
         """Set the gradients of the views to those of their tables; call after the last backward pass."""
-        for rows in self.new_rows:
+        for rows in self.text_rows:
             assert rows.table.grad is not None
             rows.view.grad = rows.table.grad[rows.num_frozen :]
+            rates = self.row_rates.get(rows.name)
+            if rates is not None and rates.is_trained is not None:
+                rows.view.grad.mul_(rates.is_trained)  # no part of the norm that is clipped
 
     def fill_missing_gradients(self) -> None:
         """Set missing gradients to zeros, as on a rank without samples."""
@@ -100,20 +134,20 @@ class TrainedParameters:
         return [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
 
     def clear_gradients(self) -> None:
-        for parameter in (*self.parameters.values(), *(rows.table for rows in self.new_rows)):
+        for parameter in (*self.parameters.values(), *(rows.table for rows in self.text_rows)):
             parameter.grad = None
 
     def check_views(self) -> None:
         """Assert that the views share the model's memory; a copy would be trained instead of the model."""
-        for rows in self.new_rows:
+        for rows in self.text_rows:
             start = rows.table.data_ptr() + rows.num_frozen * rows.table.stride(0) * rows.table.element_size()
             assert rows.view.data_ptr() == start, f"{rows.name}: the optimizer's rows are not the model's"
 
     def _with_gradients(self) -> Iterator[nn.Parameter]:
         """Yield the parameters of the model: tables instead of their views."""
-        views = {rows.name for rows in self.new_rows}
+        views = {rows.name for rows in self.text_rows}
         yield from (each for name, each in self.parameters.items() if name not in views)
-        yield from (rows.table for rows in self.new_rows)
+        yield from (rows.table for rows in self.text_rows)
 
 
 def weight_device(name: str, device: torch.device) -> torch.device:
@@ -122,41 +156,72 @@ def weight_device(name: str, device: torch.device) -> torch.device:
 
 
 def select_trained(
-    model: UnifiedVoice, base_size: int, new_languages: Iterable[int] = ()
+    model: UnifiedVoice,
+    base_size: int,
+    new_languages: Iterable[int] = (),
+    text_choice: TextChoice = "new",
+    used_pieces: Iterable[int] = (),
+    *,
+    code_head: bool = False,
 ) -> TrainedParameters:
     """Return the trained parameters of `model`; disables the gradients of the others.
 
-    With adapters these are the adapters, the new rows and the language rows; else all but the encoders.
+    With adapters these are the adapters, text rows, the language rows and perhaps the code head; else all but
+    the encoders.
 
     Args:
         model: on its final device; moving it later would break the views.
-        base_size: pieces of the base tokenizer. If the model has no more pieces, no row is frozen.
+        base_size: pieces of the base tokenizer. With `text_choice` "new" and no more pieces, no row is frozen
+            without adapters, and all are with them.
         new_languages: rows of the languages of the run that the base was not trained on.
+        text_choice, code_head: as in the Train command.
+        used_pieces: the pieces of the training texts, for `text_choice` "used".
     """
     is_extended = model.config.number_text_tokens > base_size
     has_adapters = any(name.endswith(IN) for name, _ in model.named_parameters())
-    parameters, new_rows = {}, []
+    first = base_size if text_choice == "new" else 0
+    has_rows = is_extended or text_choice != "new"
+    parameters, text_rows, rates = {}, [], {}
     for name, parameter in model.named_parameters():
         is_beside_adapters = (
-            name.endswith((IN, OUT)) or name == LANGUAGE_ROWS or (is_extended and name in TEXT_TABLES)
+            name.endswith((IN, OUT))
+            or name == LANGUAGE_ROWS
+            or (has_rows and name in TEXT_TABLES)
+            or (code_head and name in CODE_HEAD)
         )
         parameter.requires_grad_(is_beside_adapters if has_adapters else not name.startswith(ENCODERS))
         if not parameter.requires_grad:
             continue
-        if is_extended and name in TEXT_TABLES:
-            rows = NewRows(name, parameter, nn.Parameter(parameter.data[base_size:]), base_size)
-            new_rows.append(rows)
+        if has_rows and name in TEXT_TABLES:
+            rows = TextRows(name, parameter, nn.Parameter(parameter.data[first:]), first)
+            text_rows.append(rows)
+            if text_choice != "new":
+                rates[name] = _text_rates(
+                    parameter, base_size, used_pieces if text_choice == "used" else None
+                )
             parameter = rows.view
         parameters[name] = parameter
-    new_names = {rows.name for rows in new_rows}
-    languages, is_new = list(new_languages), None
+    new_names = {rows.name for rows in text_rows if is_extended}
+    languages = list(new_languages)
     if languages and LANGUAGE_ROWS in parameters:
         new_names.add(LANGUAGE_ROWS)
         table = parameters[LANGUAGE_ROWS]
         is_new = torch.zeros(len(table), 1, dtype=torch.bool)
         is_new[languages] = True
-        is_new = is_new.to(table.device)  # once: an index made in each step would make the host wait
-    return TrainedParameters(parameters, tuple(new_rows), frozenset(new_names), is_new)
+        # moved once: an index made in each step would make the host wait
+        rates[LANGUAGE_ROWS] = RowRates(is_new.to(table.device))
+    return TrainedParameters(parameters, tuple(text_rows), frozenset(new_names), rates)
+
+
+def _text_rates(table: Tensor, base_size: int, used: Iterable[int] | None) -> RowRates:
+    """Return the rates of a text table of which no row is cut off; `used` are its trained base rows."""
+    shape = (-1, *(1 for _ in table.shape[1:]))
+    is_new = (torch.arange(len(table), device=table.device) >= base_size).view(shape)
+    if used is None:
+        return RowRates(is_new)
+    is_trained = is_new.flatten().float()
+    is_trained[torch.tensor(sorted(used), dtype=torch.int64, device=table.device)] = 1.0
+    return RowRates(is_new, is_trained.view(shape))
 
 
 def build_optimizer(
@@ -201,22 +266,23 @@ def scale_rates(optimizer: torch.optim.AdamW, new_row_scale: float, *, is_frozen
 def step_at(optimizer: torch.optim.AdamW, trained: TrainedParameters, learning_rate: float) -> None:
     """Do one optimizer step at `learning_rate` times the `lr_scale` of each group.
 
-    The optimizer knows one rate for the table of languages, that of new rows. Replay of other languages
-    trains more of its rows, and those take the rate of the body: a step of AdamW without decay is
-    proportional to the rate, so the rest of the step is taken back, all of it while the body is frozen.
+    The optimizer knows one rate for a table. The rows of one in `row_rates` have several: those of languages
+    that the base knows, and of its pieces, take the rate of the body. A step of AdamW, its decay included, is
+    proportional to the rate, so the rest of the step is taken back: all of it for a frozen row.
     """
     scales = {}
     for group in optimizer.param_groups:
         group["lr"] = learning_rate * group["lr_scale"]
         scales[group["is_new"]] = group["lr_scale"]
-    body_share = scales.get(False, 1.0) / scales.get(True, 1.0)
-    if trained.new_languages is None or body_share == 1:
-        optimizer.step()
-        return
-    table = trained.parameters[LANGUAGE_ROWS].detach()
-    before = table.clone()
+    before = []
+    for name, rates in trained.row_rates.items():
+        of_body = scales[False] / scales[True] if name in trained.new_names and False in scales else 1.0
+        if of_body != 1 or rates.is_trained is not None:
+            table = trained.parameters[name].detach()
+            before.append((table, table.clone(), rates.shares(of_body)))
     optimizer.step()
-    table.copy_(torch.where(trained.new_languages, table, before.lerp(table, body_share)))
+    for table, values, shares in before:
+        table.copy_(torch.where(shares == 1, table, values.lerp(table, shares)))
 
 
 def load_optimizer(

@@ -122,7 +122,7 @@ def _weights(run: Run) -> dict[str, Any]:
     """Return the entry "model", and of a LoRA run "lora"; see `indextts.models.lora`."""
     if run.lora is None:
         return {"model": dict(run.model.state_dict())}
-    first_rows = {rows.name: rows.num_frozen for rows in run.trained.new_rows}
+    first_rows = {rows.name: rows.num_frozen for rows in run.trained.text_rows}
     record = LoraRecord(**run.lora.model_dump(), first_rows=first_rows, base=run.base)
     return {
         "model": {name: parameter.detach() for name, parameter in run.trained.parameters.items()},
@@ -152,7 +152,7 @@ class TextRowFacts:
     """Facts of the text rows of a run, since its part started and since this object was created."""
 
     def __init__(self, run: Run) -> None:
-        self._new_rows = run.trained.new_rows
+        self._trained, self._base_size = run.trained, run.base_size
         self._before = self._values()
         if run.state.first_rows is None:
             run.state.first_rows = self._before
@@ -161,19 +161,20 @@ class TextRowFacts:
 
     def read(self) -> dict[str, Any]:
         """Return the facts by name; `indextts/training/metrics.py` documents them."""
-        if not self._new_rows:
-            return {"unknown_share": self._unknown_share}
-        digest = hashlib.sha256()
-        for rows in self._new_rows:
-            digest.update(_on_host(rows.table[: rows.num_frozen]).flatten().numpy().data)
-        now = self._values()
+        facts: dict[str, Any] = {"unknown_share": self._unknown_share}
+        # not with --train-text-rows used: other texts freeze other rows, which is no change of the base
+        if any(rows.num_frozen for rows in self._trained.text_rows):
+            digest = hashlib.sha256()
+            for rows in self._trained.text_rows:
+                digest.update(_on_host(rows.table[: rows.num_frozen]).flatten().numpy().data)
+            facts["base_rows"] = digest.hexdigest()[:DIGEST_CHARS]
+        if not (now := self._values()):
+            return facts
         moved, lately = (
             {name: values - before[name] for name, values in now.items()}
             for before in (self._first, self._before)
         )
-        return {
-            "unknown_share": self._unknown_share,
-            "base_rows": digest.hexdigest()[:DIGEST_CHARS],
+        return facts | {
             "new_rows_moved": min(_root_mean_square(each) for each in moved.values()),
             "new_rows_moved_lately": min(_root_mean_square(each) for each in lately.values()),
             "new_rows_seen": float(moved[TEXT_TABLES[0]].any(dim=1).double().mean()),
@@ -182,9 +183,14 @@ class TextRowFacts:
     def _values(self) -> dict[str, Tensor]:
         """Return some values of each new row by table; all of them would double the rows in a checkpoint."""
         return {
-            rows.name: _on_host(rows.view.reshape(len(rows.view), -1)[:, :VALUES_OF_ROW])
-            for rows in self._new_rows
+            rows.name: _on_host(_first_values(rows.table[self._base_size :]))
+            for rows in self._trained.text_rows
+            if rows.name in self._trained.new_names
         }
+
+
+def _first_values(rows: Tensor) -> Tensor:
+    return rows.reshape(len(rows), -1)[:, :VALUES_OF_ROW]
 
 
 def unknown_share(dataset: PairDataset, unknown_id: int) -> float:

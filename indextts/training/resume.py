@@ -222,7 +222,9 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
     model = empty_model(config_with_text_tokens(inputs.config, inputs.tokenizer.size))
     if lora:
         add_adapters(model, lora, lambda _: 0, {}, saved_scale=1.0)
-    trained = select_trained(model, base_size)
+    trained = select_trained(
+        model, base_size, text_choice=resumed.train_text_rows, code_head=resumed.lora_code_head
+    )
     shapes = {name: tuple(each.shape) for name, each in trained.parameters.items()}
     run = RunFacts(
         vocabulary=inputs.tokenizer.vocabulary,

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -146,7 +147,14 @@ def assemble(inputs: Inputs, origin: Origin, state: TrainState, schedule: Schedu
     if lora:
         seed_of = partial(derive_seed, command.seed, "adapter")
         add_adapters(model, lora, seed_of, origin.adapters.values, origin.adapters.scale)
-    trained = select_trained(model, origin.base_size, new_languages_of(inputs).values())
+    trained = select_trained(
+        model,
+        origin.base_size,
+        new_languages_of(inputs).values(),
+        command.train_text_rows,
+        used_pieces(inputs),
+        code_head=command.lora_code_head,
+    )
     _log_rates(trained, command.new_row_lr_scale, command.freeze_body_steps, state.step)
     optimizer = build_optimizer(trained, command.weight_decay, getattr(torch, command.optimizer_state))
     _log_frozen_rows(model, trained, origin.base_size)
@@ -235,6 +243,13 @@ def new_languages_of(inputs: Inputs) -> dict[str, int]:
     return new_languages(inputs.tokenizer, inputs.config.of_base, inputs.command.train_files)
 
 
+def used_pieces(inputs: Inputs) -> list[int]:
+    """Return the text ids of the training texts, with those that begin and end every text."""
+    config = inputs.config
+    ids = np.unique(inputs.train_set.pairs.tokens.values).tolist()
+    return sorted({*ids, config.start_text_token, config.stop_text_token})
+
+
 def base_size_of(tokenizer: Tokenizer, base_checkpoint: Path) -> int:
     """Return how many pieces of the base the tokenizer keeps; errors as for `_base_vocabulary`."""
     num_rows = text_rows(base_checkpoint) - 1
@@ -280,12 +295,20 @@ def _log_rates(trained: TrainedParameters, new_row_scale: float, num_frozen_step
 
 def _log_frozen_rows(model: UnifiedVoice, trained: TrainedParameters, base_size: int) -> None:
     size = model.config.number_text_tokens
-    if not trained.new_rows:
+    if not trained.text_rows:
         logger.warning(
             "The tokenizer has no new pieces, so all text rows are frozen, as everything besides the adapters"
             if any(name.endswith(IN) for name in trained.parameters)
             else "The tokenizer has no new pieces, so no text row is frozen; for a new language extend the "
             "tokenizer first (tools/extend_bpe.py)"
+        )
+        return
+    if not trained.text_rows[0].num_frozen:  # with --train-text-rows used or all
+        num_frozen = len(trained.frozen_rows(trained.text_rows[0]))
+        logger.info(
+            "Text rows of the base: %s are trained, %s are frozen",
+            f"{base_size - num_frozen:,}",
+            f"{num_frozen:,}",
         )
         return
     total = sum(parameter.numel() for parameter in model.parameters())
