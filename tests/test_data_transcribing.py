@@ -175,3 +175,15 @@ def test_a_killed_transcription_loses_and_repeats_nothing(folder: Path, tmp_path
 def test_a_missing_recognizer_is_named_with_an_example(folder: Path, tmp_path: Path):
     with pytest.raises(UserError, match=r"--asr: is missing; .* --asr=\w+/"):
         main(arguments(folder, tmp_path))
+
+
+def test_a_recognizer_that_cannot_write_the_language_is_stopped_after_the_first_clips(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for module in ("data.transcribing.transcribe", "features.recognizers.first_transcripts"):
+        monkeypatch.setattr(f"indextts.{module}.NUM_FIRST", 3)
+    monkeypatch.setattr("indextts.features.recognizers.first_transcripts.problem_of", lambda *_: "loops")
+    for _ in range(2):  # what was heard is kept, and judged again
+        with pytest.raises(UserError, match=r"--asr la: .*loops"):
+            main(arguments(folder, tmp_path, "la"))
+        assert len((tmp_path / "measured/heard-la.jsonl").read_text("utf-8").splitlines()) == 1 + 3

@@ -141,3 +141,13 @@ def test_unusable_arguments_are_named(tuned: Project, tmp_path: Path):
     with pytest.raises(UserError, match="--checkpoint"):
         Evaluate(checkpoint=[], manifest=tmp_path, output_dir=out)
     assert not out.exists()
+
+
+def test_a_recognizer_that_cannot_write_the_language_is_stopped_before_anything_is_spoken(
+    tuned: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("indextts.features.recognizers.first_transcripts.NUM_FIRST", NUM_CLIPS)
+    monkeypatch.setattr("indextts.speech.evaluation.evaluate._spoken", None)
+    asr = write_recognizer(tmp_path / "hears-la", "ላ")
+    with pytest.raises(UserError, match=r"--asr hears-la: .*Amharic"):
+        main(flags(tuned, tmp_path / "out", asr=asr, checkpoint=tuned.run_dir))
