@@ -11,7 +11,6 @@ from indextts.planning.memory import (
     SOURCE,
     memory_need,
     model_size,
-    with_lora,
 )
 from tests.conftest import REPOSITORY
 from tests.test_models_gpt_weights import PUBLISHED
@@ -89,7 +88,7 @@ def test_the_memory_table_of_the_speed_page_follows_the_formula():
     }
     assert len(shown) == 7
     for name, cells in shown.items():
-        size = with_lora(SIZE, CONFIG, 32, "all") if "--lora-rank 32" in name else SIZE
+        size = model_size(CONFIG, base_size=12_000, lora_rank=32) if "--lora-rank 32" in name else SIZE
         moments, decay = "bfloat16" if "bfloat16" in name else "float32", 0.999 if "ema" in name else 0.0
         need = memory_need(
             CONFIG,
