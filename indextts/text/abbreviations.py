@@ -13,7 +13,6 @@ Expansions follow the reference page of the project; comments mark ambiguous for
 
 import re
 from collections.abc import Mapping
-from functools import partial
 
 from indextts.text.amharic import TABLES
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
@@ -70,8 +69,9 @@ _CONTINUES = rf"(?:\.(?=\s*[{L}0-9A-Za-z,()]))?"
 _RULE_FIXED = re.compile(rf"({_PREFIX})({_alternatives(_FIXED)}){_END}{_CONTINUES}")
 _ANY_INFLECTED = "|".join(map(_any_vowel, sorted(_INFLECTED, key=len, reverse=True)))
 _RULE_INFLECTED = re.compile(rf"({_PREFIX})({_ANY_INFLECTED})")
-_RULE_BEFORE_A_WORD = tuple(
-    (re.compile(rf"({_PREFIX}){key}[/.]\s?"), words) for key, words in _BEFORE_A_WORD.items()
+_WORDS_BEFORE = tuple(_BEFORE_A_WORD.values())
+_RULE_BEFORE_A_WORD = re.compile(
+    rf"(?<![{L}])(?=[{L}]+[/.])({_PREFIX})(?:{'|'.join(map('({})'.format, _BEFORE_A_WORD))})[/.]\s?"
 )
 _STARTS_OF_NAMES = tuple(_IN_NAMES.split())
 _RULE_NAME = re.compile(rf"({_PREFIX})([{''.join(_OF_NAMES)}])[/.]\s?(?=([{L}]+))")
@@ -99,8 +99,8 @@ def spell_out(text: str) -> str:
     text = _RULE_INFLECTED.sub(lambda match: match[1] + _inflected(match[2]), text)
     text = _RULE_FIXED.sub(_fixed, text)
     if _PARTS.search(text):
-        for pattern, words in _RULE_BEFORE_A_WORD:
-            text = pattern.sub(partial(_before_a_word, words), text)
+        for _ in range(2):  # ም/ሥ/አስኪያጅ: the first part is read before a whole word only
+            text = _RULE_BEFORE_A_WORD.sub(_before_a_word, text)
         text = _RULE_NAME.sub(_name, text)
     text = _RULE_WITH_DOT.sub(lambda match: match[1] + _WITH_DOT[match[2]], text)
     return _RULE_ETC.sub("ወዘተ", text)
@@ -131,8 +131,9 @@ def _prefixed(prefix: str, words: str) -> str:
     return prefix + (words[1:] if prefix and has_own else words)
 
 
-def _before_a_word(words: str, match: re.Match[str]) -> str:
-    return f"{_prefixed(match[1], words)} "
+def _before_a_word(match: re.Match[str]) -> str:
+    assert match.lastindex is not None  # of the alternative, behind that of the prefix
+    return f"{_prefixed(match[1], _WORDS_BEFORE[match.lastindex - 2])} "
 
 
 def _name(match: re.Match[str]) -> str:

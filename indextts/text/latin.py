@@ -77,18 +77,18 @@ _HEADING, _RULER, _TITLE = (
 )
 _NUMERAL = re.compile(
     rf"(?:(?P<title>[{L}]+) )?(?<![{L}])(?P<word>[{L}]+)(?:[^\w.,?!…']|[_²³¹])++(?P<first>{_ROMAN})"
-    rf"(?P<to>[-\u2013](?P<last>{_ROMAN}))?(?!['.]?[A-Za-z]|['.]\d)",
+    rf"(?:(?P<to>[-\u2013]|, ?| (?:እና|ወይም|እስከ) )(?P<last>{_ROMAN}))?(?!['.]?[A-Za-z]|['.]\d)",
     re.IGNORECASE,
 )
-_NUMERAL_WITH_ENDING = re.compile(rf"(?<![A-Za-z]){_ROMAN}(?=ኛ)", re.IGNORECASE)
-_MAY_BE_ROMAN = re.compile(rf"[{L}](?:[^\w.,?!…']|[_²³¹])++[IVXLC]|[IVXLC]ኛ", re.IGNORECASE)
+_NUMERAL_WITH_ENDING = re.compile(rf"(?<![A-Za-z])(?P<first>{_ROMAN})(?:ኛ|(?=\sክፍለ\sዘመን))", re.IGNORECASE)
+_MAY_BE_ROMAN = re.compile(rf"[{L}](?:[^\w.,?!…']|[_²³¹])++[IVXLC]|[IVXLC](?:ኛ|\sክፍለ)", re.IGNORECASE)
 
 
 def roman_numerals(text: str, _options: NormalizerOptions) -> str:
     """Return `text` with digits for Roman numerals after the words of the tables and before ኛ."""
-    if not _MAY_BE_ROMAN.search(text):
+    if not _LATIN.search(text) or not _MAY_BE_ROMAN.search(text):
         return text
-    text = _NUMERAL_WITH_ENDING.sub(lambda match: str(_value(match[0])), text)
+    text = _NUMERAL_WITH_ENDING.sub(lambda match: f"{_value(match['first'])}ኛ", text)
     return _NUMERAL.sub(_numeral, text)
 
 
@@ -96,7 +96,7 @@ def _numeral(match: re.Match[str]) -> str:
     title, word = (merge_homophones(part or "", "strict") for part in match.group("title", "word"))
     before = match[0][: match.start("first") - match.start()].replace("-", " ")
     if _HEADING.fullmatch(word):
-        last = f"-{_value(match['last'])}" if match["to"] else ""
+        last = f"{match['to']}{_value(match['last'])}" if match["to"] else ""
         is_touching = match.string[match.end() : match.end() + 1].isdigit()
         return f"{before}{_value(match['first'])}{last}" + " " * is_touching
     if not match["to"] and (_RULER.fullmatch(word) or _TITLE.fullmatch(title)):
@@ -114,6 +114,7 @@ _GREEK_NAMES = "አልፋ ቤታ ጋማ ዴልታ ኤፕሲሎን ዜታ ኤታ 
 _GREEK_LETTERS_TO_NAMES = dict(zip(_GREEK_LETTERS, _GREEK_NAMES.split(), strict=True))
 _GREEK = {**_GREEK_LETTERS_TO_NAMES, "µ": "ሚዩ", "ς": "ሲግማ"}
 _GREEK_CLASS = "\u0370-\u03ff\u1f00-\u1fff\u00b5"
+_ANY_GREEK = re.compile(f"[{_GREEK_CLASS}]")
 _GREEK_ALONE = re.compile(rf"(?<![{_GREEK_CLASS}])[{_GREEK_CLASS}](?![{_GREEK_CLASS}])")
 
 
@@ -124,4 +125,4 @@ def greek_letters(text: str, _options: NormalizerOptions) -> str:
         found = _GREEK.get(match[0].lower())
         return match[0] if found is None else f" {found} "
 
-    return _GREEK_ALONE.sub(name, text)
+    return _GREEK_ALONE.sub(name, text) if _ANY_GREEK.search(text) else text

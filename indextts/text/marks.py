@@ -73,12 +73,13 @@ def tidy(text: str) -> str:
 
 
 # An ending of up to two letters stays joined to the bracket: (EUA)ን.
+_BRACKET = re.compile(r"[()\[\]]")
 _BRACKET_TOUCHING = re.compile(rf"(?<=[^\W_])(?=[(\[])|(?<=[)\]])(?=[{L}]{{3}}|[0-9])")
 
 
 def brackets_apart(text: str) -> str:
     """Return `text` with a space between brackets and the words outside them."""
-    return _BRACKET_TOUCHING.sub(" ", text)
+    return _BRACKET_TOUCHING.sub(" ", text) if _BRACKET.search(text) else text
 
 
 _INSIDE_BRACKETS = re.compile(r"(?<=[(\[{“‘«‹])\s+|\s+(?=[)\]}”’»›])")

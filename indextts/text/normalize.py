@@ -264,7 +264,7 @@ def is_amharic(text: str) -> bool:
     show that they are Tigrinya, English or Oromo, or three Latin words that they are a sentence.
     """
     if _ETHIOPIC.search(text) is not None:
-        return _NUMERAL.search(text) is None or not _is_tigrinya(text)
+        return _NUMERAL.search(text) is None or _TIGRINYA_WORD.search(text) is None
     if not any(map(str.isalpha, text)):
         return True
     # The form that the text gets if it is not Amharic, so that normalising it again decides the same.
@@ -277,21 +277,14 @@ def is_amharic(text: str) -> bool:
     )
 
 
-def _is_tigrinya(text: str) -> bool:
-    """Return whether a text has two words of Tigrinya, one of them from the list."""
-    words = set(_TIGRINYA_WORD.findall(text))
-    return bool(words) and len(words.union(_TIGRINYA_SPELLING.findall(text))) > 1
-
-
 _AFTER_LATIN = "\u0250"  # the first character after Latin Extended-B
 # Words without which hardly a sentence does; no names, no units.
 _LATIN_SENTENCE = re.compile(
     rf"(?<![A-Z])(?:{'|'.join((_WORDS['english'] + _WORDS['oromo']).split())})(?![A-Z])"
 )
-_LATIN_WORD = re.compile(r"(?<!\S)[A-Z]{3,}(?![^\s,.?!])")
+_LATIN_WORD = re.compile(r"(?<!\S)[A-Z][A-Z']{2,}(?![^\s,.?!])")
 _WORDS_OF_A_SENTENCE = 3
 _TIGRINYA_WORD = re.compile(rf"(?<![{L}])(?:{'|'.join(_WORDS['tigrinya'].split())})(?![{L}])")
-_TIGRINYA_SPELLING = re.compile(rf"(?<![{L}])(?:ኣ[{L}]+|[{L}]*[ቐ-ቖ][{L}]*)(?![{L}])")
 _NUMERAL = re.compile("[0-9½¼¾፩-፼]")
 
 

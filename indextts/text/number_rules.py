@@ -94,11 +94,14 @@ _DATES = (
     re.compile(r"(?<![\d-])(\d{4})-(\d{1,2})-(\d{1,2})(?![\d-])"),
     re.compile(r"(?<![\d/])(\d{4})/(\d{1,2})/(\d{1,2})(?![\d/])"),
 )
+_JOINED_NUMBERS = re.compile(r"\d[/.\u2013-]\d")
 _ROW_OF_NUMBERS = re.compile(r"(?<![\d-])\d+(?:[-\u2013]\d+){2,}(?![\d-])")
 
 
 def dates(text: str, _options: NormalizerOptions) -> str:
     """Return `text` with the numbers of dates separated by spaces, in the written order."""
+    if not _JOINED_NUMBERS.search(text):
+        return text
     for pattern in _DATES:
         text = pattern.sub(lambda match: " ".join(str(int(part)) for part in match.groups()), text)
     return _ROW_OF_NUMBERS.sub(lambda match: re.sub(r"\D", " ", match[0]), text)

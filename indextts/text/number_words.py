@@ -147,5 +147,7 @@ def ethiopic_numerals_to_digits(text: str) -> str:
         # grouped, so that a long number is not read as a phone number
         return f"{found:,}" if found >= 10**5 else str(found)
 
+    if not _NUMERAL.search(text):
+        return text
     text = re.sub(f"(?<=[0-9])(?=[{ETHIOPIC_NUMERALS}])|(?<=[{ETHIOPIC_NUMERALS}])(?=[0-9])", " ", text)
     return _NUMERAL.sub(value, text)

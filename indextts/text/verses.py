@@ -26,6 +26,7 @@ _NUMBERED, _ONLY_NUMBERED, _WORDS, _CHAPTERS = (
 )
 _KNOWN = _FULL | _SHORT.keys() | _CHAPTERS
 _MORE = TABLES["words"]["second_words_of_books"].replace(" ", "|")
+_WORD = rf"(?:[{L}]{{0,2}}ሱረ[{L}]*\s[{L}]+|[{L}]{{0,2}}ሱራህ?\s[{L}]+(?:-[{L}]+)?|[{L}]++)"  # or a sura's name
 _PREFIX = re.compile(rf"(?:{PREFIXES}){{1,2}}?(?=[{L}]{{2}})")
 _DASH = r"\s?[-\u2012-\u2014\u2212]\s?"
 _VERSE = rf"\d{{1,3}}(?:{_DASH}\d{{1,3}})?(?![\d:])"
@@ -35,15 +36,15 @@ _ACROSS = rf"(\d{{1,3}}):(\d{{1,3}}){_DASH}(\d{{1,3}}):(\d{{1,3}})"
 _PLACE = re.compile(rf"(?:{_ACROSS}|(\d{{1,3}})\s?:\s?({_VERSES}))(?![\d:]|\.\d)")
 _PLACE_ONCE = re.sub(r"(?<!\\)\((?!\?)", "(?:", _PLACE.pattern)
 _REFERENCE = re.compile(
-    rf"(?:(?<!\d)(?P<number>[1-4])(?P<ordinal>\s?ኛው?)?\s?|(?<![{L}]))(?P<word>[{L}]++)(?=[., ምዕ\d])\.?"
+    rf"(?:(?<!\d)(?P<number>[1-4])(?P<ordinal>\s?ኛው?)?\s?|(?<![{L}]))(?P<word>{_WORD})(?=[., ምዕ\d])\.?"
     rf"(?:\s?(?P<more>{_MORE})\.?)?"
-    rf",?\s?(?P<chapter>ምዕ(?:ራፍ\s|\.\s?))?(?:(?P<places>{_PLACE_ONCE}(?:,\s?{_PLACE_ONCE})*)|(?=\d{{1,3}}(?![\d:/]|[.,]\d)))"
+    rf",?\s?(?P<chapter>ምዕ(?:ራፍ\s|\.\s?)|ም\.\s?)?(?:(?P<places>{_PLACE_ONCE}(?:,\s?{_PLACE_ONCE})*)|(?=\d{{1,3}}(?![\d:/]|[.,]\d)))"
     r"(?!\d*\s?(?:ሰ[ዓዐአኣ]ት|ደቂቃ|ገደማ))"
 )
 
 
 # A fast test: the words before numbers, which are hardly ever books.
-_BEFORE_A_NUMBER = re.compile(rf"(?<![{L}])[{L}]++(?=\.?,?\s?(?:\d|(?:{_MORE}|ምዕራፍ|ምዕ)[. ]+\d))")
+_BEFORE_A_NUMBER = re.compile(rf"(?<![{L}]){_WORD}(?=\.?,?\s?(?:\d|(?:{_MORE}|ምዕራፍ|ምዕ|ም)[. ]+\d))")
 
 
 def verses(text: str, _options: NormalizerOptions) -> str:
@@ -60,6 +61,8 @@ def _book(written: str) -> tuple[str, str]:
     found = None if word in _KNOWN else _PREFIX.match(written)
     prefix = found[0] if found else ""
     name = word[len(prefix) :]
+    if name.startswith(("ሱረ", "ሱራ")) and " " in name:
+        return prefix, name
     return (prefix, name) if name in _KNOWN else ("", "")
 
 
