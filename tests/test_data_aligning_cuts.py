@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from indextts.data.aligning.cuts import Part, plan_aligned
-from indextts.data.importing.cuts import Limits, silences_of
 from indextts.data.importing.items import Passage
+from indextts.data.silences import Limits, silences_of
 from indextts.features.vad import Span
 
 LIMITS = Limits(1.0, 20.0)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from indextts.data.importing.cuts import Limits, plan_cuts
+from indextts.data.importing.cuts import plan_cuts
 from indextts.data.importing.items import Passage, Rejection
+from indextts.data.silences import Limits
 from indextts.features.vad import Span
 
 LIMITS = Limits(1.0, 20.0)

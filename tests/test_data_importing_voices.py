@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from indextts.commands.data import ImportDataset
-from indextts.data.importing import voices as grouping
+from indextts.data import speaker_vectors
 from indextts.data.importing.importer import ImportResult, import_dataset
 from indextts.data.importing.journal import Clip, Entry, Journal
 from indextts.data.importing.voices import (
@@ -329,7 +329,7 @@ def test_blocks_give_the_groups_of_all_clips_together(tmp_path, monkeypatch):
     vectors, voices = random_voices()
     clips = tuple(Clip(str(number), "", "", "", 2.0, "am") for number in range(300))
     journal = Journal(tmp_path, {("s", "k"): Entry("s", "k", (), "", clips)})
-    monkeypatch.setattr(grouping, "BLOCK_SIZE", 40)
+    monkeypatch.setattr(speaker_vectors, "BLOCK_SIZE", 40)
     of_clip = {clip.id: vector for clip, vector in zip(clips, vectors, strict=True)}
     group_voices(journal, of_clip, VoicesRecord(), "encoder", 0.6)
     found = np.array([clip.voice for clip in journal.entries["s", "k"].clips])

@@ -9,10 +9,10 @@ import pytest
 import soundfile
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS
-from indextts.data.importing.cuts import Limits
 from indextts.data.importing.items import Passage
 from indextts.data.manifest import Utterance, read_utterances
 from indextts.data.review import read_reviewed
+from indextts.data.silences import Limits
 from indextts.data.transcribing.agreement import Comparison, choose_limit, compare, yield_curve
 from indextts.data.transcribing.cutting import plan_clips
 from indextts.errors import UserError

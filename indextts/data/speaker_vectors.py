@@ -1,11 +1,18 @@
 """Speaker vectors of recordings, by CAM++ of the published files, and groups of similar ones.
 
+The groups are those of agglomerative clustering with average linkage on the cosine distance. scikit-learn
+needs the matrix of all distances, 40 GB for 100,000 clips. So BLOCK_SIZE vectors are clustered at a time, and
+each group of a block joins the nearest group of the blocks before it. The mean distance of all pairs of two
+groups is 1 minus the product of their mean vectors, so no other matrix is needed.
+
 Axes: S samples, N vectors or groups, V width of a vector, G groups.
 
 Torch is imported only when a vector is computed, and scikit-learn only when vectors are grouped.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +26,9 @@ from indextts.system.process_pool import map_in_threads
 from indextts.system.processes import num_cores
 
 SAMPLE_RATE_HZ = 16_000
-BLOCK_SIZE = 4_000  # vectors that are compared at a time
+BLOCK_SIZE = 4_000
+MIN_CLIP_S = 1.5  # the vector of a shorter clip is too uncertain to found a group or to shape one
+_PREFIX = "voice_"
 
 Vector = NDArray[np.float32]  # (V,)
 Vectors = NDArray[np.float32]  # (N, V)
@@ -83,7 +92,61 @@ def add_results(
         progress.advance()
 
 
-def nearest_groups(
+def grouped(
+    durations: Mapping[str, float],
+    vectors: VectorOfClip,
+    threshold: float,
+    before: Mapping[str, str],
+    taken: Iterable[str],
+) -> dict[str, str]:
+    """Return the groups of the clips that have one, by the ids of the clips.
+
+    Args:
+        durations: of all clips, in seconds.
+        before: the groups of earlier imports, which stay.
+        taken: other names that new groups do not get.
+    """
+    is_long = {id: duration_s >= MIN_CLIP_S for id, duration_s in durations.items() if id in vectors}
+    new = [id for id in is_long if id not in before]
+    fresh = [id for id in new if is_long[id]]
+    known = {id: voice for id, voice in before.items() if is_long.get(id)}
+    free = _free_names({*before.values(), *taken})
+    for start in range(0, len(fresh), BLOCK_SIZE):
+        block = fresh[start : start + BLOCK_SIZE]
+        rows = stacked(block, vectors)
+        labels = cluster(rows, threshold)
+        nearest_of = _nearest_groups(group_means(rows, labels), known, vectors, threshold)
+        named = [name or next(free) for name in nearest_of]
+        known |= {id: named[label] for id, label in zip(block, labels, strict=True)}
+    short = [id for id in new if not is_long[id]]
+    near = _nearest_groups(stacked(short, vectors), known, vectors, threshold)
+    return {**before, **known, **{id: name for id, name in zip(short, near, strict=True) if name is not None}}
+
+
+def with_old_names(
+    voices: Mapping[str, str], before: Mapping[str, str], taken: Iterable[str]
+) -> dict[str, str]:
+    """Return the groups of clips under the names of the old groups with which they share most clips."""
+    shared = Counter((voice, before[id]) for id, voice in voices.items() if id in before)
+    names: dict[str, str] = {}
+    given: set[str] = set()
+    for (voice, old), _ in shared.most_common():
+        if voice not in names and old not in given:
+            names[voice] = old
+            given.add(old)
+    free = _free_names({*before.values(), *taken})
+    names |= {voice: next(free) for voice in sorted(set(voices.values()) - names.keys())}
+    return {id: names[voice] for id, voice in voices.items()}
+
+
+def _free_names(taken: Iterable[str]) -> Iterator[str]:
+    """Yield names for new groups, with the numbers after those that are taken."""
+    numbers = (voice.removeprefix(_PREFIX) for voice in taken if voice.startswith(_PREFIX))
+    last = max((int(number) for number in numbers if number.isdecimal()), default=0)
+    return (f"{_PREFIX}{number:03d}" for number in count(last + 1))
+
+
+def _nearest_groups(
     rows: Vectors, groups: Mapping[str, str], vectors: VectorOfClip, threshold: float
 ) -> list[str | None]:
     """Return the nearest group of each row of vectors, None if it is farther than the threshold.

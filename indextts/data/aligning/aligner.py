@@ -34,10 +34,10 @@ from indextts.data.aligning.text_placing import (
     read_sentences,
     word_ends,
 )
-from indextts.data.importing.cuts import Limits, silences_of
 from indextts.data.importing.items import Location, Passage, Rejection, Row
 from indextts.data.importing.text_lines import text_lines
 from indextts.data.progress import Progress
+from indextts.data.silences import Limits, silences_of
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
 from indextts.features.decoding import find_speech_in_file, read_chunks
@@ -192,7 +192,6 @@ def readings_of_text(command: ImportDataset, text_file: Path, language: str) -> 
     """Return the readings that a text file contains.
 
     Raises:
-        OSError: the text file cannot be read.
         UserError: the table of readings cannot be used.
     """
     readings = reading_options(command, language).readings

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from indextts.data.importing.cuts import MIN_SILENCE_S, Limits, trimmed
 from indextts.data.importing.items import Location, Passage, Rejection
 from indextts.data.manifest import Provenance
+from indextts.data.silences import MIN_SILENCE_S, Limits, trimmed
 from indextts.features.vad import Span
 
 TEXT_PADDING_S = 0.1

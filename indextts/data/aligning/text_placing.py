@@ -68,9 +68,6 @@ def read_sentences(
 
     Args:
         keep: kinds of marks that stay (transcript_marks.py).
-
-    Raises:
-        OSError: the file cannot be read.
     """
     found: list[Sentence] = []
     rejections = []

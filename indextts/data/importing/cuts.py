@@ -10,27 +10,17 @@ belongs to no clip. A subtitle that would be cut within speech is rejected.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from indextts.data.importing.items import Location, Passage, Problem, Rejection
+from indextts.data.silences import PADDING_S, Limits, silences_of, trimmed
 from indextts.features.vad import Span
 
-MIN_SILENCE_S = 0.1
-PADDING_S = 0.15  # before and after the speech: the detector misses soft consonants
 NEAR_S = 0.5  # maximum distance of a silence from a boundary, which people set by hand
 NEAR_ROLLING_S = 0.2  # boundaries of rolling captions may be at any word, and a far silence would move words
 JOINED_S = 0.5  # subtitles with a smaller gap have no other speech between them
 LENGTH_BONUS = 0.3  # seconds of distance that a second of silence outweighs
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Lengths of clips, in seconds."""
-
-    min_s: float
-    max_s: float
 
 
 def plan_cuts(
@@ -69,15 +59,6 @@ def plan_cuts(
         before, group = next_before, []
     reason = f"the subtitle starts after the end of the recording at {duration_s:.2f} s"
     return plan + [Rejection(Location(subtitles, cue.line), "bad_time", reason) for cue in outside]
-
-
-def silences_of(speech: Sequence[Span], duration_s: float) -> list[Span]:
-    """Return the silences, including those at both ends of the recording even if they are empty."""
-    ends = [0.0, *(span.end_s for span in speech)]
-    starts = [*(span.start_s for span in speech), duration_s]
-    silences = [Span(end, max(end, start)) for end, start in zip(ends, starts, strict=True)]
-    inner = [silence for silence in silences[1:-1] if silence.duration_s >= MIN_SILENCE_S]
-    return [silences[0], *inner, silences[-1]] if speech else [Span(0.0, duration_s)]
 
 
 def _boundary(
@@ -126,22 +107,3 @@ def _clip(
     original = " ".join(cue.original or cue.text for cue in group)
     original = original if original != text else ""
     return Passage(times.start_s, times.end_s, text, group[0].line, voices.pop(), original=original)
-
-
-def trimmed(
-    before: Span, after: Span, padding_s: float, limits: Limits, *, is_single: bool
-) -> Span | Problem:
-    """Return the times of a clip between two silences, at most to their middles; or why it is unusable.
-
-    Args:
-        is_single: of a single subtitle or sentence, which cannot be cut.
-    """
-    start = max(before.end_s - padding_s, (before.start_s + before.end_s) / 2)
-    end = min(after.start_s + padding_s, (after.start_s + after.end_s) / 2)
-    length = end - start
-    if length > limits.max_s:
-        reason = f"{length:.1f} s from silence to silence, the maximum is {limits.max_s:g} s"
-        return "too_long" if is_single else "no_pause", reason
-    if length < limits.min_s:
-        return "too_short", f"{length:.2f} s of speech, the minimum is {limits.min_s:g} s"
-    return Span(start, end)

@@ -1,14 +1,19 @@
-"""Read folders of recordings with texts or subtitles of the same name.
+r"""Read folders of recordings with texts or subtitles of the same name.
 
 NAME.wav NAME.txt | NAME.lab           a clip and its text, or a long recording and its text (data/aligning)
 NAME.mp3 NAME.srt | NAME.am.vtt ...    a long recording and its subtitles
-NAME.txt | NAME.TextGrid               labels of Audacity, tiers of Praat (time_labels.py)
+NAME.txt                               labels of Audacity: START_S \t END_S \t TEXT; \ before frequencies
+NAME.TextGrid                          tiers of Praat, in the long or the short form: the only tier with
+                                       sentences, else the text of all words
 NAME.info.json                         metadata of a video from yt-dlp, optional
 wav48/p225/NAME.wav txt/p225/NAME.txt  a clip and its text in parallel folders, as in VCTK
+
+Format of Praat: https://www.fon.hum.uva.nl/praat/manual/TextGrid_file_formats.html.
 """
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,7 +30,6 @@ from indextts.data.importing.items import (
 )
 from indextts.data.importing.subtitles import foreign_by_name, is_language_tag
 from indextts.data.importing.text_lines import text_lines
-from indextts.data.importing.time_labels import is_label, label_rows, textgrid_rows
 from indextts.text.languages import Language
 
 _TIMES = re.compile(r"\d+(?:\.\d+)? \d+(?:\.\d+)? \S")  # a label file: start, end and name in each line
@@ -35,7 +39,19 @@ _PARALLEL = frozenset(
         *("lab", "text", "texts", "transcripts", "txt"),
     ]
 )
+_LABEL = re.compile(r"(\d+(?:[.,]\d+)?)\t(\d+[.,]\d+)(?:\t(.*))?", re.ASCII)
+# Strings, where "" is a quote, and numbers that are not in brackets or words: both forms have these.
+_TOKEN = re.compile(r'"(?:[^"]|"")*"|(?<![\w\[.-])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w\]])', re.IGNORECASE)
+_PARTS = re.compile(
+    r"\b(?:words?|phones?|phonemes?|syllables?|segments?|kan|mas|mau|ort-mau)\b", re.IGNORECASE
+)
+_WORDS = re.compile(r"\bwords?\b", re.IGNORECASE)
+_MOST = 0.5  # of the letters
+_SILENCE = frozenset(["", "sil", "sp", "spn", "<eps>", "<p:>", "<sil>", "_", "#", "-"])
 _MICROPHONE = re.compile(r"_mic\d$")  # VCTK has each sentence from two
+
+Interval = tuple[float, float, str]
+Tiers = list[tuple[str, list[Interval]]]
 
 
 @dataclass
@@ -143,9 +159,11 @@ def _with_audio(files: _SameName, row: Row, language: Language) -> Items:
         # a plain text first: what aligns it writes a TextGrid of its words
         text_file = min(files.texts, key=lambda path: (path.suffix.lower() == ".textgrid", path))
         if text_file.suffix.lower() == ".textgrid":
-            yield from textgrid_rows(text_file, row, language)
-        elif next((is_label(line) for _, line in text_lines(text_file) if isinstance(line, str)), False):
-            yield from label_rows(text_file, row)
+            yield from _textgrid_rows(text_file, row, language)
+        elif next(
+            (_LABEL.fullmatch(line) for _, line in text_lines(text_file) if isinstance(line, str)), None
+        ):
+            yield from _label_rows(text_file, row)
         else:
             yield _with_text(row, text_file)
     elif not files.subtitles:
@@ -169,3 +187,74 @@ def _with_text(row: Row, text_file: Path) -> Row | Rejection:
     if not text:
         return Rejection(where, "empty_text", "the text is empty; fill it in or remove the file")
     return replace(row, where=where, text=text, text_file=text_file)
+
+
+def _label_rows(path: Path, row: Row) -> Items:
+    """Yield the labels of a file as parts of the recording of `row`, and rejections."""
+    for where, line in text_lines(path):
+        label = _LABEL.fullmatch(line) if isinstance(line, str) else None
+        if isinstance(line, Rejection):
+            yield line
+        elif label:
+            start, end = (float(time.replace(",", ".")) for time in label.groups()[:2])
+            yield replace(row, where=where, text=(label[3] or "").strip(), times=(start, end, "s"))
+        elif line.strip() and not line.startswith("\\"):
+            yield Rejection(where, "broken_row", "not START, END and text with tabs; correct the line")
+
+
+def _textgrid_rows(path: Path, row: Row, language: Language) -> Items:
+    """Yield the sentences of a TextGrid as parts of the recording of `row`, or a rejection of the file."""
+    lines = [line for _, line in text_lines(path)]
+    where = Location(path)
+    try:
+        tiers = _tiers(_TOKEN.findall("\n".join(line for line in lines if isinstance(line, str))))
+    except (StopIteration, ValueError, RuntimeError):
+        yield Rejection(where, "not_text", "not a TextGrid of Praat; save it as a text file")
+        return
+    filled = [
+        (name, found)
+        for name, tier in tiers
+        if (found := [each for each in tier if each[2].lower() not in _SILENCE])
+    ]
+    texts = [(name, tier) for name, tier in filled if not _PARTS.search(name)]
+    if "Latn" not in language.scripts:
+        texts = [
+            (name, tier)
+            for name, tier in texts
+            if language.share(" ".join(text for *_, text in tier)) >= _MOST
+        ]
+    words = [tier for name, tier in filled if _WORDS.search(name)]
+    if len(texts) == 1:
+        for number, (start, end, text) in enumerate(texts[0][1], start=1):
+            place = Location(path, place=f"interval {number}: ")
+            yield replace(row, where=place, text=" ".join(text.split()), times=(start, end, "s"))
+    elif len(words) == 1 and not texts:
+        yield replace(row, where=where, text=" ".join(text for *_, text in words[0]))
+    else:
+        shown = ", ".join(name for name, _ in texts or filled) or "none"
+        reason = (
+            f"no single tier has the sentences (tiers with texts: {shown}); leave one of them in the file"
+        )
+        yield Rejection(where, "no_text", reason)
+
+
+def _tiers(tokens: Sequence[str]) -> Tiers:
+    """Return the names and intervals of the tiers; raises StopIteration or ValueError for another file."""
+    left = iter(tokens)
+    if [next(left), next(left)] != ['"ooTextFile"', '"TextGrid"']:
+        raise ValueError
+    tiers = []
+    _start, _end, count = next(left), next(left), int(next(left))
+    for _ in range(count):
+        kind, name, _, _, size = next(left), _text(next(left)), next(left), next(left), int(next(left))
+        if kind == '"IntervalTier"':
+            tier = [(float(next(left)), float(next(left)), _text(next(left))) for _ in range(size)]
+            tiers.append((name, tier))
+        else:  # points
+            for _ in range(2 * size):
+                next(left)
+    return tiers
+
+
+def _text(token: str) -> str:
+    return token[1:-1].replace('""', '"').strip()

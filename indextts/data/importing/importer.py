@@ -22,7 +22,6 @@ import logging
 import math
 import os
 import shutil
-import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +38,7 @@ from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Journal, read_jou
 from indextts.data.importing.layouts import has_only_archives, read_source
 from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.references import Recordings
+from indextts.data.importing.spans import log_durations
 from indextts.data.importing.speakers import (
     answered,
     log_left_out,
@@ -428,7 +428,8 @@ def _log_outcomes(source: _Source, command: ImportDataset, store: ProjectStore) 
         is_too_long = store.duration_s(source.name, found.key) > command.max_clip_s
         num_whole += found.text_file is not None and not is_cut and is_too_long
     log_marks(source.path, marks)
-    _log_durations(source, store)
+    rows = [(row, store.journal.entries.get((source.name, row.key))) for row in source.found]
+    log_durations(source.path, [(row, entry) for row, entry in rows if row.duration and entry is not None])
     if num_long and (command.trim or command.loudness or command.link):
         logger.warning(
             "%s: %s cut as usual, without --trim, --loudness and --link",
@@ -441,33 +442,6 @@ def _log_outcomes(source: _Source, command: ImportDataset, store: ProjectStore) 
             source.path,
             counted(num_whole, "recording"),
             command.max_clip_s,
-        )
-
-
-def _log_durations(source: _Source, store: ProjectStore) -> None:
-    """Log how many durations in the data are not those of the recordings, and the largest difference."""
-    found: list[tuple[float, float, str]] = []  # in the data, of the recording, its name
-    for row in source.found:
-        entry = store.journal.entries.get((source.name, row.key))
-        if row.duration and entry is not None:
-            found += [(row.duration, clip.duration, row.named) for clip in entry.clips if not clip.original]
-    if not found:
-        return
-    per_s = statistics.median(told / duration_s for told, duration_s, _ in found)
-    unit = next((unit for unit in (1, 1000) if 0.8 < per_s / unit < 1.25), None)
-    if unit is None:  # something else, such as letters
-        return
-    differences = [(abs(told / unit - duration_s), told / unit, name) for told, duration_s, name in found]
-    differing = [each for each in differences if each[0] > max(0.5, 0.1 * each[1])]
-    if differing:
-        difference_s, told_s, name = max(differing)
-        logger.warning(
-            "%s: the data give a wrong duration for %s, by up to %.2f s (%s, %.2f s in the data); check them",
-            source.path,
-            counted(len(differing), "recording"),
-            difference_s,
-            name,
-            told_s,
         )
 
 

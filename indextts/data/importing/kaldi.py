@@ -44,7 +44,6 @@ def read_kaldi(folder: Path) -> Items:
 
     Raises:
         UserError: wav.scp, text or utt2spk is missing.
-        OSError: a file cannot be read.
     """
     missing = [name for name in ("wav.scp", "text", "utt2spk") if not (folder / name).is_file()]
     if missing:
@@ -83,11 +82,7 @@ def read_kaldi(folder: Path) -> Items:
 
 
 def read_librispeech(root: Path) -> Items:
-    """Yield the utterances of all transcripts below a folder, and rejections.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Yield the utterances of all transcripts below a folder, and rejections."""
     multilingual = [path for path in root.rglob(MULTILINGUAL_TRANSCRIPTS) if _is_multilingual(path)]
     for transcript in [*sorted(root.rglob(TRANSCRIPTS)), *sorted(multilingual)]:
         for line in _lines(transcript):

@@ -75,7 +75,6 @@ def read_source(root: Path, layout: ImportLayout, reader: SourceReader, typed: P
 
     Raises:
         UserError: there are no recordings in that layout, or the columns of a table cannot be decided.
-        OSError: a file cannot be read.
     """
     places = _places(root, layout)
     detected, folders = next(places)
@@ -109,11 +108,7 @@ def has_only_archives(root: Path) -> bool:
 
 
 def find_tables(root: Path, layout: ImportLayout) -> Iterator[tuple[ImportLayout, list[Path]]]:
-    """Yield each layout of a folder or file, and its tables or JSON manifests in the order of the import.
-
-    Raises:
-        OSError: a folder or file cannot be read.
-    """
+    """Yield each layout of a folder or file, and its tables or JSON manifests in the order of the import."""
     for detected, places in _places(root, layout):
         has_tables = detected in WITH_COLUMNS and detected != "parquet"
         yield detected, _parts(detected, places) if has_tables else []

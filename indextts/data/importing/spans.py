@@ -6,10 +6,11 @@
 A span fits if it is inside its recording and is not shorter than MIN_SPAN_S. If the header names no unit,
 the unit in which more different spans fit is that of all rows of the source; if both fit alike, or fewer than
 half of the spans, the import asks. If a recording is as long as the span of its row, it was cut before, and
-is imported whole.
+is imported whole. A duration alone is compared with that of the recording.
 """
 
 import logging
+import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ import soundfile
 
 from indextts.data.importing.columns import Columns
 from indextts.data.importing.items import Item, Rejection, Row, cut_id
+from indextts.data.importing.journal import Entry
 from indextts.data.importing.parquet import AudioReader
 from indextts.errors import UserError
 from indextts.features.decoding import as_readable
@@ -161,3 +163,31 @@ def _named(row: Row, repeated: Counter[str]) -> Row:
     elif row.recording is None and row.named:
         recording = Path(row.named.replace("\\", "/")).stem
     return replace(row, recording=recording)
+
+
+def log_durations(source: Path, imported: Sequence[tuple[Row, Entry]]) -> None:
+    """Log how many durations in the data are not those of the recordings, and the largest difference."""
+    found = [  # in the data, of the recording, its name
+        (row.duration, clip.duration, row.named)
+        for row, entry in imported
+        for clip in entry.clips
+        if row.duration and not clip.original
+    ]
+    if not found:
+        return
+    per_s = statistics.median(told / duration_s for told, duration_s, _ in found)
+    unit = next((unit for unit in (1, 1000) if 0.8 < per_s / unit < 1.25), None)
+    if unit is None:  # something else, such as letters
+        return
+    differences = [(abs(told / unit - duration_s), told / unit, name) for told, duration_s, name in found]
+    differing = [each for each in differences if each[0] > max(0.5, 0.1 * each[1])]
+    if differing:
+        difference_s, told_s, name = max(differing)
+        logger.warning(
+            "%s: the data give a wrong duration for %s, by up to %.2f s (%s, %.2f s in the data); check them",
+            source,
+            counted(len(differing), "recording"),
+            difference_s,
+            name,
+            told_s,
+        )

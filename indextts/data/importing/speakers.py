@@ -110,11 +110,7 @@ def _valid(answers: dict[str, object]) -> dict[str, str]:
 
 
 def write_answers(output_dir: Path, answers: dict[str, dict[str, str]]) -> None:
-    """Write the answers through a temporary file if they changed.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write the answers through a temporary file if they changed."""
     given = {
         source: {name: answer for name, answer in fields.items() if answer or name != "keep"}
         for source, fields in answers.items()

@@ -140,7 +140,6 @@ def preview_source(
 
     Raises:
         UserError: the archive is corrupt or refused.
-        OSError: a file cannot be read.
     """
     with ExitStack() as stack:
         root = source.resolve()

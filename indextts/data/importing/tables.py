@@ -72,7 +72,6 @@ def table_rows(path: Path, reader: SourceReader, columns: Columns | None = None)
 
     Raises:
         UserError: the columns cannot be decided, or a JSON array is invalid.
-        OSError: the file cannot be read.
     """
     table = open_table(path, reader.language)
     if columns is None and table.head:
@@ -279,9 +278,6 @@ def table_head(path: Path, language: str = "") -> tuple[str, list[list[str]]]:
     """Return the delimiter of a table, its first row, and of the next rows those with the usual width.
 
     Without rows, the table has a single column.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     sample = _first_lines(path, language)
     told = _DELIMITER_LINE.fullmatch(sample[0]) if sample else None

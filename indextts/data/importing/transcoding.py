@@ -15,9 +15,10 @@ import soundfile
 from indextts.commands.data import ImportDataset
 from indextts.data.aligning.aligner import ALIGNING_VERSION, Aligner, readings_of_text
 from indextts.data.importing.cleaning import CLEANING_VERSION, OutputFile, clean_clip
-from indextts.data.importing.cuts import Limits, plan_cuts
+from indextts.data.importing.cuts import plan_cuts
 from indextts.data.importing.items import Location, Passage, Rejection, Row, safe_suffix
 from indextts.data.importing.subtitles import read_cues
+from indextts.data.silences import Limits
 from indextts.features.audio import RecordingError
 from indextts.features.decoding import Readable, as_readable, find_speech_in_file, write_parts
 from indextts.features.vad import Span
@@ -41,7 +42,6 @@ def recording_stamp(found: Row, command: ImportDataset) -> tuple[object, ...]:
     """Return a stamp that changes when transcoding a recording would give another result.
 
     Raises:
-        OSError: a file does not exist.
         UserError: the table of readings cannot be used.
     """
     text_file = found.text_file if command.asr else None

@@ -11,11 +11,6 @@ A user renames a group or merges groups in "names"; the next import applies it. 
 each clip. New clips join a group or found new ones, and a group keeps its clips. Only another threshold or
 encoder groups all clips again, and a new group takes the name of the old one with which it shares most clips.
 
-The groups are those of agglomerative clustering with average linkage on the cosine distance. scikit-learn
-needs the matrix of all distances, 40 GB for 100,000 clips. So BLOCK_SIZE vectors are clustered at a time, and
-each group of a block joins the nearest group of the blocks before it. The mean distance of all pairs of two
-groups is 1 minus the product of their mean vectors, so no other matrix is needed.
-
 Axes: S samples, V width of a vector, G groups.
 """
 
@@ -23,10 +18,8 @@ import base64
 import csv
 import io
 import logging
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -36,18 +29,16 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 
 from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Clip, Entry, Journal
 from indextts.data.speaker_vectors import (
-    BLOCK_SIZE,
     SAMPLE_RATE_HZ,
     LoadEncoder,
     Vector,
     VectorOfClip,
     VoiceEncoder,
     add_results,
-    cluster,
-    group_means,
+    grouped,
     means_of_groups,
-    nearest_groups,
     stacked,
+    with_old_names,
 )
 from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
@@ -63,8 +54,6 @@ TABLE_NAME = "voices.csv"
 VECTORS_NAME = "voice_vectors"
 HEARD_S = 10.0  # of a clip: a longer sample costs time and hardly changes the vector
 DEFAULT_THRESHOLD = 0.5  # for CAM++, not measured; 3D-Speaker merges up to 0.6 within a single recording
-MIN_CLIP_S = 1.5  # the vector of a shorter clip is too uncertain to found a group or to shape one
-_PREFIX = "voice_"
 
 _MAX_NAME_CHARS = 64
 
@@ -192,15 +181,16 @@ def group_voices(
     """
     threshold = threshold or record.threshold or DEFAULT_THRESHOLD
     clips = [clip for _, clip in voice_clips(journal)]
+    durations = {clip.id: clip.duration for clip in clips}
     before = {clip.id: clip.voice for clip in clips if clip.voice is not None}
     named = {voice: name for voice, name in record.names.items() if voice != name}
     taken = {*named, *named.values()}
     if before and record.threshold is not None and (encoder, threshold) != (record.encoder, record.threshold):
         text = "%s: grouping all %s again, because the threshold or the encoder changed (threshold %g)"
         logger.warning(text, journal.folder / RECORD_NAME, counted(len(clips), "clip"), threshold)
-        voices = _with_old_names(_grouped(clips, vectors, threshold, {}, ()), before, taken)
+        voices = with_old_names(grouped(durations, vectors, threshold, {}, ()), before, taken)
     else:
-        voices = _grouped(clips, vectors, threshold, before, taken)
+        voices = grouped(durations, vectors, threshold, before, taken)
     moved = {
         clip.id: replace(clip, voice=voices.get(clip.id), speaker=clip.speaker if clip.id in voices else "")
         for clip in clips
@@ -268,11 +258,7 @@ def set_speakers(journal: Journal, record: VoicesRecord) -> None:
 
 
 def write_voices(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) -> None:
-    """Write voices.json and voices.csv if they changed; without groups, neither.
-
-    Raises:
-        OSError: a file cannot be written.
-    """
+    """Write voices.json and voices.csv if they changed; without groups, neither."""
     if not record.names:
         return
     rows = table_rows(journal, vectors, record)
@@ -341,57 +327,3 @@ def table_rows(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) ->
             )
         )
     return sorted(rows, key=lambda row: (-row.clips, row.voice))
-
-
-def _grouped(
-    clips: Sequence[Clip],
-    vectors: VectorOfClip,
-    threshold: float,
-    before: Mapping[str, str],
-    taken: Iterable[str],
-) -> dict[str, str]:
-    """Return the groups of the clips that have one, by the ids of the clips.
-
-    Args:
-        before: the groups of earlier imports, which stay.
-        taken: other names that new groups do not get.
-    """
-    heard = [clip for clip in clips if clip.id in vectors]
-    is_long = {clip.id: clip.duration >= MIN_CLIP_S for clip in heard}
-    new = [id for id in is_long if id not in before]
-    fresh = [id for id in new if is_long[id]]
-    known = {id: voice for id, voice in before.items() if is_long.get(id)}
-    free = _free_names({*before.values(), *taken})
-    for start in range(0, len(fresh), BLOCK_SIZE):
-        block = fresh[start : start + BLOCK_SIZE]
-        rows = stacked(block, vectors)
-        labels = cluster(rows, threshold)
-        nearest_of = nearest_groups(group_means(rows, labels), known, vectors, threshold)
-        named = [name or next(free) for name in nearest_of]
-        known |= {id: named[label] for id, label in zip(block, labels, strict=True)}
-    short = [id for id in new if not is_long[id]]
-    near = nearest_groups(stacked(short, vectors), known, vectors, threshold)
-    return {**before, **known, **{id: name for id, name in zip(short, near, strict=True) if name is not None}}
-
-
-def _with_old_names(
-    voices: Mapping[str, str], before: Mapping[str, str], taken: Iterable[str]
-) -> dict[str, str]:
-    """Return the groups of clips under the names of the old groups with which they share most clips."""
-    shared = Counter((voice, before[id]) for id, voice in voices.items() if id in before)
-    names: dict[str, str] = {}
-    given: set[str] = set()
-    for (voice, old), _ in shared.most_common():
-        if voice not in names and old not in given:
-            names[voice] = old
-            given.add(old)
-    free = _free_names({*before.values(), *taken})
-    names |= {voice: next(free) for voice in sorted(set(voices.values()) - names.keys())}
-    return {id: names[voice] for id, voice in voices.items()}
-
-
-def _free_names(taken: Iterable[str]) -> Iterator[str]:
-    """Yield names for new groups, with the numbers after those that are taken."""
-    numbers = (voice.removeprefix(_PREFIX) for voice in taken if voice.startswith(_PREFIX))
-    last = max((int(number) for number in numbers if number.isdecimal()), default=0)
-    return (f"{_PREFIX}{number:03d}" for number in count(last + 1))

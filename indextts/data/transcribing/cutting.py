@@ -25,9 +25,9 @@ from pathlib import Path
 import soundfile
 from pydantic import TypeAdapter
 
-from indextts.data.importing.cuts import PADDING_S, Limits
 from indextts.data.importing.items import AUDIO_SUFFIXES, Passage, cut_id, distinct, file_name, files_below
 from indextts.data.progress import Progress
+from indextts.data.silences import PADDING_S, Limits
 from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
 from indextts.features.decoding import as_readable, find_speech_in_file, write_parts

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 from indextts.commands.data import Transcribe
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.data.importing.cuts import Limits
 from indextts.data.manifest import Provenance, Utterance, write_utterances
 from indextts.data.progress import Progress
+from indextts.data.silences import Limits
 from indextts.data.stored_results import StoredResults
 from indextts.data.transcribing.agreement import (
     REPORT_NAME,
