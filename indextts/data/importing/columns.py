@@ -1,42 +1,37 @@
 """Decide which columns of a table hold the recording, the text and the speaker.
 
     by hand      --columns audio=0,speaker=1,text=2, with names of the header or numbers from 0
-    by header    known names (ALIASES)
+    by header    known names (headers.py)
     by content   audio      most values name recordings
                  text       running text, in the script of the language if that is not Latin
                  spoken     a text beside the text of a table without a header, as in LJSpeech
                  speaker    without a header: names that repeat, or numbers that do and count nothing
                  start, end without a header: two columns of times, if recordings repeat
 
-Headers are compared without case, blanks, brackets and camel case: "Audio File", "Start (ms)". A known header
-with a text in another script than the language is decided by its content too. Where two readings are equally
-likely, the table is refused: a wrong column would train the model on wrong texts.
+A known header with a text in another script than the language is decided by its content too. Where two
+readings are equally likely, the table is refused: a wrong column would train the model on wrong texts.
 """
 
 import re
 import statistics
-import tomllib
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 
-from indextts.data.importing.items import AUDIO_SUFFIXES, filled, time_of
+from indextts.data.importing.headers import (
+    CHOOSABLE,
+    TIMES,
+    column_and_unit,
+    column_of,
+    is_known_header,
+    is_like_times,
+    known_names,
+)
+from indextts.data.importing.items import AUDIO_SUFFIXES, NO_SPEAKERS, filled, time_of
 from indextts.errors import UserError
 from indextts.text.languages import Language, find_language
 
-_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-# Of each column, the words of which a header has one, and those that may stand beside it: "audio_file_path".
-_COLUMNS = [
-    (column, frozenset(names.split()), frozenset(more.split())) for column, names, more in _TABLES["headers"]
-]
-_UNITS = {word: unit for unit, words in _TABLES["units"].items() for word in words.split()}
-_NO_SPEAKERS = frozenset(_TABLES["no_speakers"].split())  # values that repeat
-_TIMES = ("start", "end", "duration")
-_LIKE_TIMES = {"start", "begin", "offset", "onset", "end", "stop", "tmin", "tmax", "t0", "t1"}
-CHOOSABLE = (*dict.fromkeys(column for column, _, _ in _COLUMNS), "spoken")
 AUTO = "auto"  # as --columns: decide, also where a choice is stored
 
 Rows = Sequence[Sequence[str]]  # the first row, and further ones that have the same width as each other
@@ -50,8 +45,6 @@ _MAX_CHARS_OF_NAME = 64  # of a speaker, and of a field of a header
 _MAX_DIGITS_OF_NUMBER = 4  # of a column
 _MAX_SHOWN = 30  # columns in a line of the log
 _WORD = re.compile(r"[^\W\d_]+")
-_PART = re.compile(r"[^\W_]+")  # a word of a header
-_BRACKETS = re.compile(r"[(\[{].*?[)\]}]")
 _SMALL_NUMBER = re.compile(r"\d{1,4}(?:\.0)?")
 
 
@@ -98,7 +91,7 @@ class Columns:
             unit: of the times; "" if the recordings decide it, None without times.
         """
         end = f"_{unit}" if unit else ""
-        times = [name for name in self.names if name in _TIMES]
+        times = [name for name in self.names if name in TIMES]
         chosen = {name: [number] for number, name in enumerate(self.names) if name and name not in times}
         for name, numbers in [*chosen.items(), *self.candidates.items()]:
             chosen[name] = [*numbers][:1]
@@ -156,7 +149,7 @@ def decide_columns(
         return _chosen_columns(chosen, first, has_header=has_header)
     body = rows[1:] if has_header else rows
     values = [[filled(row[number]) for row in body] for number in range(len(first))]
-    names = _known_names(first) if has_header else [""] * len(first)
+    names = known_names(first) if has_header else [""] * len(first)
     if has_header:
         _refuse_equal(first, values)
     if not body:
@@ -224,33 +217,6 @@ def decide_columns(
     return replace(found, problem=_problem(found, values, names_shown))
 
 
-def column_of(header: str) -> str:
-    """Return the column that a header is known for: "audio" for "Audio File"; "" if there is none."""
-    return column_and_unit(header)[0]
-
-
-@lru_cache(maxsize=4096)
-def column_and_unit(header: str) -> tuple[str, str]:
-    """Return the column that a header is known for, and its unit: ("start", "ms") for "Start (ms)"."""
-    all_words = _words(header)
-    unit = next((_UNITS[word] for word in reversed(all_words) if word in _UNITS), "")
-    words = [word for word in _words(_BRACKETS.sub("", header)) if word not in _UNITS] or all_words
-    both = frozenset(["sourcefile"] if words == ["source", "file"] else words)
-    known = (column for column, names, more in _COLUMNS if both & names and both <= names | more)
-    column = next(known, "")
-    return (column, unit) if column in _TIMES else ("" if unit else column, "")
-
-
-def _words(header: str) -> list[str]:
-    return _PART.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header).lower())
-
-
-def is_known_header(fields: Sequence[str]) -> bool:
-    """Return whether a row has known names for the text and for the recording."""
-    known = {column_of(field) for field in fields}
-    return "text" in known and bool({"audio", "id"} & known)
-
-
 def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> Columns:
     """Return the columns of --columns.
 
@@ -284,7 +250,7 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
         if names[number]:
             raise UserError(f"--columns {chosen}: column {column} cannot be {names[number]} and {name}")
         names[number] = name
-        if name in _TIMES:
+        if name in TIMES:
             units.add(unit or column_and_unit(first[number])[1])
     needed = {"audio": {"audio", "id"}, "text": {"text", "spoken"}}
     if "start" in names or "end" in names:
@@ -337,14 +303,14 @@ def _keep_times(
     kept = {"start", "end" if "end" in found else "duration"}
     kept = kept if kept <= found else found & {"duration"}  # which the import compares with the recordings
     for number, name in enumerate(names):
-        if name in _TIMES and (name not in kept or not are_times[number]):
+        if name in TIMES and (name not in kept or not are_times[number]):
             names[number] = ""
     numbered = list(enumerate(zip(header, names, are_times, strict=False)))
     unit = _one_of({column_and_unit(label)[1] for _, (label, name, _) in numbered if name in kept})
     unread = [
         n
         for n, (label, name, is_time) in numbered
-        if not name and any(values[n]) and _LIKE_TIMES & {*_words(label)}
+        if not name and any(values[n]) and is_like_times(label)
         if is_time or column_of(label) in ("start", "end")  # in a form that is not read
     ]
     return unit, unread
@@ -454,7 +420,7 @@ def _is_speaker(column: Sequence[str]) -> bool:
     return all(
         _WORD.search(value)
         and re.fullmatch(r"[\w -]+", value)
-        and value.lower().replace("-", "_") not in _NO_SPEAKERS
+        and value.lower().replace("-", "_") not in NO_SPEAKERS
         for value in set(filled)
     )
 
@@ -503,20 +469,6 @@ def _share(column: Sequence[str], is_so: Callable[[str], bool]) -> float:
 
 def _has_audio_suffix(value: str) -> bool:
     return any(value.strip().lower().endswith(suffix) for suffix in AUDIO_SUFFIXES)
-
-
-def _known_names(header: Sequence[str]) -> list[str]:
-    """Return the columns of a header, each once: the first of its names; of texts the one as written."""
-
-    def rank(number: int) -> tuple[bool, bool, int]:
-        name = header[number].lower()
-        return "normal" in name or "author" in name, not name.startswith("raw"), number
-
-    names = [""] * len(header)
-    for number in sorted(range(len(header)), key=rank):
-        column = column_of(header[number])
-        names[number] = column if column not in names else ""
-    return names
 
 
 def _short(value: str) -> str:

@@ -50,6 +50,7 @@ MAX_TEXT_CHARS = 20_000  # of a clip: minutes of speech are some hundreds
 CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\ufffd\ud800-\udfff]")
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _MISSING = frozenset(["", *_TABLES["missing"].split()])
+NO_SPEAKERS = frozenset(_TABLES["no_speakers"].split())  # values that repeat
 _CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:[.,]\d+)?)")
 _NUMBERED = re.compile(r"(\d+)\.0+")  # an integer that passed through a column of floats
 _TIMES = frozenset(["start", "end", "duration"])

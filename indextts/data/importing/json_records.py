@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from indextts.data.importing.columns import column_of
+from indextts.data.importing.headers import column_of
 from indextts.data.importing.items import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES, Location, Rejection
 from indextts.system.language_codes import standard_code
 

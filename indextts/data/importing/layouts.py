@@ -28,8 +28,9 @@ from pathlib import Path
 
 from indextts.commands.data import ImportLayout
 from indextts.data.importing.archive import is_archive
-from indextts.data.importing.columns import Columns, NoColumnError, column_of, is_known_header
+from indextts.data.importing.columns import Columns, NoColumnError
 from indextts.data.importing.file_pairs import read_files
+from indextts.data.importing.headers import column_of, is_known_header
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
     OTHER_FORMS,

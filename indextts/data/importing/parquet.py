@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import soundfile
 
 from indextts.data.importing.archive import MAX_RATIO, max_unpacked_bytes
-from indextts.data.importing.columns import column_of
+from indextts.data.importing.headers import column_of
 from indextts.data.importing.items import (
     AUDIO_SUFFIXES,
     Embedded,

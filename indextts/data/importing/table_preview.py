@@ -18,7 +18,8 @@ from typing import Literal
 
 from indextts.commands.data import ImportLayout
 from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpack_heads
-from indextts.data.importing.columns import NoColumnError, column_of
+from indextts.data.importing.columns import NoColumnError
+from indextts.data.importing.headers import column_of
 from indextts.data.importing.items import KALDI_NAMES, Item, Rejection, Row
 from indextts.data.importing.layouts import WITH_COLUMNS, find_tables
 from indextts.data.importing.reading import SourceReader

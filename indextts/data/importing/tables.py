@@ -19,7 +19,8 @@ from typing import TextIO
 
 from pydantic import ValidationError
 
-from indextts.data.importing.columns import Columns, column_of, is_known_header
+from indextts.data.importing.columns import Columns
+from indextts.data.importing.headers import column_of, is_known_header
 from indextts.data.importing.items import Items, Location, Rejection, Row, filled, row_of, shown_value
 from indextts.data.importing.json_records import Pairs, only_list, simplify, webdataset_records
 from indextts.data.importing.reading import SourceReader

@@ -19,7 +19,7 @@ from typing import Any
 from openpyxl import load_workbook
 
 from indextts.data.importing.archive import max_unpacked_bytes
-from indextts.data.importing.columns import column_of, is_known_header
+from indextts.data.importing.headers import column_of, is_known_header
 from indextts.data.importing.items import CONTROL, Location, Rejection, check_line, filled, shown_value
 from indextts.text.code_pages import code_page
 

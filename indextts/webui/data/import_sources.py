@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from indextts.commands.base import Command
 from indextts.commands.data import ImportDataset, ImportLayout
-from indextts.data.importing.columns import CHOOSABLE
+from indextts.data.importing.headers import CHOOSABLE
 from indextts.data.importing.items import source_name
 from indextts.data.importing.speakers import answered, read_answers
 from indextts.data.importing.table_preview import ColumnPreview, SourcePreview, TablePreview, preview_source
