@@ -48,7 +48,7 @@ from indextts.data.networks import NUM_SPECIAL_CODES, load_fitting_config
 from indextts.data.preprocess import FEATURES_FOLDER_NAME, write_manifests
 from indextts.data.progress import Progress
 from indextts.data.recordings import DURATION_TOLERANCE_S
-from indextts.data.rejected import REJECTED_NAME
+from indextts.data.rejected import REJECTED_NAME, write_rejected
 from indextts.data.report import Findings
 from indextts.data.split import split_utterances
 from indextts.errors import UserError
@@ -57,7 +57,7 @@ from indextts.features.backend import CODES_PER_SECOND, LEAD_S
 from indextts.models.gpt.config import GPTConfig
 from indextts.system.amounts import counted
 from indextts.system.files import count_lines
-from indextts.system.json_lines import read_json_lines_or_errors, write_json_lines
+from indextts.system.json_lines import read_json_lines_or_errors
 from indextts.text.ethiopic import text_key
 from indextts.text.languages import AMHARIC
 from indextts.text.tokenizer import Tokenizer
@@ -120,10 +120,7 @@ def import_features(command: ImportFeatures) -> ImportedFeatures:
             progress.advance()
         writer.flush()
         rejected_path = command.output_dir / REJECTED_NAME
-        if old.rejected:
-            write_json_lines(rejected_path, old.rejected)
-        else:
-            rejected_path.unlink(missing_ok=True)
+        write_rejected(command.output_dir, old.rejected)
         if not utterances:
             first = f", the first because {old.rejected[0]['reason']}" if old.rejected else ""
             raise UserError(

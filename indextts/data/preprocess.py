@@ -137,7 +137,7 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
         store = FeatureStore.open(writer.path)
         encoded = {id: key for id, key in keys.items() if key in store}
         rejected = all_rejected(numbered, rejected, keys, encoded.keys())
-        write_rejected(command.output_dir, rejected)
+        write_rejected(command.output_dir, [one.record for one in rejected])
         split = _only(split, encoded.keys())
         if not split.train:
             raise UserError(_nothing_usable(command, rejected), CHECK_FAILED)
@@ -222,7 +222,7 @@ def _usable(
             ", ..." if len(broken) > 1 else "",
         )
     if rejected:  # written before hours of encoding, so that the user can repair them meanwhile
-        write_rejected(command.output_dir, rejected)
+        write_rejected(command.output_dir, [one.record for one in rejected])
     if not utterances:
         raise UserError(_nothing_usable(command, rejected), CHECK_FAILED)
     return sorted(utterances, key=lambda utterance: utterance.id), keys, rejected

@@ -1,4 +1,4 @@
-"""Recordings that preprocessing rejects, with reasons. No torch here.
+"""Recordings that preprocessing rejects, with reasons, and the file of those of any stage. No torch here.
 
     OUTPUT_DIR/rejected.jsonl    absent if there are none
       {"id": "rec_0001", "audio": "/data/rec_0001.wav", "code": "truncated", "reason": "the recording ..."}
@@ -8,14 +8,14 @@ encodes a recording that was repaired.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
 from indextts.data.manifest import Utterance
 from indextts.features.audio import ReasonCode, RecordingError
-from indextts.system.json_lines import write_json_lines
+from indextts.system.json_lines import json_lines_if_any, write_json_lines
 
 REJECTED_NAME = "rejected.jsonl"
 
@@ -29,6 +29,11 @@ class Rejected:
     code: ReasonCode
     reason: str
 
+    @property
+    def record(self) -> dict[str, object]:
+        """The line of the file."""
+        return {**asdict(self), "audio": str(self.audio)}
+
     @classmethod
     def of(cls, utterance: Utterance, code: ReasonCode, reason: str) -> Self:
         return cls(utterance.id, utterance.audio, code, reason)
@@ -38,24 +43,36 @@ class Rejected:
         return cls.of(utterance, error.code, error.reason)
 
 
-def write_rejected(output_dir: Path, rejected: Sequence[Rejected]) -> None:
+def write_rejected(
+    output_dir: Path, records: Sequence[dict[str, object]], sources: Collection[str] = ()
+) -> None:
     """Write the file, or remove an earlier one if nothing is rejected.
+
+    Args:
+        sources: of an import; the records of its other sources stay.
 
     Raises:
         UserError: the file cannot be written.
     """
     path = output_dir / REJECTED_NAME
-    if rejected:
-        write_json_lines(path, ({**asdict(one), "audio": str(one.audio)} for one in rejected))
+    before = json_lines_if_any(path) if sources else ()
+    kept = [record for _, record in before if record.get("source") not in sources]
+    if kept or records:
+        write_json_lines(path, [*kept, *records])
     else:
         path.unlink(missing_ok=True)
 
 
+def counts_by_code(counts: Mapping[str, int]) -> str:
+    """Return the counts as text, in descending order: "2 too_long, 1 missing"."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {code}" for code, count in ordered)
+
+
 def rejected_counts(rejected: Iterable[Rejected]) -> str:
     """Return the counts by code: "3 rejected (2 too_long, 1 missing)"."""
-    codes = Counter(one.code for one in rejected)
-    kinds = ", ".join(f"{number} {code}" for code, number in codes.most_common())
-    return f"{codes.total()} rejected" + (f" ({kinds})" if kinds else "")
+    codes = Counter(str(one.code) for one in rejected)
+    return f"{codes.total()} rejected" + (f" ({counts_by_code(codes)})" if codes else "")
 
 
 def all_rejected(

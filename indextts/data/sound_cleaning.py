@@ -22,7 +22,6 @@ from indextts.data.cleaned import (
     read_cleaned,
     shown_scores,
 )
-from indextts.data.importing.cleaning import flac
 from indextts.data.importing.importer import LOCK_NAME
 from indextts.data.importing.items import source_name
 from indextts.data.importing.journal import Clip, Entry, Journal, read_journal
@@ -33,7 +32,7 @@ from indextts.data.review import check_folder
 from indextts.data.review_table import CLIPS_NAME
 from indextts.errors import UserError, disk_errors
 from indextts.features import dnsmos
-from indextts.features.audio import RecordingError, load_audio, read_channels, to_mono
+from indextts.features.audio import RecordingError, flac, load_audio, read_channels, to_mono
 from indextts.features.cleaners import VoiceSeparator, without_noise
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256

@@ -7,12 +7,16 @@ The import writes an entry for each data set of the Hugging Face hub, and for a 
 card of an export lists them.
 """
 
+import logging
+from collections.abc import Collection
 from pathlib import Path
 
 from pydantic import BaseModel, TypeAdapter
 
 from indextts.system.files import write_bytes
 from indextts.system.yaml_files import read_section
+
+logger = logging.getLogger(__name__)
 
 SOURCES_NAME = "sources.json"
 
@@ -68,3 +72,23 @@ def write_source(folder: Path, source: str, entry: DataSource) -> None:
         write_bytes(
             folder / SOURCES_NAME, _SOURCES.dump_json({**entries, source: entry}, indent=1, by_alias=True)
         )
+
+
+def record_origin(folder: Path, source: str, origin: DataSource) -> None:
+    """Write the entry of a data set of the hub, and log its licence."""
+    write_source(folder, source, origin)
+    if origin.licence or origin.licence_name:
+        logger.info("%s: licence: %s; keep it with the model", origin.name, origin.shown_licence)
+    else:
+        text = "%s: its card names no licence; check %s before you publish the model"
+        logger.warning(text, origin.name, origin.url)
+
+
+def record_licences(folder: Path, source: str, path: Path, licences: Collection[str]) -> None:
+    """Add the licences that a table at a path gives its recordings to the entry of the source."""
+    if not licences:
+        return
+    entry = read_sources(folder).get(source) or DataSource(name=path.name, url="")
+    names = ", ".join(sorted({*licences, *filter(None, entry.licence.split(", "))}))
+    write_source(folder, source, entry.model_copy(update={"licence": names}))
+    logger.info("%s: licences: %s; keep them with the model", path, names)

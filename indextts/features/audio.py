@@ -15,6 +15,7 @@ A problem with a recording has a message for people and a stable code for progra
     changed        the file changed while it was encoded
 """
 
+import io
 import math
 import os
 import re
@@ -327,3 +328,10 @@ def loudness_lufs(mono: NDArray[np.float32], rate_hz: int) -> float:
 
     loudness = pyloudnorm.Meter(rate_hz, block_size=block_s).integrated_loudness(mono)
     return max(float(loudness), LOWEST_DB)
+
+
+def flac(samples: NDArray[np.float32], rate_hz: int, subtype: str) -> bytes:
+    """Return samples (S,) as the content of a FLAC file."""
+    encoded = io.BytesIO()  # soundfile does not report a full disk
+    soundfile.write(encoded, np.clip(samples, -1, 1), rate_hz, format="FLAC", subtype=subtype)
+    return encoded.getvalue()

@@ -300,13 +300,7 @@ def _decoded(name: str) -> str:
 
 
 def _warn_about_nested_archives(archive: Path, names: list[Path]) -> None:
-    archives = [
-        name for name in names if name.suffix.lower() in (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".xz")
-    ]
-    if archives:
-        logger.warning(
-            "%s: skipped %s inside it (%s, ...); unpack them and import the folder",
-            archive,
-            counted(len(archives), "archive"),
-            archives[0],
-        )
+    suffixes = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".xz")
+    if archives := [name for name in names if name.suffix.lower() in suffixes]:
+        text = "%s: skipped %s inside it (%s, ...); unpack them and import the folder"
+        logger.warning(text, archive, counted(len(archives), "archive"), archives[0])

@@ -9,7 +9,6 @@ The gain never raises the peak above PEAK_DBFS. A clip in which Silero's detecto
 is, and so does a long recording. Clips cut by subtitles are trimmed already (cuts.py).
 """
 
-import io
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ import soxr
 from numpy.typing import NDArray
 
 from indextts.data.importing.items import Passage
-from indextts.features.audio import RecordingError, loudness_lufs, read_channels, to_mono
+from indextts.features.audio import RecordingError, flac, loudness_lufs, read_channels, to_mono
 from indextts.features.vad import (
     END_THRESHOLD,
     SAMPLE_RATE_HZ,
@@ -99,13 +98,6 @@ def clean_clip(file: OutputFile, target: Path, margin_s: float, wanted_lufs: flo
     target.write_bytes(flac(samples, rate_hz, subtype))
     duration_s = len(kept) / rate_hz
     return OutputFile(target, duration_s, gain_db=gain_db, is_cleaned=True, outcomes=tuple(outcomes))
-
-
-def flac(samples: NDArray[np.float32], rate_hz: int, subtype: str) -> bytes:
-    """Return samples (S,) as the content of a FLAC file."""
-    encoded = io.BytesIO()  # soundfile does not report a full disk
-    soundfile.write(encoded, np.clip(samples, -1, 1), rate_hz, format="FLAC", subtype=subtype)
-    return encoded.getvalue()
 
 
 def _speech_edges(mono: NDArray[np.float32], rate_hz: int) -> tuple[float, float] | None:

@@ -30,7 +30,7 @@ from indextts.data.importing.headers import (
 )
 from indextts.data.importing.items import AUDIO_SUFFIXES, NO_SPEAKERS, filled, time_of
 from indextts.errors import UserError
-from indextts.text.languages import Language, find_language
+from indextts.text.languages import find_language
 
 AUTO = "auto"  # as --columns: decide, also where a choice is stored
 
@@ -157,7 +157,7 @@ def decide_columns(
     unit, unread = _keep_times(names, first if has_header else (), values)
     spoken = find_language(language)
     shares = [_share(column, lambda value: spoken.share(value) >= _MOST) for column in values]
-    has_script = not _is_latin(spoken) and max(shares) >= _MOST
+    has_script = "Latn" not in spoken.scripts and max(shares) >= _MOST
     if "text" in names and has_script and shares[names.index("text")] < _SOME:
         names[names.index("text")] = ""  # a translation
     undecided: dict[str, list[int]] = {}
@@ -339,15 +339,11 @@ def is_header(rows: Rows, names_audio: Callable[[str], bool], language: str) -> 
         return False
     if any(len(field) > _MAX_CHARS_OF_NAME for field in first):
         return False
-    if not _is_latin(spoken) and any(spoken.share(field) > 0 for field in first):
+    if "Latn" not in spoken.scripts and any(spoken.share(field) > 0 for field in first):
         return False
     width = min(len(first), len(rows[-1]))  # a first row of another width is possible
     named = (_share([row[number] for row in body[:_MAX_LOOKUPS]], names_audio) for number in range(width))
     return bool(body) and (max(named) >= _MOST or any(map(column_of, first)))
-
-
-def _is_latin(language: Language) -> bool:
-    return "Latn" in language.scripts
 
 
 def _audio_columns(

@@ -62,19 +62,18 @@ from indextts.data.importing.voices import (
 )
 from indextts.data.manifest import write_utterances
 from indextts.data.progress import Progress
-from indextts.data.sources import DataSource, read_sources, write_source
+from indextts.data.rejected import REJECTED_NAME, counts_by_code, write_rejected
+from indextts.data.sources import DataSource, record_licences, record_origin
 from indextts.data.speaker_vectors import LoadEncoder, load_campplus_encoder
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256
-from indextts.system.json_lines import json_lines_if_any, write_json_lines
 from indextts.system.locks import locked_folder
 from indextts.text.languages import find_language
 from indextts.text.transcript_marks import Mark, clean_transcript
 
 logger = logging.getLogger(__name__)
 
-REJECTED_NAME = "rejected.jsonl"
 LOCK_NAME = ".import.lock"
 NOTHING_USABLE = 1
 
@@ -165,12 +164,14 @@ def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_camp
             stack.enter_context(locked_folder(command.output_dir / LOCK_NAME, in_use=in_use))
             _remove_leftovers(command.output_dir)
             if origin is not None:
-                _record_origin(*origin, command.output_dir)
+                folder, found = origin
+                record_origin(command.output_dir, source_name(folder, command.output_dir), found)
             journal = read_journal(command.output_dir)
             sources = [_opened(path, command, stack) for path in typed]
             for source in sources:
                 _read(source, command, journal)
-                _record_licences(source, command.output_dir)
+                licences = {row.license for row in source.found if row.license}
+                record_licences(command.output_dir, source.name, source.path, licences)
             if command.speakers:
                 kept = of_speakers({source.path: source.found for source in sources}, command.speakers)
                 for source in sources:
@@ -183,12 +184,6 @@ def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_camp
         ) from None
 
 
-def counts_by_code(counts: dict[str, int]) -> str:
-    """Return the counts as text, in descending order: "2 too_long, 1 missing"."""
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count} {code}" for code, count in ordered)
-
-
 def _require_disjoint(source: Path, output_dir: Path) -> None:
     """Raise a UserError if the source contains the output folder or is within it."""
     inside, output = source.resolve(), output_dir.resolve()
@@ -196,27 +191,6 @@ def _require_disjoint(source: Path, output_dir: Path) -> None:
         raise UserError(f"{source} is already in --output-dir; choose another source or folder")
     if output.is_relative_to(inside):
         raise UserError(f"--output-dir {output_dir} is inside {source}; choose another folder")
-
-
-def _record_origin(folder: Path, origin: DataSource, output_dir: Path) -> None:
-    """Store licence and citation of a data set of the hub in sources.json, and log the licence."""
-    write_source(output_dir, source_name(folder, output_dir), origin)
-    if origin.licence or origin.licence_name:
-        logger.info("%s: licence: %s; keep it with the model", origin.name, origin.shown_licence)
-    else:
-        text = "%s: its card names no licence; check %s before you publish the model"
-        logger.warning(text, origin.name, origin.url)
-
-
-def _record_licences(source: _Source, output_dir: Path) -> None:
-    """Add the licences that a table gives its recordings to sources.json."""
-    names = {row.license for row in source.found if row.license}
-    if not names:
-        return
-    entry = read_sources(output_dir).get(source.name) or DataSource(name=source.path.name, url="")
-    names |= set(entry.licence.split(", ")) if entry.licence else set()
-    write_source(output_dir, source.name, entry.model_copy(update={"licence": ", ".join(sorted(names))}))
-    logger.info("%s: licences: %s; keep them with the model", source.path, ", ".join(sorted(names)))
 
 
 def _remove_leftovers(folder: Path) -> None:
@@ -351,7 +325,7 @@ def _import(
     for source in sources:
         source.rejections += without_voice[source.name]
     records = [record for source in sources for record in _records(source, store)]
-    _write_rejected(records, sources, command.output_dir)
+    write_rejected(command.output_dir, records, [source.name for source in sources])
     rejected = dict(Counter(str(record["code"]) for record in records))
     num_added, num_changed, num_unchanged = store.counts()
     if num_added + num_changed + num_unchanged == sum(map(len, without_voice.values())):
@@ -373,11 +347,9 @@ def _import(
     utterances = list(journal.utterances())
     write_utterances(journal.manifest, utterances, keeps_links=True)
     if store.num_gone:
-        logger.warning(
-            "%s: kept %s of an earlier import, no longer in the source; --prune removes them",
-            journal.manifest,
-            counted(store.num_gone, "recording"),
-        )
+        gone = counted(store.num_gone, "recording")
+        text = "%s: kept %s of an earlier import, no longer in the source; --prune removes them"
+        logger.warning(text, journal.manifest, gone)
     if store.num_lost:
         lost = counted(store.num_lost, "linked recording")
         logger.warning("%s: removed %s that do not exist or cannot be read any more", journal.manifest, lost)
@@ -431,18 +403,11 @@ def _log_outcomes(source: _Source, command: ImportDataset, store: ProjectStore) 
     rows = [(row, store.journal.entries.get((source.name, row.key))) for row in source.found]
     log_durations(source.path, [(row, entry) for row, entry in rows if row.duration and entry is not None])
     if num_long and (command.trim or command.loudness or command.link):
-        logger.warning(
-            "%s: %s cut as usual, without --trim, --loudness and --link",
-            source.path,
-            counted(num_long, "long recording"),
-        )
+        text = "%s: %s cut as usual, without --trim, --loudness and --link"
+        logger.warning(text, source.path, counted(num_long, "long recording"))
     if num_whole:
-        logger.warning(
-            "%s: %s longer than %g s not cut; --asr cuts them at the sentences of their texts",
-            source.path,
-            counted(num_whole, "recording"),
-            command.max_clip_s,
-        )
+        text = "%s: %s longer than %g s not cut; --asr cuts them at the sentences of their texts"
+        logger.warning(text, source.path, counted(num_whole, "recording"), command.max_clip_s)
 
 
 def _without_voice(source: _Source, journal: Journal) -> Iterator[Rejection]:
@@ -469,16 +434,3 @@ def _records(source: _Source, store: ProjectStore) -> Iterator[dict[str, object]
     for name, entry in store.journal.entries.items():  # of recordings that are partly in the project
         if name[0] == source.name:
             yield from entry.rejected
-
-
-def _write_rejected(
-    records: Sequence[dict[str, object]], sources: Sequence[_Source], output_dir: Path
-) -> None:
-    """Write the rejections of these sources; those of other sources stay."""
-    path = output_dir / REJECTED_NAME
-    names = {source.name for source in sources}
-    before = [record for _, record in json_lines_if_any(path) if record.get("source") not in names]
-    if records or before:
-        write_json_lines(path, [*before, *records])
-    else:
-        path.unlink(missing_ok=True)

@@ -183,11 +183,5 @@ def log_durations(source: Path, imported: Sequence[tuple[Row, Entry]]) -> None:
     differing = [each for each in differences if each[0] > max(0.5, 0.1 * each[1])]
     if differing:
         difference_s, told_s, name = max(differing)
-        logger.warning(
-            "%s: the data give a wrong duration for %s, by up to %.2f s (%s, %.2f s in the data); check them",
-            source,
-            counted(len(differing), "recording"),
-            difference_s,
-            name,
-            told_s,
-        )
+        text = "%s: the data give a wrong duration for %s, by up to %.2f s (%s has %.2f s there); check them"
+        logger.warning(text, source, counted(len(differing), "recording"), difference_s, name, told_s)

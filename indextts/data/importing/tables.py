@@ -50,7 +50,6 @@ class Table:
         read: yields the rows in file order by the columns, and rejections of invalid ones.
     """
 
-    path: Path
     head: Sequence[Sequence[str]]
     has_header: bool
     read: Callable[[Columns], Items]
@@ -62,7 +61,7 @@ def open_table(path: Path, language: str) -> Table:
     if is_json or any(map(_JSON_START.match, _first_lines(path, language)[:1])):
         return _json_table(path, language)
     delimiter, head = table_head(path, language)
-    return Table(path, head, False, partial(_text_rows, path, language, delimiter))
+    return Table(head, False, partial(_text_rows, path, language, delimiter))
 
 
 def table_rows(path: Path, reader: SourceReader, columns: Columns | None = None) -> Items:
@@ -160,7 +159,7 @@ def _json_table(path: Path, language: str) -> Table:
         for where, record in _records(path, language):
             yield record if isinstance(record, Rejection) else _record_row(where, record, roles, columns.unit)
 
-    return Table(path, head if fields else [], True, read)
+    return Table(head if fields else [], True, read)
 
 
 def is_manifest(path: Path) -> bool:
