@@ -18,8 +18,9 @@ from indextts.training.distributed.sync import (
     require_same_start,
     require_same_weights,
 )
+from indextts.training.groups import count_tokens
 from indextts.training.loading import load_batches
-from indextts.training.loop import count_tokens, gather_signals
+from indextts.training.loop import gather_signals
 from indextts.training.metrics import SpeedMeter
 from indextts.training.run import Run, load_inputs
 from indextts.training.saving import Saver

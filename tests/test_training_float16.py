@@ -14,7 +14,8 @@ from indextts.system.signals import StopRequest
 from indextts.training import loop
 from indextts.training import run as run_module
 from indextts.training.batches import MicroBatch
-from indextts.training.loop import Update, clip_and_step, endless_groups
+from indextts.training.groups import endless_groups
+from indextts.training.loop import Update, clip_and_step
 from indextts.training.run import Run, load_inputs
 from indextts.training.start import start_from_base
 from tests.run_checks import metrics_lines, problems_at_end

@@ -32,7 +32,8 @@ from indextts.text.bases import base_tokenizer, load_tokenizer
 from indextts.text.tokenizer import Tokenizer
 from indextts.training import loop
 from indextts.training.batches import MicroBatch, PairDataset, open_stores, usable_pairs
-from indextts.training.loop import accumulate, count_tokens
+from indextts.training.groups import count_tokens
+from indextts.training.loop import accumulate
 from indextts.training.losses import LossSums
 from indextts.training.run import Run
 from tests import chosen_base
