@@ -6,29 +6,32 @@ recording shows.
 """
 
 import json
-import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import soundfile
 
-from indextts.errors import UserError
-from tests.import_sources import (
-    manifest_lines,
-    rejected,
-    run_import,
-    snapshot,
-    tone_bytes,
-    write_parquet,
-    write_tar,
-    write_tone,
+from tests.import_cases import (
+    BOTH,
+    FILES,
+    NAMED,
+    NAMES,
+    PATHS,
+    SPEAKERS,
+    TEXTS,
+    Case,
+    Files,
+    check_import,
+    json_lines,
+    objects,
+    of,
+    rows,
+    table,
+    tones,
 )
+from tests.import_sources import tone_bytes
 
-TEXTS = ["ሰላም ለዓለም።", "እንዴት ነህ፣ ደህና?", "ዛሬ ፀሐይ ወጣች።", "መጽሐፉን አነበብኩት።", "ነገ እንገናኛለን አለ።", "ቡና አፈላች እሷ።"]
 ENGLISH = [
     "peace to you",
     "how are you, well?",
@@ -37,83 +40,11 @@ ENGLISH = [
     "see you soon",
     "coffee",
 ]
-SPEAKERS = ["almaz", "bekele"] * 3
 GENDERS = ["female", "male"] * 3
 CLIENTS = ["a" * 128, "b" * 128] * 3
-NAMES = [f"c{number}" for number in range(6)]
-FILES = [f"{name}.wav" for name in NAMES]
-PATHS = [f"wavs/{name}" for name in FILES]
 SPLITS = (("test", 0), ("train", 3))  # names and first recordings; the names of the recordings repeat
 LIBRI = [f"{19 + number % 2}-198-{number:04}" for number in range(6)]
 MLS = [name.replace("-", "_") for name in LIBRI]
-TAR_MODES = {".tar": "w", ".tgz": "w:gz", ".gz": "w:gz", ".xz": "w:xz"}
-
-Files = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A data set, and what an import of it gives.
-
-    Args:
-        files: by path, the number of a recording, a text, its lines, bytes, the columns of a parquet file, or
-            the files of an archive.
-        texts: by id, in the order of the recordings; {} if the import is refused.
-        refusal: a pattern of the message: the layout or the file, and a flag or a file as the way out.
-        rejected: file, line and code.
-        source: the file to import; "" for the folder.
-    """
-
-    files: Files
-    texts: Mapping[str, str] = field(default_factory=dict)
-    speakers: Sequence[str] = ("s",)
-    refusal: str = ""
-    flags: Mapping[str, Any] = field(default_factory=lambda: {"speaker": "s"})
-    rejected: Sequence[tuple[str, int | None, str]] = ()
-    source: str = ""
-    has_pitches: bool = True
-
-
-def write(folder: Path, files: Files) -> None:
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, int):
-            write_tone(path, 200 + 10 * content, 0.2)
-        elif path.suffix == ".parquet":
-            write_parquet(path, content)
-        elif isinstance(content, Mapping):
-            unpacked = folder.with_name("unpacked") / name
-            write(unpacked, content)
-            members = {member: (unpacked / member).read_bytes() for member in content}
-            if path.suffix == ".zip":
-                with zipfile.ZipFile(path, "w") as file:
-                    for member, data in members.items():
-                        file.writestr(member, data)
-            else:
-                write_tar(path, members, TAR_MODES[path.suffix])
-        elif isinstance(content, bytes):
-            path.write_bytes(content)
-        else:
-            text = content if isinstance(content, str) else "".join(f"{line}\n" for line in content)
-            path.write_bytes(text.encode())
-
-
-def pitch_hz(path: Path) -> int:
-    samples, rate = soundfile.read(path)
-    return round(int(np.abs(np.fft.rfft(samples[: rate // 10])).argmax()) * 10)
-
-
-def tones(*names: str, first: int = 0) -> dict[str, int]:
-    return {name: number for number, name in enumerate(names, start=first)}
-
-
-def rows(delimiter: str, *columns: Sequence[str]) -> list[str]:
-    return [delimiter.join(row) for row in zip(*columns, strict=False)]
-
-
-def of(names: Sequence[str], texts: Sequence[str] = TEXTS) -> dict[str, str]:
-    return dict(zip(names, texts, strict=False))
 
 
 def packed(files: Files) -> dict[str, Any]:
@@ -121,11 +52,6 @@ def packed(files: Files) -> dict[str, Any]:
 
 
 # --- tables
-
-
-def table(name: str, delimiter: str, header: str, *columns: Sequence[str]) -> dict[str, Any]:
-    heading = [delimiter.join(header.split(","))] if header else []
-    return {**tones(*PATHS), name: [*heading, *rows(delimiter, *columns)]}
 
 
 def common_voice(*tables: str) -> dict[str, Any]:
@@ -187,11 +113,6 @@ OF_FLEURS = of(["100", "101", "102", "dev_100", "dev_101", "dev_102"])
 OF_SPLITS = of(["0", "1", "2", "train_0", "train_1", "train_2"])
 
 # --- JSON, Kaldi, LibriSpeech
-
-
-def json_lines(name: str, **fields: Sequence[Any]) -> dict[str, Any]:
-    records = [dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True)]
-    return {**tones(*PATHS), name: [json.dumps(record, ensure_ascii=False) for record in records]}
 
 
 def kaldi(folder: str = "", path: str = "wav/{}.wav", names: Sequence[str] = NAMES) -> dict[str, Any]:
@@ -295,15 +216,7 @@ BROKEN_ROWS = [
     "3,ደህና",
     "6,ሰላም",
 ]
-CODES = [
-    "broken_row",
-    "broken_row",
-    "broken_row",
-    "empty_text",
-    "missing_audio",
-    "missing_audio",
-    "duplicate",
-]
+CODES = [*["broken_row"] * 3, "empty_text", *["missing_audio"] * 2, "duplicate"]
 OTHER_ENCODINGS = (
     "".join(f"{number}|ሰላም ለዓለም ዛሬ እንዴት ናችሁ\n" for number in range(4)).encode()
     + "4|ሰላም\n".encode("utf-16-le")
@@ -311,22 +224,14 @@ OTHER_ENCODINGS = (
     + "\ufeff3|ደህና\n".encode()
 )
 OTHER_PROGRAMS = [
-    {
-        "id": "spk000_1",
-        "audio_path": "wavs/c0.wav",
-        "text": TEXTS[0],
-        "speaker": "spk000",
-        "codes_path": "x.npy",
-    },
-    {"audio_filepath": "wavs/c1.wav", "duration": 1.0, "text": TEXTS[1], "speaker": 17},
-    {"audio": "wavs/c2.wav", "text": ["a"], "speaker": "b"},
+    {"id": "spk000_1", "audio_path": PATHS[0], "text": TEXTS[0], "speaker": "spk000", "codes_path": "x.npy"},
+    {"audio_filepath": PATHS[1], "duration": 1.0, "text": TEXTS[1], "speaker": 17},
+    {"audio": PATHS[2], "text": ["a"], "speaker": "b"},
     {"id": "a__b", "target_id": "a", "prompt_id": "b"},
 ]
 WINDOWS = json.dumps({"audio": "audio\\2.wav", "text": TEXTS[0]}, ensure_ascii=False)
 BINARY = bytes(range(256)) * 10
 
-NAMED: dict[str, Any] = {"flags": {}}
-BOTH: dict[str, Any] = {"speakers": ["almaz", "bekele"], **NAMED}
 OF_CLIENTS: dict[str, Any] = {"speakers": ["a" * 16, "b" * 16], **NAMED}
 TWO_TEXTS = json_lines("x.jsonl", audio=PATHS, normalized_text=[row[:-1] for row in TEXTS], text=TEXTS)
 NEMO = json_lines("train.json", audio_filepath=PATHS, duration=[0.2] * 6, text=TEXTS)
@@ -389,15 +294,7 @@ CASES = {
         table("train.csv", ",", "wav_filename,wav_filesize,transcript", PATHS, ["99"] * 6, TEXTS), of(NAMES)
     ),
     "JSON array": Case(
-        {
-            **tones(*PATHS),
-            "data.json": json.dumps(
-                [
-                    dict(zip(("audio", "text", "speaker"), row, strict=True))
-                    for row in zip(PATHS, TEXTS, SPEAKERS, strict=True)
-                ]
-            ),
-        },
+        {**tones(*PATHS), "data.json": json.dumps(objects(audio=PATHS, text=TEXTS, speaker=SPEAKERS))},
         of(NAMES),
         **BOTH,
     ),
@@ -551,30 +448,3 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_data_set_is_read_right_or_refused_with_a_way_out(tmp_path: Path, name: str):
     check_import(CASES[name], tmp_path)
-
-
-def check_import(case: Case, tmp_path: Path) -> None:
-    folder, out = tmp_path / "in", tmp_path / "out"
-    folder.mkdir()
-    write(folder, case.files)
-    source = folder / case.source
-    if case.refusal:
-        with pytest.raises(UserError, match=case.refusal) as caught:
-            run_import(source, out, **case.flags)
-        assert "\n" not in str(caught.value)
-        assert caught.value.exit_status == (1 if "rejected.jsonl" in str(caught.value) else 2)
-        assert not (out / "manifest.jsonl").exists()
-        return
-    result = run_import(source, out, **case.flags)
-    lines = manifest_lines(out)
-    assert {line["id"]: line["text"] for line in lines} == case.texts
-    assert sorted({line["speaker"] for line in lines}) == sorted(case.speakers)
-    assert sorted(rejected(out), key=str) == sorted(case.rejected, key=str)
-    if case.has_pitches:
-        pitches = {line["id"]: pitch_hz(out / line["audio"]) for line in lines}
-        assert pitches == {id: 200 + 10 * number for number, id in enumerate(case.texts)}
-    assert (result.num_utterances, result.num_added) == (len(lines), len(lines))
-    before = snapshot(out)
-    again = run_import(source, out, **case.flags)
-    assert (again.num_added, again.num_changed, again.num_unchanged) == (0, 0, len(lines))
-    assert snapshot(out) == before

@@ -9,6 +9,7 @@ import soundfile
 
 from indextts.errors import UserError
 from indextts.features import decoding
+from tests.import_cases import imported
 from tests.import_sources import manifest_lines, rejected, run_import, write_media, write_tone
 
 TEXTS = ["ሰላም ለዓለም።", "እንዴት ነህ፣ ደህና?", "በ2017 ተጀመረ።", "ነገ እንገናኛለን አለ።"]
@@ -26,12 +27,6 @@ def write_lines(path: Path, *lines: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
-
-
-def imported(folder: Path, **flags: object) -> list[tuple[str, str, str]]:
-    """Return id, text and speaker of the utterances that an import of the folder gives."""
-    run_import(folder, folder.with_name("out"), **flags)
-    return [(line["id"], line["text"], line["speaker"]) for line in manifest_lines(folder.with_name("out"))]
 
 
 def test_a_line_of_200_mb_is_one_rejection_and_takes_little_memory(tmp_path):

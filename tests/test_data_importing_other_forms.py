@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from indextts.errors import UserError
+from tests.import_cases import imported, objects, tones, write
 from tests.import_sources import (
     manifest_lines,
     rejected,
     run_import,
     tone_bytes,
-    write_parquet,
     write_tar,
     write_tone,
 )
@@ -44,20 +44,6 @@ CHAT_TURNS: dict[str, Any] = {
 }
 
 
-def write(folder: Path, files: dict[str, bytes | str]) -> Path:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    return folder
-
-
-def imported(source: Path, **flags: Any) -> list[tuple[str, str, str]]:
-    """Return id, text and speaker of the utterances that an import gives."""
-    out = source.parent / "out"
-    run_import(source, out, **flags)
-    return [(line["id"], line["text"], line["speaker"]) for line in manifest_lines(out)]
-
-
 @pytest.mark.parametrize("place", ["folder", "tar", "folder of tars", "zip of folders"])
 def test_webdataset(tmp_path: Path, place: str):
     source = write(tmp_path / "in", SHARDS)
@@ -83,19 +69,19 @@ def test_webdataset(tmp_path: Path, place: str):
     assert imported(source) == found
 
 
-@pytest.mark.parametrize("form", ["jsonl", "array", "parquet"])
+@pytest.mark.parametrize("form", ["x.jsonl", "x.json", "x.parquet"])
 def test_objects_are_read_by_path_and_language(tmp_path: Path, form: str):
-    for number, name in enumerate(NAMES):
-        write_tone(tmp_path / f"in/wavs/{name}.wav", 200 + number, 0.3)
+    write(tmp_path / "in", tones(*(f"wavs/{name}.wav" for name in NAMES)))
     audio = [{"path": f"/x/wavs/{name}.wav", "bytes": None} for name in NAMES]
     texts = [{"en": english, "am": text} for text, english in zip(TEXTS, ENGLISH, strict=True)]
-    records = [{"audio": each, "translation": text} for each, text in zip(audio, texts, strict=True)]
-    if form == "parquet":
-        write_parquet(tmp_path / "in/x.parquet", {"audio": audio, "translation": texts})
-    else:
-        lines = json.dumps(records) if form == "array" else "\n".join(map(json.dumps, records))
-        write(tmp_path / "in", {"x.jsonl" if form == "jsonl" else "x.json": lines})
-    source = tmp_path / "in" if form != "array" else tmp_path / "in/x.json"
+    records = objects(audio=audio, translation=texts)
+    content: dict[str, Any] = {
+        "x.jsonl": list(map(json.dumps, records)),
+        "x.json": json.dumps(records),
+        "x.parquet": {"audio": audio, "translation": texts},
+    }
+    write(tmp_path / "in", {form: content[form]})
+    source = tmp_path / "in" if form != "x.json" else tmp_path / "in/x.json"
     assert imported(source, speaker="s") == [(*each, "s") for each in zip(NAMES, TEXTS, strict=True)]
 
 
@@ -150,14 +136,8 @@ def textgrid(tiers: dict[str, list[tuple[float, float, str]]], *, is_short: bool
     """Return a TextGrid as Praat writes it."""
     lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', ""]
     lines += ["xmin = 0", "xmax = 3.0", "tiers? <exists>", f"size = {len(tiers) + 1}", "item []:"]
-    lines += [
-        "item [1]:",
-        'class = "TextTier"',
-        'name = "points"',
-        "xmin = 0",
-        "xmax = 3.0",
-        "points: size = 1",
-    ]
+    lines += ["item [1]:", 'class = "TextTier"', 'name = "points"', "xmin = 0", "xmax = 3.0"]
+    lines += ["points: size = 1"]
     lines += ["points [1]:", "number = 1.5", 'mark = "2 [3]"']
     for number, (name, intervals) in enumerate(tiers.items(), start=2):
         lines += [f"item [{number}]:", 'class = "IntervalTier"', f'name = "{name}"', "xmin = 0", "xmax = 3.0"]

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,12 @@ import pytest
 from indextts.data.importing.items import Location, Rejection, Row
 from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.references import Recordings
+from tests.import_cases import Files, objects, rows, tones, write
 from tests.import_sources import (
     manifest_lines,
     rejected,
     run_import,
     tone_bytes,
-    write_parquet,
     write_tar,
     write_tone,
 )
@@ -150,38 +151,24 @@ def test_linked_folders_are_searched_and_links_in_circles_are_not(tmp_path):
 
 
 TEXTS = {"0001": "ሰላም ለዓለም።", "0002": "እንዴት ነህ፣ ደህና?", "0003": "ዛሬ ፀሐይ ወጣች።"}
-LAYOUTS = {
-    "csv": "metadata.csv",
-    "unknown header": "x.csv",
-    "list": "train.list",
-    "jsonl": "x.jsonl",
-    "array": "x.json",
-    "parquet": "x.parquet",
+IN_LAYOUT: dict[str, Callable[[list[str]], Files]] = {
+    "csv": lambda names: {"metadata.csv": ["file_name,text", *rows(",", names, [*TEXTS.values()])]},
+    "unknown header": lambda names: {"x.csv": ["ድምፅ;words", *rows(";", names, [*TEXTS.values()])]},
+    "list": lambda names: {"train.list": rows("|", names, [*TEXTS.values()])},
+    "jsonl": lambda names: {"x.jsonl": list(map(json.dumps, objects(file=names, text=[*TEXTS.values()])))},
+    "array": lambda names: {"x.json": json.dumps(objects(file=names, text=[*TEXTS.values()]))},
+    "parquet": lambda names: {
+        "x.parquet": {"audio": objects(bytes=[None] * 3, path=names), "text": [*TEXTS.values()]}
+    },
 }
 
 
 @pytest.mark.parametrize("form", ["C:\\me\\clips\\{}.wav", "/content/{}.mp3", "file:///x/{}.wav", "{:.1f}"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", IN_LAYOUT)
 def test_references_that_moved_are_found_in_every_layout_and_counted(tmp_path, caplog, layout, form):
     caplog.set_level(logging.INFO)
-    for number, name in enumerate(TEXTS):
-        write_tone(tmp_path / f"in/deep/set/{name}.wav", 200 + number, 0.2)
     names = [form.format(int(name) if ":.1f" in form else name) for name in TEXTS]
-    path, records = tmp_path / "in" / LAYOUTS[layout], [*zip(names, TEXTS.values(), strict=True)]
-    objects = [{"file": name, "text": text} for name, text in records]
-    if layout == "parquet":
-        write_parquet(
-            path, {"audio": [{"bytes": None, "path": name} for name in names], "text": [*TEXTS.values()]}
-        )
-    else:
-        content = {
-            "csv": "\n".join(["file_name,text", *map(",".join, records)]),
-            "unknown header": "\n".join(["ድምፅ;words", *map(";".join, records)]),
-            "list": "\n".join(map("|".join, records)),
-            "jsonl": "\n".join(map(json.dumps, objects)),
-            "array": json.dumps(objects),
-        }
-        path.write_text(content[layout], encoding="utf-8")
+    write(tmp_path / "in", IN_LAYOUT[layout](names) | tones(*(f"deep/set/{name}.wav" for name in TEXTS)))
     run_import(tmp_path / "in", tmp_path / "out", speaker="s")
     assert [line["text"] for line in manifest_lines(tmp_path / "out")] == [*TEXTS.values()]
     way = NUMBER if ":.1f" in form else STEM if ".mp3" in form else NAME

@@ -13,6 +13,7 @@ import pytest
 import soundfile
 
 from indextts.errors import UserError
+from tests.import_cases import TEXTS, objects, pitch_hz
 from tests.import_sources import (
     manifest_lines,
     rejected,
@@ -22,7 +23,6 @@ from tests.import_sources import (
     write_parquet,
     write_tone,
 )
-from tests.test_data_importing_all_layouts import TEXTS, pitch_hz
 
 NUMBERS = range(6)
 STARTS, ENDS = [f"{n}.0" for n in NUMBERS], [f"{n + 1}.0" for n in NUMBERS]
@@ -37,10 +37,6 @@ def sweep(num_s: int = 6, rate_hz: int = 24_000) -> Any:
 def table(header: str, *columns: Sequence[Any], delimiter: str = ",") -> str:
     lines = [delimiter.join(map(str, row)) for row in zip(*columns, strict=True)]
     return "\n".join([*([header.replace(",", delimiter)] if header else []), *lines]) + "\n"
-
-
-def objects(**fields: Sequence[Any]) -> list[dict[str, Any]]:
-    return [dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True)]
 
 
 def json_lines(**fields: Sequence[Any]) -> str:

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from indextts.errors import UserError
-from tests.import_sources import json_lines as read_lines
-from tests.import_sources import manifest_lines, run_import
-from tests.test_data_importing_all_layouts import (
+from tests.import_cases import (
     BOTH,
     NAMED,
     NAMES,
@@ -29,6 +27,8 @@ from tests.test_data_importing_all_layouts import (
     tones,
     write,
 )
+from tests.import_sources import json_lines as read_lines
+from tests.import_sources import manifest_lines, run_import
 
 NUMBERS = ["0", "1"] * 3
 MISSING = ["NULL", "#REF!", "nan", "N/A", "<NA>", "None"]

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 
 from indextts.errors import UserError
+from tests.import_cases import objects, rows, tones, write
 from tests.import_sources import (
     manifest_lines,
     rejected,
     run_import,
     tone_bytes,
-    write_parquet,
-    write_tone,
 )
 from tests.test_data_importing_long_recordings import join_clips
 
@@ -20,31 +19,27 @@ TEXTS = ["[noise] ሰላም ለዓለም።", "Speaker 1: እንዴት &amp; ነ
 CLEANED = ["ሰላም ለዓለም።", "እንዴት & ነህ?", "ዛሬ [ተሰጥቶታል] ነው።"]
 
 
+IDS, AUDIO = ["u0", "u1", "u2"], ["0.wav", "1.wav", "2.wav"]
+SOUNDS = [{"bytes": tone_bytes(200 + number), "path": name} for number, name in enumerate(AUDIO)]
+LAYOUTS = {
+    "table": {"metadata.csv": rows("|", AUDIO, TEXTS)},
+    "jsonl": {"data.jsonl": list(map(json.dumps, objects(audio=AUDIO, text=TEXTS)))},
+    "kaldi": {
+        "wav.scp": rows(" ", IDS, AUDIO),
+        "text": rows(" ", IDS, TEXTS),
+        "utt2spk": rows(" ", IDS, "sss"),
+    },
+    "files": {f"{number}.txt": text for number, text in enumerate(TEXTS)},
+    "parquet": {"a.parquet": {"audio": SOUNDS, "text": TEXTS}},
+}
+
+
 def write_layout(folder: Path, layout: str) -> Path:
     """Write three recordings with the texts in a layout."""
-    for number in range(3):
-        write_tone(folder / f"{number}.wav", 200 + number)
-    rows = [(f"{number}.wav", text) for number, text in enumerate(TEXTS)]
-    if layout == "table":
-        (folder / "metadata.csv").write_text("".join(f"{a}|{t}\n" for a, t in rows), encoding="utf-8")
-    elif layout == "jsonl":
-        lines = [json.dumps({"audio": audio, "text": text}) for audio, text in rows]
-        (folder / "data.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    elif layout == "kaldi":
-        (folder / "wav.scp").write_text("".join(f"u{a[0]} {a}\n" for a, _ in rows))
-        (folder / "text").write_text("".join(f"u{a[0]} {t}\n" for a, t in rows), encoding="utf-8")
-        (folder / "utt2spk").write_text("".join(f"u{a[0]} s\n" for a, _ in rows))
-    elif layout == "files":
-        for audio, text in rows:
-            (folder / audio).with_suffix(".txt").write_text(text, encoding="utf-8")
-    else:
-        audio = [{"bytes": tone_bytes(200 + number), "path": name} for number, (name, _) in enumerate(rows)]
-        write_parquet(folder / "parquet/a.parquet", {"audio": audio, "text": TEXTS})
-        return folder / "parquet"
-    return folder
+    return write(folder, LAYOUTS[layout] | (tones(*AUDIO) if layout != "parquet" else {}))
 
 
-@pytest.mark.parametrize("layout", ["table", "jsonl", "kaldi", "files", "parquet"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_marks_are_removed_in_every_layout_and_the_original_stays(tmp_path: Path, caplog, layout: str):
     caplog.set_level("INFO")
     run_import(write_layout(tmp_path / "in", layout), tmp_path / "out", speaker="s")
@@ -69,9 +64,7 @@ def test_kept_kinds_stay_also_in_the_next_import(tmp_path: Path):
 
 
 def test_a_text_of_marks_alone_is_rejected_with_its_row(tmp_path: Path):
-    for name in ("a", "b"):
-        write_tone(tmp_path / f"in/{name}.wav")
-    (tmp_path / "in/metadata.csv").write_text("a.wav|[ሳቅ] (music)\nb.wav|ሰላም ነው\n", encoding="utf-8")
+    write(tmp_path / "in", {"a.wav": 0, "b.wav": 1, "metadata.csv": ["a.wav|[ሳቅ] (music)", "b.wav|ሰላም ነው"]})
     assert run_import(tmp_path / "in", tmp_path / "out", speaker="s").num_added == 1
     assert rejected(tmp_path / "out") == [("metadata.csv", 1, "empty_text")]
 
@@ -95,9 +88,5 @@ def test_voice_tags_name_speakers_and_marks_of_subtitles_are_removed(tmp_path: P
     assert "[ሳቅ]" in caplog.text
     assert [code for *_, code in rejected(tmp_path / "out")] == ["no_speaker"]  # without a tag
     run_import(tmp_path / "in", tmp_path / "out", speaker="Chala")
-    assert [line["speaker"] for line in manifest_lines(tmp_path / "out")] == [
-        "Anna",
-        "Bekele T.",
-        "Anna",
-        "Chala",
-    ]
+    speakers = [line["speaker"] for line in manifest_lines(tmp_path / "out")]
+    assert speakers == ["Anna", "Bekele T.", "Anna", "Chala"]
