@@ -19,7 +19,7 @@ from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerO
 from indextts.commands.speech import ExportModel
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.data.sources import DataSource, write_source
+from indextts.data.sources import DataSource, record_licences, write_source
 from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
 from indextts.models.checkpoint import read_weights, write_and_sync
 from indextts.models.gpt.config import load_config
@@ -258,8 +258,10 @@ def test_the_model_card_lists_the_data_sets_of_the_project_and_does_not_count_ch
     url = "https://huggingface.co/datasets/almaz/voices"
     entry = DataSource(name="almaz/voices", url=url, revision="e" * 40, licence="cc-by-4.0")
     write_source(project / "dataset", "hub/almaz--voices", entry)
+    record_licences(project / "dataset", "in", tmp_path / "in", ["MIT", "CC-BY-4.0"])
 
     card = card_of(checkpoint)
+    assert "* trained on: in; licence: CC-BY-4.0, MIT" in card.splitlines()
     [line] = [line for line in card.splitlines() if url in line]
     assert "almaz/voices" in line
     assert "cc-by-4.0" in line
