@@ -1,4 +1,4 @@
-"""Speaker vectors of recordings, by CAM++ of the published files, and groups of similar ones.
+"""Speaker vectors of recordings (features/voice_encoder.py), and groups of similar ones. No torch here.
 
 The groups are those of agglomerative clustering with average linkage on the cosine distance. scikit-learn
 needs the matrix of all distances, 40 GB for 100,000 clips. So BLOCK_SIZE vectors are clustered at a time, and
@@ -7,7 +7,7 @@ groups is 1 minus the product of their mean vectors, so no other matrix is neede
 
 Axes: S samples, N vectors or groups, V width of a vector, G groups.
 
-Torch is imported only when a vector is computed, and scikit-learn only when vectors are grouped.
+Scikit-learn is imported only when vectors are grouped.
 """
 
 from collections import Counter
@@ -39,26 +39,6 @@ VectorOfClip = Mapping[str, Vector]  # by the id of the clip, of those with a vo
 # speech. Several threads call it.
 VoiceEncoder = Callable[[NDArray[np.float32]], Vector | None]
 LoadEncoder = Callable[[Path], VoiceEncoder]
-
-
-def load_campplus_encoder(path: Path) -> VoiceEncoder:
-    """Return CAM++ with the weights in a campplus_cn_common.bin, on the CPU.
-
-    Raises:
-        UserError: the file cannot be read or has other tensors.
-    """
-    import torch  # takes seconds, and most imports do without it
-
-    from indextts.features.campplus import CAMPPlusConfig, load_campplus, style_vector
-
-    torch.set_num_threads(1)  # clips run in parallel, which is faster than parallel operations
-    network = load_campplus(path, CAMPPlusConfig().embedding_size, torch.device("cpu"))
-
-    def encode(samples: NDArray[np.float32]) -> Vector | None:
-        vector = style_vector(network, samples)
-        return None if vector is None else (vector / vector.norm()).numpy()
-
-    return encode
 
 
 def add_results(

@@ -64,8 +64,9 @@ from indextts.data.manifest import write_utterances
 from indextts.data.progress import Progress
 from indextts.data.rejected import REJECTED_NAME, counts_by_code, write_rejected
 from indextts.data.sources import DataSource, record_licences, record_origin
-from indextts.data.speaker_vectors import LoadEncoder, load_campplus_encoder
+from indextts.data.speaker_vectors import LoadEncoder
 from indextts.errors import UserError
+from indextts.features.voice_encoder import load_campplus_encoder
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256
 from indextts.system.locks import locked_folder

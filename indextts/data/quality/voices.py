@@ -32,10 +32,10 @@ from indextts.data.speaker_vectors import (
     LoadEncoder,
     VoiceEncoder,
     add_results,
-    load_campplus_encoder,
 )
 from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
+from indextts.features.voice_encoder import load_campplus_encoder
 from indextts.system.digest import file_sha256
 
 logger = logging.getLogger(__name__)
