@@ -85,7 +85,7 @@ def test_a_good_manifest_has_facts_and_no_problems(tmp_path):
     report = checked(tmp_path)
     assert report.problems == []
     assert report.facts[:3] == [
-        "utterances: 3, 0.00 hours",
+        "utterances: 3, 0.00 hours, of which 0.00 go on",
         "good: 3, with warnings: 0, rejected: 0",
         "duration in s: min 2, median 2, max 2",
     ]
@@ -230,6 +230,7 @@ def test_the_predecessors_files_are_the_default(tmp_path, monkeypatch):
     of_project = with_default_paths(CheckData())
     assert of_project.train_manifest == Path("workspace/voice/dataset/manifest.jsonl")
     assert of_project.train_pairs is None
+    assert of_project.report_dir == Path("workspace/voice/dataset/check")  # whose verdicts later stages apply
     (tmp_path / "preprocessed_amharic").mkdir()
     (tmp_path / "preprocessed_amharic/train_manifest.jsonl").write_text("{}")
     (tmp_path / "preprocessed_amharic/val_pairs.jsonl").write_text("{}")

@@ -8,8 +8,10 @@ from indextts.data.manifest import write_pairs
 from indextts.data.pair_index import load_index
 from indextts.data.pair_summary import summarise, write_summary
 from indextts.data.pairs import build_pairs, log_left_out
+from indextts.data.report import log_hours
 from indextts.data.review import read_reviewed
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 from indextts.text.bases import load_tokenizer
 
 
@@ -17,8 +19,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(BuildPairs, argv)
     if args.output.resolve() == args.manifest.resolve():
         raise UserError(f"--output {args.output} is the manifest itself; choose another file")
+    utterances = [utterance for _, utterance in read_reviewed(args.manifest)]
     result = build_pairs(
-        [utterance for _, utterance in read_reviewed(args.manifest)],
+        utterances,
         args.pairs_per_target,
         args.seed,
         only=args.only,
@@ -28,6 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         min_code_len=args.min_code_len,
     )
     log_left_out(result)
+    targets = {pair.target_id for pair in result.pairs}
+    used = [utterance for utterance in utterances if utterance.id in targets]
+    left_out = counted(len(utterances) - len(used), "utterance")
+    log_hours("Pairs", utterances, used, f"{left_out} in no pair as its target, counted above")
     summary = summarise(result.pairs)
     write_pairs(args.output, result.pairs)
     write_summary(args.output, summary)

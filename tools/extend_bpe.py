@@ -5,8 +5,7 @@ from pathlib import Path
 
 from indextts.commands.data import ExtendTokenizer
 from indextts.commands.terminal import parse, run
-from indextts.data.manifest import read_hours
-from indextts.data.review import read_reviewed_texts
+from indextts.data.review import read_reviewed_hours, read_reviewed_texts
 from indextts.errors import UserError
 from indextts.text.extend import describe, describe_options, extend_file, reserve_file, store_options
 from indextts.text.readings import typed_options
@@ -37,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def hours_of(manifests: Sequence[Path]) -> float | None:
     """Return the hours of speech in all manifests, None if one has no durations."""
-    hours = [read_hours(manifest) for manifest in manifests]
+    hours = [read_reviewed_hours(manifest) for manifest in manifests]
     return None if None in hours else sum(found for found in hours if found is not None)
 
 

@@ -159,7 +159,8 @@ class CheckData(Command, QualityLimits, NormalizerFlags, RecognizerFolder):
     val_pairs: Path | None = Field(None, title="Validation pairs")
     """Pairs to validate on."""
     report_dir: Path | None = Field(None, title="Report folder")
-    """Folder for the report; the verdicts take effect if it is check/ beside the manifest."""
+    """Folder for the report, check/ beside the manifest by default; with another one, later stages still use
+    the rejected clips."""
     asr: str = Field("", title="Recognizer")
     """Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; its transcripts are
     compared with the texts."""

@@ -40,6 +40,7 @@ from indextts.data.on_ray.cluster import running_on
 from indextts.data.progress import Progress
 from indextts.data.recordings import inspect, of_fitting_length
 from indextts.data.rejected import REJECTED_NAME, Rejected, all_rejected, rejected_counts, write_rejected
+from indextts.data.report import log_hours
 from indextts.data.review import read_reviewed
 from indextts.data.split import Split, log_split, split_utterances
 from indextts.errors import CHECK_FAILED, UserError, disk_errors
@@ -142,6 +143,8 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
         if not split.train:
             raise UserError(_nothing_usable(command, rejected), CHECK_FAILED)
         write_manifests(command.output_dir, split, store, encoded)
+        got = (utterance for _, utterance in numbered)
+        log_hours("Preprocessing", got, (*split.train, *split.val), rejected_counts(rejected))
     return PreprocessResult(
         output_dir=command.output_dir,
         num_train=len(split.train),

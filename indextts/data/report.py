@@ -1,5 +1,6 @@
-"""Reports of data checks, the findings that they collect, and statistics of their values."""
+"""Reports of data checks, their findings, statistics of values, and the hours that a stage passes on."""
 
+import logging
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -7,8 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from indextts.data.manifest import Utterance
+
+logger = logging.getLogger(__name__)
+
 MAX_SPEAKERS_SHOWN = 20
 MAX_EXAMPLES = 5
+MAX_LOST = 0.2  # of the hours; more is a warning
 DEVIATION_OF_MAD = 1.4826  # of a normal distribution, in median absolute deviations
 
 
@@ -32,6 +38,14 @@ class Report:
         lines += [f"  Notice: {notice}" for notice in self.notices]
         lines += [f"  Problem: {problem}" for problem in self.problems] or ["  No problems"]
         return "\n".join(lines)
+
+
+def log_hours(what: str, before: Iterable[Utterance], after: Iterable[Utterance], reasons: str) -> None:
+    """Log the hours of speech that a stage got and those that it passes on, and the reasons for the rest."""
+    hours, left = (sum(utterance.duration_s for utterance in each) / 3600 for each in (before, after))
+    level = logging.WARNING if left < (1 - MAX_LOST) * hours else logging.INFO
+    percent = 100 * left / hours if hours else 100.0
+    logger.log(level, "%s: %.2f of %.2f hours go on (%.0f %%); %s", what, left, hours, percent, reasons)
 
 
 def robust_deviation(distances: Iterable[float]) -> float:

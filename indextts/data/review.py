@@ -18,8 +18,8 @@ The stages after the import read a manifest with `read_reviewed`: without the cl
 that, the check rejected, without doubtful transcripts that nobody kept, and with corrected texts.
 """
 
-import logging
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,13 +27,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from indextts.data.manifest import Provenance, Utterance, read_numbered_utterances, read_texts
+from indextts.data.manifest import Provenance, Utterance, read_hours, read_numbered_utterances, read_texts
+from indextts.data.report import log_hours
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 from indextts.system.files import FileStamp, file_stamp
 from indextts.system.json_lines import append_json_line, json_lines_if_any
 from indextts.system.yaml_files import problems_of
-
-logger = logging.getLogger(__name__)
 
 REVIEW_NAME = "review.jsonl"
 CHECK_FOLDER_NAME = "check"
@@ -130,11 +130,11 @@ def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
     """
     numbered = read_numbered_utterances(manifest)
     decisions = read_decisions(manifest)
-    rejected = {*read_rejected(manifest), *(u.id for _, u in numbered if u.is_doubtful)}
+    reasons_of = {u.id: ["doubtful"] for _, u in numbered if u.is_doubtful} | dict(read_rejected(manifest))
     kept = [
         (number, edited(utterance, decisions))
         for number, utterance in numbered
-        if is_kept(utterance.id, decisions, rejected)
+        if is_kept(utterance.id, decisions, reasons_of)
     ]
     if not kept:
         raise UserError(
@@ -142,12 +142,12 @@ def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
             f"{review_file(manifest)} and {check_folder(manifest) / REJECTED_NAME}"
         )
     if len(kept) < len(numbered):
-        logger.info(
-            "%s: skipping %d of %d utterances, rejected by the check or in the review, or doubtful",
-            manifest,
-            len(numbered) - len(kept),
-            len(numbered),
-        )
+        used = {utterance.id for _, utterance in kept}
+        skipped = [utterance.id for _, utterance in numbered if utterance.id not in used]
+        names = Counter(reasons_of.get(id, ("rejected in the review",))[0] for id in skipped).most_common()
+        reasons = ", ".join(f"{count} {name}" for name, count in names)
+        text = f"{counted(len(skipped), 'utterance')} of {len(numbered):,} skipped ({reasons})"
+        log_hours(str(manifest), (u for _, u in numbered), (u for _, u in kept), text)
     return kept
 
 
@@ -160,6 +160,17 @@ def read_reviewed_texts(manifest: Path) -> list[str]:
     if not any(path.exists() for path in overlay_files(manifest)):
         return read_texts(manifest)
     return [utterance.text for _, utterance in read_reviewed(manifest)]
+
+
+def read_reviewed_hours(manifest: Path) -> float | None:
+    """Return the hours of speech to use, None if a line without a review has no duration.
+
+    Raises:
+        UserError: as `read_reviewed`.
+    """
+    if not any(path.exists() for path in overlay_files(manifest)):
+        return read_hours(manifest)
+    return sum(utterance.duration_s for _, utterance in read_reviewed(manifest)) / 3600
 
 
 def is_kept(id: str, decisions: Mapping[str, Decision], rejected: Iterable[str]) -> bool:

@@ -3,10 +3,12 @@
 Both programs also find the folders of the predecessor of this project.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
 from indextts.commands.data import CheckData, VerifyTraining
+from indextts.data.review import check_folder
 from indextts.errors import UserError
 from indextts.projects.project import Project, read_project
 from indextts.system.amounts import counted
@@ -22,15 +24,24 @@ MANIFESTS = (
 
 
 def with_default_paths(command: CheckData) -> CheckData:
-    """Return the command with files to check: those of `preprocessed_amharic/`, or of the only project.
+    """Return the command with files to check, and the report folder whose verdicts later stages apply.
+
+    Without a file, they are those of `preprocessed_amharic/`, or of the only project.
 
     Fields that have their default take the value of that project's settings.
 
     Raises:
         UserError: there are no such files.
     """
-    if command.train_manifest or command.train_pairs or command.val_pairs:
-        return command
+    if not (command.train_manifest or command.train_pairs or command.val_pairs):
+        command = _with_default_files(command)
+    manifest = command.train_manifest
+    if command.report_dir is None and manifest is not None and os.access(manifest.parent, os.W_OK):
+        command = command.model_copy(update={"report_dir": check_folder(manifest)})
+    return command
+
+
+def _with_default_files(command: CheckData) -> CheckData:
     options: dict[str, Any] = {}
     projects = _projects(command.workspace)
     files: dict[str, Path] = {}

@@ -27,6 +27,7 @@ from indextts.commands.options import RECOGNIZERS_NAME
 from indextts.commands.speech import ExportModel
 from indextts.commands.train import Train
 from indextts.data.importing.journal import JOURNAL_NAME, MANIFEST_NAME
+from indextts.data.manifest import read_hours
 from indextts.data.review import check_folder, overlay_files, read_rejected
 from indextts.errors import UserError
 from indextts.features.published_files import find_published
@@ -228,7 +229,10 @@ def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:
             *(speech_files if command.backend == "indextts2" else ()),
         ),
         writes=(project.utterances("train"), project.utterances("val"), project.preprocessed / "features"),
-        summary=lambda: _split_sizes(project.utterances, "utterance"),
+        summary=lambda: (
+            f"{_split_sizes(project.utterances, 'utterance')}, "
+            f"{read_hours(project.utterances('train')) or 0:.2f} hours for training"
+        ),
     )
 
 

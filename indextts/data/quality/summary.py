@@ -212,8 +212,9 @@ def facts(
     Args:
         language: of utterances whose line names none.
     """
+    left = sum(clip.hours for clip in clips if not clip.is_rejected)
     lines = [
-        f"utterances: {len(clips)}, {overview.hours:.2f} hours",
+        f"utterances: {len(clips)}, {overview.hours:.2f} hours, of which {left:.2f} go on",
         f"good: {overview.num_good}, with warnings: {overview.num_warned}, rejected: {overview.num_rejected}",
     ]
     for name, measure in MEASURES.items():
