@@ -169,8 +169,8 @@ def test_unreadable_recordings_are_listed_and_the_rest_is_encoded(project, caplo
     result = run(project)
     assert {one.id: one.code for one in result.rejected} == wanted
     assert str(result).endswith(
-        "17 encoded, 0 kept, 7 rejected (1 missing, 1 unreadable, 1 empty, 1 truncated, 1 not_finite, "
-        "1 too_short, 1 too_long)"
+        "17 encoded, 0 kept, 7 rejected (1 empty, 1 missing, 1 not_finite, 1 too_long, 1 too_short, "
+        "1 truncated, 1 unreadable)"
     )
     rows = [json.loads(line) for line in (project / "out/rejected.jsonl").read_text().splitlines()]
     assert {row["id"]: row["code"] for row in rows} == wanted
