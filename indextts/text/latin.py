@@ -76,7 +76,7 @@ _HEADING, _RULER, _TITLE = (
     for name in ("headings", "rulers", "titles_of_rulers")
 )
 _NUMERAL = re.compile(
-    rf"(?:(?P<title>[{L}]+) )?(?<![{L}])(?P<word>[{L}]+)(?:[^\w.,?!…']|[_²³¹])++(?P<first>{_ROMAN})"
+    rf"(?<![{L}])(?:(?P<title>[{L}]++) )?(?P<word>[{L}]++)(?:[^\w.,?!…']|[_²³¹])++(?P<first>{_ROMAN})"
     rf"(?:(?P<to>[-\u2013]|, ?| (?:እና|ወይም|እስከ) )(?P<last>{_ROMAN}))?(?!['.]?[A-Za-z]|['.]\d)",
     re.IGNORECASE,
 )

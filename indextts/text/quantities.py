@@ -44,7 +44,7 @@ _WORD_BEFORE = re.compile(
 )
 _AN_AMOUNT = re.compile(rf"(?:\d|(?<![{L}])(?:[{L}]*መቶ|{_SCALE}))\s(?:የ[{L}]+\s)?$")
 _MAX_BEFORE = 30
-_MIN_AMOUNT = 100  # a smaller whole number may count what follows: ብር 3 ሰዎች ተካፈሉት
+_MIN_DIGITS = 3  # a smaller whole number may count what follows: ብር 3 ሰዎች ተካፈሉት
 _SIGN_AFTER = re.compile(rf"(?P<amount>{NUMBER})\s?(?P<sign>{_SIGN})(?![A-Za-z])")
 _SHORT_SCALE = re.compile(rf"(?<=\d)\s?([ሚቢ])\.\s?(?=(?:የ[{L}]+ )?(?:ብር|ዶላር|ዩሮ|ፓውንድ)(?![{L}]))")
 _CENTS = re.compile(
@@ -76,7 +76,7 @@ def _name_after(match: re.Match[str]) -> str:
 def _amount_first(match: re.Match[str]) -> str:
     prefix, name, amount, scale, end = match.groups()
     before = match.string[max(0, match.start() - _MAX_BEFORE) : match.start()]
-    is_sure = scale or end is not None or not amount.isdigit() or int(amount) >= _MIN_AMOUNT
+    is_sure = scale or end is not None or not amount.isdigit() or len(amount) >= _MIN_DIGITS
     if not is_sure or _AN_AMOUNT.search(before):
         return match[0]
     return f"{prefix}{amount}{scale} {name}{end or ''}"

@@ -16,10 +16,13 @@ from indextts.text.amharic import TABLES
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 from indextts.text.ethiopic import merge_homophones
 
-_BOOKS = TABLES["books"]
 # By the merged spelling, because writers choose freely: ዘፀ, ህዝ, ዮሀ.
-_SHORT = {merge_homophones(form, "strict"): name for name, forms in _BOOKS.items() for form in forms.split()}
-_FULL = frozenset(merge_homophones(name.split()[0], "strict") for name in _BOOKS)
+_SHORT = {
+    merge_homophones(form, "strict"): name
+    for name, forms in TABLES["books"].items()
+    for form in forms.split()
+}
+_FULL = frozenset(merge_homophones(name.split()[0], "strict") for name in TABLES["books"])
 _NUMBERED, _ONLY_NUMBERED, _WORDS, _CHAPTERS = (
     frozenset(merge_homophones(TABLES["words"][name], "strict").split())
     for name in ("numbered_books", "only_numbered", "books_that_are_words", "names_of_chapters")
@@ -78,7 +81,9 @@ def _reference(match: re.Match[str]) -> str:
     if not is_clear or (word in _ONLY_NUMBERED and not (is_numbered or more)):
         return match[0]
     lead = f"{number}ኛ " if is_numbered else match[0][: match.start("word") - match.start()]
-    title = f"{lead}{prefix}{_title(short, prefix)}" if short else f"{lead}{written}"
+    title = lead + (
+        f"{prefix}{short}".replace(f"{prefix}የሐ", f"{prefix}ሐ" if prefix else "የሐ") if short else written
+    )
     if more and not merge_homophones(title, "strict").split()[-1].startswith(
         merge_homophones(more, "strict")
     ):
@@ -87,10 +92,6 @@ def _reference(match: re.Match[str]) -> str:
         return f"{title} ምዕራፍ "
     chapter = "" if word in _CHAPTERS else "ምዕራፍ "
     return f"{title} {', '.join(_spoken(place, chapter) for place in _PLACE.finditer(places))}"
-
-
-def _title(name: str, prefix: str) -> str:
-    return name[1:] if prefix and name.startswith("የሐ") else name
 
 
 def _spoken(place: re.Match[str], chapter_word: str) -> str:
