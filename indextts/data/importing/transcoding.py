@@ -5,6 +5,7 @@ GIL.
 """
 
 import hashlib
+import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ import soundfile
 from indextts.commands.data import ImportDataset
 from indextts.data.aligning.aligner import ALIGNING_VERSION, Aligner, readings_of_text
 from indextts.data.importing.cleaning import CLEANING_VERSION, OutputFile, clean_clip
+from indextts.data.importing.cue_timing import fitted_cues
 from indextts.data.importing.cuts import plan_cuts
 from indextts.data.importing.items import Location, Passage, Rejection, Row, safe_suffix
 from indextts.data.importing.subtitles import read_cues
@@ -24,7 +26,9 @@ from indextts.features.decoding import Readable, as_readable, find_speech_in_fil
 from indextts.features.vad import Span
 from indextts.system.digest import file_sha256
 
-CUTTING_VERSION = 2  # raise it when the rules change, to cut imported recordings again
+logger = logging.getLogger(__name__)
+
+CUTTING_VERSION = 3  # raise it when the rules change, to cut imported recordings again
 LINKED, WRITTEN = "linked", "written"  # outcomes of a clip with --link
 _BLOCK_BYTES = 2**20
 
@@ -141,7 +145,14 @@ def _transcode(
         limits, plan = Limits(command.min_clip_s, command.max_clip_s), []
         if cues:
             speech, duration_s = find_speech_in_file(readable.path)
+            if not is_rolling:
+                cues, unfit = fitted_cues(found.subtitles, cues, speech, duration_s)
+                refused += unfit
             plan = plan_cuts(found.subtitles, cues, speech, duration_s, limits, is_rolling=is_rolling)
+            num_cut = sum(isinstance(item, Rejection) and item.code == "no_pause" for item in plan)
+            if 3 * num_cut > 2 * len(plan):
+                text = "%s: %d of %d clips have no pause at their borders; do the times fit the speech?"
+                logger.warning(text, found.subtitles, num_cut, len(plan))
         return _cut(readable, [*refused, *plan], sha256, folder)
     link = _link_target(found, command)
     is_link = link is not None and readable.path == found.audio

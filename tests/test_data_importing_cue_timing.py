@@ -1,0 +1,78 @@
+"""Tests of the times of subtitles: shifted, at another frame rate, cut, and of another recording."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from indextts.data.importing.cue_timing import fitted_cues
+from indextts.data.importing.items import Passage
+from indextts.features.vad import Span
+
+
+def sentences(count: int, seed: int = 0) -> tuple[np.ndarray, list[Span]]:
+    """Return the times of sentences, (N, 2), and their spans of speech: some have pauses within."""
+    random = np.random.default_rng(seed)
+    times, spans, at = [], [], 1.0
+    for _ in range(count):
+        length, pause = random.uniform(1.5, 6), random.uniform(0.3, 1.2)
+        middle = at + random.uniform(0.4, 0.6) * length
+        inner = random.uniform(0.1, 0.5) * (random.random() < 0.5)
+        spans += [Span(at, middle), Span(middle + inner, at + length)] if inner else [Span(at, at + length)]
+        times.append((at, at + length))
+        at += length + pause
+    return np.array(times), spans
+
+
+def fitted(times: np.ndarray, spans: list[Span], seed: int = 1) -> tuple[dict[str, Passage], list[str]]:
+    """Return the kept cues by text, which is their number, and the codes; borders are off by up to 0.2 s."""
+    off = np.random.default_rng(seed).uniform(-0.2, 0.2, times.shape)
+    cues = [
+        Passage(float(start), float(end), str(number), number)
+        for number, (start, end) in enumerate(times + off)
+        if start >= 0
+    ]
+    cues.sort(key=lambda cue: cue.start_s)
+    found, rejections = fitted_cues(Path("a.srt"), cues, spans, spans[-1].end_s + 1)
+    return {cue.text: cue for cue in found if cue.text}, [rejection.code for rejection in rejections]
+
+
+def half_moved(times: np.ndarray) -> np.ndarray:
+    return times + 5.0 * (np.arange(len(times)) >= len(times) // 2)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("change", "min_kept"),
+    [
+        (lambda times: times, 40),
+        (lambda times: times + 0.3, 40),
+        (lambda times: times + 1.2, 40),
+        (lambda times: times - 12.0, 36),  # the first ones are before the recording
+        (lambda times: times + 30.0, 40),
+        (lambda times: times * 25 / 23.976, 40),
+        (lambda times: times * 24 / 25, 40),
+        (lambda times: times * 25 / 24 + 2.5, 40),
+        (half_moved, 34),
+    ],
+)
+def test_subtitles_move_to_their_speech(change, min_kept):
+    times, spans = sentences(40)
+    kept, _ = fitted(change(times), spans)
+    assert len(kept) >= min_kept
+    for text, cue in kept.items():
+        assert (cue.start_s, cue.end_s) == pytest.approx(times[int(text)], abs=0.7)
+
+
+def test_subtitles_that_fit_stay_as_they_are():
+    times, spans = sentences(40)
+    few, _ = fitted(times[:4], spans)
+    all_kept, codes = fitted(times, spans)
+    assert (len(few), len(all_kept), codes) == (4, 40, [])
+
+
+def test_subtitles_of_another_recording_or_with_single_ones_moved_are_refused():
+    times, spans = sentences(40)
+    other, _ = sentences(40, seed=5)
+    single = times + 1.5 * (np.random.default_rng(2).random(40) < 0.5)[:, None]
+    assert fitted(other, spans) == ({}, ["bad_time"])
+    assert fitted(single, spans) == ({}, ["bad_time"])
