@@ -163,7 +163,7 @@ def test_the_pairs_file_can_be_in_any_folder(tmp_path, capsys):  # D74
     output = tmp_path / "elsewhere/deep/pairs.jsonl"
     assert main([f"--manifest={manifest}", f"--output={output}"]) == 0
     assert {pair.features for pair in read_pairs(output)} == {features}
-    assert "2 pairs for 2 targets, 1 speakers" in capsys.readouterr().out
+    assert "2 pairs for 2 targets, speakers: 1" in capsys.readouterr().out
     assert read_summary(output).num_pairs == 2
 
 

@@ -17,6 +17,7 @@ def test_a_noun_agrees_with_its_count():
     assert counted(0, "utterance") == "0 utterances"
     assert counted(1, "utterance") == "1 utterance"
     assert counted(2000, "utterance") == "2,000 utterances"
+    assert counted(2, "process") == "2 processes"
     assert counted(2, "entry", "entries") == "2 entries"
 
 

@@ -179,4 +179,11 @@ def test_the_program_normalises_lines_lists_changes_and_skips_what_is_not_utf_8(
         "",
     ]
     assert out.splitlines()[-2:] == ["ሰላም.", "    Ethiopic marks: 'ሰላም።' -> 'ሰላም.'"]
-    assert err.startswith("[Error] standard input:2: byte 1 is not UTF-8")
+    assert err.startswith("[Error] <stdin>:2: byte 1 is not UTF-8")
+
+
+@pytest.mark.parametrize("flag", ["", "--file="])
+def test_the_program_reads_a_file(tmp_path, capsys, flag):
+    (tmp_path / "lines.txt").write_text("50%\n", encoding="utf-8")
+    assert main(["--explain", f"{flag}{tmp_path}/lines.txt"]) == 0
+    assert capsys.readouterr().out.startswith("ሃምሳ ")

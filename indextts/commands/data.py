@@ -196,11 +196,13 @@ class CleanAudio(Command):
 
 
 class NormalizeText(Command, NormalizerFlags):
-    """Print the lines of standard input in spoken form, as the tokenizer reads them."""
+    """Print the lines of standard input or a file in spoken form, as the tokenizer reads them."""
 
     program: ClassVar[str] = "indextts/text/normalize.py"
     explain: bool = Field(False, title="Explain")
     """Also print what each rule changed."""
+    file: Path | None = Field(None, title="File")
+    """Text file to read in place of standard input."""
 
 
 class ExtendTokenizer(Command, NormalizerFlags):

@@ -276,7 +276,7 @@ def _tokenized(
     chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
     num_processes = max(1, min(num_cores(), len(texts) // MIN_TEXTS_PER_PROCESS, MAX_PROCESSES))
     if len(texts) >= MIN_TEXTS_PER_PROCESS:
-        logger.info("Tokenizing %d texts with %s", len(texts), counted(num_processes, "process", "processes"))
+        logger.info("Tokenizing %d texts with %s", len(texts), counted(num_processes, "process"))
     if num_processes == 1:
         yield from (_encode(chunk, tokenizer) for chunk in chunks)
         return

@@ -30,21 +30,25 @@ class Progress:
         self.total_s = total_s
         self.count = 0
         self.audio_s = 0.0
-        self._started = self._last_line = time.monotonic()
+        self._started = self._last_line = self._first_audio_s = 0.0  # of the first item
 
     def advance(self, audio_s: float = 0.0) -> None:
         """Count one item with `audio_s` seconds of audio."""
         self.count += 1
         self.audio_s += audio_s
         now = time.monotonic()
+        if self.count == 1:  # took the start of processes and models too, so the speed is that of the others
+            self._started, self._first_audio_s = now, audio_s
+            self._last_line = now
+            return
         if now - self._last_line < SECONDS_BETWEEN_LINES:
             return
         self._last_line = now
         elapsed_s = now - self._started
-        parts = [f"{self.count / elapsed_s:.1f} {self.noun}/s"]
-        share = self.count / self.total
-        if self.audio_s:
-            parts.append(f"{self.audio_s / elapsed_s:.1f} h of audio per hour")
-            share = self.audio_s / max(self.total_s, self.audio_s)
-        parts.append(f"{shown_duration(elapsed_s * (1 - share) / share)} left")
+        speed, left = (self.count - 1) / elapsed_s, float(self.total - self.count)
+        parts = [f"{speed:.1f} {self.noun}/s"]
+        if self.audio_s > self._first_audio_s:
+            speed, left = (self.audio_s - self._first_audio_s) / elapsed_s, self.total_s - self.audio_s
+            parts.append(f"{speed:.1f} h of audio per hour")
+        parts.append(f"{shown_duration(max(0.0, left) / speed)} left")
         logger.info("%s: %d/%d %s, %s", self.what, self.count, self.total, self.noun, ", ".join(parts))

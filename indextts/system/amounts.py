@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
-    """Return a count with its noun: "1 utterance", "2,000 utterances".
+    """Return a count with its noun: "1 utterance", "2,000 utterances", "2 processes".
 
     Args:
-        plural: the plural where it is not the singular and an "s".
+        plural: the plural where it is not the singular and an "s", or "es" after an "s".
     """
-    return f"{number:,} {singular if number == 1 else plural or f'{singular}s'}"
+    ending = "es" if singular.endswith("s") else "s"
+    return f"{number:,} {singular if number == 1 else plural or singular + ending}"
 
 
 def listed(items: Sequence[str], limit: int = 3) -> str:

@@ -19,7 +19,7 @@ The readings of the options (indextts/text/readings.py) come first, and rules ca
 Without readings, `normalize(normalize(text)) == normalize(text)`; the result depends only on the text and the
 options.
 
-    python -m indextts.text.normalize [--explain] < lines     normalise lines; --explain lists the changes
+    python -m indextts.text.normalize [--explain] [FILE]      normalise lines; --explain lists the changes
 
 The program writes an output line for every input line. A line that is not UTF-8 gives an empty line and an
 error message.
@@ -32,6 +32,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from indextts.commands.normalizer_options import (
@@ -357,6 +358,7 @@ def normalize_lines(
         show_changes: also write the changes of each rule below the line.
     """
     num_skipped = 0
+    name = getattr(lines, "name", "<stdin>")
     # read as bytes: a decoding stream would stop at the first bad line, not skip it
     for number, line in enumerate(lines, start=1):
         try:
@@ -366,7 +368,7 @@ def normalize_lines(
             out.write("\n")  # line N of the output always belongs to line N of the input
             out.flush()
             problem = f"byte {error.start + 1} is not UTF-8; save the text as UTF-8"
-            err.write(f"[Error] standard input:{number}: {problem}; skipped this line\n")
+            err.write(f"[Error] {name}:{number}: {problem}; skipped this line\n")
             continue
         out.write(normalize(text, options) + "\n")
         if show_changes:
@@ -379,9 +381,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     # imported here because an export has a copy of this module without the commands
     from indextts.commands.data import NormalizeText
     from indextts.commands.terminal import parse
+    from indextts.errors import UserError
 
-    args = parse(NormalizeText, argv)
-    num_skipped = normalize_lines(sys.stdin.buffer, sys.stdout, sys.stderr, options_of(args), args.explain)
+    typed = sys.argv[1:] if argv is None else list(argv)
+    if typed and not typed[-1].startswith("-") and Path(typed[-1]).is_file():
+        typed[-1] = f"--file={typed[-1]}"  # as of other programs, also without the flag
+    args = parse(NormalizeText, typed)
+    try:
+        lines = args.file.open("rb") if args.file else sys.stdin.buffer
+    except OSError as error:
+        raise UserError(f"--file {args.file}: cannot be read ({error.strerror}); check the path") from None
+    with lines:
+        num_skipped = normalize_lines(lines, sys.stdout, sys.stderr, options_of(args), args.explain)
     return 1 if num_skipped else 0
 
 

@@ -39,6 +39,9 @@ _PARALLEL = frozenset(
         *("lab", "text", "texts", "transcripts", "txt"),
     ]
 )
+_NO_TEXT = (
+    "no text or subtitles of the same name in its folder; tools/transcribe.py writes texts by recognizers"
+)
 _LABEL = re.compile(r"(\d+(?:[.,]\d+)?)\t(\d+[.,]\d+)(?:\t(.*))?", re.ASCII)
 # Strings, where "" is a quote, and numbers that are not in brackets or words: both forms have these.
 _TOKEN = re.compile(r'"(?:[^"]|"")*"|(?<![\w\[.-])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w\]])', re.IGNORECASE)
@@ -167,7 +170,7 @@ def _with_audio(files: _SameName, row: Row, language: Language) -> Items:
         else:
             yield _with_text(row, text_file)
     elif not files.subtitles:
-        yield Rejection(Location(audio), "no_text", "no text or subtitles of the same name in its folder")
+        yield Rejection(Location(audio), "no_text", _NO_TEXT)
 
 
 def _with_text(row: Row, text_file: Path) -> Row | Rejection:
