@@ -310,7 +310,7 @@ CASES = {
         rejected=[("x.json", None, "broken_row")] * 2,
     ),
     "JSON array that is cut": Case(
-        {"x.json": '[{"audio": "a'}, refusal=r"x\.json: not JSON", source="x.json"
+        {"x.json": '[{"audio": "a'}, refusal=r"x\.json: not JSON in object 1", source="x.json"
     ),
     "jsonl, normalized_text": Case(
         json_lines("x.jsonl", file_name=PATHS, normalized_text=TEXTS, speaker_id=[1, 2] * 3),

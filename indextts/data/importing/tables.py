@@ -209,17 +209,19 @@ def _parsed_line(where: Location, line: str) -> object:
 def _objects_of_array(path: Path, text: str, file: TextIO) -> Iterator[object]:
     """Yield the objects of an array that begins with a text and continues in a file."""
     decode = json.JSONDecoder(object_pairs_hook=Pairs).raw_decode
-    place = 1
+    place, number = 1, 1
     while not text.startswith("]", place := _BETWEEN.match(text, place).end()):  # type: ignore[union-attr]
         try:
             record, place = decode(text, place)
         except (ValueError, RecursionError) as error:
             more = file.read(max(_HEAD_CHARS, len(text) - place))
             if not more or len(text) - place > _MAX_OBJECT_CHARS:
-                raise UserError(f"{path.name}: not JSON ({error})") from None
+                reason = getattr(error, "msg", error)  # without the place, which counts from this piece
+                raise UserError(f"{path.name}: not JSON in object {number} ({reason})") from None
             text, place = text[place:] + more, 0
         else:
             yield record
+            number += 1
 
 
 def _objects_of_object(path: Path, head: str, language: str) -> Sequence[object] | None:
