@@ -89,6 +89,7 @@ JSON_OF = {
 RECORDS = [{"audio": path, "text": text} for path, text in zip(PATHS, TEXTS, strict=True)]
 LINES = rows(",", PATHS, TEXTS)
 CASES = {
+    "JSON lines under another name": written("\n".join(JSON_OF["a"]), name="x.txt", source="x.txt"),
     # --- missing values
     "no speaker called nan": csv(
         "path,text,speaker", PATHS, TEXTS, ["almaz", *MISSING[:5]], speakers=["almaz", "s"]

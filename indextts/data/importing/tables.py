@@ -33,9 +33,9 @@ _DELIMITERS = "|\t,;"
 _PLAIN = "|\t"  # delimiters of tables that are often written without quoting
 _DELIMITER_LINE = re.compile(r'"?sep=(.)"?')  # the first line of a table for Excel
 _SAMPLED_LINES, _SAMPLED_CHARS = 200, 500_000
-_HEAD_CHARS = 100_000
+_HEAD_CHARS, _START_CHARS = 100_000, 64
 _MAX_OBJECT_CHARS = 100_000_000
-_JSON_START = re.compile(r'[\s\ufeff]*\[?\s*\{\s*"')
+_JSON_START = re.compile(r'\s*\[?\s*\{\s*"')
 _BETWEEN = re.compile(r"[\s,]*")  # objects of an array
 _MAX_JOINED_LINES = 5  # a quoted field may contain line ends; beyond, the closing quote is missing
 
@@ -58,7 +58,10 @@ class Table:
 def open_table(path: Path, language: str) -> Table:
     """Return a table: a folder of WebDataset, JSON by its name or its start, or lines of text."""
     is_json = path.is_dir() or path.suffix.lower() in (".json", ".jsonl")
-    if is_json or any(map(_JSON_START.match, _first_lines(path, language)[:1])):
+    if not is_json:
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            is_json = _JSON_START.match(file.read(_START_CHARS)) is not None
+    if is_json:
         return _json_table(path, language)
     delimiter, head = table_head(path, language)
     return Table(head, False, partial(_text_rows, path, language, delimiter))
