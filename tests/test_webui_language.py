@@ -104,7 +104,7 @@ def test_all_tables_have_the_same_ids(language: str):
     assert ids - table(ENGLISH).keys() - field_ids().keys() == set()
 
 
-FILES = {"project.json", "readings.tsv", "texts.json", "tokenizer.model"}  # named like ids
+FILES = {"project.json", "readings.tsv", "texts.json", "tokenizer.json", "tokenizer.model"}  # named like ids
 
 
 @cache

@@ -143,6 +143,7 @@ _BETWEEN_NUMBERS = (
     (re.compile(r"(?<=\d)\s?\^\s?3(?![\d.,])"), " ኪዩብ"),
     (re.compile(r"(?<=\d)\s?\^\s?[-\u2212]\s?(?=\d)"), " ኃይል ሲቀነስ "),
     (re.compile(r"(?<=\d)\s?\^\s?(?=\d)"), " ኃይል "),
+    (re.compile(rf"(?<=[{L}])√\s?({NUMBER})"), r"\1 ስኩዌር ሩት "),  # behind a prefix
     (re.compile(rf"√\s?({NUMBER})"), r" የ\1 ስኩዌር ሩት "),
     (re.compile(rf"∛\s?({NUMBER})"), r" የ\1 ኪዩብ ሩት "),
     (re.compile(r"(?<=\d)\s?÷\s?(?=\d)"), " ሲካፈል ለ"),
