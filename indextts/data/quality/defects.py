@@ -56,7 +56,7 @@ def measure_defects(
     centred = mono - np.float32(offset)
     size = round(END_S * rate_hz)
     return {
-        "offset_percent": 100 * abs(offset) / level,
+        "offset_percent": 100 * abs(offset) / float(np.hypot(offset, level)),
         "num_dropouts": float(num_dropouts(mono, rate_hz, level)),
         "num_clicks": float(num_clicks(centred, rate_hz, level)),
         "flat_percent": max(flat_percent(channel) for channel in channels.T),
