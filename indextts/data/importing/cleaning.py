@@ -6,7 +6,7 @@ Axes: S samples, C channels.
     clip             |....|====== ====  =======|....|               with the margin of --trim, then a gain
 
 The gain never raises the peak above PEAK_DBFS. A clip in which Silero's detector finds no speech stays as it
-is, and so does a long recording. Clips cut by subtitles are trimmed already (cuts.py).
+is, and so does a long recording. Clips cut by subtitles are trimmed already.
 """
 
 import math

@@ -50,6 +50,7 @@ _BUFFER_BYTES = 2**20  # without it, a row group is read at once
 _STRINGS = pa.string(), pa.large_string()
 _BINARIES = pa.binary(), pa.large_binary()
 CORRUPT = (pa.ArrowException, OSError)
+_STARTS = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg"}  # faster than soundfile, for each row
 _OGG_SUFFIXES = (".ogg", ".oga", ".opus")
 
 # The parts of a column that are read, or "": audio bytes, and the path or a text.
@@ -257,8 +258,9 @@ def audio_suffix(content: bytes, named: str) -> str:
     """Return the suffix of the name in the data unless the content is of another format."""
     suffix = Path(named).suffix.lower()
     suffix = suffix if suffix in AUDIO_SUFFIXES else ""
+    found = _STARTS.get(content[:4], "")
     try:
-        found = f".{soundfile.info(io.BytesIO(content)).format.lower()}"
+        found = found or f".{soundfile.info(io.BytesIO(content)).format.lower()}"
     except soundfile.LibsndfileError:  # of a video, or corrupt
         return suffix
     is_alike = suffix.startswith(found) or (found == ".ogg" and suffix in _OGG_SUFFIXES)

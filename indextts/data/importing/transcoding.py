@@ -15,9 +15,9 @@ import soundfile
 
 from indextts.commands.data import ImportDataset
 from indextts.data.aligning.aligner import ALIGNING_VERSION, Aligner, readings_of_text
+from indextts.data.aligning.cue_timing import fitted_cues
+from indextts.data.aligning.subtitle_cuts import plan_cuts
 from indextts.data.importing.cleaning import CLEANING_VERSION, OutputFile, clean_clip
-from indextts.data.importing.cue_timing import fitted_cues
-from indextts.data.importing.cuts import plan_cuts
 from indextts.data.importing.items import Location, Passage, Rejection, Row, safe_suffix
 from indextts.data.importing.subtitles import read_cues
 from indextts.data.silences import Limits

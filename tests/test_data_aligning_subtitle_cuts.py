@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.data.importing.cuts import plan_cuts
+from indextts.data.aligning.subtitle_cuts import plan_cuts
 from indextts.data.importing.items import Passage, Rejection
 from indextts.data.silences import Limits
 from indextts.features.vad import Span

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from indextts.data.importing.cue_timing import fitted_cues
+from indextts.data.aligning.cue_timing import fitted_cues
 from indextts.data.importing.items import Passage
 from indextts.features.vad import Span
 
