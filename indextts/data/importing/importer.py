@@ -1,7 +1,7 @@
 """Import recordings with their texts, in any layout, into a project.
 
     hub, download, archive -> layouts -> tables, parquet, kaldi, file_pairs     readers: they yield rows
-    rows -> reading -> speakers -> storing -> transcoding (decoding, aligning, cleaning) -> journal -> manifest
+    rows -> reading -> speakers -> storing -> transcoding (decoding, cuts, cleaning) -> journal -> manifest
 
     OUTPUT_DIR/
       manifest.jsonl         written last: without it, no import has finished
