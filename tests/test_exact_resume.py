@@ -269,7 +269,7 @@ def test_the_last_line_of_a_run_is_that_of_an_uninterrupted_one(tmp_path: Path, 
 # entries that were added to the checkpoints of a run, as places in the file
 NEWER = {
     "state": ("first_rows", "languages"),
-    "meta": ("codebook", "normalizer", "num_averaged"),
+    "meta": ("codebook", "normalizer", "num_averaged", "recipe"),
     "settings": (
         "new_row_lr_scale",
         "freeze_body_steps",

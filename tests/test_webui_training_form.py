@@ -10,7 +10,7 @@ from indextts.commands.terminal import to_argv
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.planning.hardware import GpuFacts
-from indextts.planning.presets import find_preset
+from indextts.planning.recipe import find_recipe
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.forms import read_draft
 from indextts.webui.serving.security import Roots
@@ -23,8 +23,8 @@ from indextts.webui.training.training_form import (
     LAUNCH,
     NAMES,
     filled,
-    preset_values,
     project_values,
+    recipe_values,
 )
 
 L4 = GpuFacts("NVIDIA L4", 22_478 << 20, (8, 9))
@@ -92,9 +92,9 @@ def test_an_automatic_setting_is_kept_apart_from_a_typed_one(project: Project):
     assert [again[name] for name in ("batch_size", "amp", "num_workers")] == [None, "", 0]
     assert command(again).model_fields_set & Train.automatic == {"num_workers"}
 
-    presets = again | preset_values(find_preset("demo"))
-    assert Train.automatic - {"step_pairs"} <= command(presets).model_fields_set
-    assert command(presets | AUTOMATIC_VALUES).model_fields_set & Train.automatic == set()
+    demo = again | recipe_values(find_recipe("demo"))
+    assert Train.automatic - {"step_pairs"} <= command(demo).model_fields_set
+    assert command(demo | AUTOMATIC_VALUES).model_fields_set & Train.automatic == set()
 
 
 def test_each_other_machine_gets_a_command_with_its_rank(tmp_path: Path):

@@ -11,7 +11,7 @@ from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.planning.hardware import MachineFacts
 from indextts.planning.preflight import run_preflight
-from indextts.planning.presets import PRESETS
+from indextts.planning.recipe import recipes
 from indextts.planning.restore_plan import plan_from_meta
 from indextts.projects.project import Project, ProjectSettings
 from indextts.runs.directory import CheckpointMeta
@@ -30,8 +30,8 @@ from indextts.webui.training.training_form import (
     PROPOSE,
     element_of,
     filled,
-    preset_values,
     project_values,
+    recipe_values,
     source_of,
     store_resume,
 )
@@ -157,8 +157,8 @@ def test_the_menu_of_values_names_what_the_form_has(tmp_path: Path):
     own = project_values(Project(tmp_path / "voice"), ProjectSettings(name="voice", base=Path("base")))
     assert source_of(own, own) == OWN
     assert source_of({**own, "resume": True}, own) == OWN
-    for preset in PRESETS:
-        assert source_of({**own, **preset_values(preset)}, own) == preset.id
+    for recipe in recipes():
+        assert source_of({**own, **recipe_values(recipe)}, own) == recipe.id
     assert source_of({**own, "epochs": 77}, own) == CUSTOM
     set_own = {**own, "batch_size": 8}
     assert source_of({**set_own, **AUTOMATIC_VALUES}, set_own) == PROPOSE

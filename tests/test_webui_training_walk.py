@@ -98,8 +98,8 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     is_shown(page, "train-outlook", "measured by this run so far, on this processor")
     expect(page.locator("#train-start")).to_be_disabled()
 
-    # a preset fills the form and names its source; the estimate follows; all of it survives a reload
-    choose(page, "train-preset", "50 h")
+    # a recipe fills the form and names its source; the estimate follows; all of it survives a reload
+    choose(page, "train-recipe", "50 h")
     set_to(page, "learning_rate", "0.00002")
     set_to(page, "epochs", "6")
     is_shown(page, "train-source", "the former end-to-end script")
@@ -110,7 +110,7 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     page.reload()
     open_tab(page, "6 Training")
     set_to(page, "learning_rate", "0.00002")
-    expect(page.locator("#train-preset input")).to_have_value(re.compile("50 h"))
+    expect(page.locator("#train-recipe input")).to_have_value(re.compile("50 h"))
     second = opened(server, browser)
     open_tab(second, "6 Training")
     set_to(second, "epochs", "6")
@@ -125,7 +125,7 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     expect(page.locator("#train-search-count")).to_contain_text("1 / ")
     search.fill("")
     expect(page.locator("#Train-learning_rate")).to_be_visible()
-    choose(page, "train-preset", "Automatic for this machine")
+    choose(page, "train-recipe", "Automatic for this machine")
     is_shown(page, "train-source", "make a step of about")
     page.locator("#train-reset").click()
     set_to(page, "learning_rate", "0.01")

@@ -95,6 +95,7 @@ class CheckpointMeta(BaseModel, frozen=True):
         normalizer: `NormalizerOptions.record` of the tokenizer.
         codebook: `codebook_identity` of the codes; None if it is unknown.
         num_averaged: updates of the weight average; None without one.
+        recipe: that the settings follow; empty for none.
         num_bytes, digest: of the `.pth`.
     """
 
@@ -128,6 +129,7 @@ class CheckpointMeta(BaseModel, frozen=True):
     normalizer: dict[str, Any] = {}
     codebook: str | None = None
     num_averaged: int | None = None
+    recipe: str = ""
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -18,6 +18,7 @@ from torch import Tensor
 from indextts.commands.terminal import to_argv
 from indextts.models.checkpoint import FORMAT_VERSION, TEXT_TABLES
 from indextts.models.lora import LoraRecord
+from indextts.planning.recipe import recipe_of
 from indextts.runs.directory import CheckpointMeta
 from indextts.system.files import write_bytes, write_json
 from indextts.system.processes import git_commit
@@ -66,6 +67,7 @@ def checkpoint_of(run: Run, *, is_best: bool) -> tuple[dict[str, Any], Checkpoin
         normalizer=inputs.tokenizer.options.record,
         codebook=None if inputs.codebook is None else inputs.codebook.identity,
         num_averaged=None if run.average is None else run.average.num_updates,
+        recipe=recipe_of(command.model_dump(mode="json")),
     )
     features = inputs.train_set.stores[inputs.train_set.pairs[0].features].info
     content = {
@@ -137,6 +139,7 @@ def write_run_files(run: Run) -> None:
     content = {
         "command": command.model_dump(mode="json"),
         "argv": [command.program, *to_argv(command)],
+        "recipe": recipe_of(command.model_dump(mode="json")),
         "part": run.state.part,
         "schedule": asdict(run.schedule),
         "versions": {"python": platform.python_version(), "torch": torch.__version__},

@@ -159,7 +159,8 @@ def _training(meta: CheckpointMeta) -> str:
 
 
 def _settings(meta: CheckpointMeta) -> str:
-    rows = {name: value for name, value in meta.settings.items() if name not in PATH_SETTINGS}
+    recipe = {"recipe": meta.recipe} if meta.recipe else {}
+    rows = recipe | {name: value for name, value in meta.settings.items() if name not in PATH_SETTINGS}
     return "## Settings\n\n" + _table({name: _shown(value) for name, value in rows.items()})
 
 

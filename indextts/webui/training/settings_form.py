@@ -13,19 +13,20 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
+from indextts.commands.bases import Base
 from indextts.commands.launching import Launch
 from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.planning.hardware import MachineFacts, find_machine, share_of
-from indextts.planning.presets import PRESETS, Preset, find_preset
 from indextts.planning.proposal import Proposal
+from indextts.planning.recipe import Recipe, find_recipe, recipes, recommended
 from indextts.projects.jobs.starting import shell_line
 from indextts.projects.project import Project, ProjectSettings, project_names, read_project
 from indextts.system.amounts import shown_gib
 from indextts.webui.events import on
 from indextts.webui.forms import form_for, store_draft
-from indextts.webui.language import field_title, t, text_of
+from indextts.webui.language import field_title, t
 from indextts.webui.layout import fields, fold, labelled
 from indextts.webui.page import Page
 from indextts.webui.training.training_form import (
@@ -45,9 +46,9 @@ from indextts.webui.training.training_form import (
     changed_values,
     element_of,
     filled,
-    preset_values,
     project_values,
     proposal_for,
+    recipe_values,
     source_of,
     typed_files,
 )
@@ -72,10 +73,10 @@ class SettingsForm:
     def __init__(self, page: Page) -> None:
         with gr.Row(elem_classes="settings-head"):
             gr.Markdown(t("training.settings"), elem_classes="title")
-            presets = [(t(preset.label), preset.id) for preset in PRESETS]
+            menu = [(t(recipe.label), recipe.id) for recipe in recipes()]
             self.menu = gr.Dropdown(
-                [(t(MENU[OWN]), OWN), *presets, (t(MENU[PROPOSE]), PROPOSE), (t(MENU[CUSTOM]), CUSTOM)],
-                **labelled("training.preset", "train-preset"),
+                [(t(MENU[OWN]), OWN), *menu, (t(MENU[PROPOSE]), PROPOSE), (t(MENU[CUSTOM]), CUSTOM)],
+                **labelled("training.recipe", "train-recipe"),
                 value=OWN,
                 show_label=False,
                 container=False,
@@ -148,9 +149,9 @@ def connect_settings(
             wanted, launch = command(project, *values)
             proposal = proposal_for(wanted, machine := find_machine(), launch)
             return [*_settings_of(AUTOMATIC_VALUES), proposal_html(proposal, share_of(machine, launch))]
-        if choice in [preset.id for preset in PRESETS]:
-            preset = find_preset(str(choice))
-            return [*_settings_of({**own(project), **preset_values(preset)}), preset_html(preset)]
+        if choice in [recipe.id for recipe in recipes()]:
+            recipe = find_recipe(str(choice))
+            return [*_settings_of({**own(project), **recipe_values(recipe)}), recipe_html(recipe)]
         return [gr.skip()] * (len(NAMES) + 1)
 
     def reset(project: Project) -> list[Any]:
@@ -177,7 +178,7 @@ def changed_fields(project: Project, settings: ProjectSettings, values: Mapping[
     if source == PROPOSE:  # its reasons are those of the click that filled the form
         text = gr.skip()
     else:
-        text = "" if source in (OWN, CUSTOM) else preset_html(find_preset(source))
+        text = recommended_html(project.base) if source in (OWN, CUSTOM) else recipe_html(find_recipe(source))
     return [
         source,
         text,
@@ -231,9 +232,17 @@ def _rule(selector: str, variables: Mapping[str, str]) -> str:
     return f"{selector}{{{rule}}}"
 
 
-def preset_html(preset: Preset) -> str:
-    """Return the source of a preset."""
-    return f"<p>{escape(t('training.from_preset', label=t(preset.label), source=text_of(preset.source)))}</p>"
+def recipe_html(recipe: Recipe) -> str:
+    """Return the source of a recipe."""
+    return f"<p>{escape(t('training.from_recipe', label=t(recipe.label), source=t(recipe.source)))}</p>"
+
+
+def recommended_html(base: Base) -> str:
+    """Return the recipe that fits the base and this machine's GPU, with its source."""
+    gpu = find_machine().gpu
+    recipe = recommended(base.name, None if gpu is None else gpu.memory_bytes)
+    values = {"base": base.title, "label": t(recipe.label), "source": t(recipe.source)}
+    return f"<p>{escape(t('training.recommended', **values))}</p>"
 
 
 def proposal_html(proposal: Proposal, machine: MachineFacts) -> str:

@@ -1,4 +1,4 @@
-"""Values of the training form: project values, draft, presets, proposal; and conversion to a command.
+"""Values of the training form: project values, draft, recipes, proposal; and conversion to a command.
 
 The form has the checkbox and the path of a resume, then every field of the Train command in the order of
 FIELDS, then the fields of the launch.
@@ -17,8 +17,8 @@ from indextts.errors import UserError
 from indextts.planning.estimate import start_facts
 from indextts.planning.hardware import MachineFacts, share_of
 from indextts.planning.preflight import missing_hardware
-from indextts.planning.presets import PRESETS, Preset
 from indextts.planning.proposal import Proposal
+from indextts.planning.recipe import Recipe, recipes
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
 from indextts.runs.directory import checkpoint_files
@@ -59,7 +59,7 @@ LAUNCH = ("processes", "gpus", "nodes", "endpoint")  # the page launches machine
 NAMES = (*RESUME, *FIELDS, *LAUNCH)  # of the form's components, in order
 AUTOMATIC_FIELDS = tuple(name for name in FIELDS if name in Train.automatic)
 FORM, RESUME_FORM = "train", "train-resume"  # names of drafts
-OWN, PROPOSE, CUSTOM = "own", "propose", "custom"  # besides the presets, what the form can be filled with
+OWN, PROPOSE, CUSTOM = "own", "propose", "custom"  # besides the recipes, what the form can be filled with
 
 
 def project_values(project: Project, settings: ProjectSettings) -> dict[str, Any]:
@@ -113,12 +113,12 @@ def changed_values(values: Mapping[str, Any], own: Mapping[str, Any]) -> dict[st
 
 
 def source_of(values: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    """Return what the form is filled with: OWN, PROPOSE, the id of a preset, or CUSTOM."""
+    """Return what the form is filled with: OWN, PROPOSE, the id of a recipe, or CUSTOM."""
     settings = {name: value for name, value in values.items() if name not in RESUME}
     if not changed_values(settings, own):
         return OWN
     # found by comparing values and not kept anywhere: a reload or another browser then shows the same
-    candidates = {preset.id: preset_values(preset) for preset in PRESETS} | {PROPOSE: AUTOMATIC_VALUES}
+    candidates = {recipe.id: recipe_values(recipe) for recipe in recipes()} | {PROPOSE: AUTOMATIC_VALUES}
     for id, filling in candidates.items():
         if not changed_values(settings, {**own, **filling}):
             return id
@@ -141,11 +141,11 @@ def element_of(text: str) -> tuple[str, str] | None:
     return None
 
 
-def preset_values(preset: Preset) -> dict[str, Any]:
-    """Return the form values of a preset."""
+def recipe_values(recipe: Recipe) -> dict[str, Any]:
+    """Return the form values of a recipe."""
     return {
         name: _automatic(name) if value is None else _as_shown(name, value)
-        for name, value in preset.fields.items()
+        for name, value in recipe.settings.items()
     }
 
 
