@@ -17,6 +17,7 @@ from indextts.commands.base import Command
 from indextts.commands.launching import Launch
 from indextts.data.quality.reasons import MEASURES, REASON_OF
 from indextts.errors import UserError
+from indextts.planning.recipe import recipes
 from indextts.projects.project import Project
 from indextts.system.messages import ENGLISH, LOCALES, Message, table
 from indextts.webui.data.review_rows import checked_text
@@ -128,6 +129,7 @@ def test_every_id_of_the_table_is_used():
     heads = {head for head in heads if re.fullmatch(r"[a-z]+[._][a-z._]*", head)}
     stems = {id: re.sub(r"^(health\..*)_(evidence|advice)$", r"\1", id) for id in table(ENGLISH)}
     plain |= {*REASON_OF, *MEASURES}  # from a table
+    plain |= {part for recipe in recipes() for part in (recipe.id, recipe.origin)}
     plain |= {f"{id}_help" for id in plain}  # of a component, see layout.labelled
     built = {id for id, stem in stems.items() if any(stem.removeprefix(head) in plain for head in heads)}
     assert sorted(table(ENGLISH).keys() - plain - built) == []

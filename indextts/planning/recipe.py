@@ -20,7 +20,8 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
     """Values for fields of the Train command.
 
     Args:
-        label, source: ids of messages: its name, and where the values come from with what was measured.
+        id: a stable name, for drafts, run files and model cards.
+        origin: of the values, as the end of the id of a message.
         base: the model that it is for; empty for any.
         gpu_gib: memory of the GPU that it needs.
         is_measured: somebody has published a result with these settings.
@@ -28,8 +29,8 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
             the other fields of the form keep their value.
     """
 
-    label: str
-    source: str
+    id: str
+    origin: str
     base: str = ""
     gpu_gib: int = 0
     is_measured: bool = False
@@ -42,9 +43,14 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
         return self
 
     @property
-    def id(self) -> str:
-        """A stable name, for drafts, run files and model cards."""
-        return self.label.partition(".recipe_")[2]
+    def label(self) -> str:
+        """The id of its name."""
+        return f"planning.recipe_{self.id}"
+
+    @property
+    def source(self) -> str:
+        """The id of the message that says where the values come from, and what was measured with them."""
+        return f"planning.from_{self.origin}"
 
 
 @cache
