@@ -1,7 +1,6 @@
 """Wrong texts that the check finds without a recognizer: planted faults, and right texts that are flagged.
 
-A case is a list of clips and a list of places: the text of each place is that of another clip, or a part of
-it. The sounds are measured once; a check of another case reads the stored measures.
+The sounds are measured once; the check of another case reads the stored measures.
 """
 
 import csv
