@@ -91,7 +91,8 @@ def _leftovers_html(project: Project, report: TextReport) -> str:
         return f"{title}<p>{html.escape(t('texts.no_leftovers'))}</p>"
     have_readings = {row.written for row in read_readings(project)}
     rows = (
-        _form_cells(row, has_reading=row.form in have_readings) for row in report.leftovers[:MAX_FORMS_SHOWN]
+        _form_cells(row, has_reading=not have_readings.isdisjoint((row.form, row.form.lower())))
+        for row in report.leftovers[:MAX_FORMS_SHOWN]
     )
     num_more = report.num_leftovers - min(MAX_FORMS_SHOWN, len(report.leftovers))
     more = f'<p class="remark">{html.escape(t("texts.more", count=f"{num_more:,}"))}</p>' if num_more else ""
