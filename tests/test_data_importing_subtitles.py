@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -186,3 +187,45 @@ def test_single_english_subtitles_are_removed_from_amharic_ones(tmp_path):
     )
     found, _, rejections = read_cues(tmp_path / "b.vtt", tmp_path / "b.wav", "am")
     assert (found, [row.code for row in rejections]) == ([], ["language"])
+
+
+WORDS = {
+    "en": "the house which stands near this river was built with their own hands and those who came",
+    "de": "ich habe nicht gewusst dass die große Schule schon geschlossen ist weil wir zu spät zurück",
+}
+
+
+def write_pairs(path: Path, pairs: list[tuple[str, str]]) -> Path:
+    blocks = [
+        f"{n}\n00:{n // 6:02}:{n % 6}0,000 --> 00:{n // 6:02}:{n % 6}9,000\n{first}\n{second}\n"
+        for n, (first, second) in enumerate(pairs)
+    ]
+    path.write_text("\n".join(blocks), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("line", [0, 1, 2])
+def test_one_of_two_languages_in_a_cue_is_chosen_or_the_file_is_refused(tmp_path, line):
+    random = Random(0)
+    pairs = [tuple(" ".join(random.sample(WORDS[code].split(), 7)) for code in WORDS) for _ in range(30)]
+    path = write_pairs(tmp_path / "a.srt", pairs)
+    cues, _, rejections = read_cues(path, tmp_path / "a.wav", "en", line=line)
+    assert [cue.text for cue in cues] == [pair[line - 1] for pair in pairs if line]
+    assert [row.code for row in rejections] == ([] if line else ["language"])
+
+
+@pytest.mark.parametrize("code", ["am", "en"])
+def test_wrapped_cues_of_one_language_are_kept(tmp_path, code):
+    random = Random(0)
+    texts = [
+        json.loads(line)["text"]
+        for line in (Path(__file__).parent.parent / "demo/manifest.jsonl")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    ]
+    if code == "en":
+        texts = [" ".join(random.choices(WORDS["en"].split(), k=12)) for _ in range(200)]
+    words = [text.split() for text in texts if len(text.split()) > 3]
+    pairs = [(" ".join(each[: len(each) // 2]), " ".join(each[len(each) // 2 :])) for each in words]
+    cues, _, rejections = read_cues(write_pairs(tmp_path / "a.srt", pairs), tmp_path / "a.wav", code)
+    assert (len(cues), rejections) == (len(pairs), [])

@@ -80,6 +80,8 @@ class ImportDataset(Command, RecognizerFolder):
     """Shortest clip cut from a long recording, in seconds."""
     max_clip_s: float = Field(20.0, gt=0, title="Maximum clip length (s)")
     """Longest clip cut from a long recording, in seconds."""
+    subtitle_line: int = Field(0, ge=0, le=2, title="Line of subtitles")
+    """Spoken language of subtitles with two languages: 1 is the upper line, 2 the lower; 0 refuses them."""
     asr: str = Field("", title="Recognizer for long recordings")
     """Folder of a CTC speech recognizer, or its name OWNER/NAME on the Hugging Face hub; a recording longer
     than a clip is cut at the sentences of the text file of the same name, and speech that does not fit the

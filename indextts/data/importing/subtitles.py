@@ -25,10 +25,15 @@ Subtitles in another language and machine translations are rejected:
     letters       the share of letters in the script of the language; for Amharic, letters of Tigrinya
 
 Other translations into the language cannot be distinguished from transcripts.
+
+Cues may have two languages, one below the other. Pairs of letters tell the first half of the lines of each
+cue from the second, by what the other cues have there; in wrapped texts of one language, both have the same.
 """
 
 import html
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -62,6 +67,10 @@ _ORIGINAL = "orig"  # of yt-dlp's names: the language of the video itself
 _MAX_INFO_BYTES = 32 * 2**20
 _MIN_LETTERS_TO_JUDGE = 3
 
+MIN_PAIRS = 16  # cues with two languages: fewer are as different by chance
+TOLD_NATS = 10.0
+MIN_TOLD = 0.6  # share of cues; of wrapped texts at most 0.43, of two languages at least 0.8 from 30 cues on
+
 
 @dataclass
 class Subtitles:
@@ -73,16 +82,29 @@ class Subtitles:
 
 
 def read_cues(
-    subtitles: Path, audio: Path, language: str, keep: Sequence[str] = ()
+    subtitles: Path, audio: Path, language: str, keep: Sequence[str] = (), line: int = 0
 ) -> tuple[list[Passage], bool, list[Rejection]]:
     """Return the usable subtitles, whether they roll, and the rejections.
 
     Args:
         language: ISO 639 code of the data set.
         keep: kinds of marks that stay.
+        line: the language of cues with two: 1 the upper lines, 2 the lower ones, 0 refuses the file.
     """
     spoken = find_language(language)
     read = read_subtitles(subtitles)
+    if (pairs := two_languages(read.cues, is_chosen=line > 0)) and not line:
+        first, second = next(pair for pair in pairs if pair)
+        reason = (
+            f"its cues have two languages, {first[:40]!r} above {second[:40]!r}; choose the spoken one with "
+            "--subtitle-line 1 (above) or 2 (below) of the import"
+        )
+        return [], False, [Rejection(Location(subtitles), "language", reason)]
+    for number, pair in enumerate(pairs):
+        if not pair:
+            reason = "in a file with two languages, a cue with a single or an odd number of lines"
+            read.rejections.append(Rejection(Location(subtitles, read.cues[number].line), "language", reason))
+        read.cues[number] = replace(read.cues[number], text=pair[line - 1] if pair else "")
     cues, is_rolling = unroll_cues(_cleaned(subtitles, read, keep))
     rejections = read.rejections
     text = " ".join(cue.text for cue in cues)
@@ -120,6 +142,51 @@ def read_subtitles(path: Path) -> Subtitles:
             result.rejections.append(Rejection(Location(path, cue.line), "bad_time", reason))
     result.cues.sort(key=lambda cue: (cue.start_s, cue.end_s, cue.line))
     return result
+
+
+def two_languages(cues: Sequence[Passage], *, is_chosen: bool = False) -> list[tuple[str, str] | None]:
+    """Return the upper and lower half of the lines of each cue if they are in two languages, else [].
+
+    Args:
+        is_chosen: the user named a language, so that too few cues to tell also count.
+    """
+    halves: list[tuple[str, str] | None] = []
+    for cue in cues:
+        lines = [line for line in cue.text.splitlines() if line.strip()]
+        middle = len(lines) // 2
+        is_even = bool(lines) and len(lines) == 2 * middle
+        halves.append(("\n".join(lines[:middle]), "\n".join(lines[middle:])) if is_even else None)
+    pairs = [pair for pair in halves if pair]
+    if not pairs or 2 * len(pairs) <= len(halves):
+        return []
+    if len(pairs) < MIN_PAIRS:
+        return halves if is_chosen else []
+    return halves if _told_apart(pairs) >= MIN_TOLD else []
+
+
+def _told_apart(pairs: Sequence[tuple[str, str]]) -> float:
+    """Return the share of pairs whose first and second text are told apart by the letters of the others."""
+    grams = [[_letter_pairs(text) for text in pair] for pair in pairs]
+    num_told = 0
+    for fold in (0, 1):
+        above, below = (
+            Counter(gram for pair in grams[1 - fold :: 2] for gram in pair[side]) for side in (0, 1)
+        )
+        num_kinds = len(above | below)
+        bias = math.log((below.total() + num_kinds) / (above.total() + num_kinds))
+        for first, second in grams[fold::2]:
+            nats = [
+                sum(math.log((above[gram] + 1) / (below[gram] + 1)) + bias for gram in half)
+                for half in (first, second)
+            ]
+            num_told += nats[0] - nats[1] > TOLD_NATS
+    return num_told / len(pairs)
+
+
+def _letter_pairs(text: str) -> list[str]:
+    words = " ".join(text.casefold().split())
+    letters = [" ", *(char for char in words if char.isalpha() or char == " "), " "]
+    return [first + second for first, second in pairwise(letters)]
 
 
 def has_voices(path: Path) -> bool:

@@ -57,6 +57,7 @@ def recording_stamp(found: Row, command: ImportDataset) -> tuple[object, ...]:
                 CUTTING_VERSION,
                 command.min_clip_s,
                 command.max_clip_s,
+                command.subtitle_line,
                 found.language,
                 found.speaker,
                 found.keep,
@@ -141,7 +142,9 @@ def _transcode(
         return Transcoded(sha256, [], [Rejection(found.where, "line_too_long", reason)])
     if found.subtitles is not None:
         assert found.language is not None
-        cues, is_rolling, refused = read_cues(found.subtitles, found.audio, found.language, found.keep)
+        cues, is_rolling, refused = read_cues(
+            found.subtitles, found.audio, found.language, found.keep, command.subtitle_line
+        )
         limits, plan = Limits(command.min_clip_s, command.max_clip_s), []
         if cues:
             speech, duration_s = find_speech_in_file(readable.path)

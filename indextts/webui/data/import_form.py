@@ -47,7 +47,7 @@ from indextts.webui.view_versions import files_version, job_version, once
 HUB_FIELDS = ("hub", "hub_subset", "hub_split", "hub_revision", "max_hours", "speakers")
 TEXT_FIELDS = ("keep",)
 CLIP_FIELDS = ("trim", "loudness")
-LONG_FIELDS = ("asr", "min_clip_s", "max_clip_s")
+LONG_FIELDS = ("asr", "min_clip_s", "max_clip_s", "subtitle_line")
 OPTIONS = (*HUB_FIELDS, *CLIP_FIELDS, *LONG_FIELDS, *TEXT_FIELDS)  # of the project, not of a source
 NEW_SOURCES = "what is new"
 ONWARD = {
