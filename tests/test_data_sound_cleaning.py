@@ -14,6 +14,7 @@ from indextts.data.review import check_folder
 from indextts.data.sound_cleaning import clean_audio
 from indextts.errors import UserError
 from tests.import_sources import run_import
+from tests.recognizers import write_recognizer
 from tests.spoken_languages import spoken
 
 needs_packages = pytest.mark.skipif(
@@ -24,14 +25,16 @@ needs_packages = pytest.mark.skipif(
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Path:
-    """A project with noisy speech, noisy speech that is not flagged, and pure noise."""
+    """A project with speech that hums, speech that hums and is not flagged, and pure noise."""
     source = tmp_path / "source"
     source.mkdir()
     rng = np.random.default_rng(0)
     clean, rate_hz = spoken("እንደምን አደሩ፣ ዛሬ ፀሐይ በጣም ሞቃታማ ናት።", "am+f2")
     clean = 0.3 * clean / np.abs(clean).max()
     noise = rng.standard_normal(len(clean)).astype(np.float32) * clean.std()
-    clips = {"noisy": clean + 0.3 * noise, "other": clean + 0.2 * noise, "hiss": 0.1 * noise}
+    phase = 2 * np.pi * 50 * np.arange(len(clean)) / rate_hz
+    hum = 0.5 * clean.std() * np.sum([np.sin(k * phase) for k in range(1, 9)], axis=0)
+    clips = {"noisy": clean + hum, "other": clean + 0.5 * hum, "hiss": 0.1 * noise}
     for name, samples in clips.items():
         soundfile.write(source / f"{name}.wav", samples, rate_hz)
         (source / f"{name}.txt").write_text(f"እንደምን አደሩ {name}", encoding="utf-8")
@@ -79,7 +82,30 @@ def test_a_set_that_was_not_checked_is_refused(manifest):
         clean_audio(CleanAudio(manifest=manifest))
 
 
-def test_missing_packages_are_named_with_their_installation(manifest, monkeypatch):
-    monkeypatch.setattr("indextts.data.sound_cleaning.missing_packages", lambda: ["demucs"])
-    with pytest.raises(UserError, match=r"demucs.*\[clean\]"):
-        clean_audio(CleanAudio(manifest=manifest))
+@needs_packages
+@pytest.mark.parametrize("missing", [["demucs"], []])
+def test_clips_with_music_are_left_if_the_model_cannot_be_used_and_the_others_are_cleaned(
+    manifest, monkeypatch, caplog, missing
+):
+    monkeypatch.setattr("indextts.data.sound_cleaning.missing_packages", lambda: missing)
+    path = check_folder(manifest) / "clips.jsonl"
+    path.write_text(
+        path.read_text("utf-8").replace("noisy", "music", 2).replace('"id": "music"', '"id": "noisy"')
+    )
+    model = manifest.parent / "broken.safetensors"
+    model.touch()
+    report = clean_audio(CleanAudio(manifest=manifest, model=str(model)))
+    assert (report.num_flagged, report.num_left, report.num_used + report.num_kept) == (2, 1, 1)
+    assert "noisy" in caplog.text
+    assert clean_audio(CleanAudio(manifest=manifest, only="noise")).num_flagged == 1
+
+
+@needs_packages
+def test_a_cleaned_clip_is_not_used_if_the_speech_or_the_recognizer_suffers(manifest, monkeypatch, tmp_path):
+    monkeypatch.setattr("indextts.data.sound_cleaning.kept_speech", lambda *_: (0.2, 1.0))
+    assert clean_audio(CleanAudio(manifest=manifest)).num_used == 0
+    (manifest.parent / "cleaned.jsonl").unlink()
+    monkeypatch.undo()
+    monkeypatch.setattr("indextts.data.sound_cleaning._errors", lambda *_: (1, 2))
+    asr = str(write_recognizer(tmp_path / "asr", "ላ"))
+    assert clean_audio(CleanAudio(manifest=manifest, asr=asr, device="cpu")).num_used == 0

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from indextts.errors import UserError
-from indextts.features.cleaners import VoiceSeparator, without_noise
+from indextts.features.cleaners import VoiceSeparator, kept_speech, without_hum, without_noise
 from tests.spoken_languages import spoken
 
 pytest.importorskip("pyrnnoise", reason="needs the extra clean")
@@ -47,6 +47,29 @@ def test_noise_is_removed_and_the_speech_stays_in_its_place(scale):
     cleaned = without_noise(noisy, rate_hz)
     assert (cleaned.shape, cleaned.dtype) == (noisy.shape, np.float32)
     assert ratio_db(clean, cleaned) > ratio_db(clean, noisy) + 3  # would fall if a sample were late
+
+
+def test_hum_is_removed_without_loss_and_speech_without_hum_stays():
+    clean, rate_hz = spoken("እንደምን አደሩ፣ ዛሬ ፀሐይ በጣም ሞቃታማ ናት።", "am+f2")
+    times = np.arange(len(clean)) / rate_hz
+    hum = sum(np.sin(2 * np.pi * 50 * k * times) / k for k in (1, 2, 3, 5)) * clean.std() * 0.3
+    noisy = (clean + hum).astype(np.float32)
+    cleaned = without_hum(noisy, rate_hz)
+    assert cleaned is not None
+    assert ratio_db(clean, cleaned) > ratio_db(clean, noisy) + 6
+    assert kept_speech(noisy, cleaned, rate_hz)[0] < 0.02
+    assert without_hum(clean.astype(np.float32), rate_hz) is None
+
+
+def test_lost_speech_is_the_share_that_is_gone():
+    clean, rate_hz = spoken("እንደምን አደሩ፣ ዛሬ ፀሐይ በጣም ሞቃታማ ናት።", "am+f2")
+    samples = clean.astype(np.float32)
+    half = np.where(np.arange(len(samples)) < len(samples) // 2, samples, 0).astype(np.float32)
+    assert kept_speech(samples, samples, rate_hz) == (0, pytest.approx(1))
+    lost, likeness = kept_speech(samples, half, rate_hz)
+    assert 0.3 < lost < 0.7
+    assert likeness < 0.8
+    assert kept_speech(samples, np.zeros_like(samples), rate_hz) == (1, 0)
 
 
 def test_silence_stays():

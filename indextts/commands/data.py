@@ -183,7 +183,7 @@ class CheckData(Command, QualityLimits, NormalizerFlags, RecognizerFolder):
     ray_address: str = Field("", title="Ray address", description=RAY_ADDRESS)
 
 
-class CleanAudio(Command):
+class CleanAudio(Command, RecognizerFolder):
     """Remove noise and music from the clips that the check flagged; the inputs stay."""
 
     program: ClassVar[str] = "tools/clean_audio.py"
@@ -191,8 +191,13 @@ class CleanAudio(Command):
     """Manifest of an import that was checked."""
     model: str = Field("htdemucs", title="Separation model")
     """Model of Demucs against music, from the Hugging Face hub (NAME or USER/NAME) or a .safetensors file."""
+    only: Literal["all", "noise", "music"] = Field("all", title="Kinds")
+    """Kind of sound that is removed; clips with the other kind stay as they are."""
+    asr: str = Field("", title="Recognizer")
+    """Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; a cleaned clip in which
+    it makes more errors than before is not used."""
     device: Device = Field("auto", title="Device")
-    """Device that the separation runs on."""
+    """Device that the separation and the recognizer run on."""
     restore: list[str] = Field([], title="Restore")
     """Ids of cleaned clips whose inputs are used again; nothing is cleaned then."""
 

@@ -3,9 +3,9 @@
     DATASET/
       audio/NAME.wav           the input stays
       audio/NAME-clean.flac    cleaned, mono at the rate of the input; in the manifest if it is better
-      cleaned.jsonl            {"id", "method": "noise" | "music", "input": name in audio/ or absolute path,
+      cleaned.jsonl            {"id", "method": "hum" | "noise" | "music", "input": name or path,
                                 "input_sha256", "original", "before": {"sig", "bak", "ovrl", "snr_db"},
-                                "after": {...}, "is_used"}
+                                "after": {..., "lost", "likeness"}, "is_used"}
 
 The file has a line for each clip that was tried; the newest of a clip counts.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from indextts.system.json_lines import json_lines_if_any
 
 CLEANED_NAME = "cleaned.jsonl"
-PACKAGES = ("pyrnnoise", "demucs")
+PACKAGE_OF = {"noise": "pyrnnoise", "music": "demucs"}
 INSTALL = "pip install -e '.[clean]'"
 METHOD_OF = {  # the reasons of the check that cleaning may remove
     "background": "music",
@@ -32,7 +32,7 @@ METHOD_OF = {  # the reasons of the check that cleaning may remove
 
 def missing_packages() -> list[str]:
     """Return the packages of the extra clean that are not installed."""
-    return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    return [name for name in PACKAGE_OF.values() if importlib.util.find_spec(name) is None]
 
 
 def read_cleaned(manifest: Path) -> dict[str, dict[str, Any]]:
@@ -50,8 +50,13 @@ def shown_scores(record: Mapping[str, Any]) -> str:
     """Return the scores of a record before and after as text: OVRL 2.1 → 3.0, SIG ..."""
     before, after = record["before"], record["after"]
     names = (("ovrl", "OVRL", ".1f"), ("sig", "SIG", ".1f"), ("bak", "BAK", ".1f"), ("snr_db", "SNR", ".0f"))
-    return ", ".join(
+    shown = [
         f"{shown} {before[name]:{form}} → {after[name]:{form}}{' dB' if name == 'snr_db' else ''}"
         for name, shown, form in names
         if before[name] is not None and after[name] is not None
-    )
+    ]
+    if "lost" in after:
+        shown.append(f"{after['lost']:.0%} of the speech lost, likeness {after['likeness']:.2f}")
+    if "errors" in after:
+        shown.append(f"recognizer's errors {before['errors']} → {after['errors']}")
+    return ", ".join(shown)

@@ -1,23 +1,32 @@
 """Clean the clips that the check flagged for noise or music; the inputs stay (cleaned.py has the files).
 
-Noise is removed by RNNoise, and music, voices and other sounds by Demucs (features/cleaners.py). The cleaned
-clip replaces the input in the manifest only if listeners would prefer it: DNSMOS OVRL rises by MIN_GAIN and
-SIG, which falls where speech is damaged, does not fall by more than MAX_LOSS. The manifest names the input as
-`original`. A killed run resumes at the clip; the check has to run again afterwards.
+Hum is removed by notches, other noise by RNNoise, and music, voices and other sounds by Demucs
+(features/cleaners.py). The cleaned clip replaces the input in the manifest only if it sounds better, the
+speech survived, and a recognizer, if there is one, understands it as well as before:
+
+    DNSMOS         OVRL rises by MIN_GAIN, and SIG does not fall by more than MAX_LOSS
+    speech         at most MAX_LOST is lost and the spectra correlate by MIN_LIKENESS (kept_speech):
+                   DNSMOS rewards the absence of noise, not of damage
+    errors         of --asr against the text: no more than before
+
+The manifest names the input as `original`. Clips whose method cannot be used are left and listed. A killed
+run resumes at the clip; the check has to run again afterwards.
 """
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from indextts.commands.data import CleanAudio
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.cleaned import (
     CLEANED_NAME,
     INSTALL,
     METHOD_OF,
+    PACKAGE_OF,
     missing_packages,
     read_cleaned,
     shown_scores,
@@ -33,36 +42,43 @@ from indextts.data.review_table import CLIPS_NAME
 from indextts.errors import UserError, disk_errors
 from indextts.features import dnsmos
 from indextts.features.audio import RecordingError, flac, load_audio, read_channels, to_mono
-from indextts.features.cleaners import VoiceSeparator, without_noise
+from indextts.features.cleaners import VoiceSeparator, kept_speech, without_hum, without_noise
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256
 from indextts.system.files import write_bytes
 from indextts.system.json_lines import append_json_line, read_json_lines
 from indextts.system.locks import locked_folder
+from indextts.text.transcripts import count_errors
+
+if TYPE_CHECKING:  # it imports torch
+    from indextts.features.recognizers.recognizer import Recognizer
 
 logger = logging.getLogger(__name__)
 
 MIN_GAIN = 0.1  # points of OVRL
 MAX_LOSS = 0.5  # points of SIG, which noise raises: clean speech had up to 0.6 less than with noise
+MAX_LOST, MIN_LIKENESS = 0.05, 0.95  # of speech before and after: see docs/lab/cleaning.md
 MAX_CLIP_S = 60.0
 
 
 @dataclass(frozen=True)
 class CleanReport:
-    """Numbers of clips: flagged, tried before, used now, no better than before, and restored."""
+    """Numbers of clips: flagged, tried before, used now, no better than before, restored, and not tried."""
 
     num_flagged: int = 0
     num_known: int = 0
     num_used: int = 0
     num_kept: int = 0
     num_restored: int = 0
+    num_left: int = 0
 
     def __str__(self) -> str:
         if self.num_restored:
             return f"{counted(self.num_restored, 'clip')} restored; check again"
         return (
             f"{counted(self.num_flagged, 'flagged clip')}: {self.num_used} replaced by a cleaned one, "
-            f"{self.num_kept} kept because cleaning did not help, {self.num_known} tried before; check again"
+            f"{self.num_kept} kept because cleaning did not help, {self.num_known} tried before, "
+            f"{self.num_left} not tried; check again"
         )
 
 
@@ -70,18 +86,17 @@ def clean_audio(command: CleanAudio) -> CleanReport:
     """Clean the flagged clips of a data set.
 
     Raises:
-        UserError: the packages are missing, the set was not checked, is in use or cannot be written, or the
-            separation model cannot be loaded.
+        UserError: the set was not checked, is in use or cannot be written, or the recognizer cannot be used.
     """
-    if missing := missing_packages():
-        raise UserError(f"cleaning requires {' and '.join(missing)}; run {INSTALL}")
     folder = command.manifest.parent
     in_use = f"{folder}: an import writes to this folder; wait for it or stop it"
     with disk_errors(folder), locked_folder(folder / LOCK_NAME, in_use=in_use):
         journal = read_journal(folder)
         if command.restore:
             return CleanReport(num_restored=_restore(journal, command.restore))
-        return _clean(command, journal, dict(_flagged(command.manifest)))
+        methods = dict(_flagged(command.manifest))
+        chosen = {id: method for id, method in methods.items() if command.only in ("all", method)}
+        return _clean(command, journal, chosen)
 
 
 def _flagged(manifest: Path) -> Iterator[tuple[str, str]]:
@@ -99,6 +114,9 @@ def _flagged(manifest: Path) -> Iterator[tuple[str, str]]:
 def _clean(command: CleanAudio, journal: Journal, methods: Mapping[str, str]) -> CleanReport:
     known = read_cleaned(command.manifest)
     outcomes: Counter[str] = Counter()
+    left: dict[str, list[str]] = defaultdict(list)  # ids by kind
+    missing = [kind for kind, package in PACKAGE_OF.items() if package in missing_packages()]
+    unusable = {kind: f"requires {PACKAGE_OF[kind]}; run {INSTALL}" for kind in missing}
     separator: VoiceSeparator | None = None
     todo = [
         (name, clip)
@@ -106,6 +124,12 @@ def _clean(command: CleanAudio, journal: Journal, methods: Mapping[str, str]) ->
         for clip in entry.clips
         if clip.id in methods and clip.speaker
     ]
+    if "music" not in unusable and any(methods[clip.id] == "music" for _, clip in todo):
+        try:
+            separator = _separator(command)
+        except UserError as error:
+            unusable["music"] = str(error)
+    recognizer = _recognizer(command, todo[0][1].language) if command.asr and todo else None
     progress = Progress("Cleaning", len(todo))
     for name, clip in todo:
         progress.advance()
@@ -122,20 +146,32 @@ def _clean(command: CleanAudio, journal: Journal, methods: Mapping[str, str]) ->
             outcomes["kept"] += 1
             continue
         samples = to_mono(channels, rate_hz)  # (S,)
-        if methods[clip.id] == "noise":
-            cleaned = without_noise(samples, rate_hz)
+        method = methods[clip.id]
+        cleaned = without_hum(samples, rate_hz) if method == "noise" else None
+        if cleaned is not None:
+            method = "hum"
+        elif method in unusable:
+            left[method].append(clip.id)
+            continue
         else:
-            separator = separator or _separator(command)
-            cleaned = separator.separate(samples, rate_hz)
+            clean = separator.separate if separator and method == "music" else without_noise
+            cleaned = clean(samples, rate_hz)
         target = journal.audio / f"{path.stem}-clean.flac"
         write_bytes(target, flac(cleaned, rate_hz, "PCM_24"))
         before, after = _scores(path), _scores(target)
         gains = {name: (after[name] or 0.0) - (before[name] or 0.0) for name in ("ovrl", "sig")}
+        lost, likeness = kept_speech(samples, cleaned, rate_hz)
+        after |= {"lost": round(lost, 3), "likeness": round(likeness, 3)}
         is_used = gains["ovrl"] >= MIN_GAIN and gains["sig"] >= -MAX_LOSS
+        is_kept = lost <= MAX_LOST and (method == "hum" or likeness >= MIN_LIKENESS)  # notches invent nothing
+        is_used = is_used and is_kept
+        if is_used and recognizer:
+            before["errors"], after["errors"] = _errors(recognizer, clip, path, target)
+            is_used = after["errors"] <= before["errors"]
         outcomes["used" if is_used else "kept"] += 1
         found = {
             "id": clip.id,
-            "method": methods[clip.id],
+            "method": method,
             "input": clip.audio,
             "input_sha256": digest,
             "original": clip.original,
@@ -150,7 +186,28 @@ def _clean(command: CleanAudio, journal: Journal, methods: Mapping[str, str]) ->
         else:
             target.unlink()
     write_utterances(journal.manifest, journal.utterances(), keeps_links=True)
-    return CleanReport(len(todo), outcomes["known"], outcomes["used"], outcomes["kept"])
+    for kind, ids in left.items():
+        shown = counted(len(ids), "clip")
+        logger.warning("%s with %s left as it is: %s: %s", shown, kind, ", ".join(ids), unusable[kind])
+    num_left = sum(map(len, left.values()))
+    return CleanReport(len(todo), outcomes["known"], outcomes["used"], outcomes["kept"], num_left=num_left)
+
+
+def _recognizer(command: CleanAudio, language: str) -> "Recognizer":
+    # imported here because they import torch and transformers, which takes seconds
+    from indextts.data.batch_sizing import choose_device
+    from indextts.features.recognizers.loading import load_recognizers
+
+    device = choose_device(command.device)
+    [found] = load_recognizers([command.asr], device, language, command.asr_folder)
+    return found
+
+
+def _errors(recognizer: "Recognizer", clip: Clip, *paths: Path) -> list[int]:
+    """Return the number of edits between the text of a clip and what is heard in each of its files."""
+    options = NormalizerOptions(language=clip.language)
+    sounds = [load_audio(path, recognizer.sample_rate_hz, MAX_CLIP_S) for path in paths]
+    return [count_errors(clip.text, text, options).edits for text in recognizer.transcribe(sounds)]
 
 
 def _is_done(record: Mapping[str, Any], clip: Clip, digest: str) -> bool:
@@ -180,7 +237,7 @@ def _separator(command: CleanAudio) -> VoiceSeparator:
     return VoiceSeparator(command.model, choose_device(command.device))
 
 
-def _scores(path: Path) -> dict[str, float | None]:
+def _scores(path: Path) -> dict[str, Any]:
     mono = load_audio(path, dnsmos.SAMPLE_RATE_HZ, MAX_CLIP_S)
     measures, _, _ = measure_audio(path)
     snr_db = measures["snr_db"]
