@@ -188,7 +188,7 @@ def _clean(command: CleanAudio, journal: Journal, methods: Mapping[str, str]) ->
     write_utterances(journal.manifest, journal.utterances(), keeps_links=True)
     for kind, ids in left.items():
         shown = counted(len(ids), "clip")
-        logger.warning("%s with %s left as it is: %s: %s", shown, kind, ", ".join(ids), unusable[kind])
+        logger.warning("Left %s with %s: %s; %s", shown, kind, ", ".join(ids), unusable[kind])
     num_left = sum(map(len, left.values()))
     return CleanReport(len(todo), outcomes["known"], outcomes["used"], outcomes["kept"], num_left=num_left)
 
