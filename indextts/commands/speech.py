@@ -31,8 +31,8 @@ class ExportModel(Command):
     format: Literal["pth", "safetensors", "both"] = Field("pth", title="File format")
     """pth writes gpt.pth, which IndexTTS2 loads; safetensors writes gpt.safetensors."""
     average_last: int = Field(1, ge=1, title="Checkpoints to average")
-    """Number of checkpoints to average: the chosen one and those saved before it; the one published measurement
-    found an average of 2 or 3 worse."""
+    """Number of checkpoints to average: the chosen one and those saved before it; the one published
+    measurement found an average of 2 or 3 worse."""
     weights: Weights = Field("raw", title="Weights", description=CHOSEN_WEIGHTS)
     published: Path | None = Field(None, title="Published files")
     """Folder of the published files that the official page needs beside the model; the default is the folder
