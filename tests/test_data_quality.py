@@ -179,9 +179,9 @@ def plant_sounds(planted: PlantedSet, demo: dict[str, Clip]) -> None:
     early = join(next(spare), next(spare))
     planted.add("late end", np.concatenate([early.samples, silence(0.8)]), early.text, "edges")
     changes = {
-        "hiss": (lambda samples: with_noise(samples, 10), "noisy"),
+        "hiss": (lambda samples: with_noise(samples, 8), "noisy"),
         "loud hiss": (lambda samples: with_noise(samples, 5), "noisy"),
-        "some hiss": (lambda samples: with_noise(samples, 20), "some_noise"),
+        "some hiss": (lambda samples: with_noise(samples, 13), "some_noise"),
         "overdriven": (
             lambda samples: np.clip(20 * samples, -1, 1),
             "clipped flat_tops high_level cut_start",
@@ -200,7 +200,7 @@ def plant_sounds(planted: PlantedSet, demo: dict[str, Clip]) -> None:
     for name, (change, reasons) in changes.items():
         clip = next(spare)
         planted.add(name, change(clip.samples), clip.text, reasons)
-    for name, level, reason in (("far away", -45, "quiet"), ("a bit far", -34, "low_level")):
+    for name, level, reason in (("far away", -48, "quiet"), ("a bit far", -34, "low_level")):
         clip = next(spare)
         planted.add(name, at_level(clip.samples, level), clip.text, reason, subtype="PCM_24")
     gaps = demo["demo_0012"]

@@ -68,6 +68,7 @@ def test_labialised_letters_become_plain_ones():
     [
         ("ሎሚ ንግሆ ናብ ዕዳጋ ከይደ ብዙሓት ሰባት ድማ ረኺበ ኣለኹ", True),
         ("ዛሬ ጠዋት ወደ ገበያ ሄድኩ እና ብዙ ሰዎችን አገኘሁ", False),
+        ("ይኼ ለማንም አይበጅም፣ ይኼን ይኸውም", False),
         ("no fidel", False),
     ],
 )

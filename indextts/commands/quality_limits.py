@@ -21,11 +21,11 @@ class QualityLimits(Options):
     """Shorter clips get a warning."""
     warn_max_duration_s: PositiveFloat = Field(15.0, title="Warning: maximum duration (s)")
     """Longer clips get a warning."""
-    min_snr_db: float = Field(15.0, title="Minimum SNR (dB)")
+    min_snr_db: float = Field(10.0, title="Minimum SNR (dB)")
     """Clips with a lower signal-to-noise ratio are rejected."""
-    warn_min_snr_db: float = Field(20.0, title="Warning: minimum SNR (dB)")
+    warn_min_snr_db: float = Field(15.0, title="Warning: minimum SNR (dB)")
     """Clips with a lower signal-to-noise ratio get a warning."""
-    max_silence_percent: Percent = Field(40.0, title="Maximum silence (%)")
+    max_silence_percent: Percent = Field(50.0, title="Maximum silence (%)")
     """Clips with more silence are rejected."""
     warn_max_silence_percent: Percent = Field(25.0, title="Warning: maximum silence (%)")
     """Clips with more silence get a warning."""
@@ -73,7 +73,7 @@ class QualityLimits(Options):
     warning: a wrong label, or several voices."""
     warn_max_halves_deviation: PositiveFloat = Field(4.0, title="Warning: maximum deviation of the halves")
     """Clips whose halves differ more in voice, in units of the usual spread, get a warning."""
-    min_rms_dbfs: NonPositiveFloat = Field(-40.0, title="Minimum RMS (dBFS)")
+    min_rms_dbfs: NonPositiveFloat = Field(-45.0, title="Minimum RMS (dBFS)")
     """Quieter clips are rejected."""
     warn_min_rms_dbfs: NonPositiveFloat = Field(-30.0, title="Warning: minimum RMS (dBFS)")
     """Quieter clips get a warning."""

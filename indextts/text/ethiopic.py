@@ -78,13 +78,13 @@ def is_ethiopic(char: str) -> bool:
 MAX_TIGRINYA_SHARE = 0.01  # of the fidel
 
 _FIDEL = re.compile(f"[{ETHIOPIC_LETTERS}]")
-_TIGRINYA = re.compile("[ቐ-ቖኸ-ኾኣ]")
+_TIGRINYA = re.compile("ይኼ|ይኸው(?!ን)|([ቐ-ቖኸ-ኾኣ])")  # the first two are Amharic, "this"
 
 
 def tigrinya_share(text: str) -> float:
     """Return the share of Tigrinya letters, rare in Amharic, among the fidel of a text, 0 without fidel."""
     num_fidel = len(_FIDEL.findall(text))
-    return len(_TIGRINYA.findall(text)) / num_fidel if num_fidel else 0.0
+    return sum(map(bool, _TIGRINYA.findall(text))) / num_fidel if num_fidel else 0.0
 
 
 _HOMOPHONE_ROWS = {"ሀ": "ሐኀ", "ሰ": "ሠ", "አ": "ዐ", "ጸ": "ፀ"}

@@ -2,13 +2,11 @@
 
     level       RMS of the entire clip in dBFS; gated loudness in LUFS after ITU-R BS.1770
     silence     share without speech by Silero's detector, and its duration at the start and the end
-    SNR         mean power of the frames with speech over that of the steady noise: music, other voices and
-                single sounds do not count. The noise of a frequency is
-                estimated from the quietest twentieth of its frames, with the known ratio to the mean for
-                Gaussian noise. This needs no pauses, since no frequency is always present in speech.
-                Frequencies below 80 Hz, with offsets and mains hum, are ignored. The estimate is
-                conservative: white noise at 20, 15, 10 and 5 dB below synthetic speech gives 17.5, 13.3, 8.8
-                and 4.0 dB (medians of 50 clips), the same speech without noise at least 28 dB
+    SNR         mean power of the frames with speech over that of the steady noise: music and single sounds do
+                not count. The noise is the mean of the quietest frames, those up to 3 dB above the quietest
+                3 %: closures of plosives suffice. Noise that varies is louder than these, so the median of
+                the frames in the pauses replaces it, up to 6 dB more. Offsets do not count. Planted noise
+                is read within 2 dB (docs/lab/verdicts.md)
     clipping    samples at or above 0.999 of full scale, in any channel, before resampling
     defects     offset, dropouts, clicks, flat tops, cut ends: see defects.py
     tones       music and hum in the pauses: see pauses.py
@@ -34,7 +32,7 @@ from numpy.typing import NDArray
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.data.quality.copies import Fingerprint, fingerprint
 from indextts.data.quality.defects import measure_defects, runs
-from indextts.data.quality.pauses import tones_db
+from indextts.data.quality.pauses import are_near, tones_db
 from indextts.features import vad
 from indextts.features.audio import LOWEST_DB, loudness_lufs, read_channels, to_mono
 from indextts.text.ethiopic import (
@@ -47,11 +45,14 @@ from indextts.text.ethiopic import (
 from indextts.text.languages import AMHARIC, find_language
 from indextts.text.normalize import normalize
 
-MEASURES_VERSION = 3  # raise it when the results of `measure_audio` change, to ignore stored measures
+MEASURES_VERSION = 4  # raise it when the results of `measure_audio` change, to ignore stored measures
 FULL_SCALE = 0.999
 FRAME_S = 0.032
-LOWEST_HZ = 80
-NOISE_QUANTILE = 0.05
+PAUSE_MARGIN_S = 0.04
+MIN_PAUSE_FRAMES = 6
+MAX_PAUSE_RATIO = 4.0  # of the noise in the pauses to that in the quietest frames
+QUIETEST = 0.03  # of the frames; fewer would underestimate babble
+QUIETEST_RANGE = 2.0  # times their power
 SNR_RANGE_DB = (-20.0, 100.0)  # values outside are rounding errors
 BANDWIDTH_RANGE_DB = 70.0
 MIN_OWN_LETTERS = 0.5  # share of a text's letters: a Latin name does not make a text foreign
@@ -107,13 +108,13 @@ def measure_audio(path: Path) -> tuple[Measures, str, Fingerprint]:
 
 
 def _spectrum(mono: NDArray[np.float32], rate_hz: int) -> NDArray[np.float32]:
-    """Return the power of each frequency in each frame, 0 below 80 Hz: (T, K); frames overlap by half."""
+    """Return the power of each frequency in each frame, 0 for offsets: (T, K); frames overlap by half."""
     size = max(2, round(FRAME_S * rate_hz))
     padded = np.pad(mono, (0, max(0, size - len(mono))))
     frames = np.lib.stride_tricks.sliding_window_view(padded, size)[:: size // 2]  # (T, size)
     window = np.hanning(size).astype(np.float32)
     power: NDArray[np.float32] = np.square(np.abs(np.fft.rfft(frames * window, axis=1))).astype(np.float32)
-    power[:, : round(LOWEST_HZ * size / rate_hz) + 1] = 0
+    power[:, 0] = 0
     return power
 
 
@@ -124,17 +125,17 @@ def _snr_db(power: NDArray[np.float32], speech: list[vad.Span], rate_hz: int) ->
     """
     size = max(2, round(FRAME_S * rate_hz))
     middles = (np.arange(len(power)) * (size // 2) + size / 2) / rate_hz  # (T,)
-    is_speech = np.zeros(len(power), bool)
-    for span in speech:
-        is_speech |= (middles >= span.start_s) & (middles < span.end_s)
+    is_speech = are_near(middles, speech)
     totals = power.sum(axis=1, dtype=np.float64)  # (T,)
     is_sound = totals > size**2 * 10 ** (LOWEST_DB / 10)
     if not (is_speech & is_sound).any():
         return None
-    # In Gaussian noise, the power of a frequency has an exponential distribution, whose quantile q is
-    # -log(1 - q) times the mean.
-    quantiles = np.quantile(power[is_sound], NOISE_QUANTILE, axis=0)  # (K,)
-    noise = float(quantiles.sum(dtype=np.float64)) / -np.log(1 - NOISE_QUANTILE)
+    lowest = np.quantile(totals[is_sound], QUIETEST)
+    noise = float(totals[is_sound & (totals <= QUIETEST_RANGE * lowest)].mean())
+    quiet = totals[is_sound & ~are_near(middles, speech, PAUSE_MARGIN_S)]
+    in_pauses = float(np.median(quiet)) if len(quiet) >= MIN_PAUSE_FRAMES else noise
+    if in_pauses <= MAX_PAUSE_RATIO * noise:  # above it, the pauses contain speech or breath
+        noise = in_pauses
     both = float(totals[is_speech & is_sound].mean())
     return float(np.clip(_decibels(both - noise) - _decibels(noise), *SNR_RANGE_DB))
 
