@@ -46,7 +46,9 @@ def test_a_histogram_holds_every_measured_clip_and_too_many_rejections_are_a_pro
     found = {each.measure: each for each in overview.histograms}
     assert sum(found["duration_s"].counts) == 4
     snr = [(each.value, each.side, each.is_hard) for each in found["snr_db"].limits]
-    assert snr == [(3.0, "below", True), (20.0, "below", False)]
+    assert snr == [(3.0, "below", True), (15.0, "below", False)]
+    [costly] = [each.values for each in overview.notices if each.code == "costly_limit"]
+    assert (costly["limit"], costly["kept"], costly["field"]) == (2.0, 4, "min_duration_s")
     assert {each.code: each.count for each in overview.problems} == {"too_many_rejected": 4, "no_voice": 2}
 
 

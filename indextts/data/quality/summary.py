@@ -16,6 +16,8 @@ The page shows the overview: totals, reasons, histograms, problems and notices.
 `text` is the line of the report. The file is replaced atomically, before the verdicts.
 """
 
+import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +25,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from indextts.commands.base import flag_of
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.quality.clips import Clip
 from indextts.data.quality.reasons import MEASURES, REASONS, Flag
@@ -54,6 +57,8 @@ ODD_LENGTHS = (  # code, reasons, percentage of the clips, sentence; of right te
 MIN_ODD_LENGTHS = 5
 MOST = 2 / 3
 NUM_BINS = 24
+COSTLY = 0.2  # share of the clips that a limit rejects
+NOISY_BAK = 2.5
 OVERVIEW_NAME = "overview.json"
 
 
@@ -195,7 +200,7 @@ def summarise(
             Problem(code=findings.codes[kind], count=count, text=line)
             for (kind, count), line in zip(findings.counts.items(), findings.lines(), strict=True)
         ],
-        notices=list(_notices(hours_of, limits)),
+        notices=[*_costly_limits(clips, limits), *_noisy_set(clips), *_notices(hours_of, limits)],
     )
 
 
@@ -238,6 +243,39 @@ def facts(
 def language_percent(clips: Sequence[Clip]) -> float:
     """Return the percentage of texts that are mostly in the script of their language."""
     return 100 * sum(clip.text.is_mostly_own for clip in clips) / len(clips)
+
+
+def _costly_limits(clips: Sequence[Clip], limits: QualityLimits) -> Iterable[Notice]:
+    """Yield a notice for each limit of a sound that rejects more than a fifth: one that keeps 90 %."""
+    for reason in REASONS:
+        share = sum(reason.name in {flag.reason for flag in clip.flags} for clip in clips) / len(clips)
+        measured = [(clip.sound.measures or {}).get(reason.measure) for clip in clips]
+        values = sorted(value for value in measured if value is not None)
+        if not reason.is_hard or not reason.limit or share <= COSTLY or not values:
+            continue
+        is_min = reason.side == "below"
+        value = values[len(values) // 10] if is_min else values[-1 - len(values) // 10]
+        scale = 10.0 ** (1 - math.floor(math.log10(abs(value)))) if value else 1.0  # two digits
+        limit = (math.floor if is_min else math.ceil)(round(value * scale, 6)) / scale
+        kept = len(clips) - sum(each < limit if is_min else each > limit for each in values)
+        show, field = MEASURES[reason.measure].flagged.format, QualityLimits.model_fields[reason.limit]
+        text = (
+            f"{100 * share:.0f} % are {reason.side} {show(getattr(limits, reason.limit))} ({reason.what}); "
+        )
+        text += f"at {show(limit)}, {kept} of {len(clips)} stay: {flag_of(reason.limit)} {limit:g}, "
+        text += f'on the page "{field.title}"'
+        found: dict[str, float | str] = {"percent": 100 * share, "limit": limit, "kept": kept}
+        names = {"total": len(clips), "reason": reason.name, "field": reason.limit}
+        yield Notice(code="costly_limit", values={**found, **names}, text=text)
+
+
+def _noisy_set(clips: Sequence[Clip]) -> Iterable[Notice]:
+    """Yield a notice if most clips are noisy: compared with each other, none of them stands out."""
+    scores = _values(clips, "bak")
+    if scores and (score := statistics.median(scores)) < NOISY_BAK:
+        text = f"most recordings are noisy: their median DNSMOS BAK is {score:.1f} of 5, so that the limits "
+        text += "relative to the speaker find few of them; listen to some before you train"
+        yield Notice(code="noisy_set", values={"score": score}, text=text)
 
 
 def _notices(hours_of: Mapping[str, float], limits: QualityLimits) -> Iterable[Notice]:

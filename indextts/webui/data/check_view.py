@@ -43,7 +43,7 @@ from indextts.webui.data.review_rows import measure_name, reason_name
 from indextts.webui.devices import chosen_recognizers, device_shown, free_device
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, fields_from, form_for
-from indextts.webui.language import shown_hours, t, text_of
+from indextts.webui.language import field_title, shown_hours, t, text_of
 from indextts.webui.layout import columns, fields, fold, labelled
 from indextts.webui.markup import Tile, empty_html, link_html, sent, tiles_html
 from indextts.webui.page import SEND_CLICKS, Page, shared_choice, stamped
@@ -221,10 +221,19 @@ def _findings_html(overview: Overview) -> str:
         for each in overview.problems
     ]
     items += [
-        ("warn", _text_or(f"data.notices.{each.code}", each.values, each.text)) for each in overview.notices
+        ("warn", _text_or(f"data.notices.{each.code}", _named(each.values), each.text))
+        for each in overview.notices
     ]
     shown = "".join(f'<li class="{level}">{html.escape(text)}</li>' for level, text in items)
     return f'<ul class="notices">{shown}</ul>' if shown else ""
+
+
+def _named(values: Mapping[str, float | str]) -> Mapping[str, float | str]:
+    """Return the values of a notice, with the names of a limit and its reason as the page has them."""
+    if "field" not in values:
+        return values
+    what = reason_name(str(values["reason"]))
+    return {**values, "what": what, "field": field_title(CheckData, str(values["field"]))}
 
 
 def _text_or(id: str, values: Mapping[str, Any], otherwise: str) -> str:
