@@ -83,6 +83,7 @@ def test_histograms_have_the_limits_that_were_checked(project: Project):
         "voice_deviation",
         "halves_deviation",
         "length_deviation",  # of too few clips
+        "music_db",  # of too short pauses
     }
     assert html.count("<svg") == len(HISTOGRAMS - of_models)
     assert "&lt; 15" in html
