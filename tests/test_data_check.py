@@ -161,7 +161,7 @@ def test_all_problems_of_recordings_and_lines_are_collected(tmp_path):
 def test_limits_are_flags(tmp_path, capsys):
     write_dataset(tmp_path, TEXTS[:3])
     flags = [f"--train-manifest={tmp_path}/manifest.jsonl", f"--report-dir={tmp_path}/check"]
-    assert main([*flags, "--quality=fast", "--min-duration-s=3", "--warn-min-snr-db=40"]) == 1
+    assert main([*flags, "--quality=fast", "--min-duration-s=3", "--warn-min-snr-db=99"]) == 1
     rejected = [json.loads(line) for line in (tmp_path / "check/rejected.jsonl").read_text().splitlines()]
     assert [line["id"] for line in rejected] == ["u0", "u1", "u2"]
     assert rejected[0]["reasons"] == ["too_short", "some_noise"]
