@@ -88,7 +88,7 @@ def published_in(hub: Hub) -> dict[str, bytes]:
 
 def write_scores(folder: Path) -> Path:
     folder.mkdir()
-    clips = [Clip("u", "ሰላም", 2, 1.0, "p", Judgement(1.0, {}, {"asr": Errors(1, 8)}, 0.5, False))]
+    clips = [Clip("u", "ሰላም", 2, 1.0, "p", Judgement(1.0, {"asr": "ሰላም"}, {"asr": Errors(1, 8)}, 0.5, False))]
     write_json_lines(folder / "summary.jsonl", [summarize("best", 200, clips).model_dump()])
     return folder
 
