@@ -403,9 +403,6 @@ def test_a_schedule_on_a_bridge_is_restored_unchanged():
     assert row_of(plan, "rate").kind == "continues"
 
 
-# ---- trained weights beside the adapters
-
-
 @pytest.mark.parametrize(
     ("before", "flags", "said"),
     [
