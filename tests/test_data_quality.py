@@ -377,7 +377,7 @@ def test_clipping_counts_in_each_channel_and_digital_silence_is_no_noise(tmp_pat
         return dict(measure_audio(tmp_path / name)[0])
 
     clipped = np.clip(noisy * (1.5 / np.abs(noisy).max()), -1, 1)
-    assert measured("one.wav", np.stack([clipped, 0 * clipped], axis=1))["clipped_percent"] > 0
+    assert measured("one.wav", np.stack([clipped, 0.5 * noisy], axis=1))["clipped_percent"] > 0
     # of the level with the offset, so that no share is above the whole
     assert 90 < (measured("offset.wav", 0.01 * samples + 0.2)["offset_percent"] or 0) <= 100
     edited = measured("edited.wav", np.concatenate([noisy, np.zeros(2 * len(noisy), np.float32)]))
