@@ -52,7 +52,7 @@ def test_a_step_that_is_not_finite_changes_neither_weights_nor_moments(
     assert all(tensor.dtype == BFLOAT16 for (_, key), tensor in moments.items() if key != "step")
     for parameter in trained.parameters.values():
         parameter.grad = torch.full_like(parameter, torch.nan)
-    for rows in trained.new_rows:
+    for rows in trained.text_rows:
         rows.table.grad = torch.full_like(rows.table, torch.nan)
     optimizer.rounding_seed = 7
     done = clip_and_step(trained, optimizer, 1e-2, 1.0, torch.tensor(1.0))
