@@ -114,6 +114,7 @@ def test_a_training_survives_the_page_is_stopped_and_resumes(finished: Server, p
     expect(page.locator("#train-bar")).to_contain_text(re.compile(r"step \d+ of "))
     open_tab(page, "7 Monitor")
     expect(page.locator("#plot-mel-loss svg path.training").first).to_be_visible()
+    expect(page.locator("#plot-mel-loss").get_by_text("-0", exact=True)).to_have_count(0)
     open_tab(page, "6 Training")
     stopped_at = stop_training(page)
 

@@ -65,16 +65,16 @@ def find_recipe(id: str) -> Recipe:
     return next(recipe for recipe in recipes() if recipe.id == id)
 
 
-def recommended(base: str, memory_bytes: int | None) -> Recipe:
-    """Return the first recipe for a base that fits into a GPU: a measured one, else the first that fits.
+def recommended(base: str, memory_bytes: int | None) -> Recipe | None:
+    """Return the first measured recipe for a base that fits into a GPU; None if nobody measured one.
 
     Args:
         memory_bytes: of the GPU; None without one.
     """
-    of_base = [recipe for recipe in recipes() if recipe.base == base]
+    of_base = [recipe for recipe in recipes() if recipe.base == base and recipe.is_measured]
     # a GPU of 16 GB has a little less than 16 GiB
     fitting = [each for each in of_base if memory_bytes is None or each.gpu_gib <= memory_bytes / 0.9 / 2**30]
-    return max(fitting or of_base, key=lambda recipe: recipe.is_measured)
+    return next(iter(fitting), None)
 
 
 def recipe_of(settings: Mapping[str, Any]) -> str:

@@ -82,7 +82,8 @@
     const rough = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(rough));
     const unit = power * [1, 2, 2.5, 5, 10].find(factor => power * factor >= rough * 0.999);
     const found = [];
-    for (let place = Math.ceil(low / unit); place <= Math.floor(high / unit); place++) found.push(place * unit);
+    // + 0, because the ceiling of a small negative number is -0, which is shown as such
+    for (let place = Math.ceil(low / unit); place <= Math.floor(high / unit); place++) found.push(place * unit + 0);
     return found;
   };
   const element = (name, css, text, style) => {

@@ -178,7 +178,9 @@ def changed_fields(project: Project, settings: ProjectSettings, values: Mapping[
     if source == PROPOSE:  # its reasons are those of the click that filled the form
         text = gr.skip()
     else:
-        text = recommended_html(project.base) if source in (OWN, CUSTOM) else recipe_html(find_recipe(source))
+        is_own = source in (OWN, CUSTOM)
+        own_text = "" if settings.is_demo else recommended_html(project.base)
+        text = own_text if is_own else recipe_html(find_recipe(source))
     return [
         source,
         text,
@@ -238,9 +240,11 @@ def recipe_html(recipe: Recipe) -> str:
 
 
 def recommended_html(base: Base) -> str:
-    """Return the recipe that fits the base and this machine's GPU, with its source."""
+    """Return the measured recipe for the base and this machine's GPU, with its source; empty for none."""
     gpu = find_machine().gpu
     recipe = recommended(base.name, None if gpu is None else gpu.memory_bytes)
+    if recipe is None:
+        return ""
     values = {"base": base.title, "label": t(recipe.label), "source": t(recipe.source)}
     return f"<p>{escape(t('training.recommended', **values))}</p>"
 
