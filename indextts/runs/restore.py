@@ -41,17 +41,9 @@ from indextts.text.vocabulary import move_rows
 MIN_LONGEST_PER_BATCH = 3
 # Changing one of these bends the learning-rate curve. A bridge then leads from the current rate to the new
 # curve: Adam's moments were averaged at the old rate, and a jump shows as a jump of the loss.
-SCHEDULE_SETTINGS = (
-    "learning_rate",
-    "warmup_steps",
-    "min_lr_ratio",
-    "rewarm",
-    "epochs",
-    "max_steps",
-    "batch_size",
-    "batch_tokens",
-    "grad_accumulation",
-)
+CURVE_SETTINGS = ("learning_rate", "warmup_steps", "min_lr_ratio", "rewarm", "epochs", "max_steps")
+STEP_SETTINGS = ("batch_size", "batch_tokens", "grad_accumulation")
+SCHEDULE_SETTINGS = (*CURVE_SETTINGS, *STEP_SETTINGS)
 # for a checkpoint that is older than one of these settings
 DEFAULTS = {name: field.default for name, field in Train.model_fields.items()}
 OWN_ROW = "own"  # the value of --language-row-init that keeps the published row

@@ -16,6 +16,7 @@ from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NEWER_OPTIONS
 from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
 from indextts.runs.directory import CheckpointMeta, FileIdentity
+from indextts.runs.restore import CURVE_SETTINGS, STEP_SETTINGS
 from indextts.runs.restore_facts import (
     NO_SIZES,
     AverageOutcome,
@@ -34,15 +35,8 @@ LAST_BITS, NOT_COMPARABLE = "restore.effect.last_bits", "restore.effect.not_comp
 NEXT_STEP, NO_EFFECT = "restore.effect.next_step", "restore.effect.none"
 # The consequence of a changed value; one that is not listed acts from the next step on.
 SETTINGS_BY_EFFECT: Mapping[str, Sequence[str]] = {
-    "restore.effect.schedule": (
-        "learning_rate",
-        "warmup_steps",
-        "min_lr_ratio",
-        "rewarm",
-        "epochs",
-        "max_steps",
-    ),
-    STEP_SIZE: ("batch_size", "batch_tokens", "grad_accumulation"),
+    "restore.effect.schedule": CURVE_SETTINGS,
+    STEP_SIZE: STEP_SETTINGS,
     NO_EFFECT: ("step_pairs",),
     "restore.effect.new_languages": ("language_row_init",),
     "restore.effect.new_rows": ("new_row_lr_scale", "freeze_body_steps"),
