@@ -110,7 +110,7 @@ class Train(Command):
     """Share of the pairs that take the emotion vector of the target, if it is mixed."""
     emotion_dropout: float = Field(0.0, ge=0, le=1, title="Emotion dropout")
     """Probability that a pair is trained without an emotion vector, drawn anew in each epoch."""
-    style_noise: float = Field(0.0, ge=0, title="Noise of the voice")
+    style_noise: float = Field(0.0, ge=0, title="Style noise")
     """Standard deviation of noise that is added to the speaker condition in training, such as 0.01."""
     log_interval: int = Field(100, ge=1, title="Log interval")
     """Number of steps between [Train] lines in the log."""

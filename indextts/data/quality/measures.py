@@ -6,7 +6,7 @@
                 not count. The noise is the mean of the quietest frames, those up to 3 dB above the quietest
                 3 %: closures of plosives suffice. Noise that varies is louder than these, so the median of
                 the frames in the pauses replaces it, up to 6 dB more. Offsets do not count. Planted noise
-                is read within 2 dB (docs/lab/verdicts.md)
+                is read within 2 dB, babble from 20 dB on (docs/lab/verdicts.md)
     clipping    samples at or above 0.999 of full scale, in any channel, before resampling
     defects     offset, dropouts, clicks, flat tops, cut ends: see defects.py
     tones       music and hum in the pauses: see pauses.py
