@@ -1,16 +1,15 @@
 """Tests of indextts/planning/recipe.py: the trainer accepts the values, and they match the docs."""
 
-import re
-
 import pytest
 import yaml
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.planning.recipe import Recipe, find_recipe, recipe_of, recipes, recommended
+from indextts.planning.recipe import Recipe, find_recipe, recipe_of, recipes, recommended, reports
 from indextts.system.messages import Message
 from tests.conftest import REPOSITORY
 
+TRAINING = (REPOSITORY / "docs/training.md").read_text(encoding="utf-8")
 PATHS = [
     f"--{name}=x"
     for name in ("train-manifest", "val-manifest", "tokenizer", "config", "base-checkpoint", "output-dir")
@@ -28,23 +27,25 @@ def test_the_trainer_accepts_every_recipe_and_a_run_is_named_after_it(recipe: Re
     assert recipe_of(changed.model_dump(mode="json")) == recipe.id
 
 
-@pytest.mark.parametrize(("id", "hours"), [("hours_10", "10"), ("hours_50", "50"), ("hours_200", "200")])
-def test_the_recipes_by_hours_match_the_table_in_the_docs(id: str, hours: str):
-    text = (REPOSITORY / "docs/training.md").read_text(encoding="utf-8")
-    [row] = re.findall(rf"^\| {hours} \| (\w).*? \| (\d+) \| (\d+) \| [\d,]+ \|", text, re.MULTILINE)
-    set_name, warmup, epochs = row
-    [values] = re.findall(rf"^\| {set_name} \| ([\de-]+) \| ([\d.]+) / ([\d.]+) \|", text, re.MULTILINE)
-    fields = find_recipe(id).settings
-    assert (fields["warmup_steps"], fields["epochs"]) == (int(warmup), int(epochs))
-    rate, text_weight, mel_weight = map(float, values)
-    assert (fields["learning_rate"], fields["text_loss_weight"], fields["mel_loss_weight"]) == (
-        rate,
-        text_weight,
-        mel_weight,
+@pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.id)
+def test_the_docs_show_every_recipe(recipe: Recipe):
+    [row] = [line for line in TRAINING.splitlines() if line.startswith(f"| `{recipe.id}` |")]
+    _, base, start, gpu, rate, warmup, epochs, weights = (cell.strip() for cell in row.split("|")[1:9])
+    fields = recipe.settings
+    assert (float(rate), int(warmup), int(epochs)) == tuple(
+        fields[name] for name in ("learning_rate", "warmup_steps", "epochs")
     )
-    assert fields["step_pairs"] == 32  # what the table's steps count on
-    assert not [name for name in Train.automatic - {"step_pairs"} if fields[name] is not None]
-    assert fields["weight_decay"] == 0.01
+    assert weights == f"{fields['text_loss_weight']} / {fields['mel_loss_weight']}"
+    if recipe.base:
+        assert (base, gpu) == (recipe.base, f"{recipe.gpu_gib} GB")
+        assert start == (f"{recipe.hours:g} h" if recipe.hours else "any hours")
+        assert fields["step_pairs"] == 32  # what the numbers of steps below the table count on
+
+
+def test_the_docs_show_what_others_report():
+    for report in reports():
+        values = [report.base, report.language, f"{report.hours:,.0f}", report.method, report.result]
+        assert f"| {' | '.join(values)} | {report.source} |" in TRAINING
 
 
 def test_the_demo_recipe_matches_the_demo_project():
@@ -53,9 +54,10 @@ def test_the_demo_recipe_matches_the_demo_project():
     assert Train.automatic - {"step_pairs"} <= asked.keys()  # it means the same on every machine
 
 
-def test_the_measured_recipe_that_fits_is_recommended():
+def test_a_measured_recipe_is_recommended_or_else_one_for_these_hours():
     for memory_bytes in (80 << 30, 15 << 30, None):
-        assert recommended("2.5", memory_bytes) == find_recipe("lora")
-    assert recommended("2.5", 8 << 30) is None
-    assert recommended("2.0", 24 << 30) is None  # nobody measured those by hours
+        assert recommended("2.5", 5, memory_bytes) == find_recipe("lora")
+        for hours, id in ((0.1, "hours_10"), (29, "hours_10"), (30, "hours_50"), (150, "hours_200")):
+            assert recommended("2.0", hours, memory_bytes) == find_recipe(id)
+    assert recommended("2.5", 5, 8 << 30) is None
     assert recipe_of({"epochs": 1}) == ""

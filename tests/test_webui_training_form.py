@@ -8,6 +8,8 @@ from indextts.commands.launching import ALONE, Launch
 from indextts.commands.pairs_file import PairsFile, parse_files
 from indextts.commands.terminal import to_argv
 from indextts.commands.train import Train
+from indextts.data.manifest import Pair
+from indextts.data.pair_summary import summarise, write_summary
 from indextts.errors import UserError
 from indextts.planning.hardware import GpuFacts
 from indextts.planning.recipe import find_recipe
@@ -68,6 +70,24 @@ def test_typed_values_survive_a_reload(project: Project):
     assert [again[name] for name in LAUNCH] == [2, "0,1", 2, "gpu-0"]
     changed_fields(project, settings, again | {"endpoint": ""})  # two machines without an address
     assert [filled(project, settings)[name] for name in LAUNCH] == [2, "0,1", 1, ""]
+
+
+def test_the_recipe_for_base_and_hours_is_offered_until_it_is_used(project: Project):
+    settings = settings_with()
+    own = project_values(project, settings)
+    _, text, use, *_ = changed_fields(project, settings, own)
+    assert not use.visible  # no pairs yet
+    assert "Japanese" in text
+    assert "Vietnamese" not in text  # of another base
+    pairs = project.pairs("train")
+    pairs.parent.mkdir()
+    hours_40 = Pair("b__a", "s", "a", "b", "ሰላም", 75, 3600 * 40, 2, Path("f"), "a", "b")
+    write_summary(pairs, summarise([hours_40]))
+    _, text, use, *_ = changed_fields(project, settings, own)
+    assert "For IndexTTS-2.0 and 40.0 hours: " in text
+    assert use.visible
+    _, _, use, *_ = changed_fields(project, settings, own | recipe_values(find_recipe("hours_50")))
+    assert not use.visible
 
 
 def test_an_automatic_setting_is_kept_apart_from_a_typed_one(project: Project):

@@ -1,6 +1,7 @@
 """Recipes: named settings of a training, with their source, conditions and measured result. No torch.
 
-Each is a YAML file of the folder `recipes`, in the order of the menu. docs/training.md shows them as a table.
+Each is a YAML file of the folder `recipes`, in the order of the menu. `reports.yaml` has what others state of
+their trainings; docs/training.md shows both as tables.
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from indextts.commands.train import Train
 from indextts.system.yaml_files import read_section
 
 FOLDER = Path(__file__).with_name("recipes")
+REPORTS = Path(__file__).with_name("reports.yaml")
 
 
 class Recipe(BaseModel, frozen=True, extra="forbid"):
@@ -24,6 +26,7 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
         origin: of the values, as the end of the id of a message.
         base: the model that it is for; empty for any.
         gpu_gib: memory of the GPU that it needs.
+        hours: of speech from which on it is chosen.
         is_measured: somebody has published a result with these settings.
         settings: values by field, None for an automatic one. Automatic fields that are missing are automatic;
             the other fields of the form keep their value.
@@ -33,6 +36,7 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
     origin: str
     base: str = ""
     gpu_gib: int = 0
+    hours: float = 0
     is_measured: bool = False
     settings: dict[str, Any]
 
@@ -53,6 +57,24 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
         return f"planning.from_{self.origin}"
 
 
+class Report(BaseModel, frozen=True, extra="forbid"):
+    """What an author states of a training: base, language, hours of speech, trained weights, result."""
+
+    base: str
+    language: str
+    hours: float
+    method: str
+    result: str
+    source: str
+
+
+@cache
+def reports() -> tuple[Report, ...]:
+    """Return the reports, by base and hours."""
+    found = read_section(list[Report], REPORTS, "use that of this program")
+    return tuple(sorted(found, key=lambda report: (report.base, report.hours)))
+
+
 @cache
 def recipes() -> tuple[Recipe, ...]:
     """Return all recipes."""
@@ -65,16 +87,23 @@ def find_recipe(id: str) -> Recipe:
     return next(recipe for recipe in recipes() if recipe.id == id)
 
 
-def recommended(base: str, memory_bytes: int | None) -> Recipe | None:
-    """Return the first measured recipe for a base that fits into a GPU; None if nobody measured one.
+def recommended(base: str, hours: float, memory_bytes: int | None) -> Recipe | None:
+    """Return the recipe for a base, an amount of speech and a GPU, a measured one first; None if none fits.
 
     Args:
+        hours: of speech for training.
         memory_bytes: of the GPU; None without one.
     """
-    of_base = [recipe for recipe in recipes() if recipe.base == base and recipe.is_measured]
     # a GPU of 16 GB has a little less than 16 GiB
-    fitting = [each for each in of_base if memory_bytes is None or each.gpu_gib <= memory_bytes / 0.9 / 2**30]
-    return next(iter(fitting), None)
+    fitting = [
+        each
+        for each in recipes()
+        if each.base == base
+        and each.hours <= hours
+        and (memory_bytes is None or each.gpu_gib <= memory_bytes / 0.9 / 2**30)
+    ]
+    measured = [each for each in fitting if each.is_measured]
+    return next(iter(measured or fitting), None)
 
 
 def recipe_of(settings: Mapping[str, Any]) -> str:

@@ -17,17 +17,20 @@ from indextts.commands.bases import Base
 from indextts.commands.launching import Launch
 from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
+from indextts.data.pair_summary import PairSummary, summary_path
 from indextts.errors import UserError
 from indextts.planning.hardware import MachineFacts, find_machine, share_of
 from indextts.planning.proposal import Proposal
-from indextts.planning.recipe import Recipe, find_recipe, recipes, recommended
+from indextts.planning.recipe import Recipe, find_recipe, recipes, recommended, reports
 from indextts.projects.jobs.starting import shell_line
 from indextts.projects.project import Project, ProjectSettings, project_names, read_project
 from indextts.system.amounts import shown_gib
+from indextts.system.yaml_files import read_if_valid
 from indextts.webui.events import on
 from indextts.webui.forms import form_for, store_draft
 from indextts.webui.language import field_title, t
 from indextts.webui.layout import fields, fold, labelled
+from indextts.webui.markup import table_html
 from indextts.webui.page import Page
 from indextts.webui.training.training_form import (
     AUTOMATIC_FIELDS,
@@ -66,6 +69,7 @@ class SettingsForm:
         other_nodes: the commands of other machines.
         menu: chooses the values of the form.
         source: the origin of these values.
+        use: fills the form with the recipe for this project.
         reset: sets the changed fields back to the project's values.
         changes, marks: hold the styles of changed fields, and of chosen values and problems.
     """
@@ -80,6 +84,9 @@ class SettingsForm:
                 value=OWN,
                 show_label=False,
                 container=False,
+            )
+            self.use = gr.Button(
+                t("training.use_recipe"), size="sm", visible=False, elem_id="train-use-recipe"
             )
             self.reset = gr.Button(t("training.reset"), size="sm", visible=False, elem_id="train-reset")
             _search()
@@ -104,7 +111,7 @@ class SettingsForm:
     @property
     def of_changes(self) -> list[Component]:
         """The components that `changed_fields` fills."""
-        return [self.menu, self.source, self.reset, self.changes]
+        return [self.menu, self.source, self.use, self.reset, self.changes]
 
 
 def _search() -> None:
@@ -154,6 +161,10 @@ def connect_settings(
             return [*_settings_of({**own(project), **recipe_values(recipe)}), recipe_html(recipe)]
         return [gr.skip()] * (len(NAMES) + 1)
 
+    def use(project: Project, *values: Any) -> list[Any]:
+        recipe, _ = recipe_for(project)
+        return choose(project, recipe.id if recipe else None, *values)
+
     def reset(project: Project) -> list[Any]:
         return [*_settings_of(own(project)), ""]
 
@@ -162,6 +173,7 @@ def connect_settings(
     # `input` is the user's choice only: `changed_fields` sets the menu after each change of a field, and a
     # `change` event would then fill the form again and undo what was typed
     on([settings.menu.input], choose, [page.project, settings.menu, *inputs], shown)
+    on([settings.use.click], use, [page.project, *inputs], shown)
     on([settings.reset.click], reset, [page.project], shown)
     return filled_for
 
@@ -175,15 +187,17 @@ def changed_fields(project: Project, settings: ProjectSettings, values: Mapping[
     source = source_of(values, own)
     names = [field for field in changed if field not in RESUME]
     label = t("training.reset_changed", count=len(names))
+    recipe, hours = (None, 0.0) if settings.is_demo else recipe_for(project)
     if source == PROPOSE:  # its reasons are those of the click that filled the form
         text = gr.skip()
+    elif source in (OWN, CUSTOM):
+        text = "" if settings.is_demo else recommended_html(project.base, recipe, hours)
     else:
-        is_own = source in (OWN, CUSTOM)
-        own_text = "" if settings.is_demo else recommended_html(project.base)
-        text = own_text if is_own else recipe_html(find_recipe(source))
+        text = recipe_html(find_recipe(source))
     return [
         source,
         text,
+        gr.Button(visible=recipe is not None and recipe.id != source),
         gr.Button(label, visible=bool(names)),
         style_html(names, {"--changed": t("training.changed")}),
     ]
@@ -239,14 +253,37 @@ def recipe_html(recipe: Recipe) -> str:
     return f"<p>{escape(t('training.from_recipe', label=t(recipe.label), source=t(recipe.source)))}</p>"
 
 
-def recommended_html(base: Base) -> str:
-    """Return the measured recipe for the base and this machine's GPU, with its source; empty for none."""
+def recipe_for(project: Project) -> tuple[Recipe | None, float]:
+    """Return the recipe for the base, the hours and this machine's GPU, if there is one, and the hours."""
     gpu = find_machine().gpu
-    recipe = recommended(base.name, None if gpu is None else gpu.memory_bytes)
+    summary = read_if_valid(PairSummary, summary_path(project.pairs("train")))
+    hours = 0 if summary is None else summary.numbers["hours"]
+    recipe = recommended(project.base.name, hours, None if gpu is None else gpu.memory_bytes)
+    return (recipe if recipe and (hours or recipe.is_measured) else None), hours
+
+
+def recommended_html(base: Base, recipe: Recipe | None, hours: float) -> str:
+    """Return a recipe for a base and the hours of a project, and what others report of the base."""
     if recipe is None:
-        return ""
-    values = {"base": base.title, "label": t(recipe.label), "source": t(recipe.source)}
-    return f"<p>{escape(t('training.recommended', **values))}</p>"
+        return _reports_html(base)
+    id = "training.recommended" if recipe.is_measured else "training.suits"
+    values = {"base": base.title, "hours": hours, "label": t(recipe.label), "source": t(recipe.source)}
+    return f"<p>{escape(t(id, **values))}</p>{_reports_html(base)}"
+
+
+def _reports_html(base: Base) -> str:
+    rows = [
+        [
+            escape(text)
+            for text in (each.language, f"{each.hours:,.0f}", each.method, each.result, each.source)
+        ]
+        for each in reports()
+        if each.base == base.name
+    ]
+    columns = {"language": "", "hours": "number", "method": "", "result": "", "source": ""}
+    heads = [(t(f"training.report_{name}"), kind) for name, kind in columns.items()]
+    title, nobody = escape(t("training.reports", base=base.title)), escape(t("training.nobody_has_shown"))
+    return f"<details><summary>{title}</summary><p>{nobody}</p>{table_html(heads, rows)}</details>"
 
 
 def proposal_html(proposal: Proposal, machine: MachineFacts) -> str:
