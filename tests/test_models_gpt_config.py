@@ -5,7 +5,13 @@ import pytest
 import yaml
 
 from indextts.errors import UserError
-from indextts.models.gpt.config import ConditionModuleConfig, GPTConfig, config_with_text_tokens, load_config
+from indextts.models.gpt.config import (
+    ConditionModuleConfig,
+    GPTConfig,
+    config_with_text_tokens,
+    load_config,
+    speech_backend,
+)
 from tests.tiny_gpt import TINY
 
 MODULE = {
@@ -88,6 +94,22 @@ def test_an_impossible_value_is_named_in_one_line(tmp_path, changes, what):
     assert message.startswith(f"{path}: ")
     assert what in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("asked", "sizes", "expected"),
+    [
+        ("auto", (24, 1280), "indextts2"),
+        ("auto", (2, 8), "builtin"),
+        ("builtin", (24, 1280), "builtin"),
+        ("indextts2", (2, 8), "indextts2"),
+    ],
+)
+def test_the_speech_backend_follows_from_the_size_of_the_base(
+    tmp_path: Path, asked: str, sizes: tuple[int, int], expected: str
+):
+    path = write_config(tmp_path, layers=sizes[0], model_dim=sizes[1])
+    assert speech_backend(asked, path) == expected
 
 
 def test_all_missing_keys_are_named(tmp_path):

@@ -124,6 +124,7 @@ def test_the_published_speech_encoder_is_read_from_the_base_folder(tmp_path: Pat
         output_dir=project.preprocessed,
         config=project.config,
         gpt_checkpoint=project.base_checkpoint,
+        backend="builtin",
     )
 
 

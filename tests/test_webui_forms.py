@@ -35,8 +35,8 @@ def test_default_and_help_come_from_the_field():
     dtype = component_for(ExportModel, "dtype")
     assert [choice for choice, _ in dtype.choices] == ["float32", "float16", "bfloat16"]
     backend = component_for(Preprocess, "backend")
-    assert [choice for choice, _ in backend.choices] == ["builtin", "indextts2"]
-    assert backend.value == "builtin"
+    assert [choice for choice, _ in backend.choices] == ["auto", "builtin", "indextts2"]
+    assert backend.value == "auto"
 
 
 def test_an_automatic_field_is_empty_until_a_value_is_set():

@@ -54,7 +54,6 @@ def form(**changes: Any) -> NewProject:
         "title": "My voice",
         "base": PUBLISHED,
         "language": "am",
-        "backend": "builtin",
         "recordings": "",
         "folder": "",
         "other_base": "",
@@ -73,10 +72,9 @@ def download(page: Page) -> None:
 
 def test_a_project_has_a_title_and_a_derived_folder(page: Page):
     download(page)
-    chosen = create(page, form(title="  የእኔ   ድምፅ ", backend="indextts2"))
+    chosen = create(page, form(title="  የእኔ   ድምፅ "))
     settings = read_project(Project(page.workspace / "yaenee-demetze"))
     assert (settings.title, settings.name) == ("የእኔ ድምፅ", "yaenee-demetze")
-    assert settings.preprocess == {"backend": "indextts2"}
     assert chosen.value == "yaenee-demetze"
     assert ("የእኔ ድምፅ", "yaenee-demetze") in chosen.choices
 
@@ -97,7 +95,6 @@ def test_the_recordings_are_a_manifest_a_folder_or_an_archive(page: Page):
         ({"title": " "}, "60"),
         ({"title": "a\u202eb"}, "60"),
         ({"title": "x" * 100}, "60"),
-        ({"backend": None}, "IndexTTS-2"),
         ({"recordings": "absent.jsonl"}, "absent.jsonl"),
         ({"recordings": "/etc/passwd"}, "/etc/passwd"),
         ({"folder": "../outside"}, "../outside"),
@@ -125,7 +122,7 @@ def test_2_5_is_proposed_and_its_project_has_its_tokenizer(page: Page):
     with pytest.raises(UserError, match=PROPOSED.title):
         create(page, form(base=PROPOSED.folder))  # without weights
     (page.workspace / PROPOSED.folder / "gpt.pth").write_bytes(b"weights")
-    create(page, form(base=PROPOSED.folder, backend="indextts2"))
+    create(page, form(base=PROPOSED.folder))
     project = Project(page.workspace / "my-voice")
     assert project.base == PROPOSED
     assert project.base_tokenizer.name == PROPOSED.tokenizer_file

@@ -46,7 +46,7 @@ from indextts.data.split import Split, log_split, split_utterances
 from indextts.errors import CHECK_FAILED, UserError, disk_errors
 from indextts.features import builtin
 from indextts.features.backend import LEAD_S, SpeechBackend
-from indextts.models.gpt.config import GPTConfig
+from indextts.models.gpt.config import GPTConfig, speech_backend
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.system.amounts import counted
 from indextts.system.disk import require_space
@@ -102,6 +102,7 @@ def preprocess(command: Preprocess) -> PreprocessResult:
         UserError: manifest, config or checkpoint is invalid; no recording is usable; or the output folder
             cannot be written.
     """
+    command = command.model_copy(update={"backend": speech_backend(command.backend, command.config)})
     _check_encoder_precision(command)
     with running_on(command.engine, command.ray_address):
         return _preprocess(command)

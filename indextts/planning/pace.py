@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from indextts.errors import UserError
-from indextts.models.gpt.config import load_config
+from indextts.models.gpt.config import PUBLISHED_SHAPE, load_config
 from indextts.runs.directory import read_metrics
 from indextts.system.files import read_object
 from indextts.system.messages import Message
 
 MAX_LINES = 20  # of the last [Train] lines; the first steps of a process are slower
-PUBLISHED_SHAPE = (24, 1280)  # layers, width
 SOURCE = "benchmarks/results/gpu_round_h200.md"
 
 

@@ -31,6 +31,7 @@ from indextts.data.manifest import read_hours
 from indextts.data.review import check_folder, overlay_files, read_rejected
 from indextts.errors import UserError
 from indextts.features.published_files import find_published
+from indextts.models.gpt.config import speech_backend
 from indextts.projects.project import Project, ProjectSettings
 from indextts.runs.directory import read_metrics
 from indextts.system.amounts import counted
@@ -212,7 +213,14 @@ def _normalizer(project: Project, settings: ProjectSettings) -> dict[str, Any]:
     return {**settings.normalizer, "language": settings.language, **readings}
 
 
+def backend_of(project: Project, settings: ProjectSettings) -> str:
+    """Return the speech backend of a project; "auto" if its base is missing and no backend is set."""
+    asked = str(settings.preprocess.get("backend", Preprocess.model_fields["backend"].default))
+    return speech_backend(asked, project.config) if project.config.is_file() else asked
+
+
 def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:
+    settings = settings.with_fields("preprocess", backend=backend_of(project, settings))
     command = Preprocess(
         **{
             "manifest": project.manifest,

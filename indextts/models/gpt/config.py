@@ -29,6 +29,8 @@ from indextts.text.tokenizer import Tokenizer
 
 ADVICE = "use the config.yaml that was published with the checkpoint"
 
+PUBLISHED_SHAPE = (24, 1280)  # layers, width
+
 Count = Annotated[int, Strict(), Field(ge=1)]
 Token = Annotated[int, Strict()]
 Number = Annotated[int, Strict()] | Annotated[float, Strict()]  # a whole one stays one in a checkpoint
@@ -144,6 +146,17 @@ def parse_config(section: object, path: Path) -> GPTConfig:
         if section.get(key, value) != value:
             raise UserError(f"{path}: gpt.{key} is {section[key]!r}, but only {value!r} is supported")
     return config
+
+
+def speech_backend(asked: str, path: Path) -> str:
+    """Return the asked speech backend, or for "auto" the one that fits the size in a config.yaml.
+
+    Errors as for `load_config`.
+    """
+    if asked != "auto":
+        return asked
+    config = load_config(path)
+    return "indextts2" if (config.layers, config.model_dim) == PUBLISHED_SHAPE else "builtin"
 
 
 def config_with_text_tokens(config: GPTConfig, num_text_tokens: int) -> GPTConfig:

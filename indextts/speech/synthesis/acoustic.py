@@ -217,21 +217,21 @@ def find_files(folder: Path) -> list[Path]:
     """Return the paths of config, s2mel, CAM++, and config and weights of BigVGAN; all of them exist.
 
     Raises:
-        UserError: files are missing; the message lists each with its download source.
+        UserError: files are missing; the message names each and the command that downloads them.
     """
     places = ("config.yaml", "s2mel.pth", CAMPPLUS, "bigvgan/config.json", "bigvgan/bigvgan_generator.pt")
-    sources = {file.place: file.repository for file in files_of(base_in(folder))}
+    base = base_in(folder)
+    sources = {file.place: file.repository for file in files_of(base)}
     # the files of a base are never mixed with those of a cache
     paths = {
         place: find_published(folder / place, sources[place] if "/" in place else "") for place in places
     }
-    missing = [
-        f"{path} is missing: download it from {sources[place]}"
-        for place, path in paths.items()
-        if not path.is_file()
-    ]
+    missing = [f"{path} of {sources[place]}" for place, path in paths.items() if not path.is_file()]
     if missing:
-        raise UserError("; ".join(missing))
+        raise UserError(
+            f"files for speech are missing ({', '.join(missing)}); download them with "
+            f"tools/download_checkpoints.py --what speech --base {base.name} --output-dir {folder}"
+        )
     return list(paths.values())
 
 

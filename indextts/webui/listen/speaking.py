@@ -13,11 +13,11 @@ import gradio as gr
 from gradio.components import Component
 from gradio.utils import get_upload_folder
 
-from indextts.commands.data import Preprocess
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Synthesize
 from indextts.projects.jobs.records import list_jobs, newest_job
 from indextts.projects.project import Project, ProjectSettings, read_project
+from indextts.projects.stages import backend_of
 from indextts.text.normalize import normalize
 from indextts.webui.data.uploads import store_voice
 from indextts.webui.devices import device_shown, free_device
@@ -145,7 +145,7 @@ def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox, play
         model = model_or_best(project, checkpoint)
         planned = speak_commands(page, project, settings, Wish(text, voice, emotion, (model.name,)), form)
         facts = speech_facts(page.workspace, project, planned)
-        return Start(planned, outlook=Outlook(facts, notes=notes_on(settings)))
+        return Start(planned, outlook=Outlook(facts, notes=notes_on(project, settings)))
 
     return Stage(
         STAGE,
@@ -185,7 +185,7 @@ def speak_commands(
         "emotion_voice": find_recording(project, wish.emotion, page.roots) if wish.emotion else None,
         "features": project.preprocessed / "features",
         "models": settings.base,
-        **changed(fields_from(Synthesize, SETTINGS, values), backend_of(settings)),
+        **changed(fields_from(Synthesize, SETTINGS, values), backend_of(project, settings)),
     }
     given["device"] = free_device(page.workspace, given.get("device", "auto"))
     return [
@@ -215,13 +215,8 @@ def texts_in(typed: str, link: str = "") -> list[str]:
 
 def project_settings(project: Project) -> list[Any]:
     """Return the default settings for the codes of a project."""
-    defaults = default_settings(backend_of(read_project(project)))
+    defaults = default_settings(backend_of(project, read_project(project)))
     return [defaults[field] for field in SETTINGS]
-
-
-def backend_of(settings: ProjectSettings) -> str:
-    """Return the speech backend of a project's features."""
-    return str(settings.preprocess.get("backend", Preprocess.model_fields["backend"].default))
 
 
 def default_settings(backend: str) -> dict[str, Any]:
@@ -285,9 +280,9 @@ def read_as(project: Project, typed: str, checkpoint: str | None) -> str:
     return "\n".join(normalize(line, options) for line in lines if line.strip())
 
 
-def notes_on(settings: ProjectSettings) -> list[Notice]:
+def notes_on(project: Project, settings: ProjectSettings) -> list[Notice]:
     """Return what a project with built-in codes sounds like; nothing for a project that makes a voice."""
-    if backend_of(settings) != "builtin":
+    if backend_of(project, settings) != "builtin":
         return []
     return [Notice(t("listen.builtin_sound"), "#preprocess/Preprocess-backend", t("listen.open_backend"))]
 

@@ -55,7 +55,6 @@ class NewProject:
     title: str
     base: str | None
     language: str | None
-    backend: str | None
     recordings: str
     folder: str
     other_base: str
@@ -64,7 +63,6 @@ class NewProject:
 def build(page: Page) -> None:
     """Build the form; it creates a project, selects it and opens tab 2."""
     published = [(t("project.published_model", name=base.title), base.folder) for base in bases()]
-    backends = [(t("project.backend_indextts2"), "indextts2"), (t("project.backend_builtin"), "builtin")]
     with fold(t("project.new"), "new-project"):
         heading("project.new", "project.new_lead", "new-heading")
         with fields():
@@ -74,12 +72,11 @@ def build(page: Page) -> None:
             language = gr.Dropdown(
                 language_choices(), **labelled("project.language", "new-language"), value=AMHARIC
             )
-        backend = gr.Radio(backends, value=None, label=t("project.backend"), elem_id="new-backend")
         with fold(t("project.more"), "new-more"), fields():
             folder = gr.Textbox(**labelled("project.folder", "new-folder"))
             other = gr.Textbox(**labelled("project.other_base", "new-other-base"))
         button = gr.Button(t("project.create"), elem_id="project-start")
-    form: list[Any] = [title, base, language, backend, recordings, folder, other]
+    form: list[Any] = [title, base, language, recordings, folder, other]
     created = on([button.click], lambda *values: create(page, NewProject(*values)), form, [page.project])
     created.success(None, None, None, js=OPEN_DATA)
 
@@ -102,8 +99,6 @@ def create(page: Page, form: NewProject) -> gr.Dropdown:
     title = " ".join(form.title.split())
     if not is_title(title):
         raise UserError(t(TITLE_RULE, max=MAX_TITLE_CHARS))
-    if form.backend is None:
-        raise UserError(t("project.no_backend"))
     name = form.folder.strip() or folder_name(title, page.workspace)
     _check_name(page, title, name)
     base = page.roots.inside(form.other_base.strip() or form.base, t("project.base_model"))
@@ -118,7 +113,6 @@ def create(page: Page, form: NewProject) -> gr.Dropdown:
         title=title,
         language=form.language,
         base=base,
-        preprocess={"backend": form.backend},
         **_recordings(page, form.recordings.strip()),
     )
     copy_base_files(Project(root), settings)
