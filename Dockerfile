@@ -1,18 +1,13 @@
 # The page with its packages: docker compose --profile gpu up, or --profile cpu (see compose.yaml).
-# The default PyTorch needs a driver for CUDA 13; another build: --build-arg TORCH_INDEX=ADDRESS_OF_ITS_INDEX.
+# The default PyTorch needs a driver for CUDA 13; for an older one: --build-arg TORCH=cu126.
 FROM debian:bookworm-slim
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates git python3 python3-venv \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /app
-ARG TORCH_INDEX=
-COPY requirements.txt .
-RUN if [ -n "$TORCH_INDEX" ]; then \
-        python3 -m venv .venv \
-        && .venv/bin/pip install --no-cache-dir "$(grep '^torch==' requirements.txt)" --index-url "$TORCH_INDEX"; \
-    fi
+ARG TORCH=default
 COPY . .
-RUN PIP_NO_CACHE_DIR=1 bash -c '. ./setup_venv.sh && setup_venv'
+RUN TORCH="$TORCH" PIP_NO_CACHE_DIR=1 bash -c '. ./setup_venv.sh && setup_venv'
 RUN useradd --create-home --uid 1000 studio && install -d -o studio /workspace
 USER studio
 VOLUME /workspace

@@ -3,6 +3,7 @@
 # Quick when nothing changed: the files' checksum is kept in .venv.
 # requirements.lock has the packages of requirements.txt with the hashes of their files, all but torch, and is
 # installed first where it has wheels; CONTRIBUTING.md says how it is made.
+# TORCH=cpu, cu126 or default (PyPI's, for CUDA 13) chooses the build of PyTorch; without it, the driver does.
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -24,8 +25,37 @@ here = sys.platform, platform.machine(), platform.libc_ver()[0], sys.version_inf
 sys.exit(here not in [("linux", "x86_64", "glibc", version) for version in ((3, 11), (3, 12), (3, 13))])'
 }
 
+# Prints the build of PyTorch for this machine's NVIDIA driver; CUDA 13 needs version 580 or newer.
+torch_build() {
+    local driver
+    driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null) || driver=
+    driver=${driver%%.*}
+    case $driver in
+        '' | *[!0-9]*) printf cpu ;;
+        *) if [ "$driver" -lt 580 ]; then printf cu126; else printf default; fi ;;
+    esac
+}
+
+# Installs PyTorch's build $1 of the pinned version; where its index is not reached, PyPI's follows later.
+install_torch() {
+    local torch
+    torch=$(grep '^torch==' requirements.txt) || return 0
+    case $1 in
+        default) say "PyTorch: the build for CUDA 13 (about 3 GB)." ;;
+        cpu | cu126)
+            say "PyTorch: the build $1 ($([ "$1" = cpu ] && printf 'no NVIDIA driver, 0.2 GB' || printf 'for a driver older than CUDA 13, about 3 GB')); --torch chooses another."
+            "${pip[@]}" --no-deps --retries 1 --timeout 15 "$torch" --index-url "https://download.pytorch.org/whl/$1" ||
+                say "PyTorch's index was not reached: the default build is installed instead."
+            ;;
+        *)
+            say "--torch $1: choose cpu, cu126 or default."
+            return 2
+            ;;
+    esac
+}
+
 setup_venv() {
-    local python stamp wanted
+    local python stamp wanted build
     stamp=.venv/installed$(printf -- '-%s' "$@")
     wanted=$(cat requirements.txt requirements.lock pyproject.toml | cksum)
     if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
@@ -43,7 +73,10 @@ setup_venv() {
             return 2
         fi
     fi
-    local pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
+    build=${TORCH:-$(torch_build)}
+    local pip=(.venv/bin/python -m pip install --disable-pip-version-check)
+    say "Installing the packages: pip shows what it downloads. This takes minutes, once."
+    install_torch "$build" || return $?
     local arguments=(-r requirements.txt)
     [ $# -eq 0 ] || arguments+=(-e ".[$(IFS=,; printf '%s' "$*")]")
     if has_locked_wheels; then

@@ -20,7 +20,7 @@ PATH = re.compile(r"`((?:indextts|tools|trainers|benchmarks|demo|docs|tests)/[\w
 PROGRAM = re.compile(r"\b((?:tools|trainers|benchmarks|demo)/\w+\.(?:py|sh))\b")
 MODULE = re.compile(r"python -m ((?:indextts|benchmarks|demo|tests)(?:\.\w+)+)")
 FLAG = re.compile(r"`(--[a-z][a-z-]*)")
-DOCKER_FLAG = "--shm-size"
+DOCKER_FLAGS = {"--shm-size", "--build-arg"}
 OFFICIAL_FLAG = "--version"  # of the page of IndexTTS-2
 TORCHRUN_FLAGS = {
     "--max-restarts",
@@ -30,7 +30,7 @@ TORCHRUN_FLAGS = {
     "--signals-to-handle",
 }
 BENCHMARK_FLAGS = {"--output", "--help"}
-TEST_FLAGS = {"--all"}  # of test.sh and tests.planted_faults
+SCRIPT_FLAGS = {"--all", "--torch"}  # of test.sh, tests.planted_faults and run.sh
 CODE = re.compile(r"^```.*?^```|^(?: {4}|\t).*?$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
@@ -71,7 +71,7 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
 def test_every_flag_that_a_page_explains_exists(page: Path) -> None:
     if page.parent.name == "results":
         return  # flags of the commit that measured
-    of_others = TORCHRUN_FLAGS | BENCHMARK_FLAGS | TEST_FLAGS | {DOCKER_FLAG, OFFICIAL_FLAG}
+    of_others = TORCHRUN_FLAGS | BENCHMARK_FLAGS | SCRIPT_FLAGS | DOCKER_FLAGS | {OFFICIAL_FLAG}
     known = set(FLAG.findall(commands_page())) | of_others | {"--flag", "--no-amp"}
     assert set(FLAG.findall(page.read_text(encoding="utf-8"))) - known == set()
 

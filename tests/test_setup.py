@@ -67,6 +67,19 @@ def test_without_the_network_the_message_says_to_run_it_again(tmp_path: Path):
     assert "requirements.lock" in answer.stderr  # this python does not say that it is the right one
 
 
+@pytest.mark.parametrize(
+    ("answer", "build"),
+    [("exit 9", "cpu"), ("echo", "cpu"), ("echo 570.133.20", "cu126"), ("echo 580.65.06", "default")],
+)
+def test_the_build_of_pytorch_follows_from_the_driver(tmp_path: Path, answer: str, build: str):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{answer}\n")
+    program.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script = ["bash", "-c", ". ./setup_venv.sh; torch_build"]
+    assert subprocess.check_output(script, cwd=REPOSITORY, env=env, text=True) == build
+
+
 def write_wheel(folder: Path) -> Path:
     """Write the wheel of an empty package that no index has."""
     folder.mkdir()
