@@ -1,6 +1,6 @@
 """A resume with each flag of the trainer changed alone: what the plan says and what the start does.
 
-python -m tests.every_flag      writes the table of docs/resume.md
+python -m tests.every_flag      writes the table of docs/lab/resume.md
 """
 
 import logging
@@ -24,7 +24,7 @@ from tests.conftest import REPOSITORY
 from tests.tiny_run import TinyRun, make_tiny_run, pair, write_tokenizer
 
 STEP = 6
-PAGE = REPOSITORY / "docs/resume.md"
+PAGE = REPOSITORY / "docs/lab/resume.md"
 TABLE = re.compile(r"(?<=<!-- every flag -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 # By field of Train, another value than that of the run.

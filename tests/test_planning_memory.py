@@ -78,7 +78,7 @@ def test_cpu_activations_are_within_a_third_of_the_measured_ones():
 
 
 def test_the_memory_table_of_the_speed_page_follows_the_formula():
-    text = (REPOSITORY / "docs/speed.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs/lab/speed.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "|" in line]
     [assumed] = [[float(cell) for cell in row[1:]] for row in rows if row[0] == "assumed GiB"]
     shown = {
