@@ -119,7 +119,7 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
     else:  # only for their identity and sizes; the processes of the cluster encode
         networks = load_networks(command.model_copy(update={"amp": False}), config, torch.device("cpu"))
     if networks.published is None:
-        logger.warning("--backend builtin is for trying the software: its codes give a rough, synthetic sound")
+        logger.warning("--backend builtin is for trying the software: it gives a rough, synthetic sound")
     numbered = read_reviewed(command.manifest)
     # Check recordings after everything that fails quickly: reading 200,000 files takes minutes.
     utterances, keys, rejected = _usable(command, config, numbered)
