@@ -35,7 +35,7 @@ WRONG: list[dict[str, Any]] = [
     {"voice": None},
     {"model": "x" * 1000},
     {"model": 7},
-    {"response_format": "flac"},
+    {"response_format": "ogg"},
     {"speed": 0},
     {"speed": "NaN"},
     {"speed": 1e300},

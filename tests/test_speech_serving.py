@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import av
 import httpx2
 import numpy as np
 import pytest
@@ -71,10 +72,11 @@ def test_the_client_gets_speech_in_every_format(server: Server):
         assert [model.id for model in client.models.list().data] == ["indextts2"]
     samples = np.frombuffer(server.say(), "<i2")
     assert samples.any()
-    for name in ("wav", "mp3", "opus"):
+    for name in ("wav", "flac", "mp3", "opus"):
         decoded, rate_hz = soundfile.read(io.BytesIO(server.say(response_format=name)))
         assert rate_hz == RATE_HZ
         assert len(decoded) == pytest.approx(len(samples), abs=3000)  # encoders add a start and an end
+    assert server.say(response_format="aac", instructions="slowly")
     decoded, _ = soundfile.read(io.BytesIO(server.say(response_format="wav", speed=2.0)))
     assert len(decoded) == pytest.approx(len(samples) / 2, rel=0.02)
     assert server.say(voice="last")
@@ -154,7 +156,11 @@ async def answer_of(app: FastAPI, content: dict[str, Any], **headers: str) -> ht
 def idle_engine(max_batch: int = 4) -> Engine:
     """Return an engine whose thread does not run."""
     tts: Any = SimpleNamespace(
-        split=lambda text: text.split(), renderer=SimpleNamespace(sample_rate_hz=24_000)
+        split=lambda text: text.split(),
+        renderer=SimpleNamespace(sample_rate_hz=24_000),
+        trained=SimpleNamespace(
+            tokenizer=SimpleNamespace(unknown_words=lambda part: [part] * (part == "?x"))
+        ),
     )
     return Engine(tts, Sampling(), max_batch)
 
@@ -165,8 +171,43 @@ def request_of(parts: Sequence[str], received: list[Any] | None = None) -> Reque
 
 def service_of(tmp_path: Path, **changes: Any) -> Service:
     (tmp_path / "v.wav").touch()
-    fields = {"max_characters": 100, "max_waiting": 2, "rate": RateLimit(0), "key_digests": (), **changes}
-    return Service(idle_engine(), "m", (tmp_path,), **fields)
+    given = {"checkpoint": tmp_path, "voices": [tmp_path], "model_name": "m", "max_waiting": 2, **changes}
+    parts = {"rate": RateLimit(0), "num_open": 0, "key_digests": ()}
+    parts = {name: given.pop(name, default) for name, default in parts.items()}
+    return Service(idle_engine(), Serve(**given), **parts)
+
+
+async def speak_all(engine: Engine) -> None:
+    """Deliver a short sound to every request of an engine whose thread does not run."""
+    while True:
+        await asyncio.sleep(0.02)
+        for request in list(engine._requests):
+            request.deliver(np.zeros(2400, np.float32))
+            engine._finish(request, None)
+
+
+async def spoken(service: Service, content: dict[str, Any]) -> httpx2.Response:
+    worker = asyncio.create_task(speak_all(service.engine))
+    answer = await answer_of(build_app(service), {"response_format": "pcm", **content})
+    worker.cancel()
+    return answer
+
+
+def test_names_of_another_service_are_answered_only_where_that_is_allowed(tmp_path: Path):
+    wanted = {"model": "tts-1", "voice": "alloy", "input": "a"}
+    for allowed, status in (({}, 404), ({"default_model": True}, 400)):
+        assert call(build_app(service_of(tmp_path, **allowed)), wanted).status_code == status
+    service = service_of(tmp_path, default_model=True, default_voice="v")
+    assert asyncio.run(spoken(service, wanted)).status_code == 200
+
+
+def test_unknown_words_are_refused_or_named(tmp_path: Path):
+    wanted = {"model": "m", "voice": "v", "input": "a ?x ?x"}
+    answer = call(build_app(service_of(tmp_path)), wanted)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_words")
+    assert "does not know ?x;" in answer.json()["error"]["message"]
+    answer = asyncio.run(spoken(service_of(tmp_path, allow_unknown=True), wanted))
+    assert (answer.status_code, answer.headers["x-unknown-words"]) == (200, "%3Fx")
 
 
 def test_a_full_queue_and_a_fast_client_are_told_when_to_return(tmp_path: Path):
@@ -344,7 +385,7 @@ def test_a_changed_speed_keeps_the_pitch(speed: float):
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-@pytest.mark.parametrize("name", ["wav", "pcm", "mp3", "opus"])
+@pytest.mark.parametrize("name", ["wav", "pcm", "flac", "mp3", "aac", "opus"])
 def test_a_sound_in_pieces_decodes_to_the_same_sound(name: Any, is_stream: bool):
     samples = (0.3 * np.sin(np.arange(30_000) / 9)).astype(np.float32)
     encoder = Encoder(name, is_stream=is_stream)
@@ -355,8 +396,12 @@ def test_a_sound_in_pieces_decodes_to_the_same_sound(name: Any, is_stream: bool)
         decoded = np.frombuffer(content[-60_000:], "<i2") / 32768
         np.testing.assert_allclose(decoded, samples, atol=1e-4)
         return
-    decoded, rate_hz = soundfile.read(io.BytesIO(content), dtype="float32")
-    assert rate_hz == RATE_HZ
+    with av.open(io.BytesIO(content)) as container:
+        frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
+        assert container.streams.audio[0].rate in (RATE_HZ, 48_000)  # opus says 48,000
+    decoded = np.concatenate(frames)
+    decoded = decoded / 32768 if decoded.dtype == np.int16 else decoded
+    decoded = decoded[:: len(decoded) // 30_000 or 1]
     assert len(decoded) == pytest.approx(30_000, abs=3000)
     assert np.abs(decoded[5000:20_000]).max() == pytest.approx(0.3, abs=0.05)
 

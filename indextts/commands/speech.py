@@ -165,6 +165,15 @@ class Serve(Command, CheckpointSpeech):
     """Recording or folder of recordings; the name of a file is the name of its voice."""
     model_name: str = Field("indextts2", title="Model name")
     """Name of the model in requests."""
+    default_model: bool = Field(False, title="Default model")
+    """Answer requests for models of other names, such as tts-1, with this one."""
+    default_voice: str = Field("", title="Default voice")
+    """Voice for requests that name an unknown one, such as alloy; without it they are refused."""
+    allow_unknown: bool = Field(False, title="Allow unknown words")
+    """Speak texts without the words that the tokenizer does not know; the header X-Unknown-Words of the
+    answer has these words."""
+    grace: int = Field(30, ge=0, title="Grace (s)")
+    """Seconds that a stop waits for the requests in work."""
     host: str = Field("127.0.0.1", title="Host")
     """Address to listen on."""
     port: int = Field(8880, ge=0, le=65535, title="Port")

@@ -179,6 +179,10 @@ class Tokenizer:
         """Return a normalised text after the SentencePiece normaliser, with plain spaces."""
         return cast(str, self._processor.normalize(normalized)).replace(WORD_START, " ").strip()
 
+    def unknown_words(self, normalized: str) -> list[str]:
+        """Return the words of a normalised text with pieces that the vocabulary does not have."""
+        return [word for word in normalized.split() if self.unknown_id in self.encode_normalized(word)]
+
     def decode(self, ids: list[int]) -> str:
         """Return the text of `ids`."""
         return cast(str, self._processor.decode(ids))

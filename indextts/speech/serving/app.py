@@ -24,6 +24,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import numpy as np
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
@@ -33,6 +34,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.requests import ClientDisconnect
 
+from indextts.commands.speech import Serve
 from indextts.data.importing.items import AUDIO_SUFFIXES
 from indextts.errors import UserError
 from indextts.speech.serving import engine as speaking
@@ -98,23 +100,20 @@ class Service:
     """Engine and limits of the routes.
 
     Args:
-        voices: recordings, and folders of recordings.
+        command: its names, voices and limits.
         key_digests: SHA-256 of each key; empty if none is required.
     """
 
     engine: Engine
-    model_name: str
-    voices: tuple[Path, ...]
+    command: Serve
     key_digests: tuple[bytes, ...]
-    max_characters: int
-    max_waiting: int
     rate: RateLimit
     num_open: int = 0
 
     def voice_names(self) -> dict[str, Path]:
         """Return the recording of each voice; of two with the same name, the first."""
         found: dict[str, Path] = {}
-        for place in self.voices:
+        for place in self.command.voices:
             for path in sorted(place.iterdir()) if place.is_dir() else [place]:
                 if path.suffix.lower() in AUDIO_SUFFIXES and path.is_file():
                     found.setdefault(path.stem, path)
@@ -133,7 +132,7 @@ def build_app(service: Service) -> FastAPI:
 
     @app.get("/v1/models", dependencies=[Depends(_client)])
     async def models() -> dict[str, Any]:
-        model = {"id": service.model_name, "object": "model", "created": 0, "owned_by": "indextts2"}
+        model = {"id": service.command.model_name, "object": "model", "created": 0, "owned_by": "indextts2"}
         return {"object": "list", "data": [model]}
 
     @app.get("/v1/audio/voices", dependencies=[Depends(_client)])
@@ -179,7 +178,7 @@ def _within_rate(request: Request, client: Annotated[str, Depends(_client)]) -> 
 async def _place(request: Request) -> AsyncIterator[None]:
     """Count a request as open until its response is sent."""
     service: Service = request.app.state.service
-    if service.num_open >= service.max_waiting:
+    if service.num_open >= service.command.max_waiting:
         raise refusal(429, "too many requests are waiting", code="queue_full", retry_s=5)
     service.num_open += 1
     try:
@@ -214,26 +213,38 @@ async def _body(request: Request) -> bytes:
 
 
 async def _speak(service: Service, request: Request, wanted: SpeechRequest) -> Response:
-    if wanted.model != service.model_name:
+    command, tts = service.command, service.engine.tts
+    if wanted.model != command.model_name and not command.default_model:
         raise refusal(
             404,
-            f"no model {wanted.model[:80]!r} here; the model is {service.model_name!r}",
+            f"no model {wanted.model[:80]!r} here; the model is {command.model_name!r}",
             param="model",
             code="model_not_found",
         )
     known = await asyncio.to_thread(service.voice_names)
-    if wanted.voice not in known:
+    voice = wanted.voice if wanted.voice in known else command.default_voice
+    if voice not in known:
         names = ", ".join(list(known)[:20]) or "none: add recordings to the folder of --voices"
         raise refusal(400, f"no voice {wanted.voice[:80]!r}; the voices are {names}", param="voice")
-    if len(wanted.input) > service.max_characters:
-        message = f"input has {len(wanted.input):,} characters, the limit is {service.max_characters:,}"
+    if len(wanted.input) > command.max_characters:
+        message = f"input has {len(wanted.input):,} characters, the limit is {command.max_characters:,}"
         raise refusal(400, message, param="input")
     try:
-        parts = await asyncio.to_thread(service.engine.tts.split, wanted.input)
+        parts = await asyncio.to_thread(tts.split, wanted.input)
     except UserError as error:
         raise refusal(400, str(error), param="input") from None
-    chunks = _chunks(service, request, wanted, parts, known[wanted.voice])
     headers = {}
+    unknown = ", ".join(
+        dict.fromkeys(word for part in parts for word in tts.trained.tokenizer.unknown_words(part))
+    )
+    if unknown and not command.allow_unknown:
+        message = (
+            f"the tokenizer does not know {unknown[:200]}; write other words, or start with --allow-unknown"
+        )
+        raise refusal(400, message, param="input", code="unknown_words")
+    if unknown:
+        headers["X-Unknown-Words"] = quote(unknown[:200])
+    chunks = _chunks(service, request, wanted, parts, known[voice])
     if wanted.stream:
         blocks = _joined(await anext(chunks), chunks)  # an error before the first sound has its status
     else:
@@ -279,7 +290,7 @@ async def _chunks(
     try:
         while (piece := await _next(pieces, request)) is not None:
             if isinstance(piece, UserError):
-                raise refusal(400, str(piece), param="voice")
+                raise refusal(400, str(piece).replace(str(recording), recording.name), param="voice")
             if isinstance(piece, Exception):
                 raise refusal(500, INTERNAL)
             sound = await asyncio.to_thread(at_rate, piece, rate_hz, wanted.speed)

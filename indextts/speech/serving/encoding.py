@@ -1,4 +1,4 @@
-"""Audio as bytes: wav, pcm, mp3 and opus at 24 kHz in one channel; and speech at another speed.
+"""Audio as bytes: wav, pcm, flac, mp3, aac and opus at 24 kHz in one channel; and speech at another speed.
 
 Axes: S samples.
 
@@ -19,17 +19,21 @@ from numpy.typing import NDArray
 
 RATE_HZ = 24_000  # clients expect it of pcm, and opus needs it
 
-Format = Literal["wav", "pcm", "mp3", "opus"]
+Format = Literal["wav", "pcm", "flac", "mp3", "aac", "opus"]
 MEDIA_TYPES: dict[Format, str] = {
     "wav": "audio/wav",
     "pcm": "audio/pcm",
+    "flac": "audio/flac",
     "mp3": "audio/mpeg",
+    "aac": "audio/aac",
     "opus": "audio/ogg",
 }
 CODECS: dict[Format, tuple[str, str]] = {  # container and codec of ffmpeg
     "wav": ("wav", "pcm_s16le"),
     "pcm": ("s16le", "pcm_s16le"),
+    "flac": ("flac", "flac"),
     "mp3": ("mp3", "libmp3lame"),
+    "aac": ("adts", "aac"),
     "opus": ("ogg", "libopus"),
 }
 

@@ -41,15 +41,9 @@ def serve(command: Serve) -> None:
     device = synthesis_device(command.checkpoint, command.device)
     tts = load_tts(command, command.checkpoint, device)
     engine = Engine(tts, resolve_sampling(command, tts.renderer.name), command.max_batch)
-    service = Service(
-        engine,
-        command.model_name,
-        tuple(command.voices),
-        keys,
-        command.max_characters,
-        command.max_waiting,
-        RateLimit(command.requests_per_minute),
-    )
+    service = Service(engine, command, keys, RateLimit(command.requests_per_minute))
+    if command.default_voice not in {"", *service.voice_names()}:
+        raise UserError(f"--default-voice {command.default_voice}: --voices has no such recording")
     listener.listen()  # a client that reads the line below can connect
     logger.info(
         "%s on %s, %s: http://%s:%d/v1",
@@ -68,7 +62,7 @@ def serve(command: Serve) -> None:
         proxy_headers=False,
         server_header=False,
         limit_concurrency=MAX_CONNECTIONS,
-        timeout_graceful_shutdown=5,
+        timeout_graceful_shutdown=command.grace,
     )
     try:
         uvicorn.Server(config).run([listener])
