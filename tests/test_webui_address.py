@@ -25,9 +25,9 @@ def test_reload_back_and_links_lead_to_the_tab_in_the_address(server: Server, br
     expect(page).to_have_url(re.compile(r"\?project=[^#]+#training$"))
 
     open_tab(page, "2 ")
-    expect(page).to_have_url(re.compile("#data$"))
+    expect(page).to_have_url(re.compile(r"\?project=[^#]+#data$"))
     page.locator("#data-tab-review-button").click()
-    expect(page).to_have_url(re.compile("#data/data-tab-review$"))
+    expect(page).to_have_url(re.compile(r"\?project=[^#]+#data/data-tab-review$"))
     open_tab(page, "7 ")
     page.reload()
     expect_open(page, "7 ")

@@ -103,6 +103,12 @@ def test_without_a_session_only_the_sign_in_and_with_one_only_what_the_page_uses
         assert seen["state"][SIGNED_IN]
 
 
+def test_gradios_question_at_the_start_is_answered_without_drawing_the_page():
+    status, seen, _ = asked("/", "HEAD")
+    assert status == 200
+    assert not seen
+
+
 FORGED_SESSIONS = ["", "a" * 8000, "access-token-x=token"]
 FORGED_SESSIONS += [f"access-token-id={token}" for token in ("", "other", "me")]
 

@@ -76,15 +76,17 @@
     if (location.hash === address) follow();
     else location.hash = address;
   });
+  // A relative address would be one of that base address, and lose ?project=NAME.
+  const addressOf = hash => `${location.pathname}${location.search}#${hash}`;
   addEventListener("click", event => {
     const tab = event.target.closest?.('[id^="tab-"][id$="-button"]')?.id.slice(4, -7);
     if (!isFollowing && tab && location.hash.slice(1).split("/")[0] !== tab) {
-      history.pushState(null, "", `#${tab}`);
+      history.pushState(null, "", addressOf(tab));
     }
     const subTab = event.target.closest?.('.sub-tabs [role="tab"]')?.id.slice(0, -7);
     if (!isFollowing && subTab) {
       const selected = document.querySelector('#tabs > .tab-wrapper [role="tab"][aria-selected="true"]');
-      history.replaceState(null, "", `#${selected.id.slice(4, -7)}/${subTab}`);
+      history.replaceState(null, "", addressOf(`${selected.id.slice(4, -7)}/${subTab}`));
     }
     const fold = event.target.closest?.(".fold-button");
     if (fold) {
