@@ -116,6 +116,7 @@ def test_a_user_reads_the_health_compares_runs_and_keeps_a_checkpoint(page: Page
     action(page, "model_step7000.pth", "listen").click()
     wait_for(page, "listen-checkpoint", r"^Step 7,000")
     expect(page.locator("#tab-listen-button")).to_have_attribute("aria-selected", "true")
+    expect(page.locator("#listen-speak-button")).to_have_attribute("aria-selected", "true")
 
 
 @pytest.mark.long
@@ -194,5 +195,4 @@ def test_a_user_deletes_checkpoints_and_changes_the_project(page: Page, run_dir:
     choose(page, "project", "unhealthy")
     expect(page.locator("#plot-mel-loss svg")).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 844})
-    width = page.evaluate("document.documentElement.scrollWidth")
-    assert width <= 390
+    page.wait_for_function("document.documentElement.scrollWidth <= 390")

@@ -248,11 +248,14 @@ def follow_shared_choice(
     choices: Callable[[Project], list[tuple[str, str]]],
     choice_of: Callable[[Project, str], str | None],
     chosen: gr.Dropdown,
+    *,
+    opens: bool = True,
 ) -> None:
-    """Select in this tab what an earlier tab shares, and open this tab at the choice.
+    """Select in this tab what an earlier tab shares.
 
     Args:
         choice_of: returns the choice for a shared name, None if there is none.
+        opens: open this tab at the choice.
     """
 
     def choose(project: Project, stamped_name: str) -> Any:
@@ -261,4 +264,5 @@ def follow_shared_choice(
 
     shared = page.shared[what]
     event = on([shared.change], choose, [page.project, shared], [chosen], latest=True)
-    event.then(None, None, None, js=OPEN.format(tab=page.tab, place=chosen.elem_id))
+    if opens:
+        event.then(None, None, None, js=OPEN.format(tab=page.tab, place=chosen.elem_id))

@@ -61,7 +61,7 @@ def build(page: Page) -> None:
             stage_panel(page, stage)
     on([new_key.click], create_key, [page.project], [key])
     on([page.project.change], lambda _project: "", [page.project], [key])
-    follow_shared_choice(page, "listen", choices, kept_choice, checkpoint)
+    follow_shared_choice(page, "listen", choices, kept_choice, checkpoint, opens=False)
     watch_checkpoints(page, checkpoint)
     watch_voices(page, voices)
 

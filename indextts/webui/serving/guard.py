@@ -139,12 +139,12 @@ class Guard:
         send = with_security_headers(scope["path"], send)
         if scope["method"] == "POST" and LOGIN.fullmatch(scope["path"]):
             send = self._as_sign_in(scope, send)
-        served: ASGIApp = self.app
+        served: ASGIApp = self.app  # type: ignore[assignment]
         if scope["path"] == "/":
             # Gradio asks for the head at its start and waits 3 s, too few to draw the page on a busy machine
             served = Response() if scope["method"] == "HEAD" else self.zipped
         with use_language(language_of(Headers(scope=scope).get("cookie"))):
-            await (self._refusal(scope) or served)(scope, receive, send)  # type: ignore[arg-type]
+            await (self._refusal(scope) or served)(scope, receive, send)
 
     def _drop_forged_headers(self, scope: Scope) -> None:
         """Drop the headers that only a proxy may set; Gradio believes some of them."""
