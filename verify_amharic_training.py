@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from indextts.commands.data import VerifyTraining
 from indextts.commands.terminal import parse, run
-from indextts.data.manifest import read_hours
-from indextts.data.review import read_reviewed_texts
+from indextts.data.review import read_reviewed_speech
 from indextts.models.checkpoint import text_rows
 from indextts.models.gpt.config import load_config
 from indextts.projects.default_paths import with_default_tokenizer
@@ -18,16 +17,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = with_default_tokenizer(parse(VerifyTraining, argv))
     assert args.tokenizer is not None
     base_path = base_tokenizer(args.base_checkpoint)
-    hours = [read_hours(manifest) for manifest in args.manifest]
-    known = [found for found in hours if found is not None]
+    texts, hours = read_reviewed_speech(args.manifest)
     report = verify(
         load_tokenizer(args.tokenizer),
         base=load_tokenizer(base_path) if base_path.exists() else None,
         base_text_rows=text_rows(args.base_checkpoint),
         config_text_tokens=load_config(args.config).number_text_tokens,
-        texts=[text for manifest in args.manifest for text in read_reviewed_texts(manifest)],
+        texts=texts,
         max_unknown_percent=args.max_unknown_percent,
-        advice=advise_size(sum(known)) if known and len(known) == len(hours) else None,
+        advice=advise_size(hours) if hours else None,
     )
     print(report)
     return 1 if report.problems else 0

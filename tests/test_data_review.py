@@ -12,7 +12,7 @@ from indextts.data.review import (
     decide,
     read_decisions,
     read_reviewed,
-    read_reviewed_hours,
+    read_reviewed_speech,
     read_reviewed_texts,
     review_file,
     undo,
@@ -55,7 +55,7 @@ def test_rejected_clips_are_skipped_unless_kept_by_hand(manifest):
 def test_the_hours_that_go_on_are_logged_with_the_reasons_for_the_others(manifest, caplog, ids, level):
     caplog.set_level("INFO")
     reject_by_check(manifest, *ids)
-    assert read_reviewed_hours(manifest) == pytest.approx(2 * (4 - len(ids)) / 3600)
+    assert read_reviewed_speech([manifest])[1] == pytest.approx(2 * (4 - len(ids)) / 3600)
     assert [(each.levelname, "1 noisy" in each.getMessage()) for each in caplog.records] == (
         [(level, True)] if level else []
     )

@@ -140,6 +140,16 @@ def test_the_size_is_advised_by_the_durations_of_the_manifest(project, capsys, c
     assert Tokenizer.load(project / "new.model").options.homophones == "loose"
 
 
+def test_the_size_is_compared_with_the_advice_for_the_hours_that_go_on(project, capsys):
+    line = {"audio": "a.wav", "text": "ሰላም ነው።", "speaker": "almaz"}
+    lines = [{**line, "id": f"{hours}", "duration": 3600 * hours} for hours in (1, 100)]
+    (project / "hours.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    (project / "check").mkdir()
+    (project / "check/rejected.jsonl").write_text('{"id": "100", "reasons": ["noisy"]}\n', "utf-8")
+    verify_program("--manifest=hours.jsonl")
+    assert " 1.0 hours " in capsys.readouterr().out
+
+
 def test_an_error_of_extending_is_one_line_with_status_2(project):
     (project / "junk.model").write_bytes(bytes(range(256)) * 4)
     flags = ["--base-model=junk.model", "--manifests=manifest.jsonl", "--output-model=new.model"]

@@ -1,11 +1,10 @@
 """Append Amharic pieces to a tokenizer from the terminal."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from indextts.commands.data import ExtendTokenizer
 from indextts.commands.terminal import parse, run
-from indextts.data.review import read_reviewed_hours, read_reviewed_texts
+from indextts.data.review import read_reviewed_speech
 from indextts.errors import UserError
 from indextts.text.extend import describe, describe_options, extend_file, reserve_file, store_options
 from indextts.text.readings import typed_options
@@ -17,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(ExtendTokenizer, argv)
     if args.output_model.resolve() in [manifest.resolve() for manifest in args.manifests]:
         raise UserError(f"--output-model {args.output_model} is one of the manifests; choose another file")
-    texts = [text for manifest in args.manifests for text in read_reviewed_texts(manifest)]
+    texts, hours = read_reviewed_speech(args.manifests)
     options = typed_options(args)
     if args.keep_pieces:
         print(describe_options(store_options(args.output_model, options), texts))
@@ -25,19 +24,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.pieces == "reserved":
         extension = reserve_file(args.base_model, texts, args.output_model, options)
     else:
-        advice = advise_size(hours_of(args.manifests))
+        advice = advise_size(hours)
         extension = extend_file(args.base_model, texts, args.output_model, args.target_size, advice, options)
     extended = extension.extended
     summary = summarize(extended, extended.appended_ids(extension.base.size).start, texts)
     write_summary(args.output_model, summary)
     print(describe(extension, texts))
     return 0
-
-
-def hours_of(manifests: Sequence[Path]) -> float | None:
-    """Return the hours of speech in all manifests, None if one has no durations."""
-    hours = [read_reviewed_hours(manifest) for manifest in manifests]
-    return None if None in hours else sum(found for found in hours if found is not None)
 
 
 if __name__ == "__main__":

@@ -157,20 +157,26 @@ def read_reviewed_texts(manifest: Path) -> list[str]:
     Raises:
         UserError: as `read_reviewed`.
     """
-    if not any(path.exists() for path in overlay_files(manifest)):
-        return read_texts(manifest)
-    return [utterance.text for _, utterance in read_reviewed(manifest)]
+    return read_reviewed_speech([manifest])[0]
 
 
-def read_reviewed_hours(manifest: Path) -> float | None:
-    """Return the hours of speech to use, None if a line without a review has no duration.
+def read_reviewed_speech(manifests: Iterable[Path]) -> tuple[list[str], float | None]:
+    """Return the texts to use and their hours, None if a line without a review has no duration.
 
     Raises:
         UserError: as `read_reviewed`.
     """
-    if not any(path.exists() for path in overlay_files(manifest)):
-        return read_hours(manifest)
-    return sum(utterance.duration_s for _, utterance in read_reviewed(manifest)) / 3600
+    texts: list[str] = []
+    hours: list[float | None] = []
+    for manifest in manifests:
+        if any(path.exists() for path in overlay_files(manifest)):
+            used = [utterance for _, utterance in read_reviewed(manifest)]
+            texts += [utterance.text for utterance in used]
+            hours.append(sum(utterance.duration_s for utterance in used) / 3600)
+        else:
+            texts += read_texts(manifest)
+            hours.append(read_hours(manifest))
+    return texts, None if None in hours else sum(found for found in hours if found is not None)
 
 
 def is_kept(id: str, decisions: Mapping[str, Decision], rejected: Iterable[str]) -> bool:
