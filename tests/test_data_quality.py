@@ -296,7 +296,7 @@ def plant_texts(planted: PlantedSet, demo: dict[str, Clip]) -> None:
 def plant_copies(planted: PlantedSet, demo: dict[str, Clip]) -> None:
     first, second, third, fourth = (demo[f"demo_{number}"] for number in ("0011", "0019", "0010", "0035"))
     digits = (32_767 * first.samples).astype(np.int16)  # the same in every format
-    planted.add("told", digits, "ሀገሩን ሰው ሁሉ ያውቃል ጸሐይ ወጣች", speaker="A")
+    planted.add("told", digits, "ሀገሩን ሰው ሁሉ ያውቃል ጸሐይ ወጣች", "same_text", speaker="A")
     planted.add("told again", second.samples, "ሐገሩን ሠው ኁሉ ያውቃል፣ ፀሀይ ወጣች!", "same_text", speaker="A")
     planted.add("told by another", third.samples, "ሀገሩን ሰው ሁሉ ያውቃል ጸሐይ ወጣች", speaker="B")
     quieter = 0.6 * first.samples[RATE_HZ // 5 :]
@@ -304,9 +304,9 @@ def plant_copies(planted: PlantedSet, demo: dict[str, Clip]) -> None:
     planted.add("copy", digits, "ዛሬ ወደ ገበያ ሄደን ብዙ ገዛን", "same_audio", speaker="C", suffix=".flac")
     stereo = np.stack([fourth.samples, fourth.samples], axis=1)
     planted.add("mono", fourth.samples, fourth.text, speaker="D")
-    planted.add("stereo copy", stereo, fourth.text, "same_audio same_text", speaker="D")
+    planted.add("stereo copy", stereo, fourth.text, "same_audio", speaker="D")
     hissing = with_noise(demo["demo_0051"].samples, 5)
-    planted.add("bad first", hissing, demo["demo_0051"].text, "noisy same_audio same_text", speaker="E")
+    planted.add("bad first", hissing, demo["demo_0051"].text, "noisy same_audio", speaker="E")
     planted.add("good second", demo["demo_0051"].samples, demo["demo_0051"].text, speaker="E")
     spoken = [id for id, clip in demo.items() if 50_000 < len(clip.samples) < 56_000][10:16]
     for number, id in enumerate(spoken):
@@ -315,15 +315,18 @@ def plant_copies(planted: PlantedSet, demo: dict[str, Clip]) -> None:
 
 
 def plant_rates(planted: PlantedSet, demo: dict[str, Clip]) -> None:
-    """Plant a speaker with clips of 5.0 to 6.0 fidel per second, and a clip with 9.5."""
+    """Plant a speaker with clips of 5.0 to 6.0 fidel per second, six with one text, and a clip with 9.5."""
+    texts: dict[int, str] = {}
     slowest = join(*(demo[id] for id in ("demo_0163", "demo_0163", "demo_0163"))).samples  # 10.7 s
     for number in range(20):
         samples = sped_up(slowest, 30 + 2 * number)
         rate = 9.5 if number == 19 else 5.0 + number / 18
         fidel = [chr(0x1208 + (7 * number + k) % 0x40) for k in range(round(rate * len(samples) / RATE_HZ))]
         text = "".join(letter for k in range(len(fidel)) for letter in (fidel[k], *(" " * (k % 4 == 3))))
-        odd = "odd_length" if number == 19 else ""
-        planted.add(f"rate {number}", samples, text, odd, speaker="steady", suffix=".flac")
+        is_again = 6 <= number < 12
+        text = texts.setdefault(6 if is_again else number, text)
+        reason = "odd_length" if number == 19 else "repeated_text" if is_again else ""
+        planted.add(f"rate {number}", samples, text, reason, speaker="steady", suffix=".flac")
 
 
 def read_lines(path: Path) -> Iterator[dict[str, object]]:

@@ -103,6 +103,9 @@ class QualityLimits(Options):
     """Texts with fewer Tigrinya letters only get a warning, because a verb or a name may contain one."""
     warn_max_duration_error_s: NonNegativeFloat = Field(0.2, title="Warning: maximum duration error (s)")
     """Clips get a warning if manifest and recording differ by more."""
+    max_clips_of_text: AtLeastOne = Field(5, title="Maximum clips of a text")
+    """Clips of a speaker are rejected if more of them, with different sounds, have the same text: usually it
+    is wrong."""
     warn_max_speakers_of_text: AtLeastOne = Field(5, title="Warning: maximum speakers of a text")
     """Sentences that more speakers read get a warning."""
     max_speaker_percent: float = Field(50.0, title="Maximum share of a speaker (%)", gt=0, le=100)

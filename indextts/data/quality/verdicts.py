@@ -19,18 +19,24 @@ USUAL_TONES_DB = -50.0  # of a speaker; a room with a long echo or a hum has mor
 def judge(clips: Sequence[Clip], limits: QualityLimits, fit: TextFit) -> None:
     """Add the comparisons within the set to the measures of each clip, and its flags.
 
-    Of clips with the same audio, or with the same text and speaker, the first without another hard flag is
-    not flagged as a copy; if all have hard flags, the first clip is not.
+    Of clips with the same audio, the first without another hard flag is not flagged as a copy; if all have
+    hard flags, the first clip is not.
 
     Args:
         fit: the comparison of the texts with what a recognizer heard.
     """
     _add_music(clips)
-    speakers_of: dict[str, set[str]] = defaultdict(set)
+    sounds = groups_of_copies(
+        [clip.sound.fingerprint for clip in clips], [clip.sound.samples_sha256 for clip in clips]
+    )
+    sounds_of: dict[str, dict[str, set[int | None]]] = defaultdict(lambda: defaultdict(set))
+    for clip, sound in zip(clips, sounds, strict=True):
+        sounds_of[clip.text.key][clip.utterance.speaker].add(sound)
     for clip in clips:
-        speakers_of[clip.text.key].add(clip.utterance.speaker)
-    for clip in clips:
-        clip.measures["speakers_of_text"] = len(speakers_of[clip.text.key]) if clip.text.key else 0
+        sounds_by = sounds_of[clip.text.key] if clip.text.key else {}
+        num_clips = len(sounds_by.get(clip.utterance.speaker, ()))
+        clip.measures["speakers_of_text"] = len(sounds_by)
+        clip.measures["clips_of_text"] = num_clips if num_clips > 1 else 0  # another reading is no copy
         if clip.text.num_tigrinya < limits.min_tigrinya_letters:
             clip.measures["tigrinya_percent"] = 0
         clip.measures.update(fit.measures(clip.utterance.speaker, clip.heard))
@@ -42,12 +48,7 @@ def judge(clips: Sequence[Clip], limits: QualityLimits, fit: TextFit) -> None:
         ]
         for clip in clips
     ]
-    sounds = groups_of_copies(
-        [clip.sound.fingerprint for clip in clips], [clip.sound.samples_sha256 for clip in clips]
-    )
-    _flag_copies("same_audio", clips, sounds, flags)
-    texts = [(clip.utterance.speaker, clip.text.key) if clip.text.key else None for clip in clips]
-    _flag_copies("same_text", clips, texts, flags)
+    _flag_copies(clips, sounds, flags)
     order = {reason.name: place for place, reason in enumerate(REASONS)}
     for clip, found in zip(clips, flags, strict=True):
         clip.flags = tuple(sorted(found, key=lambda flag: order[flag.reason]))
@@ -106,17 +107,15 @@ def _beyond_limits(measures: Measures, limits: QualityLimits, described: Mapping
     return list(found.values())
 
 
-def _flag_copies(
-    reason: str, clips: Sequence[Clip], keys: Sequence[object], flags: Sequence[list[Flag]]
-) -> None:
-    """Flag all but one of the clips with the same key; None is not a key."""
-    places_of: dict[object, list[int]] = defaultdict(list)
-    for place, key in enumerate(keys):
-        if key is not None:
-            places_of[key].append(place)
+def _flag_copies(clips: Sequence[Clip], sounds: Sequence[int | None], flags: Sequence[list[Flag]]) -> None:
+    """Flag all but one of the clips with the same sound; None is not a sound."""
+    places_of: dict[int, list[int]] = defaultdict(list)
+    for place, sound in enumerate(sounds):
+        if sound is not None:
+            places_of[sound].append(place)
     for places in places_of.values():
         kept = next((place for place in places if not any(f.is_hard for f in flags[place])), places[0])
         for place in places:
             if place != kept:
-                text = f"{REASON_OF[reason].what}: {clips[kept].utterance.id}"
-                flags[place].append(Flag(reason, 0.0, text))
+                text = f"{REASON_OF['same_audio'].what}: {clips[kept].utterance.id}"
+                flags[place].append(Flag("same_audio", 0.0, text))
