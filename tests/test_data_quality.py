@@ -350,7 +350,7 @@ def test_exactly_the_planted_faults_are_found(planted: PlantedSet):
         reason.name
         for reason in REASONS
         if reason.limit == "max_text_deviation"
-        or reason.measure.endswith(("_below", "s_deviation", "voice_deviation"))
+        or reason.measure.endswith(("_below", "clear_speech", "s_deviation", "voice_deviation"))
         or reason.name in ("doubtful_text", "misplaced_text")  # from the manifest, and of many clips
     }
     assert set().union(*planted.expected.values()) == {reason.name for reason in REASONS} - of_models

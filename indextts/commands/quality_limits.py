@@ -53,6 +53,9 @@ class QualityLimits(Options):
     """Clips whose first 20 ms are louder, relative to the clip, get a warning."""
     warn_max_offset_percent: NonNegativeFloat = Field(20.0, title="Warning: maximum DC offset (%)")
     """Clips with a larger mean, as a share of the RMS, get a warning."""
+    min_bak: float = Field(2.0, title="Minimum BAK")
+    """Clips with a lower DNSMOS background score but a SIG of at least 3 are rejected: loud noise or voices
+    behind clear speech."""
     max_bak_below: PositiveFloat = Field(3.5, title="Maximum BAK below the speaker")
     """Clips whose DNSMOS background score is more deviations below the median of their speaker are rejected:
     music, voices or noise behind the speech."""

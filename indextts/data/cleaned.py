@@ -21,6 +21,7 @@ CLEANED_NAME = "cleaned.jsonl"
 PACKAGE_OF = {"noise": "pyrnnoise", "music": "demucs"}
 INSTALL = "pip install -e '.[clean]'"
 METHOD_OF = {  # the reasons of the check that cleaning may remove
+    "loud_background": "music",
     "background": "music",
     "some_background": "music",
     "music": "music",

@@ -4,6 +4,9 @@ The scores depend on the voice, so a clip is compared with the median of its spe
 speaker has few clips. A clip far below it has something that the others do not have: music, another voice,
 damage. The distance counts in robust standard deviations of the set: the scores of short clips scatter more.
 
+Where all clips have a loud background, none stands out. There BAK itself rejects, but only where SIG is high:
+a third of the right clips of a man's phone have the BAK of noise that hides words, and a low SIG with it.
+
 Recordings are rated in parallel processes. Each result is stored at once (stored_results.py), so a killed
 check resumes, and the next check rates only new recordings.
 """
@@ -28,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 NAME = "dnsmos"
 VERSION = "dnsmos-p835-1"  # raise it when the results of `dnsmos.rate` change
+CLEAR_SIG = 3.0  # planted noise and voices leave SIG above it (docs/lab/verdicts.md)
 MIN_DEVIATION = 0.23  # points; a smaller one would reject clips that sound like the others
 MIN_CLIPS_PER_PROCESS = 10
 
@@ -62,6 +66,8 @@ def rate_clips(clips: Sequence[Clip], report_dir: Path | None, num_workers: int)
     for clip in clips:
         scores = results.known.get(clip.sound.file_sha256)
         clip.measures.update(zip(dnsmos.NAMES, scores, strict=True) if scores else ())
+        if scores and scores[0] >= CLEAR_SIG:
+            clip.measures["bak_of_clear_speech"] = scores[1]
     add_distances(clips)
 
 
