@@ -25,10 +25,13 @@ from pydantic import Field
 from benchmarks.frame import REPOSITORY, Benchmark, publish, table
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, of_language
 from indextts.commands.terminal import parse, run
+from indextts.features import dnsmos
+from indextts.features.audio import load_audio
 from indextts.text.transcripts import edit_distance, scored
 from tests.planted_noise import KINDS, LEVEL, RATE_HZ, clean_clips, noise_of
 
-SHARES, SNRS = (0.0, 0.2, 0.4), (0, 5, 10, 15, 20, 30)
+SHARES, SNRS, HEARD = (0.0, 0.2, 0.4), (0, 5, 10, 15, 20, 30), ("white", "pink", "babble")
+Costs = dict[tuple[str, int], list[tuple[float, float]]]
 
 
 class Verdicts(Benchmark):
@@ -71,17 +74,18 @@ def judged(checkout: Path, manifest: Path, folder: Path, quality: str) -> tuple[
         return [json.loads(line) for line in file], os.times().children_user - before
 
 
-def errors_of(asr: Path, folder: Path, lines: Sequence[dict[str, Any]]) -> dict[tuple[str, int], list[float]]:
-    """Return the letter errors of the Whisper by kind of noise and SNR, at most 100 % a clip."""
+def costs_of(asr: Path, folder: Path, lines: Sequence[dict[str, Any]]) -> Costs:
+    """Return letter errors of the Whisper, at most 100 % a clip, and DNSMOS BAK by kind of noise and SNR."""
     whisper = import_module("faster_whisper")  # an extra
     model, found = whisper.WhisperModel(str(asr), "cpu", compute_type="int8"), defaultdict(list)
     for line in lines:
-        if line["language"] in ("en", "de") and line["share"] == SHARES[1] and line["kind"] != "hum":
+        if line["language"] in ("en", "de") and line["share"] == SHARES[1] and line["kind"] in HEARD:
             options = of_language(DEFAULT_OPTIONS, line["language"])
-            parts, _ = model.transcribe(str(folder / line["audio"]), language=line["language"], beam_size=1)
+            samples = load_audio(folder / line["audio"], RATE_HZ)
+            parts, _ = model.transcribe(samples, language=line["language"], beam_size=1)
             text, heard = (scored(t, options) for t in (line["text"], " ".join(p.text for p in parts)))
             error = 100 * min(1.0, edit_distance(text, heard) / len(text))
-            found[line["kind"], line["snr_db"]].append(error)
+            found[line["kind"], line["snr_db"]].append((error, dnsmos.rate(samples)[1]))
     return found
 
 
@@ -101,7 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             found = [snr for c in clips if (snr := c["measures"]["snr_db"]) is not None]
             rows[-1].append(f"{statistics.median(found):.1f}")
     header = ["noise, pauses", *(f"{snr} dB {side}" for snr in SNRS[1:] for side in sides)]
-    costs = errors_of(command.asr, command.folder, lines)
+    costs = costs_of(command.asr, command.folder, lines)
+    bak = statistics.quantiles((clip["measures"]["bak"] for clip in human["after"]), n=20)
     counts = {side: Counter(c["verdict"] for c in human[side]) for side in sides}
     for side in sides:
         counts[side].update(flag["reason"] for clip in human[side] for flag in clip["flags"])
@@ -111,15 +116,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         [
             f"Processor time of the check, after / before: {planted['after'][1] / planted['before'][1]:.2f}.",
             *("", "SNR that is read, median in dB:", "", *table(header, rows)),
-            *("", "Errors of a Whisper (base) over the planted SNR, mean % of letters:", ""),
+            *("", "Errors of a Whisper (base) over the planted SNR, mean % of letters, and DNSMOS BAK:", ""),
             *table(
                 ["noise", *(f"{snr} dB" for snr in SNRS)],
-                [[k, *(f"{statistics.mean(costs[k, s]):.0f}" for s in SNRS)] for k in KINDS if k != "hum"],
+                [[k, *("{:.0f}, {:.1f}".format(*np.mean(costs[k, s], 0)) for s in SNRS)] for k in HEARD],
             ),
+            *("", f"BAK of a man's clips: 5 % are below {bak[0]:.2f}, half below {bak[9]:.2f}."),
             *("", f"{len(human['after'])} clips of a man with right texts, by verdict and reason:", ""),
             *table(
                 ["", *sides],
-                [[name, *(str(counts[side][name]) for side in sides)] for name in counts["before"]],
+                [[n, *(str(counts[s][n]) for s in sides)] for n in counts["before"] | counts["after"]],
             ),
         ],
     )
