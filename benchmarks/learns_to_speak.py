@@ -468,7 +468,11 @@ def curve(studio: Studio, run_dir: Path, recognizer: Path, held_out: Path) -> li
     )
     studio.run(command, evaluation / "report.md")
     rows = [json.loads(line) for line in (evaluation / "summary.jsonl").read_text("utf-8").splitlines()]
-    return [(row["step"], losses[row["step"]], *row["cer"].values()) for row in rows if row["step"]]
+    return [
+        (row["step"], losses[row["step"]], *row["cer"].values())
+        for row in rows
+        if row["step"] and not row["group"]
+    ]
 
 
 def error(recognizer: Recognizer, meant: Sequence[Utterance], clips: Sequence[np.ndarray]) -> float:

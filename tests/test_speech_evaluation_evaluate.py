@@ -10,6 +10,7 @@ import torch
 
 from indextts.commands.normalizer_options import NormalizerOptions, Reading
 from indextts.commands.speech import Evaluate
+from indextts.data.manifest import read_utterances, write_utterances
 from indextts.errors import UserError
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.projects.project import Project
@@ -28,7 +29,7 @@ def json_lines(path: Path) -> list[dict]:
 
 def flags(tuned: Project, output: Path, **changes: object) -> list[str]:
     given = {"manifest": tuned.manifest, "output_dir": output, "num_clips": NUM_CLIPS}
-    given |= {"max_codes": 40, "models": output.parent / "models", **changes}
+    given |= {"max_codes": 40, "seeds": 1, "models": output.parent / "models", **changes}
     return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
 
 
@@ -46,9 +47,12 @@ def test_checkpoints_are_scored_beside_the_recordings(
     argv += [f"--checkpoint={path}" for path in checkpoints]
     assert main(argv) == 0
     out = tmp_path / "out"
-    assert (out / "report.md").read_text("utf-8") in capsys.readouterr().out
+    report = (out / "report.md").read_text("utf-8")
+    assert report in capsys.readouterr().out
+    assert "* no difference shown" in report  # too few sentences
     assert (out / "scores.png").read_bytes().startswith(b"\x89PNG")
     rows, clips = json_lines(out / "summary.jsonl"), json_lines(out / "clips.jsonl")
+    rows = [row for row in rows if not row["group"]]
     assert [(row["name"], row["step"]) for row in rows] == [
         ("recordings", None),
         ("model_step1", 1),
@@ -72,6 +76,35 @@ def test_checkpoints_are_scored_beside_the_recordings(
         assert clip["prompt_id"] != clip["id"]
 
 
+def test_seeds_groups_and_foreign_prompts_have_their_clips_and_rows(tuned: Project, tmp_path: Path):
+    foreign = tmp_path / "foreign.jsonl"
+    write_utterances(foreign, [replace(clip, language="en") for clip in read_utterances(tuned.manifest)[:2]])
+    checkpoints = [f"--checkpoint={tuned.run_dir / f'model_step{step}.pth'}" for step in (1, 2)]
+    asr = write_recognizer(tmp_path / "hears-la", "ላ")
+    argv = flags(tuned, tmp_path / "out", asr=asr, num_clips=5, seeds=2, prompts=foreign)
+    assert main([*argv, *checkpoints]) == 0
+    out = tmp_path / "out"
+    rows, clips = json_lines(out / "summary.jsonl"), json_lines(out / "clips.jsonl")
+    assert len(clips) == 5 + 2 * 2 * (5 + 5)  # recordings; checkpoints, seeds, prompts of both kinds
+    own = [clip for clip in clips if clip["step"] == 1]
+    assert [clip["seed"] for clip in own[:4]] == [0, 1000, 0, 1000]
+    assert own[0]["id"] == own[1]["id"]
+    assert {row["num_clips"] for row in rows if row["group"] == "foreign"} == {10}
+    assert [row["name"] for row in rows if row["group"] == "foreign"] == ["model_step1", "model_step2"]
+    assert [row["num_clips"] for row in rows if not row["group"]] == [5, 10, 10]
+    for row in rows:
+        of_row = [
+            clip for clip in clips if row["group"] in clip["groups"] and clip["checkpoint"] == row["name"]
+        ]
+        assert row["num_clips"] == len(of_row)
+        assert row["last_lost"] == sum(clip["words"]["last_lost"] for clip in of_row) / len(of_row)
+    found = json_lines(out / "differences.jsonl")
+    assert [each["measure"] for each in found] == ["CER, hears-la", "length", "failures"]
+    assert "* model_step2 against model_step1, CER, hears-la: " in (out / "report.md").read_text("utf-8")
+    with pytest.raises(UserError, match=f"--prompts {tuned.manifest}"):
+        main([*flags(tuned, out, prompts=tuned.manifest), *checkpoints])
+
+
 def test_without_scoring_models_lengths_and_failures_are_still_measured(tuned: Project, tmp_path: Path):
     command = Evaluate(
         checkpoint=[tuned.run_dir],
@@ -79,9 +112,10 @@ def test_without_scoring_models_lengths_and_failures_are_still_measured(tuned: P
         output_dir=tmp_path / "out",
         models=tmp_path / "absent",
         num_clips=1,
+        seeds=1,
         max_codes=5,
     )
-    _, row = evaluate(command)
+    _, row, *_ = evaluate(command)
     assert (row.cer, row.likeness, row.num_clips) == ({}, None, 1)
     page = (tmp_path / "out/report.md").read_text("utf-8")
     assert "--asr" in page
@@ -111,8 +145,8 @@ def test_texts_are_compared_as_the_model_reads_them(
         max_codes=5,
     )
     evaluate(command)
-    counted = [clip["errors"]["hears-la"]["characters"] for clip in json_lines(tmp_path / "out/clips.jsonl")]
-    assert counted == [len(words), len(words)]
+    counted = {clip["errors"]["hears-la"]["characters"] for clip in json_lines(tmp_path / "out/clips.jsonl")}
+    assert counted == {len(words)}
 
 
 def test_checkpoints_of_one_name_get_their_folders_names(tmp_path: Path):

@@ -9,8 +9,8 @@ import torch
 
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig, speaker_similarity, style_vector
 from indextts.speech.evaluation.judge import Judge, Judgement, SpokenText
-from indextts.speech.evaluation.report import Clip, draw_scores, markdown_report, summarize
-from indextts.text.transcripts import Errors
+from indextts.speech.evaluation.report import Clip, draw_scores, markdown_report, pace_range, summarize
+from indextts.text.transcripts import Errors, WordFaults
 
 PNG = b"\x89PNG"
 
@@ -37,6 +37,9 @@ SAID = [
 ]
 
 
+SAID = [replace(one, id=str(number)) for number, one in enumerate(SAID)]
+
+
 def test_a_row_summarizes_its_clips():
     row = summarize("best", 236, SAID)
     assert (row.num_clips, row.cer["asr"]) == (4, pytest.approx(18 / 40))
@@ -47,19 +50,32 @@ def test_a_row_summarizes_its_clips():
     assert (row.no_stop, row.loops, row.silent) == (0.25, 0.25, 0.25)
 
 
+def test_words_lost_at_the_edges_and_paces_are_shares_of_clips_and_segments():
+    lost = replace(SAID[0].judgement, words=WordFaults(True, False, 2))
+    fine = replace(SAID[0].judgement, words=WordFaults(False, False, 0))
+    clips = [replace(SAID[0], judgement=one, paces=paces) for one, paces in ((lost, [5, 9]), (fine, [6, 7]))]
+    row = summarize("best", 1, clips, usual_pace=pace_range([replace(SAID[0], paces=[4, 5, 7, 8])]))
+    assert (row.first_lost, row.last_lost, row.leaks, row.pace_outside) == (0.5, 0, 0.5, 0.25)
+
+
+def test_the_clips_of_a_sentence_do_not_count_as_independent():
+    assert summarize("best", 1, SAID * 5).cer_interval == summarize("best", 1, SAID).cer_interval
+
+
 def test_values_that_were_not_measured_are_left_out_and_not_zero():
     row = summarize("recordings", None, RECORDED)
     assert (row.no_stop, row.loops, row.step) == (None, None, None)
     table = markdown_report([row, summarize("best", 236, SAID)], ["2026-01-01"]).splitlines()
-    assert table[4:] == [
-        "|  | step | clips | CER, asr (95 %) | times the recordings', asr | likeness | syllables/s | length "
-        "| no stop | loops | silent |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-        "| recordings | - | 2 | 10.0 % (10.0 to 10.0) | 1.00 | 0.500 | 6.0 | 1.00 | - | - | 0% |",
-        table[-1],
+    assert table[4:6] == [
+        "|  | group | step | clips | CER, asr (95 %) | times the recordings', asr | likeness | syllables/s "
+        "| length | no stop | loops | silent | first word lost | last word lost | prompt's words "
+        "| pace outside |",
+        "|---" * 16 + "|",
     ]
-    assert table[-1].startswith("| best | 236 | 4 | 45.0 % (")
-    assert table[-1].endswith(" | 4.50 | 0.300 | 4.0 | 1.25 | 25% | 25% | 25% |")
+    numbers = "10.0 % (10.0 to 10.0) | 1.00 | 0.500 | 6.0 | 1.00 | - | - | 0% | - | - | - | - |"
+    assert table[6] == f"| recordings | all | - | 2 | {numbers}"
+    assert table[-1].startswith("| best | all | 236 | 4 | 45.0 % (")
+    assert table[-1].endswith(" | 4.50 | 0.300 | 4.0 | 1.25 | 25% | 25% | 25% | - | - | - | - |")
 
 
 def test_one_loop_does_not_outweigh_the_other_transcripts_and_is_counted():

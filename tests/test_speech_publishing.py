@@ -239,7 +239,7 @@ def test_a_dry_run_shows_the_whole_card_and_sends_nothing(project: Project, hub:
     assert "base_model" not in head
     for part in (
         "cc-by-4.0",
-        "| best | 200 | 1 | 12.5 % (",
+        "| best | all | 200 | 1 | 12.5 % (",
         "(samples/001.wav)",
         "ሰላም ለዓለም",
         "(losses.png)",

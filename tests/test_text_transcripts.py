@@ -6,11 +6,13 @@ from indextts.commands.normalizer_options import NormalizerOptions, Reading
 from indextts.text.transcripts import (
     Edges,
     Errors,
+    WordFaults,
     count_errors,
     edges,
     edit_distance,
     error_rate,
     interval,
+    word_faults,
 )
 
 
@@ -83,3 +85,20 @@ def test_the_interval_holds_the_rate_and_shrinks_with_more_clips():
     (low, high), (nearer, nearer_still) = interval(few), interval(many)
     assert low < nearer < 0.2 < nearer_still < high
     assert interval([Errors(1, 4)] * 9) == (0.25, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("heard", "expected"),
+    [
+        ("ሠላም ለዓለም ሁሉ", WordFaults(False, False, 0)),
+        ("ሰላ ለዓለ ሁሉ", WordFaults(False, False, 0)),  # misheard, not lost
+        ("ለዓለም ሁሉ", WordFaults(True, False, 0)),
+        ("ሰላም ለዓለም", WordFaults(False, True, 0)),
+        ("ተማሪዎች መጡ ሰላም ለዓለም ሁሉ", WordFaults(False, False, 1)),  # "መጡ" is too short to count
+        ("ሰላም ለዓለም ሁሉ ተማሪዎች", WordFaults(False, False, 0)),  # not at the start
+        ("ተማሪዎች", WordFaults(True, True, 1)),
+        ("", WordFaults(True, True, 0)),
+    ],
+)
+def test_words_lost_at_the_edges_and_words_of_the_prompt_are_found(heard: str, expected: WordFaults):
+    assert word_faults("ሰላም፣ ለዓለም ሁሉ።", heard, "ብዙ ተማሪዎች መጡ ሰላም።") == expected

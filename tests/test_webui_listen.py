@@ -125,7 +125,7 @@ def test_a_server_has_chosen_voices_and_a_key_of_which_only_the_digest_is_stored
     project.server_keys.unlink()
 
 
-DEFAULTS = [100, 0, "auto", 25]
+DEFAULTS = [100, 3, 0, "auto", 25]
 
 
 def scored(project: Project, chosen: list[str] | None, asr: str = "", *values: Any) -> Evaluate:
@@ -141,7 +141,9 @@ def test_the_checkpoints_speak_the_validation_sentences(project: Project):
     assert [path.name for path in command.checkpoint] == list(dict.fromkeys(["model_step1.pth", best]))
     assert (command.manifest, command.output_dir) == (project.utterances("val"), project.scores / "0001")
     assert parse(Evaluate, to_argv(command)) == command
-    assert scored(project, ["best.pth"], "", 7, 3, "cpu", 25).model_dump(include={"num_clips", "seed"}) == {
+    assert scored(project, ["best.pth"], "", 7, 3, 3, "cpu", 25).model_dump(
+        include={"num_clips", "seed"}
+    ) == {
         "num_clips": 7,
         "seed": 3,
     }
@@ -214,7 +216,7 @@ def test_the_newest_complete_report_is_shown_with_its_downloads(tmp_path: Path):
 def test_scores_are_a_table_of_aligned_numbers(tmp_path: Path):
     write_report(tmp_path / "0001", "<i>note</i>")
     shown = report_html(tmp_path / "0001")
-    assert (shown.count("<tr>"), shown.count("<td>")) == (3, 2)
+    assert (shown.count("<tr>"), shown.count("<td>")) == (3, 4)  # name and group
     for cell in ("1,200", "10.0 % (5.0 to 15.0)", "25.0 % (5.0 to 15.0)", "2.50", "-"):
         assert f'<td class="number">{cell}</td>' in shown
     assert "<b>" not in shown
@@ -223,7 +225,9 @@ def test_scores_are_a_table_of_aligned_numbers(tmp_path: Path):
     (tmp_path / "0001/summary.jsonl").write_text("\n".join(map(json.dumps, [SCORE, missing_rate])))
     shown = report_html(tmp_path / "0001")
     assert '<td class="number">0.00</td>' not in shown
-    assert shown.count('<td class="number">-</td>') == 2 * 3 + 1 + 2  # of no score, of no step, of no rate
+    assert (
+        shown.count('<td class="number">-</td>') == 2 * (3 + 4) + 1 + 2
+    )  # of no score, of no step, of no rate
     (tmp_path / "0001/summary.jsonl").write_text('{"name": 1}')
     assert "<table" not in report_html(tmp_path / "0001")
 

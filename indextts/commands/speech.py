@@ -148,6 +148,11 @@ class Evaluate(Command, CheckpointSpeech, RecognizerFolder):
     character error rate."""
     num_clips: int = Field(100, ge=0, title="Number of clips")
     """Number of sentences to speak, taken from each speaker in turn; 0 speaks all."""
+    seeds: int = Field(3, ge=1, le=100, title="Seeds")
+    """Number of times that each sentence is spoken, with different seeds; 1 without sampling."""
+    prompts: Path | None = Field(None, title="Prompts in another language")
+    """Manifest of recordings in another language; each sentence is also spoken in the voice of one, and
+    scored in a separate row."""
     minimal_pairs: Path | None = Field(None, title="Minimal pairs")
     """File with two texts in a line, a tab between them; both are spoken for blind listening."""
 

@@ -13,6 +13,7 @@
      "original_text": "[ሳቅ] ሰላም",       optional, the text before an import removed marks from it
      "split": "train",                  optional, the side that the data give: train, val or test
      "license": "CC-BY-4.0",            optional, that of the recording
+     "group": "names",                  optional, a group of sentences that an evaluation scores apart
      "provenance": {"kind": "heard", "by": ["mms-am"], ...},   optional, where the text comes from: Provenance
      "features": "features/0f3a5d….json",   after preprocessing: the feature store, relative to the manifest
      "features_key": "9c56cc51b3…",     after preprocessing: sha256 of the recording, its key in the store
@@ -150,6 +151,7 @@ class Utterance:
     original_text: Text | None = None  # with the marks that an import removed
     split: SharedIfAny = None  # "train", "val" or "test"; None leaves it to the program
     license: SharedIfAny = None
+    group: SharedIfAny = None  # that an evaluation scores apart, such as "names"
 
     @property
     def is_doubtful(self) -> bool:

@@ -11,6 +11,7 @@ import re
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.text.amharic import TABLES
+from indextts.text.ethiopic import merge_homophones
 
 POINT = "ነጥብ"
 MAX_CARDINAL = 10**15 - 1  # beyond trillions a number is read digit by digit
@@ -22,6 +23,10 @@ _HUNDRED = "መቶ"
 _BILLION, _TRILLION = "ቢሊዮን", "ትሪሊዮን"
 
 _CANONICAL = TABLES["canonical"]
+_NUMBER_WORDS = frozenset(
+    merge_homophones(word, "strict")
+    for word in (*_ONES[:1], *_ONES[2:], *_TENS[1:], _TEEN, _HUNDRED, "ሺህ", "ሚሊዮን", _BILLION, _TRILLION)
+)
 _ROW_SIZE = 8  # code points per consonant
 _SIXTH = 5  # the order without a vowel, counted from 0
 _SEVENTH = 6
@@ -90,6 +95,12 @@ def with_ending(words: str, ending: str) -> str:
 def canonical_spelling(words: str) -> str:
     """Return number words, whose homophones are merged already, in their canonical spelling."""
     return " ".join(_CANONICAL.get(word, word) for word in words.split())
+
+
+def has_number_word(text: str) -> bool:
+    """Return whether a normalised text has a number word; አንድ alone is the article as often as the number."""
+    words = re.findall(r"\w+", merge_homophones(text, "strict"))
+    return any(_CANONICAL.get(word, word) in _NUMBER_WORDS for word in words)
 
 
 def _below_thousand(number: int, options: NormalizerOptions) -> list[str]:

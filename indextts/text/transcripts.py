@@ -17,6 +17,7 @@ from indextts.text.ethiopic import text_key
 from indextts.text.normalize import normalize
 
 RESAMPLES = 1000
+MIN_LEAKED_LETTERS = 3  # a shorter word is heard by chance
 MIN_REPEATS = 4  # of a loop, including the first occurrence
 
 
@@ -86,6 +87,36 @@ def edges(reference: str, hypothesis: str) -> Edges | None:
     return Edges(first - first_heard, end)
 
 
+@dataclass(frozen=True)
+class WordFaults:
+    """Words lost at the edges of a text, and `leaked` words of the prompt's text that are heard before it."""
+
+    first_lost: bool
+    last_lost: bool
+    leaked: int
+
+
+def word_faults(
+    meant: str, heard: str, prompt: str = "", options: NormalizerOptions = DEFAULT_OPTIONS
+) -> WordFaults:
+    """Return the faults of the transcript `heard`, where `prompt` is the text of the voice's recording."""
+    words, of_prompt = (
+        [key for word in normalize(text, options).split() if (key := text_key(word))]
+        for text in (meant, prompt)
+    )
+    transcript = scored(heard, options)
+    found = edges("".join(words), transcript)
+    if found is None:
+        return WordFaults(True, True, _num_within(of_prompt, words, transcript))
+    before = transcript[: max(-found.start, 0)]
+    leaked = _num_within(of_prompt, words, before)
+    return WordFaults(found.start >= len(words[0]), found.end >= len(words[-1]), leaked)
+
+
+def _num_within(words: Sequence[str], excluded: Sequence[str], text: str) -> int:
+    return sum(len(word) >= MIN_LEAKED_LETTERS and word in text for word in {*words}.difference(excluded))
+
+
 def _matches(a: str, b: str) -> list[tuple[int, int]]:
     """Return the places of the letters that an alignment with the fewest edits leaves as they are."""
     rows = _distances(a, b)
@@ -104,9 +135,14 @@ def _matches(a: str, b: str) -> list[tuple[int, int]]:
     return pairs[::-1]
 
 
+def total(errors: Sequence[Errors]) -> Errors:
+    """Return the sums of edits and of characters."""
+    return Errors(sum(each.edits for each in errors), sum(each.characters for each in errors))
+
+
 def error_rate(errors: Sequence[Errors]) -> float:
     """Return the sum of edits over the sum of characters; 0 without characters and edits."""
-    return sum(e.edits for e in errors) / max(sum(e.characters for e in errors), 1)
+    return total(errors).edits / max(total(errors).characters, 1)
 
 
 def interval(errors: Sequence[Errors]) -> tuple[float, float]:

@@ -3,22 +3,23 @@
 OUTPUT_DIR/
   report.md                    the table, with the settings of the measurement
   summary.jsonl                a `Row` in each line, the recordings first
+  differences.jsonl            a `Difference` in each line, of each pair of checkpoints
   clips.jsonl                  a `Clip` in each line, with the transcripts
   scores.png                   the rows as curves
   audio/CHECKPOINT/0001.wav    the synthesized audio
   minimal_pairs/               of --minimal-pairs, see minimal_pairs.py
 
-Each sentence has a recording in the manifest and is synthesized in the voice of another clip of its speaker.
-The reports are written at the end, atomically.
+Each sentence has a recording in the manifest and is synthesized in the voice of another clip of its speaker,
+once with each seed, and in that of a clip of --prompts. The reports are written at the end, atomically.
 """
 
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import date
-from itertools import islice, zip_longest
+from itertools import cycle, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ from indextts.features.campplus import CAMPPlusConfig, load_campplus
 from indextts.features.published_files import find_published
 from indextts.features.recognizers.first_transcripts import NUM_FIRST, require_language
 from indextts.features.recognizers.recognizer import Recognizer
+from indextts.speech.evaluation.differences import MIN_SENTENCES, differences, rising_length
+from indextts.speech.evaluation.groups import ALL, groups_of
 from indextts.speech.evaluation.judge import Judge, SpokenText
 from indextts.speech.evaluation.minimal_pairs import (
     FOLDER,
@@ -48,8 +51,8 @@ from indextts.speech.evaluation.minimal_pairs import (
     speak_pairs,
     write_sheet,
 )
-from indextts.speech.evaluation.report import Clip, draw_scores, markdown_report, summarize
-from indextts.speech.evaluation.scores import RECORDINGS, SUMMARY_NAME, Row
+from indextts.speech.evaluation.report import Clip, draw_scores, markdown_report, pace_range, summarize
+from indextts.speech.evaluation.scores import DIFFERENCES_NAME, RECORDINGS, SUMMARY_NAME, Row
 from indextts.speech.synthesis.acoustic import CAMPPLUS
 from indextts.speech.synthesis.renderer import Renderer
 from indextts.speech.synthesis.segments import VoicePrompt
@@ -71,10 +74,28 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A sentence with its recording, and a prompt: another clip of the same speaker with another text."""
+    """A sentence with its recording, and a prompt: another clip of the same speaker with another text.
+
+    Args:
+        seed: to speak it with.
+        is_added: whether the prompt is from --prompts, so that the sentence is not in the group ALL.
+    """
 
     utterance: Utterance
     prompt: Utterance
+    seed: int = 0
+    is_added: bool = False
+
+    @property
+    def language(self) -> str:
+        return self.utterance.language or AMHARIC
+
+    def groups(self, options: NormalizerOptions) -> list[str]:
+        """Return the groups of the sentence."""
+        if self.is_added:
+            return [FOREIGN_PROMPT]
+        own = [self.utterance.group] if self.utterance.group else []
+        return list(dict.fromkeys([ALL, *groups_of(self.utterance.text, options), *own]))
 
 
 def read_held_out(manifest: Path, limit: int) -> list[HeldOut]:
@@ -108,6 +129,23 @@ def read_held_out(manifest: Path, limit: int) -> list[HeldOut]:
     return chosen[:limit] if limit else chosen
 
 
+def read_foreign(manifest: Path, held_out: Sequence[HeldOut]) -> list[HeldOut]:
+    """Return the sentences with prompts of another language in turn.
+
+    Raises:
+        UserError: the manifest cannot be read, or has no clip in another language.
+    """
+    own = _main_language(held_out)
+    others = [clip for clip in read_utterances(manifest) if (clip.language or AMHARIC) != own]
+    fitting = [clip for clip in others if MIN_REFERENCE_S <= clip.duration_s <= MAX_RECORDING_S]
+    if not fitting:
+        raise UserError(
+            f"--prompts {manifest}: no clip of at least {MIN_REFERENCE_S:g} s is in another language than "
+            f"{own!r}; fill in the field language"
+        )
+    return [replace(item, prompt=prompt, is_added=True) for item, prompt in zip(held_out, cycle(fitting))]
+
+
 def _with_prompts(clips: list[Utterance]) -> Iterator[HeldOut]:
     """Yield a speaker's sentences with their prompts, which are long if the speaker has two long clips."""
     long = [clip for clip in clips if SHORT_REFERENCE_S <= clip.duration_s <= MAX_RECORDING_S]
@@ -124,6 +162,8 @@ Sound = tuple[int, NDArray[np.float32], int, dict[str, Any]]
 RECORDING_RATE_HZ = 24_000
 JUDGED_AT_ONCE = NUM_FIRST  # clips that the recognizers transcribe together, and between two log lines
 MIN_LOOP_S = 2
+SEED_STRIDE = 1000  # a later part of a text has the next seed
+FOREIGN_PROMPT = "foreign"  # group: the prompt is in another language
 
 
 def evaluate(command: Evaluate) -> list[Row]:
@@ -135,40 +175,70 @@ def evaluate(command: Evaluate) -> list[Row]:
     names = checkpoint_names(command.checkpoint)
     held_out = read_held_out(command.manifest, command.num_clips)
     device = synthesis_device(command.checkpoint[0], command.device)
-    notes = [f"{date.today().isoformat()}, {command.manifest.name}: {counted(len(held_out), 'sentence')}"]
+    num_seeds = command.seeds if command.do_sample else 1
+    notes = [
+        f"{date.today().isoformat()}, {command.manifest.name}: {counted(len(held_out), 'sentence')}, "
+        f"{counted(num_seeds, 'seed')}"
+    ]
     judge = _judge(command, device, _main_language(held_out), notes)
-    styles = [judge.style(*_recording(item.prompt.audio)) for item in held_out]
+    items = held_out
+    if command.prompts:
+        items = held_out + read_foreign(command.prompts, held_out)
+        notes.append("no emotion similarity: the only emotion encoder is a part of the model that is scored")
+    seeds = [(command.seed + number * SEED_STRIDE) % 2**63 for number in range(num_seeds)]
+    items = [replace(item, seed=seed) for item in items for seed in seeds]
+    prompts = {item.prompt.audio for item in items}
+    styles = {audio: judge.style(*_recording(audio)) for audio in prompts}
     pairs = read_minimal_pairs(command.minimal_pairs) if command.minimal_pairs else []
     answers: list[Answer] = []
     listening = command.output_dir / FOLDER
     files = shuffled_files(listening, 2 * len(pairs) * len(names), command.seed)
-    rows: list[Row] = []
-    lines: list[dict[str, object]] = []
+    clips_of: dict[str, list[Clip]] = {}
+    step_of: dict[str, int | None] = {RECORDINGS: None}
     renderer: Renderer | None = None
     for name, path in zip(names, command.checkpoint, strict=True):
         tts = load_tts(command, path, device, renderer)
         renderer, options = tts.renderer, tts.trained.tokenizer.options
-        if not rows:  # the recordings are compared with the texts as the first checkpoint reads them
-            recorded = _judged(RECORDINGS, judge, held_out, styles, options, _recorded(held_out))
-            rows.append(summarize(RECORDINGS, None, recorded))
-            lines += [clip.record(RECORDINGS, None) for clip in recorded]
+        if not clips_of:  # the recordings are compared with the texts as the first checkpoint reads them
+            clips_of[RECORDINGS] = _judged(RECORDINGS, judge, held_out, styles, options, _recorded(held_out))
         sampling = resolve_sampling(command, tts.renderer.name)
-        spoken = _spoken(tts, held_out, sampling, command.output_dir / "audio" / name)
-        clips = _judged(name, judge, held_out, styles, options, spoken)
+        spoken = _spoken(tts, items, sampling, command.output_dir / "audio" / name)
+        clips_of[name] = _judged(name, judge, items, styles, options, spoken)
         if pairs:
             audios = list(dict.fromkeys(item.prompt.audio for item in held_out))[: len(pairs)]
             voices = [tts.read_voice(audio) for audio in audios]
             own, files = files[: 2 * len(pairs)], files[2 * len(pairs) :]
             answers += speak_pairs(tts, name, pairs, voices, sampling, own)
-        step = tts.trained.step
-        rows.append(summarize(name, step, clips))
-        lines += [clip.record(name, step) for clip in clips]
+        step_of[name] = tts.trained.step
         notes.append(f"{name}: {tts.renderer.name} codes, {command.precision}, {_settings(sampling)}")
     if pairs:
         write_sheet(listening, answers)
         notes.append(f"{FOLDER}/: {counted(len(answers), 'file')} for blind listening, see sheet.tsv")
+    rows = _rows(clips_of, step_of)
+    found = differences({name: _in(ALL, clips_of[name]) for name in names})
+    notes = [*map(str, found), *rising_length(found, [row for row in rows if row.group == ALL]), *notes]
+    if len(names) > 1 and not found:
+        notes.insert(0, f"no difference shown: fewer than {MIN_SENTENCES} sentences")
+    lines = [clip.record(name, step_of[name]) for name, clips in clips_of.items() for clip in clips]
+    write_json_lines(command.output_dir / DIFFERENCES_NAME, map(asdict, found))
     _write(command.output_dir, rows, lines, notes)
     return rows
+
+
+def _rows(clips_of: Mapping[str, Sequence[Clip]], step_of: Mapping[str, int | None]) -> list[Row]:
+    """Return the rows of all clips, the recordings first, and those of each other group."""
+    usual = pace_range(clips_of[RECORDINGS])
+    groups = dict.fromkeys(group for clips in clips_of.values() for clip in clips for group in clip.groups)
+    return [
+        summarize(name, step_of[name], own, group, usual)
+        for group in groups
+        for name, clips in clips_of.items()
+        if (own := _in(group, clips))
+    ]
+
+
+def _in(group: str, clips: Sequence[Clip]) -> list[Clip]:
+    return [clip for clip in clips if group in clip.groups]
 
 
 def checkpoint_names(paths: Sequence[Path]) -> list[str]:
@@ -215,18 +285,17 @@ def _recorded(held_out: Sequence[HeldOut]) -> Iterator[Sound]:
         yield index, *_recording(item.utterance.audio), {}
 
 
-def _spoken(
-    tts: TextToSpeech, held_out: Sequence[HeldOut], sampling: Sampling, folder: Path
-) -> Iterator[Sound]:
+def _spoken(tts: TextToSpeech, items: Sequence[HeldOut], sampling: Sampling, folder: Path) -> Iterator[Sound]:
     """Speak all sentences in batches of similar lengths and write their files."""
     voices: dict[Path, VoicePrompt] = {}
-    for item in held_out:
+    for item in items:
         if item.prompt.audio not in voices:
             voices[item.prompt.audio] = tts.read_voice(item.prompt.audio)
-    lines = [tts.line(item.utterance.text, voices[item.prompt.audio], sampling.seed) for item in held_out]
+    lines = [tts.line(item.utterance.text, voices[item.prompt.audio], item.seed) for item in items]
     rate = tts.trained.gpt.config.of_base.codes_per_second
     for index, speech in tts.speak(lines, sampling):
-        path = folder / f"{index + 1:04}.wav"
+        path, item = folder / f"{index + 1:04}.wav", items[index]
+        options = of_language(tts.trained.tokenizer.options, item.language)
         if speech.num_codes:
             write_wav(path, speech)
         facts = {
@@ -235,6 +304,12 @@ def _spoken(
                 has_loop(segment.codes.cpu().numpy(), MIN_LOOP_S * rate) for segment in speech.segments
             ),
             "file": f"audio/{folder.name}/{path.name}" if speech.num_codes else None,
+            "seed": item.seed,
+            "paces": [
+                measure_text(segment.text, options).num_syllables * rate / len(segment.codes)
+                for segment in speech.segments
+                if len(segment.codes)
+            ],
         }
         yield index, speech.samples, speech.sample_rate_hz, facts
 
@@ -242,50 +317,52 @@ def _spoken(
 def _judged(
     name: str,
     judge: Judge,
-    held_out: Sequence[HeldOut],
-    styles: Sequence[Tensor | None],
+    items: Sequence[HeldOut],
+    styles: Mapping[Path, Tensor | None],
     options: NormalizerOptions,
     sounds: Iterator[Sound],
 ) -> list[Clip]:
-    """Return the clips of the sounds of all sentences, in the order of `held_out`.
+    """Return the clips of the sounds of all sentences, in the order of `items`.
+
+    Args:
+        styles: of the recordings that are prompts.
 
     Raises:
         UserError: a recognizer cannot write the language of the recordings.
     """
     clips: dict[int, Clip] = {}
     while batch := list(islice(sounds, JUDGED_AT_ONCE)):
-        read = {index: of_language(options, _language(held_out[index])) for index, *_ in batch}
+        read = {index: of_language(options, items[index].language) for index, *_ in batch}
         to_judge = [
-            SpokenText(samples, rate_hz, held_out[index].utterance.text, styles[index], read[index])
+            SpokenText(samples, rate_hz, one.text, styles[prompt.audio], read[index], prompt.text)
             for index, samples, rate_hz, _ in batch
+            for one, prompt in [(items[index].utterance, items[index].prompt)]
         ]
         for (index, *_, facts), judgement in zip(batch, judge.judge(to_judge), strict=True):
-            utterance, prompt = held_out[index].utterance, held_out[index].prompt
+            utterance, prompt = items[index].utterance, items[index].prompt
+            num_syllables = measure_text(utterance.text, read[index]).num_syllables
             clips[index] = Clip(
                 id=utterance.id,
                 text=utterance.text,
-                num_syllables=measure_text(utterance.text, read[index]).num_syllables,
+                num_syllables=num_syllables,
                 recorded_s=utterance.duration_s,
                 prompt_id=prompt.id,
                 judgement=judgement,
-                **facts,
+                groups=items[index].groups(read[index]),
+                **{"paces": [num_syllables / utterance.duration_s], **facts},
             )
-        logger.info("%s: %d of %d sentences", name, len(clips), len(held_out))
+        logger.info("%s: %d of %d sentences", name, len(clips), len(items))
         if name == RECORDINGS and len(clips) <= NUM_FIRST:  # before anything is spoken
             first = [clip.judgement for clip in clips.values()]
             for asr in judge.recognizers:
                 heard = [each.heard[asr.name] for each in first]
                 errors = [each.errors[asr.name] for each in first]
-                require_language(asr.name, _main_language(held_out), heard, errors)
-    return [clips[index] for index in range(len(held_out))]
-
-
-def _language(item: HeldOut) -> str:
-    return item.utterance.language or AMHARIC
+                require_language(asr.name, _main_language(items), heard, errors)
+    return [clips[index] for index in range(len(items))]
 
 
 def _main_language(held_out: Sequence[HeldOut]) -> str:
-    [(language, _)] = Counter(map(_language, held_out)).most_common(1)
+    [(language, _)] = Counter(item.language for item in held_out).most_common(1)
     return language
 
 

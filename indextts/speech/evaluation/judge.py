@@ -4,7 +4,7 @@ Axes: S samples.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import soxr
@@ -17,7 +17,7 @@ from indextts.features.campplus import CAMPPlus
 from indextts.features.recognizers.recognizer import Recognizer
 from indextts.features.vad import SAMPLE_RATE_HZ as VAD_RATE_HZ
 from indextts.features.vad import find_speech
-from indextts.text.transcripts import Errors, count_errors
+from indextts.text.transcripts import Errors, WordFaults, count_errors, word_faults
 
 MIN_SPEECH_SHARE = 0.1  # a clip with less speech counts as silent
 
@@ -32,6 +32,7 @@ class Judgement:
         errors: of these transcripts, by the same names.
         likeness: cosine similarity to the prompt's voice; None if not measured.
         is_silent: whether the clip contains almost no speech.
+        words: faults that all recognizers hear; None without one.
     """
 
     duration_s: float
@@ -39,6 +40,7 @@ class Judgement:
     errors: dict[str, Errors]
     likeness: float | None
     is_silent: bool
+    words: WordFaults | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class SpokenText:
         text: the reference text.
         prompt_style: the vector of the reference voice, from `Judge.style`.
         options: of the normaliser that reads the text.
+        prompt_text: of the reference voice's recording, to find its words in the clip.
     """
 
     samples: NDArray[np.float32]
@@ -58,6 +61,7 @@ class SpokenText:
     text: str
     prompt_style: Tensor | None
     options: NormalizerOptions = DEFAULT_OPTIONS
+    prompt_text: str = ""
 
 
 class Judge:
@@ -89,12 +93,14 @@ class Judge:
         duration_s = len(clip.samples) / clip.rate_hz
         spans = find_speech(_resampled(clip.samples, clip.rate_hz, VAD_RATE_HZ))
         errors = {name: count_errors(clip.text, text, clip.options) for name, text in heard.items()}
+        faults = [word_faults(clip.text, text, clip.prompt_text, clip.options) for text in heard.values()]
         return Judgement(
             duration_s=duration_s,
             heard=heard,
             errors=errors,
             likeness=speaker.speaker_similarity(clip.prompt_style, self.style(clip.samples, clip.rate_hz)),
             is_silent=sum(span.duration_s for span in spans) <= MIN_SPEECH_SHARE * duration_s,
+            words=WordFaults(*map(min, zip(*map(astuple, faults), strict=True))) if faults else None,
         )
 
 

@@ -11,9 +11,9 @@ OUTPUT_DIR/minimal_pairs/
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from indextts.commands.sampling_options import Sampling
 from indextts.errors import UserError
@@ -29,21 +29,15 @@ logger = logging.getLogger(__name__)
 FOLDER = "minimal_pairs"
 
 
-@dataclass(frozen=True)
-class MinimalPair:
+class MinimalPair(NamedTuple):
     """Two texts, and the line of the file that they are from."""
 
     line: int
     texts: tuple[str, str]
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Content of a sound file.
-
-    Args:
-        spoken: 0 or 1, the text of the pair.
-    """
+class Answer(NamedTuple):
+    """Content of a sound file: `spoken`, 0 or 1, is the text of the pair."""
 
     file: str
     checkpoint: str
@@ -91,16 +85,16 @@ def speak_pairs(
         tts.line(pair.texts[spoken], voices[number // 2 % len(voices)], sampling.seed)
         for number, (pair, spoken) in enumerate(items)
     ]
-    answers = {}
+    answers = []
     for index, speech in tts.speak(lines, sampling):
         if speech.num_codes:
             write_wav(files[index], speech)
-            answers[index] = Answer(files[index].name, checkpoint, *items[index])
+            answers.append(Answer(files[index].name, checkpoint, *items[index]))
     if len(answers) < len(items):
         logger.warning(
             "%s: %s of --minimal-pairs without speech", checkpoint, counted(len(items) - len(answers), "text")
         )
-    return [answers[index] for index in sorted(answers)]
+    return answers
 
 
 def shuffled_files(folder: Path, number: int, seed: int) -> list[Path]:
@@ -112,19 +106,10 @@ def shuffled_files(folder: Path, number: int, seed: int) -> list[Path]:
 
 def write_sheet(folder: Path, answers: Iterable[Answer]) -> None:
     """Write the sheet for the listener and the answers, in the order of the files."""
-    in_order = sorted(answers, key=lambda answer: answer.file)
-    sheet = [["file", "first", "second", "heard"]]
-    sheet += [[answer.file, *answer.pair.texts, ""] for answer in in_order]
-    solution = [["file", "checkpoint", "line", "spoken", "text"]]
-    solution += [
-        [
-            answer.file,
-            answer.checkpoint,
-            str(answer.pair.line),
-            str(answer.spoken + 1),
-            answer.pair.texts[answer.spoken],
-        ]
-        for answer in in_order
-    ]
+    sheet: list[Sequence[str]] = [("file", "first", "second", "heard")]
+    solution: list[Sequence[str]] = [("file", "checkpoint", "line", "spoken", "text")]
+    for file, checkpoint, pair, spoken in sorted(answers):
+        sheet.append((file, *pair.texts, ""))
+        solution.append((file, checkpoint, str(pair.line), str(spoken + 1), pair.texts[spoken]))
     for name, rows in (("sheet.tsv", sheet), ("answers.tsv", solution)):
         write_bytes(folder / name, "".join("\t".join(row) + "\n" for row in rows).encode())

@@ -3,18 +3,20 @@
 The first row is for the recordings, which the curves show as a dashed line.
 """
 
+import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from matplotlib.axes import Axes
+import numpy as np
 from matplotlib.figure import Figure
 
 from indextts.features.recognizers.first_transcripts import counts
+from indextts.speech.evaluation.groups import ALL
 from indextts.speech.evaluation.judge import Judgement
-from indextts.speech.evaluation.scores import Row, markdown_table
-from indextts.text.transcripts import error_rate, interval
+from indextts.speech.evaluation.scores import SHARES, Row, markdown_table
+from indextts.text.transcripts import error_rate, interval, total
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,9 @@ class Clip:
         has_stopped: whether the model generated a stop token before the limit; None for a recording.
         is_loop: whether the codes contain a loop; None for a recording.
         file: the audio file, relative to the report.
+        seed: of the sampling; None for a recording.
+        paces: syllables per second of each segment.
+        groups: that the sentence belongs to, ALL among them unless its prompt was added.
     """
 
     id: str
@@ -42,6 +47,9 @@ class Clip:
     has_stopped: bool | None = None
     is_loop: bool | None = None
     file: str | None = None
+    seed: int | None = None
+    paces: Sequence[float] = ()
+    groups: Sequence[str] = (ALL,)
 
     def record(self, name: str, step: int | None) -> dict[str, object]:
         """Return the clip's line of clips.jsonl, for the checkpoint `name`."""
@@ -49,12 +57,41 @@ class Clip:
         return {"checkpoint": name, "step": step, **{**flat, **flat.pop("judgement")}}
 
 
-def summarize(name: str, step: int | None, clips: Sequence[Clip]) -> Row:
-    """Return the row for the clips, at least one."""
+def pace_range(recorded: Sequence[Clip]) -> tuple[float, float]:
+    """Return the range of 95 % of the paces of recordings, in syllables per second."""
+    low, high = np.quantile([pace for clip in recorded for pace in clip.paces], [0.025, 0.975])
+    return float(low), float(high)
+
+
+def by_sentence(clips: Sequence[Clip]) -> list[list[Clip]]:
+    """Return the clips of each sentence and prompt, of all seeds: these are not independent."""
+    of_sentence: dict[tuple[str, str], list[Clip]] = {}
+    for clip in clips:
+        of_sentence.setdefault((clip.id, clip.prompt_id), []).append(clip)
+    return list(of_sentence.values())
+
+
+def summarize(
+    name: str,
+    step: int | None,
+    clips: Sequence[Clip],
+    group: str = ALL,
+    usual_pace: tuple[float, float] | None = None,
+) -> Row:
+    """Return the row for the clips, at least one.
+
+    Args:
+        usual_pace: of the recordings, from `pace_range`.
+    """
     judgements = [clip.judgement for clip in clips]
     names = list(judgements[0].errors)
     unbounded = {name: [judgement.errors[name] for judgement in judgements] for name in names}
-    errors = {name: [each.bounded for each in of_name] for name, of_name in unbounded.items()}
+    spoken = by_sentence(clips)
+    errors = {
+        id: [total([clip.judgement.errors[id].bounded for clip in own]) for own in spoken] for id in names
+    }
+    words = [judgement.words for judgement in judgements if judgement.words is not None]
+    low, high = usual_pace or (0.0, math.inf)
     failed = {name: counts([judgement.heard[name] for judgement in judgements]) for name in names}
     alike = [judgement.likeness for judgement in judgements if judgement.likeness is not None]
     rates = [c.num_syllables / c.judgement.duration_s for c in clips if c.judgement.duration_s > 0]
@@ -73,6 +110,11 @@ def summarize(name: str, step: int | None, clips: Sequence[Clip]) -> Row:
         cer_unbounded={name: error_rate(unbounded[name]) for name in names},
         asr_loops={name: num_loops for name, (num_loops, _) in failed.items()},
         asr_empty={name: num_empty for name, (_, num_empty) in failed.items()},
+        group=group,
+        first_lost=_share([each.first_lost for each in words]),
+        last_lost=_share([each.last_lost for each in words]),
+        leaks=_share([each.leaked > 0 for each in words]),
+        pace_outside=_share([not low <= pace <= high for clip in clips for pace in clip.paces]),
     )
 
 
@@ -86,14 +128,14 @@ def markdown_report(rows: Sequence[Row], notes: Sequence[str]) -> str:
 
     Args:
         rows: the recordings first.
-        notes: the settings of the measurement.
+        notes: the differences and the settings of the measurement.
     """
     lines = ["# Evaluation", "", *(f"* {note}" for note in notes), "", *markdown_table(rows)]
     return "\n".join(lines) + "\n"
 
 
 def draw_scores(rows: Sequence[Row], path: Path) -> None:
-    """Draw the scores along the checkpoints.
+    """Draw the scores over all clips along the checkpoints.
 
     Args:
         rows: the recordings first.
@@ -102,40 +144,25 @@ def draw_scores(rows: Sequence[Row], path: Path) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    recognizers = list(rows[0].cer)
+    rows = [row for row in rows if row.group == ALL]
+    failures = ("no_stop", "loops", "silent")
+    curves: dict[str, dict[str, list[float | None]]] = {
+        "character error rate": {name: [row.cer[name] for row in rows] for name in rows[0].cer},
+        "likeness of the voice, cosine": {"to the prompt": [row.likeness for row in rows]},
+        "length, ratio": {"to the recording": [row.length_ratio for row in rows]},
+        "failures, share of the clips": {SHARES[id]: [getattr(row, id) for row in rows] for id in failures},
+    }
     figure = Figure(figsize=(10, 6), layout="constrained")
-    errors, alike, length, failures = figure.subplots(2, 2).flat
-    for name in recognizers:
-        _curve(errors, rows, name, lambda row, name=name: 100 * row.cer[name])  # type: ignore[misc]
-    errors.set(title="character error rate", ylabel="%")
-    _curve(alike, rows, "to the prompt", lambda row: row.likeness)
-    alike.set(title="likeness of the voice", ylabel="cosine")
-    _curve(length, rows, "to the recording", lambda row: row.length_ratio)
-    length.set(title="length", ylabel="ratio")
-    for name in ("no_stop", "loops", "silent"):
-        _curve(failures, rows, name.replace("_", " "), lambda row, name=name: _percent(getattr(row, name)))  # type: ignore[misc]
-    failures.set(title="failures", ylabel="% of the clips")
-    for axes in (errors, alike, length, failures):
+    for axes, (title, named) in zip(figure.subplots(2, 2).flat, curves.items(), strict=True):
+        axes.set(title=title)
         axes.set_xticks(range(len(rows) - 1), [_label(row) for row in rows[1:]])
-        if axes.lines:
-            axes.legend()
+        for label, values in named.items():
+            recorded, *numbers = np.array(values, np.float64)  # None becomes NaN
+            if not np.isnan(numbers).all():
+                [line] = axes.plot(numbers, marker="o", label=label)
+                axes.axhline(recorded, color=line.get_color(), linestyle="--", linewidth=1)
+                axes.legend()
     figure.savefig(path, dpi=100, format="png")
-
-
-def _curve(axes: Axes, rows: Sequence[Row], label: str, value: Callable[[Row], float | None]) -> None:
-    """Draw a score of each checkpoint; nothing if no checkpoint has it."""
-    values = [value(row) for row in rows[1:]]
-    if all(score is None for score in values):
-        return
-    numbers = [float("nan") if score is None else score for score in values]
-    [line] = axes.plot(range(len(numbers)), numbers, marker="o", label=label)
-    recorded = value(rows[0])
-    if recorded is not None:
-        axes.axhline(recorded, color=line.get_color(), linestyle="--", linewidth=1)
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
 
 
 def _label(row: Row) -> str:

@@ -12,14 +12,24 @@ from pydantic import BaseModel, ValidationError
 from indextts.errors import UserError
 from indextts.system.json_lines import read_json_lines
 
-SUMMARY_NAME = "summary.jsonl"
+SUMMARY_NAME, DIFFERENCES_NAME = "summary.jsonl", "differences.jsonl"
 RECORDINGS = "recordings"  # the name of the first row
+SHARES = {  # fields of a row that are fractions of its clips, and their titles
+    "no_stop": "no stop",
+    "loops": "loops",
+    "silent": "silent",
+    "first_lost": "first word lost",
+    "last_lost": "last word lost",
+    "leaks": "prompt's words",
+    "pace_outside": "pace outside",
+}
 
 
 class Row(BaseModel, frozen=True):
-    """The scores of a checkpoint, or of the recordings, over all clips; None for values not measured.
+    """The scores of a checkpoint, or of the recordings, over the clips of a group; None if not measured.
 
     Args:
+        group: "" for all clips.
         cer: character error rate by recognizer, 0 to 1: a clip counts at most all of its characters.
         cer_interval: the 95 % interval of each.
         cer_unbounded: the same rates if a looping transcript counts all of its characters.
@@ -27,7 +37,9 @@ class Row(BaseModel, frozen=True):
         likeness: mean cosine similarity to the prompt's voice.
         syllables_per_s: median, silence included.
         length_ratio: median of the durations relative to the recordings.
-        no_stop, loops, silent: fractions of the clips.
+        no_stop, loops, silent, first_lost, last_lost, leaks: fractions of the clips; leaks have words of the
+            prompt's text before their own.
+        pace_outside: fraction of the segments with a pace outside `pace_range` of the recordings.
     """
 
     name: str
@@ -44,6 +56,11 @@ class Row(BaseModel, frozen=True):
     cer_unbounded: dict[str, float] = {}  # summaries before it have none, as of the next two
     asr_loops: dict[str, int] = {}
     asr_empty: dict[str, int] = {}
+    group: str = ""
+    first_lost: float | None = None
+    last_lost: float | None = None
+    leaks: float | None = None
+    pace_outside: float | None = None
 
 
 def read_rows(folder: Path) -> list[Row]:
@@ -64,6 +81,7 @@ def markdown_table(rows: Sequence[Row]) -> list[str]:
     recognizers = list(rows[0].cer)
     titles = [
         "",
+        "group",
         "step",
         "clips",
         *(f"CER, {name} (95 %)" for name in recognizers),
@@ -71,23 +89,23 @@ def markdown_table(rows: Sequence[Row]) -> list[str]:
         "likeness",
         "syllables/s",
         "length",
-        "no stop",
-        "loops",
-        "silent",
+        *SHARES.values(),
     ]
     head, *body = (f"| {' | '.join(cells)} |" for cells in (titles, *score_cells(rows)))
     return [head, "|---" * len(titles) + "|", *body]
 
 
 def score_cells(rows: Sequence[Row]) -> Iterator[list[str]]:
-    """Yield the texts of each row: name, step, clips, error rates, these relative to the first row, others.
+    """Yield the texts of each row: name, group, step, clips, error rates, these relative to the recordings'.
 
     The recognizers' error rate on real speech is the practical minimum, so the relative rate says more.
     """
-    recordings = rows[0].cer
+    recorded_in = {row.group: row.cer for row in rows if row.name == RECORDINGS}
     for row in rows:
+        recordings = recorded_in.get(row.group, rows[0].cer)
         yield [
             row.name,
+            row.group or "all",
             _shown(row.step, ",d"),
             f"{row.num_clips:,}",
             *(_rate(row, name) for name in recordings),
@@ -98,9 +116,7 @@ def score_cells(rows: Sequence[Row]) -> Iterator[list[str]]:
             _shown(row.likeness, ".3f"),
             f"{row.syllables_per_s:.1f}",
             f"{row.length_ratio:.2f}",
-            _shown(row.no_stop, ".0%"),
-            _shown(row.loops, ".0%"),
-            f"{row.silent:.0%}",
+            *(_shown(getattr(row, name), ".0%") for name in SHARES),
         ]
 
 

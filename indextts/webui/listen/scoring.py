@@ -5,6 +5,7 @@
 The sub-tab shows the newest folder with a complete report: the rows of summary.jsonl, the notes of report.md.
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +21,15 @@ from indextts.commands.speech import Evaluate
 from indextts.errors import UserError
 from indextts.projects.jobs.records import list_jobs
 from indextts.projects.project import Project, ProjectSettings
-from indextts.speech.evaluation.scores import RECORDINGS, SUMMARY_NAME, Row, read_rows, score_cells
+from indextts.speech.evaluation.scores import (
+    DIFFERENCES_NAME,
+    RECORDINGS,
+    SHARES,
+    SUMMARY_NAME,
+    Row,
+    read_rows,
+    score_cells,
+)
 from indextts.webui.devices import chosen_recognizers, device_shown, free_device
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
@@ -36,17 +45,11 @@ from indextts.webui.serving.security import download_link, file_address
 from indextts.webui.view_versions import files_version, job_version, utterances_of
 
 STAGE = "evaluate"
-FIELDS = ("num_clips", "seed", "device", "solver_steps")
+FIELDS = ("num_clips", "seeds", "seed", "device", "solver_steps")
 REPORT_NAME, PICTURE_NAME = "report.md", "scores.png"
-DOWNLOADS = (REPORT_NAME, PICTURE_NAME, SUMMARY_NAME, "clips.jsonl")
-SCORES = (
-    "likeness",
-    "rate",
-    "length",
-    "no_stop",
-    "loops",
-    "silent",
-)  # as in `score_cells`, after the error rates
+DOWNLOADS = (REPORT_NAME, PICTURE_NAME, SUMMARY_NAME, DIFFERENCES_NAME, "clips.jsonl")
+SCORES = ("likeness", "rate", "length", *SHARES)  # as in `score_cells`, after the error rates
+GROUPS = ("all", "short", "numbers", "questions", "foreign")  # with a translation
 
 
 def build(page: Page) -> None:
@@ -115,7 +118,8 @@ def prepare(
     except UserError:
         num_held_out = 0
     num_sentences = min(command.num_clips or num_held_out, num_held_out)
-    amounts = {"sentences": num_sentences, "models": len(titles), "total": num_sentences * len(titles)}
+    amounts = {"sentences": num_sentences, "seeds": command.seeds, "models": len(titles)}
+    amounts["total"] = math.prod(amounts.values())
     facts = [(t("listen.checkpoints"), ", ".join(titles.values()))]
     facts.append((t("listen.sentences"), t("listen.sentences_of_models", **amounts)))
     facts.append((t("listen.recognizers_fold"), str(len(command.asr) or t("listen.no_recognizer"))))
@@ -156,15 +160,19 @@ def report_html(folder: Path) -> str:
 
 
 def scores_html(rows: Sequence[Row]) -> str:
-    """Return a row for each checkpoint, the recordings first."""
+    """Return a row for each checkpoint and group, the recordings first."""
     titles = [
         *(t(f"listen.scores.{name}") for name in ("step", "clips")),
         *(t(f"listen.scores.{id}", name=name) for id in ("cer", "times") for name in rows[0].cer),
         *(t(f"listen.scores.{name}") for name in SCORES),
     ]
-    heads = [(t("listen.checkpoint"), ""), *((title, "number") for title in titles)]
+    heads = [(t("listen.checkpoint"), ""), (t("listen.group"), ""), *((title, "number") for title in titles)]
     cells = [
-        [escape(t("listen.the_recordings") if name == RECORDINGS else name), *map(escape, scores)]
-        for name, *scores in score_cells(rows)
+        [
+            escape(t("listen.the_recordings") if name == RECORDINGS else name),
+            escape(t(f"listen.groups.{group}") if group in GROUPS else group),
+            *map(escape, scores),
+        ]
+        for name, group, *scores in score_cells(rows)
     ]
     return f'<div class="wide-table">{table_html(heads, cells)}</div>'
