@@ -20,7 +20,7 @@ from indextts.data.check import check
 from indextts.data.manifest import Utterance, read_utterances, write_utterances
 
 OF_TEXTS = {"too_slow", "too_fast", "wrong_text", "odd_length", "misplaced_text"}
-ONLY_WARNED = {"slow", "fast", "odd_rate"}
+ONLY_WARNED = {"slow", "fast"}
 SHOWN = 260  # characters of a problem
 
 
@@ -68,16 +68,8 @@ def human_clips(folder: Path, name: str) -> list[Utterance]:
         return list(csv.DictReader(text, delimiter="\t", quoting=csv.QUOTE_NONE))
 
     texts = {line["file"]: line["text"] for line in lines(name)}
-    return [
-        Utterance(
-            Path(line["file"]).stem,
-            folder / line["file"],
-            texts[line["file"]],
-            "man",
-            float(line["seconds"]),
-        )
-        for line in lines("metadata.tsv")
-    ]
+    duration_s = {line["file"]: float(line["seconds"]) for line in lines("metadata.tsv")}
+    return [Utterance(Path(f).stem, folder / f, texts[f], "man", s) for f, s in duration_s.items()]
 
 
 def planted(name: str, clips: Sequence[Utterance]) -> list[Case]:
