@@ -12,7 +12,14 @@ from tools.commands_page import commands_page
 
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/*.md", "demo/*.md", "benchmarks/*.md", "benchmarks/results/*.md")
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "docs/lab/*.md",
+        "demo/*.md",
+        "benchmarks/*.md",
+        "benchmarks/results/*.md",
+    )
     for path in REPOSITORY.glob(pattern)
 )
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
