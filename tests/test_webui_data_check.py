@@ -11,7 +11,6 @@ import pytest
 
 from indextts.commands.data import CheckData, CleanAudio
 from indextts.commands.quality_limits import QualityLimits
-from indextts.data.cleaned import INSTALL
 from indextts.data.manifest import read_utterances, write_utterances
 from indextts.data.quality.reasons import MEASURES, REASONS
 from indextts.data.quality.summary import OVERVIEW_NAME, ReasonCount, read_overview
@@ -134,14 +133,10 @@ def test_every_reason_measure_and_code_has_a_text():
     assert ids <= table(ENGLISH).keys()
 
 
-def test_a_cleaning_needs_a_check_flags_and_the_packages_and_checks_again(
-    tmp_path: Path, project: Project, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_cleaning_needs_a_check_and_flags_and_checks_again(tmp_path: Path, project: Project):
     def looked() -> Start:
         return prepare_cleaning(OneProject(project), project, make_settings(name="voice", base=tmp_path))
 
-    packages: list[str] = []
-    monkeypatch.setattr("indextts.webui.data.check_view.missing_packages", lambda: packages)
     overview = read_overview(check_folder(project.manifest))
     assert overview is not None
     [blocker] = looked().outlook.blockers
@@ -149,10 +144,6 @@ def test_a_cleaning_needs_a_check_flags_and_the_packages_and_checks_again(
     overview.reasons.append(ReasonCount(name="noisy", count=2, hours=0.1))
     write_json(check_folder(project.manifest) / OVERVIEW_NAME, overview.model_dump())
     assert not looked().outlook.blockers
-    packages.append("demucs")
-    [blocker] = looked().outlook.blockers
-    assert INSTALL in blocker.text
-    assert "demucs" in blocker.text
     shutil.rmtree(check_folder(project.manifest))
     [blocker] = looked().outlook.blockers
     assert blocker.link == "#data/check-start"
@@ -170,7 +161,7 @@ def test_a_cleaned_clip_has_players_before_and_after(project: Project):
     (project.dataset / "audio").mkdir()
     shutil.copy(project.dataset / "1.wav", project.dataset / "audio/two.wav")
     scores = {"ovrl": 2.0, "sig": 3.0, "bak": 2.0, "snr_db": 10.0}
-    record = {"id": "u0", "method": "noise", "input": "two.wav", "before": scores, "after": scores}
+    record = {"id": "u0", "input": "two.wav", "before": scores, "after": scores}
     for is_used, count in ((True, 2), (False, 0)):
         line = json.dumps({**record, "is_used": is_used})
         (project.dataset / "cleaned.jsonl").write_text(f"{line}\n", encoding="utf-8")

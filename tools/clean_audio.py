@@ -1,4 +1,4 @@
-"""Remove noise and music from the clips that the check flagged; the inputs stay."""
+"""Remove the hum of the mains from clips that the check flagged; the inputs stay."""
 
 from collections.abc import Sequence
 

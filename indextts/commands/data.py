@@ -184,20 +184,16 @@ class CheckData(Command, QualityLimits, NormalizerFlags, RecognizerFolder):
 
 
 class CleanAudio(Command, RecognizerFolder):
-    """Remove noise and music from the clips that the check flagged; the inputs stay."""
+    """Remove the hum of the mains from clips that the check flagged; the inputs stay."""
 
     program: ClassVar[str] = "tools/clean_audio.py"
     manifest: Path = Field(title="Manifest")
     """Manifest of an import that was checked."""
-    model: str = Field("htdemucs", title="Separation model")
-    """Model of Demucs against music, from the Hugging Face hub (NAME or USER/NAME) or a .safetensors file."""
-    only: Literal["all", "noise", "music"] = Field("all", title="Kinds")
-    """Kind of sound that is removed; clips with the other kind stay as they are."""
     asr: str = Field("", title="Recognizer")
     """Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; a cleaned clip in which
     it makes more errors than before is not used."""
     device: Device = Field("auto", title="Device")
-    """Device that the separation and the recognizer run on."""
+    """Device that the recognizer runs on."""
     restore: list[str] = Field([], title="Restore")
     """Ids of cleaned clips whose inputs are used again; nothing is cleaned then."""
 

@@ -1,16 +1,15 @@
-"""Record of the clips that were cleaned of noise or music (sound_cleaning.py). No torch here.
+"""Record of the clips that were cleaned of hum (sound_cleaning.py). No torch here.
 
     DATASET/
       audio/NAME.wav           the input stays
       audio/NAME-clean.flac    cleaned, mono at the rate of the input; in the manifest if it is better
-      cleaned.jsonl            {"id", "method": "hum" | "noise" | "music", "input": name or path,
+      cleaned.jsonl            {"id", "input": name or path,
                                 "input_sha256", "original", "before": {"sig", "bak", "ovrl", "snr_db"},
-                                "after": {..., "lost", "likeness"}, "is_used"}
+                                "after": {..., "lost"}, "is_used"}
 
 The file has a line for each clip that was tried; the newest of a clip counts.
 """
 
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,22 +17,11 @@ from typing import Any
 from indextts.system.json_lines import json_lines_if_any
 
 CLEANED_NAME = "cleaned.jsonl"
-PACKAGE_OF = {"noise": "pyrnnoise", "music": "demucs"}
-INSTALL = "pip install -e '.[clean]'"
-METHOD_OF = {  # the reasons of the check that cleaning may remove
-    "loud_background": "music",
-    "background": "music",
-    "some_background": "music",
-    "music": "music",
-    "some_music": "music",
-    "noisy": "noise",
-    "some_noise": "noise",
-}
-
-
-def missing_packages() -> list[str]:
-    """Return the packages of the extra clean that are not installed."""
-    return [name for name in PACKAGE_OF.values() if importlib.util.find_spec(name) is None]
+# Reasons of the check: tones in the pauses are called music.
+MAY_HUM = (
+    *("noisy", "some_noise", "music", "some_music"),
+    *("loud_background", "background", "some_background"),
+)
 
 
 def read_cleaned(manifest: Path) -> dict[str, dict[str, Any]]:
@@ -57,7 +45,7 @@ def shown_scores(record: Mapping[str, Any]) -> str:
         if before[name] is not None and after[name] is not None
     ]
     if "lost" in after:
-        shown.append(f"{after['lost']:.0%} of the speech lost, likeness {after['likeness']:.2f}")
+        shown.append(f"{after['lost']:.0%} of the speech lost")
     if "errors" in after:
         shown.append(f"recognizer's errors {before['errors']} → {after['errors']}")
     return ", ".join(shown)

@@ -1,36 +1,27 @@
-"""Clean the clips that the check flagged for noise or music; the inputs stay (cleaned.py has the files).
+"""Remove hum from the clips that the check flagged; the inputs stay (cleaned.py has the files).
 
-Hum is removed by notches, other noise by RNNoise, and music, voices and other sounds by Demucs
-(features/cleaners.py). The cleaned clip replaces the input in the manifest only if it sounds better, the
-speech survived, and a recognizer, if there is one, understands it as well as before:
+Other noise stays: removing it helped no recognizer (docs/lab/cleaning.md). The cleaned clip replaces the
+input in the manifest only if it sounds better, the speech survived, and a recognizer, if there is one,
+understands it as well as before:
 
     DNSMOS         OVRL rises by MIN_GAIN, and SIG does not fall by more than MAX_LOSS
-    speech         at most MAX_LOST is lost and the spectra correlate by MIN_LIKENESS (kept_speech):
-                   DNSMOS rewards the absence of noise, not of damage
+    speech         at most MAX_LOST is lost: DNSMOS rewards the absence of noise, not of damage
     errors         of --asr against the text: no more than before
 
-The manifest names the input as `original`. Clips whose method cannot be used are left and listed. A killed
-run resumes at the clip; the check has to run again afterwards.
+The manifest names the input as `original`. A killed run resumes at the clip; the check has to run again
+afterwards.
 """
 
 import logging
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from indextts.commands.data import CleanAudio
 from indextts.commands.normalizer_options import NormalizerOptions
-from indextts.data.cleaned import (
-    CLEANED_NAME,
-    INSTALL,
-    METHOD_OF,
-    PACKAGE_OF,
-    missing_packages,
-    read_cleaned,
-    shown_scores,
-)
+from indextts.data.cleaned import CLEANED_NAME, MAY_HUM, read_cleaned, shown_scores
 from indextts.data.importing.importer import LOCK_NAME
 from indextts.data.importing.items import source_name
 from indextts.data.importing.journal import Clip, Entry, Journal, read_journal
@@ -42,7 +33,7 @@ from indextts.data.review_table import CLIPS_NAME
 from indextts.errors import UserError, disk_errors
 from indextts.features import dnsmos
 from indextts.features.audio import RecordingError, flac, load_audio, read_channels, to_mono
-from indextts.features.cleaners import VoiceSeparator, kept_speech, without_hum, without_noise
+from indextts.features.cleaners import lost_speech, without_hum
 from indextts.system.amounts import counted
 from indextts.system.digest import file_sha256
 from indextts.system.files import write_bytes
@@ -57,28 +48,27 @@ logger = logging.getLogger(__name__)
 
 MIN_GAIN = 0.1  # points of OVRL
 MAX_LOSS = 0.5  # points of SIG, which noise raises: clean speech had up to 0.6 less than with noise
-MAX_LOST, MIN_LIKENESS = 0.05, 0.95  # of speech before and after: see docs/lab/cleaning.md
+MAX_LOST = 0.05  # of the speech
 MAX_CLIP_S = 60.0
 
 
 @dataclass(frozen=True)
 class CleanReport:
-    """Numbers of clips: flagged, tried before, used now, no better than before, restored, and not tried."""
+    """Numbers of clips: flagged, tried before, used now, no better than before, and restored."""
 
     num_flagged: int = 0
     num_known: int = 0
     num_used: int = 0
     num_kept: int = 0
     num_restored: int = 0
-    num_left: int = 0
 
     def __str__(self) -> str:
         if self.num_restored:
             return f"{counted(self.num_restored, 'clip')} restored; check again"
         return (
             f"{counted(self.num_flagged, 'flagged clip')}: {self.num_used} replaced by a cleaned one, "
-            f"{self.num_kept} kept because cleaning did not help, {self.num_known} tried before, "
-            f"{self.num_left} not tried; check again"
+            f"{self.num_kept} kept because they do not hum or cleaning did not help, "
+            f"{self.num_known} tried before; check again"
         )
 
 
@@ -94,41 +84,29 @@ def clean_audio(command: CleanAudio) -> CleanReport:
         journal = read_journal(folder)
         if command.restore:
             return CleanReport(num_restored=_restore(journal, command.restore))
-        methods = dict(_flagged(command.manifest))
-        chosen = {id: method for id, method in methods.items() if command.only in ("all", method)}
-        return _clean(command, journal, chosen)
+        return _clean(command, journal, set(_flagged(command.manifest)))
 
 
-def _flagged(manifest: Path) -> Iterator[tuple[str, str]]:
-    """Yield the ids of flagged clips, with the method for them."""
+def _flagged(manifest: Path) -> Iterator[str]:
+    """Yield the ids of clips with a flag for noise or music."""
     path = check_folder(manifest) / CLIPS_NAME
     if not path.is_file():
         raise UserError(f"{manifest}: was not checked; run check_amharic_data.py with --report-dir first")
     for _, record in read_json_lines(path):
         flags: Any = record.get("flags") or ()
-        methods = {METHOD_OF[flag["reason"]] for flag in flags if flag["reason"] in METHOD_OF}
-        if methods:
-            yield str(record["id"]), "music" if "music" in methods else "noise"
+        if any(flag["reason"] in MAY_HUM for flag in flags):
+            yield str(record["id"])
 
 
-def _clean(command: CleanAudio, journal: Journal, methods: Mapping[str, str]) -> CleanReport:
+def _clean(command: CleanAudio, journal: Journal, flagged: Set[str]) -> CleanReport:
     known = read_cleaned(command.manifest)
     outcomes: Counter[str] = Counter()
-    left: dict[str, list[str]] = defaultdict(list)  # ids by kind
-    missing = [kind for kind, package in PACKAGE_OF.items() if package in missing_packages()]
-    unusable = {kind: f"requires {PACKAGE_OF[kind]}; run {INSTALL}" for kind in missing}
-    separator: VoiceSeparator | None = None
     todo = [
         (name, clip)
         for name, entry in journal.entries.items()
         for clip in entry.clips
-        if clip.id in methods and clip.speaker
+        if clip.id in flagged and clip.speaker
     ]
-    if "music" not in unusable and any(methods[clip.id] == "music" for _, clip in todo):
-        try:
-            separator = _separator(command)
-        except UserError as error:
-            unusable["music"] = str(error)
     recognizer = _recognizer(command, todo[0][1].language) if command.asr and todo else None
     progress = Progress("Cleaning", len(todo))
     for name, clip in todo:
@@ -146,32 +124,22 @@ def _clean(command: CleanAudio, journal: Journal, methods: Mapping[str, str]) ->
             outcomes["kept"] += 1
             continue
         samples = to_mono(channels, rate_hz)  # (S,)
-        method = methods[clip.id]
-        cleaned = without_hum(samples, rate_hz) if method == "noise" else None
-        if cleaned is not None:
-            method = "hum"
-        elif method in unusable:
-            left[method].append(clip.id)
+        cleaned = without_hum(samples, rate_hz)
+        if cleaned is None:  # it does not hum
+            outcomes["kept"] += 1
             continue
-        else:
-            clean = separator.separate if separator and method == "music" else without_noise
-            cleaned = clean(samples, rate_hz)
         target = journal.audio / f"{path.stem}-clean.flac"
         write_bytes(target, flac(cleaned, rate_hz, "PCM_24"))
         before, after = _scores(path), _scores(target)
         gains = {name: (after[name] or 0.0) - (before[name] or 0.0) for name in ("ovrl", "sig")}
-        lost, likeness = kept_speech(samples, cleaned, rate_hz)
-        after |= {"lost": round(lost, 3), "likeness": round(likeness, 3)}
-        is_used = gains["ovrl"] >= MIN_GAIN and gains["sig"] >= -MAX_LOSS
-        is_kept = lost <= MAX_LOST and (method == "hum" or likeness >= MIN_LIKENESS)  # notches invent nothing
-        is_used = is_used and is_kept
+        after["lost"] = round(lost_speech(samples, cleaned, rate_hz), 3)
+        is_used = gains["ovrl"] >= MIN_GAIN and gains["sig"] >= -MAX_LOSS and after["lost"] <= MAX_LOST
         if is_used and recognizer:
             before["errors"], after["errors"] = _errors(recognizer, clip, path, target)
             is_used = after["errors"] <= before["errors"]
         outcomes["used" if is_used else "kept"] += 1
         found = {
             "id": clip.id,
-            "method": method,
             "input": clip.audio,
             "input_sha256": digest,
             "original": clip.original,
@@ -186,11 +154,7 @@ def _clean(command: CleanAudio, journal: Journal, methods: Mapping[str, str]) ->
         else:
             target.unlink()
     write_utterances(journal.manifest, journal.utterances(), keeps_links=True)
-    for kind, ids in left.items():
-        shown = counted(len(ids), "clip")
-        logger.warning("Left %s with %s: %s; %s", shown, kind, ", ".join(ids), unusable[kind])
-    num_left = sum(map(len, left.values()))
-    return CleanReport(len(todo), outcomes["known"], outcomes["used"], outcomes["kept"], num_left=num_left)
+    return CleanReport(len(todo), outcomes["known"], outcomes["used"], outcomes["kept"])
 
 
 def _recognizer(command: CleanAudio, language: str) -> "Recognizer":
@@ -229,12 +193,6 @@ def _restore(journal: Journal, ids: Sequence[str]) -> int:
                 num_restored += 1
     write_utterances(journal.manifest, journal.utterances(), keeps_links=True)
     return num_restored
-
-
-def _separator(command: CleanAudio) -> VoiceSeparator:
-    from indextts.data.batch_sizing import choose_device  # imported here because it imports torch
-
-    return VoiceSeparator(command.model, choose_device(command.device))
 
 
 def _scores(path: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 The report has numbers, charts and decisions. Everything comes from the files of the check
 (indextts/data/quality/files.py); nothing is computed again here.
 
-Cleaning removes noise and music: one job cleans the clips and checks the data again. The review plays a
+Cleaning removes hum: one job cleans the clips and checks the data again. The review plays a
 cleaned clip before and after.
 """
 
@@ -19,7 +19,7 @@ import gradio as gr
 from indextts.commands.data import CheckData, CleanAudio
 from indextts.commands.options import RECOGNIZERS_NAME
 from indextts.commands.quality_limits import QualityLimits
-from indextts.data.cleaned import INSTALL, METHOD_OF, missing_packages, read_cleaned
+from indextts.data.cleaned import MAY_HUM, read_cleaned
 from indextts.data.quality import ratings
 from indextts.data.quality.reasons import REASON_OF
 from indextts.data.quality.summary import (
@@ -255,7 +255,7 @@ def reasons_html(overview: Overview) -> str:
 
 
 def cleaning_html(project: Project) -> str:
-    """Return a link to the cleaning of the clips with noise or music; "" without any."""
+    """Return a link to the cleaning of the clips that may hum; "" without any."""
     count = num_flags(project)
     if not count:
         return ""
@@ -329,7 +329,7 @@ def num_flags(project: Project) -> int | None:
     overview = read_overview(check_folder(project.manifest))
     if overview is None:
         return None
-    return sum(reason.count for reason in overview.reasons if reason.name in METHOD_OF)
+    return sum(reason.count for reason in overview.reasons if reason.name in MAY_HUM)
 
 
 def prepare_cleaning(page: Page, project: Project, settings: ProjectSettings) -> Start:
@@ -347,10 +347,5 @@ def prepare_cleaning(page: Page, project: Project, settings: ProjectSettings) ->
         (t("listen.device"), device_shown(page.workspace, clean.device)),
         (t("data.facts.free"), shown_size(shutil.disk_usage(project.root).free)),
     ]
-    blockers = []
-    if missing := missing_packages():
-        text = t("data.clean_install", packages=", ".join(missing), command=INSTALL)
-        blockers.append(Notice(text, kind="missing"))
-    elif not count:
-        blockers.append(Notice(t("data.nothing_to_clean"), kind="finished"))
+    blockers = [] if count else [Notice(t("data.nothing_to_clean"), kind="finished")]
     return Start(commands, outlook=Outlook(facts, blockers))

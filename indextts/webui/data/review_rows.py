@@ -149,11 +149,11 @@ def other_reading(review: Review, place: int) -> str:
 
 
 def cleaned_text(record: Mapping[str, Any] | None) -> str:
-    """Return the method and the scores of a cleaning, and whether its result is used."""
+    """Return the scores of a cleaning, and whether its result is used."""
     if record is None:
         return ""
     text = "data.cleaned_used" if record["is_used"] else "data.cleaned_unused"
-    return t(text, method=t(f"data.clean_methods.{record['method']}"), scores=shown_scores(record))
+    return t(text, scores=shown_scores(record))
 
 
 def page_of(review: Review, places: Places, number: int) -> tuple[int, int]:
