@@ -63,16 +63,19 @@ def test_subtitles_move_to_their_speech(change, min_kept):
         assert (cue.start_s, cue.end_s) == pytest.approx(times[int(text)], abs=0.7)
 
 
-def test_subtitles_that_fit_stay_as_they_are():
-    times, spans = sentences(40)
-    few, _ = fitted(times[:4], spans)
-    all_kept, codes = fitted(times, spans)
-    assert (len(few), len(all_kept), codes) == (4, 40, [])
+@pytest.mark.parametrize("count", [3, 5, 40])
+def test_subtitles_that_fit_stay_as_they_are_and_others_are_refused(count: int):
+    times, spans = sentences(count)
+    other, _ = sentences(count, seed=5)
+    single = times + 1.5 * (np.arange(count) % 2)[:, None]
+    whole, codes = fitted(times, spans)
+    assert (len(whole), codes) == (count, [])
+    assert fitted(other, spans) == fitted(single, spans) == ({}, ["bad_time"])
 
 
-def test_subtitles_of_another_recording_or_with_single_ones_moved_are_refused():
-    times, spans = sentences(40)
-    other, _ = sentences(40, seed=5)
-    single = times + 1.5 * (np.random.default_rng(2).random(40) < 0.5)[:, None]
-    assert fitted(other, spans) == ({}, ["bad_time"])
-    assert fitted(single, spans) == ({}, ["bad_time"])
+def test_cues_that_divide_sentences_without_a_pause_stay():
+    times, spans = sentences(20)
+    middles = times.mean(axis=1)
+    halves = np.stack([times[:, 0], middles, middles, times[:, 1]], axis=1).reshape(-1, 2)
+    kept, codes = fitted(halves, spans)
+    assert (len(kept), codes) == (40, [])

@@ -11,6 +11,8 @@ recording was cut out or inserted there. So the offsets of all cues are a path t
 best is found by dynamic programming, for each ratio of frame rates. A cue is clear if every path that places
 it elsewhere is worse by MARGIN.
 
+The file is refused if many cues, or all on average, score too little: a few cues may fit by chance.
+
 Rolling captions are left as they are: programs time them, at words without a pause.
 """
 
@@ -24,6 +26,7 @@ from numpy.typing import NDArray
 
 from indextts.data.importing.items import Location, Passage, Rejection
 from indextts.features.vad import Span
+from indextts.system.amounts import counted
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +35,10 @@ MAX_OFFSET_S = 60.0
 _FRAME_RATES = ((24, 23.976), (25, 24), (25, 23.976))
 RATES = (1.0, *(rate for one, other in _FRAME_RATES for rate in (one / other, other / one)))
 NEAR_S = 0.35  # people are off by as much, and the cuts look for the pause
-FEW_CUES = 8  # fewer do not show that they do not fit
 MISFIT = -0.5  # score of a cue that fits worse than chance
-MAX_MISFITS = 0.15  # share of the cues, besides two
+MAX_MISFITS = 0.1  # share of the cues
+FEW_CUES = 8  # fewer may fit the speech of another recording by chance
+MIN_MEAN = (1.0, 0.7)  # score of few cues and of others; of right ones 2.2
 # In nats, chosen on joined recordings of four voices.
 SPLIT = 10.0
 OTHER_RATE = 3.0
@@ -44,6 +48,7 @@ CAP = (-2.0, 3.0)  # of a cue, since a single one proves little
 NATS_PER_S = 2.0  # a frame is nearly as the frame before it
 EDGE_S = 0.1  # of a cue that counts as a gap, so that cues that touch have one too
 GAP_S = 0.5
+TOUCHING_S = 0.3  # with EDGE_S: cues so near may divide a sentence, and need no silence between them
 SILENT_INSIDE = 0.5  # share of the usual silence that is within a cue
 SPEECH_BESIDE = 0.2  # share of the usual speech that is between cues
 
@@ -83,15 +88,18 @@ def fitted_cues(
         return list(cues), []
     timing = find_timing(times, has_text, speech, duration_s)
     is_moved = timing.rate != 1 or bool((np.abs(timing.offsets_s[has_text]) > NEAR_S).any())
-    if not is_moved and num_texts < FEW_CUES:
-        return list(cues), []
-    num_misfits = int((timing.scores[has_text] < MISFIT).sum())
+    scores = timing.scores[has_text]
+    num_misfits = int((scores < MISFIT).sum())
     is_lost = has_text & ~timing.is_clear
-    if num_misfits > 2 + MAX_MISFITS * num_texts or 2 * is_lost.sum() > num_texts:
+    is_wrong = num_misfits > MAX_MISFITS * num_texts or scores.mean() < MIN_MEAN[num_texts >= FEW_CUES]
+    if is_wrong or 2 * is_lost.sum() > num_texts:
+        found = f"{num_misfits} of {num_texts} subtitles have speech at their borders or silence within"
+        if not num_misfits:
+            found = f"{counted(num_texts, 'subtitle')} without clear pauses around them prove too little"
         reason = (
-            f"the times do not fit the speech ({num_misfits} of {num_texts} subtitles have speech at their "
-            "borders or silence within), and no shift or frame rate corrects them; use subtitles of this "
-            "recording, or its text as .txt without times and --asr, which finds when it is spoken"
+            f"the times do not fit the speech ({found}), and no shift or frame rate corrects them; use "
+            "subtitles of this recording, or its text as .txt without times and --asr, which finds when it "
+            "is spoken"
         )
         logger.warning("%s: %s", path, reason)
         return [], [Rejection(Location(path), "bad_time", reason)]
@@ -162,13 +170,17 @@ def _scores(times: Times, spoken: Floats, steps: NDArray[np.int32]) -> Floats:
     gap_ends = np.clip(np.append(starts[1:], np.inf), ends, ends + GAP_S)
     summed = np.append(np.float32(0), np.cumsum(spoken, dtype=np.float32))
 
+    def beside_nats(first: Times, last: Times) -> Floats:
+        found = nats(first, last, beside)
+        return np.where((last - first <= TOUCHING_S)[:, None], np.maximum(found, 0), found)
+
     def nats(first: Times, last: Times, of: tuple[float, float]) -> Floats:
         one, two = (np.round(each / STEP_S).astype(np.int32)[:, None] + steps for each in (first, last))
         num_spoken = summed[np.clip(two, 0, len(spoken))] - summed[np.clip(one, 0, len(spoken))]
         total: Floats = num_spoken * np.float32(of[0] - of[1]) + (two - one) * np.float32(of[1])
         return total
 
-    total = nats(starts, ends, inside) + nats(ends, gap_ends, beside) + nats(gap_starts, starts, beside)
+    total = nats(starts, ends, inside) + beside_nats(ends, gap_ends) + beside_nats(gap_starts, starts)
     capped: Floats = np.clip(total * np.float32(NATS_PER_S * STEP_S), *CAP)
     return capped
 
