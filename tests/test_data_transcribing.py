@@ -1,6 +1,9 @@
 """Tests of indextts/data/transcribing: from long recordings to a data set, with one or two recognizers."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -170,6 +173,29 @@ def test_a_killed_transcription_loses_and_repeats_nothing(folder: Path, tmp_path
     assert len({json.loads(line)["audio"] for line in lines}) == len(lines) == 2
     names = [sorted(path.name for path in (place / "audio").iterdir()) for place in (whole, killed)]
     assert names[0] == names[1]
+
+
+CUTS_FOR_EVER = """
+import runpy, sys, time
+from indextts.data.transcribing import cutting
+def cut(*_):
+    print("cutting", flush=True)
+    time.sleep(10_000)
+cutting._cut = cut
+runpy.run_module("tools.transcribe", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_ctrl_c_does_not_wait_for_the_recordings_that_are_cut(folder: Path, tmp_path: Path):
+    program = [sys.executable, "-c", CUTS_FOR_EVER, *arguments(folder, tmp_path, "la")]
+    with subprocess.Popen(program, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        try:
+            assert any("cutting" in line for line in running.stdout)
+            running.send_signal(signal.SIGINT)
+            assert running.wait(60) == -signal.SIGINT
+        finally:
+            running.kill()
 
 
 def test_a_missing_recognizer_is_named_with_an_example(folder: Path, tmp_path: Path):

@@ -97,8 +97,9 @@ def test_uploads_are_recordings_only(project: Project, tmp_path: Path):
 
 def test_the_result_shows_the_yield_of_each_limit():
     curve = [Point(0.0, 10, 0.02, 0.0), Point(0.03, 14, 0.03, 0.004), Point(0.2, 20, 0.04, 0.05)]
-    report = AgreementReport(["<one>", "two"], 0.03, True, 20, 0.04, 14, 0.03, 0, curve)
+    report = AgreementReport(["<one>", "two"], 0.03, True, 20, 0.04, 14, 0.03, 0, curve, "Whisper")
     html = agreement_html(report)
+    assert "Whisper" in html
     assert "75 %" in html
     assert html.count('class="chosen"') == 1
     assert "&lt;one&gt;" in html

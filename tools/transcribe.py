@@ -1,5 +1,6 @@
 """Transcribe recordings without texts with one or two recognizers, and keep the texts that both hear."""
 
+import signal
 from collections.abc import Sequence
 
 from indextts.commands.data import Transcribe
@@ -15,4 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # At once, as a kill, after which it resumes: Python would wait for the clip that is heard, and for the
+    # recordings that threads cut.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     run(main)

@@ -212,6 +212,8 @@ def _curve_html(report: AgreementReport) -> str:
         percent=f"{100 * (report.limit or 0):.1f}",
     )
     remark = t("data.yield.remark", first=report.recognizers[0], second=report.recognizers[-1])
+    if report.shared_family:
+        remark += " " + t("data.yield.family", family=report.shared_family)
     return (
         f"<h3>{escape(t('data.yield.heading'))}</h3>"
         f'<p class="lead">{escape(limit)} {escape(remark)}</p>'
