@@ -468,11 +468,7 @@ def curve(studio: Studio, run_dir: Path, recognizer: Path, held_out: Path) -> li
     )
     studio.run(command, evaluation / "report.md")
     rows = [json.loads(line) for line in (evaluation / "summary.jsonl").read_text("utf-8").splitlines()]
-    return [
-        (row["step"], losses[row["step"]], *row["cer"].values())
-        for row in rows
-        if row["step"] and not row["group"]
-    ]
+    return [(row["step"], losses[row["step"]], *row["cer"].values()) for row in rows if row["step"]]
 
 
 def error(recognizer: Recognizer, meant: Sequence[Utterance], clips: Sequence[np.ndarray]) -> float:

@@ -52,7 +52,6 @@ def test_checkpoints_are_scored_beside_the_recordings(
     assert "* no difference shown" in report  # too few sentences
     assert (out / "scores.png").read_bytes().startswith(b"\x89PNG")
     rows, clips = json_lines(out / "summary.jsonl"), json_lines(out / "clips.jsonl")
-    rows = [row for row in rows if not row["group"]]
     assert [(row["name"], row["step"]) for row in rows] == [
         ("recordings", None),
         ("model_step1", 1),
@@ -84,14 +83,16 @@ def test_seeds_groups_and_foreign_prompts_have_their_clips_and_rows(tuned: Proje
     argv = flags(tuned, tmp_path / "out", asr=asr, num_clips=5, seeds=2, prompts=foreign)
     assert main([*argv, *checkpoints]) == 0
     out = tmp_path / "out"
-    rows, clips = json_lines(out / "summary.jsonl"), json_lines(out / "clips.jsonl")
+    rows = [*json_lines(out / "summary.jsonl"), *json_lines(out / "groups.jsonl")]
+    clips = json_lines(out / "clips.jsonl")
+    assert [row["num_clips"] for row in rows[:3]] == [5, 10, 10]
     assert len(clips) == 5 + 2 * 2 * (5 + 5)  # recordings; checkpoints, seeds, prompts of both kinds
     own = [clip for clip in clips if clip["step"] == 1]
     assert [clip["seed"] for clip in own[:4]] == [0, 1000, 0, 1000]
     assert own[0]["id"] == own[1]["id"]
     assert {row["num_clips"] for row in rows if row["group"] == "foreign"} == {10}
     assert [row["name"] for row in rows if row["group"] == "foreign"] == ["model_step1", "model_step2"]
-    assert [row["num_clips"] for row in rows if not row["group"]] == [5, 10, 10]
+    assert [row["group"] for row in rows].count("") == 3
     for row in rows:
         of_row = [
             clip for clip in clips if row["group"] in clip["groups"] and clip["checkpoint"] == row["name"]
@@ -115,7 +116,7 @@ def test_without_scoring_models_lengths_and_failures_are_still_measured(tuned: P
         seeds=1,
         max_codes=5,
     )
-    _, row, *_ = evaluate(command)
+    _, row = evaluate(command)
     assert (row.cer, row.likeness, row.num_clips) == ({}, None, 1)
     page = (tmp_path / "out/report.md").read_text("utf-8")
     assert "--asr" in page

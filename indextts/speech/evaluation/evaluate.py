@@ -2,7 +2,8 @@
 
 OUTPUT_DIR/
   report.md                    the table, with the settings of the measurement
-  summary.jsonl                a `Row` in each line, the recordings first
+  summary.jsonl                a `Row` of all clips in each line, the recordings first
+  groups.jsonl                 the same of each group
   differences.jsonl            a `Difference` in each line, of each pair of checkpoints
   clips.jsonl                  a `Clip` in each line, with the transcripts
   scores.png                   the rows as curves
@@ -52,7 +53,7 @@ from indextts.speech.evaluation.minimal_pairs import (
     write_sheet,
 )
 from indextts.speech.evaluation.report import Clip, draw_scores, markdown_report, pace_range, summarize
-from indextts.speech.evaluation.scores import DIFFERENCES_NAME, RECORDINGS, SUMMARY_NAME, Row
+from indextts.speech.evaluation.scores import DIFFERENCES_NAME, GROUPS_NAME, RECORDINGS, SUMMARY_NAME, Row
 from indextts.speech.synthesis.acoustic import CAMPPLUS
 from indextts.speech.synthesis.renderer import Renderer
 from indextts.speech.synthesis.segments import VoicePrompt
@@ -167,7 +168,7 @@ FOREIGN_PROMPT = "foreign"  # group: the prompt is in another language
 
 
 def evaluate(command: Evaluate) -> list[Row]:
-    """Write the reports; return their rows, the recordings first.
+    """Write the reports; return the rows of all clips, the recordings first.
 
     Raises:
         UserError: an argument cannot be used, or the reports cannot be written.
@@ -214,27 +215,32 @@ def evaluate(command: Evaluate) -> list[Row]:
     if pairs:
         write_sheet(listening, answers)
         notes.append(f"{FOLDER}/: {counted(len(answers), 'file')} for blind listening, see sheet.tsv")
-    rows = _rows(clips_of, step_of)
+    rows, of_groups = _rows(clips_of, step_of)
     found = differences({name: _in(ALL, clips_of[name]) for name in names})
-    notes = [*map(str, found), *rising_length(found, [row for row in rows if row.group == ALL]), *notes]
+    notes = [*map(str, found), *rising_length(found, rows), *notes]
     if len(names) > 1 and not found:
         notes.insert(0, f"no difference shown: fewer than {MIN_SENTENCES} sentences")
     lines = [clip.record(name, step_of[name]) for name, clips in clips_of.items() for clip in clips]
     write_json_lines(command.output_dir / DIFFERENCES_NAME, map(asdict, found))
-    _write(command.output_dir, rows, lines, notes)
+    write_json_lines(command.output_dir / GROUPS_NAME, (row.model_dump() for row in of_groups))
+    write_json_lines(command.output_dir / SUMMARY_NAME, (row.model_dump() for row in rows))
+    _write(command.output_dir, [*rows, *of_groups], lines, notes)
     return rows
 
 
-def _rows(clips_of: Mapping[str, Sequence[Clip]], step_of: Mapping[str, int | None]) -> list[Row]:
-    """Return the rows of all clips, the recordings first, and those of each other group."""
+def _rows(
+    clips_of: Mapping[str, Sequence[Clip]], step_of: Mapping[str, int | None]
+) -> tuple[list[Row], list[Row]]:
+    """Return the rows of all clips, the recordings first, and those of each group."""
     usual = pace_range(clips_of[RECORDINGS])
     groups = dict.fromkeys(group for clips in clips_of.values() for clip in clips for group in clip.groups)
-    return [
+    rows = [
         summarize(name, step_of[name], own, group, usual)
         for group in groups
         for name, clips in clips_of.items()
         if (own := _in(group, clips))
     ]
+    return rows[: len(clips_of)], rows[len(clips_of) :]  # ALL is the first group
 
 
 def _in(group: str, clips: Sequence[Clip]) -> list[Clip]:
@@ -374,7 +380,6 @@ def _write(
     folder: Path, rows: Sequence[Row], lines: Sequence[dict[str, object]], notes: Sequence[str]
 ) -> None:
     write_json_lines(folder / "clips.jsonl", lines)
-    write_json_lines(folder / SUMMARY_NAME, (row.model_dump() for row in rows))
     with disk_errors(f"--output-dir {folder}"):
         write_bytes(folder / "report.md", markdown_report(rows, notes).encode())
         with written_aside(folder / "scores.png") as aside:

@@ -1,6 +1,7 @@
 """Scores of checkpoints, as a table for the report, the model card and the page. No torch here.
 
-summary.jsonl    a `Row` in each line, the recordings first
+summary.jsonl    a `Row` of all clips in each line, the recordings first
+groups.jsonl     the same of each group
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from indextts.errors import UserError
 from indextts.system.json_lines import read_json_lines
 
-SUMMARY_NAME, DIFFERENCES_NAME = "summary.jsonl", "differences.jsonl"
+SUMMARY_NAME, GROUPS_NAME, DIFFERENCES_NAME = "summary.jsonl", "groups.jsonl", "differences.jsonl"
 RECORDINGS = "recordings"  # the name of the first row
 SHARES = {  # fields of a row that are fractions of its clips, and their titles
     "no_stop": "no stop",
@@ -64,14 +65,15 @@ class Row(BaseModel, frozen=True):
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """Return the rows of a scoring, at least one.
+    """Return the rows of a scoring, at least one, those of all clips first.
 
     Raises:
         UserError: the folder has no valid summary.jsonl.
     """
-    path = folder / SUMMARY_NAME
+    path, groups = folder / SUMMARY_NAME, folder / GROUPS_NAME
     try:
-        return [Row.model_validate(line) for _, line in read_json_lines(path)]
+        paths = [path, groups] if groups.is_file() else [path]
+        return [Row.model_validate(line) for one in paths for _, line in read_json_lines(one)]
     except ValidationError:
         raise UserError(f"{path}: contains no scores; pass an output folder of tools/evaluate.py") from None
 

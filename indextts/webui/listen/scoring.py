@@ -23,6 +23,7 @@ from indextts.projects.jobs.records import list_jobs
 from indextts.projects.project import Project, ProjectSettings
 from indextts.speech.evaluation.scores import (
     DIFFERENCES_NAME,
+    GROUPS_NAME,
     RECORDINGS,
     SHARES,
     SUMMARY_NAME,
@@ -47,7 +48,7 @@ from indextts.webui.view_versions import files_version, job_version, utterances_
 STAGE = "evaluate"
 FIELDS = ("num_clips", "seeds", "seed", "device", "solver_steps")
 REPORT_NAME, PICTURE_NAME = "report.md", "scores.png"
-DOWNLOADS = (REPORT_NAME, PICTURE_NAME, SUMMARY_NAME, DIFFERENCES_NAME, "clips.jsonl")
+DOWNLOADS = (REPORT_NAME, PICTURE_NAME, SUMMARY_NAME, GROUPS_NAME, DIFFERENCES_NAME, "clips.jsonl")
 SCORES = ("likeness", "rate", "length", *SHARES)  # as in `score_cells`, after the error rates
 GROUPS = ("all", "short", "numbers", "questions", "foreign")  # with a translation
 
