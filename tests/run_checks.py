@@ -16,6 +16,7 @@ import torch
 from indextts.commands.train import Train
 from indextts.models.checkpoint import read_weights, recover_meta
 from indextts.runs.directory import (
+    BEST,
     LINKS,
     CheckpointMeta,
     checkpoints,
@@ -28,7 +29,7 @@ from indextts.runs.directory import (
 OF_THE_STOPS = frozenset({"recent_checkpoints", "serial"})
 OF_THE_PROCESS = Train.of_process
 # May differ in a line of metrics.jsonl.
-OF_THE_CLOCK = frozenset({"time", "tokens_per_second", "data_wait"})
+OF_THE_CLOCK = frozenset({"time", "tokens_per_second", "data_wait", "seconds", "time_share"})
 # Kinds of lines that describe a process: its start, and the distance that the rows have moved since.
 START = "start"
 OF_A_PROCESS = frozenset({START, "facts"})
@@ -144,9 +145,10 @@ def problems_at_end(reference: Path, run_dir: Path, base: Path) -> list[str]:
             for name in names:
                 part.pop(name, None)
     problems += [f"latest.pth: {where}" for where in differences(final, expected)]
-    best, expected_best = (_load(folder / "best.pth") for folder in (run_dir, reference))
-    for name in ("model", "step", "epoch", "best_mel_loss"):
-        problems += [f"best.pth: {where}" for where in differences(best[name], expected_best[name], name)]
+    for link in (link for link in BEST if link == "best.pth" or (reference / link).exists()):
+        best, expected_best = (_load(folder / link) for folder in (run_dir, reference))
+        for name in ("model", "step", "epoch", "best_mel_loss"):
+            problems += [f"{link}: {where}" for where in differences(best[name], expected_best[name], name)]
     frozen, trained = _load(base), read_weights(run_dir / "latest.pth")
     is_frozen = final["meta"]["settings"].get("train_text_rows", "new") == "new"
     for name in TEXT_TABLES if is_frozen else ():
@@ -192,7 +194,7 @@ def _bits(tensor: torch.Tensor) -> bytes:
 
 
 def _is_meta(path: Path) -> bool:
-    return path.stem in ("latest", "best") or path.stem.startswith("model_step")
+    return f"{path.stem}.pth" in LINKS or path.stem.startswith("model_step")
 
 
 def _key(line: dict[str, Any]) -> tuple[Any, ...]:

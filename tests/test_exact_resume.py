@@ -160,6 +160,11 @@ MOMENTS = {
         matches=lambda run_dir, mask, name: has_line(run_dir, mask, name, "train", 9),
         is_hit=lambda run_dir: last_line(run_dir) == ("train", 9),
     ),
+    # the facts of a validation are written, then it is listened to
+    "in a listening": Moment(
+        matches=lambda run_dir, mask, name: has_line(run_dir, mask, name, "facts", 9),
+        is_hit=lambda run_dir: last_line(run_dir) == ("facts", 9),
+    ),
     # step 5 is followed by no validation and no save, but by the micro-steps of step 6
     "within an accumulation": Moment(
         matches=lambda run_dir, mask, name: has_line(run_dir, mask, name, "train", 5),
@@ -221,8 +226,9 @@ def test_a_run_interrupted_at_any_moment_ends_bit_identical(
     [
         ("in a validation", {}),
         ("mid-epoch", {"lora_rank": 4, "train_text_rows": "used", "lora_code_head": True}),
+        ("in a listening", {"listen_interval": 3, "listen_sentences": 8, "listen_share": 1, "patience": 3}),
     ],
-    ids=["all weights", "LoRA"],
+    ids=["all weights", "LoRA", "listening"],
 )
 @pytest.mark.failure(17)
 def test_averages_bfloat16_moments_adapters_and_rates_of_new_rows_are_bit_identical_after_a_kill(

@@ -8,7 +8,7 @@ from indextts.commands.train import Train
 from indextts.training.decision import Decision, Signals, decide
 from indextts.training.run import TrainState
 
-# validates every 10 steps, saves every 20, samples every 30; 5 epochs or 100 steps; gives up after 2 worse
+# validates every 10 steps, saves every 20, listens every 30; 5 epochs or 100 steps; gives up after 2 worse
 COMMAND = Train(
     train_manifest=["t"],
     val_manifest=["v"],
@@ -17,7 +17,7 @@ COMMAND = Train(
     max_steps=100,
     val_interval=10,
     save_interval=20,
-    sample_interval=30,
+    listen_interval=30,
     patience=2,
 )
 STOP, FAILED, RETRY = Signals(stop_requested=True), Signals(save_failed=True), Signals(retry_save=True)
@@ -44,20 +44,25 @@ def actions(decision: Decision) -> str:
         (at(20, saved_step=20), Signals(), ""),
         (at(20, validated_step=10), Signals(), "validate save"),
         (at(0, validated_step=-1), Signals(), "validate"),
-        # a stop saves what is not saved yet, and never validates or samples
+        # a stop saves what is not saved yet, and never validates or listens
         (at(7), STOP, "save stop"),
         (at(7, saved_step=7), STOP, "stop"),
         (at(0, validated_step=-1), STOP, "stop"),
         (at(10, validated_step=0), STOP, "save stop"),
         # the end of the run, by steps and by epochs: one last validation
         (at(100, validated_step=90), Signals(), "validate save stop"),
-        (at(100, saved_step=100), Signals(), "stop"),
+        (at(100, saved_step=100, listened_step=100), Signals(), "stop"),
         (at(7, epoch=5, samples_done=0, validated_step=0), Signals(), "validate save stop"),
         # patience
         (at(10, num_worse=1), Signals(), ""),
         (at(10, num_worse=2), Signals(), "save stop"),
         # the best model and the first checkpoint of a part wait for no interval
         (at(10, best_is_unsaved=True), Signals(), "save"),
+        (at(10, best_heard_is_unsaved=True), Signals(), "save"),
+        # a run that listens asks the ear before it stops early, and listens once more at its end
+        (at(50, num_worse=2, listened_step=30), Signals(), "listen save stop"),
+        (at(50, num_worse=2, listened_step=50), Signals(), "save stop"),
+        (at(100, saved_step=100, listened_step=90), Signals(), "listen stop"),
         (at(7, saved_step=-1, part_is_unsaved=True), Signals(), "save"),
         # after a failed save the clock decides, not the interval
         (at(20), FAILED, ""),
@@ -72,26 +77,22 @@ def test_each_state_has_its_decision(state: TrainState, signals: Signals, expect
 
 
 @pytest.mark.parametrize(
-    ("state", "signals", "is_sampled"),
+    ("state", "signals", "listens"),
     [
-        (at(10), Signals(), True),  # the first validation of this process
-        (at(20, sampled_step=10, saved_step=20), Signals(), False),
-        (at(30, sampled_step=10), Signals(), True),
-        (at(40, sampled_step=30, saved_step=40), Signals(), False),
-        (
-            at(40, sampled_step=20, saved_step=40),
-            Signals(),
-            True,
-        ),  # step 30 had no validation
-        (at(30, sampled_step=10), STOP, False),
-        (at(30, sampled_step=10, validated_step=20), Signals(), False),  # the validation was interrupted
+        (at(20), Signals(), False),
+        (at(30), Signals(), True),
+        (at(30, listened_step=30), Signals(), False),
+        (at(40, listened_step=30), Signals(), False),
+        (at(40, listened_step=20), Signals(), True),  # step 30 had no validation, or no time to listen
+        (at(0, validated_step=0), Signals(), False),
+        (at(30), STOP, False),
+        (at(30, validated_step=20), Signals(), False),  # the validation was interrupted
     ],
 )
-def test_samples_are_synthesized_after_the_first_validation_of_each_interval(
-    state: TrainState, signals: Signals, is_sampled: bool
+def test_the_first_validation_of_each_interval_is_listened_to(
+    state: TrainState, signals: Signals, listens: bool
 ):
-    assert decide(state, COMMAND, signals, just_validated=True).sample == is_sampled
-    assert not decide(state, COMMAND, signals).sample
+    assert decide(state, COMMAND, signals).listen == listens
 
 
 def test_validation_interval_zero_means_the_end_of_each_epoch():

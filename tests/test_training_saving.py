@@ -177,7 +177,7 @@ def test_a_failed_save_is_logged_and_counted_and_the_next_one_succeeds(
     save(saver, 1)
     fill_disk(tmp_path, 2)
     save(saver, 2, is_best=True)
-    assert (saver.failures, saver.lost_best_step) == (1, 2)
+    assert (saver.failures, saver.lost_best and saver.lost_best.step) == (1, 2)
     [warning] = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "step 2 " in warning.getMessage()
     assert "(No space left on device)" in warning.getMessage()

@@ -135,11 +135,23 @@ def test_an_invalid_range_is_the_whole_run(text: str):
 def test_each_chart_of_a_run_is_drawn_beside_another(unhealthy: Project, well: Project):
     lines = read_run(unhealthy.run_dir)
     others = compared(unhealthy.root.parent, unhealthy, ["well:0"])
-    *charts, by_language = drawn(lines, DisplayOptions(0.8, (1_000.0, 2_000.0)), others)
+    *charts, heard, by_language = drawn(lines, DisplayOptions(0.8, (1_000.0, 2_000.0)), others)
     assert len(charts) == len(PLOTS)
     assert ["validation, well" in text for text in charts] == [True] * 3 + [False] * 3
     assert all("training, well" in text for text in charts)
-    assert by_language == ""
+    assert (heard, by_language) == ("", "")
+
+
+def test_what_was_heard_has_a_chart_with_the_best_step_and_its_cost():
+    facts = {"kind": "listen", "part": 1, "epoch": 0, "length_ratio": 1.1, "likeness": None, "loops": 0.25}
+    facts |= {"no_stop": 0.0, "silent": 0.0, "seconds": 31.2, "time_share": 0.021}
+    lines = [{**facts, "step": 10, "score": 0.5}, {**facts, "step": 20, "score": 0.3}]
+    text = unescape(drawn([start(0), *lines, {**facts, "step": 30, "score": 0.4}], DisplayOptions(), [])[-2])
+    assert "31 s" in text
+    assert "2.1%" in text
+    found = json.loads(re.findall(r'data-points="(.*?)">', text)[0])
+    assert [each["values"] for each in found["series"]] == [[0.5, 0.3, 0.4], [0.25] * 3, [1.1] * 3]
+    assert [(mark["step"], mark["value"]) for mark in found["marks"]] == [(20, 0.3)]
 
 
 def test_a_run_in_several_languages_has_a_chart_with_a_line_for_each():

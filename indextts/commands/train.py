@@ -30,6 +30,7 @@ class Train(Command):
             "plan",
             "num_workers",
             "allow_cpu",
+            "listen_asr",
         }
     )
 
@@ -122,15 +123,24 @@ class Train(Command):
     max_val_batches: int = Field(0, ge=0, title="Maximum validation batches")
     """Maximum number of batches in a validation; 0 uses all."""
     patience: int = Field(0, ge=0, title="Patience")
-    """Number of validations without improvement after which training stops; 0 never stops early."""
+    """Number of validations without a better loss, or better speech where the trainer listens, after which
+    training stops; 0 never stops early."""
     ema_decay: float = Field(0.0, ge=0, lt=1, title="EMA decay")
     """Decay of an exponential moving average of the weights, such as 0.999; 0 turns it off."""
     save_interval: int = Field(1000, ge=1, title="Checkpoint interval")
     """Number of steps between checkpoints."""
     keep_checkpoints: int = Field(3, ge=1, title="Checkpoints to keep")
     """Number of newest checkpoints to keep besides the best."""
-    sample_interval: int = Field(0, ge=0, title="Sample interval")
-    """Number of steps between audio samples, which are generated at validations; 0 turns them off."""
+    listen_interval: int = Field(1000, ge=0, title="Listening interval")
+    """Number of steps after which the next validation speaks held-out sentences and judges them; 0 turns it
+    off."""
+    listen_sentences: int = Field(24, ge=1, le=500, title="Sentences to listen to")
+    """Number of sentences of the validation pairs, always the same."""
+    listen_share: float = Field(0.05, gt=0, le=1, title="Share of listening")
+    """Share of the time that listening may take: it is skipped while it would take more; 1 sets no limit."""
+    listen_asr: str = Field("", title="Recognizer for listening")
+    """Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; without it, length,
+    silence, loops and similarity of the voice are judged."""
     num_workers: Automatic[int] = Field(0, ge=0, title="Data workers")
     """Number of data-loading processes; 0 loads in the trainer; automatic: up to 2 for a GPU, 0 without."""
     lora_rank: int = Field(0, ge=0, le=1024, title="LoRA rank")

@@ -47,7 +47,7 @@ from indextts.commands.speech import Weights
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.lora import lora_record, merge
 from indextts.models.weight_names import published_names
-from indextts.runs.directory import CheckpointMeta, checkpoint_path
+from indextts.runs.directory import BEST, CheckpointMeta, checkpoint_path
 from indextts.runs.lora_base import find_base
 from indextts.runs.owner import commit, publish
 from indextts.system.amounts import counted, listed
@@ -293,7 +293,7 @@ def _noise(identity: str, size: int) -> Tensor:
 
 
 def write_checkpoint(run_dir: Path, content: Mapping[str, Any], meta: CheckpointMeta) -> Path:
-    """Write and commit `model_step{N}.pth` with its meta file; link it as latest.pth, and best.pth if best.
+    """Write and commit `model_step{N}.pth` with its meta file; link it as latest.pth, and as each best it is.
 
     Args:
         meta: without size and digest; this function computes both.
@@ -308,8 +308,9 @@ def write_checkpoint(run_dir: Path, content: Mapping[str, Any], meta: Checkpoint
         num_bytes, digest = write_and_sync(aside, content)
         commit(aside, meta.model_copy(update={"num_bytes": num_bytes, "digest": digest}))
         publish(path, run_dir / "latest.pth")
-        if meta.is_best:
-            publish(path, run_dir / "best.pth")
+        for link, field in BEST.items():
+            if getattr(meta, field):
+                publish(path, run_dir / link)
     except OSError:
         aside.unlink(missing_ok=True)
         raise

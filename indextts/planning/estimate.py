@@ -29,7 +29,7 @@ class DiskNeed:
 
     Args:
         checkpoint_bytes: size of one checkpoint.
-        num_at_most: largest number of checkpoints at the same time: those kept, the best one, and the new
+        num_at_most: largest number of checkpoints at the same time: those kept, the best ones, and the new
             one, which is written before an old one is deleted.
         num_present: checkpoints of the run that are already on the disk.
         free_bytes: free space on the disk of the run directory.
@@ -66,10 +66,11 @@ def disk_need(facts: StartFacts, *, steps: int) -> DiskNeed:
     # each validation may be the best so far and cause a save
     num_validations = -(-steps // settings.val_interval) if settings.val_interval else settings.epochs
     num_saves = -(-steps // settings.save_interval) + num_validations
+    num_best = 1 + (0 < settings.listen_interval <= steps)
     return DiskNeed(
         checkpoint_bytes=facts.size.checkpoint_bytes(settings.optimizer_state, settings.ema_decay),
-        num_at_most=min(settings.keep_checkpoints + 2, num_present + num_saves),
-        num_present=min(num_present, settings.keep_checkpoints + 1),
+        num_at_most=min(settings.keep_checkpoints + num_best + 1, num_present + num_saves),
+        num_present=min(num_present, settings.keep_checkpoints + num_best),
         free_bytes=free_bytes(settings.output_dir),
     )
 

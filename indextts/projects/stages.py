@@ -305,6 +305,7 @@ def _plan_train(project: Project, settings: ProjectSettings) -> StagePlan:
             "output_dir": project.run_dir,
             "resume": "auto",
             "max_steps": 0,  # explicit, or the limit of an earlier run would still apply
+            "listen_asr": settings.check.get("asr", ""),
             **settings.train,
         }
     )

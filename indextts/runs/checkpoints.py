@@ -33,7 +33,7 @@ BEING_SAVED = "the trainer is saving {name}; try again when it is done"
 IS_LINK = "{name} is a link to a checkpoint; choose the file with a step in its name"
 IS_PINNED = "{name} is pinned; unpin it first"
 IS_LATEST = "{name} is the newest checkpoint, which a resume needs; delete it after a newer one is saved"
-IS_BEST = "{name} is the best checkpoint (best.pth); delete it after a better one is saved"
+IS_BEST = "{name} is a best checkpoint (best.pth, best_heard.pth); delete it after a better one is saved"
 IS_ONLY = "{name} is the only complete checkpoint of this run, which a resume needs; save another one first"
 
 
@@ -46,7 +46,7 @@ class Checkpoint:
         serial: grows with every save; 0 without a readable meta.
         time: of writing, unix time.
         is_complete: its meta is readable and it has the recorded size; only a resume verifies the digest.
-        is_latest, is_best: latest.pth or best.pth is this checkpoint.
+        is_latest, is_best, is_best_heard: latest.pth, best.pth or best_heard.pth is this checkpoint.
     """
 
     name: str
@@ -61,15 +61,16 @@ class Checkpoint:
     is_pinned: bool = False
     is_latest: bool = False
     is_best: bool = False
+    is_best_heard: bool = False
 
 
 def list_checkpoints(run_dir: Path) -> list[Checkpoint]:
     """Return the checkpoints of a run, newest save first, incomplete ones last.
 
-    latest.pth and best.pth are listed only if their numbered file does not exist.
+    The links are listed only if their numbered file does not exist.
     """
     metas = {path: meta_of(path) for path in checkpoint_files(run_dir)}
-    latest, best = (_serial(metas.get(run_dir / link)) for link in LINKS)
+    latest, heard, best = (_serial(metas.get(run_dir / link)) for link in LINKS)
     numbered = {_serial(meta) for path, meta in metas.items() if path.name not in LINKS}
     found = []
     for path, meta in metas.items():
@@ -92,6 +93,7 @@ def list_checkpoints(run_dir: Path) -> list[Checkpoint]:
                 is_pinned=path.with_suffix(".pinned").exists(),
                 is_latest=meta.serial == latest,
                 is_best=meta.serial == best,
+                is_best_heard=meta.serial == heard,
             )
         found.append(listed)
     return sorted(found, key=lambda each: (not each.is_complete, -each.serial, each.name))
@@ -103,9 +105,23 @@ def best_validation_loss(run_dir: Path, validation_set: str) -> float:
     Args:
         validation_set: checkpoints validated on other pairs do not count.
     """
+    return _lowest(
+        meta.validation_mel_loss for meta in _valid_metas(run_dir) if meta.validation_set == validation_set
+    )
+
+
+def best_heard_score(run_dir: Path, heard_by: str) -> float:
+    """Return the lowest score of the checkpoints that the same ear heard, infinity if there is none."""
+    return _lowest(meta.heard_score for meta in _valid_metas(run_dir) if meta.heard_by == heard_by)
+
+
+def _valid_metas(run_dir: Path) -> list[CheckpointMeta]:
     found = [meta_of(path) for path in checkpoint_files(run_dir) if not path.name.startswith(QUARANTINED)]
-    losses = [meta.validation_mel_loss for meta in found if meta and meta.validation_set == validation_set]
-    return min((loss for loss in losses if loss is not None), default=math.inf)
+    return [meta for meta in found if meta]
+
+
+def _lowest(values: Iterable[float | None]) -> float:
+    return min((value for value in values if value is not None), default=math.inf)
 
 
 def validation_losses(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], float]:
@@ -148,7 +164,7 @@ def deletion_refusal(run_dir: Path, name: str) -> str:
         (chosen.is_pinned, IS_PINNED),
         (chosen.is_complete and len(complete) == 1, IS_ONLY),
         (chosen.is_latest or (chosen.is_complete and chosen.serial == complete[0].serial), IS_LATEST),
-        (chosen.is_best, IS_BEST),
+        (chosen.is_best or chosen.is_best_heard, IS_BEST),
     )
     return next((reason.format(name=name) for holds, reason in reasons if holds), "")
 

@@ -10,11 +10,12 @@
       damaged-model_step{N}.pth/.json   a corrupt checkpoint that a resume quarantined
       latest.pth latest.json            the newest checkpoint, by serial (hard links, or copies)
       best.pth   best.json              the one with the lowest validation mel loss, whatever its part
+      best_heard.pth best_heard.json    the one that spoke best (indextts/training/listening.py)
       tokenizer.model        the tokenizer of the run
       base-{digest}.pth      of a LoRA run: its base, if that is a checkpoint of another run (lora_base.py)
       metrics.jsonl          one JSON object per line; for a replayed step the later line counts
       trash/                 deleted checkpoints (indextts/runs/checkpoints.py)
-      samples/part{P}_step{N}/  audio samples of fixed sentences (indextts/training/samples.py)
+      samples/part{P}_step{N}/  what was heard of fixed sentences (indextts/training/listening.py)
       train.log              the log
       train_rank{K}.log      warnings and errors of rank K
       logs/run_{time}/       TensorBoard
@@ -48,7 +49,8 @@ logger = logging.getLogger(__name__)
 # A meta file holds the pieces of a tokenizer, a few hundred kilobytes; a far larger file is something else.
 MAX_META_BYTES = 64 << 20
 
-LINKS = ("latest.pth", "best.pth")
+BEST = {"best.pth": "is_best", "best_heard.pth": "is_best_heard"}  # by the field of the meta
+LINKS = ("latest.pth", "best_heard.pth", "best.pth")  # a run directory as a model is the last that exists
 # Prefixes of the meta file, which is renamed first when a checkpoint is deleted or quarantined.
 PRUNED = ".tmp-pruned-"
 QUARANTINED = "damaged-"
@@ -81,6 +83,9 @@ class CheckpointMeta(BaseModel, frozen=True):
         is_best: it had the lowest validation mel loss of this folder and validation set when it was saved.
         validation_set: digest of the pairs that a validation uses.
         validation_mel_loss: of this model on these pairs, None if this step was not validated.
+        is_best_heard: it had the lowest `heard_score` of this folder by the same ear when it was saved.
+        heard_by: identity of the sentences and of what judged them.
+        heard_score: of this model, None if it was not listened to.
         base_size: pieces of the base tokenizer; the rows of the text tables before it are frozen.
         gpt_config: the sizes of the model, as `dataclasses.asdict(GPTConfig)` gives them.
         data_order: digest of the samples and seed that define the order of `samples_done`.
@@ -109,6 +114,9 @@ class CheckpointMeta(BaseModel, frozen=True):
     is_best: bool
     validation_set: str = ""
     validation_mel_loss: float | None = None
+    is_best_heard: bool = False
+    heard_by: str = ""
+    heard_score: float | None = None
     tokenizer_fingerprint: str
     tokenizer_size: int
     base_size: int

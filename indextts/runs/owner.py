@@ -27,6 +27,7 @@ from pathlib import Path
 
 from indextts.errors import FOLDER_IN_USE, UserError, disk_errors
 from indextts.runs.directory import (
+    BEST,
     LINKS,
     PRUNED,
     QUARANTINED,
@@ -133,15 +134,15 @@ def write_meta(path: Path, meta: CheckpointMeta) -> None:
 
 
 def publish_newest(run_dir: Path) -> None:
-    """Link the newest and the best checkpoint, if the link is older."""
+    """Link the newest and the best checkpoints, if the link is older."""
     numbered = [
         (path, meta) for path, meta in checkpoints(run_dir) if path.name not in LINKS and path.is_file()
     ]
-    best = [(path, meta) for path, meta in numbered if meta.is_best]
+    best = {link: [item for item in numbered if getattr(item[1], field)] for link, field in BEST.items()}
     with disk_errors(f"--output-dir {run_dir}"):
-        for found, link in ((numbered, run_dir / "latest.pth"), (best, run_dir / "best.pth")):
-            if found and _is_older(link, found[0][1]):
-                publish(found[0][0], link)
+        for link, found in {"latest.pth": numbered, **best}.items():
+            if found and _is_older(run_dir / link, found[0][1]):
+                publish(found[0][0], run_dir / link)
 
 
 def _is_older(link: Path, meta: CheckpointMeta) -> bool:
@@ -183,7 +184,7 @@ def commit(aside: Path, meta: CheckpointMeta) -> Path:
 
 
 def publish(checkpoint: Path, link: Path) -> None:
-    """Link `checkpoint` and its meta file as `link` (latest.pth or best.pth).
+    """Link `checkpoint` and its meta file as `link`, one of LINKS.
 
     If a person deletes the checkpoint meanwhile, the link stays as a kill would leave it: the next save, or
     the repair at the next start, links another one.
@@ -275,15 +276,13 @@ def quarantine(corrupt: Path) -> Path:
 def _own_and_needed(run_dir: Path, part: int) -> tuple[list[Path], list[Path]]:
     """Return the numbered checkpoints of this part, newest first, and of these the best and the pinned."""
     present = checkpoints(run_dir)
-    best_serial = next((meta.serial for path, meta in present if path.name == "best.pth"), None)
+    best = {meta.serial for path, meta in present if path.name in BEST}
     own = [
         (path, meta)
         for path, meta in present
         if path == checkpoint_path(run_dir, meta.step) and meta.part == part and path.is_file()
     ]
-    needed = [
-        path for path, meta in own if meta.serial == best_serial or path.with_suffix(".pinned").exists()
-    ]
+    needed = [path for path, meta in own if meta.serial in best or path.with_suffix(".pinned").exists()]
     return [path for path, _ in own], needed
 
 

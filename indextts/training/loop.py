@@ -2,7 +2,7 @@
 
 One iteration of `train_steps`:
 
-    decide -> validate? sample? save? stop? -> next group of micro-batches -> train_step
+    decide -> validate? listen? save? stop? -> next group of micro-batches -> train_step
 
     train_step: `forward_backward` -> sum of gradients over ranks -> `clip_and_step`
 
@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -58,10 +58,19 @@ from indextts.training.probe import Probe, compare
 from indextts.training.record import TextRowFacts, write_run_files
 from indextts.training.resume import resume
 from indextts.training.run import Run, TrainState, load_inputs
-from indextts.training.saving import Saver, best_loss_on_disk, finish_saving, save_checkpoint
+from indextts.training.saving import (
+    Saver,
+    best_heard_on_disk,
+    best_loss_on_disk,
+    finish_saving,
+    save_checkpoint,
+)
 from indextts.training.start import start_from_base
 from indextts.training.tracking import start_tracker
 from indextts.training.validate import Validation, ValidationSettings, validate
+
+if TYPE_CHECKING:
+    from indextts.training.listening import Listener
 
 logger = logging.getLogger(__name__)
 
@@ -139,9 +148,9 @@ def train(
             if not is_out_of_memory(error):
                 raise
             raise UserError(  # a step splits its batch; the memory of a validation or an update is fixed
-                f"Out of memory in a validation, a sample or the update ({str(error).splitlines()[0]}): use "
-                "--amp, a smaller --val-batch-size, --sample-interval 0, or a GPU with more memory; the last "
-                "checkpoint is valid, resume with --resume auto",
+                f"Out of memory in a validation or the update ({str(error).splitlines()[0]}): use "
+                "--amp, a smaller --val-batch-size, or a GPU with more memory; the last checkpoint is valid, "
+                "resume with --resume auto",
                 OUT_OF_MEMORY,
             ) from None
     if not is_complete:
@@ -179,15 +188,18 @@ def train_steps(
         compile_blocks(run, command.batch_tokens, partial(forward_backward, run))
         times.mark("compilation")
     times.log(state.step + 1)
-    sampler = None
-    if command.sample_interval and ranks.is_main:
-        from indextts.training.samples import SampleSynthesizer  # synthesis takes seconds to import
+    listener = None
+    # not for a run that ends before: synthesis takes seconds to import
+    if ranks.is_main and 0 < command.listen_interval <= run.schedule.total_steps:
+        from indextts.training.listening import Listener
 
-        models, manifests = command.config.parent, command.val_manifest
         try:
-            sampler = SampleSynthesizer(inputs, command.output_dir, models, manifests)
+            listener = Listener(inputs)
         except UserError as error:
-            logger.warning("--sample-interval is ignored: %s", error)
+            if command.listen_asr:
+                raise
+            logger.warning("Nothing is listened to: %s", error)
+        times.mark("sentences to listen to")
     text_row_facts = TextRowFacts(run) if ranks.is_main else None
     if text_row_facts is not None:
         metrics.facts(state.step, state.epoch_of_step, text_row_facts.read())
@@ -220,17 +232,13 @@ def train_steps(
                 validate_now(run, check, metrics, saver)
                 if text_row_facts is not None:
                     metrics.facts(state.step, state.epoch_of_step, text_row_facts.read())
-                if sampler is not None:
-                    sampler.collect(metrics)
             # again, with the new loss: it may be the best, which is saved at once, or exhaust the patience
-            decision = decide(state, command, signals(), just_validated=True)
-        if decision.sample:
-            # on every rank, so that all decide the same, although only rank 0 has a sampler
-            state.sampled_step = state.step
-            if sampler is not None:
-                with speed.paused():
-                    sampler.synthesize(run, metrics, stop)
-            # sampling takes minutes on a CPU, and a stop signal ends it: this boundary is the one to stop at
+            decision = decide(state, command, signals())
+        if decision.listen:
+            with speed.paused():
+                listen_now(run, listener, metrics, saver, stop)
+            # what was heard may be the best; and a stop signal ends a listening: this boundary is the one to
+            # stop at
             decision = decide(state, command, signals())
         if decision.stop and decision.at_end:
             # the steps since the last [Train] line; after a signal they stay in the checkpoint's window
@@ -245,8 +253,6 @@ def train_steps(
                 save_checkpoint(run, probe, saver)
         if decision.stop:
             finish_saving(run, probe, saver, stop)
-            if sampler is not None:
-                sampler.finish(metrics, stop)
             # a signal during the last validation leaves it undone, so that the resumed run validates
             return decision.at_end and state.validated_step == state.step
 
@@ -446,6 +452,26 @@ def validate_now(run: Run, check: Callable[[], Validation | None], metrics: Metr
     is_better = means.mel_loss < state.best_mel_loss
     state.best_mel_loss = min(means.mel_loss, state.best_mel_loss)
     state.num_worse = 0 if is_better else state.num_worse + 1
+
+
+def listen_now(
+    run: Run, listener: "Listener | None", metrics: MetricsLog, saver: Saver, stop: StopRequest
+) -> None:
+    """Listen on rank 0, and note in the state of every rank whether this model speaks best so far."""
+    state, ranks = run.state, run.inputs.ranks
+    heard = ranks.broadcast(None if listener is None else listener.listen(run, metrics, stop))
+    if heard is None:  # stopped, or too expensive by now: the next validation tries again
+        return
+    if heard.by != state.heard_by:  # other sentences, or another recognizer
+        state.heard_by, state.best_heard = heard.by, math.inf
+    state.listened_step, state.heard_score = state.step, heard.score
+    state.saved_step = -1  # a checkpoint of this step that is there already lacks the listening
+    if heard.score is None:
+        return
+    is_best = ranks.is_main and heard.score < best_heard_on_disk(run, saver)
+    state.best_heard_is_unsaved = ranks.broadcast(is_best)
+    if heard.score < state.best_heard:
+        state.best_heard, state.num_worse = heard.score, 0
 
 
 def reduce_window(run: Run) -> None:

@@ -8,6 +8,9 @@ One line of metrics.jsonl:
     {"kind": "val", ...}     without lr, grad_norm, tokens_per_second, data_wait, num_skipped; with
                              --ema-decay also averaged_mel_loss and so on, those of the averaged weights;
                              with several languages also mel_loss_am, mel_loss_en and so on
+    {"kind": "listen", "part": 1, "step": 1000, "epoch": 0, "score": 0.31, "cer": 0.31, "length_ratio": 1.02,
+     "no_stop": 0.0, "loops": 0.04, "silent": 0.0, "likeness": 0.66, "seconds": 31.2, "time_share": 0.03,
+     "time": ...}             without a recognizer no cer; time_share is that of all listenings of the process
     {"kind": "start", "part": 1, "step": 0, "epoch": 0, "total_steps": 236, "time": ...}   a process started
     {"kind": "facts", "part": 1, "step": 100, "epoch": 0, "unknown_share": 0.001,
      "base_rows": "9f86d081884c7d65", "new_rows_moved": 0.0004, "new_rows_moved_lately": 0.0001,
@@ -100,7 +103,7 @@ class MetricsLog:
         Args:
             numbers: what a line has besides its losses, by name.
         """
-        self._write("train", step, epoch, means, numbers)
+        self._write("train", step, epoch, {**asdict(means), **numbers})
         suffix = f" imbalance={numbers['imbalance']:.3f}" if "imbalance" in numbers else ""
         logger.info("[Train] %s lr=%.2e%s", _line(step, epoch, means), numbers["lr"], suffix)
 
@@ -124,13 +127,19 @@ class MetricsLog:
             for code, means in languages.items()
             for name, value in asdict(means).items()
         }
-        self._write("val", step, epoch, validation.means, numbers)
+        self._write("val", step, epoch, {**asdict(validation.means), **numbers})
         more = "".join(f" mel_loss_{code}={means.mel_loss:.4f}" for code, means in languages.items())
         logger.info("[Val] %s%s", _line(step, epoch, validation.means), more)
         for group, means in validation.by_speakers.items():
             logger.info("      %s speakers: %s", group, _losses(means))
         if validation.averaged is not None:
             logger.info("      averaged weights: %s", _losses(validation.averaged))
+
+    def heard(self, step: int, epoch: int, numbers: Mapping[str, float | None]) -> None:
+        """Write a [Listen] line to the log, metrics.jsonl and TensorBoard."""
+        self._write("listen", step, epoch, numbers)
+        shown = " ".join(f"{name}={value:.4g}" for name, value in numbers.items() if value is not None)
+        logger.info("[Listen] epoch=%d step=%d %s", epoch, step, shown)
 
     def facts(self, step: int, epoch: int, facts: dict[str, Any]) -> None:
         """Write the result of `TextRowFacts.read` to metrics.jsonl."""
@@ -158,17 +167,14 @@ class MetricsLog:
         if not type(failure.thread).__module__.startswith("tensorboard."):
             self._report(failure)
 
-    def _write(
-        self, kind: str, step: int, epoch: int, means: LossMeans, numbers: Mapping[str, float | None]
-    ) -> None:
-        all_numbers: dict[str, Any] = {**asdict(means), **numbers}
-        self._append({"kind": kind, "part": self.part, "step": step, "epoch": epoch, **all_numbers})
+    def _write(self, kind: str, step: int, epoch: int, numbers: Mapping[str, float | None]) -> None:
+        self._append({"kind": kind, "part": self.part, "step": step, "epoch": epoch, **numbers})
         if self.tracker is not None:
-            self.tracker.log(kind, step, all_numbers)
+            self.tracker.log(kind, step, dict(numbers))
         if self.board is None:
             return
         with self._logging_errors():
-            for name, value in all_numbers.items():
+            for name, value in numbers.items():
                 if value is not None:
                     self.board.add_scalar(f"{kind}/{name}", value, step)
             self.board.flush()

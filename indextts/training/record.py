@@ -29,7 +29,7 @@ VALUES_OF_ROW = 16
 DIGEST_CHARS = 16  # of a SHA-256: enough to tell two states of the rows apart
 
 
-def checkpoint_of(run: Run, *, is_best: bool) -> tuple[dict[str, Any], CheckpointMeta]:
+def checkpoint_of(run: Run, *, is_best: bool, is_best_heard: bool) -> tuple[dict[str, Any], CheckpointMeta]:
     """Return the content and the meta of a checkpoint of the current state.
 
     `indextts/models/checkpoint.py` documents the keys of the content; the meta lacks the size and the digest
@@ -47,6 +47,9 @@ def checkpoint_of(run: Run, *, is_best: bool) -> tuple[dict[str, Any], Checkpoin
         is_best=is_best,
         validation_set=inputs.validation_set,
         validation_mel_loss=state.validation_mel_loss if state.validated_step == state.step else None,
+        is_best_heard=is_best_heard,
+        heard_by=state.heard_by,
+        heard_score=state.heard_score if state.listened_step == state.step else None,
         tokenizer_fingerprint=vocabulary.fingerprint,
         tokenizer_size=vocabulary.size,
         base_size=run.base_size,
@@ -104,6 +107,8 @@ def checkpoint_of(run: Run, *, is_best: bool) -> tuple[dict[str, Any], Checkpoin
             "last_losses": state.last_losses,
             "num_skipped": state.num_skipped,
             "num_worse": state.num_worse,
+            "listened_step": state.listened_step,
+            "best_heard": state.best_heard,
             "num_skipped_in_a_row": state.num_skipped_in_a_row,
             "unreadable": sorted(state.unreadable),
             "grad_norm": grad_norm if math.isfinite(grad_norm := float(state.grad_norm)) else None,

@@ -278,6 +278,9 @@ def _restore_state(
         state.best_mel_loss = content["best_mel_loss"]
         state.num_worse = saved["num_worse"]
         state.validation_mel_loss = facts.meta.validation_mel_loss
+    if "best_heard" in saved:
+        state.listened_step, state.best_heard = saved["listened_step"], saved["best_heard"]
+        state.heard_by, state.heard_score = facts.meta.heard_by, facts.meta.heard_score
     state.num_skipped_in_a_row = saved["num_skipped_in_a_row"]
     state.unreadable = set(saved["unreadable"])
     if saved["grad_norm"] is not None:

@@ -61,7 +61,11 @@ class TrainState:
             model is the best of the folder is decided from its checkpoints.
         window: losses of this rank since the last [Train] line.
         recent: names of the last checkpoints, newest last.
-        num_worse: number of validations since that of `best_mel_loss`.
+        num_worse: number of validations since that of `best_mel_loss`, or since better speech was heard.
+        listened_step: last step at which the speech was judged; 0 before the first.
+        heard_score, heard_by: result of `listened_step`, None where it failed, and whose ear it was.
+        best_heard: lowest score by this ear on the way to this step.
+        best_heard_is_unsaved: as `best_is_unsaved`, by ear.
         num_skipped: number of steps skipped because loss or gradient was not finite.
         num_skipped_in_a_row: of these, those since the last step that counted.
         unreadable: ids of the samples that could not be read when they were last due.
@@ -74,7 +78,6 @@ class TrainState:
         languages: of the training texts of this run so far; the model has a trained row for each of them.
         best_is_unsaved: the last validation found the best model, and no checkpoint holds it yet.
         part_is_unsaved: the run started a new part that has no checkpoint yet.
-        sampled_step: last step with samples, -1 before the first in this process.
     """
 
     step: int = 0
@@ -103,7 +106,11 @@ class TrainState:
     first_rows: dict[str, Tensor] | None = None
     best_is_unsaved: bool = False
     part_is_unsaved: bool = False
-    sampled_step: int = -1
+    listened_step: int = 0
+    heard_score: float | None = None
+    heard_by: str = ""
+    best_heard: float = float("inf")
+    best_heard_is_unsaved: bool = False
 
     def advance(self, num_micro_batches: int, num_samples: int, samples_per_epoch: int) -> None:
         """Count one step; after the last sample of an epoch the position is the start of the next."""

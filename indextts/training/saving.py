@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from indextts.errors import DISK_FULL, UserError
 from indextts.models.checkpoint import write_checkpoint
-from indextts.runs.checkpoints import best_validation_loss
+from indextts.runs.checkpoints import best_heard_score, best_validation_loss
 from indextts.runs.directory import CheckpointMeta, checkpoint_path
 from indextts.runs.owner import make_room, prune
 from indextts.system.amounts import ordinal, shown_size
@@ -83,13 +83,13 @@ class Saver:
     Args:
         failures: number of failed saves in a row.
         problem: what the last of them met.
-        lost_best: step of the last of them that had the best model so far, None if none had it.
+        lost_best: the last of them that had a best model so far, None if none had it.
     """
 
     def __init__(self, run_dir: Path, keep: int) -> None:
         self.run_dir, self.keep = run_dir, keep
         self.failures, self.problem = 0, ""
-        self.lost_best_step: int | None = None
+        self.lost_best: CheckpointMeta | None = None
         self._copy = HostCopy()
         # one thread: saves, and what they delete, never overlap
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="save")
@@ -132,8 +132,8 @@ class Saver:
         try:
             future.result()
         except OSError as error:  # the disk; any other error is a bug, and ends the run
-            if meta.is_best:
-                self.lost_best_step = meta.step
+            if meta.is_best or meta.is_best_heard:
+                self.lost_best = meta
             self._note_failure(meta.step, error)
         else:
             self.failures = 0
@@ -176,7 +176,7 @@ class Saver:
         logger.info(
             "Saved %s%s (%.1f s in the background)",
             path,
-            ", the best model so far" if meta.is_best else "",
+            ", the best model so far" * meta.is_best + ", the best by ear" * meta.is_best_heard,
             time.perf_counter() - started,
         )
         self._prune(meta.part)
@@ -197,19 +197,23 @@ def save_checkpoint(run: Run, probe: Probe, saver: Saver) -> None:
     started = time.perf_counter()
     state = run.state
     saver.wait()
-    is_best = state.best_is_unsaved or saver.lost_best_step == state.step  # its weights, tried again
-    saver.lost_best_step = None
+    lost, saver.lost_best = saver.lost_best, None
+    if lost is not None and lost.step == state.step:  # its weights, tried again
+        state.best_is_unsaved |= lost.is_best
+        state.best_heard_is_unsaved |= lost.is_best_heard
+    is_best, is_best_heard = state.best_is_unsaved, state.best_heard_is_unsaved
     run.trained.check_views()  # a checkpoint whose optimizer is apart from its model would look valid
     # counted on all ranks and before the write: a failed save's number is used up, so numbers only grow
     state.serial += 1
     state.saved_step = state.step
-    state.best_is_unsaved = state.part_is_unsaved = False
+    state.best_is_unsaved = state.best_heard_is_unsaved = state.part_is_unsaved = False
     name = checkpoint_path(saver.run_dir, state.step).name
     state.recent = [*(other for other in state.recent if other != name), name][-saver.keep :]
     if not run.inputs.ranks.is_main:
         return
     state.probe = probe.losses(run.model)  # with the weights of this save, for the check after a resume
-    saver.start(*checkpoint_of(run, is_best=is_best), frozen_pointers(run))
+    content = checkpoint_of(run, is_best=is_best, is_best_heard=is_best_heard)
+    saver.start(*content, frozen_pointers(run))
     seconds = time.perf_counter() - started
     logger.info("Saving step %d; this blocked the training for %.2f s", state.step, seconds)
 
@@ -218,6 +222,12 @@ def best_loss_on_disk(run: Run, saver: Saver) -> float:
     """Wait for the save before; return the lowest validation mel loss of the folder, whatever its part."""
     saver.wait()
     return best_validation_loss(saver.run_dir, run.inputs.validation_set)
+
+
+def best_heard_on_disk(run: Run, saver: Saver) -> float:
+    """Wait for the save before; return the lowest score by this ear of the folder, whatever its part."""
+    saver.wait()
+    return best_heard_score(saver.run_dir, run.state.heard_by)
 
 
 def finish_saving(run: Run, probe: Probe, saver: Saver, stop: StopRequest) -> None:

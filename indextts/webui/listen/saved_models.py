@@ -1,6 +1,6 @@
 """Models and voices that tab 8 can choose from. No Gradio or torch here.
 
-A model is a saved state of the run. Several files can hold the same one: best.pth and latest.pth are links to
+A model is a saved state of the run. Several files can hold the same one: latest.pth and the best are links to
 a numbered file, and a part of a run may save a step again. Such files are one choice.
 
 A voice is `upload:NAME`, an uploaded recording, or `clip:ID`, a clip of the data set. A request can name
@@ -51,16 +51,13 @@ class SavedModel:
         return "best.pth" in self.names
 
     @property
-    def is_newest(self) -> bool:
-        return "latest.pth" in self.names
-
-    @property
     def title(self) -> str:
-        """Step, part from the second one on, and whether it is the best or the newest."""
+        """Step, part from the second one on, and whether it is a best or the newest."""
         text = t("listen.step", step=self.meta.step)
         if self.meta.part > 1:
             text = t("listen.step_of_part", step=self.meta.step, part=self.meta.part)
-        notes = [t("listen.best")] * self.is_best + [t("listen.newest")] * self.is_newest
+        of_links = {"best.pth": "best", "best_heard.pth": "best_heard", "latest.pth": "newest"}
+        notes = [t(f"listen.{note}") for link, note in of_links.items() if link in self.names]
         return f"{text} ({', '.join(notes)})" if notes else text
 
 

@@ -14,8 +14,8 @@ page_files/charts.js draws a chart from its numbers:
 
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Literal
@@ -33,6 +33,7 @@ BUCKETS = 300  # across a chart; each keeps its least and its greatest value
 
 MAX_COMPARED = 3  # runs beside that of the open project
 EXACT = ("lr",)  # metrics without noise
+FAILURES = ("no_stop", "loops", "silent")
 
 Points = NDArray[np.float64]  # (N, 2): step and value, in the order of steps
 Kind = Literal["raw", "training", "validation"]
@@ -91,6 +92,7 @@ class DrawnRun:
     name: str
     train: Sequence[Line] = ()
     val: Sequence[Line] = ()
+    heard: Sequence[Line] = ()
     resumes: Sequence[int] = ()
 
 
@@ -105,6 +107,7 @@ def run_of(lines: Sequence[Line], part: int = 0, name: str = "") -> DrawnRun:
         name,
         train=[line for line in shown if line["kind"] == "train"],
         val=[line for line in shown if line["kind"] == "val"],
+        heard=[line for line in shown if line["kind"] == "listen"],
         resumes=[line["step"] for line in shown if line["kind"] == "start" and line["step"] > 0],
     )
 
@@ -113,7 +116,7 @@ def span_of(runs: Iterable[DrawnRun], display: DisplayOptions = DEFAULT_DISPLAY)
     """Return the first and last step to draw, at least one step apart."""
     if display.span:
         return display.span
-    steps = [line["step"] for run in runs for lines in (run.train, run.val) for line in lines]
+    steps = [line["step"] for run in runs for lines in (run.train, run.val, run.heard) for line in lines]
     first = min(steps, default=0)
     return float(first), float(max([*steps, first + 1]))
 
@@ -145,12 +148,28 @@ def curves(runs: Sequence[DrawnRun], metric: str, display: DisplayOptions = DEFA
 
 def language_curves(run: DrawnRun, display: DisplayOptions = DEFAULT_DISPLAY) -> list[Series]:
     """Return a line for the validation loss of each language, named by its code."""
-    span = span_of([run], display)
     names = sorted({name for line in run.val for name in line if name.startswith(OF_LANGUAGE)})
-    lines = [decimate(in_range(points_of(run.val, name, display.is_log), *span)) for name in names]
+    return _named_curves(run, run.val, {name: name.removeprefix(OF_LANGUAGE) for name in names}, display)
+
+
+def heard_curves(run: DrawnRun, display: DisplayOptions = DEFAULT_DISPLAY) -> list[Series]:
+    """Return lines for what was heard: errors, sentences that failed, length and voice."""
+    lines = [{**line, "failed": max(line.get(name) or 0 for name in FAILURES)} for line in run.heard]
+    score = "cer" if any("cer" in line for line in lines) else "score"
+    names = {name: t(f"monitor.heard.{name}") for name in (score, "failed", "length_ratio", "likeness")}
+    found = _named_curves(run, lines, names, display)
+    return [replace(each, kind="validation") for each in found if len(each.points)]
+
+
+def _named_curves(
+    run: DrawnRun, lines: Sequence[Line], names: Mapping[str, str], display: DisplayOptions
+) -> list[Series]:
+    """Return a line for each metric in `names`, under its name there."""
+    span = span_of([run], display)
+    found = [decimate(in_range(points_of(lines, metric, display.is_log), *span)) for metric in names]
     return [
-        Series(name.removeprefix(OF_LANGUAGE), line, number_of_line)
-        for number_of_line, (name, line) in enumerate(zip(names, lines, strict=True), 1)
+        Series(name, line, number_of_line)
+        for number_of_line, (name, line) in enumerate(zip(names.values(), found, strict=True), 1)
     ]
 
 
@@ -164,6 +183,16 @@ def marks(run: DrawnRun, metric: str) -> list[Mark]:
             "monitor.best" if metric == "mel_loss" else "monitor.at_best"
         )  # the mel loss decides which step is the best
         found.append(Mark(best["step"], t(label, value=number(value)), "best", value))
+    return found
+
+
+def heard_marks(run: DrawnRun) -> list[Mark]:
+    """Return the resumes of a run and the step that was heard best, the first one of equal scores."""
+    found = [mark for mark in marks(run, "mel_loss") if mark.kind == "resume"]
+    known = [line for line in run.heard if _finite(line.get("score")) is not None]
+    if best := min(known, key=lambda line: float(line["score"]), default=None):
+        value = float(best["score"])
+        found.append(Mark(best["step"], t("monitor.best", value=number(value)), "best", value))
     return found
 
 

@@ -42,7 +42,7 @@ HEADERS = {  # text: class of the cells
     "monitor.headers.saved": "",
 }
 ACTIONS = {"listen": "monitor.listen", "export": "monitor.export"}
-NOTES = ("is_best", "is_latest", "is_pinned")
+NOTES = ("is_best", "is_best_heard", "is_latest", "is_pinned")
 
 
 def build(page: Page) -> None:

@@ -25,6 +25,8 @@ from indextts.webui.monitor.charts import (
     comparable,
     compared,
     curves,
+    heard_curves,
+    heard_marks,
     language_curves,
     marks,
     run_of,
@@ -63,7 +65,7 @@ def build(page: Page) -> None:
     zoom = gr.Textbox(visible="hidden", container=False, show_label=False, elem_id="monitor-range")
     with gr.Row(elem_classes="charts"):
         plots = [gr.HTML(elem_id=plot_id(metric), js_on_load=DRAW) for metric in LARGE]
-    languages = gr.HTML(elem_id="plot-languages", js_on_load=DRAW)
+    heard, languages = (gr.HTML(elem_id=f"plot-{name}", js_on_load=DRAW) for name in ("heard", "languages"))
     with fold(t("monitor.more_charts"), "monitor-more"), gr.Row(elem_classes="charts"):
         plots += [gr.HTML(elem_id=plot_id(metric), js_on_load=DRAW) for metric in MORE]
     metrics = gr.HTML(elem_id="monitor-metrics", elem_classes="remark")
@@ -79,7 +81,7 @@ def build(page: Page) -> None:
             download_link(file, f"{project.root.name}_{file.name}", t("monitor.download_metrics")),
         ]
 
-    controls, outputs = [smoothing, is_log, zoom, beside], [notes, *plots, languages, metrics]
+    controls, outputs = [smoothing, is_log, zoom, beside], [notes, *plots, heard, languages, metrics]
     changes = [smoothing.release, is_log.change, zoom.change, beside.change]
     page.watch(version, draw, outputs, controls, also=changes)
 
@@ -128,21 +130,25 @@ def range_of(text: str) -> tuple[float, float] | None:
 def drawn(lines: Sequence[Line], display: DisplayOptions, others: Sequence[DrawnRun]) -> list[str]:
     """Return the charts of PLOTS, of a run beside other runs.
 
-    The last one shows the validation loss of each language; it is "" for a run of a single language.
+    The last two show what was heard and the validation loss of each language, "" where there is none.
     """
     run = run_of(lines)
     runs = [run, *others]
     cut = replace(display, span=span_of(runs, display))
 
-    def chart(name: str, unit: str, series: Sequence[Series], shown: Sequence[Mark]) -> str:
-        title, unit = t(f"monitor.plots.{name}"), t(f"monitor.units.{unit}")
+    def chart(name: str, unit: str, series: Sequence[Series], shown: Sequence[Mark], **values: float) -> str:
+        title, unit = t(f"monitor.plots.{name}"), t(f"monitor.units.{unit}", **values)
         return chart_html(title, unit, series, shown, cut, is_zoomed=display.span is not None)
 
     charts = [chart(name, name, curves(runs, name, cut), marks(run, name)) for name in PLOTS]
+    heard = ""
+    if run.heard:
+        cost = {name: run.heard[-1].get(name) or 0 for name in ("seconds", "time_share")}
+        heard = chart("heard", "heard", heard_curves(run, cut), heard_marks(run), **cost)
     languages = language_curves(run, cut)
     resumes = [mark for mark in marks(run, "mel_loss") if mark.kind == "resume"]
     by_language = chart("mel_loss_by_language", "mel_loss", languages, resumes) if languages else ""
-    return [*charts, by_language]
+    return [*charts, heard, by_language]
 
 
 def note(lines: Sequence[Line]) -> str:

@@ -15,6 +15,7 @@ from gradio.components import Component
 from indextts.commands.train import Train
 from indextts.planning.preflight import Preflight
 from indextts.runs.checkpoints import Checkpoint, list_checkpoints, validation_losses
+from indextts.runs.directory import BEST
 from indextts.runs.restore_rows import HELD, HELD_AUTOMATIC, Kind, RestoreRow
 from indextts.system.messages import Message, as_is
 from indextts.webui.language import field_title, t, text_of
@@ -166,7 +167,7 @@ def _chosen(rows: Sequence[Checkpoint], resume: str) -> Checkpoint | None:
     """Return the checkpoint that a resume takes; None if it is not in the run directory."""
     if resume == AUTO:
         return next(iter(rows), None)
-    is_link = {"latest.pth": "is_latest", "best.pth": "is_best"}.get(Path(resume).name, "")
+    is_link = {"latest.pth": "is_latest", **BEST}.get(Path(resume).name, "")
     return next((row for row in rows if row.name == Path(resume).name or getattr(row, is_link, False)), None)
 
 

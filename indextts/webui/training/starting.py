@@ -30,6 +30,7 @@ from indextts.runs.owner import is_training
 from indextts.runs.restore_rows import refused_row
 from indextts.system.files import file_stamp
 from indextts.system.messages import Message
+from indextts.webui.devices import chosen_recognizers
 from indextts.webui.forms import fields_from
 from indextts.webui.language import t, text_of
 from indextts.webui.page import Page
@@ -163,6 +164,8 @@ def command_of(
     for field in PATHS:
         if field in fields:
             fields[field] = inside(roots, field, fields[field])
+    if "listen_asr" in fields:
+        fields["listen_asr"] = "".join(chosen_recognizers(roots, fields["listen_asr"])[:1])
     emptied = Train.automatic - fields.keys()  # automatic, even where the project sets a value
     own = {name: value for name, value in settings.train.items() if name not in emptied}
     settings = settings.model_copy(update={"train": {**own, **fields}})

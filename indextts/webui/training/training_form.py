@@ -39,7 +39,7 @@ GROUPS = {
     "training.group.rate": ("learning_rate", "warmup_steps", "min_lr_ratio", "rewarm"),
     "training.group.memory": ("amp", "grad_checkpointing", "optimizer_state", "compile"),
     "training.group.lora": ("lora_rank", "lora_alpha", "lora_targets"),
-    "training.group.saving": ("save_interval", "keep_checkpoints", "val_interval", "sample_interval"),
+    "training.group.saving": ("save_interval", "keep_checkpoints", "val_interval", "listen_interval"),
 }
 PATHS = (
     "train_manifest",
