@@ -62,6 +62,9 @@ def of_batch(batch_size: int) -> dict[str, object]:
         "val_interval": 2,
         "learning_rate": 1e-4,
         "ema_decay": 0.9,
+        "listen_interval": 2,  # rank 0 speaks, the others wait
+        "listen_sentences": 2,
+        "listen_share": 1,
     }
 
 
@@ -82,6 +85,7 @@ def test_ranks_with_a_shard_of_the_batch_have_the_losses_of_a_single_process(
         assert {name: several[name] for name in names} == pytest.approx(
             {name: one[name] for name in names}, rel=1e-5
         )
+    assert (output / "best_heard.pth").exists()
     for name in ("latest.pth", "best.pth"):
         one, several = (torch.load(folder / name, weights_only=True) for folder in (alone.output, output))
         assert (several["step"], several["epoch"]) == (one["step"], one["epoch"])
