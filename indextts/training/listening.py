@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.commands.options import RECOGNIZERS_NAME
 from indextts.commands.sampling_options import Sampling
 from indextts.data.feature_store import IMPORTED, read_info
@@ -44,6 +45,7 @@ from indextts.features.published_files import find_published
 from indextts.features.recognizers.recognizer import Recognizer
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.speech.evaluation.evaluate import MIN_LOOP_S, RECORDING_RATE_HZ
+from indextts.speech.evaluation.groups import groups_of
 from indextts.speech.evaluation.judge import Judge, Judgement, SpokenText
 from indextts.speech.evaluation.report import Clip, summarize
 from indextts.speech.synthesis.acoustic import CAMPPLUS, AcousticModel, find_backend, find_files
@@ -66,11 +68,10 @@ logger = logging.getLogger(__name__)
 NUM_SAMPLES = 3  # sentences whose sound is kept
 SAMPLES_NAME = "samples"
 MAX_LENGTH_RATIO = 3  # to the longest recording, plus a second: a limit for a model that does not stop
-SEARCHED_PAIRS = 2_000  # for kinds of sentences
+SEARCHED_PAIRS = 1_000  # for kinds of sentences, which takes about a second
 FIRST_EXPECTED_S = 15.0  # of a run that never listened: a start of a few minutes does not listen
 RENDERED_AT_ONCE = 8
 MAX_LISTEN_S = 900.0  # the other ranks wait for at most 30 minutes
-QUESTION = re.compile(r"[?\u1367\u061f\uff1f]")
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Listener:
         """
         command = inputs.command
         self.inputs, self.models = inputs, command.config.parent
-        self.sentences = read_sentences(inputs.val_set, command.listen_sentences)
+        self.sentences = read_sentences(inputs, command.listen_sentences)
         pairs = [sentence.pair for sentence in self.sentences]
         backend = read_info(pairs[0].features).backend
         campplus = find_published(self.models / CAMPPLUS, "funasr/campplus")
@@ -311,13 +312,14 @@ def fault(clip: Clip) -> float:
     return length if judgement.likeness is None else (length + 1 - max(0.0, judgement.likeness)) / 2
 
 
-def read_sentences(dataset: PairDataset, number: int) -> list[Sentence]:
+def read_sentences(inputs: Inputs, number: int) -> list[Sentence]:
     """Return at most `number` readable sentences, always the same.
 
     Raises:
         UserError: none is readable.
     """
-    samples = ((index, dataset[index]) for index in choose_pairs(dataset))
+    dataset = inputs.val_set
+    samples = ((index, dataset[index]) for index in choose_pairs(dataset, inputs.tokenizer.options))
     readable = (
         Sentence(dataset.pairs[index], sample.condition, sample.emo_vec)
         for index, sample in samples
@@ -329,7 +331,7 @@ def read_sentences(dataset: PairDataset, number: int) -> list[Sentence]:
     return found
 
 
-def choose_pairs(dataset: PairDataset) -> list[int]:
+def choose_pairs(dataset: PairDataset, options: NormalizerOptions) -> list[int]:
     """Return pairs of different texts: questions, numbers, names, short, long and others in turn.
 
     Each kind has as many speakers as possible at its start. Pairs of other languages are left out: texts are
@@ -341,17 +343,15 @@ def choose_pairs(dataset: PairDataset) -> list[int]:
     indices = [index for index in order if by_text.get(int(pairs.text[index])) == index]
     if not indices:
         return []
-    short, long = np.quantile(pairs.num_text_ids[indices], [0.25, 0.75])
+    long = np.quantile(pairs.num_text_ids[indices], 0.75)
 
     def kind(index: int) -> str:
-        text, length = pairs.texts.text(int(pairs.text[index])), pairs.num_text_ids[index]
-        if QUESTION.search(text):
-            return "question"
-        if any(character.isdigit() for character in text):
-            return "number"
+        text = pairs.texts.text(int(pairs.text[index]))
+        groups = groups_of(text, options)
         if any(word[0].isupper() for word in text.split()[1:]):
-            return "name"
-        return "short" if length <= short else "long" if length >= long else "other"
+            groups.append("names")
+        # the last one, since short sentences are of other groups too
+        return groups[-1] if groups else "long" if pairs.num_text_ids[index] >= long else "other"
 
     turns: dict[str, int] = {}
     ranked: dict[str, list[tuple[int, int]]] = {}
