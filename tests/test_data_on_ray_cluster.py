@@ -25,7 +25,7 @@ def test_the_error_without_ray_has_the_command_to_install_it(tmp_path, monkeypat
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # which the program would set otherwise
     with pytest.raises(UserError, match=r"pip install .*\[distributed\]"):
-        preprocess(command(tmp_path, engine="ray"))
+        preprocess(command(tmp_path, engine="ray", backend="builtin"))
     with pytest.raises(UserError, match="--engine ray: "):
         check(CheckData(train_manifest=tmp_path / "m", engine="ray"))
 
@@ -49,7 +49,7 @@ def test_an_invalid_address_is_an_error(address):
 
 def test_an_address_without_the_engine_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"--ray-address head:6379: .*--engine ray"):
-        preprocess(command(tmp_path, ray_address="head:6379"))
+        preprocess(command(tmp_path, ray_address="head:6379", backend="builtin"))
 
 
 @pytest.mark.long
