@@ -76,11 +76,12 @@ def test_checkpoints_are_scored_beside_the_recordings(
 
 
 def test_seeds_groups_and_foreign_prompts_have_their_clips_and_rows(tuned: Project, tmp_path: Path):
-    foreign = tmp_path / "foreign.jsonl"
+    foreign, held_out = tmp_path / "foreign.jsonl", tmp_path / "held_out.jsonl"
+    write_utterances(held_out, [replace(clip, group="names") for clip in read_utterances(tuned.manifest)])
     write_utterances(foreign, [replace(clip, language="en") for clip in read_utterances(tuned.manifest)[:2]])
     checkpoints = [f"--checkpoint={tuned.run_dir / f'model_step{step}.pth'}" for step in (1, 2)]
     asr = write_recognizer(tmp_path / "hears-la", "ላ")
-    argv = flags(tuned, tmp_path / "out", asr=asr, num_clips=5, seeds=2, prompts=foreign)
+    argv = flags(tuned, tmp_path / "out", asr=asr, num_clips=5, seeds=2, prompts=foreign, manifest=held_out)
     assert main([*argv, *checkpoints]) == 0
     out = tmp_path / "out"
     rows = [*json_lines(out / "summary.jsonl"), *json_lines(out / "groups.jsonl")]
@@ -93,6 +94,7 @@ def test_seeds_groups_and_foreign_prompts_have_their_clips_and_rows(tuned: Proje
     assert {row["num_clips"] for row in rows if row["group"] == "foreign"} == {10}
     assert [row["name"] for row in rows if row["group"] == "foreign"] == ["model_step1", "model_step2"]
     assert [row["group"] for row in rows].count("") == 3
+    assert [row["num_clips"] for row in rows if row["group"] == "names"] == [5, 10, 10]
     for row in rows:
         of_row = [
             clip for clip in clips if row["group"] in clip["groups"] and clip["checkpoint"] == row["name"]

@@ -93,10 +93,8 @@ class HeldOut:
 
     def groups(self, options: NormalizerOptions) -> list[str]:
         """Return the groups of the sentence."""
-        if self.is_added:
-            return [FOREIGN_PROMPT]
-        own = [self.utterance.group] if self.utterance.group else []
-        return list(dict.fromkeys([ALL, *groups_of(self.utterance.text, options), *own]))
+        own = [ALL, *groups_of(self.utterance.text, options), *filter(None, [self.utterance.group])]
+        return [FOREIGN_PROMPT] if self.is_added else own
 
 
 def read_held_out(manifest: Path, limit: int) -> list[HeldOut]:
