@@ -3,6 +3,7 @@
 Clips of one person are joined, with pauses of 0.3 to 1.2 s; the borders of the cues are off by up to 0.2 s.
 `before` cuts at the cues as they are written, `after` moves them first as an import does. A clip is right if
 it contains the speech of its texts and of no other. Clips that are not kept are listed in rejected.jsonl.
+
 Three, four or six cues are all of a short recording, `files` of which are tried; chords are 10 dB below the
 speech. Divided sentences have two cues, at a pause near the middle or in the speech.
 """
