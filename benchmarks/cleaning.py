@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from itertools import islice, product
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,21 +41,9 @@ class Cleaning(Benchmark):
     clips: int = Field(6, ge=4, description="Clips of each language.")
 
 
-class Try(NamedTuple):
-    letters: int
-    edits: list[int]  # of the recognizer, before and after
-    ratings: list[list[float]]  # SIG, BAK, OVRL, before and after
-    lost: float  # share of the speech
-
-    @property
-    def is_accepted(self) -> bool:
-        sig, _, ovrl = np.subtract(self.ratings[1], self.ratings[0])
-        return bool(ovrl >= MIN_GAIN and sig >= -MAX_LOSS and self.lost <= MAX_LOST)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(Cleaning, argv)
-    tries: dict[tuple[str, int], list[Try]] = {sound: [] for sound in SOUNDS}
+    tries: dict[tuple[str, int], list[list[float]]] = {sound: [] for sound in SOUNDS}
     with tempfile.TemporaryDirectory() as temporary:
         for language in ("en", "de"):
             options = NormalizerOptions(language=language)
@@ -67,10 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if cleaned is not None:
                     sounds = [planted, cleaned]
                     errors = [count_errors(text, x, options).bounded for x in recognizer.transcribe(sounds)]
-                    lost, ratings = lost_speech(planted, cleaned, RATE_HZ), [*map(dnsmos.rate, sounds)]
-                    tries[sound].append(
-                        Try(errors[0].characters, [each.edits for each in errors], ratings, lost)
-                    )
+                    edits, lost = [each.edits for each in errors], lost_speech(planted, cleaned, RATE_HZ)
+                    before, after = map(dnsmos.rate, sounds)  # SIG, BAK, OVRL
+                    is_better = after[2] - before[2] >= MIN_GAIN and after[0] - before[0] >= -MAX_LOSS
+                    is_accepted = is_better and lost <= MAX_LOST
+                    found = [errors[0].characters, *edits, before[2], after[2], lost, is_accepted]
+                    tries[sound].append(found)
     rows = [cells(f"{kind}, {snr_db} dB", found) for (kind, snr_db), found in tries.items()]
     header = ["planted", "notched", "errors", "OVRL", "lost", "of the notched", "accepted"]
     head = [str(__doc__), f"{2 * command.clips} recordings, English and German:", ""]
@@ -78,20 +68,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def cells(kind: str, found: Sequence[Try]) -> list[str]:
+def cells(kind: str, found: Sequence[Sequence[float]]) -> list[str]:
     if not found:
         return [kind, "0", *5 * [""]]
-    letters, edits = sum(each.letters for each in found), np.sum([each.edits for each in found], axis=0)
-    ovrl = np.mean([[rating[2] for rating in each.ratings] for each in found], axis=0)
-    shown = [f"{edits[0] / letters:.1%} → {edits[1] / letters:.1%}", f"{ovrl[0]:.1f} → {ovrl[1]:.1f}"]
-    lost = f"{np.median([each.lost for each in found]):.0%}"
-    chosen = [found, [each for each in found if each.is_accepted]]
-    return [kind, f"{len(found)}", *shown, lost, *map(compared, chosen)]
-
-
-def compared(found: Sequence[Try]) -> str:
-    better, worse = (sum(sign * (one.edits[0] - one.edits[1]) > 0 for one in found) for sign in (1, -1))
-    return f"{len(found)}: {better} better, {worse} worse"
+    letters, before, after, *ovrl, lost, is_accepted = np.array(found).T
+    shown = [f"{each.sum() / letters.sum():.1%}" for each in (before, after)]
+    rated = [f"{each.mean():.1f}" for each in ovrl]
+    changes = before - after, (before - after)[is_accepted == 1]
+    compared = [f"{len(x)}: {(x > 0).sum()} better, {(x < 0).sum()} worse" for x in changes]
+    return [kind, f"{len(found)}", " → ".join(shown), " → ".join(rated), f"{np.median(lost):.0%}", *compared]
 
 
 def plant(kind: str, snr_db: int, speech: Samples, others: Sequence[Samples]) -> Samples:

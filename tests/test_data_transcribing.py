@@ -23,7 +23,7 @@ from indextts.features.audio import load_audio
 from indextts.features.vad import Span
 from tests.conftest import REPOSITORY
 from tests.killed_program import kill_when
-from tests.recognizers import write_recognizer
+from tests.recognizers import write_recognizer, write_whisper
 from tools.transcribe import main
 
 RATE_HZ = 16_000
@@ -208,8 +208,8 @@ def test_a_recognizer_that_cannot_write_the_language_is_stopped_after_the_first_
 ):
     for module in ("data.transcribing.transcribe", "features.recognizers.first_transcripts"):
         monkeypatch.setattr(f"indextts.{module}.NUM_FIRST", 3)
-    monkeypatch.setattr("indextts.features.recognizers.first_transcripts.problem_of", lambda *_: "loops")
+    whisper = write_whisper(tmp_path / "whisper")  # it writes ASCII
     for _ in range(2):  # what was heard is kept, and judged again
-        with pytest.raises(UserError, match=r"--asr la: .*loops"):
-            main(arguments(folder, tmp_path, "la"))
-        assert len((tmp_path / "measured/heard-la.jsonl").read_text("utf-8").splitlines()) == 1 + 3
+        with pytest.raises(UserError, match=r"--asr whisper: .*Amharic"):
+            main(arguments(folder, tmp_path, str(whisper)))
+        assert len((tmp_path / "measured/heard-whisper.jsonl").read_text("utf-8").splitlines()) == 1 + 3
