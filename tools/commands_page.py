@@ -33,6 +33,7 @@ COMMANDS: tuple[type[Command], ...] = (
     speech.Evaluate,
     speech.Serve,
     app.RunPipeline,
+    app.ProveSetup,
     app.ServeTensorboard,
     app.WebUI,
     app.MakeBaseCheckpoint,

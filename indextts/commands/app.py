@@ -7,14 +7,14 @@ from pydantic import Field
 
 from indextts.commands.base import Command
 from indextts.commands.bases import BaseName
+from indextts.commands.options import Options
 
 Stage = Literal["data", "tokenizer", "preprocess", "pairs", "train", "export"]
 
 
-class RunPipeline(Command):
-    """Run all stages of a project; a stage that is done with unchanged input is skipped."""
+class OfProject(Options):
+    """Options of a command for a whole project."""
 
-    program: ClassVar[str] = "tools/run_pipeline.py"
     workspace: Path = Field(Path("workspace"), title="Workspace")
     """Folder that holds all projects."""
     demo: bool = Field(False, title="Demo")
@@ -23,10 +23,34 @@ class RunPipeline(Command):
     """Published model that the demo imitates."""
     config: Path | None = Field(None, title="Project file")
     """Project as a YAML file."""
+
+
+class RunPipeline(Command, OfProject):
+    """Run all stages of a project; a stage that is done with unchanged input is skipped."""
+
+    program: ClassVar[str] = "tools/run_pipeline.py"
     until: Stage = Field("export", title="Last stage")
     """Last stage to run."""
     max_steps: int = Field(0, ge=0, title="Maximum steps")
     """Step at which training stops; 0 trains all epochs."""
+
+
+class ProveSetup(Command, OfProject):
+    """Overfit a few utterances of a project and speak them: do data, tokenizer, features and settings fit?
+
+    Exits with status 0 if they do and 1 if not. Without pairs, the stages before the training run first.
+    """
+
+    program: ClassVar[str] = "tools/prove_setup.py"
+    num_utterances: int = Field(0, ge=0, title="Utterances")
+    """Number of utterances to overfit; 0 takes 300, or 60 of the demo."""
+    steps: int = Field(0, ge=0, title="Steps")
+    """Number of training steps; 0 takes 3,000, or 400 for the demo."""
+    asr: list[str] = Field([], title="Recognizer")
+    """Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; the default is that of
+    the project's settings."""
+    train_flags: list[str] = Field([], title="Flags of the training")
+    """Flags of the training, such as --lora-rank=64, in place of the project's; tab 6 passes its form."""
 
 
 class ServeTensorboard(Command):

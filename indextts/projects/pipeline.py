@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from indextts.commands.app import RunPipeline, Stage
+from indextts.commands.app import OfProject, RunPipeline, Stage
 from indextts.commands.bases import BASES, base_in
 from indextts.commands.launching import ALONE, Launch
 from indextts.commands.terminal import to_argv
@@ -61,12 +61,7 @@ def run_pipeline(command: RunPipeline) -> list[StageResult]:
     Raises:
         UserError: the flags, the settings or the base files are wrong.
     """
-    if command.demo == (command.config is not None):
-        raise UserError("pass either --demo, or --config FILE with the settings of a project")
-    if command.config is not None and "base" in command.model_fields_set:
-        raise UserError("--base: belongs to --demo; a project file names the folder of its base with base:")
-    settings = read_settings(command.config or REPOSITORY / BASES[command.base].demo)
-    project = Project((command.workspace / settings.name).resolve())
+    project, settings = chosen_project(command)
     copy_base_files(project, settings)
     for stage in PLANNERS:  # report a wrong flag now, not after hours of earlier stages
         plan_stage(project, settings, stage)
@@ -79,6 +74,20 @@ def run_pipeline(command: RunPipeline) -> list[StageResult]:
         if results[-1].status or plan.name == command.until:
             break
     return results
+
+
+def chosen_project(command: OfProject) -> tuple[Project, ProjectSettings]:
+    """Return the project of a command, whose folder may be absent, and its settings.
+
+    Raises:
+        UserError: the flags or the settings are wrong.
+    """
+    if command.demo == (command.config is not None):
+        raise UserError("pass either --demo, or --config FILE with the settings of a project")
+    if command.config is not None and "base" in command.model_fields_set:
+        raise UserError("--base: belongs to --demo; a project file names the folder of its base with base:")
+    settings = read_settings(command.config or REPOSITORY / BASES[command.base].demo)
+    return Project((command.workspace / settings.name).resolve()), settings
 
 
 def current_stage(project: Project, since: float) -> str:

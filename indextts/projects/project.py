@@ -13,6 +13,7 @@
       preprocessed_amharic/               features/ train_manifest.jsonl val_manifest.jsonl
                                           train_pairs.jsonl val_pairs.jsonl
       training_output/                    the run directory
+      proof/                              proof of the set-up (indextts/projects/proof.py)
       export/                             the exported model: indextts/speech/export/model_folder.py
       listen/                             speech that the page synthesized, and votes (webui/listen/)
       scores/                             scores that the page computed (webui/listen/)
@@ -228,6 +229,7 @@ class Project:
         self.readings = root / "readings.tsv"
         self.preprocessed = root / "preprocessed_amharic"
         self.run_dir = root / "training_output"
+        self.proof = root / "proof"
         self.listen = root / "listen"
         self.tensorboard_address = root / "tensorboard.json"
         self.server_keys = root / "server_keys"

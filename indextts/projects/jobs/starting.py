@@ -37,6 +37,7 @@ CHECK_JOB = "check"
 TRANSCRIBE_JOB = "transcribe"  # ends with an import and a check
 CLEAN_JOB = "clean"  # ends with a check
 TENSORBOARD_JOB = "tensorboard"
+PROOF_JOB = "proof"
 DATA_JOBS = (CHECK_JOB, TRANSCRIBE_JOB, CLEAN_JOB)  # of tab 2
 RUNNER = Path(__file__).resolve().with_name("runner.py")
 
@@ -142,6 +143,8 @@ def _conflicting(stage: str) -> tuple[str, ...]:
     stages = get_args(Stage)
     if stage == DEMO_JOB:
         return (DEMO_JOB, *stages, *DATA_JOBS)
+    if stage == PROOF_JOB:
+        return (PROOF_JOB, "train", DEMO_JOB)  # a training leaves no memory for another
     if stage in ("data", *DATA_JOBS):  # the import ends with a check
         return ("data", *DATA_JOBS, DEMO_JOB)
     return (stage, DEMO_JOB) if stage in stages else (stage,)

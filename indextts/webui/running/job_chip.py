@@ -21,6 +21,7 @@ from indextts.webui.running.panel import job_homes
 from indextts.webui.stage_list import STAGES
 
 TAB_OF_STAGE = {stage.name: stage.tab for stage in STAGES} | {
+    "proof": "training/proof-start",
     "train": "monitor",
     "listen": "listen/listen-speak",
     "compare": "listen/listen-compare",

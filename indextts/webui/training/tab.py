@@ -1,27 +1,37 @@
-"""Tab 6: resume card and settings on the left, the run panel with the outlook of a start on the right."""
+"""Tab 6: resume card and settings on the left; the run panel, its outlook and the proof on the right."""
 
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import gradio as gr
+from gradio.components import Component
 
+from indextts.commands.app import ProveSetup
 from indextts.commands.launching import Launch
+from indextts.commands.terminal import to_argv
 from indextts.commands.train import Train
-from indextts.projects.project import Project, read_project
+from indextts.projects.jobs.starting import PROOF_JOB
+from indextts.projects.project import Project, ProjectSettings, read_project
+from indextts.projects.proof import NAME, Check
 from indextts.runs.directory import checkpoint_files
+from indextts.system.json_lines import json_lines_if_any
+from indextts.webui.devices import chosen_recognizers
 from indextts.webui.events import on
-from indextts.webui.language import t
-from indextts.webui.layout import columns
+from indextts.webui.language import t, text_of
+from indextts.webui.layout import columns, heading, labelled
 from indextts.webui.markup import meter_html
 from indextts.webui.metrics_reader import read_run
 from indextts.webui.page import Page
 from indextts.webui.run_progress import duration, progress_of
+from indextts.webui.running.outlook import Notice, Outlook, Start, missing, outlook_html
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.training.resume_card import ResumeCard, answer_html
 from indextts.webui.training.settings_form import SettingsForm, connect_settings
 from indextts.webui.training.starting import ask_trainer, command_of, launch_in, prepare
 from indextts.webui.training.training_form import chosen_resume, store_resume
+from indextts.webui.view_versions import files_version
 
 MONITOR = ("#monitor", "training.open_monitor")
 ONWARD = {
@@ -58,6 +68,7 @@ def build(page: Page) -> None:
                 filled_for=filled_for,
             )
             stage_panel(page, stage)
+            build_proof(page, inputs, filled_for, launched)
 
     def read_plan(project: Project, *values: Any) -> Any:
         command, wanted = launched(project, *values)
@@ -79,6 +90,39 @@ def build(page: Page) -> None:
     reads = [page.project, *inputs]
     on([card.read.click], read_plan, reads, [card.plan, card.read], waits_for_programs=True)
     page.watch(lambda project: str(bool(checkpoint_files(project.run_dir))), resume_update, [card.resume])
+
+
+def build_proof(
+    page: Page, form: Sequence[Component], filled_for: Component, command: Callable[..., tuple[Train, Launch]]
+) -> None:
+    """Build the proof of the set-up; `command` is called with the project and the values of the form."""
+
+    def prepare_proof(project: Project, _settings: ProjectSettings, asr: str, *values: Any) -> Start:
+        prove = ProveSetup(
+            workspace=page.workspace,
+            config=project.root / "project.json",
+            asr=chosen_recognizers(page.roots, asr),
+            train_flags=to_argv(command(project, *values)[0]),
+        )
+        return Start(
+            [prove], outlook=Outlook(blockers=missing(project.pairs("train"), "training.no_pairs", "pairs"))
+        )
+
+    heading("training.proof", "training.proof_lead")
+    asr = gr.Textbox(**labelled("listen.recognizers", "proof-asr"), lines=1)
+    result, inputs = gr.HTML(elem_id="proof-result", render=False), [asr, *form]
+    stage_panel(
+        page, Stage(PROOF_JOB, "training.prove", prepare_proof, inputs, result=result, filled_for=filled_for)
+    )
+    version = lambda project: files_version(project.proof / NAME)  # noqa: E731
+    page.watch(version, proof_html, [result], result_of=[PROOF_JOB])
+
+
+def proof_html(project: Project) -> str:
+    """Return verdict and answers of the newest proof."""
+    checks = [Check.model_validate(line) for _, line in json_lines_if_any(project.proof / NAME)]
+    notices = [Notice(text_of(one.message), kind="finished" if one.is_good else "problem") for one in checks]
+    return outlook_html(Outlook(blockers=notices), is_ready=False)
 
 
 def resume_update(project: Project) -> Any:
