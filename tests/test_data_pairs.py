@@ -4,11 +4,15 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from indextts.commands.data import TextChoice
+from indextts.data.feature_store import StoreInfo, store_path
+from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Provenance, Utterance, read_pairs, write_utterances
 from indextts.data.pair_summary import read_summary
+from indextts.data.pair_voices import BUILTIN_LIMIT, CAMPPLUS_LIMIT, Voices, read_voices
 from indextts.data.pairs import build_pairs, log_left_out
 from indextts.errors import UserError
 from tools.build_gpt_prompt_pairs import main
@@ -189,3 +193,70 @@ def test_only_targets_need_a_text_that_people_or_two_recognizers_vouch_for():
     assert targets("all") == set(found)
     assert targets("agreed") == {"given", "agreed", "reviewed"}
     assert targets("reviewed") == {"given", "reviewed"}
+
+
+def voices_of(clips: list[Utterance], people: dict[str, list[float]], limit: float) -> dict[Path, Voices]:
+    """Return a vector of length 1 for each clip, that of the person whose name its id begins with."""
+    rows = {clip.features_key: np.array(people[clip.id[0]], np.float32) for clip in clips}
+    return {FEATURES: Voices({key: row / np.linalg.norm(row) for key, row in rows.items()}, limit)}
+
+
+@pytest.mark.parametrize("sizes", [{"a": 30, "b": 30}, {"a": 200, "b": 3}, {"a": 40, "b": 30, "c": 2}])
+def test_pairs_of_a_label_that_hides_several_people_are_of_one(sizes):
+    people = {"a": [1.0, 0.0, 0.1], "b": [0.0, 1.0, 0.1], "c": [0.1, 0.1, 1.0]}
+    clips = [clip(f"{name}{n:03d}") for name, size in sizes.items() for n in range(size)]
+    result = build_pairs(clips, 2, seed=0, voices=voices_of(clips, people, 0.5))
+    assert all(pair.prompt_id[0] == pair.target_id[0] for pair in result.pairs)
+    assert len({pair.target_id for pair in result.pairs}) == len(clips)
+    uses = Counter(pair.prompt_id for pair in result.pairs)
+    assert max(uses.values()) <= 3
+    assert result.counts["other_voices"] == 0
+    shuffled = random.Random(0).sample(clips, len(clips))
+    assert build_pairs(shuffled, 2, seed=0, voices=voices_of(clips, people, 0.5)).pairs == result.pairs
+
+
+def test_a_target_between_two_voices_finds_the_near_prompts_of_another_group():
+    people = {"a": [1.0, 0.0], "m": [1.0, 1.0], "z": [0.0, 1.0]}
+    clips = [clip("a0"), clip("m0"), clip("z0")]
+    result = build_pairs(clips, 1, seed=0, voices=voices_of(clips, people, 0.7))
+    assert {pair.target_id[0] + pair.prompt_id[0] for pair in result.pairs} in (
+        {"am", "ma", "zm"},
+        {"am", "mz", "zm"},
+    )
+
+
+def test_a_target_without_a_near_prompt_is_counted_and_without_a_limit_has_one(caplog):
+    clips = [clip("a0"), clip("a1"), clip("b0")]
+    voices = voices_of(clips, {"a": [1.0, 0.0], "b": [0.0, 1.0]}, 0.5)
+    with caplog.at_level("INFO"):
+        log_left_out(result := build_pairs(clips, 2, seed=0, voices=voices))
+    assert (result.counts["other_voices"], dict(result.without_similar)) == (1, {"s": 1})
+    assert "1 utterance skipped" in caplog.text
+    assert len({pair.target_id for pair in build_pairs(clips, 2, seed=0).pairs}) == 3
+
+
+@pytest.mark.parametrize(
+    ("base", "backend", "typed", "limit"),
+    [
+        ("2.5", "builtin", None, BUILTIN_LIMIT),
+        ("2.5", "indextts2", None, CAMPPLUS_LIMIT),
+        ("2.5", "builtin", 0.7, 0.7),
+        ("2.5", "builtin", 0.0, None),
+        ("2.0", "builtin", None, None),
+    ],
+)
+def test_the_voices_are_the_style_vectors_of_the_features(tmp_path, base, backend, typed, limit):
+    styles = np.array([[3.0, 0.0, 4.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]], np.float32)
+    info = StoreInfo(backend, "b", "e", model_dim=3, num_latents=1, base=base, condition_dim=3)
+    writer = FeatureStoreWriter(tmp_path, info)
+    utterances = [replace(clip(f"c{n}"), features=store_path(tmp_path, info)) for n in range(3)]
+    for utterance, style in zip(utterances, styles, strict=True):
+        key, zeros = utterance.features_key, np.zeros(3, np.float32)
+        writer.add(EncodedUtterance(utterance.id, key, np.zeros(2, np.int64), style[None], zeros))
+        writer.flush()  # a shard each
+    voices = read_voices(utterances, typed)
+    assert [each.limit for each in voices.values()] == ([] if limit is None else [limit])
+    for found in voices.values():
+        unit = styles / np.linalg.norm(styles, axis=1, keepdims=True)
+        np.testing.assert_array_equal(found.rows(utterances), unit)
+        np.testing.assert_array_equal(found.rows([clip("absent")]), np.zeros((1, 3)))

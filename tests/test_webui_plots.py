@@ -5,8 +5,8 @@ import re
 import pytest
 
 from indextts.data.pair_summary import Histogram, PairSummary, SpeakerPairs
-from indextts.webui.pairs.tab import plots_html
-from indextts.webui.plots import HEIGHT, WIDTH, Threshold, bars_svg, histogram_svg
+from indextts.webui.pairs.tab import plots_html, speakers_html
+from indextts.webui.plots import HEIGHT, WIDTH, Threshold, histogram_svg
 
 
 def numbers(svg: str, attribute: str) -> list[float]:
@@ -40,20 +40,17 @@ def test_a_histogram_of_equal_values_is_drawn_without_thresholds():
 
 def test_names_are_escaped():
     evil = "<img src=x onerror=alert(1)>"
-    for svg in (
-        bars_svg([evil], [1.0], unit=evil, name=evil, remark=evil),
-        histogram_svg([1], [0, 1], (), evil),
-    ):
-        assert "<img" not in svg
+    assert "<img" not in histogram_svg([1], [0, 1], (), evil, name=evil, remark=evil)
 
 
-def summary(*speakers: SpeakerPairs) -> PairSummary:
-    histogram = Histogram.of([1.0, 2.0, 2.5])
-    return PairSummary(3, 2, list(speakers), histogram, histogram, histogram, histogram)
-
-
-def test_there_is_a_chart_for_pairs_hours_and_each_histogram():
-    html = plots_html(summary(SpeakerPairs("almaz", 2, 0.5), SpeakerPairs("bekele", 1, 0.25)))
-    assert html.count("<svg") == 6
-    assert "almaz: 2 " in html
-    assert "bekele: 0.25 " in html
+def test_tab_5_shows_a_histogram_each_and_the_limit_of_the_similarity():
+    lengths, cosines = Histogram.of([1.0, 2.0, 2.5]), Histogram.of([0.2, 0.6, 1.0])
+    speakers = [SpeakerPairs("almaz", 2, 0.5, 34.0, 3), SpeakerPairs("<b>", 1, 0.25)]
+    summary = PairSummary(3, 2, speakers, lengths, lengths, lengths, cosines, 0.5, 33.0, 1)
+    html = plots_html(summary)
+    assert (html.count("<svg"), html.count('class="limit')) == (4, 1)
+    assert "33 %" in html
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in speakers_html(summary).split("<tr")[2:]]
+    assert [(row[0], *row[-2:]) for row in rows] == [("almaz", "34", "3"), ("&lt;b&gt;", "-", "0")]
+    unknown = PairSummary(3, 2, speakers, lengths, lengths, lengths)
+    assert plots_html(unknown).count("<svg") == 3

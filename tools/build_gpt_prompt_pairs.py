@@ -7,6 +7,7 @@ from indextts.commands.terminal import parse, run
 from indextts.data.manifest import write_pairs
 from indextts.data.pair_index import load_index
 from indextts.data.pair_summary import summarise, write_summary
+from indextts.data.pair_voices import read_voices
 from indextts.data.pairs import build_pairs, log_left_out
 from indextts.data.report import log_hours
 from indextts.data.review import read_reviewed
@@ -24,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         utterances,
         args.pairs_per_target,
         args.seed,
+        voices=read_voices(utterances, args.min_similarity),
         only=args.only,
         max_pairs=args.max_pairs,
         max_pairs_per_speaker=args.max_pairs_per_speaker,
@@ -35,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     used = [utterance for utterance in utterances if utterance.id in targets]
     left_out = counted(len(utterances) - len(used), "utterance")
     log_hours("Pairs", utterances, used, f"{left_out} in no pair as its target, counted above")
-    summary = summarise(result.pairs)
+    summary = summarise(result)
     write_pairs(args.output, result.pairs)
     write_summary(args.output, summary)
     if args.tokenizer is not None:

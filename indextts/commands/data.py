@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt
 
-from indextts.commands.base import Command, Device
+from indextts.commands.base import Automatic, Command, Device
 from indextts.commands.bases import BaseName
 from indextts.commands.normalizer_options import NormalizerFlags
 from indextts.commands.options import Options, RecognizerFolder
@@ -330,6 +330,9 @@ class BuildPairs(Command):
     only: TextChoice = Field("all", title="Texts of targets")
     """reviewed takes only texts that came with the recordings or were confirmed in the review; agreed also
     those that two recognizers agree on or that were aligned."""
+    min_similarity: Automatic[float | None] = Field(None, ge=0, lt=1, title="Minimum voice similarity")
+    """Minimum cosine of the voices of prompt and target, with features for IndexTTS-2.5; 0 takes any clip of
+    the speaker; automatic: 0.5 with CAM++, 0.94 with built-in features."""
     min_text_len: int = Field(1, ge=1, title="Minimum text length")
     """Minimum length of a target text, in characters."""
     min_code_len: int = Field(1, ge=1, title="Minimum code length")

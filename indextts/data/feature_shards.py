@@ -106,6 +106,14 @@ class Shards:
         start = int(self._starts[position])
         return self._read(int(self._shard[position]), name, start, start + int(self._num_rows[position]))
 
+    def first_rows(self, name: str) -> dict[str, NDArray[Any]]:
+        """Return the first row of every clip in the array `name`; reads each file once."""
+        rows = [self._read(shard, name, 0, total) for shard, total in enumerate(self._totals.tolist())]
+        starts = (np.cumsum(self._totals) - self._totals)[self._shard] + self._starts
+        return {
+            self._key(place): row for place, row in enumerate(np.concatenate(rows)[starts] if rows else ())
+        }
+
     def keys_reaching(self, name: str, value: int) -> set[str]:
         """Return the clips with a row of at least `value` in the array `name`, whose rows are scalars.
 

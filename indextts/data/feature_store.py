@@ -169,6 +169,12 @@ class FeatureStore:
         """Return a copy of a recording's conditioning latents: (K, D)."""
         return unpacked(self._conditioning.read("condition", key)[0], self.info.latents)
 
+    def styles(self) -> dict[str, NDArray[np.float32]]:
+        """Return the style vectors (W,) at length 1, for a base whose conditions they are, by key."""
+        found = self._conditioning.first_rows("condition")
+        rows = unpacked(np.array(list(found.values())).reshape(len(found), -1), self.info.latents)
+        return dict(zip(found, rows / np.linalg.norm(rows, axis=1, keepdims=True), strict=True))
+
     def emo_vec(self, key: str) -> NDArray[np.float32]:
         """Return a copy of a recording's emotion vector: (D,)."""
         emo_vec: NDArray[np.float32] = self._conditioning.read("emo_vec", key)[0]

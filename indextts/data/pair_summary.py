@@ -11,15 +11,20 @@ from typing import Self
 
 import numpy as np
 
-from indextts.data.manifest import Pair
+from indextts.data.pairs import PairsResult
 from indextts.data.report import histogram
 from indextts.system.amounts import counted
 from indextts.system.files import write_json
 from indextts.system.messages import Message
 from indextts.system.yaml_files import read_section
+from indextts.text.ethiopic import letters_of
+from indextts.text.languages import count_syllables
 
 NUM_BINS = 20
 MAX_SPEAKERS_PRINTED = 20
+SHORT_SYLLABLES = (
+    15  # texts up to here had twice the character errors of long ones in a published fine-tuning
+)
 
 HEADLINE = "pairs.headline"
 
@@ -48,11 +53,18 @@ class Histogram:
 
 @dataclass(frozen=True)
 class SpeakerPairs:
-    """Number of pairs of a speaker, and total duration of their distinct targets."""
+    """Number of pairs of a speaker, and total duration of their distinct targets.
+
+    Args:
+        unlike_percent: of two clips drawn at random, with different voices; None if voices are not known.
+        num_without: utterances that are no targets, because no other clip has a similar voice.
+    """
 
     speaker: str
     num_pairs: int
     target_hours: float
+    unlike_percent: float | None = None
+    num_without: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,8 +74,11 @@ class PairSummary:
     Args:
         speakers: in descending order of their number of pairs.
         prompt_s: duration of each pair's prompt.
-        target_s, target_codes: duration and number of codes of each target, counted once.
+        target_s: duration of each target, counted once.
         prompt_uses: number of pairs that a clip is the prompt of.
+        similarity: of the voices of two clips of a speaker, drawn at random; None if they are not known.
+        min_similarity: of a pair; `unlike_percent` of the clips that are drawn are below it.
+        num_short: targets with less than SHORT_SYLLABLES; None in a summary of an earlier version.
     """
 
     num_pairs: int
@@ -71,8 +86,11 @@ class PairSummary:
     speakers: list[SpeakerPairs]
     prompt_s: Histogram
     target_s: Histogram
-    target_codes: Histogram
     prompt_uses: Histogram
+    similarity: Histogram | None = None
+    min_similarity: float | None = None
+    unlike_percent: float | None = None
+    num_short: int | None = None
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -89,40 +107,65 @@ class PairSummary:
             str(Message(HEADLINE, self.numbers)),
             f"  prompts in s: {self.prompt_s}",
             f"  targets in s: {self.target_s}",
-            f"  codes of a target: {self.target_codes}",
             f"  uses of a prompt: {self.prompt_uses}",
         ]
+        if self.num_short is not None:
+            share = self.num_short / self.num_targets
+            lines.append(f"  texts under {SHORT_SYLLABLES} syllables: {self.num_short:,} ({share:.1%})")
+        if self.similarity is not None:
+            lines.append(
+                f"  similarity of two clips: {self.similarity}; a pair: {self.min_similarity:g} or more"
+            )
         for speaker in self.speakers[:MAX_SPEAKERS_PRINTED]:
             share = speaker.num_pairs / self.num_pairs
-            lines.append(
-                f"  {speaker.speaker}: {counted(speaker.num_pairs, 'pair')} ({share:.1%}), "
-                f"{speaker.target_hours:.2f} hours"
-            )
+            line = f"  {speaker.speaker}: {counted(speaker.num_pairs, 'pair')} ({share:.1%}), "
+            line += f"{speaker.target_hours:.2f} hours"
+            if (percent := speaker.unlike_percent) is not None:
+                line += f", {percent:.0f} % other voices, {speaker.num_without:,} without a prompt"
+            lines.append(line)
         if len(self.speakers) > MAX_SPEAKERS_PRINTED:
             more = len(self.speakers) - MAX_SPEAKERS_PRINTED
             lines.append(f"  and {counted(more, 'more speaker')}")
         return "\n".join(lines)
 
 
-def summarise(pairs: Sequence[Pair]) -> PairSummary:
+def summarise(result: PairsResult) -> PairSummary:
     """Return the statistics of one or more pairs."""
+    pairs, limit = result.pairs, result.min_similarity or 0.0
     targets = {(pair.features, pair.target_id): pair for pair in pairs}
-    num_of = Counter(pair.speaker for pair in pairs)
+    num_of = Counter(dict.fromkeys(result.without_similar, 0))  # a speaker may have no pair left
+    num_of.update(pair.speaker for pair in pairs)
     seconds_of: Counter[str] = Counter()
     for target in targets.values():
         seconds_of[target.speaker] += target.target_duration_s  # type: ignore[assignment]  # floats work too
+    similarities = [each for found in result.similarities.values() for each in found]
     return PairSummary(
         num_pairs=len(pairs),
         num_targets=len(targets),
         speakers=[
-            SpeakerPairs(speaker, num, seconds_of[speaker] / 3600)
+            SpeakerPairs(
+                speaker,
+                num,
+                seconds_of[speaker] / 3600,
+                _percent_below(limit, result.similarities.get(speaker, [])),
+                result.without_similar[speaker],
+            )
             for speaker, num in sorted(num_of.items(), key=lambda item: (-item[1], item[0]))
         ],
         prompt_s=Histogram.of([pair.prompt_duration_s for pair in pairs]),
         target_s=Histogram.of([target.target_duration_s for target in targets.values()]),
-        target_codes=Histogram.of([target.target_num_codes for target in targets.values()]),
         prompt_uses=Histogram.of(list(Counter((p.features, p.prompt_id) for p in pairs).values())),
+        similarity=Histogram.of(similarities) if similarities else None,
+        min_similarity=result.min_similarity,
+        unlike_percent=_percent_below(limit, similarities),
+        num_short=sum(
+            count_syllables(letters_of(target.target_text)) < SHORT_SYLLABLES for target in targets.values()
+        ),
     )
+
+
+def _percent_below(limit: float, values: Sequence[float]) -> float | None:
+    return 100 * sum(value < limit for value in values) / len(values) if values else None
 
 
 def summary_path(pairs: Path) -> Path:

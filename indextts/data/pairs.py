@@ -1,22 +1,28 @@
 """Build pairs: prompts by the same speaker for each target utterance.
 
 The model learns to speak the target's text in the prompt's voice. Prompt and target are therefore different
-clips with different sentences. A prompt lasts 3 to 15 s, like those of users, and preferably comes from
-another recording, so that the model learns the voice rather than the room. All clips of a speaker are prompts
-about equally often.
+clips with different sentences and similar voices (pair_voices.py). A prompt lasts 3 to 15 s, like those of
+users, and preferably comes from another recording, so that the model learns the voice rather than the room.
+All clips of a speaker are prompts about equally often.
 """
 
 import hashlib
-import itertools
 import logging
 import random
 from collections import Counter, defaultdict, deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from indextts.commands.data import TextChoice
 from indextts.data.manifest import TEXT_ORIGINS, Pair, TextOrigin, Utterance
+from indextts.data.pair_voices import ANY_VOICE, Voices, groups_of
+from indextts.data.speaker_vectors import Vector, Vectors
 from indextts.errors import UserError
 from indextts.system.amounts import counted, listed
 from indextts.text.ethiopic import text_key
@@ -36,6 +42,7 @@ COUNTED = {  # what is left out or second best: noun and reason
     "other_texts": ("utterance", "not a target because of --only"),
     "short": ("utterance", "too short for a target"),
     "same_text": ("utterance", "skipped: all other clips of the speaker have the same sentence"),
+    "other_voices": ("utterance", "skipped: no other clip of the speaker has a similar voice"),
     "same_recording": ("prompt", "from the same recording as the target"),
     "over_limit": ("pair", "beyond --max-pairs-per-speaker skipped"),
     "cut": ("pair", "beyond --max-pairs skipped, chosen at random"),
@@ -50,12 +57,18 @@ class PairsResult:
         lone_speakers: speakers with a single utterance, hence without a prompt for it.
         speakers_without_prompts: speakers with too few clips of 3 to 15 s; all their clips are prompts.
         counts: by the names of COUNTED.
+        min_similarity: the limit; None if no voices were compared.
+        similarities: of the voices of two clips of each speaker, drawn at random.
+        without_similar: utterances of each speaker that have no prompt because of their voice.
     """
 
     pairs: list[Pair]
     lone_speakers: list[str]
     speakers_without_prompts: list[str]
     counts: Counter[str]
+    min_similarity: float | None = None
+    similarities: Mapping[str, list[float]] = field(default_factory=dict)
+    without_similar: Counter[str] = field(default_factory=Counter)
 
 
 def build_pairs(
@@ -63,6 +76,7 @@ def build_pairs(
     pairs_per_target: int,
     seed: int,
     *,
+    voices: Mapping[Path, Voices] | None = None,
     only: TextChoice = "all",
     max_pairs: int = 0,
     max_pairs_per_speaker: int = 0,
@@ -75,6 +89,7 @@ def build_pairs(
         utterances: preprocessed.
         pairs_per_target: prompts for each target; fewer if the speaker has fewer other clips.
         seed: of the choice of prompts; a speaker's pairs do not depend on other speakers.
+        voices: by feature store; without them any voice of the speaker will do.
         only: the texts of targets; prompts need none.
         max_pairs: the size of a random sample of all pairs; 0 for all.
         max_pairs_per_speaker: reduces the prompts per target, then the targets; 0 for no limit.
@@ -88,7 +103,9 @@ def build_pairs(
     taken: set[str] = set()
     lone_speakers, without_prompts = [], []
     counts: Counter[str] = Counter()
-    for (speaker, _), clips in sorted(_clips_by_voice(utterances).items()):
+    without_similar: Counter[str] = Counter()
+    similarities: dict[str, list[float]] = defaultdict(list)
+    for (speaker, store), clips in sorted(_clips_by_store(utterances).items()):
         if len(clips) == 1:
             lone_speakers.append(speaker)
             continue
@@ -103,9 +120,15 @@ def build_pairs(
         max_prompts = min(pairs_per_target, len(clips) - 1)
         num_of = _num_prompts(_shuffled(targets, f"{seed} limit"), max_prompts, max_pairs_per_speaker)
         counts["over_limit"] += max_prompts * len(targets) - sum(num_of.values())
-        prompts_of = _choose_prompts(_shuffled(clips, f"{seed} clips"), prompts, num_of, seed)
+        shuffled, known = _shuffled(clips, f"{seed} clips"), (voices or {}).get(store, ANY_VOICE)
+        if known.vectors:
+            rows = known.rows(shuffled)
+            similarities[speaker] += (rows[:-1] * rows[1:]).sum(axis=1).tolist()
+        prompts_of = _choose_prompts(shuffled, prompts, num_of, seed, known)
         for target in targets:
-            counts["same_text"] += num_of[target.id] > 0 and not prompts_of[target.id]
+            if num_of[target.id] > 0 and not prompts_of[target.id]:
+                counts["other_voices" if known.vectors else "same_text"] += 1
+                without_similar[speaker] += bool(known.vectors)
             for prompt in prompts_of[target.id]:
                 pairs.append(_pair(prompt, target, taken))
                 counts["same_recording"] += None is not prompt.recording == target.recording
@@ -114,14 +137,23 @@ def build_pairs(
             f"no pair is possible: {counted(len(lone_speakers), 'speaker')} with a single utterance, "
             f"{counted(counts['other_texts'], 'target')} left out by --only {only}, "
             f"{counted(counts['short'], 'target')} too short, {counts['same_text']} without a prompt with "
-            "another sentence; a speaker needs at least 2 different utterances"
+            f"another sentence, {counts['other_voices']} without one in a similar voice; a "
+            "speaker needs at least 2 different utterances"
         )
     kept = pairs
     if 0 < max_pairs < len(pairs):
         drawn = random.Random(seed).sample(range(len(pairs)), max_pairs)
         kept = [pairs[index] for index in sorted(drawn)]
     counts["cut"] = len(pairs) - len(kept)
-    return PairsResult(kept, lone_speakers, without_prompts, counts)
+    return PairsResult(
+        kept,
+        lone_speakers,
+        without_prompts,
+        counts,
+        min_similarity=max((each.limit for each in (voices or {}).values()), default=None),
+        similarities=similarities,
+        without_similar=without_similar,
+    )
 
 
 def log_left_out(result: PairsResult) -> None:
@@ -160,7 +192,7 @@ def _warn_about_dominant_speaker(pairs: Sequence[Pair]) -> None:
         )
 
 
-def _clips_by_voice(utterances: Iterable[Utterance]) -> dict[tuple[str, Path], list[Utterance]]:
+def _clips_by_store(utterances: Iterable[Utterance]) -> dict[tuple[str, Path], list[Utterance]]:
     """Return the clips of each speaker and feature store, sorted by id; a pair uses a single store."""
     clips_of: dict[tuple[str, Path], list[Utterance]] = defaultdict(list)
     for utterance in utterances:
@@ -189,7 +221,11 @@ def _num_prompts(targets: Sequence[Utterance], max_prompts: int, limit: int) -> 
 
 
 def _choose_prompts(
-    clips: Sequence[Utterance], prompts: Sequence[Utterance], num_of: dict[str, int], seed: int
+    clips: Sequence[Utterance],
+    prompts: Sequence[Utterance],
+    num_of: dict[str, int],
+    seed: int,
+    voices: Voices,
 ) -> dict[str, list[Utterance]]:
     """Return the prompts of each target, by id.
 
@@ -198,8 +234,11 @@ def _choose_prompts(
         prompts: the preferred prompts.
         num_of: the number of prompts of each target.
     """
-    preferred = PromptQueue(_shuffled(prompts, f"{seed} prompts"))
-    fallback = PromptQueue(_shuffled(clips, f"{seed} prompts")) if len(prompts) < len(clips) else preferred
+    facts = facts_of(clips, voices)
+    preferred = PromptQueue(_shuffled(prompts, f"{seed} prompts"), facts, voices.limit)
+    fallback = preferred
+    if len(prompts) < len(clips):
+        fallback = PromptQueue(_shuffled(clips, f"{seed} prompts"), facts, voices.limit)
     chosen = {}
     for target in clips:
         if target.id in num_of:
@@ -233,45 +272,75 @@ def _pair(prompt: Utterance, target: Utterance, taken: set[str]) -> Pair:
     )
 
 
-class PromptQueue:
-    """Queue of a speaker's clips: a clip that was a prompt moves to the end, so all are used about equally.
+class Facts(NamedTuple):
+    """What decides whether two clips can be a pair; a group has similar voices (pair_voices.py)."""
 
-    A prompt never has the target's audio or sentence, and clips of other recordings come before those of the
-    target's recording.
+    sentence: str
+    sound: str | None
+    voice: Vector
+    group: int
+
+
+def facts_of(clips: Sequence[Utterance], voices: Voices) -> dict[str, Facts]:
+    """Return the facts of clips by id."""
+    rows = voices.rows(clips)
+    groups = groups_of(rows, voices.limit)
+    return {
+        clip.id: Facts(text_key(clip.text), clip.features_key, row, group)
+        for clip, row, group in zip(clips, rows, groups, strict=True)
+    }
+
+
+class PromptQueue:
+    """Queues of a speaker's clips: a clip that was a prompt moves to the end, so all are used about equally.
+
+    A prompt never has the target's audio or sentence, nor another voice, and clips of other recordings come
+    before those of the target's recording. Clips with similar voices are a queue.
     """
 
-    def __init__(self, clips: Sequence[Utterance]) -> None:
-        """Start with `clips` in this order; their ids differ."""
-        self._clips = clips
-        self._texts = {clip.id: text_key(clip.text) for clip in clips}
-        self._waiting = deque(clips)
-        self._with_other_text: dict[str, Iterator[Utterance]] = {}  # by sentence, for very common sentences
+    def __init__(self, clips: Sequence[Utterance], facts: Mapping[str, Facts], limit: float) -> None:
+        """Start with `clips` in this order; their ids differ, and `facts` has those of all targets too."""
+        self._clips, self._facts, self._limit = clips, facts, limit
+        self._queues: dict[int, deque[Utterance]] = defaultdict(deque)
+        for clip in clips:
+            self._queues[facts[clip.id].group].append(clip)
+        self._num_found = np.zeros(len(clips), np.int64)  # how often a search of all clips found each
 
     def take(self, target: Utterance, num: int) -> list[Utterance]:
         """Return up to `num` different prompts for `target`, fewer only if there are no more."""
         if num == 0:
             return []
-        text = text_key(target.text)
+        sentence, sound, voice, group = self._facts[target.id]
+        waiting = self._queues[group]
         other_recording: list[Utterance] = []
         same_recording: list[Utterance] = []
         inspected: list[Utterance] = []
-        while self._waiting and len(other_recording) < num and len(inspected) < MAX_INSPECTED:
-            clip = self._waiting.popleft()
+        while waiting and len(other_recording) < num and len(inspected) < MAX_INSPECTED:
+            clip = waiting.popleft()
             inspected.append(clip)
-            if clip.features_key == target.features_key or self._texts[clip.id] == text:
+            facts = self._facts[clip.id]
+            if facts.sound == sound or facts.sentence == sentence or voice @ facts.voice < self._limit:
                 continue
             is_same = clip.recording is not None and clip.recording == target.recording
             (same_recording if is_same else other_recording).append(clip)
         taken = [*other_recording, *same_recording][:num]
         ids = {clip.id for clip in taken}
-        self._waiting.extendleft(reversed([clip for clip in inspected if clip.id not in ids]))
-        self._waiting.extend(taken)
-        return taken or self._take_from_other_texts(target, text, num)
+        waiting.extendleft(reversed([clip for clip in inspected if clip.id not in ids]))
+        waiting.extend(taken)
+        return taken or self._search(target, num)
 
-    def _take_from_other_texts(self, target: Utterance, text: str, num: int) -> list[Utterance]:
-        """Return prompts if all inspected clips have the sentence `text`: the other clips in turn."""
-        if text not in self._with_other_text:
-            others = [clip for clip in self._clips if self._texts[clip.id] != text]
-            self._with_other_text[text] = itertools.cycle(others)
-        found = {clip.id: clip for clip in itertools.islice(self._with_other_text[text], num)}
-        return [clip for clip in found.values() if clip.features_key != target.features_key]
+    def _search(self, target: Utterance, num: int) -> list[Utterance]:
+        """Return prompts if no inspected clip fits: of all that fit, those that were found least often."""
+        sentence, sound, voice, _ = self._facts[target.id]
+        sentences, sounds, voices = self._columns
+        fits = (sentences != hash(sentence)) & (sounds != hash(sound)) & (voices @ voice >= self._limit)
+        places = np.flatnonzero(fits)
+        places = places[np.argsort(self._num_found[places], kind="stable")[:num]]
+        self._num_found[places] += 1
+        return [self._clips[place] for place in places.tolist()]
+
+    @cached_property
+    def _columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Vectors]:
+        """Return hashes of sentence and sound of all clips, and their voices (N, V)."""
+        sentences, sounds, voices, _ = zip(*(self._facts[clip.id] for clip in self._clips), strict=True)
+        return np.array([*map(hash, sentences)]), np.array([*map(hash, sounds)]), np.stack(voices)

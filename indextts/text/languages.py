@@ -109,6 +109,12 @@ def own_letters(language: Language, texts: Iterable[str]) -> set[str]:
     return {char for char in set().union(*texts) if _is_letter(char) and language.owns(char)}
 
 
+def count_syllables(letters: str) -> float:
+    """Return about how many syllables letters of one script are."""
+    scripts = scripts_of(letters[0]) if letters else ()
+    return len(letters) / max((_LETTERS_PER_SYLLABLE.get(script, 1.0) for script in scripts), default=1.0)
+
+
 @lru_cache(maxsize=65_536)
 def scripts_of(char: str) -> frozenset[str]:
     """Return the scripts that use a character, as ISO 15924 codes; {"Zyyy"} for a common one."""

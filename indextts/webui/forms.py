@@ -66,7 +66,7 @@ def component_for(command: type[Command], name: str, value: object = None) -> Co
         return gr.Dropdown(
             choices=list(get_args(get_args(kind)[0])), value=several, multiselect=True, **common
         )
-    if kind in (int, float):
+    if kind in (int, float, float | None):
         number: Any = value
         common |= {"placeholder": t("forms.automatic")} if is_automatic else {}
         return gr.Number(value=number, precision=0 if kind is int else None, **common)

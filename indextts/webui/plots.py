@@ -1,4 +1,4 @@
-"""Small charts as SVG: histograms with thresholds, and bars of named values. No Gradio here.
+"""Small charts as SVG: histograms with thresholds, and curves. No Gradio here.
 
     figure.plot        name above; "24 rows" beside it
       svg              bars stretched to the width; values under the pointer as tooltips
@@ -15,7 +15,6 @@ from html import escape
 from indextts.webui.markup import Level
 
 WIDTH, HEIGHT = 240, 72  # of the viewBox; the style sheet stretches it
-GAP = 0.15  # between bars, as a share of their width
 
 
 @dataclass(frozen=True)
@@ -52,25 +51,7 @@ def histogram_svg(
     last = f"{short(edges[-1])} {unit}".strip()
     axis = [short(edges[0]), short((edges[0] + edges[-1]) / 2), last] if edges[0] < edges[-1] else [last]
     lines = "".join(_line(each, edges[0], edges[-1]) for each in thresholds)
-    return _figure(_bars(counts, titles, gap=0) + lines, name, axis, remark)
-
-
-def bars_svg(
-    names: Sequence[str], values: Sequence[float], unit: str = "", name: str = "", remark: str = ""
-) -> str:
-    """Return a bar for each named value.
-
-    Args:
-        names: of the bars; the tooltips show them, and the axis shows the first and the last.
-        unit: of the values.
-        name: above the chart.
-        remark: below it.
-    """
-    if not values:
-        return ""
-    titles = [f"{each}: {short(value)} {unit}".strip() for each, value in zip(names, values, strict=True)]
-    axis = [names[0], names[-1]] if len(names) > 1 else [names[0]]
-    return _figure(_bars(values, titles, gap=GAP), name, axis, remark)
+    return _figure(_bars(counts, titles) + lines, name, axis, remark)
 
 
 def curve_svg(
@@ -107,7 +88,7 @@ def _span(low: float, high: float) -> str:
     return f"{short(low)} \u2013 {short(high)}" if low < high else short(low)
 
 
-def _bars(values: Sequence[float], titles: Sequence[str], gap: float) -> str:
+def _bars(values: Sequence[float], titles: Sequence[str]) -> str:
     top, step = max(values), WIDTH / len(values)
     bars = []
     for place, (value, title) in enumerate(zip(values, titles, strict=True)):
@@ -115,8 +96,8 @@ def _bars(values: Sequence[float], titles: Sequence[str], gap: float) -> str:
             continue
         height = max(1.5, HEIGHT * value / top)  # a single clip among thousands is visible
         bars.append(
-            f'<rect x="{step * (place + gap / 2):.2f}" y="{HEIGHT - height:.2f}" '
-            f'width="{step * (1 - gap):.2f}" height="{height:.2f}"><title>{escape(title)}</title></rect>'
+            f'<rect x="{step * place:.2f}" y="{HEIGHT - height:.2f}" width="{step:.2f}" '
+            f'height="{height:.2f}"><title>{escape(title)}</title></rect>'
         )
     return f'<g class="bars">{"".join(bars)}</g>'
 

@@ -33,7 +33,8 @@ from indextts.commands.normalizer_options import NormalizerOptions, of_language
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Evaluate
 from indextts.data.manifest import Utterance, read_utterances
-from indextts.data.pairs import PromptQueue
+from indextts.data.pair_voices import ANY_VOICE
+from indextts.data.pairs import PromptQueue, facts_of
 from indextts.data.quality.measures import measure_text
 from indextts.errors import UserError, disk_errors
 from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio
@@ -149,7 +150,8 @@ def _with_prompts(clips: list[Utterance]) -> Iterator[HeldOut]:
     """Yield a speaker's sentences with their prompts, which are long if the speaker has two long clips."""
     long = [clip for clip in clips if SHORT_REFERENCE_S <= clip.duration_s <= MAX_RECORDING_S]
     fitting = [clip for clip in clips if MIN_REFERENCE_S <= clip.duration_s <= MAX_RECORDING_S]
-    queue = PromptQueue(long if len(long) > 1 else fitting)
+    prompts = long if len(long) > 1 else fitting
+    queue = PromptQueue(prompts, facts_of(clips, ANY_VOICE), ANY_VOICE.limit)
     for clip in clips:
         for prompt in queue.take(clip, 1):
             yield HeldOut(clip, prompt)

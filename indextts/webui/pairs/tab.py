@@ -1,13 +1,12 @@
 """Tab 5: pairs of prompt and target utterances, and their statistics."""
 
-from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 import gradio as gr
 
 from indextts.commands.data import BuildPairs
-from indextts.data.pair_summary import PairSummary, read_summary, summary_path
+from indextts.data.pair_summary import SHORT_SYLLABLES, PairSummary, read_summary, summary_path
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
 from indextts.webui.forms import fields_from, form_for, kept_form
@@ -15,7 +14,7 @@ from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns, fields, heading
 from indextts.webui.markup import table_html
 from indextts.webui.page import Page
-from indextts.webui.plots import bars_svg, histogram_svg
+from indextts.webui.plots import Threshold, histogram_svg
 from indextts.webui.running.outlook import Outlook, Start, missing
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import num_lines, once
@@ -25,6 +24,7 @@ FIELDS = (
     "only",
     "max_pairs",
     "max_pairs_per_speaker",
+    "min_similarity",
     "min_text_len",
     "min_code_len",
     "seed",
@@ -32,20 +32,17 @@ FIELDS = (
 HISTOGRAMS = (
     ("prompt_s", "seconds", "pairs.length_of_prompts"),
     ("target_s", "seconds", "pairs.length_of_targets"),
-    ("target_codes", "codes", "pairs.codes_of_targets"),
     ("prompt_uses", "times", "pairs.uses_of_prompts"),
 )
 SPLITS = {"train": "pairs.for_training", "val": "pairs.for_validation"}
-BARS = (
-    ("pairs", "pairs.pairs_of_speaker", "pairs.pairs_of_a_speaker"),
-    ("hours", "pairs.hours", "pairs.hours_of_targets"),
-)
-NUM_BARS = 50  # speakers in a plot
+MAX_SPEAKERS = 50  # shown
 HEADERS = {
     "pairs.speaker": "",
     "pairs.pairs": "number",
     "pairs.share_percent": "number",
     "pairs.target_hours": "number",
+    "pairs.other_voices": "number",
+    "pairs.without_prompt": "number",
 }
 
 
@@ -108,18 +105,21 @@ def show(project: Project, split: str) -> Any:
 
 def _numbers(summary: PairSummary) -> str:
     hours = shown_hours(3600 * sum(speaker.target_hours for speaker in summary.speakers))
-    return t("pairs.made", **{**summary.numbers, "hours": hours})
+    made = t("pairs.made", **{**summary.numbers, "hours": hours})
+    if summary.num_short is None:
+        return made
+    percent = 100 * summary.num_short / summary.num_targets
+    return f"{made}. {t('pairs.short_texts', percent=percent, syllables=SHORT_SYLLABLES)}"
 
 
 def plots_html(summary: PairSummary) -> str:
-    """Return bars of the speakers with the most pairs, and the histograms."""
-    shown = summary.speakers[:NUM_BARS]
-    names = [one.speaker for one in shown]
-    values_of: dict[str, Sequence[float]] = {
-        "pairs": [one.num_pairs for one in shown],
-        "hours": [one.target_hours for one in shown],
-    }
-    plots = [(y, bars_svg(names, values_of[y], t(unit), t(title))) for y, unit, title in BARS]
+    """Return the histograms."""
+    plots = []
+    if summary.similarity is not None:
+        limit, title = summary.min_similarity or 0.0, t("pairs.similarity")
+        remark = t("pairs.similarity_remark", percent=summary.unlike_percent or 0.0, limit=f"{limit:g}")
+        found, lines = summary.similarity, [Threshold(limit)]
+        plots.append(("similarity", histogram_svg(found.counts, found.edges, lines, "", title, remark)))
     for name, unit, title in HISTOGRAMS:
         found = getattr(summary, name)
         plots.append((name, histogram_svg(found.counts, found.edges, (), t(f"pairs.{unit}"), t(title))))
@@ -135,7 +135,9 @@ def speakers_html(summary: PairSummary) -> str:
             f"{one.num_pairs:,}",
             f"{100 * one.num_pairs / summary.num_pairs:.1f}",
             escape(shown_hours(3600 * one.target_hours)),
+            "-" if one.unlike_percent is None else f"{one.unlike_percent:.0f}",
+            f"{one.num_without:,}",
         )
-        for one in summary.speakers[:NUM_BARS]
+        for one in summary.speakers[:MAX_SPEAKERS]
     )
     return table_html([(t(text), css) for text, css in HEADERS.items()], rows)
