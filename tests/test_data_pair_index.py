@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -276,3 +277,14 @@ def test_columns_are_joined_and_selected_like_lists(tmp_path: Path):
     for n, row in enumerate(rows):
         assert joined.take(rows).text_ids(n).tolist() == DEMO.encode(lists[row].target_text)
     assert joined.take([0]).used_stores == [lists[0].features]
+
+
+def test_pieces_are_counted_in_the_text_of_each_target_once(tmp_path: Path):
+    pairs = [pair(number % 20, tmp_path, id=f"p{number}") for number in range(50)]
+    write_pairs(tmp_path / "pairs.jsonl", pairs)
+    columns = load_index(tmp_path / "pairs.jsonl", DEMO).pairs
+    texts = {each.target_id: each.target_text for each in pairs}.values()
+    expected = Counter(token for text in texts for token in DEMO.encode(text))
+    assert dict(enumerate(columns.piece_counts().tolist())) == {
+        token: expected[token] for token in range(max(expected) + 1)
+    }

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,14 @@ import pytest
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Synthesize
 from indextts.commands.terminal import parse, to_argv
-from indextts.data.manifest import write_utterances
+from indextts.data.manifest import read_pairs, write_utterances
 from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, read_project
 from indextts.speech.synthesis.synthesize import resolve_sampling
 from indextts.system.files import write_json
 from indextts.system.processes import this_process
+from indextts.text.bases import load_tokenizer
 from indextts.webui.listen.comparing import both_choices, compare_commands
 from indextts.webui.listen.saved_models import (
     choices,
@@ -33,6 +36,7 @@ from indextts.webui.listen.speaking import (
     Wish,
     checkpoint_choices,
     default_settings,
+    read_as,
     speak_commands,
 )
 from indextts.webui.running.outlook import LinkedError
@@ -204,3 +208,37 @@ def test_a_shared_checkpoint_is_found_under_any_of_its_names(project: Project):
     newest = find_model(project, "latest.pth").name
     assert checkpoint_choices(project, "latest.pth").value == newest
     assert "value" not in checkpoint_choices(project, newest).constructor_args
+
+
+def test_the_pieces_of_a_text_show_how_often_the_checkpoint_was_trained_on_them(project: Project):
+    meta = find_model(project, "best.pth").meta
+    assert meta.piece_counts is not None
+    tokenizer = load_tokenizer(project.run_dir / "tokenizer.model")
+    texts = {pair.target_id: pair.target_text for pair in read_pairs(project.pairs("train"))}.values()
+    expected = Counter(token for text in texts for token in tokenizer.encode(text))
+    assert {token: num for token, num in enumerate(meta.piece_counts) if num} == expected
+    spoken, html = read_as(project, "50 \n\n ሰላም", "best.pth")
+    assert len(spoken.splitlines()) == 2
+    shown = re.findall(r"<small>(\d+)</small><small>([\d,]*)", html)
+    ids = [token for line in ("50", "ሰላም") for token in tokenizer.encode(line)]
+    assert [(int(token), int(num.replace(",", "") or 0)) for token, num in shown] == [
+        (token, expected[token]) for token in ids
+    ]
+
+
+def test_counts_of_an_older_checkpoint_or_another_tokenizer_are_not_known(project: Project, tmp_path: Path):
+    shutil.copytree(project.root, tmp_path / "copy", symlinks=True)
+    copy = Project(tmp_path / "copy")
+
+    def without(**changes: object) -> str:
+        for path in copy.run_dir.glob("*.json"):
+            content = json.loads(path.read_text())
+            if "piece_counts" in content:
+                path.write_text(json.dumps(content | changes))
+        return read_as(copy, "ሰላም", None)[1]
+
+    assert "\u00d7" in without()
+    older = without(piece_counts=None)
+    assert 'class="piece' in older
+    assert "\u00d7" not in older
+    assert 'class="piece' not in without(tokenizer_fingerprint="another")

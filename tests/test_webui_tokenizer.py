@@ -8,7 +8,8 @@ import pytest
 from indextts.projects.project import Project, make_settings, read_project, write_project
 from indextts.projects.stages import plan_check
 from indextts.text.tokenizer import Tokenizer
-from indextts.webui.tokenizer.tab import OPTIONS, pieces_html, prepare, project_values, store_settings
+from indextts.webui.tokenizer.pieces import legend_html, pieces_html
+from indextts.webui.tokenizer.tab import OPTIONS, prepare, project_values, store_settings
 from tests.tokenizers import AMHARIC, extend, write_base
 
 
@@ -48,6 +49,24 @@ def test_pieces_are_coloured_by_where_they_come_from_with_their_ids(tmp_path: Pa
     before = pieces_html("Before", base, sentence, base.size)
     assert "unknown" in before
     assert ("unknown", "ሰላም", str(base.unknown_id)) in shown(before)
+
+
+def test_pieces_show_how_often_they_are_trained_and_those_never_in_text_and_by_a_class(tmp_path: Path):
+    base = Tokenizer.load(write_base(tmp_path))
+    extended = Tokenizer(extend(base.path, AMHARIC, 24_000), base.path)
+    sentence = "the ሰላም"
+    counts = [0] * extended.encode(sentence)[-1]  # the last piece is beyond the end
+    counts[(known := extended.encode(sentence)[0])] = 1234
+    html = pieces_html("After", extended, sentence, base.size, counts)
+    found = re.findall(
+        r'<span class="piece ([\w ]+)"><span>.*?<small>(\d+)</small><small>(.*?)</small>', html
+    )
+    assert [int(token) for _, token, _ in found] == extended.encode(sentence)
+    assert [times for _, token, times in found if int(token) == known] == ["1,234\u00d7"]
+    assert all(("untrained" in css) == ("\u00d7" not in times) for css, _, times in found)
+    assert f", {len(found) - 1} " in html
+    assert "untrained" in legend_html(counts)
+    assert "untrained" not in legend_html(None)
 
 
 def test_typed_text_is_escaped(tmp_path: Path):

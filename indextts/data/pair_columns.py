@@ -198,6 +198,13 @@ class PairColumns(Sequence[Pair]):
         """Return the number of token ids of each pair: (P,)."""
         return self.tokens.lengths[self.text]
 
+    def piece_counts(self) -> NDArray[np.int64]:
+        """Return how often each token id occurs in the texts of the targets, each target counted once."""
+        _, first = np.unique(self.target, return_index=True)
+        num_of_text = np.bincount(self.text[first], minlength=len(self.texts))
+        counts = np.bincount(self.tokens.values, np.repeat(num_of_text, self.tokens.lengths))
+        return counts.astype(np.int64)
+
     @property
     def speaker_names(self) -> set[str]:
         return {self.speakers.text(row) for row in np.unique(self.speaker).tolist()}

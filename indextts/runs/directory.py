@@ -101,6 +101,8 @@ class CheckpointMeta(BaseModel, frozen=True):
         codebook: `codebook_identity` of the codes; None if it is unknown.
         num_averaged: updates of the weight average; None without one.
         recipe: that the settings follow; empty for none.
+        piece_counts: how often each piece of the tokenizer occurs in the training texts, up to the last that
+            does; None if it is not known.
         num_bytes, digest: of the `.pth`.
     """
 
@@ -138,6 +140,7 @@ class CheckpointMeta(BaseModel, frozen=True):
     codebook: str | None = None
     num_averaged: int | None = None
     recipe: str = ""
+    piece_counts: list[int] | None = None
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -71,6 +71,7 @@ def checkpoint_of(run: Run, *, is_best: bool, is_best_heard: bool) -> tuple[dict
         codebook=None if inputs.codebook is None else inputs.codebook.identity,
         num_averaged=None if run.average is None else run.average.num_updates,
         recipe=recipe_of(command.model_dump(mode="json")),
+        piece_counts=inputs.train_set.pairs.piece_counts().tolist(),
     )
     features = inputs.train_set.stores[inputs.train_set.pairs[0].features].info
     content = {

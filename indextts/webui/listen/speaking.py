@@ -15,9 +15,11 @@ from gradio.utils import get_upload_folder
 
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Synthesize
+from indextts.errors import UserError
 from indextts.projects.jobs.records import list_jobs, newest_job
 from indextts.projects.project import Project, ProjectSettings, read_project
 from indextts.projects.stages import backend_of
+from indextts.text.bases import load_tokenizer
 from indextts.text.normalize import normalize
 from indextts.webui.data.uploads import store_voice
 from indextts.webui.devices import device_shown, free_device
@@ -32,8 +34,8 @@ from indextts.webui.listen.renders import (
     newest_pieces,
     newest_render,
     next_folder,
-    pieces_html,
 )
+from indextts.webui.listen.renders import pieces_html as sound_html
 from indextts.webui.listen.saved_models import (
     UPLOAD,
     choices,
@@ -44,9 +46,11 @@ from indextts.webui.listen.saved_models import (
     normalizer_of,
     voice_choices,
 )
+from indextts.webui.markup import empty_html
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.tokenizer.pieces import legend_html, pieces_html
 from indextts.webui.view_versions import files_version, job_version
 
 STAGE, COMPARE_STAGE = "listen", "compare"
@@ -62,6 +66,7 @@ SETTINGS = (
 )
 MAX_TEXTS = 100
 MAX_CHARS = 20_000
+MAX_LINES_IN_PIECES = 10
 NO_CHOICE = ""
 
 
@@ -104,6 +109,8 @@ def build(page: Page) -> Speaking:
             spoken = gr.Textbox(
                 **labelled("listen.spoken_form", "listen-spoken"), lines=1, max_lines=4, interactive=False
             )
+            with fold(t("listen.tokens"), "listen-tokens"):
+                pieces = gr.HTML(elem_id="listen-pieces")
             voice = gr.Dropdown([], label=t("listen.voice"), elem_id="listen-voice")
             checkpoint, emotion, form = _more(page, voice)
             earlier = gr.HTML(elem_id="listen-history")
@@ -118,7 +125,7 @@ def build(page: Page) -> Speaking:
         [page.project.change, text.change, checkpoint.change],
         read_as,
         [page.project, text, checkpoint],
-        [spoken],
+        [spoken, pieces],
         latest=True,
     )
     page.watch(spoken_version, show_players, [player, earlier])
@@ -273,11 +280,24 @@ def store_uploaded_voice(project: Project, path: str | None, emotion: str | None
     return None, chosen, with_choices([(t("listen.same_as_voice"), NO_CHOICE), *found], emotion)
 
 
-def read_as(project: Project, typed: str, checkpoint: str | None) -> str:
-    """Return the lines in spoken form, as the tokenizer of the checkpoint reads them."""
+def read_as(project: Project, typed: str, checkpoint: str | None) -> tuple[str, str]:
+    """Return the lines in spoken form, as the tokenizer of the checkpoint reads them, and their pieces."""
     options = normalizer_of(project, checkpoint)
-    lines = typed[:MAX_CHARS].splitlines()[:MAX_TEXTS]
-    return "\n".join(normalize(line, options) for line in lines if line.strip())
+    lines = [line for line in typed[:MAX_CHARS].splitlines()[:MAX_TEXTS] if line.strip()]
+    spoken = "\n".join(normalize(line, options) for line in lines)
+    try:
+        meta = model_or_best(project, checkpoint).meta
+        tokenizer = load_tokenizer(project.run_dir / "tokenizer.model", options)
+    except UserError:  # no checkpoint yet
+        return spoken, ""
+    if tokenizer.vocabulary.fingerprint != meta.tokenizer_fingerprint:
+        return spoken, empty_html(t("listen.other_tokenizer"))
+    titles = [t("listen.line", number=number) for number in range(1, len(lines) + 1)]
+    shown = [
+        pieces_html(title, tokenizer, line, meta.base_size, meta.piece_counts)
+        for title, line in zip(titles, lines[:MAX_LINES_IN_PIECES], strict=False)
+    ]
+    return spoken, "".join([legend_html(meta.piece_counts), *shown])
 
 
 def notes_on(project: Project, settings: ProjectSettings) -> list[Notice]:
@@ -299,11 +319,11 @@ def show_players(project: Project) -> tuple[Any, Any]:
     """
     job, pieces = newest_job(project, STAGE), newest_pieces(project)
     if job is not None and job.is_active:
-        return (pieces_html(pieces, is_live=True) if pieces else gr.skip()), gr.skip()
+        return (sound_html(pieces, is_live=True) if pieces else gr.skip()), gr.skip()
     render = newest_render(project, is_comparison=False)
     if render is None:
         return "", ""
-    return newest_html(render) + pieces_html(pieces, is_live=False), history_html(project)
+    return newest_html(render) + sound_html(pieces, is_live=False), history_html(project)
 
 
 def speech_facts(workspace: Path, project: Project, planned: Sequence[Synthesize]) -> list[tuple[str, str]]:

@@ -1,13 +1,4 @@
-"""Tab 3: extend and verify the tokenizer, tokenize a sentence before and after, and edit the readings.
-
-A tokenized sentence is coloured HTML, with the id below each piece:
-
-    base       grey
-    appended   green
-    unknown    red: the model reads it as silence
-
-The typed text is escaped.
-"""
+"""Tab 3: extend and verify the tokenizer, tokenize a sentence before and after, and edit the readings."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,13 +11,13 @@ import gradio as gr
 from indextts.commands.base import Command
 from indextts.commands.data import ExtendTokenizer
 from indextts.commands.normalizer_options import NormalizerFlags
+from indextts.data.pair_index import index_path
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.readings import store_normalizer
 from indextts.projects.stages import plan_stage
 from indextts.text.bases import load_tokenizer, tokenizer_of
 from indextts.text.size_summary import SizePoint, read_summary, summary_path
-from indextts.text.tokenizer import Tokenizer
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, form_for
 from indextts.webui.language import t
@@ -37,6 +28,7 @@ from indextts.webui.plots import curve_svg
 from indextts.webui.running.outlook import Outlook, Start, missing
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.tokenizer import readings_view
+from indextts.webui.tokenizer.pieces import legend_html, piece_counts, pieces_html
 from indextts.webui.tokenizer.readings_view import refuse_while_building
 from indextts.webui.view_versions import files_version, num_lines
 
@@ -80,9 +72,9 @@ def build(page: Page) -> None:
 
     on([keep.click], keep_pieces, [page.project, *options], [kept])
 
-    # the pieces also change with the tokenizer
+    # the pieces also change with the tokenizer, and the counts with the pairs
     page.watch(
-        lambda project: files_version(project.tokenizer),
+        lambda project: files_version(project.tokenizer, index_path(project.pairs("train"))),
         tokenize,
         [pieces],
         [sentence],
@@ -168,60 +160,12 @@ def keep_pieces(project: Project, *values: Any) -> str:
 
 def tokenize(project: Project, sentence: str) -> str:
     """Return the spoken form of a sentence, and its pieces by the base and the extended tokenizer."""
-    base = load_tokenizer(project.base_tokenizer)
-    if not project.tokenizer.is_file():
-        parts = [
-            pieces_html(t("tokenizer.before"), base, sentence, base.size),
-            f"<p>{escape(t('tokenizer.not_extended'))}</p>",
-        ]
-        return "".join([legend_html(), _spoken_form(base, sentence), *parts])
-    extended = load_tokenizer(project.tokenizer)
-    base_with_options = tokenizer_of(base.model_bytes, base.path, extended.options)
-    return "".join(
-        [
-            legend_html(),
-            _spoken_form(extended, sentence),
-            pieces_html(t("tokenizer.before"), base_with_options, sentence, base.size),
-            pieces_html(t("tokenizer.after"), extended, sentence, base.size),
-        ]
-    )
-
-
-def _spoken_form(tokenizer: Tokenizer, sentence: str) -> str:
-    return f"<p><b>{escape(t('tokenizer.spoken_form'))}</b>: {escape(tokenizer.normalize(sentence))}</p>"
-
-
-_MAX_SHOWN = 400
-KINDS = ("base", "appended", "unknown")
-
-
-def pieces_html(title: str, tokenizer: Tokenizer, sentence: str, base_size: int) -> str:
-    """Return the pieces of `sentence` with a title and their number.
-
-    Args:
-        base_size: ids from here on are new pieces.
-    """
-    spoken = tokenizer.normalize(sentence)
-    ids, pieces = tokenizer.encode_normalized(spoken), tokenizer.normalized_pieces(spoken)
-    num_unknown = ids.count(tokenizer.unknown_id)
-    appended = tokenizer.appended_ids(base_size)
-    kinds = [
-        "unknown" if token == tokenizer.unknown_id else "appended" if token in appended else "base"
-        for token in ids
-    ]
-    shown = list(zip(kinds, pieces, ids, strict=True))[:_MAX_SHOWN]
-    count = t("tokenizer.count_unknown", count=len(ids), unknown=num_unknown)
-    more = f" {t('tokenizer.more', count=len(ids) - _MAX_SHOWN)}" if len(ids) > _MAX_SHOWN else ""
-    spans = "".join(_span(kind, piece, token) for kind, piece, token in shown)
-    return f"<p><b>{escape(title)}</b>: {count}</p><div>{spans}{more}</div>"
-
-
-def legend_html() -> str:
-    """Return the legend of the colours."""
-    return "".join(
-        f'<span class="piece {kind}">{escape(t(f"tokenizer.kinds.{kind}"))}</span>' for kind in KINDS
-    )
-
-
-def _span(kind: str, piece: str, token: int) -> str:
-    return f'<span class="piece {kind}"><span>{escape(piece)}</span><small>{token}</small></span>'
+    base, counts = load_tokenizer(project.base_tokenizer), None
+    used, after = base, f"<p>{escape(t('tokenizer.not_extended'))}</p>"
+    if project.tokenizer.is_file():
+        used, counts = load_tokenizer(project.tokenizer), piece_counts(project)
+        after = pieces_html(t("tokenizer.after"), used, sentence, base.size, counts)
+        base = tokenizer_of(base.model_bytes, base.path, used.options)
+    spoken = f"<p><b>{escape(t('tokenizer.spoken_form'))}</b>: {escape(used.normalize(sentence))}</p>"
+    before = pieces_html(t("tokenizer.before"), base, sentence, base.size)
+    return "".join([legend_html(counts), spoken, before, after])
