@@ -121,7 +121,7 @@ class PairSummary:
             line = f"  {speaker.speaker}: {counted(speaker.num_pairs, 'pair')} ({share:.1%}), "
             line += f"{speaker.target_hours:.2f} hours"
             if (percent := speaker.unlike_percent) is not None:
-                line += f", {percent:.0f} % other voices, {speaker.num_without:,} without a prompt"
+                line += f", {percent:.0f} % below the limit, {speaker.num_without:,} without a prompt"
             lines.append(line)
         if len(self.speakers) > MAX_SPEAKERS_PRINTED:
             more = len(self.speakers) - MAX_SPEAKERS_PRINTED

@@ -288,8 +288,8 @@ def read_as(project: Project, typed: str, checkpoint: str | None) -> tuple[str, 
     try:
         meta = model_or_best(project, checkpoint).meta
         tokenizer = load_tokenizer(project.run_dir / "tokenizer.model", options)
-    except UserError:  # no checkpoint yet
-        return spoken, ""
+    except UserError:
+        return spoken, empty_html(t("listen.no_checkpoint_yet"))
     if tokenizer.vocabulary.fingerprint != meta.tokenizer_fingerprint:
         return spoken, empty_html(t("listen.other_tokenizer"))
     titles = [t("listen.line", number=number) for number in range(1, len(lines) + 1)]
