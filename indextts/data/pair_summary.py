@@ -110,19 +110,18 @@ class PairSummary:
             f"  uses of a prompt: {self.prompt_uses}",
         ]
         if self.num_short is not None:
-            share = self.num_short / self.num_targets
-            lines.append(f"  texts under {SHORT_SYLLABLES} syllables: {self.num_short:,} ({share:.1%})")
-        if self.similarity is not None:
             lines.append(
-                f"  similarity of two clips: {self.similarity}; a pair: {self.min_similarity:g} or more"
+                f"  texts under {SHORT_SYLLABLES} syllables: {self.num_short / self.num_targets:.1%}"
             )
+        if self.similarity is not None:
+            lines.append(f"  voice similarity: {self.similarity}; of a pair at least {self.min_similarity:g}")
         for speaker in self.speakers[:MAX_SPEAKERS_PRINTED]:
-            share = speaker.num_pairs / self.num_pairs
-            line = f"  {speaker.speaker}: {counted(speaker.num_pairs, 'pair')} ({share:.1%}), "
-            line += f"{speaker.target_hours:.2f} hours"
-            if (percent := speaker.unlike_percent) is not None:
-                line += f", {percent:.0f} % below the limit, {speaker.num_without:,} without a prompt"
-            lines.append(line)
+            share, percent = speaker.num_pairs / self.num_pairs, speaker.unlike_percent
+            voices = f", {percent or 0:.0f} % below the limit, {speaker.num_without:,} without a prompt"
+            lines.append(
+                f"  {speaker.speaker}: {counted(speaker.num_pairs, 'pair')} ({share:.1%}), "
+                f"{speaker.target_hours:.2f} hours{'' if percent is None else voices}"
+            )
         if len(self.speakers) > MAX_SPEAKERS_PRINTED:
             more = len(self.speakers) - MAX_SPEAKERS_PRINTED
             lines.append(f"  and {counted(more, 'more speaker')}")

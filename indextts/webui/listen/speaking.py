@@ -292,10 +292,9 @@ def read_as(project: Project, typed: str, checkpoint: str | None) -> tuple[str, 
         return spoken, empty_html(t("listen.no_checkpoint_yet"))
     if tokenizer.vocabulary.fingerprint != meta.tokenizer_fingerprint:
         return spoken, empty_html(t("listen.other_tokenizer"))
-    titles = [t("listen.line", number=number) for number in range(1, len(lines) + 1)]
     shown = [
-        pieces_html(title, tokenizer, line, meta.base_size, meta.piece_counts)
-        for title, line in zip(titles, lines[:MAX_LINES_IN_PIECES], strict=False)
+        pieces_html(t("listen.line", number=number), tokenizer, line, meta.base_size, meta.piece_counts)
+        for number, line in enumerate(lines[:MAX_LINES_IN_PIECES], start=1)
     ]
     return spoken, "".join([legend_html(meta.piece_counts), *shown])
 

@@ -53,7 +53,10 @@ def build(page: Page) -> None:
             with fields():
                 form = list(form_for(BuildPairs, FIELDS).values())
             filled_for = kept_form(page, "pairs", BuildPairs, FIELDS, form)
-            split, numbers, plots, table = _statistics()
+            choices = [(t(text), part) for part, text in SPLITS.items()]
+            split = gr.Radio(choices, value="train", label=t("pairs.pairs"), elem_id="pairs-split")
+            numbers = gr.Textbox(label=t("pairs.summary"), interactive=False, elem_id="pairs-numbers")
+            plots, table = gr.HTML(elem_id="pairs-plots"), gr.HTML(elem_id="pairs-table")
         with side:
             stage = Stage(
                 "pairs",
@@ -64,18 +67,7 @@ def build(page: Page) -> None:
                 filled_for=filled_for,
             )
             stage_panel(page, stage)
-    outputs = [numbers, plots, table]
-
-    page.watch(once, show, outputs, [split], also=[split.change], result_of=["pairs"])
-
-
-def _statistics() -> tuple[gr.Radio, gr.Textbox, gr.HTML, gr.HTML]:
-    """Build the statistics of the pairs."""
-    choices = [(t(text), part) for part, text in SPLITS.items()]
-    split = gr.Radio(choices, value="train", label=t("pairs.pairs"), elem_id="pairs-split")
-    numbers = gr.Textbox(label=t("pairs.summary"), interactive=False, elem_id="pairs-numbers")
-    plots = gr.HTML(elem_id="pairs-plots")
-    return split, numbers, plots, gr.HTML(elem_id="pairs-table")
+    page.watch(once, show, [numbers, plots, table], [split], also=[split.change], result_of=["pairs"])
 
 
 def prepare(project: Project, settings: ProjectSettings, *values: Any) -> Start:
