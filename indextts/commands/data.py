@@ -248,7 +248,7 @@ class FeatureOptions(Options):
     """Options of every command that writes features: the format of the latents and the split."""
 
     latents: Literal["float16", "bfloat16", "float32"] = Field("float16", title="Latent format")
-    """Precision of the stored conditioning latents; docs/data.md lists the rounding error of each."""
+    """Precision of the stored conditioning latents; docs/features.md lists the rounding error of each."""
     val_ratio: float = Field(0.05, ge=0, lt=1, title="Validation share")
     """Share of each speaker's utterances kept for validation."""
     val_speakers: Literal["auto"] | NonNegativeInt = Field("auto", title="Validation speakers")

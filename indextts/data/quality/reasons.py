@@ -1,7 +1,7 @@
 """Reasons to flag a clip, from reasons.toml. No torch here.
 
 A hard reason rejects a clip: later stages skip it unless a person keeps it. A soft reason is a warning. The
-limits are flags of `check_amharic_data.py`; docs/data.md explains them.
+limits are flags of `check_amharic_data.py`; docs/check.md explains them.
 """
 
 import tomllib
