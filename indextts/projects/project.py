@@ -147,7 +147,9 @@ def read_settings(path: Path) -> ProjectSettings:
         UserError: the file cannot be read, or a key is unknown, missing or of the wrong type.
     """
     try:
-        settings = read_section(ProjectSettings, path, "docs/projects.md describes the YAML file of a project")
+        settings = read_section(
+            ProjectSettings, path, "docs/projects.md describes the YAML file of a project"
+        )
     except UserError as error:
         raise UserError(f"--config {error}") from None
     folder = path.resolve().parent
