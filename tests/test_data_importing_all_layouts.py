@@ -402,9 +402,9 @@ CASES = {
         },
         of(["clip"]),
         rejected=[
-            ("a.am.srt", 2, "no_speech"),
+            ("a.am.srt", None, "bad_time"),
             ("a.en.srt", None, "language"),
-            ("b.one.srt", 2, "no_speech"),
+            ("b.one.srt", None, "bad_time"),
             ("c.en.vtt", None, "language"),
         ],
     ),
@@ -439,7 +439,7 @@ CASES = {
     ),
     "zip of parquet": Case({"in.zip": {"train.parquet": PARQUET}}, of(NAMES), source="in.zip", **BOTH),
     "tgz": Case({"in.tgz": packed(audiofolder_with_splits())}, OF_SPLITS, source="in.tgz", **BOTH),
-    "vtt": Case({"talk.wav": 0, "talk.am.vtt": WEBVTT}, refusal="no_speech.*rejected.jsonl"),
+    "vtt": Case({"talk.wav": 0, "talk.am.vtt": WEBVTT}, refusal="bad_time.*rejected.jsonl"),
     "only recordings": Case(tones(*FILES), refusal="6 no_text.*rejected.jsonl"),
     "nothing": Case({}, refusal="layout files; .*--source.*--layout"),
 }

@@ -258,13 +258,16 @@ def test_all_missing_files_are_named_with_their_source(tmp_path, monkeypatch):
         "bigvgan/config.json": "nvidia/bigvgan_v2_22khz_80band_256x",
         "bigvgan/bigvgan_generator.pt": "nvidia/bigvgan_v2_22khz_80band_256x",
     }.items():
-        assert re.search(rf"{tmp_path}/{name} [^;]*{source}(;|$)", str(caught.value))
+        assert re.search(rf"{tmp_path}/{name} of {source}[,)]", str(caught.value))
+    assert f"tools/download_checkpoints.py --what speech --base 2.0 --output-dir {tmp_path}" in str(
+        caught.value
+    )
 
 
 def test_a_folder_of_2_5_asks_for_files_of_2_5_and_takes_its_own_codec(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     (tmp_path / "multilingual_zh_ja_yue_char_del.tiktoken").touch()
-    with pytest.raises(UserError, match=r"s2mel\.pth [^;]*IndexTeam/IndexTTS-2\.5;"):
+    with pytest.raises(UserError, match=r"s2mel\.pth of IndexTeam/IndexTTS-2\.5, "):
         find_files(tmp_path)
     files = ("wav2vec2bert_stats.pt", "codec.pth", "semantic_codec/model.safetensors")
     for name in (*files, *(f"w2v-bert-2.0/{name}" for name in speech_encoder.FILES)):

@@ -148,7 +148,7 @@ def test_a_tick_is_one_request_with_one_answer(built: dict):
 
 
 def test_the_forms_of_pairs_and_export_show_the_projects_settings(built: dict):
-    assert built["filled"]["BuildPairs-pairs_per_target"] == ["demo", 2, "all", 0, 0, 1, 3, 7]
+    assert built["filled"]["BuildPairs-pairs_per_target"] == ["demo", 2, "all", 0, 0, None, 1, 3, 7]
     assert built["filled"]["ExportModel-dtype"] == ["demo", "float16", "pth", 1, False]
 
 

@@ -126,11 +126,8 @@ def test_2_5_is_proposed_and_its_project_has_its_tokenizer(page: Page):
     project = Project(page.workspace / "my-voice")
     assert project.base == PROPOSED
     assert project.base_tokenizer.name == PROPOSED.tokenizer_file
-    commands = [
-        command
-        for stage in PLANNERS
-        for command in plan_stage(project, read_project(project), stage).commands
-    ]
+    settings = read_project(project).with_fields("preprocess", backend="indextts2")
+    commands = [command for stage in PLANNERS for command in plan_stage(project, settings, stage).commands]
     [preprocess] = [command for command in commands if isinstance(command, Preprocess)]
     assert preprocess.semantic_codec == page.workspace / PROPOSED.folder / PROPOSED.codec_file
     assert preprocess.campplus.parent.parent == page.workspace / PROPOSED.folder

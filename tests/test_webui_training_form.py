@@ -1,5 +1,6 @@
 """Tests of the training form: launch settings, drafts, automatic values, and pairs of another project."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from indextts.commands.terminal import to_argv
 from indextts.commands.train import Train
 from indextts.data.manifest import Pair
 from indextts.data.pair_summary import summarise, write_summary
+from indextts.data.pairs import PairsResult
 from indextts.errors import UserError
 from indextts.planning.hardware import GpuFacts
 from indextts.planning.recipe import find_recipe
@@ -82,7 +84,7 @@ def test_the_recipe_for_base_and_hours_is_offered_until_it_is_used(project: Proj
     pairs = project.pairs("train")
     pairs.parent.mkdir()
     hours_40 = Pair("b__a", "s", "a", "b", "ሰላም", 75, 3600 * 40, 2, Path("f"), "a", "b")
-    write_summary(pairs, summarise([hours_40]))
+    write_summary(pairs, summarise(PairsResult([hours_40], [], [], Counter())))
     _, text, use, *_ = changed_fields(project, settings, own)
     assert "For IndexTTS-2.0 and 40.0 hours: " in text
     assert use.visible

@@ -43,7 +43,6 @@ def test_a_user_with_only_a_browser_comes_from_an_upload_to_pairs(
     page.goto(server.url)
     wait_for_project(page)
     page.locator("#new-title input, #new-title textarea").fill("የእኔ ድምፅ")  # at a first visit, it is open
-    page.get_by_text("Built-in").click()
     page.locator("#new-more-button").click()
     page.locator("#new-folder input, #new-folder textarea").fill("voice")
     page.locator("#new-other-base input, #new-other-base textarea").fill("demo/checkpoints")
