@@ -91,5 +91,5 @@ def test_a_user_with_only_a_browser_comes_from_an_upload_to_pairs(
     wait_for(page, "pairs-status", r"^finished after")
     pairs = read_pairs(project.pairs("train"))
     wait_for(page, "pairs-numbers", rf"^{len(pairs)} pairs for 6 targets")
-    expect(page.locator("#plot-hours svg")).to_be_visible()
+    expect(page.locator("#plot-target_s svg")).to_be_visible()
     page.close()
