@@ -99,7 +99,7 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     expect(page.locator("#train-start")).to_be_disabled()
 
     # a recipe fills the form and names its source; the estimate follows; all of it survives a reload
-    choose(page, "train-recipe", "50 h")
+    choose(page, "train-recipe", "30 to 120 h")
     set_to(page, "learning_rate", "0.00002")
     set_to(page, "epochs", "6")
     is_shown(page, "train-source", "the former end-to-end script")
@@ -110,7 +110,7 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     page.reload()
     open_tab(page, "6 Training")
     set_to(page, "learning_rate", "0.00002")
-    expect(page.locator("#train-recipe input")).to_have_value(re.compile("50 h"))
+    expect(page.locator("#train-recipe input")).to_have_value(re.compile("30 to 120 h"))
     second = opened(server, browser)
     open_tab(second, "6 Training")
     set_to(second, "epochs", "6")
