@@ -63,13 +63,13 @@ class PublishModel(Command):
     public: bool = Field(False, title="Public")
     """Create a public repository, which everyone can download."""
     dry_run: bool = Field(False, title="Dry run")
-    """Print the files and the card, and send nothing; needs neither login nor network."""
+    """Print the files and the model card, and send nothing; needs neither login nor network."""
     run_dir: Path | None = Field(None, title="Run directory")
-    """Run directory whose losses the card shows."""
+    """Run directory whose losses the model card shows."""
     evaluation: Path | None = Field(None, title="Scores")
-    """Output folder of tools/evaluate.py whose scores the card shows."""
+    """Output folder of tools/evaluate.py whose scores the model card shows."""
     samples: Path | None = Field(None, title="Samples")
-    """Output folder of tools/synthesize.py whose audio the card links."""
+    """Output folder of tools/synthesize.py whose audio the model card links."""
     base_licence: Path | None = Field(None, title="Licence of the base")
     """Licence text of the base model, uploaded as LICENSE.txt; required for a model from the published
     weights."""

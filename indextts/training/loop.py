@@ -6,19 +6,20 @@ One iteration of `train_steps`:
 
     train_step: `forward_backward` -> sum of gradients over ranks -> `clip_and_step`
 
-`decide` (decision.py) is pure; memory fallback and the sum over ranks are in gradients.py; start.py sets up a
-run from the base, resume.py from a checkpoint; groups.py loads the micro-batches of each step.
+`decide` (decision.py) is pure; best.py notes what validations and listenings find; memory fallback and the
+sum over ranks are in gradients.py; start.py sets up a run from the base, resume.py from a checkpoint;
+groups.py loads the micro-batches of each step.
 """
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.system.signals import StopRequest
 from indextts.training.batches import Batch, MicroBatch, perturbed
+from indextts.training.best import listen_now, validate_now
 from indextts.training.compiling import compile_blocks
 from indextts.training.decision import Signals, decide, has_run_out_of_patience
 from indextts.training.distributed.ranks import SINGLE_PROCESS, STOPPED_BEFORE_LOADING, Ranks
@@ -58,19 +60,10 @@ from indextts.training.probe import Probe, compare
 from indextts.training.record import TextRowFacts, write_run_files
 from indextts.training.resume import resume
 from indextts.training.run import Run, TrainState, load_inputs
-from indextts.training.saving import (
-    Saver,
-    best_heard_on_disk,
-    best_loss_on_disk,
-    finish_saving,
-    save_checkpoint,
-)
+from indextts.training.saving import Saver, finish_saving, save_checkpoint
 from indextts.training.start import start_from_base
 from indextts.training.tracking import start_tracker
-from indextts.training.validate import Validation, ValidationSettings, validate
-
-if TYPE_CHECKING:
-    from indextts.training.listening import Listener
+from indextts.training.validate import ValidationSettings, validate
 
 logger = logging.getLogger(__name__)
 
@@ -422,56 +415,6 @@ def gather_signals(
     if stopping:
         broadcast_stop(ranks, stop)
     return Signals(stopping > 0, failed > 0, retry > 0)
-
-
-def validate_now(run: Run, check: Callable[[], Validation | None], metrics: MetricsLog, saver: Saver) -> None:
-    """Validate, write the numbers, and note in the state whether this is the best model so far.
-
-    The untrained model (step 0) never counts as the best.
-
-    Args:
-        check: validates; a stop signal ends it without a result: the resumed run validates again.
-    """
-    state, ranks = run.state, run.inputs.ranks
-    validation = check()
-    if validation is not None and run.average is not None and run.average.num_updates:
-        with run.average.swapped_in():
-            averaged = check()
-        validation = None if averaged is None else replace(validation, averaged=averaged.means)
-    if validation is None:
-        return
-    means = validation.means
-    metrics.validation(state.step, state.epoch_of_step, validation)
-    state.validated_step, state.validation_mel_loss = state.step, means.mel_loss
-    state.saved_step = -1  # a checkpoint of this step that is there already lacks the validation
-    if state.step == 0:
-        return
-    # only rank 0 has the folder and knows which saves failed
-    is_best = ranks.is_main and means.mel_loss < best_loss_on_disk(run, saver)
-    state.best_is_unsaved = ranks.broadcast(is_best)
-    is_better = means.mel_loss < state.best_mel_loss
-    state.best_mel_loss = min(means.mel_loss, state.best_mel_loss)
-    state.num_worse = 0 if is_better else state.num_worse + 1
-
-
-def listen_now(
-    run: Run, listener: "Listener | None", metrics: MetricsLog, saver: Saver, stop: StopRequest
-) -> None:
-    """Listen on rank 0, and note in the state of every rank whether this model speaks best so far."""
-    state, ranks = run.state, run.inputs.ranks
-    heard = ranks.broadcast(None if listener is None else listener.listen(run, metrics, stop))
-    if heard is None:  # stopped, or too expensive by now: the next validation tries again
-        return
-    if heard.by != state.heard_by:  # other sentences, or another recognizer
-        state.heard_by, state.best_heard = heard.by, math.inf
-    state.listened_step, state.heard_score = state.step, heard.score
-    state.saved_step = -1  # a checkpoint of this step that is there already lacks the listening
-    if heard.score is None:
-        return
-    is_best = ranks.is_main and heard.score < best_heard_on_disk(run, saver)
-    state.best_heard_is_unsaved = ranks.broadcast(is_best)
-    if heard.score < state.best_heard:
-        state.best_heard, state.num_worse = heard.score, 0
 
 
 def reduce_window(run: Run) -> None:
