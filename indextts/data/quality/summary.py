@@ -168,7 +168,7 @@ def _misplaced(clips: Sequence[Clip], run: Run) -> str:
         which = f"from {first} to {last}, the texts do not belong to the recordings"
     if run.shift:
         where = "below" if run.shift > 0 else "above"
-        shown += f"; that of each is {counted(abs(run.shift), 'line')} {where} it"
+        shown += f"; the right text of each is {counted(abs(run.shift), 'line')} {where} it"
     return f"{which} ({shown})"
 
 
