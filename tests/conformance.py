@@ -1,8 +1,18 @@
 """Comparison of the models with folders of reference vectors (`reference_vectors` draws one).
 
 Axes: B rows, N text tokens, M codes, V+1 rows of the text head, C semantic codes.
+
+A folder of the byte-level tokenizer has other files:
+
+    config.yaml          pattern, languages, ranks and sizes of each rank file
+    special_tokens.json  names in the order of their ids
+    cases.json           texts with the ids of each rank file, the decoded text, and tokens
+    frontend.json        texts with their official preparation and ids
+    NAME/FILE.tiktoken   a rank file; the published one lies in ../../data/indextts25_tokenizer/
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -12,15 +22,18 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+import yaml
 from torch import Tensor
 
 from indextts.features.bases import HalvingCodec, load_codec
 from indextts.features.semantic_codec import SemanticCodec, load_codec_config
 from indextts.models.gpt.generate import Prompt, code_states
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
+from indextts.text.byte_level import PATTERN, ByteLevelTokenizer
+from indextts.text.official_front_end import prepare
+from indextts.text.special_tokens import COMMON_ROW, LANGUAGES, SPECIAL_TOKENS, language_tag
 from tests.conformance_acoustic import INPUTS_OF_KIND, acoustic_results, read_acoustic
 from tests.conformance_generation import generation_results
-from tests.conformance_tokenizer import tokenizer_results
 from tests.reference_vectors import (
     INPUTS,
     INPUTS_OF_STYLE,
@@ -33,15 +46,10 @@ from tests.reference_vectors import (
 
 
 def compared(folder: Path) -> dict[str, str]:
-    """The difference of each array of a folder that can be reproduced, "" where it agrees.
-
-    Raises:
-        UserError: a file of the folder is missing or cannot be read, or does not fit the others.
-    """
+    """The difference of each array of a folder that can be reproduced, "" where it agrees."""
     kind = folder_kind(folder)
     if kind == "tokenizer":
-        found = tokenizer_results(folder)
-        return {name: f"{num} differ" if num else "" for name, num in found if num is not None}
+        return {name: f"{num} differ" if num else "" for name, num in tokenizer_results(folder)}
     inputs: set[str] = set()
     if kind == "gpt":
         vectors = read_vectors(folder)
@@ -49,7 +57,7 @@ def compared(folder: Path) -> dict[str, str]:
         inputs = (INPUTS | INPUTS_OF_STYLE) - results.keys()
     elif kind == "semantic_codec":
         codec = load_codec(load_codec_config(folder / "config.yaml"), folder / "weights.safetensors")
-        arrays = read_arrays(folder / "io.npz", set())
+        arrays = read_arrays(folder)
         reproduce = halving_codec_results if isinstance(codec, HalvingCodec) else codec_results
         results = dict(reproduce(codec, arrays))  # type: ignore[arg-type]
         inputs = {name for name in arrays if name == "x" or name.endswith("_x")}
@@ -286,3 +294,54 @@ def norms(prefix: str, gradients: Mapping[str, Tensor], arrays: Arrays) -> Itera
     names = [name for name in given if name in gradients] + [n for n in gradients if n not in set(given)]
     yield f"{prefix}grad_names", names
     yield f"{prefix}grad_norms", torch.stack([gradients[name].norm() for name in names])
+
+
+PUBLISHED = "data/indextts25_tokenizer"
+
+
+def tokenizer_results(folder: Path) -> Iterator[tuple[str, int]]:
+    """Name of each comparison and the number of values that differ."""
+    config = yaml.safe_load((folder / "config.yaml").read_bytes())
+    cases, frontend, names = (
+        json.loads((folder / f"{name}.json").read_bytes()) for name in ("cases", "frontend", "special_tokens")
+    )
+    yield "pattern", int(config["pattern"] != PATTERN)
+    yield "languages", int(tuple(config["languages"]) != LANGUAGES)
+    yield "special_tokens", int(tuple(names) != SPECIAL_TOKENS)
+    tokenizers = {}
+    for name in (name for name in config if isinstance(config[name], dict) and "ranks" in config[name]):
+        path = (folder.parents[1] / PUBLISHED if name == "published" else folder / name) / config["file"]
+        content = path.read_bytes()
+        tokenizer = tokenizers[name] = ByteLevelTokenizer(content, path)
+        yield f"{name}: ranks", int(not fits(tokenizer, content, config[name]))
+        encoding = tokenizer.encoding
+        ids = [encoding.encode(case["text"], allowed_special="all") for case in cases]
+        yield f"{name}: cases", sum(found != case[name] for found, case in zip(ids, cases, strict=True))
+        first_time = encoding.encode_single_token("<|0.00|>")
+        decoded = [encoding.decode([token for token in row if token < first_time]) for row in ids]
+        yield f"{name}: decoded", sum(a != case["decoded"] for a, case in zip(decoded, cases, strict=True))
+    for number, case in enumerate(frontend):
+        yield f"frontend {number}", front_end_differences(tokenizers[case["tokenizer"]], case)
+
+
+def fits(tokenizer: ByteLevelTokenizer, content: bytes, expected: dict[str, Any]) -> bool:
+    digest = expected.get("sha256")
+    return (
+        len(tokenizer.ranked) == expected["ranks"]
+        and tokenizer.size == expected["vocabulary"]
+        and tokenizer.pieces.index("<|am|>") == expected["am"]
+        and digest in (None, hashlib.sha256(content).hexdigest())
+    )
+
+
+def front_end_differences(tokenizer: ByteLevelTokenizer, case: dict[str, Any]) -> int:
+    """The number of prepared text, ids and language row that differ; no ids of a text that is cut."""
+    language, encoding = case["lang"].lower(), tokenizer.encoding
+    prepared, tag = prepare(case["text"], language), language_tag(language)
+    found = {
+        "prepared": prepared,
+        "lang_row": LANGUAGES.index(language) if language in LANGUAGES else COMMON_ROW,
+    }
+    if len(case["segments"]) == 1:
+        found["ids"] = [[*encoding.encode(tag + prepared, allowed_special="all"), 1]]
+    return sum(case[name] != value for name, value in found.items())

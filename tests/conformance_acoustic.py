@@ -34,7 +34,7 @@ from indextts.speech.synthesis.s2mel import (
     SolverSettings,
     target_frames,
 )
-from tests.reference_vectors import Arrays, folder_kind, read, read_arrays
+from tests.reference_vectors import Arrays, folder_kind, read_arrays
 
 Results = Iterator[tuple[str, Any]]
 
@@ -56,27 +56,18 @@ INPUTS_OF_KIND = {
 
 
 def read_acoustic(folder: Path) -> tuple[str, Arrays]:
-    """The kind of a folder and its arrays.
-
-    Raises:
-        UserError: a file is missing or corrupt, or an input is not in it.
-    """
-    kind = folder_kind(folder).split(",")[0]
-    arrays = read_arrays(folder / "io.npz", set())
+    """The kind of a folder and its arrays."""
+    kind, arrays = folder_kind(folder).split(",")[0], read_arrays(folder)
     if kind == "s2mel" and "raw_codes" in arrays:
         kind = "s2mel of 2.5"
     elif kind == "s2mel" and "latent" not in arrays:
         kind = "cfm" if "mu" in arrays else "dit"
-    return kind, read_arrays(folder / "io.npz", INPUTS_OF_KIND[kind])
+    return kind, arrays
 
 
 @torch.no_grad()
 def acoustic_results(folder: Path, kind: str, arrays: Arrays) -> dict[str, Any]:
-    """Name and value of every array of a folder that can be reproduced.
-
-    Raises:
-        UserError: a file is missing or corrupt, or its weights do not fit its config.
-    """
+    """Name and value of every array of a folder that can be reproduced."""
     config = yaml.safe_load((folder / "config.yaml").read_bytes())
     return dict(
         RESULTS_OF_KIND[kind](
@@ -190,7 +181,7 @@ def s2mel_results(folder: Path, config: dict[str, Any], arrays: dict[str, Tensor
 
 def decoding_s2mel_results(folder: Path, config: dict[str, Any], arrays: dict[str, Tensor]) -> Results:
     """From codes to mel as in 2.5; the folder has no gpt_layer."""
-    weights = read(folder / "weights.safetensors", load_file)
+    weights = load_file(folder / "weights.safetensors")
     given = {name: weights[name] for name in weights if not name.startswith("semantic_codec.")}
     model = S2Mel(S2MelConfig.model_validate(config["s2mel"]), 1)
     given |= {f"gpt_layer.{name}": tensor for name, tensor in model.gpt_layer.state_dict().items()}
@@ -299,7 +290,7 @@ RESULTS_OF_KIND: dict[str, Callable[[Path, dict[str, Any], dict[str, Tensor]], R
 def loaded(module: nn.Module, folder: Path) -> Any:
     """The module with the folder's weights."""
     path = folder / "weights.safetensors"
-    weights = without_weight_norm(read(path, load_file))
+    weights = without_weight_norm(load_file(path))
     fill_weights(module, weights, str(path), "give a complete folder", torch.device("cpu"))
     return module
 
