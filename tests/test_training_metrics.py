@@ -103,7 +103,7 @@ logging.basicConfig()
 metrics = MetricsLog(Path(sys.argv[1]), part=1, step=0, epoch=0, total_steps=9)
 for step in range(1, 2000):
     metrics.train(step, 0, LossMeans(1.0, 1.0, 0.5, 1.0), {"lr": 1e-3})
-    if metrics.is_failing:
+    if metrics.failing:
         break
 metrics.close()
 print("closed after step", step)

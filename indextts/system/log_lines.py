@@ -10,6 +10,7 @@ Control characters are shown as escapes: a name from elsewhere must not act on t
 
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -54,9 +55,22 @@ def log_to_stdout() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
+class ReopenedFile(logging.FileHandler):
+    """Log file that is opened again after a failed write, since a drive may have been reconnected."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Append the line; it is lost where the drive refuses it."""
+        with suppress(OSError):
+            super().emit(record)  # opens the file if it is closed
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        with suppress(OSError):
+            self.close()
+
+
 def log_to_file(path: Path) -> logging.Handler:
     """Also append the log to `path`; return the handler, which the caller closes."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = ReopenedFile(path, encoding="utf-8")
     handler.setFormatter(TaggedFormatter())
     logging.getLogger().addHandler(handler)
     return handler
@@ -72,7 +86,7 @@ def log_for_rank(path: Path, rank: int) -> logging.Handler:
     for stdout in root.handlers:
         stdout.setLevel(logging.ERROR)
         stdout.setFormatter(TaggedFormatter(f"rank {rank}: %(message)s"))
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler = ReopenedFile(path, encoding="utf-8", delay=True)
     handler.setFormatter(TaggedFormatter("%(asctime)s %(message)s"))
     root.addHandler(handler)
     return handler

@@ -34,12 +34,13 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import torch
@@ -56,11 +57,14 @@ logger = logging.getLogger(__name__)
 
 GroupT = TypeVar("GroupT")
 
+MAX_WAITING_LINES = 10_000
+
 
 class MetricsLog:
-    """Writer of the metrics of one part of a run; each line is flushed before the next step.
+    """Writer of the metrics of one part of a run; each line is on its way to the disk before the next step.
 
-    If the disk refuses lines, that is logged once and training continues.
+    If the disk refuses lines, that is logged once and training continues; they are written when it accepts
+    lines again. Every write opens its file: a drive that returns does not know the files opened before.
     """
 
     def __init__(
@@ -81,21 +85,16 @@ class MetricsLog:
             language: ISO 639 code of the run's language.
         """
         self.part, self.tracker, self.language = part, tracker, language
-        self.is_failing = False
-        self.file: TextIO | None = None
+        self.failing: set[str] = set()  # what the disk refused last
         self.board: SummaryWriter | None = None
-        if run_dir is None:
-            return
-        self.file = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
-        if self.file.tell() and not _ends_with_newline(run_dir / "metrics.jsonl"):
-            self.file.write("\n")  # a kill left half a line
+        self._run_dir = run_dir
+        self._lines: deque[str] = deque(maxlen=MAX_WAITING_LINES)  # not on the disk yet
         self._append(
             {"kind": "start", "part": part, "step": step, "epoch": epoch, "total_steps": total_steps}
         )
-        with self._logging_errors():
-            self.board = SummaryWriter(str(_new_log_folder(run_dir / "logs")))
         self._report = threading.excepthook
         threading.excepthook = self._report_other_than_tensorboard
+        self._open_board()
 
     def train(self, step: int, epoch: int, means: LossMeans, numbers: Mapping[str, float | None]) -> None:
         """Write a [Train] line to the log, metrics.jsonl and TensorBoard.
@@ -147,18 +146,13 @@ class MetricsLog:
 
     def audio(self, name: str, step: int, samples: NDArray[np.float32], sample_rate_hz: int) -> None:
         """Write a sound (S,) to TensorBoard."""
-        if self.board is not None:
-            with self._logging_errors():
+        with self._logging_errors("TensorBoard"):
+            if self.board is not None:
                 self.board.add_audio(name, torch.from_numpy(samples)[None], step, sample_rate_hz)
 
     def close(self) -> None:
-        if self.file is not None:
-            with self._logging_errors():
-                self.file.close()
-        if self.board is not None:
-            with self._logging_errors():
-                self.board.close()
-            threading.excepthook = self._report
+        self._close_board()
+        threading.excepthook = self._report
         if self.tracker is not None:
             self.tracker.close()
 
@@ -171,30 +165,53 @@ class MetricsLog:
         self._append({"kind": kind, "part": self.part, "step": step, "epoch": epoch, **numbers})
         if self.tracker is not None:
             self.tracker.log(kind, step, dict(numbers))
-        if self.board is None:
-            return
-        with self._logging_errors():
+        if "TensorBoard" in self.failing:
+            self._close_board()  # its thread has ended with the error
+            self._open_board()
+        with self._logging_errors("TensorBoard"):
+            if self.board is None:
+                return
             for name, value in numbers.items():
                 if value is not None:
                     self.board.add_scalar(f"{kind}/{name}", value, step)
             self.board.flush()
 
+    def _open_board(self) -> None:
+        with self._logging_errors("TensorBoard"):
+            if self._run_dir is not None:
+                self.board = SummaryWriter(str(_new_log_folder(self._run_dir / "logs")))
+
+    def _close_board(self) -> None:
+        board, self.board = self.board, None
+        with suppress(OSError):
+            if board is not None:
+                board.close()
+
     def _append(self, line: dict[str, Any]) -> None:
-        if self.file is None:
+        if self._run_dir is None:
             return
-        with self._logging_errors():
-            self.file.write(json.dumps({**line, "time": time.time()}) + "\n")
-            self.file.flush()
+        self._lines.append(json.dumps({**line, "time": time.time()}) + "\n")
+        with (
+            self._logging_errors("metrics.jsonl"),
+            (self._run_dir / "metrics.jsonl").open("a+b") as file,
+        ):
+            if _has_open_line(file):  # left by a kill, or by a disk that was full
+                file.write(b"\n")
+            file.write("".join(self._lines).encode())
+            file.flush()
+            self._lines.clear()
 
     @contextmanager
-    def _logging_errors(self) -> Iterator[None]:
-        """Log the first error of the disk and continue."""
+    def _logging_errors(self, target: str) -> Iterator[None]:
+        """Log the first of a row of errors of the disk and continue."""
         try:
             yield
         except OSError as error:
-            if not self.is_failing:
+            if not self.failing:
                 logger.warning("Cannot write the metrics (%s); training continues without them", error)
-            self.is_failing = True
+            self.failing.add(target)
+        else:
+            self.failing.discard(target)
 
 
 class SpeedMeter:
@@ -311,7 +328,9 @@ def _new_log_folder(logs: Path) -> Path:
     return folder
 
 
-def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read() == b"\n"
+def _has_open_line(file: BinaryIO) -> bool:
+    """Return whether the last line of a file has no end."""
+    if file.seek(0, os.SEEK_END) == 0:
+        return False
+    file.seek(-1, os.SEEK_END)
+    return file.read() != b"\n"

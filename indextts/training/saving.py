@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from indextts.errors import DISK_FULL, UserError
+from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, UserError
 from indextts.models.checkpoint import write_checkpoint
 from indextts.runs.checkpoints import best_heard_score, best_validation_loss
 from indextts.runs.directory import CheckpointMeta, checkpoint_path
@@ -82,13 +82,13 @@ class Saver:
 
     Args:
         failures: number of failed saves in a row.
-        problem: what the last of them met.
+        problem, remedy: what the last of them met, and what the user can do about it.
         lost_best: the last of them that had a best model so far, None if none had it.
     """
 
     def __init__(self, run_dir: Path, keep: int) -> None:
         self.run_dir, self.keep = run_dir, keep
-        self.failures, self.problem = 0, ""
+        self.failures, self.problem, self.remedy = 0, "", ""
         self.lost_best: CheckpointMeta | None = None
         self._copy = HostCopy()
         # one thread: saves, and what they delete, never overlap
@@ -151,10 +151,13 @@ class Saver:
         self.problem = (
             f"Cannot write the checkpoint of step {step} to {self.run_dir} ({error.strerror or error})"
         )
+        is_full = error.errno in DISK_FULL_ERRNOS
+        self.remedy = "free disk space" if is_full else "check the drive and its connection"
         logger.warning(
-            "%s; this is the %s failed save in a row: free disk space, the trainer retries",
+            "%s; this is the %s failed save in a row: %s, the trainer retries",
             self.problem,
             ordinal(self.failures),
+            self.remedy,
         )
 
     def _write(self, content: Mapping[str, Any], meta: CheckpointMeta) -> Path:
@@ -168,7 +171,7 @@ class Saver:
         try:
             path = write_checkpoint(self.run_dir, content, meta)
         except OSError as error:  # a quota, which the free space of the disk does not show
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in DISK_FULL_ERRNOS:
                 raise
             if not make_room(self.run_dir, num_bytes(content), self.keep, meta.part):
                 raise
@@ -246,7 +249,7 @@ def finish_saving(run: Run, probe: Probe, saver: Saver, stop: StopRequest) -> No
             is_stopping, deadline = True, min(deadline, time.monotonic() + STOP_PATIENCE_S)
         if time.monotonic() > deadline or stop.count > 1:
             raise UserError(
-                f"{saver.problem}; earlier checkpoints are valid: free disk space, then resume with "
+                f"{saver.problem}; earlier checkpoints are valid: {saver.remedy}, then resume with "
                 "--resume auto",
                 DISK_FULL,
             )
