@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from indextts.errors import UserError
+from indextts.webui.serving import front_end
 from indextts.webui.serving.connections import MAX_ANONYMOUS
 from indextts.webui.serving.received import MAX_AGE_S, received_folder, remove_old
 from indextts.webui.serving.uploads import PART
@@ -97,6 +98,16 @@ def test_a_stream_of_results_ends_when_none_is_to_come(page: Server, cookie: str
     assert json.loads(answer.body.removeprefix("data: "))["msg"] == "close_stream"
 
 
+def test_each_replacement_applies_to_the_scripts_of_this_gradio(page: Server):
+    """Fails with a Gradio that has changed: look whether its scripts still have the habits, and adapt."""
+    for beginning, replaced in front_end.REPLACED.items():
+        [path] = front_end.FOLDER.glob(f"{beginning}-*.js")
+        served = page.ask("GET", f"/assets/{path.name}").body
+        for before, after in replaced:
+            assert path.read_text(encoding="utf-8").count(before) == served.count(after) == 1
+            assert before not in served
+
+
 # Strangers
 
 
@@ -138,7 +149,13 @@ def test_strangers_take_little_and_the_owner_gets_in(page: Server, cookie: str, 
 
 
 def test_what_is_sent_is_compressed_for_who_is_signed_in(page: Server, cookie: str):
-    for path, coding in (("/", "gzip"), ("/theme.css", "br")):
+    changed = f"/assets/{next(iter(front_end.served_scripts()))}"
+    for path, coding in (
+        ("/", "gzip"),
+        ("/theme.css", "br"),
+        ("/page_files/page.js", "gzip"),
+        (changed, "gzip"),
+    ):
         plain = page.ask("GET", path, cookie=cookie)
         answer = page.ask("GET", path, cookie=cookie, accept_encoding=coding)
         assert answer.headers["content-encoding"] == coding

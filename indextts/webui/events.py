@@ -71,7 +71,7 @@ class CheckedBlocks(gr.Blocks):
     def pack(self, components: Sequence[Component]) -> gr.Textbox:
         """Build a hidden text field that carries the values of components."""
         with self.signals:
-            field = gr.Textbox(visible="hidden", container=False, show_label=False)
+            field = gr.Textbox(max_lines=1, visible="hidden", container=False, show_label=False)
         self.packed[field._id] = components
         return field
 

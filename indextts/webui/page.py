@@ -84,7 +84,9 @@ class Page:
         Gradio draws a tab when it first opens, and loses a change inside that arrives meanwhile.
         """
         with self.signals:
-            return gr.Textbox(value, visible="hidden", container=False, show_label=False, elem_id=id)
+            return gr.Textbox(
+                value, max_lines=1, visible="hidden", container=False, show_label=False, elem_id=id
+            )
 
     def of_tab(self, tab: str) -> Self:
         """Return the page for the tab with this id."""

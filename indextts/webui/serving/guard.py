@@ -54,6 +54,7 @@ OF_THE_PAGE = re.compile(
     r"|/gradio_api/heartbeat/[\w-]+|/gradio_api/file=/(?!/).+|/tensorboard/.*",  # a file, never an address
     re.DOTALL,
 )
+ZIPPED = re.compile(r"/(?:$|assets/|page_files/)")
 UPLOAD = re.compile(r"/gradio_api/upload/?")  # uploads.py limits each file
 
 MAX_LOGIN_BYTES = 4 * 1024
@@ -124,7 +125,7 @@ class Guard:
         self, app: ASGIApp, gradio_app: App, hosts: AcceptedHosts, proxies: Sequence[Network]
     ) -> None:
         self.app = ProxyHeadersMiddleware(app, [str(network) for network in proxies])  # type: ignore[arg-type]
-        # Gradio compresses its files, but not the page, which has most of a megabyte.
+        # Gradio compresses its files, but not the page, which has most of a megabyte, nor what we serve.
         self.zipped = GZipMiddleware(self.app, compresslevel=6)  # type: ignore[arg-type]
         self.gradio_app = gradio_app
         self.hosts = hosts
@@ -140,9 +141,11 @@ class Guard:
         if scope["method"] == "POST" and LOGIN.fullmatch(scope["path"]):
             send = self._as_sign_in(scope, send)
         served: ASGIApp = self.app  # type: ignore[assignment]
-        if scope["path"] == "/":
-            # Gradio asks for the head at its start and waits 3 s, too few to draw the page on a busy machine
-            served = Response() if scope["method"] == "HEAD" else self.zipped
+        if scope["path"] == "/" and scope["method"] == "HEAD":
+            # Gradio asks for it at its start and waits 3 s, too few to draw the page on a busy machine
+            served = Response()
+        elif ZIPPED.match(scope["path"]):
+            served = self.zipped
         with use_language(language_of(Headers(scope=scope).get("cookie"))):
             await (self._refusal(scope) or served)(scope, receive, send)
 

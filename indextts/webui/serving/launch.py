@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,7 @@ from indextts.errors import UserError
 from indextts.system.addresses import is_loopback
 from indextts.system.log_lines import VisibleStream
 from indextts.webui.serving.connections import limited_server
+from indextts.webui.serving.front_end import served_scripts
 from indextts.webui.serving.guard import Guard
 from indextts.webui.serving.security import (
     WILDCARD_ADDRESSES,
@@ -142,6 +144,9 @@ def _app(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -
     app.mount("/page_files", StaticFiles(directory=PAGE_FILES))
     app.add_route("/gradio_api/upload", upload, methods=["POST"])
     app.add_route("/tensorboard/{rest:path}", board, methods=list(METHODS))
+    for name, text in served_scripts().items():
+        script = partial(Response, text, media_type="text/javascript")
+        app.add_route(f"/assets/{name}", partial(_answer, script))
     demo.queue(api_open=False)
     demo._queue.sleep_when_free = QUEUE_PAUSE_S
     # Of what Blocks.launch() sets, a mounted page lacks these two; the rest is passed below, set when the
@@ -171,6 +176,10 @@ def _app(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -
         ),
     )
     return app
+
+
+async def _answer(response: Callable[[], Response], _request: Request) -> Response:
+    return response()
 
 
 async def _fetch_nothing(url: str) -> NoReturn:
