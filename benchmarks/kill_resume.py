@@ -27,9 +27,9 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.frame import publish, table, timed
+from benchmarks.kill_chain import TIMEOUT_S, WORKERS, Chain, KillResume, Tally, command_line, write_parts
 from indextts.commands.terminal import parse, run
 from indextts.system.amounts import counted
-from tests.kill_chain import TIMEOUT_S, WORKERS, Chain, KillResume, Tally, command_line, write_parts
 from tests.run_checks import metrics_lines
 from tests.tiny_run import TinyRun, make_tiny_run
 from tests.trainer_process import TrainerProcess
@@ -58,15 +58,12 @@ def run_chains(folder: Path, arguments: KillResume) -> Tally:
         write_parts(project)
     durations_s = run_reference(project, arguments)
     print(f"uninterrupted run: {durations_s[0]:.1f} s, {durations_s[1]:.1f} s of it training", flush=True)
-    shares = [
-        arguments.kills // arguments.parallel + (number < arguments.kills % arguments.parallel)
-        for number in range(arguments.parallel)
-    ]
+    kills, more = divmod(arguments.kills, arguments.parallel)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.parallel, mp_context=context) as pool:
         chains = [
-            pool.submit(run_chain, folder, arguments, number, kills, durations_s)
-            for number, kills in enumerate(shares)
+            pool.submit(run_chain, folder, arguments, number, kills + (number < more), durations_s)
+            for number in range(arguments.parallel)
         ]
         return sum((chain.result() for chain in chains), Tally())
 
@@ -74,16 +71,12 @@ def run_chains(folder: Path, arguments: KillResume) -> Tally:
 def run_reference(project: TinyRun, arguments: KillResume) -> tuple[float, float]:
     """Train without interruption; return the duration of the process and of its training."""
     started = time.monotonic()
-    process = TrainerProcess(
-        command_line(project, arguments, project.output, (arguments.workers or WORKERS)[0]),
-        project.folder / "output.log",
-    )
+    argv = command_line(project, arguments, project.output, (arguments.workers or WORKERS)[0])
+    process = TrainerProcess(argv, project.folder / "output.log")
     status = process.wait(TIMEOUT_S)
     process.end()
     if status != 0:
-        raise RuntimeError(
-            f"the uninterrupted run exited with status {status}, see {project.folder / 'output.log'}"
-        )
+        raise RuntimeError(f"the uninterrupted run: status {status}, see {project.folder}/output.log")
     lines = metrics_lines(project.output)
     return time.monotonic() - started, lines[-1]["time"] - lines[0]["time"]
 

@@ -56,9 +56,8 @@ EVENTS: dict[str, Callable[[int, str], bool]] = {
         mask == IN_MOVED_TO and name.startswith(CHECKPOINT_NAMES)
     ),
     "an old checkpoint is deleted": lambda mask, name: mask == IN_DELETE and name.startswith("model_step"),
-    WHILE_INDEXING: lambda mask, name: (
-        mask == IN_MODIFY and name == "train.log"
-    ),  # its line precedes the index
+    # its line precedes the index
+    WHILE_INDEXING: lambda mask, name: mask == IN_MODIFY and name == "train.log",
     "metrics are written": lambda mask, name: mask == IN_MODIFY and name == "metrics.jsonl",
 }
 STATUS_AFTER = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
@@ -123,10 +122,8 @@ class Kill:
         elif moment < 0.6:
             trigger, count, delay_s = WHILE_TRAINING, 1, random.uniform(0, REACH * durations_s[1])
         else:
-            trigger, count = (
-                random.choice([name for name in EVENTS if name != WHILE_INDEXING]),
-                random.randint(1, 25),
-            )
+            trigger = random.choice([name for name in EVENTS if name != WHILE_INDEXING])
+            count = random.randint(1, 25)
             delay_s = random.choice((0.0, random.uniform(0, 0.02)))
         return cls(
             trigger=trigger,
@@ -135,12 +132,6 @@ class Kill:
             signal=number,
             to_group=random.random() < 0.5,
             then_kill_after_s=random.uniform(0, 0.1) if has_second else None,
-        )
-
-    def while_indexing(self, random: Random) -> "Kill":
-        """Return this kill at a moment near the build of an index, which takes about 50 ms."""
-        return replace(
-            self, trigger=WHILE_INDEXING, count=random.randint(1, 4), delay_s=random.uniform(0, 0.05)
         )
 
     @property
@@ -198,11 +189,10 @@ class Chain:
         status = None
         while status != 0:
             kill = Kill.draw(self.random, self.durations_s) if self.tally.kills < kills else None
-            if (
-                kill
-                and self.tally.triggers[WHILE_INDEXING] * self.arguments.parallel < self.arguments.index_kills
-            ):
-                kill = kill.while_indexing(self.random)
+            num_indexing = self.tally.triggers[WHILE_INDEXING] * self.arguments.parallel
+            if kill and num_indexing < self.arguments.index_kills:  # the build takes about 50 ms
+                count, delay_s = self.random.randint(1, 4), self.random.uniform(0, 0.05)
+                kill = replace(kill, trigger=WHILE_INDEXING, count=count, delay_s=delay_s)
             status = self.one_process(kill)
             if status is None:
                 self.tally.abandoned += 1
@@ -239,7 +229,9 @@ class Chain:
             self._report(f"did not exit within {TIMEOUT_S:.0f} s after {kill}")
             return None
         lines = metrics_lines(self.run_dir)[num_lines:]
-        self._check_start(lines)
+        for line in lines:  # a later step is correct: a resume finishes the commit that a kill interrupted
+            if line["kind"] == "start" and line["step"] < self.before.step:
+                self._report(f"resumed from step {line['step']}, the newest valid one is {self.before.step}")
         self.tally.resumes += is_resume and bool(lines)
         if status == 0:  # finished, or the signal was too late
             return status
@@ -261,16 +253,10 @@ class Chain:
             expected.update(STATUS_BEFORE_TRAINER)
         if status in expected:
             return True
-        self._report(
-            f"exit status {status}, expected one of {sorted(expected)}, after {kill}: {self._end_of_log()}"
-        )
+        end = self.log.read_bytes()[-300:].decode(errors="replace").strip().replace("\n", " | ")
+        self._report(f"exit status {status}, expected one of {sorted(expected)}, after {kill}: {end}")
         # the run can continue after a signal that ended the process without its own handler
         return kill is not None and status in STATUS_BEFORE_TRAINER
-
-    def _check_start(self, lines: Sequence[dict[str, Any]]) -> None:
-        for line in lines:  # a later step is correct: a resume finishes the commit that a kill interrupted
-            if line["kind"] == "start" and line["step"] < self.before.step:
-                self._report(f"resumed from step {line['step']}, the newest valid one is {self.before.step}")
 
     def _check_after_kill(self, kill: Kill, lines: Sequence[dict[str, Any]]) -> None:
         """Check the folder after a kill, count the result, and maybe corrupt the newest checkpoint."""
@@ -289,14 +275,11 @@ class Chain:
         for path in self._manifests:  # another chain may remove it meanwhile
             if index_path(path).exists() and not find_index(path, tokenizer) and index_path(path).exists():
                 self._report(f"{index_path(path)} is not valid, after {kill}")
-        self._count(kill, lost_steps)
-        self._maybe_corrupt(now)
-
-    def _count(self, kill: Kill, lost_steps: int) -> None:
         name = kill.signal.name if kill.then_kill_after_s is None else f"{kill.signal.name}, then SIGKILL"
         self.tally.signals[f"{name} to the {'group' if kill.to_group else 'process'}"] += 1
         self.tally.triggers[kill.trigger] += 1
         self.tally.lost_steps.append(lost_steps)
+        self._maybe_corrupt(now)
 
     def _maybe_corrupt(self, now: CommittedCheckpoints) -> None:
         """Corrupt the newest checkpoint if there is an older one and the last was not corrupted."""
@@ -329,13 +312,12 @@ class Chain:
         self.tally.problems.append(f"{self.run_dir}: {problem}")
         print(f"PROBLEM: {self.tally.problems[-1]}", flush=True)
 
-    def _end_of_log(self) -> str:
-        return self.log.read_bytes()[-300:].decode(errors="replace").strip().replace("\n", " | ")
-
 
 def _carry_out(kill: Kill, process: TrainerProcess, events: FolderEvents) -> bool:
     """Wait for the kill's moment and kill; return whether the trainer's own code had started."""
-    if kill.trigger == AT_ANY_INSTANT or process.wait_for(events, _event_of(kill), kill.count):
+    # a training starts with the first line of metrics
+    event = EVENTS.get("metrics are written" if kill.trigger == WHILE_TRAINING else kill.trigger)
+    if event is None or process.wait_for(events, event, kill.count):
         process.wait(kill.delay_s)
     had_started = process.has_loaded_torch()
     process.send(kill.signal, to_group=kill.to_group)
@@ -343,11 +325,6 @@ def _carry_out(kill: Kill, process: TrainerProcess, events: FolderEvents) -> boo
         process.wait(kill.then_kill_after_s)
         process.send(signal.SIGKILL, to_group=kill.to_group)
     return had_started
-
-
-def _event_of(kill: Kill) -> Callable[[int, str], bool]:
-    """Return the event that the kill waits for; a training starts with the first line of metrics."""
-    return EVENTS["metrics are written" if kill.trigger == WHILE_TRAINING else kill.trigger]
 
 
 def write_parts(project: TinyRun) -> None:
@@ -358,20 +335,15 @@ def write_parts(project: TinyRun) -> None:
         write_pairs(project.folder / f"old_{split}.jsonl", pairs[number:])
 
 
-def files_with_shares(project: TinyRun) -> dict[str, object]:
-    """Return the flags of a run on the files of `write_parts`."""
-    new, old = project.folder / "new", project.folder / "old"
-    return {
+def command_line(project: TinyRun, arguments: KillResume, run_dir: Path, workers: int) -> list[str]:
+    """Return the trainer's arguments; only folder and workers differ between processes."""
+    new, old = project.folder / "new", project.folder / "old"  # of `write_parts`
+    shares = {
         "train_manifest": [f"{new}_train.jsonl@0.85", f"{old}_train.jsonl@en@0.15"],
         "val_manifest": [f"{new}_val.jsonl", f"{old}_val.jsonl@en"],
     }
-
-
-def command_line(project: TinyRun, arguments: KillResume, run_dir: Path, workers: int) -> list[str]:
-    """Return the trainer's arguments; only folder and workers differ between processes."""
-    shares = files_with_shares(project) if arguments.shares else {}
     return project.flags(
-        **shares,
+        **(shares if arguments.shares else {}),
         output_dir=run_dir,
         num_workers=workers,
         epochs=arguments.epochs,
