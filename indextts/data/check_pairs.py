@@ -6,7 +6,7 @@ from pathlib import Path
 
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import Pair, Utterance, read_pairs, read_utterances
-from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, Report, spread
+from indextts.data.report import Findings, Report, speaker_lines, spread
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 
@@ -24,10 +24,11 @@ def check_pairs(path: Path, manifest: Path | None = None) -> Report:
     pairs = read_pairs(path)
     targets = {pair.target_id: pair for pair in pairs}
     hours = sum(target.target_duration_s for target in targets.values()) / 3600
+    num_of = Counter(pair.speaker for pair in pairs)
     facts = [
         f"pairs: {len(pairs)}, {counted(len(targets), 'target')}, {hours:.2f} hours of targets",
         f"pairs per target: {spread(list(Counter(pair.target_id for pair in pairs).values()))}",
-        *_speaker_facts(Counter(pair.speaker for pair in pairs)),
+        *speaker_lines({name: str(num_of[name]) for name in sorted(num_of)}),
     ]
     findings = Findings()
     _check_voices(pairs, [] if manifest is None else read_utterances(manifest), findings)
@@ -72,12 +73,6 @@ def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findin
             elif speaker_of.setdefault(id, pair.speaker) != pair.speaker:
                 found = f"{id} is by {speaker_of[id]}, pair {pair.id} is by {pair.speaker}"
                 findings.add("pairs with an utterance of another speaker", found)
-
-
-def _speaker_facts(num_of: Counter[str]) -> list[str]:
-    shown = [f"  {speaker}: {num_of[speaker]}" for speaker in sorted(num_of)[:MAX_SPEAKERS_SHOWN]]
-    more = len(num_of) - len(shown)
-    return [f"speakers: {len(num_of)}", *shown, *([f"  and {more} more"] if more > 0 else [])]
 
 
 def check_features(stored: Mapping[str, tuple[Path, str, int | None]], findings: Findings) -> None:

@@ -3,7 +3,7 @@
 import logging
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +60,13 @@ def robust_deviation(distances: Iterable[float]) -> float:
 def spread(values: Sequence[float]) -> str:
     """Return minimum, median and maximum as text."""
     return f"min {min(values):.4g}, median {statistics.median(values):.4g}, max {max(values):.4g}"
+
+
+def speaker_lines(amounts: Mapping[str, str]) -> list[str]:
+    """Return the number of speakers and a line for each of the first, with its amount."""
+    lines = [f"  {name}: {amount}" for name, amount in amounts.items()]
+    more = [f"  and {len(lines) - MAX_SPEAKERS_SHOWN} more"] if len(lines) > MAX_SPEAKERS_SHOWN else []
+    return [f"speakers: {len(lines)}", *lines[:MAX_SPEAKERS_SHOWN], *more]
 
 
 def histogram(values: Sequence[float], num_bins: int) -> tuple[list[int], list[float]]:

@@ -30,7 +30,7 @@ from indextts.commands.quality_limits import QualityLimits
 from indextts.data.quality.clips import Clip
 from indextts.data.quality.reasons import MEASURES, REASONS, Flag
 from indextts.data.quality.text_fit import LengthFit, Run, TextFit
-from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, histogram, spread
+from indextts.data.report import Findings, histogram, speaker_lines, spread
 from indextts.system.amounts import counted
 from indextts.system.language_codes import standard_code
 from indextts.system.yaml_files import read_if_valid
@@ -229,7 +229,9 @@ def facts(
         verdict = "texts of other recordings" if overview.has_misplaced_texts else USUAL_LENGTHS
         lines.append(f"{LENGTHS} {overview.length_correlation:.2f}; {verdict}")
     lines += fit.facts(limits.max_text_deviation) or [NO_RECOGNIZER]
-    lines += _speaker_lines(clips)
+    num_of, hours_of = Counter(clip.utterance.speaker for clip in clips), _hours_by_speaker(clips)
+    ordered = sorted(hours_of, key=lambda speaker: (-hours_of[speaker], speaker))
+    lines += speaker_lines({name: f"{hours_of[name]:.2f} hours, {num_of[name]}" for name in ordered})
     share = language_percent(clips)
     if share >= limits.min_language_percent:
         codes = {standard_code(clip.utterance.language) or language for clip in clips}
@@ -307,15 +309,6 @@ def _hours_by_speaker(clips: Sequence[Clip]) -> dict[str, float]:
     for clip in clips:
         hours_of[clip.utterance.speaker] += clip.hours
     return hours_of
-
-
-def _speaker_lines(clips: Sequence[Clip]) -> list[str]:
-    """Return hours and number of clips of the speakers, in descending order of hours."""
-    num_of, hours_of = Counter(clip.utterance.speaker for clip in clips), _hours_by_speaker(clips)
-    ordered = sorted(hours_of, key=lambda speaker: (-hours_of[speaker], speaker))
-    shown = [f"  {name}: {hours_of[name]:.2f} hours, {num_of[name]}" for name in ordered[:MAX_SPEAKERS_SHOWN]]
-    more = len(ordered) - len(shown)
-    return [f"speakers: {len(ordered)}", *shown, *([f"  and {more} more"] if more > 0 else [])]
 
 
 def _reason_lines(clips: Sequence[Clip], overview: Overview) -> Iterable[str]:
