@@ -139,15 +139,11 @@ class ClipEncoder:
         ahead_s = AHEAD_S + 2 * self.throughput.batch_s
         with ClipReader(reading, self.throughput.num_readers, ahead_s) as reader:
             read = reader.read(batches_of(utterances, self.limit))
-            for results in self._on_gpu(read) if self.device.type == "cuda" else self._in_threads(read):
+            on_gpu = map(_results, ahead(read, self._start, BATCHES_ON_GPU - 1))
+            for results in on_gpu if self.device.type == "cuda" else self._in_threads(read):
                 done |= {result.id: result for result in results}
                 while next_ids and next_ids[0] in done:
                     yield done.pop(next_ids.popleft())
-
-    def _on_gpu(
-        self, batches: Iterator[list[Clip | Rejected]]
-    ) -> Iterator[list[EncodedUtterance | Rejected]]:
-        return map(_results, ahead(batches, self._start, BATCHES_ON_GPU - 1))
 
     def _in_threads(
         self, batches: Iterator[list[Clip | Rejected]]

@@ -53,8 +53,6 @@ LINES_BETWEEN_CHECKS = 10_000  # whether to stop; reading them takes a fifth of 
 # of a file that is no npz archive, or whose arrays or checksums are wrong
 _CORRUPT = (ValueError, KeyError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile)
 
-Arrays = dict[str, NDArray[Any]]
-
 
 class BuildStoppedError(Exception):
     """A stop was requested during the build of an index."""
@@ -200,9 +198,13 @@ def _opened(path: Path, manifest: Path, identity: FileIdentity, key: dict[str, A
 def _write(path: Path, facts: dict[str, Any], columns: PairColumns) -> None:
     """Write an index with `facts` in its header through a temporary file of this process."""
     _remove_leftovers(path)
-    header = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+    arrays: dict[str, NDArray[Any]] = {name: getattr(columns, name) for name in _FLAT}
+    arrays["header"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+    for name in _RAGGED:
+        ragged: Ragged = getattr(columns, name)
+        arrays |= {f"{name}.starts": ragged.starts, f"{name}.values": ragged.values}
     with written_aside(path, is_unique=True) as aside, aside.open("wb") as file:
-        np.savez(file, header=header, **_arrays_of(columns))  # type: ignore[arg-type]
+        np.savez(file, **arrays)  # type: ignore[arg-type]
         file.flush()
 
 
@@ -216,14 +218,6 @@ def _remove_leftovers(path: Path) -> None:
 
 _FLAT = ("speaker", "prompt", "target", "text", "num_codes", "target_s", "prompt_s", "keys", "store")
 _RAGGED = ("ids", "speakers", "utterance_ids", "texts", "tokens")
-
-
-def _arrays_of(columns: PairColumns) -> Arrays:
-    arrays: Arrays = {name: getattr(columns, name) for name in _FLAT}
-    for name in _RAGGED:
-        ragged: Ragged = getattr(columns, name)
-        arrays |= {f"{name}.starts": ragged.starts, f"{name}.values": ragged.values}
-    return arrays
 
 
 # ---- building

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -176,8 +177,5 @@ def _start(num_workers: int) -> ProcessPool:
     # Not forked from this process, which may have threads and use CUDA.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    return ProcessPool(num_workers, context, _use_one_thread)
-
-
-def _use_one_thread() -> None:
-    threadpool_limits(1)  # there are many processes; on 2 busy cores threads made a clip 8 times as slow
+    # One thread each: on 2 busy cores, several made a clip 8 times as slow.
+    return ProcessPool(num_workers, context, partial(threadpool_limits, 1))

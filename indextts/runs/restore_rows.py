@@ -132,7 +132,11 @@ def restore_rows(plan: RestorePlan) -> list[RestoreRow]:
     """Return the rows of a resume: the parts of the run, then what differs from the checkpoint."""
     typed, used = plan.run.command, plan.command
     parts = _continued(plan, used.epochs) if plan.continues else _restarted(plan)
-    parts = [*parts, *_average_row(plan)]
+    parts, meta = list(parts), plan.checkpoint.meta
+    if meta is not None and plan.average is not None:
+        kind, id = OF_AVERAGE[plan.average]
+        updates = "?" if meta.num_averaged is None else f"{meta.num_averaged:,}"
+        parts.append(_row(kind, "restore.average", id, updates=updates))
     if plan.added_languages:
         values = {"languages": ", ".join(plan.added_languages), "source": used.language_row_init}
         parts.append(_row("changed", "restore.language_rows", "restore.language_rows_copied", **values))
@@ -243,16 +247,6 @@ def _text_rows(plan: RestorePlan, row_of: Sequence[int]) -> RestoreRow:
         "restore.text_rows",
         "restore.rows_moved",
         **{name: f"{value:,}" for name, value in values.items()},
-    )
-
-
-def _average_row(plan: RestorePlan) -> Iterable[RestoreRow]:
-    meta = plan.checkpoint.meta
-    if meta is None or plan.average is None:
-        return
-    kind, id = OF_AVERAGE[plan.average]
-    yield _row(
-        kind, "restore.average", id, updates="?" if meta.num_averaged is None else f"{meta.num_averaged:,}"
     )
 
 

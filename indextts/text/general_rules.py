@@ -44,7 +44,7 @@ def world_marks_to_ascii(text: str) -> str:
 
 def signs_to_spaces(text: str) -> str:
     """Return `text` with spaces instead of signs without a spoken form; combining marks stay."""
-    return _UNKNOWN_SIGN.sub(_combining_or_space, text)
+    return _UNKNOWN_SIGN.sub(lambda sign: sign[0] if unicodedata.category(sign[0])[0] == "M" else " ", text)
 
 
 def reads_numbers(language: Language) -> bool:
@@ -72,7 +72,3 @@ def _words(number: str, code: str) -> str:
         with suppress(OverflowError):  # of languages whose numbers end earlier
             return str(num2words.num2words(int(number), lang=code))
     return " ".join(str(num2words.num2words(int(digit), lang=code)) for digit in number)
-
-
-def _combining_or_space(match: re.Match[str]) -> str:
-    return match[0] if unicodedata.category(match[0])[0] == "M" else " "

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from indextts.runs.checkpoints import best_heard_score, best_validation_loss
 from indextts.system.signals import StopRequest
 from indextts.training.metrics import MetricsLog
 from indextts.training.run import Run
-from indextts.training.saving import Saver, best_heard_on_disk, best_loss_on_disk
+from indextts.training.saving import Saver
 from indextts.training.validate import Validation
 
 if TYPE_CHECKING:
@@ -37,8 +38,9 @@ def validate_now(run: Run, check: Callable[[], Validation | None], metrics: Metr
     state.saved_step = -1  # a checkpoint of this step that is there already lacks the validation
     if state.step == 0:
         return
-    # only rank 0 has the folder and knows which saves failed
-    is_best = ranks.is_main and means.mel_loss < best_loss_on_disk(run, saver)
+    saver.wait()  # only rank 0 has the folder and knows which saves failed
+    known = run.inputs.validation_set
+    is_best = ranks.is_main and means.mel_loss < best_validation_loss(saver.run_dir, known)
     state.best_is_unsaved = ranks.broadcast(is_best)
     is_better = means.mel_loss < state.best_mel_loss
     state.best_mel_loss = min(means.mel_loss, state.best_mel_loss)
@@ -59,7 +61,8 @@ def listen_now(
     state.saved_step = -1  # a checkpoint of this step that is there already lacks the listening
     if heard.score is None:
         return
-    is_best = ranks.is_main and heard.score < best_heard_on_disk(run, saver)
+    saver.wait()
+    is_best = ranks.is_main and heard.score < best_heard_score(saver.run_dir, state.heard_by)
     state.best_heard_is_unsaved = ranks.broadcast(is_best)
     if heard.score < state.best_heard:
         state.best_heard, state.num_worse = heard.score, 0

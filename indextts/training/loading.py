@@ -24,9 +24,7 @@ from itertools import cycle, islice
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from indextts.errors import CHECK_FAILED, UserError
@@ -220,10 +218,6 @@ def _dumps(value: object) -> memoryview:
     """Pickle `value` for `Connection.recv`, its tensors as arrays; torch would use shared memory."""
     content = io.BytesIO()
     pickler = pickle.Pickler(content, protocol=5)
-    pickler.dispatch_table = {Tensor: _as_array}
+    pickler.dispatch_table = {Tensor: lambda tensor: (torch.from_numpy, (tensor.numpy(),))}
     pickler.dump(value)
     return content.getbuffer()
-
-
-def _as_array(tensor: Tensor) -> tuple[Callable[[NDArray[np.generic]], Tensor], tuple[NDArray[np.generic]]]:
-    return torch.from_numpy, (tensor.numpy(),)

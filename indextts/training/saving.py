@@ -20,7 +20,6 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, UserError
 from indextts.models.checkpoint import write_checkpoint
-from indextts.runs.checkpoints import best_heard_score, best_validation_loss
 from indextts.runs.directory import CheckpointMeta, checkpoint_path
 from indextts.runs.owner import make_room, prune
 from indextts.system.amounts import ordinal, shown_size
@@ -219,18 +218,6 @@ def save_checkpoint(run: Run, probe: Probe, saver: Saver) -> None:
     saver.start(*content, frozen_pointers(run))
     seconds = time.perf_counter() - started
     logger.info("Saving step %d; this blocked the training for %.2f s", state.step, seconds)
-
-
-def best_loss_on_disk(run: Run, saver: Saver) -> float:
-    """Wait for the save before; return the lowest validation mel loss of the folder, whatever its part."""
-    saver.wait()
-    return best_validation_loss(saver.run_dir, run.inputs.validation_set)
-
-
-def best_heard_on_disk(run: Run, saver: Saver) -> float:
-    """Wait for the save before; return the lowest score by this ear of the folder, whatever its part."""
-    saver.wait()
-    return best_heard_score(saver.run_dir, run.state.heard_by)
 
 
 def finish_saving(run: Run, probe: Probe, saver: Saver, stop: StopRequest) -> None:

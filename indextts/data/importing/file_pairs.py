@@ -73,7 +73,9 @@ def read_files(root: Path, language: Language) -> Items:
         root: a folder, or a recording or subtitle file, for the files of its name only.
     """
     base = root if root.is_dir() else root.parent
-    yield from _other_forms(root)
+    for path in files_below(root) if root.is_dir() else []:
+        if way := OTHER_FORMS.get(path.suffix.lower()):
+            yield Rejection(Location(path), "other_form", way)
     for (folder, stem), files in sorted(_groups(root).items()):
         if files.audio:
             row = Row(
@@ -86,13 +88,6 @@ def read_files(root: Path, language: Language) -> Items:
         else:
             for path in [*files.texts, *files.subtitles]:
                 yield Rejection(Location(path), "no_audio", "no recording of the same name in its folder")
-
-
-def _other_forms(root: Path) -> Items:
-    """Yield a rejection of each file in a form that is not read."""
-    for path in files_below(root) if root.is_dir() else []:
-        if way := OTHER_FORMS.get(path.suffix.lower()):
-            yield Rejection(Location(path), "other_form", way)
 
 
 def _groups(root: Path) -> dict[tuple[Path, str], _SameName]:

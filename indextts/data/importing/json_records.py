@@ -105,10 +105,6 @@ def is_webdataset(folder: Path) -> bool:
     return isinstance(record, dict) and any(column_of(name) == "text" or name in _TURNS for name in record)
 
 
-def _is_segment(value: object) -> bool:
-    return isinstance(value, dict) and {"start", "end", "text"} <= value.keys()
-
-
 def webdataset_records(folder: Path) -> Iterator[tuple[Location, object]]:
     """Yield the objects in .json files with the names of recordings, and rejections."""
     paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
@@ -122,7 +118,8 @@ def webdataset_records(folder: Path) -> Iterator[tuple[Location, object]]:
                 yield Location(path), Rejection(Location(path), "broken_row", f"not JSON ({error})")
                 continue
             segments = record.get("segments") if isinstance(record, dict) else None
-            if isinstance(segments, list) and segments and all(map(_is_segment, segments)):
+            is_cut = isinstance(segments, list) and all(isinstance(each, dict) for each in segments)
+            if segments and is_cut and all({"start", "end", "text"} <= each.keys() for each in segments):
                 for number, segment in enumerate(segments, start=1):
                     fields = [(name, value) for name, value in segment.items() if name in _OF_SEGMENT]
                     where = Location(path, place=f"segment {number}: ")

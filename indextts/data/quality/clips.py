@@ -139,7 +139,11 @@ def measure_clips(
             logger.info("Checking with %d processes", workers)
         chunk = max(1, math.ceil(len(tasks) / workers / 64))
         map_tasks = partial(map_in_processes, num_workers=workers, chunk=chunk)
-    with StoredResults(report_dir, "sound", str(MEASURES_VERSION), kept=_stored_sound) as stored:
+
+    def read(result: Mapping[str, Any]) -> Sound:
+        return Sound(**{**result, "fingerprint": parse_fingerprint(result["fingerprint"])})
+
+    with StoredResults(report_dir, "sound", str(MEASURES_VERSION), kept=read) as stored:
         measure = partial(_measure_task, known=dict(stored.known), options=options)
         for sound, text in itertools.chain.from_iterable(map_tasks(measure, tasks)):
             if sound.measures is not None and sound.file_sha256 not in stored.known:
@@ -148,10 +152,6 @@ def measure_clips(
             clips.append(Clip(utterance, sound, text, _measures(utterance, sound, text)))
             progress.advance()
     return clips
-
-
-def _stored_sound(result: Mapping[str, Any]) -> Sound:
-    return Sound(**{**result, "fingerprint": parse_fingerprint(result["fingerprint"])})
 
 
 def _measures(utterance: Utterance, sound: Sound, text: TextMeasures) -> Measures:

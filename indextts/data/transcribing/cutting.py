@@ -186,7 +186,8 @@ def cut_recordings(
         todo = {
             key: recording
             for key, recording in zip(keys, recordings, strict=True)
-            if key not in stored.known or not _has_clips(folder, stored.known[key])
+            if key not in stored.known
+            or not all((folder / AUDIO_NAME / clip.audio).is_file() for clip in stored.known[key].clips)
         }
         progress = Progress("Cutting", len(todo), noun="recordings")
         cuts = map_in_threads(partial(_cut, folder, limits), todo.values(), num_workers or num_cores())
@@ -210,10 +211,6 @@ def _key(recording: Recording) -> str:
     """Return what the clips of a recording depend on, besides the limits."""
     stamp = file_stamp(recording.path)
     return f"{recording.id} {stamp.num_bytes} {stamp.mtime_ns} {recording.path.resolve()}"
-
-
-def _has_clips(folder: Path, cut: CutRecording) -> bool:
-    return all((folder / AUDIO_NAME / clip.audio).is_file() for clip in cut.clips)
 
 
 def _cut(folder: Path, limits: Limits, recording: Recording) -> CutRecording:

@@ -110,18 +110,19 @@ class FasterWhisper:
         if self._language is None and model.model.is_multilingual:
             logger.warning(NO_SETTING, name, language)
         self._num_frames = NUM_FRAMES
-        self._encode, model.encode = model.encode, self._encode_window
+        # only a part of the silence after a short clip, which takes most of the time
+        encode = model.encode
+        model.encode = lambda features: encode(features[..., : self._num_frames])
 
     def transcribe(self, clips: Clips) -> list[str]:
         """Return the transcript of each clip (S,); "" for a clip without speech."""
-        return texts_of_parts(clips, self.sample_rate_hz, 0, self._of_batch)
+        return texts_of_parts(
+            clips, self.sample_rate_hz, 0, lambda batch: [self._text(clip) for clip in batch]
+        )
 
     def hear(self, clips: Clips) -> list[tuple[str, Tensor | None]]:
         """Return the transcript of each clip (S,); this model has no log-probabilities over time."""
         return [(text, None) for text in self.transcribe(clips)]
-
-    def _of_batch(self, clips: Clips) -> list[str]:
-        return [self._text(clip) for clip in clips]
 
     def _text(self, clip: NDArray[np.float32]) -> str:
         """Return the text of a clip, in a short window if that gives a plausible one."""
@@ -131,10 +132,6 @@ class FasterWhisper:
             self._num_frames = NUM_FRAMES
             text = self._written(clip)
         return text
-
-    def _encode_window(self, features: NDArray[np.float32]) -> Any:
-        """Encode a part of the silence after the clip only: of a short clip, it takes most of the time."""
-        return self._encode(features[..., : self._num_frames])
 
     def _written(self, clip: NDArray[np.float32]) -> str:
         segments, _ = self._model.transcribe(
@@ -164,7 +161,8 @@ def texts_of_parts(
         (place, part)
         for place, clip in enumerate(clips)
         for part in parts(clip, sample_rate_hz, MAX_S)
-        if len(part) >= MIN_DURATION_S * sample_rate_hz and _has_speech(part, sample_rate_hz)
+        if len(part) >= MIN_DURATION_S * sample_rate_hz
+        and find_speech(soxr.resample(part, sample_rate_hz, VAD_RATE_HZ))
     ]
     size = int(MAX_S * sample_rate_hz)
     texts: list[list[str]] = [[] for _ in clips]
@@ -173,7 +171,3 @@ def texts_of_parts(
         for index, text in zip(batch, found, strict=True):
             texts[pieces[index][0]].append(text.strip())
     return [" ".join(filter(None, of_clip)) for of_clip in texts]
-
-
-def _has_speech(samples: NDArray[np.float32], sample_rate_hz: int) -> bool:
-    return bool(find_speech(soxr.resample(samples, sample_rate_hz, VAD_RATE_HZ)))

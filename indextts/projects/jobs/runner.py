@@ -126,7 +126,8 @@ class Runner:
                 program = subprocess.Popen(
                     [sys.executable, "-u", *self.launcher, Path(argv[0]).absolute(), *argv[1:]],
                     env=environment,
-                    preexec_fn=unblock_signals,
+                    # receives all signals: it inherits the mask of the runner
+                    preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED),
                 )
             except (OSError, ValueError) as error:
                 log(f"[Error] {argv[0]} could not start ({error})\n")
@@ -186,11 +187,6 @@ class Runner:
             time.sleep(0.02)
         if killed and self.stop_stage != "killing":
             log(f"[Warn] {name} left processes running; {len(killed)} had to be killed\n")
-
-
-def unblock_signals() -> None:
-    """Let a program receive all signals: it inherits the mask of the runner."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
 
 
 def failure(code: int) -> tuple[int, str]:
