@@ -37,7 +37,6 @@ def test_a_run_with_all_problems_trips_every_check_problems_first(tmp_path: Path
 
 def test_a_healthy_run_trips_no_check_at_any_line(tmp_path: Path):
     run = WrittenRun()
-    run.start()
     run.facts(0)
     for step in range(100, 20_001, 100):
         run.train(step)
@@ -61,7 +60,6 @@ def test_empty_missing_and_corrupt_files_have_no_findings(tmp_path: Path):
 
 def test_a_directory_without_schedule_and_facts_is_read(tmp_path: Path):
     run = WrittenRun()
-    run.start()
     run.train_to(8_000, loss=4.4)
     run.write(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -107,7 +105,6 @@ def test_disk_space_is_needed_for_the_checkpoints_to_come(changes: dict, level: 
 
 def test_base_rows_that_change_are_named_with_the_step(tmp_path: Path):
     run = WrittenRun()
-    run.start()
     for step in (0, 1_000, 2_000):
         run.facts(step)
     assert base_rows_changed(read_observed(run.write(tmp_path))) is None
@@ -131,7 +128,6 @@ def test_another_part_may_have_other_base_rows(tmp_path: Path):
 def test_new_rows_that_do_not_or_barely_change_are_reported(tmp_path: Path):
     for moved in (0.0, 1e-8):
         run = WrittenRun()
-        run.start()
         run.facts(0)
         run.train_to(1_000)
         run.facts(1_000, new_rows_moved_lately=moved)  # the rates of 1,000 steps of warm-up add up to 0.025
@@ -142,7 +138,6 @@ def test_new_rows_that_do_not_or_barely_change_are_reported(tmp_path: Path):
 
 def test_new_rows_on_a_random_walk_count_as_changing(tmp_path: Path):
     run = WrittenRun()
-    run.start()
     run.facts(20_000, new_rows_moved_lately=3e-5 * 20_000**0.5)  # each step in another direction
     assert new_rows_unchanged(read_observed(run.write(tmp_path))) is None
 
@@ -170,7 +165,6 @@ def test_unknown_tokens_are_a_warning_and_many_of_them_a_problem(tmp_path: Path)
 
 def test_exploding_gradients_are_named_and_one_high_norm_is_not(tmp_path: Path):
     run = WrittenRun()
-    run.start()
     run.train_to(3_000)
     run.train(3_100, grad_norm=400.0)
     assert gradients_exploding(read_observed(run.write(tmp_path))) is None
@@ -182,7 +176,6 @@ def test_exploding_gradients_are_named_and_one_high_norm_is_not(tmp_path: Path):
 
 def test_high_norms_at_the_start_are_not_an_explosion(tmp_path: Path):
     run = WrittenRun()
-    run.start()
     run.train_to(500, grad_norm=50.0)
     run.train_to(3_000, first=600)
     assert gradients_exploding(read_observed(run.write(tmp_path))) is None
@@ -190,7 +183,6 @@ def test_high_norms_at_the_start_are_not_an_explosion(tmp_path: Path):
 
 def test_skipped_steps_are_counted_since_the_process_started(tmp_path: Path):
     run = WrittenRun()
-    run.start()
     run.train_to(2_000, num_skipped=4)
     run.start(2_000)
     run.train(2_100, num_skipped=4)
@@ -208,7 +200,6 @@ def test_skipped_steps_are_counted_since_the_process_started(tmp_path: Path):
 
 def test_float16_may_skip_some_steps_to_find_its_scale(tmp_path: Path):
     run = WrittenRun(precision="float16")
-    run.start()
     run.train(1_000, num_skipped=9)
     assert steps_skipped(read_observed(run.write(tmp_path))) is None
     run.train(1_100, num_skipped=30)
@@ -217,7 +208,6 @@ def test_float16_may_skip_some_steps_to_find_its_scale(tmp_path: Path):
 
 def test_a_waiting_gpu_is_reported_and_a_cpu_is_not(tmp_path: Path):
     run = WrittenRun()
-    run.start()
     run.train_to(1_000)
     run.train(1_100, data_wait=0.6)  # once, as when a disk was busy
     assert gpu_waiting(read_observed(run.write(tmp_path))) is None

@@ -13,7 +13,6 @@ from tests.written_run import WrittenRun
 @pytest.mark.parametrize("noise", [0.005, 0.03, 0.05])
 def test_a_plateau_of_7_000_steps_is_found_despite_noise(tmp_path: Path, noise: float):
     run = WrittenRun(noise=noise, schedule=Schedule(5e-5, 1_000, 22_500))
-    run.start()
     run.train_to(4_000)
     for step in range(4_100, 11_001, 100):
         run.train(step, 4.4)
@@ -29,7 +28,6 @@ def test_a_plateau_of_7_000_steps_is_found_despite_noise(tmp_path: Path, noise: 
 def test_a_slow_fall_under_noise_is_not_a_plateau(tmp_path: Path, seed: int):
     run = WrittenRun(noise=0.05)
     run.random.seed(seed)
-    run.start()
     for step in range(100, 12_001, 100):
         run.train(step, 5.0 - 0.6 * step / 12_000)
         if step % 1_000 == 0:
@@ -38,7 +36,6 @@ def test_a_slow_fall_under_noise_is_not_a_plateau(tmp_path: Path, seed: int):
 
 def test_losses_may_be_flat_in_warm_up_and_at_the_end_of_the_schedule(tmp_path: Path):
     run = WrittenRun(schedule=Schedule(5e-5, 4_000, 20_000))
-    run.start()
     run.train_to(800, loss=6.0)
     assert plateau(read_observed(run.write(tmp_path))) is None
     for step in range(900, 15_000, 100):
@@ -49,7 +46,6 @@ def test_losses_may_be_flat_in_warm_up_and_at_the_end_of_the_schedule(tmp_path: 
 
 def test_an_improving_validation_is_not_a_plateau(tmp_path: Path):
     run = WrittenRun(noise=0.01)
-    run.start()
     run.train_to(8_000, loss=4.4)
     assert plateau(read_observed(run.write(tmp_path))) is not None
     for step in range(1_000, 8_001, 1_000):
@@ -59,7 +55,6 @@ def test_an_improving_validation_is_not_a_plateau(tmp_path: Path):
 
 def test_the_speech_loss_is_named_if_only_the_text_loss_falls(tmp_path: Path):
     run = WrittenRun(noise=0.01)
-    run.start()
     for step in range(100, 8_001, 100):
         run.train(step, 4.4, text_loss=8.0 - step / 2_000)
     found = plateau(read_observed(run.write(tmp_path)))
@@ -70,7 +65,6 @@ def test_the_speech_loss_is_named_if_only_the_text_loss_falls(tmp_path: Path):
 
 def test_a_rising_validation_is_named_with_the_best_step(tmp_path: Path):
     run = WrittenRun()
-    run.start()
     run.train_to(8_000)
     for step, loss in ((0, 5.9), (1_000, 4.9), (2_000, 4.6), (3_000, 4.66), (4_000, 4.7)):
         run.val(step, loss)
@@ -92,7 +86,6 @@ def test_validations_that_scatter_around_the_best_are_not_rising(tmp_path: Path)
 
 def test_a_language_whose_loss_rose_by_over_five_percent_since_the_start_is_named(tmp_path: Path):
     run = WrittenRun()
-    run.start()
     for step, (am, en) in enumerate([(5.9, 4.0), (5.0, 4.1), (4.5, 4.19)]):
         run.val(1_000 * step, 5.0)
         run.lines[-1] |= {"mel_loss_am": am, "mel_loss_en": en}
@@ -107,7 +100,6 @@ def test_a_language_whose_loss_rose_by_over_five_percent_since_the_start_is_name
 
 def resumed_run(after: float) -> WrittenRun:
     run = WrittenRun()
-    run.start()
     run.train_to(5_000, loss=4.5)
     run.start(5_000)
     run.train_to(5_600, first=5_100, loss=after)
@@ -131,7 +123,6 @@ def test_a_resume_with_the_same_losses_is_not_a_jump(tmp_path: Path):
 
 def test_a_rise_within_the_noise_is_not_a_jump(tmp_path: Path):
     run = WrittenRun(noise=0.3)
-    run.start()
     run.train_to(5_000, loss=4.5)
     run.start(5_000)
     run.train_to(5_200, first=5_100, loss=4.8)
@@ -140,7 +131,6 @@ def test_a_rise_within_the_noise_is_not_a_jump(tmp_path: Path):
 
 def test_a_new_run_part_does_not_jump(tmp_path: Path):
     run = WrittenRun()
-    run.start()
     run.train_to(5_000, loss=4.5)
     run.part = 2
     run.start()

@@ -204,7 +204,6 @@ def test_the_running_demo_marks_its_stage_and_shows_its_share(page: Page, starte
 
 def write_run(folder: Path, losses: list[float], part: int = 1) -> WrittenRun:
     run = WrittenRun(part=part)
-    run.start()
     for number, loss in enumerate(losses, start=1):
         run.val(100 * number, loss)
     run.write(folder)

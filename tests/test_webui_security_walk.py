@@ -48,7 +48,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         run_dir = Project(server.workspace / "demo").run_dir
         write_events(run_dir)
         run = WrittenRun()
-        run.start()
         run.train_to(100)
         run.write(run_dir)
         yield server

@@ -99,7 +99,6 @@ def test_a_stopped_training_run_with_checkpoints_can_be_resumed_and_exported(pro
 def test_a_training_run_that_was_killed_in_a_terminal_is_stopped(project: Project):
     make_files(project, "data", "tokenizer", "preprocess", "pairs", "train")
     run = WrittenRun()
-    run.start()
     run.train_to(500)
     run.write(project.run_dir)
     total = next(line["total_steps"] for line in run.lines if line["kind"] == "start")

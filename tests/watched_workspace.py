@@ -15,7 +15,6 @@ def make_watched_workspace(workspace: Path) -> Project:
     for number in range(1, 5):
         save(unhealthy.run_dir, 1_000 * (number + 4), serial=number, is_best=number == 2)
     run = WrittenRun()
-    run.start()
     run.train_to(2_000)
     run.part = 2
     run.start()

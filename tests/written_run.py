@@ -25,6 +25,9 @@ class WrittenRun:
     lines: list[dict[str, Any]] = field(default_factory=list)
     random: Random = field(default_factory=lambda: Random(0))
 
+    def __post_init__(self) -> None:
+        self.start()
+
     def start(self, step: int = 0) -> None:
         self._add("start", step, total_steps=self.schedule.total_steps)
 
@@ -79,7 +82,6 @@ class WrittenRun:
 def run_with_problems() -> WrittenRun:
     """Return a run with every health problem that can occur at once, and markup in its numbers."""
     run, another = WrittenRun(), "<b id=planted>another</b>"
-    run.start()
     run.facts(0)
     run.train_to(1_000, loss=4.4)
     run.start(1_000)
