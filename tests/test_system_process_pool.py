@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from concurrent.futures.process import BrokenProcessPool
@@ -12,6 +13,7 @@ import pytest
 
 from indextts.system.process_pool import ProcessPool
 from tests.small_disk import needs_namespaces, run_with_disk
+from tests.waiting import PATIENCE_S, wait_until
 
 PROGRAM = """
 from indextts.errors import UserError
@@ -46,6 +48,21 @@ def test_a_pool_whose_worker_dies_while_tasks_are_added_ends():
         _submit_and_wait(pool)
     pool.shutdown()
     assert multiprocessing.active_children() == []
+
+
+SLEEPING = """
+import time
+from indextts.system.process_pool import map_in_processes
+list(map_in_processes(time.sleep, [1000.0] * 2, 2))
+"""
+
+
+def test_ctrl_c_does_not_wait_for_the_tasks():
+    program = subprocess.Popen([sys.executable, "-c", SLEEPING], stderr=subprocess.DEVNULL)
+    children = Path(f"/proc/{program.pid}/task/{program.pid}/children")
+    wait_until(lambda: len(children.read_text().split()) == 3, process=program)  # one tracks semaphores
+    program.send_signal(signal.SIGINT)
+    assert program.wait(PATIENCE_S) not in (0, None)
 
 
 def _submit_and_wait(pool: ProcessPool) -> None:

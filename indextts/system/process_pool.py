@@ -57,6 +57,10 @@ def map_in_processes(
     pool = ProcessPool(num_workers, context, partial(_keep, work))
     try:
         yield from pool.map(_do, tasks, chunksize=chunk)
+    except KeyboardInterrupt:
+        for process in tuple(pool._processes.values()):  # or it waits until their tasks are done
+            process.kill()
+        raise
     except BrokenProcessPool:
         raise UserError(
             f"one of {num_workers} processes was killed, probably because memory ran out; free memory and "
