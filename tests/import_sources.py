@@ -77,6 +77,10 @@ def manifest_lines(output_dir: Path) -> list[dict[str, Any]]:
     return json_lines(output_dir / "manifest.jsonl")
 
 
+def ids(output_dir: Path) -> list[str]:
+    return [line["id"] for line in manifest_lines(output_dir)]
+
+
 def rejected(output_dir: Path) -> list[tuple[str, int | None, str]]:
     """Return file, line and code of each rejection."""
     path = output_dir / "rejected.jsonl"

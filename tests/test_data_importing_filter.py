@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from indextts.errors import UserError
-from tests.import_sources import manifest_lines, run_import, snapshot, write_tone
+from tests.import_sources import ids, run_import, snapshot, write_tone
 
 HOUR_S = 3600
 SPEAKERS = ["almaz", "bekele", "chala"]
@@ -19,10 +19,6 @@ def table(folder: Path, first: int = 0, last: int = 9) -> Path:
         rows.append(f"c{number},ሰላም ለዓለም {number},{SPEAKERS[number % 3]}")
     (folder / "metadata.csv").write_text("\n".join(rows), encoding="utf-8")
     return folder
-
-
-def ids(folder: Path) -> list[str]:
-    return [line["id"] for line in manifest_lines(folder)]
 
 
 def test_the_first_recordings_are_imported_until_they_reach_the_hours(tmp_path, caplog):

@@ -13,6 +13,7 @@ from indextts.data.importing.items import Embedded, Location, Rejection, Row
 from indextts.data.importing.parquet import AudioReader
 from indextts.errors import UserError
 from tests.import_sources import (
+    ids,
     manifest_lines,
     rejected,
     run_import,
@@ -34,10 +35,6 @@ def rows(first: int, last: int, **columns: list[Any]) -> dict[str, list[Any]]:
         "speaker_id": ["s"] * len(numbers),
         **columns,
     }
-
-
-def ids(folder: Path) -> list[str]:
-    return [line["id"] for line in manifest_lines(folder)]
 
 
 def test_the_file_of_a_recording_has_the_bytes_of_its_row_and_their_suffix(tmp_path, caplog):

@@ -3,7 +3,6 @@
 import math
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +15,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from indextts.data.feature_store import FeatureStore
-from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
+from indextts.data.feature_store_writer import EncodedUtterance
 from indextts.data.manifest import read_pairs, write_pairs
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.weights import random_model
@@ -34,14 +33,7 @@ from tests.run_checks import differences
 from tests.test_exact_resume import one_utterance_a_file, words_with_own_tokens
 from tests.test_models_checkpoint import Payload
 from tests.test_trainer import load, numbers
-from tests.tiny_run import (
-    TinyRun,
-    array_file,
-    features_of,
-    make_tiny_run,
-    pair,
-    stored_utterances,
-)
+from tests.tiny_run import TinyRun, array_file, features_of, make_tiny_run, pair, rewrite_features
 from tests.tiny_run import load_pairs as load_pairs_of
 
 
@@ -50,17 +42,6 @@ def spread(tiny: TinyRun) -> TinyRun:
     """Return a run whose utterances each have files of their own, so that one can be damaged alone."""
     one_utterance_a_file(tiny.folder / "features")
     return tiny
-
-
-def rewrite_features(run: TinyRun, change: Callable[[EncodedUtterance], EncodedUtterance]) -> None:
-    """Write the feature store again, with changed utterances."""
-    store = FeatureStore.open(features_of(run.folder))
-    utterances = stored_utterances(store)
-    shutil.rmtree(store.path.parent)
-    writer = FeatureStoreWriter(store.path.parent, store.info)
-    for utterance in utterances:
-        writer.add(change(utterance))
-    writer.flush()
 
 
 def load_pairs(run: TinyRun) -> PairDataset:

@@ -19,6 +19,7 @@ from indextts.text.languages import find_language
 from indextts.text.tokenizer import Tokenizer, measure
 from tests.conftest import REPOSITORY
 from tests.spoken_languages import sentences, speak
+from tests.tiny_run import TYPED
 
 NUM_SENTENCES, NUM_HELD_OUT = 400, 20
 MAX_UNKNOWN_PERCENT = 0.1
@@ -30,14 +31,10 @@ ENGLISH_AND_CHINESE = (
     "今 天 天 气 很 好",
 )
 TRAIN = {
+    **TYPED,
     "epochs": 10,
     "batch_size": 2,
-    "batch_tokens": 0,
     "grad_accumulation": 1,
-    "num_workers": 0,
-    "grad_checkpointing": False,
-    "compile": False,
-    "amp": False,
     "learning_rate": 1.0e-3,
     "warmup_steps": 10,
     "log_interval": 5,

@@ -12,18 +12,10 @@ import pytest
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.data.feature_store import FeatureStore
-from indextts.data.feature_store_writer import FeatureStoreWriter
 from indextts.data.manifest import Pair, read_pairs, write_pairs
 from indextts.runs.directory import CheckpointMeta
 from tests.every_flag import STEP, planned, started
-from tests.tiny_run import (
-    SENTENCES,
-    TinyRun,
-    features_of,
-    make_tiny_run,
-    pair,
-    stored_utterances,
-)
+from tests.tiny_run import SENTENCES, TinyRun, features_of, make_tiny_run, pair, rewrite_features
 
 TOO_LONG = " ".join(SENTENCES)
 
@@ -60,13 +52,7 @@ def write_true_counts(run: TinyRun) -> None:
 
 def regenerate_the_audio(run: TinyRun) -> None:
     """Write features with six codes more for each utterance."""
-    store = FeatureStore.open(features_of(run.folder))
-    utterances = stored_utterances(store)
-    shutil.rmtree(store.path.parent)
-    writer = FeatureStoreWriter(store.path.parent, store.info)
-    for each in utterances:
-        writer.add(replace(each, codes=np.concatenate([each.codes, each.codes[:6]])))
-    writer.flush()
+    rewrite_features(run, lambda each: replace(each, codes=np.concatenate([each.codes, each.codes[:6]])))
     write_true_counts(run)
 
 

@@ -66,23 +66,26 @@ def planned(tmp_path: Path, more: str) -> list[str]:
     return to_argv(stage.commands[0])
 
 
-def test_every_import_has_the_language_of_the_project_unless_the_settings_of_the_data_name_one(
-    tmp_path: Path,
-):
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project with an upload."""
+    (tmp_path / "p.yaml").write_text(GOOD)
     project = Project(tmp_path / "w")
     project.uploads.mkdir(parents=True)
     (project.uploads / "talks.zip").touch()
-    (tmp_path / "p.yaml").write_text(GOOD)
+    return project
+
+
+def test_every_import_has_the_language_of_the_project_unless_the_settings_of_the_data_name_one(
+    project: Project, tmp_path: Path
+):
     settings = read_settings(tmp_path / "p.yaml").model_copy(update={"language": "ti"})  # one more than now
     assert [command.language for command in plan_imports(project, settings)] == ["ti", "ti"]
     named = settings.with_fields("data", language="am")
     assert [command.language for command in plan_imports(project, named)] == ["am", "ti"]
 
 
-def test_a_data_set_of_the_hub_is_imported_before_the_uploads(tmp_path: Path):
-    project = Project(tmp_path / "w")
-    project.uploads.mkdir(parents=True)
-    (project.uploads / "talks.zip").touch()
+def test_a_data_set_of_the_hub_is_imported_before_the_uploads(project: Project, tmp_path: Path):
     hub = "data: {hub: google/fleurs, hub_subset: am_et, hub_split: [train]}\n"
     (tmp_path / "p.yaml").write_text(GOOD.replace("manifest: m.jsonl\n", hub))
     described, upload = plan_imports(project, read_settings(tmp_path / "p.yaml"))
@@ -90,11 +93,9 @@ def test_a_data_set_of_the_hub_is_imported_before_the_uploads(tmp_path: Path):
     assert (upload.hub, upload.source) == ("", [project.uploads / "talks.zip"])
 
 
-def test_every_import_has_the_voice_encoder_of_the_base_and_edited_voices_repeat_it(tmp_path: Path):
-    project = Project(tmp_path / "w")
-    project.uploads.mkdir(parents=True)
-    (project.uploads / "talks.zip").touch()
-    (tmp_path / "p.yaml").write_text(GOOD)
+def test_every_import_has_the_voice_encoder_of_the_base_and_edited_voices_repeat_it(
+    project: Project, tmp_path: Path
+):
     settings = read_settings(tmp_path / "p.yaml")
     wanted = settings.base / "campplus/campplus_cn_common.bin"
     assert {command.voice_encoder for command in plan_imports(project, settings)} == {wanted}

@@ -1,7 +1,8 @@
 """Tiny training set for tests: random codes, real texts, the demo's base tokenizer."""
 
+import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -276,6 +277,17 @@ def stored_utterances(store: FeatureStore) -> list[EncodedUtterance]:
         EncodedUtterance(f"u{int(key, 16)}", key, store.codes(key), store.condition(key), store.emo_vec(key))
         for key in store.keys
     ]
+
+
+def rewrite_features(run: TinyRun, change: Callable[[EncodedUtterance], EncodedUtterance]) -> None:
+    """Write the feature store again, with changed utterances."""
+    store = FeatureStore.open(features_of(run.folder))
+    utterances = stored_utterances(store)
+    shutil.rmtree(store.path.parent)
+    writer = FeatureStoreWriter(store.path.parent, store.info)
+    for utterance in utterances:
+        writer.add(change(utterance))
+    writer.flush()
 
 
 def array_file(run: TinyRun, id: str, name: str) -> Path:
