@@ -21,7 +21,7 @@ import psutil
 import torch
 from pydantic import Field
 
-from benchmarks.frame import REPOSITORY, Benchmark, publish, table
+from benchmarks.frame import REPOSITORY, Benchmark, publish, table, timed
 from benchmarks.speech_models import builtin_backend
 from benchmarks.workload import build_model
 from indextts.commands.terminal import parse, run
@@ -31,6 +31,8 @@ from tests.speech_server import KEY, REFUSALS, Server, attack, speech_server
 DEMO = REPOSITORY / "demo"
 WARM_UP = 100  # hostile requests before memory is measured
 SECONDS_OF_CODES = 0.02
+LONG_WORDS = 600
+SHORT_REQUESTS = 7
 
 
 class SpeechServer(Benchmark):
@@ -54,13 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             "port": 0,
             "requests-per-minute": 0,
             "max-codes": command.codes,
+            "max-characters": 20_000,
             "device": "cpu",
         }
         (folder / "keys").write_text(f"{KEY}\n")
         with speech_server(flags) as server:
             server.say(text_of(0))  # the voice is heard once
             rows = [clients(server, number, command) for number in (1, 8)]
-            lines = hostile(server, command.hostile)
+            lines = [*long_text(server), "", *hostile(server, command.hostile)]
     header = ["clients", "requests", "latency, median (s)", "longest (s)", "requests per second"]
     header += ["CPU of the server per request (s)"]
     about = f"Each request is a sentence of {command.codes} codes, {SECONDS_OF_CODES * command.codes:g} s."
@@ -88,6 +91,35 @@ def clients(server: Server, number: int, command: SpeechServer) -> list[str]:
         f"{max(waited):.2f}",
         f"{command.requests / took:.2f}",
         f"{used / command.requests:.3f}",
+    ]
+
+
+def long_text(server: Server) -> list[str]:
+    """Return what a long text costs, whole and streamed, and how long a sentence waits beside it."""
+    words = (DEMO / "english.txt").read_text(encoding="utf-8").split()
+    long = " ".join((words * LONG_WORDS)[:LONG_WORDS])
+    process = psutil.Process(server.process.pid)
+    alone = [timed(lambda: server.say(text_of(0)))[1].wall_s for _ in range(SHORT_REQUESTS)]
+    beside: list[float] = []
+    used = {}
+    for name, fields in (("whole", {}), ("streamed", {"extra_body": {"stream": True}})):
+        before = cpu_s(process)
+        sound = server.say(long, **fields)
+        used[name] = cpu_s(process) - before
+    with ThreadPoolExecutor(1) as pool:
+        speaking = pool.submit(server.say, long)
+        time.sleep(statistics.median(alone))  # it has its places
+        while not speaking.done():
+            beside.append(timed(lambda: server.say(text_of(0)))[1].wall_s)
+    beside = beside[:-1] or beside  # the last one may have been alone
+    alone_s, beside_s = statistics.median(alone), statistics.median(beside)
+    duration_s = len(sound) / 48_000
+    return [
+        f"A text of {LONG_WORDS} words, {duration_s:.0f} s of sound, took {used['whole']:.2f} s of the "
+        f"server's processor time as a whole and {used['streamed']:.2f} s streamed, "
+        f"{used['streamed'] / used['whole']:.2f} times.",
+        f"A sentence took {alone_s:.2f} s alone and {beside_s:.2f} s beside such a text, "
+        f"{beside_s / alone_s:.2f} times (medians of {len(alone)} and {len(beside)}).",
     ]
 
 

@@ -5,7 +5,14 @@ import torch
 
 from indextts.commands.sampling_options import Sampling
 from indextts.models.gpt.decoder import Decoder, make_prefix
-from indextts.models.gpt.generate import Prompt, code_states, generate, generate_stream, set_precision
+from indextts.models.gpt.generate import (
+    Generation,
+    Prompt,
+    code_states,
+    generate,
+    generate_stream,
+    set_precision,
+)
 from indextts.models.gpt.weights import random_model
 from tests.tiny_gpt import TINY, tiny_batch
 
@@ -52,6 +59,26 @@ def test_each_prompt_of_a_batch_gets_the_codes_that_it_gets_alone(model, prompts
         assert torch.equal(alone.codes, found.codes)
         assert alone.has_stopped == found.has_stopped
         assert alone.score == (found.score if found.score is None else pytest.approx(found.score, abs=1e-5))
+
+
+@pytest.mark.parametrize("sampling", SETTINGS, ids=["greedy", "draws", "beams", "drawn beams"])
+def test_a_prompt_that_joins_a_batch_gets_the_codes_that_it_gets_alone(model, prompts, sampling):
+    """Whether it takes a free place or a new one, before longer and shorter texts."""
+    generation = Generation(model, sampling)
+    many = [replace(prompts[row], seed=seed) for seed, row in enumerate((1, 2, 0, 1, 0, 2, 1, 0))]
+    waiting, found = list(enumerate(many)), {}
+    generation.join([waiting.pop(0), ("dropped", many[0])])
+    while generation.keys:
+        found.update(generation.step())
+        if generation.num_steps == 2:
+            generation.drop(["dropped"])
+        if waiting and generation.num_steps % 3:
+            generation.join([waiting.pop(0)])
+    assert len(found) == len(many)
+    for number, prompt in enumerate(many):
+        [alone] = generate(model, [prompt], sampling)
+        assert torch.equal(alone.codes, found[number].codes)
+        assert alone.has_stopped == found[number].has_stopped
 
 
 @pytest.mark.parametrize("sampling", SETTINGS[:3:2], ids=["greedy", "beams"])

@@ -12,7 +12,7 @@ from transformers import (
 )
 
 from indextts.commands.sampling_options import Sampling
-from indextts.models.gpt.sampling import apply_repetition_penalty, best_codes, draw, gumbel_noise
+from indextts.models.gpt.sampling import apply_repetition_penalty, best_codes, draw, gumbel_noise, step_words
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_draws_follow_the_probabilities_without_repetition():
     probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05, 0.0])
     seeds = torch.arange(4000)
     scores, keys = probabilities.log().expand(len(seeds), -1), torch.arange(5).expand(len(seeds), -1)
-    drawn = draw(scores, keys, seeds, torch.tensor(7), 2)
+    drawn = draw(scores, keys, step_words(seeds, torch.tensor(7)), 2)
     assert (drawn[:, 0] != drawn[:, 1]).all()
     shares = torch.bincount(drawn[:, 0], minlength=5) / len(drawn)
     spread = (probabilities * (1 - probabilities) / len(drawn)).sqrt()
@@ -64,11 +64,11 @@ def test_the_noise_is_independent_along_seeds_steps_and_codes(varied):
     numbers = torch.arange(20_000)
     seeds, keys, step = torch.tensor([3]), numbers[:1, None], torch.tensor(5)
     if varied == "seed":
-        noise = gumbel_noise(keys.expand(20_000, 1), numbers, step)
+        noise = gumbel_noise(keys.expand(20_000, 1), step_words(numbers, step))
     elif varied == "step":
-        noise = torch.cat([gumbel_noise(keys, seeds, number) for number in numbers[:2000]])
+        noise = torch.cat([gumbel_noise(keys, step_words(seeds, number)) for number in numbers[:2000]])
     else:
-        noise = gumbel_noise(numbers[None], seeds, step)
+        noise = gumbel_noise(numbers[None], step_words(seeds, step))
     uniform = (-(-noise.flatten().double()).exp()).exp()
     assert 0 < uniform.min() < uniform.max() < 1
     limit = 4 / math.sqrt(len(uniform))
@@ -80,8 +80,8 @@ def test_the_noise_is_independent_along_seeds_steps_and_codes(varied):
 
 def test_the_noise_does_not_depend_on_the_batch_or_the_order_of_candidates():
     seeds, keys = torch.tensor([3, 4, 2**63 - 1]), torch.tensor([[1, 5, 9]] * 3)
-    together = gumbel_noise(keys, seeds, torch.tensor(2))
+    together = gumbel_noise(keys, step_words(seeds, torch.tensor(2)))
     assert together.isfinite().all()
     for row in range(3):
-        alone = gumbel_noise(keys[[row]].flip(1), seeds[[row]], torch.tensor(2))
+        alone = gumbel_noise(keys[[row]].flip(1), step_words(seeds[[row]], torch.tensor(2)))
         assert torch.equal(alone.flip(1), together[[row]])

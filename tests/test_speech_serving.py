@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -283,33 +284,33 @@ def test_a_client_that_takes_nothing_keeps_its_place_until_its_connection_ends(
 
 
 @pytest.mark.slow
-def test_a_streaming_request_that_is_alone_gets_its_sound_in_pieces(tuned: Project):
+def test_a_streaming_request_gets_its_first_segment_in_pieces_and_the_others_whole(tuned: Project):
     voice = clips_of(tuned)[0].audio
     command = Serve(checkpoint=tuned.run_dir, voices=[voice], max_codes=150, device="cpu")
     tts = load_tts(command, tuned.run_dir, torch.device("cpu"))
-    engine = Engine(tts, resolve_sampling(command, "builtin"), max_batch=8)
+    engine = Engine(tts, resolve_sampling(command, "builtin"), max_batch=2)
     gpt = engine.tts.trained.gpt
     gpt.mel_head.bias.data[gpt.config.stop_mel_token] = -1e4  # it speaks to the limit of the codes
-    text = "ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 4
-    parts = engine.tts.split(text)
-    assert len(parts) > 1
-
-    def spoken(num_requests: int) -> list[list[Any]]:
-        received: list[list[Any]] = [[] for _ in range(num_requests)]
-        for one in received:
-            engine.submit(Request(tuple(parts), voice, one.append, is_stream=True))
-        while engine._requests:
-            engine._speak(engine._next_batch() or [])
-        return received
-
-    [alone] = spoken(1)
-    assert alone[-1] is None
-    assert len(alone) - 1 > len(parts)
-    lines = Line(tuple(parts), engine.tts.read_voice(voice), engine.sampling.seed)
-    stream = list(SpeechStream(engine.tts, lines, engine.sampling))
-    np.testing.assert_array_equal(np.concatenate(alone[:-1]), np.concatenate(stream))
-    for one in spoken(2):
-        assert len(one) - 1 == len(parts)
+    parts = tuple(engine.tts.split("ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 6))
+    assert len(parts) > 2
+    received: list[list[Any]] = [[], [], []]
+    for one, is_stream in zip(received, (True, False, True), strict=True):
+        engine.submit(Request(parts, voice, one.append, is_stream=is_stream))
+    threads = engine.start()
+    wait_until(lambda: not engine._requests)
+    engine.close()
+    for thread in threads:
+        thread.join()
+    line = Line(parts, engine.tts.read_voice(voice), engine.sampling.seed)
+    first = Line(parts[:1], line.voice, line.seed)
+    [(_, whole)] = tts.speak([line], engine.sampling)
+    [(_, beginning)] = tts.speak([first], engine.sampling)
+    streamed = np.concatenate(list(SpeechStream(tts, first, engine.sampling)))
+    wanted = np.concatenate([streamed, whole.samples[len(beginning.samples) :]])
+    for one, is_stream in zip(received, (True, False, True), strict=True):
+        assert one.pop() is None
+        assert (len(one) > len(parts)) == is_stream
+        np.testing.assert_allclose(np.concatenate(one), wanted if is_stream else whole.samples, atol=1e-4)
 
 
 def test_a_key_may_have_any_characters(tmp_path: Path):
@@ -344,22 +345,30 @@ def test_the_rate_limit_refills_over_a_minute_and_forgets_old_clients():
     assert len(rate._left) == 10_000
 
 
-def test_waiting_requests_share_a_batch_and_none_starves():
-    engine = idle_engine(max_batch=4)
-    long, short, other = request_of("abcdefgh"), request_of("x"), request_of("yz")
-    for request in (long, short, other):
+def test_places_are_shared_and_the_last_ones_are_for_requests_that_have_none():
+    engine = idle_engine(max_batch=8)
+    long, short, other = request_of("abcdefghijkl"), request_of("x"), request_of("yz")
+    engine.submit(long)
+    assert engine._take(Counter()) == [long] * 6
+    long.num_taken = 6
+    for request in (short, other):
         engine.submit(request)
-    first = engine._next_batch()
-    assert first == [(long, 0), (short, 0), (other, 0), (long, 1)]
-    engine._finish(short, None)
-    engine.cancel(other)
-    assert engine._next_batch() == [(long, 2), (long, 3), (long, 4), (long, 5)]
-    assert len(engine._requests) == 1
-    late = [request_of("k") for _ in range(9)]
-    for request in late:
-        engine.submit(request)
-    taken = [request for _ in range(3) for request, _ in engine._next_batch() or ()]
-    assert all(any(each is request for each in taken) for request in late)
+    held = Counter({id(long): 6})
+    assert engine._take(held) == [short, other]
+    short.num_taken = other.num_taken = 1
+    assert engine._take(held) == []
+    held -= Counter({id(long): 1, id(short): 1})
+    assert engine._take(held) == []  # two places are free, for requests that have none
+    held -= Counter({id(long): 1})
+    assert engine._take(held) == [other]
+    stream = request_of("abc")
+    stream.is_stream = True
+    engine._requests = [stream]
+    assert engine._take(Counter()) == [stream]
+    stream.num_taken = 1
+    assert engine._take(Counter({id(stream): 1})) == []
+    stream.num_jobs = 1
+    assert engine._take(Counter({id(stream): 1})) == [stream, stream]
 
 
 def test_an_error_reaches_its_request_only_once():

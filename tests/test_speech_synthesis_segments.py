@@ -20,7 +20,7 @@ def test_the_cache_of_the_longest_speech_fits_into_the_estimate():
     decoder.start(make_prefix(model, model.prefix(batch.condition, batch.emo_vec).detach(), texts))
     for _ in range(config.max_mel_tokens):
         decoder.step(torch.ones(2, BEAMS.num_beams, dtype=torch.long))
-    cache_bytes = sum(kv.nbytes for kv in decoder._cache._layers)
+    cache_bytes = sum(each.nbytes for layer in decoder._cache for each in layer)
     assert 0.5 * segment_bytes(model, BEAMS) < cache_bytes / 2 < segment_bytes(model, BEAMS)
     assert segment_bytes(model.half(), BEAMS) < 0.6 * segment_bytes(model.float(), BEAMS)
 

@@ -9,15 +9,15 @@ and the padding is masked:
     [padding][K speaker rows + emotion][2 rows][start, text..., stop] | start, code, code, ...
 
 The beams of a prompt share its prefix. Each step appends one code of every beam to the cache of its prompt,
-and nothing in the cache ever moves:
+at the prompt's own number of codes, and nothing in the cache ever moves:
 
     [P positions of the prefix][step 1: beam 1 ... beam K][step 2: beam 1 ... beam K] ...
 
-A beam attends to the prefix and to its own history, one entry of each step. Where beams cross, only the table
-of histories is rearranged, one bit for each entry and beam.
+A beam attends to the prefix and to its own history, one entry of each step. Where beams cross, only the mask
+of the histories is rearranged, one number for each entry and beam.
 
-Shapes change every `block` steps, so a CUDA graph of a step can be replayed. Entries after the current step
-are zero and masked.
+Shapes change every `block` steps: a CUDA graph of a step can be replayed, and on a CPU the views of the cache
+are the same. Entries after the current step are masked.
 """
 
 from collections.abc import Sequence
@@ -36,6 +36,7 @@ IntT = TypeVar("IntT", int, Tensor)
 
 INITIAL_CAPACITY = 256  # steps in a new cache, besides the prefix
 GRAPH_BLOCK = 128  # steps with the same shapes on a GPU; a capture takes about as long as ten steps
+CPU_BLOCK = 16
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ def make_prefix(
 class Decoder:
     """The state of a generation: call `start`, then `step` with the chosen code of each beam.
 
-    `step` and `reserve` raise a ValueError when the model has no position left.
+    Each prompt has its own number of codes, so that one may start while others are in the middle. `step` and
+    `reserve` raise a ValueError when the model has no position left.
     """
 
     def __init__(
@@ -99,53 +101,103 @@ class Decoder:
         Args:
             positions: numbering of the codes, see `code_position`.
             num_beams: of each prompt.
-            block: steps with the same shapes; by default 1 on the CPU.
+            block: steps with the same shapes.
         """
         self.model = model
         self.positions = positions
         self.num_beams = num_beams
-        self.num_codes = 0  # passed to `step` so far
-        device = model.mel_head.weight.device
-        self.block = block or (GRAPH_BLOCK if device.type == "cuda" else 1)
-        self._beams = torch.arange(num_beams, device=device)  # (K,)
-        self._step = torch.zeros(1, dtype=torch.long, device=device)  # as `num_codes`, for device arithmetic
-        self._is_real = torch.empty(0, dtype=torch.bool, device=device)  # (B, P)
-        self._is_padded = False
-        self._history = torch.empty(0, dtype=torch.bool, device=device)  # (B, K, capacity, K)
-        self._cache = _KVCache()
+        self.num_codes = 0  # of the prompt with most, passed to `step` so far
+        weight = model.mel_head.weight
+        self.block = block or (GRAPH_BLOCK if weight.device.type == "cuda" else CPU_BLOCK)
+        self._beams = torch.arange(num_beams, device=weight.device)  # (K,)
+        self._rows = self._beams.new_empty(0, 1)  # (B, 1), their numbers
+        self._num_prefix = 0  # P
+        # 0 where a beam sees an entry, minus infinity where not
+        self._mask = weight.new_empty(0, 1, num_beams, 0)  # (B, 1, K, slots)
+        heads, layers = model.config.heads, model.config.layers
+        empty = weight.new_empty(0, heads, 0, model.config.model_dim // heads)
+        self._cache = [(empty, empty) for _ in range(layers)]  # keys and values, (B, H, slots, d)
+        self._seen: list[tuple[Tensor, ...]] = []  # views of the cache and its mask, for `num_visible`
+        self._version = 0
 
     @torch.inference_mode()
-    def start(self, prefix: Prefix) -> Tensor:
-        """Return the logits of the first code: (B, C), float32."""
-        config = self.model.config
-        rows = len(prefix.embedded)
-        start = torch.full((rows, 1), config.start_mel_token, device=prefix.embedded.device)
-        embedded = torch.cat([prefix.embedded, self.model.embed_codes(start, columns(start))], dim=1)
-        self._is_real = F.pad(prefix.is_real, (0, 1), value=True)  # (B, P)
-        self._is_padded = not bool(prefix.is_real.all())
-        self._history = self._is_real.new_zeros(rows, self.num_beams, 0, self.num_beams)
-        visible = _causal(self._is_real) if self._is_padded else None
-        states = self.model.gpt(embedded, self._cache.prefill(visible))[:, -1]
+    def start(self, prefix: Prefix, places: Tensor | None = None) -> Tensor:
+        """Start prompts in `places` (N,) of the batch, by default as the only ones.
+
+        Args:
+            places: of prompts that these replace, or the next numbers.
+
+        Returns:
+            The logits of their first codes, (N, C), float32.
+        """
+        model, count = self.model, len(prefix.embedded)
+        start = torch.full((count, 1), model.config.start_mel_token, device=prefix.embedded.device)
+        embedded = torch.cat([prefix.embedded, model.embed_codes(start, columns(start))], dim=1)
+        is_real = F.pad(prefix.is_real, (0, 1), value=True)  # (N, P')
+        visible = None if bool(prefix.is_real.all()) else _causal(is_real)
+        prefilled: list[tuple[Tensor, Tensor]] = []
+        states = model.gpt(embedded, _prefill(prefilled, visible))[:, -1]
+        if places is None:
+            places = torch.arange(count, device=start.device)
+        last = is_real.shape[1]
+        self._make_room(int(places.max()) + 1, last)
+        first = self._num_prefix - last  # shorter prefixes are padded on the left
+        self._mask[places] = -torch.inf
+        self._mask[places, :, :, first : self._num_prefix] = torch.where(is_real, 0.0, -torch.inf).to(
+            self._mask.dtype
+        )[:, None, None]
+        for kept, new in zip(self._cache, prefilled, strict=True):
+            for entries, more in zip(kept, new, strict=True):
+                entries[places, :, first : self._num_prefix] = more
         return self._scores(states)
 
+    def _make_room(self, num_rows: int, num_prefix: int) -> None:
+        """Add rows, and padding on the left for a longer prefix."""
+        rows = max(0, num_rows - len(self._rows))
+        more = max(0, num_prefix - self._num_prefix)
+        if rows or more:
+            self._grow(left=more, rows=rows)
+            self._num_prefix += more
+
+    def _grow(self, left: int = 0, right: int = 0, rows: int = 0) -> None:
+        """Add slots and rows to the cache and its mask, layer by layer, so that one layer exists twice."""
+        for number, (keys, values) in enumerate(self._cache):
+            padding = (0, 0, left, right, 0, 0, 0, rows)
+            self._cache[number] = F.pad(keys, padding), F.pad(values, padding)
+        self._mask = F.pad(self._mask, (left, right, 0, 0, 0, 0, 0, rows), value=-torch.inf)
+        self._changed()
+
+    def _changed(self) -> None:
+        """Note that tensors are others than before."""
+        self._rows = torch.arange(len(self._mask), device=self._beams.device)[:, None]
+        self._seen = []
+        self._version += 1
+
     def step(self, codes: Tensor) -> Tensor:
-        """Return the logits of the code after `codes` (B, K): (B, K, C), float32."""
-        self.reserve()
-        return self.advance(codes)
+        """Return the logits of the code after `codes` (B, K) of prompts that started together: (B, K, C)."""
+        self.reserve(self.num_codes + 1)
+        return self.advance(codes, torch.full_like(self._rows, self.num_codes - 1))
 
     @torch.inference_mode()
-    def reserve(self) -> None:
-        """Make space for the next step; its work on the host."""
-        self.num_codes += 1
-        position, limit = code_position(self.num_codes, self.positions), self.model.config.num_mel_positions
+    def reserve(self, num_codes: int) -> None:
+        """Make space for the next step; its work on the host.
+
+        Args:
+            num_codes: including those of the step, of the prompt with most.
+        """
+        position, limit = code_position(num_codes, self.positions), self.model.config.num_mel_positions
         if position >= limit:
             raise ValueError(f"the model has only {limit} positions for codes")
-        capacity = self._history.shape[2]
+        before, self.num_codes = self.num_visible, num_codes
+        capacity = (self._mask.shape[3] - self._num_prefix) // self.num_beams
         if self.num_visible > capacity:
             more = max(INITIAL_CAPACITY, capacity // 2)
             more += -(capacity + more) % self.block
-            self._history = F.pad(self._history, (0, 0, 0, more))
-            self._cache.grow(more * self.num_beams)
+            self._grow(right=more * self.num_beams)
+        if not self._seen or before != self.num_visible:
+            num_keys = self._num_prefix + self.num_visible * self.num_beams
+            self._seen = [(keys[:, :, :num_keys], values[:, :, :num_keys]) for keys, values in self._cache]
+            self._seen.append((self._mask[..., :num_keys],))
 
     @property
     def num_visible(self) -> int:
@@ -154,45 +206,56 @@ class Decoder:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return what decides the shapes of a step."""
-        return (*self._history.shape, self.num_visible)
+        """Return what decides the tensors of a step and their shapes."""
+        return (self._version, self.num_visible)
 
     @torch.inference_mode()
-    def advance(self, codes: Tensor) -> Tensor:
-        """Do the part of `step` after `reserve`, all on the device; shapes change with `shape` only."""
-        last = self._step[0]
+    def advance(self, codes: Tensor, last: Tensor) -> Tensor:
+        """Do the part of `step` after `reserve`, all on the device; tensors change with `shape` only.
+
+        Args:
+            codes: (B, K).
+            last: (B, 1), number of codes before these.
+        """
         position = code_position(last + 1, self.positions)
-        embedded = self.model.embed_codes(codes, position.expand(codes.shape))  # (B, K, D)
-        own = torch.eye(self.num_beams, dtype=torch.bool, device=codes.device)
-        self._history.index_copy_(2, self._step, own[None, :, None].expand(len(codes), -1, -1, -1))
-        slots = self._is_real.shape[1] + last * self.num_beams + self._beams  # (K,)
-        num_keys = self._is_real.shape[1] + self.num_visible * self.num_beams
-        states = self.model.gpt(
-            embedded, self._cache.append(slots, num_keys, self._mask(self.model.mel_head.weight.dtype))
-        )
-        self._step += 1
-        return self._scores(states)
+        embedded = self.model.embed_codes(codes, position).flatten(0, 1)  # (B * K, D)
+        slots = torch.add(self._beams + self._num_prefix, last, alpha=self.num_beams)  # (B, K)
+        self._mask[:, 0].scatter_(2, slots[:, :, None], 0.0)
+        states = self.model.gpt(embedded, self._append(slots))
+        return self._scores(states).view(*codes.shape, -1)
 
     @torch.inference_mode()
     def cross(self, beams: Tensor) -> None:
         """Continue each beam with the history of the beam of `beams` (B, K) of the same prompt."""
-        history = self._history[:, :, : self.num_visible]
-        history.copy_(history.gather(1, beams[:, :, None, None].expand_as(history)))
+        if self.num_beams > 1:
+            [mask] = self._seen[-1]
+            history = mask[:, 0, :, self._num_prefix :]  # (B, K, num_visible * K)
+            history.copy_(history.gather(1, beams[:, :, None].expand_as(history)))
 
     @torch.inference_mode()
     def select_prompts(self, rows: Tensor) -> None:
-        """Continue with these prompts (B',) of the current batch, in this order; repetition is allowed."""
-        self._is_real, self._history = self._is_real[rows], self._history[rows]
-        self._cache.select_rows(rows)
+        """Continue with these prompts (B',) of the current batch, in this order."""
+        for number, (keys, values) in enumerate(self._cache):
+            self._cache[number] = keys[rows], values[rows]
+        self._mask = self._mask[rows]
+        self._changed()
 
-    def _mask(self, dtype: torch.dtype) -> Tensor | None:
-        """Return 0 for visible keys, minus infinity for others: (B, 1, K, keys); None if all are visible."""
-        if self.num_beams == 1 and self.block == 1 and not self._is_padded:
-            return None
-        history = self._history[:, :, : self.num_visible].flatten(2)  # (B, K, num_visible * K)
-        prefix = self._is_real[:, None].expand(-1, self.num_beams, -1)  # (B, K, P)
-        is_visible = torch.cat([prefix, history], dim=2)[:, None]
-        return torch.zeros_like(is_visible, dtype=dtype).masked_fill(~is_visible, -torch.inf)
+    def _append(self, slots: Tensor) -> Attend:
+        """Return an attention that stores the new entries in `slots` (B, K), and sees what is visible."""
+        layers = iter(zip(self._cache, self._seen, strict=False))
+        [mask] = self._seen[-1]
+        shape = (*slots.shape, self.model.config.heads, -1)
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, _dropout: float) -> Tensor:
+            (keys, values), (seen_keys, seen_values) = next(layers)
+            keys.transpose(1, 2).index_put_((self._rows, slots), k.view(shape))
+            values.transpose(1, 2).index_put_((self._rows, slots), v.view(shape))
+            attended = F.scaled_dot_product_attention(
+                q.view(shape).transpose(1, 2), seen_keys, seen_values, attn_mask=mask
+            )  # (B, H, K, d)
+            return attended.transpose(1, 2).flatten(0, 1)
+
+        return attend
 
     def _scores(self, states: Tensor) -> Tensor:
         scores: Tensor = self.model.mel_head(self.model.final_norm(states))
@@ -215,51 +278,15 @@ def _causal(is_real: Tensor) -> Tensor:
     return visible[:, None]
 
 
-class _KVCache:
-    """Keys and values of every layer: (2, B, H, capacity, d) each."""
+def _prefill(stored: list[tuple[Tensor, Tensor]], visible: Tensor | None) -> Attend:
+    """Return an attention that stores the prefix, layer by layer; `visible` is (B, 1, P, P)."""
 
-    def __init__(self) -> None:
-        self._layers: list[Tensor] = []
+    def attend(q: Tensor, k: Tensor, v: Tensor, _dropout: float) -> Tensor:
+        keys, values = k.transpose(1, 2), v.transpose(1, 2)  # (B, H, P, d)
+        stored.append((keys, values))
+        attended = F.scaled_dot_product_attention(
+            q.transpose(1, 2), keys, values, attn_mask=visible, is_causal=visible is None
+        )
+        return attended.transpose(1, 2)
 
-    def prefill(self, visible: Tensor | None) -> Attend:
-        """Return an attention that stores the prefix, layer by layer; `visible` is (B, 1, P, P)."""
-
-        def attend(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) -> Tensor:
-            kv = torch.stack([k.transpose(1, 2), v.transpose(1, 2)])  # (2, B, H, P, d)
-            self._layers.append(kv)
-            keys, values = kv.unbind(0)
-            attended = F.scaled_dot_product_attention(
-                q.transpose(1, 2),
-                keys,
-                values,
-                attn_mask=visible,
-                is_causal=visible is None,
-                dropout_p=dropout_p,
-            )
-            return attended.transpose(1, 2)
-
-        return attend
-
-    def append(self, slots: Tensor, num_keys: int, mask: Tensor | None) -> Attend:
-        """Return an attention that stores the new entries in `slots` (K,), and sees the first `num_keys`."""
-        layers = iter(self._layers)
-
-        def attend(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) -> Tensor:
-            kv = next(layers)
-            kv[0].index_copy_(2, slots, k.transpose(1, 2))
-            kv[1].index_copy_(2, slots, v.transpose(1, 2))
-            keys, values = kv[:, :, :, :num_keys].unbind(0)
-            attended = F.scaled_dot_product_attention(
-                q.transpose(1, 2), keys, values, attn_mask=mask, dropout_p=dropout_p
-            )
-            return attended.transpose(1, 2)
-
-        return attend
-
-    def grow(self, num_slots: int) -> None:
-        for number, kv in enumerate(self._layers):  # one by one, so that only one layer exists twice
-            self._layers[number] = F.pad(kv, (0, 0, 0, num_slots))
-
-    def select_rows(self, rows: Tensor) -> None:
-        for number, kv in enumerate(self._layers):
-            self._layers[number] = kv[:, rows]
+    return attend

@@ -6,11 +6,13 @@ Axes: B prompts, N text tokens, K latents, D model width, M codes, C semantic co
     states = code_states(model, prompts, [c.codes for c in codes])   the second pass, at training's positions
 
 A prompt gets the codes that it would get alone: its random numbers depend on its own seed only. Finished
-prompts leave the batch. On a GPU, a step of all prompts and beams is one CUDA graph.
+prompts leave the batch, and others may join it (`Generation`). On a GPU, a step of all prompts and beams is
+one CUDA graph.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,9 +25,10 @@ from indextts.models.gpt.packed import pack, packed_states
 from indextts.models.gpt.search import Generated, Search
 
 CHECK_INTERVAL = 8  # steps on a GPU between two looks at what is done: each waits for the device
-MIN_LEAVING_SHARE = 1 / 8  # of the batch: leaving copies the cache of the others
+MIN_LEAVING_SHARE = 1 / 8  # of the batch that is free: the removal copies the cache of the others
 
 OnStep = Callable[[int], None]
+KeyT = TypeVar("KeyT")
 
 
 @dataclass(frozen=True)
@@ -47,29 +50,141 @@ class Prompt:
     language: int | None = None
 
 
-@torch.inference_mode()
+class Generation(Generic[KeyT]):
+    """Prompts that are generated together, each with a key; one may join at any step, and leaves when done.
+
+    Attributes:
+        num_steps: steps so far.
+    """
+
+    def __init__(self, model: UnifiedVoice, sampling: Sampling) -> None:
+        """Create a generation without a prompt.
+
+        Args:
+            model: in eval mode.
+            sampling: settings; the seeds are those of the prompts, and the model's positions also limit the
+                number of codes.
+        """
+        self.model, self.sampling = model, sampling
+        self._device = model.mel_head.weight.device
+        self._limit = max_num_codes(model, sampling)
+        self._decoder = Decoder(model, sampling.positions, sampling.num_beams)
+        self._search = self._new_search([])
+        self._graph = _StepGraph(self._device)
+        self._keys: list[KeyT | None] = []  # of each place in the batch; None where it is free
+        self._num_codes: list[int] = []  # of each place
+        self.num_steps = 0
+
+    @property
+    def keys(self) -> list[KeyT]:
+        return [key for key in self._keys if key is not None]
+
+    @torch.inference_mode()
+    def join(self, joining: Sequence[tuple[KeyT, Prompt]]) -> None:
+        """Add prompts, at least one, with tensors on the model's device, and choose their first codes.
+
+        Raises:
+            ValueError: a text is too long for the model's positions.
+        """
+        prompts = [prompt for _, prompt in joining]
+        conditions = self.model.prefix(
+            torch.stack([prompt.condition for prompt in prompts]),
+            torch.stack([prompt.emo_vec for prompt in prompts]),
+        )
+        texts = [prompt.text_ids for prompt in prompts]
+        prefix = make_prefix(self.model, conditions, texts, _languages(prompts, conditions))
+        free = [place for place, key in enumerate(self._keys) if key is None]
+        new = range(len(self._keys), len(self._keys) + max(0, len(prompts) - len(free)))
+        chosen = [*free[: len(prompts)], *new]
+        places = torch.tensor(chosen, device=self._device)
+        logits = self._decoder.start(prefix, places)  # (N, C)
+        search = self._new_search(prompts)
+        search.update(logits[:, None].expand(-1, self.sampling.num_beams, -1), width=1)
+        self._search.put(places, search)
+        self._keys += [None] * len(new)
+        self._num_codes += [0] * len(new)
+        for place, (key, _) in zip(chosen, joining, strict=True):
+            self._keys[place], self._num_codes[place] = key, 1
+        if self._limit == 1:
+            self._search.finish(places)
+
+    @torch.inference_mode()
+    def step(self) -> list[tuple[KeyT, Generated]]:
+        """Generate the next code of every prompt; return those that are done, which leave."""
+        self._shrink()
+        decoder, search, limit = self._decoder, self._search, self._limit
+        self._num_codes = [min(number + 1, limit) for number in self._num_codes]
+        self.num_steps += 1
+        if limit > 1:
+            decoder.reserve(max(self._num_codes) - 1)
+            self._graph.run(decoder.shape, lambda: _advance(decoder, search, limit))
+        ended = [place for place in self._places() if self._num_codes[place] == limit]
+        if ended:
+            search.finish(torch.tensor(ended, device=self._device))
+        if self._graph.is_used and self.num_steps % CHECK_INTERVAL and not ended:
+            return []
+        is_done = search.is_done.tolist()
+        done = [place for place in self._places() if is_done[place]]
+        if not done:
+            return []
+        found = search.results(torch.tensor(done, device=self._device))
+        return [(self._leave(place), one) for place, one in zip(done, found, strict=True)]
+
+    @torch.inference_mode()
+    def drop(self, keys: Collection[KeyT]) -> None:
+        """Free the places of prompts whose codes are not needed."""
+        for place in self._places():
+            if self._keys[place] in keys:
+                self._search.is_done[place] = True  # so that its cache grows no more
+                self._leave(place)
+
+    def settled(self, key: KeyT) -> Tensor:
+        """Return the codes of a prompt that no further step can change, on the CPU: (M,)."""
+        return self._search.settled(self._keys.index(key))
+
+    def _new_search(self, prompts: Sequence[Prompt]) -> Search:
+        seeds = torch.tensor([p.seed for p in prompts], dtype=torch.long, device=self._device)
+        return Search(self.model.config, self.sampling, seeds, self._limit)
+
+    def _places(self) -> list[int]:
+        return [place for place, key in enumerate(self._keys) if key is not None]
+
+    def _leave(self, place: int) -> KeyT:
+        key, self._keys[place] = self._keys[place], None
+        self._num_codes[place] = 0
+        assert key is not None
+        return key
+
+    def _shrink(self) -> None:
+        """Drop free places, if there are many."""
+        places = self._places()
+        num_free = len(self._keys) - len(places)
+        if num_free > 0 and num_free >= min(len(self._keys), MIN_LEAVING_SHARE * len(self._keys)):
+            rest = torch.tensor(places, dtype=torch.long, device=self._device)
+            self._decoder.select_prompts(rest)
+            self._search.select_prompts(rest)
+            self._keys = [self._keys[place] for place in places]
+            self._num_codes = [self._num_codes[place] for place in places]
+
+
 def generate(
     model: UnifiedVoice, prompts: Sequence[Prompt], sampling: Sampling, on_step: OnStep = lambda _: None
 ) -> list[Generated]:
     """Generate codes for each prompt; except for rounding, they do not depend on the rest of the batch.
 
     Args:
-        model: in eval mode.
-        prompts: at least one, with tensors on the model's device.
-        sampling: settings; the seeds are those of the prompts, and the model's positions also limit the
-            number of codes.
+        model, prompts, sampling: as for `Generation`.
         on_step: called with the number of codes so far.
-
-    Raises:
-        ValueError: a text is too long for the model's positions.
     """
+    generation = Generation[int](model, sampling)
+    generation.join(list(enumerate(prompts)))
     found: dict[int, Generated] = {}
-    for num_codes, _ in _steps(model, prompts, sampling, found):
-        on_step(num_codes)
+    while generation.keys:
+        found.update(generation.step())
+        on_step(generation.num_steps)
     return [found[row] for row in range(len(prompts))]
 
 
-@torch.inference_mode()
 def generate_stream(
     model: UnifiedVoice, prompt: Prompt, sampling: Sampling, on_step: OnStep = lambda _: None
 ) -> Iterator[Tensor | Generated]:
@@ -77,67 +192,22 @@ def generate_stream(
 
     The codes (M,), on the CPU, are those that no further step can change: the result begins with them.
     """
-    found: dict[int, Generated] = {}
-    for num_codes, search in _steps(model, [prompt], sampling, found):
-        on_step(num_codes)
-        if num_codes % CHECK_INTERVAL == 0 and not found:
-            yield search.settled()
-    yield found[0]
-
-
-def _steps(
-    model: UnifiedVoice, prompts: Sequence[Prompt], sampling: Sampling, found: dict[int, Generated]
-) -> Iterator[tuple[int, Search]]:
-    """Yield the number of codes and the state after each step; store the results in `found`."""
-    decoder = Decoder(model, sampling.positions, sampling.num_beams)
-    conditions = model.prefix(
-        torch.stack([prompt.condition for prompt in prompts]),
-        torch.stack([prompt.emo_vec for prompt in prompts]),
-    )
-    prefix = make_prefix(model, conditions, [p.text_ids for p in prompts], _languages(prompts, conditions))
-    logits = decoder.start(prefix)
-    seeds = torch.tensor([prompt.seed for prompt in prompts], device=logits.device)
-    limit = max_num_codes(model, sampling)
-    search = Search(model.config, sampling, seeds, limit)
-    search.update(logits[:, None].expand(-1, sampling.num_beams, -1), width=1)
-    graph = _StepGraph(logits.device)
-    active = list(range(len(prompts)))
-    for num_codes in range(1, limit + 1):
-        if num_codes > 1:
-            decoder.reserve()
-            graph.run(decoder.shape, lambda: _advance(decoder, search, limit))
-        if num_codes == limit:
-            search.finish()
-        if num_codes == limit or not graph.is_used or num_codes % CHECK_INTERVAL == 0:
-            active = _collect(decoder, search, active, found)
-        yield num_codes, search
-        if not active:
-            break
+    generation = Generation[int](model, sampling)
+    generation.join([(0, prompt)])
+    while True:
+        done = generation.step()
+        on_step(generation.num_steps)
+        if done:
+            yield done[0][1]
+            return
+        if generation.num_steps % CHECK_INTERVAL == 0:
+            yield generation.settled(0)
 
 
 def _advance(decoder: Decoder, search: Search, limit: int) -> None:
     """Compute one step of all beams, without a look at a value by the host."""
-    logits = decoder.advance(search.chosen)
+    logits = decoder.advance(search.chosen, search.last)
     decoder.cross(search.update(logits, width=min(decoder.num_visible + 1, limit)))
-
-
-def _collect(decoder: Decoder, search: Search, active: list[int], found: dict[int, Generated]) -> list[int]:
-    """Store the results of prompts that are done; return the prompts that are still in the batch."""
-    is_done = search.is_done.tolist()
-    num_done = sum(is_done)
-    if num_done == 0 or num_done < min(len(active), MIN_LEAVING_SHARE * len(active)):
-        return active
-    device = search.is_done.device
-    done, rest = (
-        torch.tensor([place for place, is_over in enumerate(is_done) if is_over is wanted], device=device)
-        for wanted in (True, False)
-    )
-    for place, generated in zip(done.tolist(), search.results(done), strict=True):
-        found[active[place]] = generated
-    if num_done < len(active):
-        decoder.select_prompts(rest)
-        search.select_prompts(rest)
-    return [active[place] for place in rest.tolist()]
 
 
 class _StepGraph:

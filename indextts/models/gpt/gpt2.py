@@ -168,11 +168,11 @@ class InOutLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in) to (..., out)."""
-        rows = x.flatten(0, -2)
+        rows = x if x.dim() == 2 else x.flatten(0, -2)
         result = torch.addmm(self.bias, rows, self.weight)
         if self.adapter is not None:
             result = self.adapter(rows, result)
-        return result.view(*x.shape[:-1], -1)
+        return result if x.dim() == 2 else result.view(*x.shape[:-1], -1)
 
 
 class Adapter(nn.Module):

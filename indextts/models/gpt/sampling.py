@@ -16,6 +16,8 @@ NEG_INF = -torch.inf
 
 def apply_repetition_penalty(scores: Tensor, is_used: Tensor, penalty: float) -> Tensor:
     """Divide positive and multiply negative scores (R, C) of used codes, `is_used` (R, C), by the penalty."""
+    if penalty == 1:
+        return scores
     penalised = torch.where(scores < 0, scores * penalty, scores / penalty)
     return torch.where(is_used, penalised, scores)
 
@@ -40,12 +42,13 @@ def best_codes(scores: Tensor, sampling: Sampling, min_kept: int) -> tuple[Tenso
     if sampling.top_p < 1:
         share_from_here = values.softmax(-1).flip(-1).cumsum(-1).flip(-1)  # of this and all worse codes
         is_excluded = share_from_here <= 1 - sampling.top_p
-        is_excluded[..., :min_kept] = False
+        if min_kept > 1:  # the sum from the best one on is more than 1 - top_p
+            is_excluded[..., :min_kept] = False
         values = values.masked_fill(is_excluded, NEG_INF)
     return values, codes
 
 
-def draw(scores: Tensor, keys: Tensor, seeds: Tensor, step: Tensor, number: int) -> Tensor:
+def draw(scores: Tensor, keys: Tensor, words: Tensor, number: int) -> Tensor:
     """Draw `number` indices from softmax(`scores`) of each row, without replacement: (B, number).
 
     Uses the Gumbel top-k trick (Kool, van Hoof and Welling, "Stochastic Beams and Where to Find Them", 2019).
@@ -53,25 +56,28 @@ def draw(scores: Tensor, keys: Tensor, seeds: Tensor, step: Tensor, number: int)
     Args:
         scores: (B, W).
         keys: (B, W), a number for each candidate, different within a row.
-        seeds, step: see `gumbel_noise`.
+        words: (B, 1), from `step_words`.
     """
     shifted = scores - scores.amax(-1, keepdim=True)  # small numbers, to which noise is added exactly
-    return (shifted + gumbel_noise(keys, seeds, step)).topk(number).indices
+    return (shifted + gumbel_noise(keys, words)).topk(number).indices
 
 
-def gumbel_noise(keys: Tensor, seeds: Tensor, step: Tensor) -> Tensor:
+def step_words(seeds: Tensor, steps: Tensor) -> Tensor:
+    """Return the random word of each of `seeds` (B,) at each of `steps` (T,): (B, T), int64."""
+    return _mixed(_mixed(seeds)[:, None] + steps)
+
+
+def gumbel_noise(keys: Tensor, words: Tensor) -> Tensor:
     """Return standard Gumbel noise for each of `keys` (B, W): (B, W), float32.
 
     The noise is a function of key, seed and step alone: the rest of the batch, the device and the order of
     the computation do not change it.
 
     Args:
-        seeds: (B,), of each prompt.
-        step: a scalar.
+        words: (B, 1), from `step_words`.
     """
-    words = _mixed(_mixed(_mixed(seeds)[:, None] + step) + keys)  # (B, W)
     # 53 random bits in float64, the middle of each interval: never 0 or 1
-    uniform = (_shifted(words, 11).double() + 0.5) * 2.0**-53
+    uniform = (_shifted(_mixed(words + keys), 11).double() + 0.5) * 2.0**-53
     return -(-uniform.log()).log().float()
 
 

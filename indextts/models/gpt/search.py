@@ -10,17 +10,18 @@ under the current length penalty, is no better than the worst of them.
 With one beam, codes are chosen by the processed logits instead, and the first stop ends the search.
 
 All state is in tensors that are changed in place, without a look at their values by the host: on a GPU a step
-is captured in a CUDA graph. A prompt that is done changes no more.
+is captured in a CUDA graph. A prompt that is done changes no more. A new one may take its place at any step.
 """
 
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from indextts.commands.sampling_options import Sampling
 from indextts.models.gpt.config import GPTConfig
-from indextts.models.gpt.sampling import NEG_INF, apply_repetition_penalty, best_codes, draw
+from indextts.models.gpt.sampling import NEG_INF, apply_repetition_penalty, best_codes, draw, step_words
 
 DUMMY_CODE = (
     1  # the published code fills the prefix with ones, so the repetition penalty counts code 1 as used
@@ -52,10 +53,11 @@ def initially_used(config: GPTConfig, num_rows: int, device: torch.device) -> Te
 
 
 class Search:
-    """The state of the search for all prompts.
+    """The state of the search for all prompts, each at its own number of codes.
 
     Attributes:
         chosen: (B, K), the newest code of each beam.
+        last: (B, 1), the place of the newest code, from 0; it stays while a prompt is done.
         is_done: (B,), whether the search of a prompt has ended.
     """
 
@@ -69,19 +71,23 @@ class Search:
         """
         rows, beams, device = len(seeds), sampling.num_beams, seeds.device
         self.sampling, self.stop = sampling, config.stop_mel_token
-        self._seeds = seeds
-        self._step = torch.zeros(1, dtype=torch.long, device=device)  # codes so far
+        self.last = torch.full((rows, 1), -1, device=device)
         self.chosen = torch.zeros(rows, beams, dtype=torch.long, device=device)
         self.is_done = torch.zeros(rows, dtype=torch.bool, device=device)
+        self._is_cut = torch.zeros_like(self.is_done)  # ended by the limit
+        self._words = step_words(seeds, torch.arange(1, limit + 1, device=device))  # of the noise, (B, limit)
         self._codes = torch.zeros(rows, beams, limit, dtype=torch.int32, device=device)
-        self._is_used = initially_used(config, rows * beams, device).view(rows, beams, -1)
+        self._is_used = initially_used(config, rows * beams, device).view(
+            rows, beams, config.number_mel_codes
+        )
         self._sums = torch.full((rows, beams), UNUSED_BEAM, device=device)
         self._sums[:, 0] = 0.0
-        # finished hypotheses of each prompt, best first
-        self._final_scores = torch.full((rows, beams), NEG_INF, device=device)
-        self._final_codes = torch.zeros_like(self._codes)
-        self._final_lengths = torch.zeros_like(self.chosen)
-        self._final_stopped = torch.zeros(rows, beams, dtype=torch.bool, device=device)
+        # finished hypotheses of each prompt, best first; a single beam has only itself
+        kept = beams if beams > 1 else 0
+        self._final_scores = torch.full((rows, kept), NEG_INF, device=device)
+        self._final_codes = self._codes.new_zeros(rows, kept, limit)
+        self._final_lengths = self.chosen.new_zeros(rows, kept)
+        self._final_stopped = self.is_done.new_zeros(rows, kept)
 
     @torch.inference_mode()
     def update(self, logits: Tensor, width: int) -> Tensor:
@@ -91,23 +97,23 @@ class Search:
             logits: (B, K, C), float32.
             width: a bound of the number of codes after this step.
         """
-        self._step += 1
+        self.last += ~self.is_done[:, None]
         if self.sampling.num_beams == 1:
-            return self._update_single(logits[:, 0], width)
+            return self._update_single(logits[:, 0])
         return self._update_beams(logits, width)
 
-    def _update_single(self, logits: Tensor, width: int) -> Tensor:
+    def _update_single(self, logits: Tensor) -> Tensor:
         sampling = self.sampling
         scores = apply_repetition_penalty(logits, self._is_used[:, 0], sampling.repetition_penalty)
         values, codes = best_codes(scores, sampling, min_kept=1)  # (B, W) each
         if sampling.do_sample:
-            codes = codes.gather(1, draw(values, codes, self._seeds, self._step, 1))
+            codes = codes.gather(1, draw(values, codes, self._words.gather(1, self.last), 1))
         self.chosen.copy_(codes)  # (B, 1)
-        is_stop = (codes == self.stop) & ~self.is_done[:, None]
-        self._keep(torch.zeros_like(is_stop, dtype=torch.float32), is_stop, self._codes, width)
-        self.is_done |= is_stop[:, 0]
-        self._codes.index_copy_(2, self._step - 1, codes[:, :, None].int())
-        self._is_used.scatter_(2, codes[:, :, None], True)
+        # after a stop, the stop is overwritten, which is no part of the result
+        self._codes[:, 0].scatter_(1, self.last, codes.int())
+        self.is_done |= (codes == self.stop)[:, 0]
+        if sampling.repetition_penalty != 1:
+            self._is_used[:, 0].scatter_(1, codes, True)
         return torch.zeros_like(codes)
 
     def _update_beams(self, logits: Tensor, width: int) -> Tensor:
@@ -123,7 +129,7 @@ class Search:
         is_real = totals > NEG_INF
         is_stop = is_real & (codes == self.stop)
 
-        length_factor = self._step.float() ** sampling.length_penalty
+        length_factor = (self.last + 1).float() ** sampling.length_penalty  # (B, 1)
         ends = is_stop[:, :num_beams] & ~self.is_done[:, None]
         before = self._codes.gather(1, beams[:, :num_beams, None].expand(-1, -1, self._codes.shape[2]))
         self._keep(totals[:, :num_beams] / length_factor, ends, before, width)
@@ -136,7 +142,7 @@ class Search:
         beams, codes = beams.gather(1, order), codes.gather(1, order)  # (B, K)
         self._sums.copy_(torch.where(is_filled, totals.gather(1, order), UNUSED_BEAM))
         self._follow(beams, codes, width)
-        is_settled = self._final_scores[:, -1] >= self._sums[:, 0] / length_factor
+        is_settled = self._final_scores[:, -1] >= self._sums[:, 0] / length_factor[:, 0]
         self.is_done |= is_settled | (num_running[:, 0] == 0)
         return beams
 
@@ -146,7 +152,7 @@ class Search:
         if not self.sampling.do_sample:
             return totals.topk(number).indices
         of_beam = torch.arange(codes.shape[1], device=codes.device)[:, None] * num_codes  # (K, 1)
-        drawn = draw(totals, (codes + of_beam).flatten(1), self._seeds, self._step, number)
+        drawn = draw(totals, (codes + of_beam).flatten(1), self._words.gather(1, self.last), number)
         return drawn.gather(1, totals.gather(1, drawn).argsort(dim=1, descending=True))
 
     def _follow(self, beams: Tensor, codes: Tensor, width: int) -> None:
@@ -156,7 +162,8 @@ class Search:
         self._is_used.scatter_(2, codes[:, :, None], True)
         history = self._codes[:, :, :width]
         history.copy_(history.gather(1, beams[:, :, None].expand_as(history)))
-        self._codes.index_copy_(2, self._step - 1, codes[:, :, None].int())
+        places = self.last[:, None].expand(*codes.shape, 1)
+        self._codes.scatter_(2, places, codes[:, :, None].int())
 
     def _keep(
         self, scores: Tensor, ends: Tensor, codes: Tensor, width: int, has_stopped: bool = True
@@ -176,39 +183,54 @@ class Search:
         of_codes = best.indices[:, :, None].expand(-1, -1, width)
         all_codes = torch.cat([self._final_codes[:, :, :width], codes[:, :, :width]], dim=1)
         self._final_codes[:, :, :width].copy_(all_codes.gather(1, of_codes))
-        new_lengths = (self._step - int(has_stopped)).expand(scores.shape)
+        new_lengths = (self.last + int(not has_stopped)).expand(scores.shape)
         lengths = torch.cat([self._final_lengths, new_lengths], dim=1)
         self._final_lengths.copy_(lengths.gather(1, best.indices))
         stopped = torch.cat([self._final_stopped, torch.full_like(ends, has_stopped)], dim=1)
         self._final_stopped.copy_(stopped.gather(1, best.indices))
 
     @torch.inference_mode()
-    def finish(self) -> None:
-        """End the search at the limit: the running beams become hypotheses."""
-        running = ~self.is_done[:, None].expand_as(self._sums)
-        scores = self._sums / self._step.float() ** self.sampling.length_penalty
-        self._keep(scores, running, self._codes, self._codes.shape[2], has_stopped=False)
-        self.is_done.fill_(True)
+    def finish(self, places: Tensor) -> None:
+        """End the search of prompts (N,) at the limit: their running beams become hypotheses."""
+        ends = torch.zeros_like(self.is_done).index_fill(0, places, True) & ~self.is_done
+        if self.sampling.num_beams > 1:
+            scores = self._sums / (self.last + 1).float() ** self.sampling.length_penalty
+            running = ends[:, None].expand_as(self._sums)
+            self._keep(scores, running, self._codes, self._codes.shape[2], has_stopped=False)
+        self._is_cut |= ends
+        self.is_done |= ends
+
+    @torch.inference_mode()
+    def put(self, places: Tensor, other: "Search") -> None:
+        """Let the prompts of another search take `places` (N,), of prompts that are done or the next ones."""
+        more = max(0, int(places.max()) + 1 - len(self.is_done))
+        for name, value in self._tensors().items():
+            if more:
+                value = F.pad(value, (0, 0) * (value.dim() - 1) + (0, more))
+                setattr(self, name, value)
+            value[places] = getattr(other, name)
 
     @torch.inference_mode()
     def select_prompts(self, rows: Tensor) -> None:
         """Continue with these prompts (B',), in this order."""
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor) and name != "_step":
-                setattr(self, name, value[rows])
+        for name, value in self._tensors().items():
+            setattr(self, name, value[rows])
 
-    def settled(self) -> Tensor:
-        """Return the codes of the first prompt that no further step can change: (M,).
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    def settled(self, place: int) -> Tensor:
+        """Return the codes of a prompt that no further step can change, on the CPU: (M,).
 
         They are common to all beams that run and to all hypotheses that are finished.
         """
-        num_codes = int(self._step)
-        is_used = self._sums[0] > UNUSED_BEAM / 2
-        candidates = [row[:num_codes] for row in self._codes[0][is_used].cpu()]
+        num_codes = int(self.last[place]) + 1
+        is_used = self._sums[place] > UNUSED_BEAM / 2
+        candidates = [row[:num_codes] for row in self._codes[place][is_used].cpu()]
         for row, length, score in zip(
-            self._final_codes[0].cpu(),
-            self._final_lengths[0].tolist(),
-            self._final_scores[0].tolist(),
+            self._final_codes[place].cpu(),
+            self._final_lengths[place].tolist(),
+            self._final_scores[place].tolist(),
             strict=True,
         ):
             if score > NEG_INF:
@@ -218,16 +240,20 @@ class Search:
         is_common = (together == together[:1]).all(0)
         return together[0, : int(is_common.int().cumprod(0).sum())].long()
 
-    def results(self, rows: Tensor) -> list[Generated]:
-        """Return the best hypothesis of each of these prompts (B',), which are done."""
-        codes, lengths, stopped, scores = (
-            value[rows, 0]
-            for value in (self._final_codes, self._final_lengths, self._final_stopped, self._final_scores)
-        )
-        has_score = self.sampling.num_beams > 1
+    def results(self, places: Tensor) -> list[Generated]:
+        """Return the best hypothesis of each of these prompts (N,), which are done."""
+        if self.sampling.num_beams == 1:
+            stopped = ~self._is_cut[places]
+            codes, lengths = self._codes[places, 0], self.last[places, 0] + 1 - stopped.long()
+            scores: list[float | None] = [None] * len(places)
+        else:
+            codes, lengths, stopped = (
+                value[places, 0] for value in (self._final_codes, self._final_lengths, self._final_stopped)
+            )
+            scores = self._final_scores[places, 0].tolist()
         return [
-            Generated(row[:length].long().clone(), has_stopped, score if has_score else None)
+            Generated(row[:length].long().clone(), has_stopped, score)
             for row, length, has_stopped, score in zip(
-                codes, lengths.tolist(), stopped.tolist(), scores.tolist(), strict=True
+                codes, lengths.tolist(), stopped.tolist(), scores, strict=True
             )
         ]

@@ -1,29 +1,36 @@
-"""The thread that speaks: takes the segments that wait, of several requests, as one batch.
+"""The two threads that speak: one generates the codes of many requests together, one renders their sound.
 
-    request -> segments of its text --round by round, the next ones of each request--> GPT -> renderer
-      -> its pieces of sound, in order
+    request -> segments of its text --as places are free--> GPT -> renderer -> its pieces of sound, in order
 
-A streaming request that is alone is spoken segment by segment, each piece of sound delivered when it is ready
-(`SpeechStream`). With others it shares their batches, which is faster for all, and gets its segments whole.
+A segment takes a place in the batch as soon as one is free, and leaves it when its codes are complete. The
+last quarter of the places is for requests that have none, so that a short request does not wait for a long
+one. Rendering is done in turn too: the request with the fewest pieces so far comes first.
 
-A request that is cancelled loses its place at once; a batch without any request left is abandoned between two
-codes.
+The first segment of a streaming request is rendered in windows, piece by piece (`streaming.Windows`). Its
+other segments follow when the first piece is being rendered, in the places that are free.
+
+A request that is cancelled loses its places between two codes.
 """
 
+import itertools
 import logging
 import threading
-from collections import deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import PriorityQueue
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from indextts.commands.sampling_options import Sampling
 from indextts.errors import UserError
-from indextts.speech.synthesis.segments import Line, VoicePrompt
-from indextts.speech.synthesis.streaming import SpeechStream
+from indextts.models.gpt.generate import CHECK_INTERVAL, Generation, Prompt
+from indextts.models.gpt.search import Generated
+from indextts.speech.synthesis.segments import Line, VoicePrompt, prompt_of, segments_of
+from indextts.speech.synthesis.streaming import Windows
 from indextts.speech.synthesis.text_to_speech import SILENCE_S, TextToSpeech
 
 logger = logging.getLogger(__name__)
@@ -31,20 +38,19 @@ logger = logging.getLogger(__name__)
 MAX_VOICES = 64  # kept in memory
 
 
-class AbandonedError(Exception):
-    """Nobody waits for the batch any more."""
-
-
-@dataclass
+@dataclass(eq=False)
 class Request:
     """A text that is being spoken.
 
     Args:
         parts: the segments of the text.
-        deliver: called in the engine's thread with each piece of sound (S,), then with None at the end or
+        deliver: called in a thread of the engine with each piece of sound (S,), then with None at the end or
             with the error.
         is_stream: whether the client wants the sound as early as possible.
-        num_taken: segments that were generated or are in the current batch.
+        num_taken: segments that were generated or are in the batch.
+        num_jobs: pieces of sound that were given to the renderer.
+        num_delivered: segments whose sound was delivered.
+        sounds: of later segments, by their number.
     """
 
     parts: tuple[str, ...]
@@ -52,25 +58,47 @@ class Request:
     deliver: Callable[[NDArray[np.float32] | Exception | None], None]
     is_stream: bool = False
     num_taken: int = 0
+    num_jobs: int = 0
+    num_delivered: int = 0
+    sounds: dict[int, NDArray[np.float32]] = field(default_factory=dict)
     is_cancelled: bool = False
+
+
+@dataclass(eq=False)
+class Part:
+    """A segment of a request; `windows` for the first one of a stream."""
+
+    request: Request
+    number: int
+    line: Line
+    prompt: Prompt
+    windows: Windows | None
+    is_rendering: bool = False
+
+
+Job = tuple[int, int, Part | None, Tensor | Generated | None]  # pieces before it, number, part, its codes
 
 
 @dataclass
 class Engine:
-    """Queue of requests and the thread that speaks them."""
+    """Queue of requests and the threads that speak them."""
 
     tts: TextToSpeech
     sampling: Sampling
     max_batch: int
-    _requests: deque[Request] = field(default_factory=deque)
+    _requests: list[Request] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _voices: dict[tuple[Path, int], VoicePrompt] = field(default_factory=dict)
+    _jobs: PriorityQueue[Job] = field(default_factory=PriorityQueue)
+    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
     _is_closed: bool = False
 
-    def start(self) -> threading.Thread:
-        thread = threading.Thread(target=self._work, name="speech", daemon=True)
-        thread.start()
-        return thread
+    def start(self) -> list[threading.Thread]:
+        works = {"codes": self._generate, "sound": self._render}
+        threads = [threading.Thread(target=works[name], name=name, daemon=True) for name in works]
+        for thread in threads:
+            thread.start()
+        return threads
 
     def submit(self, request: Request) -> None:
         with self._changed:
@@ -85,89 +113,138 @@ class Engine:
         with self._changed:
             self._is_closed = True
             self._changed.notify()
+        self._jobs.put((-1, 0, None, None))
 
-    def _work(self) -> None:
+    def _generate(self) -> None:
+        """Generate codes until the engine is closed."""
+        generation = Generation[Part](self.tts.trained.gpt, self.sampling)
         while True:
-            batch = self._next_batch()
-            if batch is None:
+            taken = self._wait(generation)
+            if taken is None:
                 return
             try:
-                self._speak(batch)
-            except AbandonedError:
-                logger.info("Abandoned a batch of %d segments: its clients are gone", len(batch))
+                self._advance(generation, taken)
             except Exception as error:
-                if not isinstance(error, UserError):
-                    logger.exception("A batch failed: internal error; please report it with the log")
-                for request in {id(request): request for request, _ in batch}.values():
+                logger.exception("Generation failed: internal error; please report it with the log")
+                for request in [part.request for part in generation.keys] + taken:
                     self._finish(request, error)
+                generation = Generation[Part](self.tts.trained.gpt, self.sampling)
 
-    def _next_batch(self) -> list[tuple[Request, int]] | None:
-        """Wait for requests; return the next segments of each in turn, or None at the end."""
+    def _wait(self, generation: Generation[Part]) -> list[Request] | None:
+        """Wait for work; return the requests that get a place, once for each place, or None at the end."""
         with self._changed:
-            while True:
-                self._requests = deque(each for each in self._requests if not each.is_cancelled)
-                if self._is_closed:
-                    return None
-                if self._requests:
-                    break
+            while not self._is_closed:
+                self._requests = [each for each in self._requests if not each.is_cancelled]
+                held = Counter(id(part.request) for part in generation.keys)
+                taken = self._take(held)
+                if taken or held:
+                    return taken
                 self._changed.wait()
-            batch: list[tuple[Request, int]] = []
-            waiting = deque(self._requests)
-            size = 1 if len(waiting) == 1 and waiting[0].is_stream else self.max_batch
-            while waiting and len(batch) < size:
-                request = waiting.popleft()
-                batch.append((request, request.num_taken))
-                request.num_taken += 1
-                if request.num_taken < len(request.parts):
-                    waiting.append(request)
-            self._requests.rotate(-len({id(request) for request, _ in batch}))  # the others are next
-            return batch
+            return None
 
-    def _speak(self, batch: list[tuple[Request, int]]) -> None:
-        lines, spoken = [], []
-        for request, part in batch:
+    def _take(self, held: Counter[int]) -> list[Request]:
+        """Return the requests that get the free places, those with the fewest places first.
+
+        Args:
+            held: places of each request, by its id.
+        """
+        taken: list[Request] = []
+        while (num_free := self.max_batch - held.total()) > 0:
+            ready = [
+                each
+                for each in self._requests
+                if each.num_taken + taken.count(each) < len(each.parts)
+                and (num_free > self.max_batch // 4 or not held[id(each)])
+                # the first piece of a stream comes sooner alone
+                and not (each.is_stream and held[id(each)] and not each.num_jobs)
+            ]
+            if not ready:
+                break
+            taken.append(min(ready, key=lambda each: held[id(each)]))
+            held[id(taken[-1])] += 1
+        return taken
+
+    def _advance(self, generation: Generation[Part], taken: list[Request]) -> None:
+        """Let the next segments of the requests join, and generate the next code of all."""
+        generation.drop([part for part in generation.keys if part.request.is_cancelled])
+        joining: list[tuple[Part, Prompt]] = []
+        for request in taken:
             try:
-                voice = self._voice(request.recording)
+                line = Line(request.parts, self._voice(request.recording), self.sampling.seed)
             except UserError as error:
                 self._finish(request, error)
                 continue
-            lines.append(Line((request.parts[part],), voice, (self.sampling.seed + part) % 2**63))
-            spoken.append((request, part))
-        if len(batch) == 1 and batch[0][0].is_stream and lines:
-            self._stream(*batch[0], lines[0])
+            number = request.num_taken
+            request.num_taken += 1
+            windows = Windows(self.tts, line, 0) if request.is_stream and number == 0 else None
+            prompt = prompt_of(self.tts.trained.tokenizer, line, number)
+            joining.append((Part(request, number, line, prompt, windows), prompt))
+        if joining:
+            generation.join(joining)
+        if not generation.keys:
             return
-        speeches = dict(self.tts.speak(lines, self.sampling, lambda _: self._require_clients(spoken)))
-        for number, (request, part) in enumerate(spoken):
-            if request.is_cancelled:
-                continue
-            if len(speeches[number].samples):
-                request.deliver(self._after_silence(speeches[number].samples, part))
-            if part == len(request.parts) - 1:
-                self._finish(request, None)
+        for part, found in generation.step():
+            self._put(part, found)
+        if generation.num_steps % CHECK_INTERVAL == 0:
+            for part in generation.keys:
+                if part.windows and not part.is_rendering:
+                    codes = generation.settled(part)
+                    if len(codes) >= part.windows.next_end:
+                        self._put(part, codes[codes < self.tts.renderer.num_codes])
 
-    def _stream(self, request: Request, part: int, line: Line) -> None:
-        """Speak a segment, and deliver each piece of its sound when it is ready."""
-        stream = SpeechStream(
-            self.tts, line, self.sampling, lambda _: self._require_clients([(request, part)])
-        )
-        for number, piece in enumerate(stream):
-            request.deliver(piece if number else self._after_silence(piece, part))
-        if part == len(request.parts) - 1:
+    def _put(self, part: Part, codes: Tensor | Generated) -> None:
+        """Give codes to the renderer: those so far, or the complete ones."""
+        part.is_rendering = True
+        self._jobs.put((part.request.num_jobs, next(self._numbers), part, codes))
+        part.request.num_jobs += 1
+
+    def _render(self) -> None:
+        """Render codes until the engine is closed."""
+        while True:
+            _, _, part, codes = self._jobs.get()
+            if part is None or codes is None:
+                return
+            if part.request.is_cancelled:
+                continue
+            try:
+                self._speak(part, codes)
+            except Exception as error:
+                logger.exception("Rendering failed: internal error; please report it with the log")
+                self._finish(part.request, error)
+
+    def _speak(self, part: Part, codes: Tensor | Generated) -> None:
+        request, windows = part.request, part.windows
+        if isinstance(codes, Tensor):
+            assert windows is not None
+            self._deliver(request, windows.play(codes, is_end=False))
+            part.is_rendering = False
+            return
+        gpt, num_codes = self.tts.trained.gpt, self.tts.renderer.num_codes
+        text = part.line.parts[part.number]
+        [segment] = segments_of(gpt, [text], [part.prompt], [codes], num_codes)
+        if windows:
+            sound = windows.play(segment.codes.cpu(), is_end=True)
+        else:
+            [sound] = self.tts.renderer.render([(segment, part.line.voice.reference)])
+        request.sounds[part.number] = sound
+        while request.num_delivered in request.sounds:  # in the order of the text
+            sound = request.sounds.pop(request.num_delivered)
+            if request.num_delivered and len(sound):
+                silence = np.zeros(int(self.tts.renderer.sample_rate_hz * SILENCE_S), np.float32)
+                sound = np.concatenate([silence, sound])
+            self._deliver(request, sound)
+            request.num_delivered += 1
+        if request.num_delivered == len(request.parts):
             self._finish(request, None)
 
-    def _after_silence(self, sound: NDArray[np.float32], part: int) -> NDArray[np.float32]:
-        """Return a sound with the silence between two segments before it."""
-        silence = np.zeros(int(self.tts.renderer.sample_rate_hz * SILENCE_S) if part else 0, np.float32)
-        return np.concatenate([silence, sound])
-
-    def _require_clients(self, batch: list[tuple[Request, int]]) -> None:
-        if all(request.is_cancelled for request, _ in batch):
-            raise AbandonedError
+    def _deliver(self, request: Request, sound: NDArray[np.float32]) -> None:
+        if len(sound) and not request.is_cancelled:
+            request.deliver(sound)
 
     def _finish(self, request: Request, end: Exception | None) -> None:
         with self._changed:
             was_cancelled, request.is_cancelled = request.is_cancelled, True
-            self._requests = deque(each for each in self._requests if each is not request)
+            self._requests = [each for each in self._requests if each is not request]
         if not was_cancelled:
             request.deliver(end)
 

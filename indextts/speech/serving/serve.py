@@ -53,7 +53,7 @@ def serve(command: Serve) -> None:
         command.host,
         listener.getsockname()[1],
     )
-    thread = engine.start()
+    threads = engine.start()
     config = uvicorn.Config(
         build_app(service),
         ws="none",
@@ -68,7 +68,8 @@ def serve(command: Serve) -> None:
         uvicorn.Server(config).run([listener])
     finally:
         engine.close()
-        thread.join(timeout=5)
+        for thread in threads:
+            thread.join(timeout=5)
 
 
 def read_keys(command: Serve) -> tuple[bytes, ...]:

@@ -75,7 +75,7 @@ class SpeechStream:
         return Speech(samples, self._tts.renderer.sample_rate_hz, tuple(self._segments))
 
     def _part(self, part: int) -> Iterator[NDArray[np.float32]]:
-        windows = _Windows(self._tts, self._line, part)
+        windows = Windows(self._tts, self._line, part)
         gpt, num_codes = self._tts.trained.gpt, self._tts.renderer.num_codes
         for found in generate_stream(gpt, windows.prompt, self._sampling, self._on_step):
             if isinstance(found, Generated):
@@ -90,7 +90,7 @@ class SpeechStream:
                 yield piece
 
 
-class _Windows:
+class Windows:
     """Renders the windows of one segment.
 
     Attributes:
