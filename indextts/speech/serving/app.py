@@ -1,6 +1,6 @@
 """HTTP of the speech server, as OpenAI's API has it.
 
-    POST /v1/audio/speech   model, input, voice, response_format, speed, stream -> audio
+    POST /v1/audio/speech   model, input, voice, response_format, speed, stream, stream_format -> audio
     GET  /v1/models         the model
     GET  /v1/audio/voices   {"voices": [names]}
     GET  /health            {"status": "ok", "requests": open ones}, without a key
@@ -17,13 +17,15 @@ client that takes nothing (`serve.listen`).
 import asyncio
 import hashlib
 import hmac
+import json
 import logging
 import time
+from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import numpy as np
@@ -65,6 +67,11 @@ class SpeechRequest(BaseModel):
     response_format: Format = "mp3"
     speed: float = Field(1.0, ge=0.25, le=4, allow_inf_nan=False)
     stream: bool = False
+    stream_format: Literal["audio", "sse"] | None = None  # either streams
+
+    @property
+    def is_stream(self) -> bool:
+        return self.stream or self.stream_format is not None
 
 
 def refusal(status: int, message: str, *, param: str = "", code: str = "", retry_s: int = 0) -> HTTPException:
@@ -245,19 +252,33 @@ async def _speak(service: Service, request: Request, wanted: SpeechRequest) -> R
     if unknown:
         headers["X-Unknown-Words"] = quote(unknown[:200])
     chunks = _chunks(service, request, wanted, parts, known[voice])
-    if wanted.stream:
+    media_type = MEDIA_TYPES[wanted.response_format]
+    if wanted.is_stream:
         blocks = _joined(await anext(chunks), chunks)  # an error before the first sound has its status
+        headers["X-Accel-Buffering"] = "no"  # else nginx would keep the pieces back
+        if wanted.stream_format == "sse":
+            blocks, media_type = _events(blocks), "text/event-stream"
     else:
         content = b"".join([block async for block in chunks])
         headers["Content-Length"] = str(len(content))
         blocks = _blocks(content)
-    return StreamingResponse(blocks, media_type=MEDIA_TYPES[wanted.response_format], headers=headers)
+    return StreamingResponse(blocks, media_type=media_type, headers=headers)
 
 
 async def _joined(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
     async for block in others:
         yield block
+
+
+async def _events(blocks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the server-sent events of OpenAI's API; strict clients need the usage, which is not counted."""
+    async for block in blocks:
+        if block:
+            event = {"type": "speech.audio.delta", "audio": b64encode(block).decode()}
+            yield f"data: {json.dumps(event)}\n\n".encode()
+    usage = dict.fromkeys(("input_tokens", "output_tokens", "total_tokens"), 0)
+    yield f"data: {json.dumps({'type': 'speech.audio.done', 'usage': usage})}\n\n".encode()
 
 
 async def _blocks(content: bytes) -> AsyncIterator[bytes]:
@@ -283,8 +304,8 @@ async def _chunks(
     def deliver(piece: Piece) -> None:
         loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
-    spoken = speaking.Request(tuple(parts), recording, deliver, is_stream=wanted.stream)
-    encoder, has_sound = Encoder(wanted.response_format, is_stream=wanted.stream), False
+    spoken = speaking.Request(tuple(parts), recording, deliver, is_stream=wanted.is_stream)
+    encoder, has_sound = Encoder(wanted.response_format, is_stream=wanted.is_stream), False
     rate_hz = service.engine.tts.renderer.sample_rate_hz
     service.engine.submit(spoken)
     try:
