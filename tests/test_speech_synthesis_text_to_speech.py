@@ -20,7 +20,7 @@ from indextts.runs.owner import run_lock
 from indextts.speech.export.model_folder import export
 from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.segments import drop_invalid_codes
-from indextts.speech.synthesis.synthesize import load_renderer, resolve_sampling, synthesize
+from indextts.speech.synthesis.synthesize import SEED_STRIDE, load_renderer, resolve_sampling, synthesize
 from indextts.speech.synthesis.text_to_speech import Emotion, TextToSpeech, parse_emotion
 from indextts.speech.synthesis.trained_model import load_trained
 from tests.acoustic_files import write_acoustic_files
@@ -96,6 +96,23 @@ def test_the_sound_depends_on_seed_and_voice(tuned: Project, tmp_path: Path):
     other_speaker = next(clip for clip in clips_of(tuned) if clip.speaker != clips_of(tuned)[0].speaker)
     for changes in ({"seed": 4}, {"seed": 3, "voice": str(other_speaker.audio)}):
         assert not np.array_equal(spoken(tuned, tmp_path / "c.wav", **changes), first)
+
+
+def test_the_best_candidate_is_kept_and_the_record_says_why(tuned: Project, tmp_path: Path):
+    sampled = {"temperature": 2.0, "text": ["ሰላም", "እሺ"]}
+    list(synthesize(command(tuned, output=tmp_path / "out", candidates=3, **sampled)))
+    for number, record in enumerate(lines(tmp_path / "out"), 1):
+        found = record["candidates"]
+        assert [one["seed"] for one in found] == [0, SEED_STRIDE, 2 * SEED_STRIDE]
+        [best] = [one for one in found if one["is_chosen"]]
+        assert best["fault"] == min(one["fault"] for one in found)
+        assert best["seconds"] == record["seconds"]
+        alone = tmp_path / f"alone{number}"
+        list(synthesize(command(tuned, output=alone, seed=best["seed"], **sampled)))
+        kept, single = (soundfile.read(each / f"00{number}.wav")[0] for each in (tmp_path / "out", alone))
+        np.testing.assert_allclose(kept, single, atol=1e-3)
+    with pytest.raises(UserError, match="--candidates"):
+        list(synthesize(command(tuned, candidates=2, stream=True)))
 
 
 def test_sampling_settings_that_are_not_given_are_those_of_the_backend(tuned: Project):

@@ -22,7 +22,7 @@ from indextts.speech.synthesis.renderer import Segment
 from indextts.speech.synthesis.segments import generate_segments
 from indextts.training import listening
 from indextts.training import run as run_module
-from indextts.training.listening import choose_pairs, fault, read_sentences
+from indextts.training.listening import choose_pairs, fault_of, read_sentences
 from indextts.training.run import load_inputs
 from indextts.webui.monitor.tab import sample_folders, samples_html
 from tests.run_checks import differences, metrics_lines
@@ -232,9 +232,9 @@ def clip(
 def test_clips_that_loop_are_silent_or_do_not_stop_are_the_worst_and_length_and_voice_decide_among_others():
     good, alike, other = clip(2.1), clip(2.1, likeness=0.9), clip(2.1, likeness=0.2)
     bad = [clip(is_loop=True), clip(silent=True), clip(has_stopped=False), clip(9.0), clip(0.0, silent=True)]
-    assert [fault(each) for each in bad] == [1.0] * 5
-    assert fault(clip()) == 0 < fault(good) < fault(clip(3.0)) < 1
-    assert fault(good) < fault(alike) < fault(other) < 1
+    assert [fault_of(each) for each in bad] == [1.0] * 5
+    assert fault_of(clip()) == 0 < fault_of(good) < fault_of(clip(3.0)) < 1
+    assert fault_of(good) < fault_of(alike) < fault_of(other) < 1
 
 
 def test_questions_numbers_names_short_and_long_sentences_come_first(tmp_path: Path):

@@ -95,7 +95,18 @@ class CheckpointSpeech(Sampling):
     """Device to compute on; auto takes the GPU, or the CPU while the run is training."""
 
 
-class Synthesize(Command, CheckpointSpeech):
+class Candidates(RecognizerFolder):
+    """Options of commands that choose the best of several candidates."""
+
+    candidates: int = Field(1, ge=1, le=16, title="Candidates")
+    """Number of seeds with which each text is spoken. The result is the best one: with the fewest errors, or
+    without a recognizer of the usual length, without loops and silence, and nearest to the voice."""
+    asr: list[str] = Field([], title="Recognizer")
+    """Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; it judges the
+    candidates."""
+
+
+class Synthesize(Command, CheckpointSpeech, Candidates):
     """Speak texts with a checkpoint, in the voice of a recording.
 
     The checkpoint contains its tokenizer, and its codes become sound with the backend that produced the

@@ -5,7 +5,7 @@
 
 The sentences are targets of validation pairs, their voices the prompts, whose conditioning is in the feature
 store. The score is an error, so lower is better: the character error rate of the recognizer --listen-asr,
-else the mean `fault`. Without the files for the sound only the codes are judged: length, loops, silence.
+else the mean `fault_of`. Without the files for the sound only the codes are judged: length, loops, silence.
 
 A listening changes nothing that the training depends on. It has its own seeds, and weights, dropout and
 averages stay as they are. It is skipped, or given up, where it would take more than --listen-share of the
@@ -44,9 +44,9 @@ from indextts.features.campplus import CAMPPlusConfig, load_campplus
 from indextts.features.published_files import find_published
 from indextts.features.recognizers.recognizer import Recognizer
 from indextts.models.out_of_memory import is_out_of_memory
-from indextts.speech.evaluation.evaluate import MIN_LOOP_S, RECORDING_RATE_HZ
+from indextts.speech.evaluation.evaluate import RECORDING_RATE_HZ
 from indextts.speech.evaluation.groups import groups_of
-from indextts.speech.evaluation.judge import Judge, Judgement, SpokenText
+from indextts.speech.evaluation.judge import Judge, Judgement, SpokenText, fault, has_loops
 from indextts.speech.evaluation.report import Clip, summarize
 from indextts.speech.synthesis.acoustic import CAMPPLUS, AcousticModel, find_backend, find_files
 from indextts.speech.synthesis.renderer import BuiltinRenderer, Reference, Renderer, Segment
@@ -56,7 +56,6 @@ from indextts.speech.synthesis.text_to_speech import Speech, render_lines, split
 from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.system.json_lines import write_json_lines
 from indextts.system.signals import StopRequest
-from indextts.text.transcripts import has_loop
 from indextts.training.batches import PairDataset, Unreadable
 from indextts.training.lora import blocks_in_float32
 from indextts.training.metrics import MetricsLog
@@ -190,7 +189,7 @@ class Listener:
             return Heard(self.by) if problem else None
         self.expected_s = now - began
         row = summarize(f"step {step}", step, clips)
-        score = statistics.fmean(row.cer.values()) if row.cer else statistics.fmean(map(fault, clips))
+        score = statistics.fmean(row.cer.values()) if row.cer else statistics.fmean(map(fault_of, clips))
         names = ("length_ratio", "no_stop", "loops", "silent", "likeness")
         numbers = {"score": score, **({"cer": score} if row.cer else {})}
         numbers |= {name: getattr(row, name) for name in names}
@@ -234,7 +233,7 @@ class Listener:
                 prompt_id=pair.prompt_id,
                 judgement=judgement,
                 has_stopped=all(segment.has_stopped for segment in parts),
-                is_loop=any(has_loop(each.codes.cpu().numpy(), MIN_LOOP_S * rate) for each in parts),
+                is_loop=has_loops(parts, rate),
             )
             for pair, parts, judgement in zip(self._pairs, segments, judged, strict=True)
         ]
@@ -303,13 +302,9 @@ class Listener:
         return load_recognizers([asr], device, language, self.models / RECOGNIZERS_NAME)
 
 
-def fault(clip: Clip) -> float:
-    """Return the fault of a clip without a transcript, 0 to 1: length and voice, or 1 where it failed."""
-    judgement = clip.judgement
-    if judgement.is_silent or clip.is_loop or not clip.has_stopped:
-        return 1.0
-    length = min(1.0, abs(math.log(judgement.duration_s / clip.recorded_s)))
-    return length if judgement.likeness is None else (length + 1 - max(0.0, judgement.likeness)) / 2
+def fault_of(clip: Clip) -> float:
+    """Return the fault of a clip, whose recording has the expected length."""
+    return fault(clip.judgement, clip.recorded_s, bool(clip.is_loop) or not clip.has_stopped)
 
 
 def read_sentences(inputs: Inputs, number: int) -> list[Sentence]:

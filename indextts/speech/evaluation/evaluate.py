@@ -38,13 +38,10 @@ from indextts.data.pairs import PromptQueue, facts_of
 from indextts.data.quality.measures import measure_text
 from indextts.errors import UserError, disk_errors
 from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio
-from indextts.features.campplus import CAMPPlusConfig, load_campplus
-from indextts.features.published_files import find_published
 from indextts.features.recognizers.first_transcripts import NUM_FIRST, require_language
-from indextts.features.recognizers.recognizer import Recognizer
 from indextts.speech.evaluation.differences import MIN_SENTENCES, differences, rising_length
 from indextts.speech.evaluation.groups import ALL, groups_of
-from indextts.speech.evaluation.judge import Judge, SpokenText
+from indextts.speech.evaluation.judge import Judge, SpokenText, has_loops, load_judge
 from indextts.speech.evaluation.minimal_pairs import (
     FOLDER,
     Answer,
@@ -69,7 +66,6 @@ from indextts.system.amounts import counted
 from indextts.system.files import write_bytes, written_aside
 from indextts.system.json_lines import write_json_lines
 from indextts.text.languages import AMHARIC
-from indextts.text.transcripts import has_loop
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +158,6 @@ Sound = tuple[int, NDArray[np.float32], int, dict[str, Any]]
 
 RECORDING_RATE_HZ = 24_000
 JUDGED_AT_ONCE = NUM_FIRST  # clips that the recognizers transcribe together, and between two log lines
-MIN_LOOP_S = 2
 SEED_STRIDE = 1000  # a later part of a text has the next seed
 FOREIGN_PROMPT = "foreign"  # group: the prompt is in another language
 
@@ -262,24 +257,16 @@ def checkpoint_names(paths: Sequence[Path]) -> list[str]:
 
 
 def _judge(command: Evaluate, device: torch.device, language: str, notes: list[str]) -> Judge:
-    recognizers: list[Recognizer] = []
-    if command.asr:
-        # it imports transformers, which takes seconds
-        from indextts.features.recognizers.loading import load_recognizers
-
-        recognizers = load_recognizers(command.asr, device, language, command.asr_folder)
+    judge = load_judge(command.asr, command.asr_folder, command.models, device, language)
+    if judge.recognizers:
         notes.append("CER without punctuation and spaces, homophones merged, numbers as words")
     else:
         notes.append("no character error rate: pass a speech recognizer with --asr")
-    path = find_published(command.models / CAMPPLUS, "funasr/campplus")
-    campplus = None
-    if path.is_file():
-        campplus = load_campplus(path, CAMPPlusConfig().embedding_size, device)
-    else:
-        notes.append(f"no voice similarity: {path.name} is not in {command.models.name}/campplus")
+    if judge.campplus is None:
+        notes.append(f"no voice similarity: {Path(CAMPPLUS).name} is not in {command.models.name}/campplus")
     for note in notes[1:]:
         logger.info("%s", note)
-    return Judge(recognizers, campplus)
+    return judge
 
 
 def _recording(path: Path) -> tuple[NDArray[np.float32], int]:
@@ -306,9 +293,7 @@ def _spoken(tts: TextToSpeech, items: Sequence[HeldOut], sampling: Sampling, fol
             write_wav(path, speech)
         facts = {
             "has_stopped": speech.has_stopped,
-            "is_loop": any(
-                has_loop(segment.codes.cpu().numpy(), MIN_LOOP_S * rate) for segment in speech.segments
-            ),
+            "is_loop": has_loops(speech.segments, rate),
             "file": f"audio/{folder.name}/{path.name}" if speech.num_codes else None,
             "seed": item.seed,
             "paces": [

@@ -5,7 +5,8 @@
             spoken.jsonl        {"file": "001.wav", or null where the model generated no codes, "text": as
                                  given, "spoken": the normalised text, "seconds": 2.1, "num_codes": 105,
                                  "has_stopped": true, "checkpoint": "best.pth", "step": 236, "part": 1,
-                                 "backend": "builtin", "sampling": {...}}; written last
+                                 "backend": "builtin", "sampling": {...}, "candidates": with --candidates
+                                 [{"seed": 0, "fault": 0.12, "is_chosen": true, ...}]}; written last
 
 With --stream, each text also has a folder of its pieces, written while it is spoken: 001.pieces/001.wav ...
 
@@ -34,6 +35,7 @@ from indextts.features import builtin
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.generate import set_precision
 from indextts.runs.owner import is_training
+from indextts.speech.evaluation.judge import SpokenText, choose_best, load_judge
 from indextts.speech.synthesis.acoustic import DEFAULT_SETTINGS, AcousticModel
 from indextts.speech.synthesis.emotion import check_weights
 from indextts.speech.synthesis.renderer import BuiltinRenderer, Renderer
@@ -51,6 +53,7 @@ logger = logging.getLogger(__name__)
 
 MAX_TEXTS = 1000
 PIECES_SUFFIX = ".pieces"
+SEED_STRIDE = 1_000_000  # between candidates; a later part of a text has the next seed
 PROGRESS_CODES = 100  # between two lines of the log: 2 s of speech
 
 
@@ -66,6 +69,10 @@ def synthesize(command: Synthesize) -> Iterator[str]:
         check_weights(weights)
     if command.output.suffix == ".wav" and len(texts) > 1:
         raise UserError(f"--output {command.output}: {len(texts)} texts need a folder; pass its path")
+    if command.candidates > 1 and (command.stream or not command.do_sample):
+        raise UserError(
+            "--candidates needs complete texts that are sampled; remove --stream or --no-do-sample"
+        )
     device = synthesis_device(command.checkpoint, command.device)
     solver = SolverSettings(guidance_rate=command.guidance, duration_factor=command.duration_factor)
     tts = load_tts(command, command.checkpoint, device, solver=solver)
@@ -81,16 +88,22 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     yield f"{trained.source}{step}, {pieces}; {renderer.name} codes, on {device.type}"
     made_by = model_record(trained, renderer.name, sampling)
     records: dict[int, dict[str, Any]] = {}
-    lines = [tts.line(text, voice, sampling.seed) for text in texts]
+    lines = [
+        tts.line(text, voice, (sampling.seed + number * SEED_STRIDE) % 2**63)
+        for text in texts
+        for number in range(command.candidates)
+    ]
     spoken = (
         _stream(tts, lines, sampling, command)
         if command.stream
         else tts.speak(lines, sampling, _log_progress)
     )
-    for index, speech in spoken:
+    for index, speech, found in _chosen(spoken, texts, tts, command, recording):
         text, path = texts[index], wav_path(command, index)
-        records[index] = speech_record(text, speech, path, made_by)
+        records[index] = {**speech_record(text, speech, path, made_by), **found}
         yield f"{text}\n  read as: {speech.text}"
+        for one in found.get("candidates", ()):
+            yield f"  seed {one['seed']}: fault {one['fault']:.3f}{', chosen' * one['is_chosen']}"
         if speech.num_codes:
             write_wav(path, speech)
             ending = "" if speech.has_stopped else ", cut off at the limit"
@@ -104,6 +117,34 @@ def synthesize(command: Synthesize) -> Iterator[str]:
             f"{trained.source}: the model generated no codes for any text; try a different --seed or "
             "train longer"
         )
+
+
+def _chosen(
+    spoken: Iterator[tuple[int, Speech]],
+    texts: Sequence[str],
+    tts: TextToSpeech,
+    command: Synthesize,
+    recording: Path,
+) -> Iterator[tuple[int, Speech, dict[str, Any]]]:
+    """Yield the number of each text, its best candidate, and for the record what was found of all."""
+    if command.candidates == 1:
+        yield from ((index, speech, {}) for index, speech in spoken)
+        return
+    gpt, options = tts.trained.gpt, tts.trained.tokenizer.options
+    judge = load_judge(
+        command.asr, command.asr_folder, command.models, gpt.mel_head.weight.device, options.language
+    )
+    style = judge.style_of(recording)
+    waiting: dict[int, dict[int, Speech]] = {}
+    for line, speech in spoken:
+        index, number = divmod(line, command.candidates)
+        of_text = waiting.setdefault(index, {})
+        of_text[number] = speech
+        if len(of_text) == command.candidates:
+            speeches = [each for _, each in sorted(waiting.pop(index).items())]
+            text = SpokenText(speech.samples, speech.sample_rate_hz, texts[index], style, options)
+            best, found = choose_best(judge, speeches, text, gpt.config.of_base.codes_per_second)
+            yield index, speeches[best], {"candidates": found}
 
 
 def _stream(

@@ -56,6 +56,7 @@ from indextts.webui.view_versions import files_version, job_version
 STAGE, COMPARE_STAGE = "listen", "compare"
 SETTINGS = (
     *Sampling.model_fields,
+    "candidates",
     "device",
     "precision",
     "solver_steps",
@@ -194,6 +195,7 @@ def speak_commands(
         "models": settings.base,
         **changed(fields_from(Synthesize, SETTINGS, values), backend_of(project, settings)),
     }
+    given["stream"] &= given.get("candidates", 1) == 1  # the best is known at the end
     given["device"] = free_device(page.workspace, given.get("device", "auto"))
     return [
         Synthesize(checkpoint=project.run_dir / model.name, output=folder / side, **given)
