@@ -61,7 +61,11 @@ def no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_files_are_downloaded_to_their_places_once(published: Hub, tmp_path: Path):
-    assert set(run(tmp_path / "a", "all").values()) == {"downloaded"}
+    page_file = "qwen0.6bemo4-merge/config.json"
+    published.repositories[BASE.repository].files[page_file] = HubFile(b"{}")
+    origins = run(tmp_path / "a", "all")
+    assert set(origins.values()) == {"downloaded"}
+    assert origins.keys() == {page_file, *(file.place for file in FILES)}
     assert is_complete(tmp_path / "a", published, "all")
     assert {row[3] for row in table(tmp_path / "a", BASE)} == {"checked"}
     published.requests.clear()

@@ -392,18 +392,24 @@ def test_the_folder_has_every_file_that_the_official_page_looks_for(
 
 
 def test_missing_published_files_are_named_with_what_the_official_page_would_do(
-    trained: TinyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: TinyRun,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ):
     published = write_published(tmp_path / "published")
     (published / "s2mel.pth").unlink()
     (published / "feat1.pt").unlink()
     (published / "bigvgan/config.json").unlink()
-    folder = export(command(trained, tmp_path / "model", published=published)).parent
+    shutil.rmtree(published / "qwen0.6bemo4-merge")
+    with caplog.at_level("WARNING"):
+        folder = export(command(trained, tmp_path / "model", published=published)).parent
     assert run_check(folder) == 1
     printed = capsys.readouterr().out
-    assert re.search(r"s2mel\.pth: .*gpt\.pth", printed)
-    assert "feat1.pt" in printed
-    assert "hf_cache/bigvgan/config.json" in printed
+    for text in (caplog.text, printed):
+        assert re.search(r"s2mel\.pth: .*gpt\.pth", text)
+        assert re.search(r"feat1\.pt, qwen0\.6bemo4-merge/: missing, .* will not start", text)
+        assert "hf_cache/bigvgan/config.json" in text
     assert "wav2vec2bert_stats.pt" not in printed
 
 

@@ -33,7 +33,7 @@ class DownloadCheckpoints(Command):
     """Published model whose files are downloaded."""
     what: PublishedSet = Field("training", title="Files to download")
     """training downloads the base model and the speech-feature models; speech downloads the models that
-    synthesize audio."""
+    synthesize audio; all also downloads what only the official page needs."""
 
 
 class ImportDataset(Command, RecognizerFolder):

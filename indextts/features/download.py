@@ -8,6 +8,7 @@ are linked from there or copied from the Hugging Face cache.
 """
 
 import logging
+from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 from huggingface_hub import constants, try_to_load_from_cache
 
 from indextts.commands.bases import BASES, PublishedFile, base_in
-from indextts.commands.data import DownloadCheckpoints
+from indextts.commands.data import DownloadCheckpoints, PublishedSet
 from indextts.errors import UserError
 from indextts.features.hub_files import (
     HubUnreachableError,
@@ -24,7 +25,7 @@ from indextts.features.hub_files import (
     hub_errors,
     list_files,
 )
-from indextts.features.published_files import Remote, files_for, files_of
+from indextts.features.published_files import PAGE_FOLDER, Remote, files_for, files_of
 from indextts.system.amounts import shown_size
 from indextts.system.digest import file_sha256
 from indextts.system.files import link_or_copy
@@ -63,7 +64,7 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
         )
     with downloads_to(folder):
         try:
-            remotes = _remotes(files)
+            remotes = _remotes(files, command.what)
         except HubUnreachableError as error:
             return _without_hub(folder, files, error.reason)
         for file in files:
@@ -75,11 +76,11 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
             is_known = file.sha256 in ("", remotes[file.place].etag)
             if not is_known and file_sha256(path) != file.sha256:
                 logger.warning("%s: not the revision that this program knows", path)
-    return _result(folder, {file: origins[file.place] for file in files})
+    return _result(folder, origins)
 
 
-def _remotes(files: Sequence[PublishedFile]) -> dict[str, Remote]:
-    """Return the published files by their places.
+def _remotes(files: Sequence[PublishedFile], what: PublishedSet) -> dict[str, Remote]:
+    """Return the published files by their places; for "all" also those of the official page alone.
 
     Raises:
         UserError: a repository has no such file; others as for `list_files`.
@@ -94,7 +95,11 @@ def _remotes(files: Sequence[PublishedFile]) -> dict[str, Remote]:
                 f"{constants.ENDPOINT}: {file.repository}: the repository has no file {file.name}; check "
                 "whether it was renamed and download it by hand"
             )
-    return {file.place: listings[file.repository][file.name] for file in files}
+    found = {file.place: listings[file.repository][file.name] for file in files}
+    for name, remote in ChainMap(*listings.values()).items():
+        if what == "all" and name.startswith(f"{PAGE_FOLDER}/"):
+            found[name] = remote
+    return found
 
 
 def _link_copy(folder: Path, file: PublishedFile, num_bytes: int | None = None) -> None:
@@ -133,17 +138,17 @@ def _without_hub(folder: Path, files: Sequence[PublishedFile], reason: str) -> D
     states, missing = {}, []
     for file in files:
         path = folder / file.place
-        states[file] = "present, not verified"
+        states[file.place] = "present, not verified"
         _link_copy(folder, file)
         if path.is_file():
             if file.sha256 and file_sha256(path) == file.sha256:
-                states[file] = "present, verified"
+                states[file.place] = "present, verified"
             continue
         cached = try_to_load_from_cache(file.repository, file.name)
         if isinstance(cached, str):
             path.parent.mkdir(parents=True, exist_ok=True)
             link_or_copy(Path(cached), path)
-            states[file] = "from the Hugging Face cache, not verified"
+            states[file.place] = "from the Hugging Face cache, not verified"
         else:
             missing.append(f"{path} ({file.name} of {file.repository})")
     if missing:
@@ -155,6 +160,6 @@ def _without_hub(folder: Path, files: Sequence[PublishedFile], reason: str) -> D
     return _result(folder, states)
 
 
-def _result(folder: Path, states: dict[PublishedFile, str]) -> DownloadResult:
-    rows = [(file.place, (folder / file.place).stat().st_size, state) for file, state in states.items()]
+def _result(folder: Path, states: dict[str, str]) -> DownloadResult:
+    rows = [(place, (folder / place).stat().st_size, state) for place, state in states.items()]
     return DownloadResult(folder, tuple(rows))

@@ -3,6 +3,7 @@
 FOLDER/                       `checkpoints/`, or the folder of a base in a workspace (`Base.folder`)
   config.yaml gpt.pth bpe.model wav2vec2bert_stats.pt s2mel.pth feat1.pt feat2.pt, and others of the base
                               (`Base.own_files`), of which a .tiktoken file replaces bpe.model
+  qwen0.6bemo4-merge/         with `--what all`: what only the official page needs, to start
   w2v-bert-2.0/               config.json preprocessor_config.json model.safetensors
   semantic_codec/             model.safetensors
   campplus/                   campplus_cn_common.bin
@@ -42,6 +43,7 @@ W2V_BERT_FILES = {"config.json": 0, "preprocessor_config.json": 0, "model.safete
 BIGVGAN = "nvidia/bigvgan_v2_22khz_80band_256x"
 BIGVGAN_FILES = {"config.json": 0, "bigvgan_generator.pt": 450_000_000}
 RECORD_NAME = ".downloads.json"
+PAGE_FOLDER = "qwen0.6bemo4-merge"  # in the repository of each base, for the official page alone
 
 
 def files_of(base: Base) -> list[PublishedFile]:

@@ -8,7 +8,7 @@ auxiliary models that are missing in hf_cache/, and a missing config.yaml, one b
     OUTPUT_DIR/
       s2mel.pth wav2vec2bert_stats.pt feat1.pt feat2.pt    links to the published files, or copies; also
                                                            codec.pth of IndexTTS-2.5
-      qwen0.6bemo4-merge/                                  if it is among them: emotions from a text need it
+      qwen0.6bemo4-merge/                                  emotions from a text; without it no page starts
       hf_cache/                                            auxiliary models under their names there
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 from indextts.commands.bases import BASES, OFFICIAL_CACHE, Base, PublishedFile
 from indextts.errors import UserError
 from indextts.features import published_files
+from indextts.features.published_files import PAGE_FOLDER
 
 
 def files_of(base: Base) -> list[PublishedFile]:
@@ -25,7 +26,7 @@ def files_of(base: Base) -> list[PublishedFile]:
     files = published_files.files_of(base)
     exported = [file for file in files if file.purpose == "base model"]
     others = [file for file in files if file.purpose != "base model"]
-    return [*reversed(exported), *others, PublishedFile("sound", "qwen0.6bemo4-merge")]
+    return [*reversed(exported), *others, PublishedFile("sound", PAGE_FOLDER)]
 
 
 def official_place(file: PublishedFile) -> str:
@@ -98,7 +99,12 @@ def describe_missing(base: Base, folder: Path) -> list[str]:
             f"gpt.pth, {base.tokenizer_file} and config.yaml"
         )
     if absent:
-        lines.append(f"{', '.join(absent)}: missing; copy them from the published {base.title}")
+        names = ", ".join(f"{place}/" if place == PAGE_FOLDER else place for place in absent)
+        lines.append(
+            f"{names}: missing, so the official page will not start; fetch them with "
+            f"tools/download_checkpoints.py --what all --base {base.name} and export again, because the "
+            "download that the page recommends would replace this model"
+        )
     if single:
         lines.append(f"{', '.join(single)}: missing; the official page downloads each of them")
     return lines
