@@ -7,7 +7,7 @@ IndexTTS-2.0:
 
 Numbers are read digit by digit, which is enough to see which language reads them.
 
-IndexTTS-2.5, for Amharic; tests/test_text_byte_level.py proves its first two steps on vectors:
+IndexTTS-2.5, for Amharic and Arabic; tests/test_text_byte_level.py proves its first two steps on vectors:
 
     text of a segment -> map of marks -> the language's tag before it
       -> pieces of a rank file, whose special tokens follow its pieces -> id 1 at the end
@@ -15,6 +15,7 @@ IndexTTS-2.5, for Amharic; tests/test_text_byte_level.py proves its first two st
 
 import base64
 import re
+from functools import lru_cache
 from itertools import pairwise
 
 import sentencepiece
@@ -46,7 +47,8 @@ def official_input(text: str) -> str:
         return text
     is_chinese = bool(IDEOGRAPH.search(text)) or not LATIN.search(text)
     digits = CHINESE_DIGITS if is_chinese else ENGLISH_DIGITS
-    read = "".join(digits.get(char, char) for char in text)
+    read = re.sub(r"(^|[.!?…] ?)'", r"\1''", text)  # rules for abbreviations and quotes; moves others
+    read = "".join(digits.get(char, char) for char in read)
     if is_chinese:
         read = read.replace("$", ".")
     read = re.sub(r"\.{3}|,{3}|……", "…", read)
@@ -72,12 +74,17 @@ def official_segments(pieces: list[str], cuts: tuple[set[str], ...] = CUTS) -> l
     return [segment for part in parts for segment in official_segments(part, cuts[1:])]
 
 
-def official_ids_of_2_5(text: str, rank_file: bytes) -> list[int]:
-    """Return the ids of an Amharic text that needs no cut."""
+def official_ids_of_2_5(text: str, rank_file: bytes, language: str = "am") -> list[int]:
+    """Return the ids of a text that needs no cut, in Amharic or another language without rules."""
+    tagged = f"<|{language}|> {prepare(text, language)}"
+    return [*official_encoding(rank_file).encode(tagged, allowed_special="all"), 1]
+
+
+@lru_cache(maxsize=2)
+def official_encoding(rank_file: bytes) -> tiktoken.Encoding:
     ranks = {}
     for line in rank_file.splitlines():
         piece, rank = line.split()
         ranks[b"" if piece == b"=" else base64.b64decode(piece)] = int(rank)
     special = {name: len(ranks) + number for number, name in enumerate(SPECIAL_TOKENS)}
-    encoding = tiktoken.Encoding("ranks", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=special)
-    return [*encoding.encode(f"<|am|> {prepare(text, 'am')}", allowed_special="all"), 1]
+    return tiktoken.Encoding("ranks", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=special)

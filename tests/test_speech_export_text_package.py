@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -58,6 +59,7 @@ TEXTS += [  # several classes in one text, long texts without spaces, and unusua
     "ዝርዝር፦ ሀ) ቡና፤ ለ) ሻይ፤ ሐ) ወተት፥ መ) ውሃ፠ ፩፣፪፣፫…፻፣፼",
     "ኢትዮጵያ፡ሀገራችን፡ናት፡፡" * 40,
     "ሰላም" * 150,
+    "«ሰላም!» አለ። «ደህና ነው።» «እሺ?» አለች።",
 ]
 READ = """
 import json, sys
@@ -92,7 +94,11 @@ def run(folder: Path, *argv: str, given: str = "") -> str:
 
 
 def test_the_package_reads_texts_as_the_training_does(spoken: dict[str, str]):
-    assert spoken == {text: normalize(text, OPTIONS) for text in TEXTS}
+    moved = re.compile(r"(^|[.!?…] ?)'")  # quotes that the official rules duplicate or move
+    assert sum(bool(moved.search(normalize(text, OPTIONS))) for text in TEXTS) > 2
+    for text in TEXTS:
+        assert spoken[text].replace("'", "") == normalize(text, OPTIONS).replace("'", "").strip(), text
+        assert not moved.search(spoken[text]), text
     assert spoken["BBC በ2017 ዓ.ም። ፀሐይ ወጣች፤ 50% ብቻ፧"].startswith("ቢቢሲ በሁለት ሺህ")
 
 
@@ -112,7 +118,7 @@ def test_the_requirements_are_the_packages_that_the_copies_import(folder: Path):
                 imported |= {name.name.partition(".")[0] for name in node.names}
     foreign = imported - set(sys.stdlib_module_names) - {"spoken_text"}
     names = {metadata.packages_distributions()[name][0].lower() for name in foreign}
-    assert sorted(required) == sorted(f"{name}=={metadata.version(name)}" for name in names)
+    assert {line.partition(">=")[0] for line in required} == names
 
 
 def test_the_official_front_end_keeps_the_text_of_the_package(spoken: dict[str, str]):
@@ -126,7 +132,7 @@ def test_the_official_front_end_keeps_the_text_of_the_package(spoken: dict[str, 
     known = set(tokenizer.pieces)
     for text in texts:
         pieces = official_pieces(spoken[text], exported)
-        assert pieces == tokenizer.encode_pieces(text), text
+        assert pieces == tokenizer.normalized_pieces(spoken[text]), text
         is_amharic = all(is_ethiopic(char) or char in " .,?!…-'" for char in spoken[text])
         assert set(pieces) <= known or not is_amharic, text
         assert not IDEOGRAPH.search(official_input(spoken[text])), text
@@ -153,7 +159,7 @@ def test_the_official_front_end_of_2_5_gives_the_text_of_the_package_the_tokens_
     tmp_path: Path,
 ):
     base = write_ranks(tmp_path)
-    texts = [*(text for text in TEXTS if any(map(is_ethiopic, text))), "የGoogle ስልክ"]
+    texts = [*(text for text in TEXTS if any(map(is_ethiopic, text))), "የGoogle ስልክ", "ሰላም!"]
     size = load_tokenizer(base).size + 300
     options = {"homophones": "strict", "readings": OPTIONS.readings}
     tokenizer = extend_file(base, texts, tmp_path / "am.tiktoken", size, None, options).extended
@@ -164,8 +170,12 @@ def test_the_official_front_end_of_2_5_gives_the_text_of_the_package_the_tokens_
     assert len(texts) > 150
     for text, spoken in zip(texts, lines, strict=True):
         *ids, end = official_ids_of_2_5(spoken, tokenizer.official_ranks)
-        assert [tokenizer.official_order[token] for token in ids] == tokenizer.encode(text), text
+        expected = re.sub(r"(?<![!?])!(?!!)", ".", tokenizer.normalize(text))
+        assert [tokenizer.official_order[token] for token in ids] == tokenizer.encode_normalized(expected), (
+            text
+        )
         assert end == 1
+    assert "ሰላም." in lines[texts.index("ሰላም!")]
     assert "Google" in tokenizer.decode(tokenizer.encode("የGoogle ስልክ"))
 
 

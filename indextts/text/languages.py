@@ -141,11 +141,11 @@ def _language(code: str) -> Language:
 
 
 @lru_cache(maxsize=1)
-def _entries() -> dict[str, gflanguages.LanguageProto]:
+def _entries() -> dict[str, "gflanguages.LanguageProto"]:  # a name that older versions lack
     return dict(gflanguages.LoadLanguages())
 
 
-def _samples(texts: gflanguages.SampleTextProto) -> tuple[str, ...]:
+def _samples(texts: "gflanguages.SampleTextProto") -> tuple[str, ...]:
     found = (texts.tester, texts.specimen_36, texts.styles)
     return tuple(text for text in found if text)
 

@@ -6,7 +6,7 @@
         __main__.py         python -m spoken_text TEXT
         options.json        version, options and readings of the normaliser, as in the tokenizer
         reserved.json       pieces in place of reserved tokens (text/reserved.py), if the model has such
-        requirements.txt    the packages that it needs, at the versions of this program; no torch
+        requirements.txt    the packages that it needs, from the oldest tried version on; no torch
         text/ commands/ ... copies of the modules that the normaliser imports, with their tables
 
 The official code has a package named indextts too, so the copies have another name.
@@ -15,7 +15,6 @@ The official code has a package named indextts too, so the copies have another n
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
 
 import indextts
@@ -26,7 +25,14 @@ NAME = "spoken_text"
 ROOT, HERE = Path(indextts.__file__).parent, Path(__file__).parent
 ENTRIES = ("text/normalize.py", "text/reserved.py")
 RESERVED_NAME = "reserved.json"
-DISTRIBUTIONS = ("fonttools", "gflanguages", "langcodes", "num2words", "pydantic")  # that the copies import
+# What the copies import, from versions with which all texts of the test had the same spoken form.
+DISTRIBUTIONS = {
+    "fonttools": "4.44",
+    "gflanguages": "0.5.10",
+    "langcodes": "3.4",
+    "num2words": "0.5.13",
+    "pydantic": "2.7",
+}
 OWN_IMPORT = re.compile(r"^(\s*(?:from|import) )indextts\b", re.MULTILINE)
 
 
@@ -49,7 +55,7 @@ def write_text_package(folder: Path, options: NormalizerOptions, reserved: Seque
     if reserved:
         write_json(package / RESERVED_NAME, {"pieces": list(reserved)})
     write_json(package / "options.json", options.record)
-    lines = [f"{name}=={metadata.version(name)}\n" for name in DISTRIBUTIONS]
+    lines = [f"{name}>={version}\n" for name, version in DISTRIBUTIONS.items()]
     write_bytes(package / "requirements.txt", "".join(lines).encode())
 
 
