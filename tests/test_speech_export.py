@@ -26,7 +26,8 @@ from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import load_model
 from indextts.runs.directory import CheckpointMeta
 from indextts.speech.export import comparison, model_folder
-from indextts.speech.export.card import model_card
+from indextts.speech.export.card import model_card, official_usage, usage_of
+from indextts.speech.export.client import Client
 from indextts.speech.export.model_folder import config_with_tokens, export
 from indextts.speech.export.source import read_source
 from indextts.text.normalizer_record import with_record
@@ -64,7 +65,9 @@ def own_export(exported: Path, tmp_path: Path) -> Path:
 
 def card_of(checkpoint: Path, has_builtin_codes: bool = False) -> str:
     source = read_source(checkpoint, 1)
-    return model_card(BASES["2.0"], source, "float32", {}, has_builtin_codes=has_builtin_codes)
+    base = BASES["2.0"]
+    usage = usage_of("builtin", base) if has_builtin_codes else official_usage(base, source, Client())
+    return model_card(base, source, "float32", {}, usage)
 
 
 def test_the_folder_fits_together_and_holds_the_trained_weights(trained: TinyRun, exported: Path):

@@ -39,6 +39,12 @@ class ExportModel(Command):
     of the config."""
     self_contained: bool = Field(False, title="Self-contained")
     """Copy the published files into the model folder instead of linking them."""
+    page_language: str = Field("", title="Language on the official page")
+    """Language in the menu of the official page of IndexTTS-2.5, such as ar, that speaks the model's language
+    in this export and can no longer be spoken itself."""
+    positions: Literal["published", "training"] = Field("published", title="Code positions")
+    """Default --positions of this program's tools for the export: published as the official page numbers the
+    codes, training as vLLM-Omni and packages do."""
 
 
 class CheckModelFolder(Command):

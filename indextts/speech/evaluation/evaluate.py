@@ -197,7 +197,7 @@ def evaluate(command: Evaluate) -> list[Row]:
         renderer, options = tts.renderer, tts.trained.tokenizer.options
         if not clips_of:  # the recordings are compared with the texts as the first checkpoint reads them
             clips_of[RECORDINGS] = _judged(RECORDINGS, judge, held_out, styles, options, _recorded(held_out))
-        sampling = resolve_sampling(command, tts.renderer.name)
+        sampling = resolve_sampling(command, tts.renderer.name, tts.trained.positions)
         spoken = _spoken(tts, items, sampling, command.output_dir / "audio" / name)
         clips_of[name] = _judged(name, judge, items, styles, options, spoken)
         if pairs:

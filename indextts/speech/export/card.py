@@ -1,15 +1,18 @@
 """The model card of an exported model."""
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import indextts
 from indextts.commands.bases import Base
 from indextts.data.manifest import Pair, TextOrigin, read_pairs
 from indextts.data.sources import read_sources
 from indextts.errors import UserError
 from indextts.runs.directory import CheckpointMeta, FileIdentity, identify
+from indextts.speech.export.client import Client
 from indextts.speech.export.official_files import files_of, replaces_model
 from indextts.speech.export.source import Source
 from indextts.text.languages import AMHARIC
@@ -29,17 +32,20 @@ ORIGINS: dict[TextOrigin, str] = {
     "heard": "were heard by one speech recognizer",
 }
 
-# The official front ends know no Ethiopic mark; that of 2.0 reads digits of a text without Latin letters in
-# Chinese, and that of 2.5 leaves them as digits.
-OFFICIAL = Path(__file__).with_name("card_official.txt").read_text(encoding="utf-8")
-BUILTIN = Path(__file__).with_name("card_builtin.txt").read_text(encoding="utf-8")
+# Texts of the card. The official front ends know no Ethiopic mark; that of 2.0 reads digits of a text without
+# Latin letters in Chinese, and that of 2.5 leaves them as digits.
+HERE = Path(__file__).parent
 
 Logits = Mapping[str, Mapping[str, float]]  # of export.json: difference and tolerance by file
 
 
-def model_card(base: Base, source: Source, dtype: str, logits: Logits, *, has_builtin_codes: bool) -> str:
-    """Return the card as Markdown, with file names but without paths of this machine."""
-    sections = [_head(base, source, [BUILTIN] if has_builtin_codes else _usage(base))]
+def model_card(base: Base, source: Source, dtype: str, logits: Logits, usage: str) -> str:
+    """Return the card as Markdown, with file names but without paths of this machine.
+
+    Args:
+        usage: from `usage_of` or `official_usage`.
+    """
+    sections = [_head(base, source, usage)]
     sections[0] += "".join(
         f"\n* {name}: {dtype}; relative difference of its logits to the checkpoint's on fixed "
         f"inputs: {found['difference']:.1e} (tolerance {found['allowed']:g})"
@@ -51,47 +57,67 @@ def model_card(base: Base, source: Source, dtype: str, logits: Logits, *, has_bu
     return "\n\n".join(sections) + "\n"
 
 
-def _head(base: Base, source: Source, usage: Sequence[str]) -> str:
+def _head(base: Base, source: Source, usage: str) -> str:
     names = ", ".join(path.name for path in source.paths)
     what = names if len(source.paths) == 1 else f"the mean of {names}"
     if source.ema_decay is not None:
         what = f"the moving average of the weights (decay {source.ema_decay:g}) in {names}"
     lines = [
         "---",
-        f"language: {(source.tokenizer.get('normalizer') or {}).get('language', AMHARIC)}",
+        f"language: {_language(source)}",
         "license: other",
         "pipeline_tag: text-to-speech",
         "---",
         "",
         f"# A voice for {base.title}",
         "",
-        f"The GPT of {base.title} with more text pieces, from {what}.",
+        f"The GPT of {base.title} with more text pieces, from {what}, made with {_program()}.",
         "",
-        *usage,
-        "A gpt.safetensors contains the same weights as gpt.pth, for other programs. For the terms of use "
-        "see LICENSE-NOTE.txt.",
+        usage,
+        "For the terms of use see LICENSE-NOTE.txt.",
         "",
     ]
     return "\n".join(lines)
 
 
-def _usage(base: Base) -> list[str]:
+def usage_of(kind: Literal["builtin", "adapter"], base: Base) -> str:
+    """Return how this program speaks with a folder that the official one cannot load."""
+    return (HERE / f"card_{kind}.txt").read_text(encoding="utf-8").format(folder=base.folder)
+
+
+def official_usage(base: Base, source: Source, client: Client) -> str:
     """Return how the official program speaks with this folder."""
-    choose_language = [
-        "Choose the language that the model was trained for: it decides the tag before the text and a row of "
-        "the model. Programs that expect the published number of text tokens, such as vLLM-Omni, cannot "
-        "load a model with more pieces.",
-        "",
-    ]
-    needed = ", ".join(file.place for file in files_of(base) if replaces_model(base, file))
-    return [
-        OFFICIAL,
-        f"In a checkout of IndexTTS-2, `{base.official_page} THIS_FOLDER` starts its page with this model. "
-        f"If one of {needed} is missing, that page downloads the published model over this one; "
-        "`tools/export_gpt.py --check THIS_FOLDER` lists what is missing.",
-        "",
-        *(choose_language if base.trained_languages else ()),
-    ]
+    language, chosen = _language(source), client.page_language
+    menu = (
+        f"Choose `{chosen}` in its menu: in this export {language} and {chosen} have changed places, so that "
+        f"it speaks no {chosen} any more; without `--page-language`, `tools/export_gpt.py` writes one that "
+        f"keeps {chosen}, for the class."
+        if chosen
+        else f"Its menu has {', '.join(base.trained_languages)} only. To speak {language} there, export with "
+        f"`--page-language ar`, which costs Arabic: both change places, and ar in the menu speaks {language}."
+    )
+    usage = (HERE / f"card_{base.name}.txt").read_text(encoding="utf-8")
+    return (
+        (HERE / "card_official.txt")
+        .read_text(encoding="utf-8")
+        .format(
+            usage=usage.format(page=base.official_page, menu=menu, language=chosen or language),
+            needed=", ".join(file.place for file in files_of(base) if replaces_model(base, file)),
+            positions=client.positions or "published",
+        )
+    )
+
+
+def _language(source: Source) -> str:
+    return (source.tokenizer.get("normalizer") or {}).get("language", AMHARIC)  # type: ignore[no-any-return]
+
+
+def _program() -> str:
+    """Return the name of this program, with its address where README.md has one."""
+    readme = Path(indextts.__file__).parents[1] / "README.md"
+    text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+    found = re.search(r"git clone (https?://\S+)", text)
+    return f"[IndexTTS2 Amharic]({found[1]})" if found else "IndexTTS2 Amharic"
 
 
 def _data(meta: CheckpointMeta) -> str:

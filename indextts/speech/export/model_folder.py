@@ -7,7 +7,7 @@ OUTPUT_DIR/
                              file without gaps, whose options are in spoken_text/ only
   config.yaml                the base's, with the tokenizer's number of text tokens
   builtin.npz                the built-in speech backend; only for a model with built-in codes
-  spoken_text/               the normaliser as a package, see text_package.py
+  spoken_text/               the normaliser as a package, see text_package.py; and client.json, see client.py
   README.md                  the model card
   LICENSE-NOTE.txt           the terms for a model trained from the published weights
   export.json                {"format_version", "checkpoints", "step", "part", "dtype", "logits": {file:
@@ -39,7 +39,9 @@ from indextts.errors import UserError, disk_errors
 from indextts.features import builtin
 from indextts.models.checkpoint import TEXT_TABLES, table_rows, write_and_sync
 from indextts.models.gpt.config import GPTConfig, config_for, config_with_text_tokens, load_config
-from indextts.speech.export.card import model_card
+from indextts.speech.export.card import model_card, official_usage, usage_of
+from indextts.speech.export.client import NAME as CLIENT_NAME
+from indextts.speech.export.client import Client, require_language, with_page_language
 from indextts.speech.export.comparison import TOLERANCES, compare, logits_on_fixed_inputs
 from indextts.speech.export.official_files import (
     PUBLISHED_NAMES,
@@ -105,9 +107,14 @@ def export(command: ExportModel) -> Path:
     config = config_for(config_with_text_tokens(load_config(command.config), num_tokens), source.weights)
     tokenizer_path = target / base.tokenizer_file
     tokenizer = tokenizer_of(stored_tokenizer(dict(source.tokenizer)), tokenizer_path)
+    if command.page_language:
+        require_language(base, tokenizer, command.page_language)
+    weights = with_page_language(source.weights, tokenizer, command.page_language)
     order = official_order(tokenizer)
-    logits = logits_on_fixed_inputs(config, source.weights, str(command.checkpoint), order)
-    source = replace(source, weights=in_official_order(source.weights, order))
+    logits = logits_on_fixed_inputs(config, weights, str(command.checkpoint), order)
+    source = replace(source, weights=in_official_order(weights, order))
+    positions = command.positions if "positions" in command.model_fields_set else None
+    client = Client(page_language=command.page_language, positions=positions)
     dtype: torch.dtype = getattr(torch, command.dtype)
     names = WEIGHT_FILES[command.format]
     fitted = _builtin_backend_of(source)
@@ -118,15 +125,18 @@ def export(command: ExportModel) -> Path:
         checks = _write_weights(aside, names, source.weights, config, dtype, logits)
         write_bytes(aside / base.tokenizer_file, official_file(tokenizer))
         write_text_package(aside, tokenizer.options, tokenizer.reserved)
+        if client != Client():
+            write_json(aside / CLIENT_NAME, client.model_dump())
         write_bytes(aside / "config.yaml", config_text.encode())
-        if fitted is not None:
-            shutil.copyfile(fitted, aside / BACKEND_NAME)
-            sync(aside / BACKEND_NAME)
-        else:
+        if fitted is None:
             add_published(base, aside, published, copy=command.self_contained)
             for line in describe_missing(base, aside):
                 logger.warning("%s", line)
-        card = model_card(base, source, command.dtype, checks, has_builtin_codes=fitted is not None)
+        usage = official_usage(base, source, client) if fitted is None else usage_of("builtin", base)
+        card = model_card(base, source, command.dtype, checks, usage)
+        if fitted is not None:
+            shutil.copyfile(fitted, aside / BACKEND_NAME)
+            sync(aside / BACKEND_NAME)
         write_bytes(aside / "README.md", card.encode())
         write_bytes(aside / "LICENSE-NOTE.txt", LICENCE_NOTE.read_bytes())
         write_json(aside / RECORD, _record(aside, source, command, checks))

@@ -40,7 +40,8 @@ def serve(command: Serve) -> None:
     listener = listen(command.host, command.port)
     device = synthesis_device(command.checkpoint, command.device)
     tts = load_tts(command, command.checkpoint, device)
-    engine = Engine(tts, resolve_sampling(command, tts.renderer.name), command.max_batch)
+    sampling = resolve_sampling(command, tts.renderer.name, tts.trained.positions)
+    engine = Engine(tts, sampling, command.max_batch)
     service = Service(engine, command, keys, RateLimit(command.requests_per_minute))
     if command.default_voice not in {"", *service.voice_names()}:
         raise UserError(f"--default-voice {command.default_voice}: --voices has no such recording")

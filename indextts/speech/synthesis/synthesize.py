@@ -82,7 +82,7 @@ def synthesize(command: Synthesize) -> Iterator[str]:
         tts.split(text)
     emotion = Emotion(command.emotion_voice, command.emotion_alpha, weights, command.models)
     voice = tts.read_voice(recording, emotion)
-    sampling = resolve_sampling(command, renderer.name)
+    sampling = resolve_sampling(command, renderer.name, trained.positions)
     step = "" if trained.step is None else f", step {trained.step}"
     pieces = counted(trained.tokenizer.size, "piece")
     yield f"{trained.source}{step}, {pieces}; {renderer.name} codes, on {device.type}"
@@ -307,10 +307,15 @@ def find_voice(command: Synthesize, trained: TrainedModel) -> Path:
     raise UserError(f"--voice {command.voice}: no such file, and no utterance with this id {searched}")
 
 
-def resolve_sampling(command: Sampling, backend: str) -> Sampling:
-    """Return the sampling settings: those given on the command line, defaults of the backend for the rest."""
+def resolve_sampling(command: Sampling, backend: str, positions: str | None = None) -> Sampling:
+    """Return the settings of the command line; for the rest those of an export, else of the backend.
+
+    Args:
+        positions: of `TrainedModel`.
+    """
+    given = {} if positions is None else {"positions": positions}
     typed = command.model_fields_set & Sampling.model_fields.keys()
-    return Sampling.of_backend(backend, {name: getattr(command, name) for name in typed})
+    return Sampling.of_backend(backend, given | {name: getattr(command, name) for name in typed})
 
 
 def _log_progress(num_codes: int) -> None:

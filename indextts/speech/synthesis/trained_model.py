@@ -34,6 +34,7 @@ from indextts.models.gpt.config import (
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import load_model
 from indextts.runs.directory import LINKS
+from indextts.speech.export.client import client_of, with_page_language
 from indextts.system.json_lines import read_json_lines
 from indextts.text.bases import stored_tokenizer, tokenizer_in, tokenizer_of
 from indextts.text.tokenizer import Tokenizer
@@ -63,6 +64,7 @@ class TrainedModel:
         step, part: of the run, when the checkpoint was saved; None for a model folder.
         pairs: the pairs files of the training run, with the paths of the run; empty for a model folder.
         codes: the identity of the speech backend that made the training codes; None where it is not recorded.
+        positions: the numbering of the codes that an export has as its default; None for the usual one.
     """
 
     gpt: UnifiedVoice
@@ -72,6 +74,7 @@ class TrainedModel:
     part: int | None = None
     pairs: tuple[Path, ...] = ()
     codes: str | None = None
+    positions: str | None = None
 
 
 def load_trained(
@@ -154,9 +157,10 @@ def _load_folder(folder: Path, device: torch.device) -> TrainedModel:
     path = next(folder / name for name in WEIGHTS_NAMES if (folder / name).is_file())
     weights = read_weights(path)
     config = config_for(load_config(folder / "config.yaml"), weights)
-    tokenizer = tokenizer_in(folder, config.of_base)
-    gpt = _load_gpt(config, weights, tokenizer, path, device)
-    return TrainedModel(gpt, tokenizer, path)
+    tokenizer, client = tokenizer_in(folder, config.of_base), client_of(folder)
+    own = with_page_language(weights, tokenizer, client.page_language)
+    gpt = _load_gpt(config, own, tokenizer, path, device)
+    return TrainedModel(gpt, tokenizer, path, positions=client.positions)
 
 
 def _load_gpt(
