@@ -67,6 +67,7 @@ def official_codes(folder: Path, language: str, texts: list[str]) -> list[list[i
     return [each.codes.tolist() for each in found]
 
 
+@pytest.mark.long
 def test_a_language_of_the_menu_speaks_the_texts_of_the_model(run: TinyRun, tmp_path: Path):
     usual, paged = exported(run, tmp_path / "usual"), exported(run, tmp_path / "ar", page_language="ar")
     spoken = [run.tokenizer.normalize(text) for text in TEXTS]

@@ -22,12 +22,14 @@ from indextts.runs.directory import CheckpointMeta
 from indextts.runs.lora_base import kept_name
 from indextts.speech.export.model_folder import export, in_official_order, official_order
 from indextts.speech.synthesis.trained_model import load_trained
+from indextts.system.digest import file_digest
 from indextts.training import loop
 from indextts.training.optim import LANGUAGE_ROWS
 from indextts.training.run import Run
 from tests.run_checks import problems_at_end
 from tests.tiny_gpt import tiny_batch
 from tests.tiny_run import TinyRun, describe_restore, make_tiny_run, signalled_in_step
+from tools import export_gpt
 
 LORA: dict[str, object] = {"lora_rank": 4, "lora_alpha": 8, "max_steps": 6, "keep_checkpoints": 9}
 CPU = torch.device("cpu")
@@ -177,6 +179,59 @@ def test_an_export_is_a_gpt_pth_with_the_merged_weights(lora: TinyRun, tmp_path:
     for name, tensor in written.items():
         assert torch.equal(tensor, expected[name].float()), name
     assert load_trained(path.parent, CPU).gpt.config.number_text_tokens == lora.tokenizer.size
+
+
+# --- the adapter file ---
+
+
+def test_an_adapter_file_is_the_merged_model_at_1_and_the_base_at_0(lora: TinyRun, tmp_path: Path):
+    checkpoint, folders = lora.output / "latest.pth", [lora.folder / "base"]
+    path = export(export_command(lora, checkpoint, tmp_path, format="adapter"))
+    assert {each.name for each in path.parent.iterdir()} == ADAPTER_FILES
+    assert export_gpt.main([f"--check={path.parent}"]) == 1
+    written = path.read_bytes()
+    assert len(written) < checkpoint.stat().st_size / 1.5  # most of both is their tokenizer here
+    assert str(lora.folder).encode() not in written
+    base, merged = lora.base_weights, load_trained(checkpoint, CPU)
+
+    def weights(strength: float) -> dict[str, Tensor]:
+        found = load_trained(path.parent, CPU, "raw", folders, strength)
+        assert found.tokenizer.pieces == merged.tokenizer.pieces
+        return found.gpt.state_dict()
+
+    at = {strength: weights(strength) for strength in (0, 0.5, 1, 1.5)}
+    for name, tensor in merged.gpt.state_dict().items():
+        assert torch.equal(at[1][name], tensor), name
+        num_old = lora.base_size if name in TABLES else len(base[name])
+        old, new = base[name][:num_old], tensor[:num_old]
+        assert torch.equal(at[0][name][:num_old], old), name
+        assert torch.equal(at[0][name][num_old:], tensor[num_old:]), name
+        for strength in (0.5, 1.5):
+            assert torch.allclose(at[strength][name][:num_old], old + strength * (new - old), atol=1e-6), name
+    half = load_trained(checkpoint, CPU, strength=0.5).gpt.state_dict()
+    assert all(torch.equal(half[name], tensor) for name, tensor in at[0.5].items())
+    again = export(export_command(lora, path, tmp_path / "again"))
+    assert read_weights(again).keys() == base.keys()
+
+
+ADAPTER_FILES = {"adapter.safetensors", "README.md", "LICENSE-NOTE.txt", "export.json"}
+
+
+def test_another_base_is_refused_with_both_digests_and_a_strength_without_a_lora(
+    lora: TinyRun, tmp_path: Path
+):
+    adapter = export(export_command(lora, lora.output / "latest.pth", tmp_path, format="adapter"))
+    other = shutil.copytree(lora.folder / "base", tmp_path / "other") / "gpt.pth"
+    torch.save({name: each + 1 for name, each in lora.base_weights.items()}, other)
+    digests = [file_digest(path)[:16] for path in (lora.folder / "base/gpt.pth", other)]
+    with pytest.raises(UserError, match=rf"{digests[0]}.*{other} .*{digests[1]}"):
+        load_trained(adapter, CPU, folders=[other.parent])
+    with pytest.raises(UserError, match=r"--adapter-strength 0\.5: .*base is no LoRA"):
+        load_trained(lora.folder / "base", CPU, strength=0.5)
+    full = lora.folder / "full"
+    assert lora.train(output_dir=full, max_steps=2) == 0
+    with pytest.raises(UserError, match=r"--format adapter: .*--lora-rank"):
+        export(export_command(lora, full / "latest.pth", tmp_path / "full", format="adapter"))
 
 
 # --- what a changed setting does ---

@@ -10,6 +10,7 @@ from indextts.commands.bases import base_in
 from indextts.commands.speech import CheckModelFolder, ExportModel
 from indextts.commands.terminal import parse, run
 from indextts.data.networks import BACKEND_NAME
+from indextts.models.adapter_file import NAME as ADAPTER
 from indextts.speech.export.model_folder import export
 from indextts.speech.export.official_files import describe_missing
 from indextts.system.amounts import shown_size
@@ -27,12 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check(command: CheckModelFolder) -> int:
-    if (command.check / BACKEND_NAME).exists():
-        print(
-            f"{command.check}: the model has built-in codes, which the official program cannot turn into "
-            "sound; use tools/synthesize.py"
-        )
-        return 1
+    for name, what in ((BACKEND_NAME, "the model has built-in codes"), (ADAPTER, "it is an adapter")):
+        if (command.check / name).exists():
+            print(f"{command.check}: {what}, so the official program cannot speak; use tools/synthesize.py")
+            return 1
     lines = describe_missing(base_in(command.check), command.check)
     for line in lines or ["The official program finds all its files and downloads nothing."]:
         print(f"{command.check}: {line}")

@@ -28,8 +28,9 @@ class ExportModel(Command):
     """Folder to write the model to."""
     dtype: Literal["float32", "float16", "bfloat16"] = Field("float32", title="Precision")
     """Precision of the weights."""
-    format: Literal["pth", "safetensors", "both"] = Field("pth", title="File format")
-    """pth writes gpt.pth, which IndexTTS2 loads; safetensors writes gpt.safetensors."""
+    format: Literal["pth", "safetensors", "both", "adapter"] = Field("pth", title="File format")
+    """pth writes gpt.pth, which IndexTTS2 loads; safetensors writes gpt.safetensors; adapter writes only
+    what a LoRA run trained, for this program with the base."""
     average_last: int = Field(1, ge=1, title="Checkpoints to average")
     """Number of checkpoints to average: the chosen one and those saved before it; the one published
     measurement found an average of 2 or 3 worse."""
@@ -88,6 +89,8 @@ class CheckpointSpeech(Sampling):
     """Options of every command that speaks with a checkpoint."""
 
     weights: Weights = Field("raw", title="Weights", description=CHOSEN_WEIGHTS)
+    adapter_strength: float = Field(1.0, ge=0, le=1.5, title="Adapter strength")
+    """Strength of a LoRA: 0 is its base, 1 the trained model; LoRA checkpoints and adapters only."""
     features: Path | None = Field(None, title="Features")
     """Features that the checkpoint was trained on; the default is the features that the run's pairs name."""
     models: Path = Field(Path("checkpoints"), title="Published files")

@@ -39,13 +39,13 @@ import numpy as np
 import torch
 from numpy._core.multiarray import _reconstruct
 from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from indextts.commands.speech import Weights
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.models.lora import lora_record, merge
+from indextts.models.adapter_file import content_of
+from indextts.models.lora import lora_record, merge, require_full_strength
 from indextts.models.weight_names import published_names
 from indextts.runs.directory import BEST, CheckpointMeta, checkpoint_path
 from indextts.runs.lora_base import find_base
@@ -95,11 +95,13 @@ def codes_identity(content: Mapping[str, Any]) -> str | None:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Return the dict in a `.pth`; its tensors are memory-mapped.
+    """Return the dict in a `.pth` or a `.safetensors` file; its tensors are memory-mapped.
 
     Raises:
         UserError: no such file, not a checkpoint, or a pickle that would run code.
     """
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
     content = _read(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: contains a {type(content).__name__}, but a checkpoint is a dict of tensors")
@@ -160,12 +162,12 @@ def read_tensor(path: Path) -> Tensor:
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights in a checkpoint or a bare state dict, by published name; tensors are memory-mapped.
 
-    A `.safetensors` file is a bare state dict. A LoRA checkpoint is merged into its base.
+    A LoRA checkpoint, or an adapter file, is merged into its base.
 
     Raises:
         UserError: the file cannot be loaded, contains no weights, or lacks its base.
     """
-    content = _read_safetensors(path) if path.suffix == ".safetensors" else read_file(path)
+    content = read_file(path)
     if lora_record(content, path) is not None:
         return select_weights(content, "raw", path)
     weights = content.get("model", content)
@@ -182,41 +184,52 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def select_weights(
-    content: Mapping[str, Any], choice: Weights, path: Path, folders: Sequence[Path] = ()
+    content: Mapping[str, Any],
+    choice: Weights,
+    path: Path,
+    folders: Sequence[Path] = (),
+    strength: float = 1.0,
 ) -> dict[str, Tensor]:
     """Return all weights of the model in a checkpoint: the trained ones, or their moving average.
 
     Args:
         content: of the checkpoint at `path`.
         folders: where else to look for the base of a LoRA checkpoint, see `find_base`.
+        strength: see `merge`.
 
     Raises:
-        UserError: the checkpoint has no averaged weights, they do not fit its model, or its base is missing.
+        UserError: the checkpoint has no averaged weights, they do not fit its model, or its base is missing;
+            or it is no LoRA checkpoint, and `strength` is not 1.
     """
-    averaged = content.get("averaged")
-    if choice == "averaged" and not isinstance(averaged, dict):
-        raise UserError(
-            f"{path}: no averaged weights, the run was trained without --ema-decay; remove --weights averaged"
-        )
+    averaged = averaged_weights(content, path) if choice == "averaged" else {}
     record = lora_record(content, path)
     if record is not None:
         base = find_base(record.base, path, folders)
-        trained = content["model"] if choice == "raw" or not averaged else averaged["weights"]
         try:
-            return merge(read_weights(base), trained, record)
+            return merge(read_weights(base), averaged or content["model"], record, strength)
         except (KeyError, RuntimeError) as error:
             raise UserError(
                 f"{path}: its adapters do not fit its base {base} ({_first_line(error)}); use another "
                 "checkpoint"
             ) from None
+    require_full_strength(path, strength)
     weights = published_names(content["model"])
-    if choice == "raw" or not averaged:
-        return weights
-    for name, average in averaged["weights"].items():
+    for name, average in averaged.items():
         if name not in weights or weights[name].shape[1:] != average.shape[1:]:
             raise UserError(f"{path}: the average of {name} does not fit the model; use --weights raw")
         num_frozen = len(weights[name]) - len(average)
         weights[name] = torch.cat([weights[name][:num_frozen], average]) if num_frozen else average
+    return weights
+
+
+def averaged_weights(content: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
+    """Return the moving average in a checkpoint; a UserError if it has none."""
+    averaged = content.get("averaged")
+    if not isinstance(averaged, dict):
+        raise UserError(
+            f"{path}: no averaged weights, the run was trained without --ema-decay; remove --weights averaged"
+        )
+    weights: dict[str, Tensor] = averaged["weights"]
     return weights
 
 
@@ -227,10 +240,12 @@ def text_rows(path: Path) -> int:
 
 def _read_safetensors(path: Path) -> dict[str, Any]:
     try:
-        return dict(load_file(path))  # mapped, like the tensors of `read_file`
+        with safe_open(path, "pt") as file:  # mapped
+            names, metadata = file.keys(), file.metadata() or {}
+            return content_of({name: file.get_tensor(name) for name in names}, metadata)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
         found = describe_wrong_file(path)
         raise UserError(
             f"{path}: not a safetensors file: {found} ({_first_line(error)}); download it again"

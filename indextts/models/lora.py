@@ -74,19 +74,32 @@ def lora_record(content: Mapping[str, Any], path: Path) -> LoraRecord | None:
         ) from None
 
 
-def merge(base: Mapping[str, Tensor], trained: Mapping[str, Tensor], record: LoraRecord) -> dict[str, Tensor]:
+def require_full_strength(path: Path, strength: float) -> None:
+    """Raise a UserError unless `strength` is 1, for a file of all weights."""
+    if strength != 1:
+        raise UserError(
+            f"--adapter-strength {strength:g}: {path} is no LoRA checkpoint or adapter; leave it at 1"
+        )
+
+
+def merge(
+    base: Mapping[str, Tensor], trained: Mapping[str, Tensor], record: LoraRecord, strength: float = 1.0
+) -> dict[str, Tensor]:
     """Return all weights of the model: those of `base` with the adapters merged in float32.
 
     Args:
         base: by published name; weights that were not trained stay the same tensors.
         trained: values of the entry "model" of the checkpoint, or their moving average.
+        strength: of all that was trained: 0 is the base, 1 the trained model. New rows stay as they are.
     """
     weights = with_rows(base, trained, record)
+    if strength != 1:
+        weights |= {name: _between(base[name], weights[name], strength) for name in trained if name in base}
     for name, a in trained.items():
         if name.endswith(IN):
             matrix = f"{name.removesuffix(IN)}.weight"
             product = a.float() @ trained[name.removesuffix(IN) + OUT].float()  # (I, O)
-            weights[matrix] = weights[matrix].float().add(product, alpha=record.scale)
+            weights[matrix] = weights[matrix].float().add(product, alpha=strength * record.scale)
     return weights
 
 
@@ -100,6 +113,14 @@ def with_rows(
             first = record.first_rows.get(name, 0)
             weights[name] = torch.cat([base[name][:first].to(values.dtype), values]) if first else values
     return weights
+
+
+def _between(base: Tensor, trained: Tensor, strength: float) -> Tensor:
+    """Return values between those of the base and the trained ones; rows that only the latter has stay."""
+    # the last row of a table that grew belonged to no token
+    num_shared = len(base) - (len(trained) > len(base))
+    mixed = torch.lerp(base[:num_shared].float(), trained[:num_shared].float(), strength)
+    return torch.cat([mixed, trained[num_shared:]])
 
 
 def adapters_in(trained: Mapping[str, Tensor]) -> dict[str, Tensor]:

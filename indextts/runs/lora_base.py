@@ -154,12 +154,21 @@ def find_base(
         problem = _why_not(file, base, reads_content)
         if not problem:
             return file
-        looked_at.append(f"{file} ({problem})")
+        looked_at.append((file, problem))
+    places = "; ".join(f"{file} ({problem}{_digest_of(file, reads_content)})" for file, problem in looked_at)
     raise UserError(
         f"{path}: a LoRA checkpoint, and its base ({recorded.name}, {base.num_bytes:,} bytes, digest "
-        f"{base.digest[:16]}) is at none of these places: {'; '.join(looked_at)}; copy it to one of them, "
+        f"{base.digest[:16]}) is at none of these places: {places}; copy it to one of them, "
         "for example beside the checkpoint"
     )
+
+
+def _digest_of(file: Path, reads_content: bool) -> str:
+    """Return the digest of another file for a message; empty for a missing one, or if it must not be read."""
+    try:
+        return f", digest {file_digest(file)[:DIGEST_CHARS]}" if reads_content else ""
+    except OSError:
+        return ""
 
 
 def _why_not(file: Path, base: FileIdentity, reads_content: bool) -> str:

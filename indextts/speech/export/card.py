@@ -11,6 +11,7 @@ from indextts.commands.bases import Base
 from indextts.data.manifest import Pair, TextOrigin, read_pairs
 from indextts.data.sources import read_sources
 from indextts.errors import UserError
+from indextts.models.adapter_file import PATH_SETTINGS
 from indextts.runs.directory import CheckpointMeta, FileIdentity, identify
 from indextts.speech.export.client import Client
 from indextts.speech.export.official_files import files_of, replaces_model
@@ -18,11 +19,6 @@ from indextts.speech.export.source import Source
 from indextts.text.languages import AMHARIC
 
 logger = logging.getLogger(__name__)
-
-# Settings of the run that are paths; the card contains no path of this machine.
-PATH_SETTINGS = frozenset(
-    {"train_manifest", "val_manifest", "tokenizer", "config", "base_checkpoint", "output_dir", "resume"}
-)
 
 ORIGINS: dict[TextOrigin, str] = {
     "given": "came with the recordings",

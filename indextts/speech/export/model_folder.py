@@ -1,6 +1,7 @@
 """Export of a checkpoint to a model folder that IndexTTS2 loads.
 
 OUTPUT_DIR/
+  adapter.safetensors        alone with the card, note and record: a LoRA (indextts/models/adapter_file.py)
   gpt.pth, gpt.safetensors   name -> tensor, every weight of the GPT, as published; one of them or both
   bpe.model                  the tokenizer of the training run, with its normaliser's options; also replaces
                              Ethiopic marks in raw texts (text/official_marks.py); for IndexTTS-2.5 its rank
@@ -24,6 +25,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -35,10 +37,27 @@ from torch import Tensor
 from indextts.commands.bases import BASES, base_of
 from indextts.commands.speech import ExportModel
 from indextts.data.networks import BACKEND_NAME
-from indextts.errors import UserError, disk_errors
+from indextts.errors import CHECK_FAILED, UserError, disk_errors
 from indextts.features import builtin
-from indextts.models.checkpoint import TEXT_TABLES, table_rows, write_and_sync
-from indextts.models.gpt.config import GPTConfig, config_for, config_with_text_tokens, load_config
+from indextts.models.adapter_file import NAME as ADAPTER
+from indextts.models.adapter_file import metadata_of, tensors_of
+from indextts.models.checkpoint import (
+    TEXT_TABLES,
+    averaged_weights,
+    codes_identity,
+    embedded_meta,
+    read_file,
+    table_rows,
+    write_and_sync,
+)
+from indextts.models.gpt.config import (
+    GPTConfig,
+    config_for,
+    config_with_text_tokens,
+    load_config,
+    parse_config,
+)
+from indextts.models.lora import lora_record
 from indextts.speech.export.card import model_card, official_usage, usage_of
 from indextts.speech.export.client import NAME as CLIENT_NAME
 from indextts.speech.export.client import Client, require_language, with_page_language
@@ -49,7 +68,7 @@ from indextts.speech.export.official_files import (
     describe_missing,
     published_bytes,
 )
-from indextts.speech.export.source import Source, read_source
+from indextts.speech.export.source import Source, read_source, read_verified
 from indextts.speech.export.staging import staged_folder
 from indextts.speech.export.text_package import NAME as TEXT_PACKAGE
 from indextts.speech.export.text_package import write_text_package
@@ -75,6 +94,7 @@ WEIGHT_FILES = {
 }
 FILES = (
     *WEIGHT_FILES["both"],
+    ADAPTER,
     *(base.tokenizer_file for base in BASES.values()),
     "config.yaml",
     BACKEND_NAME,
@@ -100,6 +120,8 @@ def export(command: ExportModel) -> Path:
     """
     target = command.output_dir
     _refuse_occupied(command)
+    if command.format == "adapter":
+        return _export_adapter(command)
     source = read_source(command.checkpoint, command.average_last, command.weights, (command.config.parent,))
     base = base_of(source.weights)
     num_tokens = table_rows(source.weights, str(command.checkpoint)) - 1
@@ -134,13 +156,52 @@ def export(command: ExportModel) -> Path:
                 logger.warning("%s", line)
         usage = official_usage(base, source, client) if fitted is None else usage_of("builtin", base)
         card = model_card(base, source, command.dtype, checks, usage)
-        if fitted is not None:
-            shutil.copyfile(fitted, aside / BACKEND_NAME)
-            sync(aside / BACKEND_NAME)
-        write_bytes(aside / "README.md", card.encode())
-        write_bytes(aside / "LICENSE-NOTE.txt", LICENCE_NOTE.read_bytes())
-        write_json(aside / RECORD, _record(aside, source, command, checks))
+        _finish(aside, source, command, checks, card, fitted)
     return target / names[0]
+
+
+def _export_adapter(command: ExportModel) -> Path:
+    """Write what a LoRA checkpoint trained, and read it back; errors as for `export`."""
+    checkpoint, target = command.checkpoint, command.output_dir
+    content = read_verified(checkpoint)
+    if lora_record(content, checkpoint) is None or command.average_last > 1 or command.page_language:
+        raise UserError(
+            f"--format adapter: {checkpoint} must be one checkpoint of a run with --lora-rank, without "
+            "--average-last and --page-language; leave out the flag"
+        )
+    trained = content["model"] if command.weights == "raw" else averaged_weights(content, checkpoint)
+    meta, codes = embedded_meta(content, checkpoint), codes_identity(content)
+    source = Source((checkpoint,), trained, content["tokenizer"], meta, codes)
+    base = parse_config(content["meta"]["gpt_config"], checkpoint).of_base
+    dtype: torch.dtype = getattr(torch, command.dtype)
+    tensors, fitted = tensors_of(content, trained, dtype), _builtin_backend_of(source)
+    with disk_errors(f"--output-dir {target}"), staged_folder(target) as aside:
+        _require_space(aside, tensors, torch.float32, 1, 0)
+        write_safetensors(aside / ADAPTER, tensors, metadata_of(content))
+        written = read_file(aside / ADAPTER)["model"]
+        for name, values in trained.items():
+            if not torch.equal(written[name], values.to(dtype).float()):
+                raise UserError(f"{ADAPTER}: {name} differs after reading back; check the disk", CHECK_FAILED)
+        card = model_card(base, source, command.dtype, {}, usage_of("adapter", base))
+        _finish(aside, source, command, {}, card, fitted)
+    return target / ADAPTER
+
+
+def _finish(
+    folder: Path,
+    source: Source,
+    command: ExportModel,
+    checks: Mapping[str, Mapping[str, float]],
+    card: str,
+    fitted: Path | None,
+) -> None:
+    """Write the built-in backend, the card, the note and the record."""
+    if fitted is not None:
+        shutil.copyfile(fitted, folder / BACKEND_NAME)
+        sync(folder / BACKEND_NAME)
+    write_bytes(folder / "README.md", card.encode())
+    write_bytes(folder / "LICENSE-NOTE.txt", LICENCE_NOTE.read_bytes())
+    write_json(folder / RECORD, _record(folder, source, command, checks))
 
 
 def _refuse_occupied(command: ExportModel) -> None:
@@ -199,14 +260,16 @@ def _write(path: Path, weights: dict[str, Tensor]) -> None:
         write_safetensors(path, weights)
 
 
-def write_safetensors(path: Path, weights: Mapping[str, Tensor]) -> None:
+def write_safetensors(
+    path: Path, weights: Mapping[str, Tensor], metadata: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Write and sync a .safetensors file.
 
     Raises:
         OSError: the file cannot be written.
     """
     try:
-        save_file(dict(weights), path, metadata={"format": "pt"})
+        save_file(dict(weights), path, metadata={"format": "pt", **metadata})
     except SafetensorError as error:  # its text contains the number of the system's error
         found = re.search(r"os error (\d+)", str(error))
         raise OSError(int(found[1]) if found else 0, str(error)) from None

@@ -63,12 +63,12 @@ def read_source(
             f"--average-last {num_averaged}: cannot be combined with --weights averaged; remove one of the "
             "two"
         )
-    content = _read_verified(path)
+    content = read_verified(path)
     meta = embedded_meta(content, path)
     paths = (path, *_saved_before(path, meta, num_averaged - 1))
     if num_averaged > 1:
         logger.info("Averaging %s", ", ".join(file.name for file in paths))
-    contents = {file: content if file == path else _read_verified(file) for file in paths}
+    contents = {file: content if file == path else read_verified(file) for file in paths}
     weights = [select_weights(each, choice, file, folders) for file, each in contents.items()]
     return Source(
         paths,
@@ -126,7 +126,7 @@ def _saved_before(path: Path, meta: CheckpointMeta | None, number: int) -> list[
     return [file for file, _ in found]
 
 
-def _read_verified(path: Path) -> dict[str, Any]:
+def read_verified(path: Path) -> dict[str, Any]:
     """Return a checkpoint's content; verify its digest if the meta file exists."""
     if path.with_suffix(".json").is_file():
         _compare_digest(path)

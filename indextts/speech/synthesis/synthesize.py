@@ -213,7 +213,7 @@ def load_tts(
             f"--precision float16: slow on the {device.type}; use bfloat16, or a GPU with --device"
         )
     dtype: torch.dtype = getattr(torch, command.precision)
-    trained = load_trained(checkpoint, device, command.weights, (command.models,))
+    trained = load_trained(checkpoint, device, command.weights, (command.models,), command.adapter_strength)
     settings = replace(solver, steps=command.solver_steps, dtype=dtype)
     renderer = load_renderer(trained, command.features, command.models, device, settings, loaded)
     set_precision(trained.gpt, dtype)

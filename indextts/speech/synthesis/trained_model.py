@@ -1,6 +1,7 @@
 """Loading a trained GPT together with its tokenizer.
 
 model_step{N}.pth, latest.pth, best.pth   of a run: the file holds the tokenizer and the sizes
+FOLDER/ adapter.safetensors               a LoRA of it, which is the same without the optimizer
 FOLDER/ gpt.pth bpe.model config.yaml     an export, or the published model; that of 2.5 has a .tiktoken file
 RUN/                                      a run directory: its best.pth, else its latest.pth
 USER/NAME                                 a model of the hub (tools/publish.py), where no such folder exists
@@ -23,7 +24,14 @@ from indextts.data.feature_store import read_info
 from indextts.data.networks import BACKEND_NAME
 from indextts.errors import UserError
 from indextts.features.hub_files import hub_errors, quiet_libraries
-from indextts.models.checkpoint import codes_identity, read_file, read_weights, select_weights, table_rows
+from indextts.models.adapter_file import NAME as ADAPTER
+from indextts.models.checkpoint import (
+    codes_identity,
+    read_file,
+    read_weights,
+    select_weights,
+    table_rows,
+)
 from indextts.models.gpt.config import (
     GPTConfig,
     config_for,
@@ -33,6 +41,7 @@ from indextts.models.gpt.config import (
 )
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import load_model
+from indextts.models.lora import require_full_strength
 from indextts.runs.directory import LINKS
 from indextts.speech.export.client import client_of, with_page_language
 from indextts.system.json_lines import read_json_lines
@@ -78,13 +87,18 @@ class TrainedModel:
 
 
 def load_trained(
-    path: Path, device: torch.device, choice: Weights = "raw", folders: Sequence[Path] = ()
+    path: Path,
+    device: torch.device,
+    choice: Weights = "raw",
+    folders: Sequence[Path] = (),
+    strength: float = 1.0,
 ) -> TrainedModel:
     """Return the model in a checkpoint of a run, in a model folder, or of the hub.
 
     Args:
         choice: the trained weights of a checkpoint, or their average.
         folders: where to look for the base of a LoRA checkpoint, besides where it was.
+        strength: of a LoRA, see `merge`.
 
     Raises:
         UserError: files are missing, cannot be read or do not fit each other, or there are no averaged
@@ -92,12 +106,14 @@ def load_trained(
     """
     path = local_model(path)
     if path.is_dir() and not any((path / name).is_file() for name in WEIGHTS_NAMES):
-        checkpoint = next((path / name for name in reversed(LINKS) if (path / name).is_file()), None)
+        names = (ADAPTER, *reversed(LINKS))
+        checkpoint = next((path / name for name in names if (path / name).is_file()), None)
         if checkpoint is None:
             raise UserError(f"{path}: contains no gpt.pth, best.pth or latest.pth; {ADVICE}")
         path = checkpoint
     if not path.is_dir():
-        return _load_checkpoint(path, device, choice, folders)
+        return _load_checkpoint(path, device, choice, folders, strength)
+    require_full_strength(path, strength)
     if choice != "raw":
         raise UserError(
             f"{path}: a model folder has one set of weights; remove --weights {choice} here and pass it to "
@@ -130,7 +146,7 @@ def local_model(path: Path) -> Path:
 
 
 def _load_checkpoint(
-    path: Path, device: torch.device, choice: Weights, folders: Sequence[Path]
+    path: Path, device: torch.device, choice: Weights, folders: Sequence[Path], strength: float
 ) -> TrainedModel:
     content = read_file(path)
     entry, meta, weights = content.get("tokenizer"), content.get("meta"), content.get("model")
@@ -144,7 +160,7 @@ def _load_checkpoint(
             f"{path}: the tokenizer in the file is not the tokenizer of the training run; use another "
             "checkpoint"
         )
-    weights = select_weights(content, choice, path, folders)
+    weights = select_weights(content, choice, path, folders, strength)
     gpt = _load_gpt(parse_config(meta.get("gpt_config"), path), weights, tokenizer, path, device)
     manifests = content.get("manifests") or {}
     pairs = tuple(Path(name) for name in manifests.get("train", ()))

@@ -83,7 +83,7 @@ def prepare(project: Project, settings: ProjectSettings, checkpoint: str | None,
     command = planned.model_copy(update={"checkpoint": project.run_dir / model.name})
     facts = [(t("listen.checkpoint"), model.title)]
     facts.append((t("listen.vocabulary"), t("listen.pieces", pieces=model.meta.tokenizer_size)))
-    size = weights_bytes(project, model, command)
+    size = None if command.format == "adapter" else weights_bytes(project, model, command)
     blockers = []
     if size is not None:
         facts.append((t("listen.weights"), shown_size(size)))

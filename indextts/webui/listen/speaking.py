@@ -62,6 +62,7 @@ SETTINGS = (
     "solver_steps",
     "guidance",
     "duration_factor",
+    "adapter_strength",
     "emotion",
     "emotion_alpha",
 )
