@@ -29,6 +29,7 @@ from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Serve
 from indextts.errors import UserError
 from indextts.projects.project import Project
+from indextts.speech.evaluation.judge import Judge
 from indextts.speech.serving import serve
 from indextts.speech.serving.app import RateLimit, Service, build_app
 from indextts.speech.serving.encoding import RATE_HZ, Encoder, change_speed
@@ -37,7 +38,7 @@ from indextts.speech.serving.serve import listen, read_keys
 from indextts.speech.synthesis.acoustic import AcousticModel
 from indextts.speech.synthesis.segments import Line
 from indextts.speech.synthesis.streaming import SpeechStream
-from indextts.speech.synthesis.synthesize import load_tts, resolve_sampling
+from indextts.speech.synthesis.synthesize import SEED_STRIDE, load_tts, resolve_sampling
 from tests.acoustic_files import write_files_of_2_5
 from tests.speaking_run import clips_of
 from tests.speech_server import KEY, REFUSALS, TEXT, Server, attack, speech_server
@@ -312,12 +313,22 @@ def test_a_streaming_request_gets_its_first_segment_in_pieces_and_the_others_who
     received: list[list[Any]] = [[], [], []]
     for one, is_stream in zip(received, (True, False, True), strict=True):
         engine.submit(Request(parts, voice, one.append, is_stream=is_stream))
+    engine.judge, best = Judge([], None), list[Any]()
+    several = Request(parts[:2], voice, best.append, num_candidates=2)
+    engine.submit(several)
     threads = engine.start()
     wait_until(lambda: not engine._requests)
     engine.close()
     for thread in threads:
         thread.join()
     line = Line(parts, engine.tts.read_voice(voice), engine.sampling.seed)
+    assert (len(best), best[-1]) == (3, None)
+    for number, found in enumerate(several.choices):
+        assert [one["seed"] for one in found] == [number, SEED_STRIDE + number]
+        [chosen] = [one for one in found if one["is_chosen"]]
+        single = Line(parts[number : number + 1], line.voice, chosen["seed"])
+        [(_, alone)] = tts.speak([single], engine.sampling)
+        np.testing.assert_allclose(best[number][-len(alone.samples) :], alone.samples, atol=1e-4)
     first = Line(parts[:1], line.voice, line.seed)
     [(_, whole)] = tts.speak([line], engine.sampling)
     [(_, beginning)] = tts.speak([first], engine.sampling)

@@ -177,7 +177,7 @@ class Evaluate(Command, CheckpointSpeech, RecognizerFolder):
     """File with two texts in a line, a tab between them; both are spoken for blind listening."""
 
 
-class Serve(Command, CheckpointSpeech):
+class Serve(Command, CheckpointSpeech, Candidates):
     """Serve speech over HTTP as OpenAI's API does: POST /v1/audio/speech and GET /v1/models.
 
     Requests that wait are spoken in one batch. Other machines reach the server only with a key.

@@ -251,7 +251,8 @@ async def _speak(service: Service, request: Request, wanted: SpeechRequest) -> R
         raise refusal(400, message, param="input", code="unknown_words")
     if unknown:
         headers["X-Unknown-Words"] = quote(unknown[:200])
-    chunks = _chunks(service, request, wanted, parts, known[voice])
+    choices: list[list[dict[str, Any]]] = []
+    chunks = _chunks(service, request, wanted, parts, known[voice], choices)
     media_type = MEDIA_TYPES[wanted.response_format]
     if wanted.is_stream:
         blocks = _joined(await anext(chunks), chunks)  # an error before the first sound has its status
@@ -261,6 +262,11 @@ async def _speak(service: Service, request: Request, wanted: SpeechRequest) -> R
     else:
         content = b"".join([block async for block in chunks])
         headers["Content-Length"] = str(len(content))
+        if choices:
+            fields = ("seed", "fault", "is_chosen")
+            headers["X-Candidates"] = json.dumps(
+                [[{n: one[n] for n in fields} for one in all] for all in choices]
+            )
         blocks = _blocks(content)
     return StreamingResponse(blocks, media_type=media_type, headers=headers)
 
@@ -290,7 +296,12 @@ Piece = NDArray[np.float32] | Exception | None  # None is the end
 
 
 async def _chunks(
-    service: Service, request: Request, wanted: SpeechRequest, parts: list[str], recording: Path
+    service: Service,
+    request: Request,
+    wanted: SpeechRequest,
+    parts: list[str],
+    recording: Path,
+    choices: list[list[dict[str, Any]]],
 ) -> AsyncIterator[bytes]:
     """Yield the encoded sound piece by piece; the end of the iteration cancels the rest.
 
@@ -304,7 +315,14 @@ async def _chunks(
     def deliver(piece: Piece) -> None:
         loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
-    spoken = speaking.Request(tuple(parts), recording, deliver, is_stream=wanted.is_stream)
+    spoken = speaking.Request(
+        tuple(parts),
+        recording,
+        deliver,
+        is_stream=wanted.is_stream,
+        num_candidates=1 if wanted.is_stream else service.command.candidates,
+        choices=choices,
+    )
     encoder, has_sound = Encoder(wanted.response_format, is_stream=wanted.is_stream), False
     rate_hz = service.engine.tts.renderer.sample_rate_hz
     service.engine.submit(spoken)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import PriorityQueue
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +30,11 @@ from indextts.commands.sampling_options import Sampling
 from indextts.errors import UserError
 from indextts.models.gpt.generate import CHECK_INTERVAL, Generation, Prompt
 from indextts.models.gpt.search import Generated
+from indextts.speech.evaluation.judge import Judge, SpokenText, choose_best
 from indextts.speech.synthesis.segments import Line, VoicePrompt, prompt_of, segments_of
 from indextts.speech.synthesis.streaming import Windows
-from indextts.speech.synthesis.text_to_speech import SILENCE_S, TextToSpeech
+from indextts.speech.synthesis.synthesize import SEED_STRIDE
+from indextts.speech.synthesis.text_to_speech import SILENCE_S, Speech, TextToSpeech
 
 logger = logging.getLogger(__name__)
 
@@ -47,26 +50,31 @@ class Request:
         deliver: called in a thread of the engine with each piece of sound (S,), then with None at the end or
             with the error.
         is_stream: whether the client wants the sound as early as possible.
-        num_taken: segments that were generated or are in the batch.
+        num_candidates: of each segment, from which the best is chosen.
+        choices: what was found of the candidates of each segment.
+        num_taken: candidates of segments that were generated or are in the batch.
         num_jobs: pieces of sound that were given to the renderer.
         num_delivered: segments whose sound was delivered.
-        sounds: of later segments, by their number.
+        sounds, candidates: of segments whose turn has not come, by their number.
     """
 
     parts: tuple[str, ...]
     recording: Path
     deliver: Callable[[NDArray[np.float32] | Exception | None], None]
     is_stream: bool = False
+    num_candidates: int = 1
+    choices: list[list[dict[str, Any]]] = field(default_factory=list)
     num_taken: int = 0
     num_jobs: int = 0
     num_delivered: int = 0
     sounds: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    candidates: dict[int, list[Speech]] = field(default_factory=dict)
     is_cancelled: bool = False
 
 
 @dataclass(eq=False)
 class Part:
-    """A segment of a request; `windows` for the first one of a stream."""
+    """A candidate of a segment; `windows` for the first segment of a stream."""
 
     request: Request
     number: int
@@ -86,6 +94,7 @@ class Engine:
     tts: TextToSpeech
     sampling: Sampling
     max_batch: int
+    judge: Judge | None = None  # of candidates
     _requests: list[Request] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _voices: dict[tuple[Path, int], VoicePrompt] = field(default_factory=dict)
@@ -153,7 +162,7 @@ class Engine:
             ready = [
                 each
                 for each in self._requests
-                if each.num_taken + taken.count(each) < len(each.parts)
+                if each.num_taken + taken.count(each) < len(each.parts) * each.num_candidates
                 and (num_free > self.max_batch // 4 or not held[id(each)])
                 # the first piece of a stream comes sooner alone
                 and not (each.is_stream and held[id(each)] and not each.num_jobs)
@@ -169,13 +178,14 @@ class Engine:
         generation.drop([part for part in generation.keys if part.request.is_cancelled])
         joining: list[tuple[Part, Prompt]] = []
         for request in taken:
+            number, candidate = divmod(request.num_taken, request.num_candidates)
+            request.num_taken += 1
             try:
-                line = Line(request.parts, self._voice(request.recording), self.sampling.seed)
+                seed = (self.sampling.seed + candidate * SEED_STRIDE) % 2**63
+                line = Line(request.parts, self._voice(request.recording), seed)
             except UserError as error:
                 self._finish(request, error)
                 continue
-            number = request.num_taken
-            request.num_taken += 1
             windows = Windows(self.tts, line, 0) if request.is_stream and number == 0 else None
             prompt = prompt_of(self.tts.trained.tokenizer, line, number)
             joining.append((Part(request, number, line, prompt, windows), prompt))
@@ -226,6 +236,12 @@ class Engine:
             sound = windows.play(segment.codes.cpu(), is_end=True)
         else:
             [sound] = self.tts.renderer.render([(segment, part.line.voice.reference)])
+        if request.num_candidates > 1:
+            found = request.candidates.setdefault(part.number, [])
+            found.append(Speech(sound, self.tts.renderer.sample_rate_hz, (segment,)))
+            if len(found) < request.num_candidates:
+                return
+            sound = self._best(part, request.candidates.pop(part.number))
         request.sounds[part.number] = sound
         while request.num_delivered in request.sounds:  # in the order of the text
             sound = request.sounds.pop(request.num_delivered)
@@ -236,6 +252,23 @@ class Engine:
             request.num_delivered += 1
         if request.num_delivered == len(request.parts):
             self._finish(request, None)
+
+    def _best(self, part: Part, found: list[Speech]) -> NDArray[np.float32]:
+        """Return the sound of the best candidate of a segment, and note why."""
+        assert self.judge is not None
+        found.sort(key=lambda each: each.segments[0].seed)
+        trained, judge = self.tts.trained, self.judge
+        style = judge.style_of(part.request.recording)
+        text = SpokenText(
+            found[0].samples,
+            found[0].sample_rate_hz,
+            part.line.parts[part.number],
+            style,
+            trained.tokenizer.options,
+        )
+        best, records = choose_best(judge, found, text, trained.gpt.config.of_base.codes_per_second)
+        part.request.choices.append(records)
+        return found[best].samples
 
     def _deliver(self, request: Request, sound: NDArray[np.float32]) -> None:
         if len(sound) and not request.is_cancelled:

@@ -9,6 +9,7 @@ import uvicorn
 
 from indextts.commands.speech import Serve
 from indextts.errors import UserError
+from indextts.speech.evaluation.judge import load_judge
 from indextts.speech.serving.app import RateLimit, Service, build_app
 from indextts.speech.serving.engine import Engine
 from indextts.speech.synthesis import segments, text_to_speech
@@ -41,7 +42,11 @@ def serve(command: Serve) -> None:
     device = synthesis_device(command.checkpoint, command.device)
     tts = load_tts(command, command.checkpoint, device)
     sampling = resolve_sampling(command, tts.renderer.name, tts.trained.positions)
-    engine = Engine(tts, sampling, command.max_batch)
+    judge = None
+    if command.candidates > 1:
+        language = tts.trained.tokenizer.options.language
+        judge = load_judge(command.asr, command.asr_folder, command.models, device, language)
+    engine = Engine(tts, sampling, command.max_batch, judge)
     service = Service(engine, command, keys, RateLimit(command.requests_per_minute))
     if command.default_voice not in {"", *service.voice_names()}:
         raise UserError(f"--default-voice {command.default_voice}: --voices has no such recording")
