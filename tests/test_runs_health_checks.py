@@ -26,7 +26,7 @@ def test_a_run_with_all_problems_trips_every_check_problems_first(tmp_path: Path
     run_dir = run_with_problems().write(tmp_path)
     fill_the_disk(run_dir)
     found = check_health(run_dir)
-    names = {"disk", "base_rows", "new_rows", "skipped", "gradients", "resume_jump"}
+    names = {"disk", "saves", "base_rows", "new_rows", "skipped", "gradients", "resume_jump"}
     names |= {"plateau", "validation_rising", "unknown", "data_wait"}
     assert {finding.check for finding in found} == names
     assert len(found) == len(CHECKS) - 1  # a run of one language cannot forget another
@@ -77,6 +77,16 @@ def test_given_metrics_lines_are_not_read_again(tmp_path: Path):
 
 
 # ---- disk space
+
+
+def test_failed_saves_are_a_problem_until_one_succeeds(tmp_path: Path):
+    run = WrittenRun()
+    run.start()
+    run.train(100)
+    run.failed_save(100, failures=57)
+    assert [finding.check for finding in check_health(run.write(tmp_path))] == ["saves"]
+    (tmp_path / "model_step100.pth").touch()
+    assert check_health(tmp_path) == []
 
 
 RUN = Observed(lines=[], settings={"keep_checkpoints": 3}, num_checkpoints=1, checkpoint_bytes=10 * GB)

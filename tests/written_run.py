@@ -60,6 +60,9 @@ class WrittenRun:
         facts = {"unknown_share": 0.0, "base_rows": "9f86d081884c7d65", "new_rows_moved_lately": 1e-7 * step}
         self._add("facts", step, **{**facts, "new_rows_seen": 0.9, **changes})
 
+    def failed_save(self, step: int, failures: int) -> None:
+        self._add("failed_save", step, failures=failures)
+
     def write(self, folder: Path, **settings: Any) -> Path:
         """Write metrics.jsonl and config.json into `folder`; return it."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,6 +94,7 @@ def run_with_problems() -> WrittenRun:
     for step in (5_000, 6_000, 7_000, 8_000):
         run.val(step, 4.4 + step / 20_000)
     run.facts(8_000, base_rows=another, unknown_share=0.2, new_rows_moved_lately=0.0)
+    run.failed_save(8_000, failures=57)
     return run
 
 
@@ -99,3 +103,4 @@ def fill_the_disk(run_dir: Path) -> None:
     path = run_dir / "model_step4000.pth"
     path.touch()
     os.truncate(path, 10_000 * GB)
+    os.utime(path, (0, 0))  # before all lines

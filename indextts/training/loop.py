@@ -130,7 +130,12 @@ def train(
         tracker=tracker,
         language=inputs.tokenizer.options.language,
     )
-    saver, groups = Saver(command.output_dir, command.keep_checkpoints), endless_groups(run, stop)
+    saver = Saver(
+        command.output_dir,
+        command.keep_checkpoints,
+        lambda step, failures: metrics.failed_save(step, state.epoch, failures),
+    )
+    groups = endless_groups(run, stop)
     # closed in reverse: the data workers first, then the last save is written, then its metrics
     with closing(metrics), closing(saver), closing(groups):
         if ranks.is_main:

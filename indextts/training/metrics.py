@@ -16,6 +16,7 @@ One line of metrics.jsonl:
      "base_rows": "9f86d081884c7d65", "new_rows_moved": 0.0004, "new_rows_moved_lately": 0.0001,
      "new_rows_seen": 0.9, "time": ...}
         at the start and with each validation
+    {"kind": "failed_save", "part": 1, "step": 100, "epoch": 0, "failures": 3, "time": ...}   in a row
 
 Losses are nats per token over all steps since the last line; `new_text_loss` covers only the new pieces.
 `data_wait` is the share of time in which the device was idle because its data was not ready. `num_skipped`
@@ -143,6 +144,12 @@ class MetricsLog:
     def facts(self, step: int, epoch: int, facts: dict[str, Any]) -> None:
         """Write the result of `TextRowFacts.read` to metrics.jsonl."""
         self._append({"kind": "facts", "part": self.part, "step": step, "epoch": epoch, **facts})
+
+    def failed_save(self, step: int, epoch: int, failures: int) -> None:
+        """Write that this many saves in a row failed: tab 7 knows it from here."""
+        self._append(
+            {"kind": "failed_save", "part": self.part, "step": step, "epoch": epoch, "failures": failures}
+        )
 
     def audio(self, name: str, step: int, samples: NDArray[np.float32], sample_rate_hz: int) -> None:
         """Write a sound (S,) to TensorBoard."""

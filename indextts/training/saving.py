@@ -9,7 +9,7 @@ never trained are not copied, since their memory does not change.
 import errno
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -83,10 +83,13 @@ class Saver:
         failures: number of failed saves in a row.
         problem, remedy: what the last of them met, and what the user can do about it.
         lost_best: the last of them that had a best model so far, None if none had it.
+        report: called with the step and the number of failed saves in a row.
     """
 
-    def __init__(self, run_dir: Path, keep: int) -> None:
-        self.run_dir, self.keep = run_dir, keep
+    def __init__(
+        self, run_dir: Path, keep: int, report: Callable[[int, int], None] = lambda _step, _failures: None
+    ) -> None:
+        self.run_dir, self.keep, self.report = run_dir, keep, report
         self.failures, self.problem, self.remedy = 0, "", ""
         self.lost_best: CheckpointMeta | None = None
         self._copy = HostCopy()
@@ -158,6 +161,7 @@ class Saver:
             ordinal(self.failures),
             self.remedy,
         )
+        self.report(step, self.failures)
 
     def _write(self, content: Mapping[str, Any], meta: CheckpointMeta) -> Path:
         # asked before a byte is written: a disk that is full meanwhile stops the log and other programs too

@@ -45,6 +45,14 @@ def disk_filling(run: Observed) -> Finding | None:
     )
 
 
+def saves_failing(run: Observed) -> Finding | None:
+    """Return a finding if the newest saves failed."""
+    failed = run.of_kind("failed_save")
+    if not failed or failed[-1]["time"] < run.saved_time:
+        return None
+    return Finding("saves", "problem", {"number": failed[-1]["failures"], "step": failed[-1]["step"]})
+
+
 # ---- text rows: frozen rows stay, new rows change, the tokenizer knows the texts
 
 
@@ -165,6 +173,7 @@ def gpu_waiting(run: Observed) -> Finding | None:
 
 CHECKS: tuple[Callable[[Observed], Finding | None], ...] = (
     disk_filling,
+    saves_failing,
     base_rows_changed,
     new_rows_unchanged,
     steps_skipped,

@@ -30,6 +30,7 @@ class Observed:
         end_reason: the reason in exit.json; None while the newest process may be running.
         num_checkpoints: number of numbered checkpoints on the disk.
         checkpoint_bytes: size of the largest of them; 0 if there are none.
+        saved_time: Unix time of the newest of them; 0 if there are none.
     """
 
     lines: Sequence[Line]
@@ -40,6 +41,7 @@ class Observed:
     end_reason: str | None = None
     num_checkpoints: int = 0
     checkpoint_bytes: int = 0
+    saved_time: float = 0.0
     free_bytes: int = 0
 
     def of_kind(self, kind: str) -> list[Line]:
@@ -70,7 +72,7 @@ def read_observed(run_dir: Path, lines: Sequence[Line] | None = None) -> Observe
     shown = [line for line in lines if line["part"] == newest]
     config, ended = read_object(run_dir / "config.json"), read_object(run_dir / "exit.json")
     environment = config.get("environment") or {}
-    sizes = [path.stat().st_size for path in run_dir.glob("model_step*.pth") if path.name not in LINKS]
+    files = [path.stat() for path in run_dir.glob("model_step*.pth") if path.name not in LINKS]
     is_over = bool(shown) and ended.get("time", 0) >= shown[-1].get("time", 0)
     return Observed(
         lines=shown,
@@ -79,8 +81,9 @@ def read_observed(run_dir: Path, lines: Sequence[Line] | None = None) -> Observe
         device=str(environment.get("device", "")),
         precision=str(environment.get("arithmetic", "")),
         end_reason=str(ended["reason"]) if is_over and "reason" in ended else None,
-        num_checkpoints=len(sizes),
-        checkpoint_bytes=max(sizes, default=0),
+        num_checkpoints=len(files),
+        checkpoint_bytes=max((file.st_size for file in files), default=0),
+        saved_time=max((file.st_mtime for file in files), default=0.0),
         free_bytes=shutil.disk_usage(run_dir).free if run_dir.is_dir() else 0,
     )
 

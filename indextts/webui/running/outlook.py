@@ -9,9 +9,13 @@ from typing import Any, Literal
 from indextts.commands.base import Command
 from indextts.commands.launching import ALONE, Launch
 from indextts.errors import UserError
+from indextts.system.amounts import shown_size
+from indextts.system.files import free_bytes
 from indextts.webui.language import t
 from indextts.webui.markup import facts_html, link_html
 from indextts.webui.stage_list import StageState, step_to_take
+
+LEAST_FREE_BYTES = 300_000_000  # what the finished demo takes; other stages need more, or say so
 
 # problem    must be corrected
 # missing    the output of an earlier stage is missing
@@ -104,7 +108,7 @@ def outlook_html(outlook: Outlook, *, is_ready: bool = True, is_done: bool = Fal
         *(_item("warn", notice) for notice in outlook.losses),
         *(_item("note", notice) for notice in outlook.notes),
     ]
-    state = f'<ul class="notices" role="status">{"".join(notices)}</ul>' if notices else ""
+    state = f'<ul class="notices" aria-live="polite">{"".join(notices)}</ul>' if notices else ""
     if is_ready and not (outlook.blockers or outlook.losses):
         text = escape(t("outlook.up_to_date" if is_done else "outlook.ready"))
         state += f'<p class="is-ready"><span class="symbol">✓</span> {text}</p>'
@@ -114,6 +118,14 @@ def outlook_html(outlook: Outlook, *, is_ready: bool = True, is_done: bool = Fal
 def _item(level: str, notice: Notice) -> str:
     link = f" {link_html(notice.link, notice.link_text or t('outlook.go_there'))}" if notice.link else ""
     return f'<li class="{level}">{escape(notice.text)}{link}</li>'
+
+
+def disk_full(folder: Path) -> list[Notice]:
+    """Return a blocker if the disk of `folder` has less space than any start needs."""
+    free, needed = free_bytes(folder), shown_size(LEAST_FREE_BYTES)
+    if free >= LEAST_FREE_BYTES:
+        return []
+    return [Notice(t("outlook.disk_full", free=shown_size(free), needed=needed))]
 
 
 def missing(path: Path, what: str, tab: str) -> list[Notice]:
