@@ -1,6 +1,7 @@
 """Tests of the check on the page, its report, and the cleaning of what it flagged."""
 
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -17,15 +18,25 @@ from indextts.data.quality.summary import OVERVIEW_NAME, ReasonCount, read_overv
 from indextts.data.review import check_folder
 from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
-from indextts.projects.project import Project, ProjectSettings, make_settings
+from indextts.projects.jobs.records import read_job
+from indextts.projects.project import Project, ProjectSettings, make_settings, read_project, write_project
 from indextts.system.files import write_json
 from indextts.system.messages import ENGLISH, table
-from indextts.webui.data.check_view import LIMITS, overview_html, prepare, prepare_cleaning
+from indextts.webui.data.check_view import (
+    LIMITS,
+    in_words,
+    kept_limits,
+    overview_html,
+    prepare,
+    prepare_cleaning,
+    store_limits,
+)
 from indextts.webui.data.review_list import row_html
 from indextts.webui.data.review_rows import read_review, row_of
 from indextts.webui.language import t
 from indextts.webui.running.outlook import Start
 from tests.one_project import OneProject
+from tests.running_jobs import ended_job
 from tests.test_data_check import TEXTS, write_dataset
 from tests.test_data_check import checked as check_dataset
 
@@ -86,6 +97,25 @@ def test_histograms_have_the_limits_that_were_checked(project: Project):
     }
     assert html.count("<svg") == len(HISTOGRAMS - of_models)
     assert "&lt; 15" in html
+
+
+def test_the_end_of_a_check_is_told_in_clips_with_a_link_to_what_solves_it(project: Project):
+    job = read_job(ended_job(project.jobs / "20260101_000000_data", "", reason="failed", status=1))
+    assert job
+    os.utime(check_folder(project.manifest) / OVERVIEW_NAME)
+    words, links = in_words(project, job)
+    assert (words.count("7"), "status" in words) == (3, False)  # clips, rejected, too short
+    assert "#data/check-limits" in [link for link, _ in links]
+    os.utime(check_folder(project.manifest) / OVERVIEW_NAME, (0, 0))  # of an earlier check
+    assert in_words(project, job) == ("", ())
+
+
+def test_the_limits_of_a_check_are_those_of_the_next_import(tmp_path: Path):
+    project = Project(tmp_path)
+    write_project(project, ProjectSettings.model_validate({"name": "voice", "base": tmp_path}))
+    store_limits(project, [CheckData(min_snr_db=3)])
+    assert read_project(project).check == {"min_snr_db": 3}
+    assert 3 in kept_limits(project, "")
 
 
 def prepared(workspace: Path, project: Project, asr: str | None = "", quality: str = "full") -> Start:

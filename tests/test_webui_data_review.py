@@ -66,7 +66,7 @@ def test_a_user_checks_and_reviews_by_keyboard(served: Server, browser: Browser,
     overview = page.locator("#check-overview")
     expect(overview.locator(".empty")).to_be_visible()
     page.locator("#check-start").click()
-    wait_for(page, "check-status", r"^finished after")
+    wait_for(page, "check-status", r"^54 clips imported")
     expect(overview.locator(".tile").first).to_contain_text("54")
     expect(overview.locator("svg line.limit").first).to_be_attached()
     found = {link.get_attribute("data-send") for link in overview.locator("[data-send]").all()}

@@ -13,9 +13,18 @@ from indextts.projects.jobs.stopping import stop_job
 from indextts.projects.project import Project, ProjectSettings, write_project
 from indextts.system.messages import Message
 from indextts.webui.language import t
+from indextts.webui.running import outlook
 from indextts.webui.running.all_jobs import find_job, job_html, jobs_html
 from indextts.webui.running.log_box import line_class, show_log
-from indextts.webui.running.outlook import Notice, Outlook, Start, missing, outlook_html, with_next_step
+from indextts.webui.running.outlook import (
+    Notice,
+    Outlook,
+    Start,
+    disk_full,
+    missing,
+    outlook_html,
+    with_next_step,
+)
 from indextts.webui.running.panel import Stage, describe, find_active, queued_jobs, show_job, waiting_choice
 from indextts.webui.serving.launch import PAGE_FILES
 from indextts.webui.stage_list import StageState, stage_states
@@ -41,8 +50,8 @@ LOG = "$ python x.py\n[Error] an earlier one\n[Error] the disk is full; free som
 @pytest.mark.parametrize(
     ("reason", "status", "log", "expected"),
     [
-        ("failed", 2, LOG, "failed with exit status 2 after 1:07. the disk is full; free some space"),
-        ("failed", 1, "Traceback (most recent call last):\n", "failed with exit status 1 after 1:07"),
+        ("failed", 2, LOG, "failed after 1:07. the disk is full; free some space"),
+        ("failed", 1, "Traceback (most recent call last):\n", "failed after 1:07"),
         ("finished", 0, LOG, "finished after 1:07"),
     ],
 )
@@ -98,6 +107,13 @@ def test_only_a_start_without_blockers_and_losses_is_shown_as_ready():
     assert t("outlook.ready") not in outlook_html(Outlook(), is_ready=False)
     assert t("outlook.ready") not in outlook_html(Outlook(losses=[LOSS]))
     assert t("outlook.ready") not in outlook_html(Outlook(blockers=[BLOCKER]))
+
+
+def test_a_full_disk_blocks_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert disk_full(tmp_path / "absent") == []
+    monkeypatch.setattr(outlook, "free_bytes", lambda _folder: 40_000_000)
+    [blocker] = disk_full(tmp_path)
+    assert "40.00 MB" in blocker.text
 
 
 def test_notices_are_escaped_and_link_to_what_changes_them():

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from indextts.data.quality.summary import OVERVIEW_NAME
+from indextts.data.review import check_folder
 from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import DEMO, Project, read_settings
 from indextts.projects.stages import plan_stage
+from indextts.system.files import write_json
 from indextts.webui.language import t, use_language
 from indextts.webui.stage_list import STAGES, StageState, stage_states, stages_html, step_to_take
 from tests.written_run import WrittenRun
@@ -72,6 +75,20 @@ def test_the_first_stage_without_its_files_is_the_next(project: Project):
     make_files(project, "export")
     assert states(project) == ["done"] * 6
     assert step_to_take(stage_states(project)) is None
+
+
+def test_an_import_whose_check_finds_problems_is_done_once_a_check_finds_none(project: Project):
+    make_files(project, "data")
+    end_job(project, "data", "failed")
+    check_folder(project.manifest).unlink()
+    check_folder(project.manifest).mkdir()
+    report = check_folder(project.manifest) / OVERVIEW_NAME
+    fields = {"num_utterances": 70, "num_good": 20, "num_warned": 0, "num_rejected": 50, "hours": 0.1}
+    lists = {"reasons": [], "histograms": [], "notices": []}
+    for problems, expected in (([{"code": "", "count": 50, "text": "many"}], "outdated"), ([], "done")):
+        write_json(report, {**fields, **lists, "num_speakers": 1, "problems": problems})
+        data = state_of(project, "data")
+        assert (data.state, data.text != "") == (expected, expected == "outdated")
 
 
 @pytest.mark.parametrize("reason", ["failed", "stopped"])

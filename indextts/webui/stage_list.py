@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Literal
 
 from indextts.commands.app import Stage
-from indextts.data.review import overlay_files
+from indextts.data.quality.summary import OVERVIEW_NAME, Overview, read_overview
+from indextts.data.review import check_folder, overlay_files
 from indextts.projects.jobs.records import Job, list_jobs, newest_job
 from indextts.projects.jobs.starting import DEMO_JOB
 from indextts.projects.pipeline import current_stage
@@ -82,17 +83,20 @@ class StageState:
 
     Args:
         changed: the stage whose output changed after this one was made; its own name for uploads.
-        last_start: "failed" or "stopped" if the newest job of a done stage was.
+        last_start: "failed" or "stopped" if the newest job of a done stage was; "unfit" for imported data in
+            which the newest check finds problems.
     """
 
     stage: ListedStage
     state: State
     changed: Stage | None = None
-    last_start: Literal["", "failed", "stopped"] = ""
+    last_start: Literal["", "failed", "stopped", "unfit"] = ""
 
     @property
     def text(self) -> str:
         """The state as text; of a done stage only a remark on its last start."""
+        if self.last_start == "unfit":
+            return t("steps.unfit")
         if self.state == "done":
             return t(f"steps.last_start_{self.last_start}") if self.last_start else ""
         if self.state == "next":
@@ -169,6 +173,12 @@ def _item(each: StageState, fact: str, is_way: bool) -> str:
     return f'<li class="{each.state}"><a href="#{each.stage.tab}">{inside}</a></li>'
 
 
+def overview_since(project: Project, began: float) -> Overview | None:
+    """Return what the newest check found; None if none ended since the Unix time `began`."""
+    folder = check_folder(project.manifest)
+    return read_overview(folder) if changed_at(folder / OVERVIEW_NAME) >= began else None
+
+
 def changed_at(path: Path) -> float:
     """Return the Unix time of the last change of a file; 0 without one."""
     try:
@@ -183,6 +193,12 @@ def _state(project: Project, plan: StagePlan, demo: Job | None) -> StageState:
     if (job is not None and job.is_active) or (plan.name == "train" and is_training(project.run_dir)):
         return StageState(stage, "running")
     changed = _changed_input(project, plan, job) if is_there else None
+    if plan.name == "data" and is_there and not changed and job is not None and job.state == "failed":
+        # the import succeeded if its check wrote a result; a later check with other limits counts too
+        found = overview_since(project, job.began or job.started)
+        if found is not None:
+            is_fit = not found.problems
+            return StageState(stage, "done" if is_fit else "outdated", last_start="" if is_fit else "unfit")
     is_stopped = job is not None and (job.state == "stopped" or job.is_kill_asked)
     if job is None and plan.name == "train" and _is_unfinished(project):
         return StageState(stage, "outdated" if changed else "stopped", changed)

@@ -16,6 +16,7 @@ from typing import Any
 
 import gradio as gr
 
+from indextts.commands.base import Command
 from indextts.commands.data import CheckData, CleanAudio
 from indextts.commands.options import RECOGNIZERS_NAME
 from indextts.commands.quality_limits import QualityLimits
@@ -31,8 +32,9 @@ from indextts.data.quality.summary import (
 )
 from indextts.data.review import check_folder
 from indextts.data.stored_results import num_stored
+from indextts.projects.jobs.records import Job
 from indextts.projects.jobs.starting import CHECK_JOB, CLEAN_JOB, DATA_JOBS
-from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stages import plan_check
 from indextts.system.amounts import shown_duration, shown_size, shown_time
 from indextts.system.messages import Message
@@ -42,7 +44,7 @@ from indextts.webui.data.import_outlook import shown_dataset
 from indextts.webui.data.review_rows import measure_name, reason_name
 from indextts.webui.devices import chosen_recognizers, device_shown, free_device
 from indextts.webui.events import on
-from indextts.webui.forms import component_for, fields_from, form_for
+from indextts.webui.forms import component_for, fields_from, form_for, project_values
 from indextts.webui.language import field_title, shown_hours, t, text_of
 from indextts.webui.layout import columns, fields, fold, labelled
 from indextts.webui.markup import Tile, empty_html, link_html, sent, tiles_html
@@ -51,22 +53,20 @@ from indextts.webui.plots import Threshold, histogram_svg, short
 from indextts.webui.run_progress import job_bar
 from indextts.webui.running.outlook import Notice, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.stage_list import overview_since
 from indextts.webui.view_versions import files_version, is_running, job_version, utterances_of
 
 LIMITS = tuple(QualityLimits.model_fields)
 FIELDS = ("quality", *LIMITS)
 REPORT_NAME = "report.txt"
 MAX_REPORT_CHARS = 100_000
+MAX_NAMED = 3  # reasons
 MAX_NAME_CHARS = 100  # of a filter
 IMPORT = "#data/upload"
 CHECK = "#data/check-start"
 REVIEW = "#data/data-tab-review"
 CLEAN = "#data/clean-start"
-ONWARD = {
-    "finished": ("#tokenizer", "data.open_tokenizer"),
-    "failed": (REVIEW, "data.open_review"),
-}
-AFTER_CLEANING = {"finished": (REVIEW, "data.open_cleaned"), "failed": (REVIEW, "data.open_review")}
+ONWARD = {"finished": ("#tokenizer", "data.open_tokenizer")}
 DOING = {"Cleaning": "data.doing.cleaning"}
 
 
@@ -84,7 +84,7 @@ def build(page: Page) -> None:
                 limits = list(form_for(CheckData, LIMITS).values())
             with fold(t("data.report"), "check-report-fold"):
                 report = gr.Textbox(
-                    show_label=False, lines=16, max_lines=24, interactive=False, elem_id="check-report"
+                    **labelled("data.report", "check-report"), show_label=False, lines=16, interactive=False
                 )
             build_cleaning(page)
         with side:
@@ -94,6 +94,9 @@ def build(page: Page) -> None:
                 partial(prepare, page),
                 [asr, quality, *limits],
                 onward=ONWARD,
+                in_words=in_words,
+                store_settings=store_limits,
+                filled_for=page.fill(kept_limits, [quality, *limits]),
             )
             stage_panel(page, stage)
 
@@ -111,14 +114,43 @@ def prepare(page: Page, project: Project, settings: ProjectSettings, asr: str | 
         UserError: the recognizer is outside the allowed folders.
     """
     planned = plan_check(project, settings)
-    chosen = fields_from(CheckData, FIELDS, values)
-    changed = {name: value for name, value in chosen.items() if value != CheckData.model_fields[name].default}
+    changed = fields_from(CheckData, FIELDS, values)
     recognizers = chosen_recognizers(page.roots, asr)
     if recognizers:
         changed |= {"asr": recognizers[0], "asr_folder": settings.base / RECOGNIZERS_NAME}
         changed["device"] = free_device(page.workspace, planned.device)
     command = CheckData(**{**planned.model_dump(), **changed})
     return Start([command], outlook=_outlook(page, project, command))
+
+
+def kept_limits(project: Project, _before: str) -> list[Any]:
+    """Return the limits of the project for the form."""
+    return project_values(CheckData, FIELDS, read_project(project).check)
+
+
+def store_limits(project: Project, planned: Sequence[Command]) -> None:
+    """Store the limits in the project's settings: the next import is checked by them too."""
+    settings = read_project(project)
+    chosen = planned[-1].model_dump(mode="json", include=set(FIELDS), exclude_defaults=True)
+    others = {name: value for name, value in settings.check.items() if name not in FIELDS}
+    write_project(project, settings.model_copy(update={"check": {**others, **chosen}}))
+
+
+def in_words(project: Project, job: Job) -> tuple[str, Sequence[tuple[str, str]]]:
+    """Return what the check of an ended job found, and links to what changes it."""
+    overview = overview_since(project, job.began or job.started)
+    if overview is None or job.state not in ("finished", "failed"):
+        return "", ()
+    clips = _clips(overview.num_utterances)
+    hard = [each for each in overview.reasons if (reason := REASON_OF.get(each.name)) and reason.is_hard]
+    most = sorted(hard, key=lambda each: -each.count)[:MAX_NAMED]
+    reasons = ", ".join(f"{reason_name(each.name)} {each.count:,}" for each in most)
+    values = {"clips": clips, "rejected": overview.num_rejected, "reasons": reasons}
+    words = t("data.outcome.rejects" if overview.num_rejected else "data.outcome.checked", **values)
+    if not overview.num_rejected:
+        return words, ()
+    links = [(REVIEW, t("data.open_review")), ("#data/check-limits", t("data.change_limits"))]
+    return words, [*links, (CLEAN, t("data.clean"))] if num_flags(project) else links
 
 
 def _outlook(page: Page, project: Project, command: CheckData) -> Outlook:
@@ -268,14 +300,17 @@ def _reason_row(found: ReasonCount) -> str:
     reason = REASON_OF.get(found.name)
     is_hard = reason is not None and reason.is_hard
     kind = t("data.rejects") if is_hard else t("data.warns")
-    clips = t("data.one_clip") if found.count == 1 else t("data.clips_count", count=found.count)
     link = link_html(REVIEW, t("data.listen_to_them"), more=f"{sent(found.name)} ")
     return (
         f'<tr><td>{html.escape(reason_name(found.name))}</td><td class="{"bad" if is_hard else "warn"}">'
-        f'{html.escape(kind)}</td><td class="number">{html.escape(clips)}</td>'
+        f'{html.escape(kind)}</td><td class="number">{html.escape(_clips(found.count))}</td>'
         f'<td class="number">{html.escape(shown_hours(3600 * found.hours))}</td>'
         f'<td class="number">{link}</td></tr>'
     )
+
+
+def _clips(count: int) -> str:
+    return t("data.one_clip") if count == 1 else t("data.clips_count", count=count)
 
 
 def histograms_html(histograms: Sequence[MeasureHistogram]) -> str:
@@ -319,7 +354,7 @@ def build_cleaning(page: Page) -> None:
             "data.clean",
             partial(prepare_cleaning, page),
             progress=lambda project: job_bar(project, CLEAN_JOB, DOING),
-            onward=AFTER_CLEANING,
+            onward={"finished": (REVIEW, "data.open_cleaned")},
         )
         stage_panel(page, stage)
 

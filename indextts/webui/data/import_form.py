@@ -22,6 +22,7 @@ from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stages import plan_stage
 from indextts.webui.data import voices
+from indextts.webui.data.check_view import ONWARD, in_words
 from indextts.webui.data.import_outlook import import_outlook, numbers_html
 from indextts.webui.data.import_sources import (
     ImportSource,
@@ -50,10 +51,6 @@ CLIP_FIELDS = ("trim", "loudness")
 LONG_FIELDS = ("asr", "min_clip_s", "max_clip_s", "subtitle_line")
 OPTIONS = (*HUB_FIELDS, *CLIP_FIELDS, *LONG_FIELDS, *TEXT_FIELDS)  # of the project, not of a source
 NEW_SOURCES = "what is new"
-ONWARD = {
-    "finished": ("#tokenizer", "data.open_tokenizer"),
-    "failed": ("#data/data-tab-check", "data.open_report"),
-}
 
 
 def build(page: Page) -> None:
@@ -70,6 +67,7 @@ def build(page: Page) -> None:
                 partial(prepare, page),
                 inputs,
                 onward=ONWARD,
+                in_words=in_words,
                 store_settings=store_settings,
                 filled_for=filled_for,
                 also_changes=[stored],
@@ -96,7 +94,7 @@ def _form(page: Page) -> tuple[list[Component], gr.Textbox, gr.Textbox]:
     tables = gr.HTML(elem_id="import-columns", js_on_load="window.chooseColumns(element, trigger, watch)")
     choices = gr.Textbox(visible="hidden", container=False, show_label=False, elem_id="column-choices")
     first_rows = gr.HTML(elem_id="import-rows")
-    with fields("import-fields"):
+    with fold(t("data.answers"), "import-answers"), fields("import-fields"):
         chosen = gr.Dropdown(
             [(t("data.new_sources"), NEW_SOURCES)],
             **labelled("data.settings_source", "answers-for"),

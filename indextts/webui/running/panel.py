@@ -38,11 +38,12 @@ from indextts.webui.layout import fold
 from indextts.webui.markup import link_html
 from indextts.webui.page import FOLLOW_LOGS, Page
 from indextts.webui.running.log_box import LogBox, log_values
-from indextts.webui.running.outlook import Start, made_by, outlook_html, refused, with_next_step
+from indextts.webui.running.outlook import Start, disk_full, made_by, outlook_html, refused, with_next_step
 from indextts.webui.stage_list import BY_NAME, StageState, stage_states, stages_version
 from indextts.webui.view_versions import is_running, jobs_version, project_version, running_version
 
 ERROR = "[Error] "  # prefix of the last line of a failed program
+ASIDE = ("download", "clean", "tensorboard", "proof")  # jobs that are never the main button of their tab
 LAST_LINES = 40  # of a log that are searched for this line
 LAUNCHERS_LINES, LINES_A_PROCESS = 40, 10  # that torchrun writes after it
 
@@ -59,6 +60,8 @@ class Stage:
         details: components that the outlook fills too, in one request with the panel.
         progress: returns the progress of the running job as HTML; "" if it is unknown.
         onward: link and text id by the state of the newest job, as {"finished": ("#pairs", ID)}.
+        in_words: returns what an ended job found and links to what solves it, in place of its end and the
+            link of `onward`; "" for a job that ended early.
         result: what the job made, shown below its status; built with render=False.
         store_settings: stores the chosen values at every start.
         filled_for: holds the name of the project whose values are in the form.
@@ -73,6 +76,7 @@ class Stage:
     details: Sequence[Component] = ()
     progress: Callable[[Project], str] = lambda _project: ""
     onward: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    in_words: Callable[[Project, Job], tuple[str, Sequence[tuple[str, str]]]] = lambda *_: ("", ())
     result: Component | None = None
     store_settings: Callable[[Project, Sequence[Command]], None] | None = None
     filled_for: Component | None = None
@@ -103,7 +107,8 @@ class _Panel:
         self.outlook = gr.HTML(elem_id=f"{name}-outlook")
         self.confirmed = gr.Textbox(visible="hidden", container=False, show_label=False)
         with gr.Row(elem_classes="act"):
-            self.start = gr.Button(t(stage.button), variant="primary", elem_id=f"{name}-start")
+            kind: Any = "secondary" if name in ASIDE else "primary"
+            self.start = gr.Button(t(stage.button), variant=kind, elem_id=f"{name}-start")
             self.stop = gr.Button(t("jobs.stop"), elem_id=f"{name}-stop", visible=False)
             self.stop_now = gr.Button(
                 t("jobs.stop_now"), variant="stop", visible=False, elem_id=f"{name}-stop-now"
@@ -169,11 +174,13 @@ def stage_panel(page: Page, stage: Stage) -> None:
             return [*[gr.skip()] * len(shown), again, losses]
         if job_before is None:  # a job that waits checks at its turn: its files may not be there yet
             found.check()
+            if full := disk_full(project.root):
+                raise UserError(full[0].text)
         if stage.store_settings is not None:
             stage.store_settings(project, found.commands)
         form = {str(component.elem_id): value for component, value in zip(stage.inputs, values, strict=True)}
         start_job(project, stage.name, found.commands, after=job_before, form=form, launch=found.launch)
-        return [*show_job(project, stage, ""), gr.Button(interactive=False), ""]
+        return [*show_job(project, stage, ""), gr.Button(visible=False), ""]
 
     def show(chosen: Project, wanted: str) -> Any:
         return show_job(stage.home(chosen), stage, wanted)
@@ -241,13 +248,18 @@ def show_job(project: Project, stage: Stage, wanted: str) -> tuple[Any, ...]:
     is_stopping = job is not None and job.state == "stopping"
     is_done = not is_active and _is_done(_states(project, stage), stage)
     link, text = stage.onward.get("finished" if is_done else job.state if job else "", ("", ""))
+    words, links = ("", ()) if job is None or is_active else stage.in_words(project, job)
+    if links and not is_done:
+        link = ""
+    state = words or describe(job)
+    onward = [link_html(link, t(text), "primary-link" if is_done else "onward")] if link else []
     return (
-        f"{describe(job)}. {t('jobs.queued', number=len(queued))}" if queued else describe(job),
+        f"{state}. {t('jobs.queued', number=len(queued))}" if queued else state,
         gr.Button(visible=is_active, interactive=not is_stopping),
         gr.Button(visible=is_stopping),
         gr.Button(visible=bool(queued)),
         stage.progress(project) if is_active else "",
-        link_html(link, t(text), "primary-link" if is_done else "onward") if link else "",
+        " ".join([*onward, *(link_html(place, text, "onward") for place, text in links)]),
         *log_values(job.log if job else None, wanted),
     )
 
@@ -277,13 +289,20 @@ def _show_outlook(page: Page, panel: _Panel, stage: Stage) -> None:
         is_of_demo = stage.name in (*BY_NAME, *DATA_JOBS) and is_running(project, DEMO_JOB)
         if is_of_demo and not outlook.blockers:
             outlook = replace(outlook, blockers=[made_by("project", t("outlook.demo_runs"))])
-        is_done = (outlook.is_done or _is_done(states, stage)) and not outlook.button
+        if not outlook.blockers:  # which name a full disk themselves, as those of a training
+            outlook = replace(outlook, blockers=disk_full(project.root))
+        is_stage_done = outlook.is_done or _is_done(states, stage)  # then the link onward is the main button
+        is_done = is_stage_done and not outlook.button
         # the job before it may create missing files; the program checks at its turn
-        may_start = bool(after) or not (outlook.blockers or is_running(project, stage.name))
+        is_active = is_running(project, stage.name)
+        may_start = bool(after) or not (outlook.blockers or is_active)
         button = gr.Button(
             outlook.button or t("outlook.run_again" if is_done else stage.button),
             interactive=may_start,
-            variant="secondary" if is_done else "primary",
+            visible=may_start or not is_active,  # one button beside Stop would be one too many
+            variant="secondary"
+            if stage.name in ASIDE or (is_stage_done and not outlook.losses)
+            else "primary",
             elem_classes="amber" if outlook.losses else "",
         )
         details = outlook.details or [gr.skip()] * len(stage.details)
