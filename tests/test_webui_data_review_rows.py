@@ -15,6 +15,7 @@ from indextts.webui.data.review import (
     act,
     export_manifest,
     follow,
+    refresh,
     show_page,
 )
 from indextts.webui.data.review_list import list_html, marked_pair, row_html
@@ -98,6 +99,18 @@ def test_speakers_and_scores_of_the_report_can_be_chosen(project):
     assert t("data.measures.snr_db") + ": 3" in shown(project, 1, ALL, "s", "snr_db", "3", "5.5")[3]
     with pytest.raises(UserError, match="three"):
         shown(project, 1, ALL, "", "snr_db", "three", "")
+
+
+def test_a_refresh_changes_no_filter_and_keeps_the_page_of_the_same_filters(project):
+    first = refresh(project, 3, ALL, *NO_FILTER, "", "", "")
+    assert first[1] == 1
+    again = refresh(project, 3, ALL, *NO_FILTER, "", "", first[6])
+    other = refresh(project, 3, DOUBTFUL, *NO_FILTER, "", "", first[6])
+    assert (again[1], other[1]) == (3, 1)
+    for found in (again, other):
+        assert not any("value" in found[place].constructor_args for place in (0, 8, 9))
+    linked = refresh(project, 3, ALL, *NO_FILTER, "1 too_short", "", first[6])
+    assert linked[0].constructor_args["value"] == "too_short"
 
 
 def test_the_answer_to_a_decision_is_the_row_and_the_totals(project):

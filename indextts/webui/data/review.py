@@ -39,14 +39,16 @@ from indextts.webui.data.review_rows import (
     speaker_choices,
 )
 from indextts.webui.events import on
+from indextts.webui.forms import with_choices
 from indextts.webui.language import t
 from indextts.webui.layout import fields, labelled
 from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
 from indextts.webui.serving.security import download_link
-from indextts.webui.view_versions import files_version, once
+from indextts.webui.view_versions import files_version, is_running, job_version, once
 
 MAX_PAGES = 10**6
+WRITERS = ("data", *DATA_JOBS)  # jobs of what is reviewed: the list stays while one is active
 IMPORT = "#data/upload"
 # js_on_load of the choice to play each clip that is reached
 RESTORE_AUTOPLAY = "element.querySelector('#review-autoplay').checked = !!localStorage.autoplay"
@@ -87,35 +89,16 @@ def build(page: Page) -> None:
     outputs = [show, number, count, clips, back, forth, shown, totals]
     wanted, link = page.shared["review"], page.signal()
 
-    def refresh(project: Project, number: float | None, *values: Any) -> Any:
-        *filters, link, before = values
-        if link != before:  # a link of the check: its clips from the first one to decide on
-            filters = [link.partition(" ")[2], "", "", "", ""]
-            number = 0
-        review = read_review(project)
-        return [
-            *show_page(project, number, *filters),
-            gr.Dropdown(choices=speaker_choices(review), value=filters[1]),
-            gr.Dropdown(choices=measure_choices(review), value=filters[2]),
-            *_limits(*filters[2:]),
-            link,
-        ]
-
+    filled = [show.input, speaker.input, measure.input, low.submit, low.blur, high.submit, high.blur]
+    # one handler for all of them: its last answer has the newest filters
     page.watch(
-        lambda project: files_version(project.manifest),
+        refresh_version,
         refresh,
         [*outputs, *chosen[1:], link],
-        [*inputs[1:], wanted, link],
-        [wanted.change],
-        result_of=("data", *DATA_JOBS),
+        [*inputs[1:], wanted, link, shown],
+        [wanted.change, *filled],
     )
-
-    def show_first(project: Project, *filters: Any) -> list[Any]:
-        return show_page(project, 0, *filters)
-
-    # A click must not be dropped because a timer tick is being answered.
-    filled = [show.input, speaker.input, measure.input, low.submit, low.blur, high.submit, high.blur]
-    on(filled, show_first, [page.project, *chosen], outputs, latest=True)
+    # a click must not be dropped because a timer tick is being answered
     on([measure.input], lambda measure: _limits(measure, "", ""), [measure], [low, high], latest=True)
     for button, step in ((back, -1), (forth, 1), (seek, 0)):
         on([button.click], partial(move, step), inputs, outputs, latest=True)
@@ -134,6 +117,36 @@ def build(page: Page) -> None:
 
     event = page.watch(version, follow, [followed, totals], [measure, shown, followed], queue=False)
     event.then(None, [followed], None, js="answer => window.reviewFollowed(answer)")
+
+
+def refresh_version(project: Project) -> str:
+    """Return a version that changes with the imported data, and when a job that writes them ends."""
+    jobs = (job_version(project, stage) for stage in WRITERS)
+    return " ".join([files_version(project.manifest), *jobs])
+
+
+def refresh(project: Project, number: float | None, *values: Any) -> list[Any]:
+    """Return what `show_page` does and the menus, without values that the user may have changed meanwhile.
+
+    Args:
+        values: the filters, the link of the check, the link that was followed last, what the browser shows.
+    """
+    *filters, link, before, shown = values
+    is_linked = link != before  # a link of the check: its clips from the first one to decide on
+    if is_linked:
+        filters = [link.partition(" ")[2], "", "", "", ""]
+    is_same = not is_linked and _shown(shown)[:2] == (project.root.name, filters)
+    if is_same and is_running(project, *WRITERS):
+        return [gr.skip()] * 14
+    review = read_review(project)
+    page = show_page(project, number if is_same else 0, *filters)
+    menus = [list_choices(review), speaker_choices(review), measure_choices(review)]
+    shows, *others = [
+        gr.Dropdown(choices=choices, value=value) if is_linked else with_choices(choices, value)
+        for choices, value in zip(menus, filters, strict=False)
+    ]
+    limits = _limits(*filters[2:]) if is_linked else [gr.skip(), gr.skip()]
+    return [shows, *page[1:], *others, *limits, link]
 
 
 def show_page(project: Project, number: float | None, *filters: Any) -> list[Any]:
@@ -163,7 +176,9 @@ def show_page(project: Project, number: float | None, *filters: Any) -> list[Any
         list_html(project, rows, str(chosen)),
         gr.Button(interactive=shown > 1),
         gr.Button(interactive=shown < num_pages),
-        json.dumps({"project": project.root.name, "ids": ids, "revision": review.revision}),
+        json.dumps(
+            {"project": project.root.name, "filters": filters, "ids": ids, "revision": review.revision}
+        ),
         totals_html(review.totals()),
     ]
 
@@ -212,15 +227,15 @@ def follow(project: Project, measure: str, shown: str, followed: str) -> list[st
     review = read_review(project)
     if review is None:
         return ["", ""]
-    project_name, ids, known = _shown(shown)
+    project_name, _, ids, known = _shown(shown)
     if project_name == _shown(followed)[0]:
-        known = max(known, _shown(followed)[2])
+        known = max(known, _shown(followed)[3])
     changed = set(review.changed_since(known if known <= review.revision else 0))
     places = [place for id in ids if (place := review.table.place_of.get(id)) in changed]
     rows = [row_of(review, place, measure or "") for place in places if place is not None]
     if project_name != project.root.name:
         rows = []
-    answer = {"project": project.root.name, "ids": [], **_rows(project, review, rows)}
+    answer = {"project": project.root.name, "filters": [], "ids": [], **_rows(project, review, rows)}
     return [json.dumps(answer), totals_html(review.totals())]
 
 
@@ -255,13 +270,14 @@ def _changed(action: str, typed: str, original: str) -> dict[str, str | None]:
     return CHANGES[action]
 
 
-def _shown(text: str) -> tuple[str, list[str], int]:
-    """Return project, ids and revision of what the browser has; nothing for other texts."""
+def _shown(text: str) -> tuple[str, list[Any], list[str], int]:
+    """Return project, filters, ids and revision of what the browser has; nothing for other texts."""
     try:
         found = json.loads(text)
-        return str(found["project"]), [str(id) for id in found["ids"]], int(found["revision"])
+        ids = [str(id) for id in found["ids"]]
+        return str(found["project"]), list(found["filters"]), ids, int(found["revision"])
     except (ValueError, KeyError, TypeError, OverflowError):
-        return "", [], 0
+        return "", [], [], 0
 
 
 def move(step: int, project: Project, number: float | None, *filters: Any) -> list[Any]:

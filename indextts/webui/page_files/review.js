@@ -17,7 +17,7 @@
   const isLoaded = () => list?.isConnected;
 
   const markPlaying = () => rows().forEach(row => row.classList.toggle("playing",
-    !audio().paused && audio().dataset.clip === row.dataset.clip));
+    audio()?.paused === false && audio().dataset.clip === row.dataset.clip)); // the list may be drawn before it
   const play = (row, isNew) => {
     const player = audio(), address = row.querySelector(".play").dataset.audio;
     if (!address) return;
