@@ -22,6 +22,7 @@ from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import DEMO, PUBLISHED, Project, read_project, read_settings, write_project
 from indextts.projects.stages import PLANNERS, plan_stage
+from indextts.webui.forms import store_draft, with_drafts
 from indextts.webui.page import Page
 from indextts.webui.project import creating, tab
 from indextts.webui.project.creating import NewProject, create, published_rows, summary_html
@@ -46,7 +47,7 @@ def page(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def project(page: Page) -> Project:
-    return tab.demo_project(page)
+    return Project(page.workspace / read_settings(DEMO).name)
 
 
 def form(**changes: Any) -> NewProject:
@@ -117,6 +118,15 @@ def test_a_wrong_value_creates_nothing(page: Page, tmp_path: Path, changes: dict
     assert not any((tmp_path / "outside").iterdir())
 
 
+def test_own_data_can_be_tried_with_the_base_of_the_demo(page: Page):
+    chosen = create(page, form(base=creating.DEMO_BASE))
+    project = Project(page.workspace / str(chosen.value))
+    settings = read_project(project)
+    assert (settings.base, settings.train) == (read_settings(DEMO).base, read_settings(DEMO).train)
+    assert plan_stage(project, settings, "train").commands
+    assert tab.offer(page, project) == ""
+
+
 def test_2_5_is_proposed_and_its_project_has_its_tokenizer(page: Page):
     shutil.copytree(DEMO.parent / "checkpoints_2.5", page.workspace / PROPOSED.folder)
     with pytest.raises(UserError, match=PROPOSED.title):
@@ -147,13 +157,25 @@ def test_a_workspace_in_which_nothing_has_run_is_a_first_visit(page: Page, proje
     assert tab.offer(page, Project(page.workspace / "other")) == ""
 
 
+def test_what_remains_of_a_project_with_data_runs_from_its_next_stage(page: Page):
+    download(page)
+    create(page, form(title="other"))
+    own = Project(page.workspace / "other")
+    make_files(own, "data")
+    assert tab.offer(page, own) == "rest"
+    assert 'class="onward"' in next_html(page, own)
+    assert tab.outlook(own).facts[0][1].startswith("1 ")
+    store_draft(own, "train", {"epochs": 7, "amp": "on", "output_dir": "/etc", "learning_rate": None})
+    settings = with_drafts(own, read_project(own))
+    assert settings.train == {"epochs": 7, "amp": True}
+
+
 def test_the_demo_of_the_other_base_is_a_project_beside_it(page: Page, project: Project):
     chosen = tab.choose(page, "2.5")
     other = Project(page.workspace / str(chosen.value))
     assert other != project
     assert other.base.name == "2.5"
     assert {name for _, name in chosen.choices} == {project.root.name, other.root.name}
-    assert (tab.demo_of(page, project), tab.demo_of(page, other)) == (project, other)
     assert tab.offer(page, project) == tab.offer(page, other) == "first"
     assert way_html(page, other).count('<li class="later">') == len(STAGES) - 1
     begin_demo(project, "data", "stopped")
@@ -197,7 +219,8 @@ def test_the_running_demo_marks_its_stage_and_shows_its_share(page: Page, starte
     assert classes == ["done", "done", "running", "later", "later", "later"]
     chip = chip_html(page.workspace, time.time())
     assert "#project" in chip
-    assert "--share:12" in chip  # 2 of 17 parts
+    assert "--share:11" in chip  # 2 of 18 parts
+    assert 'data-title="All stages 11 %"' in chip
     assert 'aria-valuenow="11"' in tab.progress_html(started)
     assert not tab.outlook(started).blockers
 

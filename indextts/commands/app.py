@@ -29,6 +29,8 @@ class RunPipeline(Command, OfProject):
     """Run all stages of a project; a stage that is done with unchanged input is skipped."""
 
     program: ClassVar[str] = "tools/run_pipeline.py"
+    first: Stage = Field("data", title="First stage")
+    """Stage to begin with; the earlier ones stay as they are."""
     until: Stage = Field("export", title="Last stage")
     """Last stage to run."""
     max_steps: int = Field(0, ge=0, title="Maximum steps")

@@ -5,7 +5,8 @@ changed since (compared by size and modification time). A training that was stop
 are no reason to rebuild the tokenizer: they are stored in it, and its pieces stay.
 
     NAME/pipeline/STAGE.json    of a finished stage (stage_records.py)
-    NAME/pipeline/now.json      {"stage": "pairs", "started": 1764000000.5}: the stage that began last
+    NAME/pipeline/now.json      {"stage": "pairs", "started": 1764000000.5}: the stage that began last, ENDED
+                                after the last one
 """
 
 import logging
@@ -41,7 +42,7 @@ from indextts.system.processes import LAUNCHER_STOPPED, shell_text
 
 logger = logging.getLogger(__name__)
 
-CURRENT = Path("pipeline/now.json")
+CURRENT, ENDED = Path("pipeline/now.json"), "ended"
 CODEBOOK_NAME = "builtin.npz"  # as BACKEND_NAME of data/networks.py, which loads torch
 
 
@@ -56,7 +57,7 @@ class StageResult:
 
 
 def run_pipeline(command: RunPipeline) -> list[StageResult]:
-    """Run the stages up to `--until`; stop after the first failure.
+    """Run the stages from `--first` up to `--until`; stop after the first failure.
 
     Raises:
         UserError: the flags, the settings or the base files are wrong.
@@ -67,12 +68,17 @@ def run_pipeline(command: RunPipeline) -> list[StageResult]:
         plan_stage(project, settings, stage)
     apply_edited_readings(project, settings)
     results = []
+    stages = list(PLANNERS)
     for plan in plan_stages(project, settings, command.max_steps):
+        if stages.index(plan.name) < stages.index(command.first):
+            continue
         (project.root / CURRENT).parent.mkdir(exist_ok=True)
         write_json(project.root / CURRENT, {"stage": plan.name, "started": time.time()})
         results.append(run_stage(project, plan))
         if results[-1].status or plan.name == command.until:
             break
+    if not results[-1].status:
+        write_json(project.root / CURRENT, {"stage": ENDED, "started": time.time()})
     return results
 
 

@@ -26,14 +26,18 @@ from pydantic_core import PydanticUndefined
 
 from indextts.commands.app import Stage
 from indextts.commands.base import Command
+from indextts.commands.data import BuildPairs, Preprocess
+from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.projects.project import Project, read_project
+from indextts.projects.project import Project, ProjectSettings, read_project
 from indextts.projects.stages import plan_stage
 from indextts.system.files import read_object, written_aside
 from indextts.webui.events import on
 from indextts.webui.language import field_help, field_title, t
 from indextts.webui.page import Page
 
+DRAFTED: dict[Stage, type[Command]] = {"preprocess": Preprocess, "pairs": BuildPairs, "train": Train}
+NUMBERS = (int, float, bool, float | None)
 ON, OFF = "on", "off"  # of a switch that is automatic otherwise
 
 
@@ -130,6 +134,19 @@ def kept_form(
     return filled_for
 
 
+def with_drafts(project: Project, settings: ProjectSettings) -> ProjectSettings:
+    """Return the settings with the drafted numbers and choices of the stages after the import.
+
+    Not with typed paths: who starts all stages sees none of them.
+    """
+    for stage, command in DRAFTED.items():
+        kinds = {name: field.annotation for name, field in command.model_fields.items()}
+        plain = [name for name, kind in kinds.items() if kind in NUMBERS or get_origin(kind) is Literal]
+        typed = read_draft(project, stage, plain)
+        settings = settings.with_fields(stage, **fields_from(command, list(typed), list(typed.values())))
+    return settings
+
+
 def with_choices(
     found: Sequence[tuple[str, str]],
     now: str | Sequence[str] | None,
@@ -203,7 +220,7 @@ def with_draft(
 
 def read_draft(project: Project, form: str, fields: Collection[str]) -> dict[str, Value]:
     """Return the drafted values of `fields`; fields without a drafted value are absent."""
-    content = read_object(_path(project, form))
+    content = read_object(draft_path(project, form))
     values = content.get("values")
     if not isinstance(values, dict):
         return {}
@@ -216,7 +233,7 @@ def store_draft(project: Project, form: str, values: Mapping[str, object]) -> No
     A draft that is too large is not stored. On a full disk only the draft is lost.
     """
     plain = {name: value for name, value in values.items() if _is_plain(value)}
-    path = _path(project, form)
+    path = draft_path(project, form)
     with suppress(OSError, UnicodeEncodeError):  # a lone surrogate, which no field accepts
         if not values:
             path.unlink(missing_ok=True)
@@ -228,7 +245,8 @@ def store_draft(project: Project, form: str, values: Mapping[str, object]) -> No
                 aside.write_bytes(encoded)
 
 
-def _path(project: Project, form: str) -> Path:
+def draft_path(project: Project, form: str) -> Path:
+    """Return the file of a draft."""
     assert _FORM.fullmatch(form), form  # named by the program, never by a request
     return project.root / "drafts" / f"{form}.json"
 

@@ -32,7 +32,7 @@ from indextts.system.files import write_json
 from indextts.system.processes import git_commit, shell_text
 
 # jobs that are no stage of a project
-DEMO_JOB = "demo"  # runs all stages of the demo project
+DEMO_JOB = "demo"  # runs all stages of a demo, or those that remain of another project
 CHECK_JOB = "check"
 TRANSCRIBE_JOB = "transcribe"  # ends with an import and a check
 CLEAN_JOB = "clean"  # ends with a check

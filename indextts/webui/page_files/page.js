@@ -96,6 +96,17 @@
     }
   }, true);
 
+  // The arrow keys go from tab to tab.
+  addEventListener("keydown", event => {
+    const tab = event.target.closest?.('[role="tab"]'), step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!tab || !step) return;
+    const all = [...tab.parentElement.querySelectorAll('[role="tab"]')];
+    const next = all.at((all.indexOf(tab) + step) % all.length);
+    next.focus();
+    next.click();
+    event.preventDefault();
+  });
+
   // A button that deletes something asks first.
   addEventListener("click", event => {
     const button = event.target.closest?.("button.asks");
@@ -190,12 +201,16 @@
     else if (box.innerHTML !== newest.innerHTML) place.classList.add("held");
   });
 
-  // Report once that a job the page saw active has ended: in its title, and as a notification if permitted.
+  // Show the running job in the title, and report once that one the page saw active has ended: there too, and as a
+  // notification if permitted.
+  const NAME = document.title || "IndexTTS2 Amharic";
   window.reportEndedJobs = () => {
     const line = document.querySelector("#now [data-jobs]");
     if (!line) return;
     const known = window.knownJobs ?? {};
     window.knownJobs = Object.fromEntries(JSON.parse(line.dataset.jobs).map(job => [job.id, job]));
+    if (line.dataset.title) document.title = `${line.dataset.title} · ${NAME}`;
+    else if (document.title.endsWith(`· ${NAME}`)) document.title = NAME;
     for (const job of Object.values(window.knownJobs)) {
       if (job.active || !known[job.id]?.active) continue;
       document.title = job.text;

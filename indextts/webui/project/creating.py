@@ -14,6 +14,7 @@ from indextts.features.published_files import missing_bytes, table
 from indextts.projects.names import folder_name, titled_projects
 from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import (
+    DEMO,
     MAX_TITLE_CHARS,
     NAME_RULE,
     PUBLISHED,
@@ -25,6 +26,7 @@ from indextts.projects.project import (
     is_title,
     make_settings,
     project_names,
+    read_settings,
 )
 from indextts.system.amounts import shown_size
 from indextts.text.languages import AMHARIC, known_languages
@@ -37,6 +39,7 @@ from indextts.webui.page import Page
 from indextts.webui.running.outlook import Start
 from indextts.webui.running.panel import Stage, stage_panel
 
+DEMO_BASE = "demo"  # a choice of the base: the small model of the demo, which needs no download
 MANIFEST_ENDINGS = (".jsonl", ".json")
 OPEN_DATA = "() => { location.hash = 'data'; }"
 
@@ -48,7 +51,7 @@ class NewProject:
     Args:
         recordings: a manifest, a folder or a zip archive; "" to upload them later.
         folder: "" derives it from the title.
-        base: the folder of a published model in the workspace.
+        base: the folder of a published model in the workspace, or DEMO_BASE.
         other_base: a folder that replaces it.
     """
 
@@ -63,6 +66,7 @@ class NewProject:
 def build(page: Page) -> None:
     """Build the form; it creates a project, selects it and opens tab 2."""
     published = [(t("project.published_model", name=base.title), base.folder) for base in bases()]
+    published.append((t("project.demo_base"), DEMO_BASE))
     with fold(t("project.new"), "new-project"):
         heading("project.new", "project.new_lead", "new-heading")
         with fields():
@@ -101,7 +105,12 @@ def create(page: Page, form: NewProject) -> gr.Dropdown:
         raise UserError(t(TITLE_RULE, max=MAX_TITLE_CHARS))
     name = form.folder.strip() or folder_name(title, page.workspace)
     _check_name(page, title, name)
-    base = page.roots.inside(form.other_base.strip() or form.base, t("project.base_model"))
+    chosen, more = form.other_base.strip() or form.base, _recordings(page, form.recordings.strip())
+    if chosen == DEMO_BASE:
+        demo = read_settings(DEMO)
+        base, more = demo.base, {**more, "train": demo.train}  # the trainer's own settings suit large models
+    else:
+        base = page.roots.inside(chosen, t("project.base_model"))
     root = page.roots.inside(name, t("project.folder"))  # refuses a symlink that leads outside
     for published in BASES.values():
         files = ("config.yaml", published.tokenizer_file, "gpt.pth")
@@ -113,7 +122,7 @@ def create(page: Page, form: NewProject) -> gr.Dropdown:
         title=title,
         language=form.language,
         base=base,
-        **_recordings(page, form.recordings.strip()),
+        **more,
     )
     copy_base_files(Project(root), settings)
     return gr.Dropdown(choices=titled_projects(page.workspace), value=name)
@@ -156,7 +165,7 @@ PRESENT = ("checked", "there")
 
 
 def build_base(page: Page) -> None:
-    """Build the line, and the fold with the download and both tables."""
+    """Build the line, and the fold with the download and its files."""
     line = gr.HTML(elem_id="base-model")
     with fold(t("project.published_files"), "published"):
         base = component_for(DownloadCheckpoints, "base", PROPOSED.name)
@@ -169,18 +178,14 @@ def build_base(page: Page) -> None:
             home_of=lambda _chosen: Project(page.workspace / PUBLISHED),
         )
         stage_panel(page, stage)
-        published, files = gr.HTML(elem_id="published-files"), gr.HTML(elem_id="base-files")
+        published = gr.HTML(elem_id="published-files")
     page.watch(lambda _project: summary_html(page), lambda _project: summary_html(page), [line])
 
     def published_html(_project: Project) -> str:
         title = t("project.published_in", folder=page.workspace)
         return _table(title, ("base_model", "state", "file", "size", "purpose"), published_rows(page))
 
-    def base_html(project: Project) -> str:
-        return _table(t("project.base_files"), ("base_file", "size"), base_rows(project))
-
     # the rows are cheap enough to be their own version
-    page.watch(lambda project: str(base_rows(project)), base_html, [files])
     page.watch(lambda _project: str(published_rows(page)), published_html, [published])
 
 
@@ -223,9 +228,3 @@ def download(home: Project, _settings: ProjectSettings, *values: Any) -> Start:
     fields = fields_from(DownloadCheckpoints, ("base", "what"), values)
     folder = home.root.parent / BASES[fields["base"]].folder
     return Start([DownloadCheckpoints(output_dir=folder, **fields)])
-
-
-def base_rows(project: Project) -> list[list[str]]:
-    """Return the base files of the project with their sizes."""
-    paths = (project.config, project.base_checkpoint, project.base_tokenizer)
-    return [[p.name, shown_size(p.stat().st_size) if p.is_file() else t("project.missing")] for p in paths]

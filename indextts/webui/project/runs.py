@@ -75,9 +75,9 @@ def run_rows(project: Project) -> list[RunRow]:
     return sorted(rows, key=lambda row: row.ended, reverse=True)[:MAX_ROWS]
 
 
-def validations(lines: Sequence[Line]) -> list[tuple[int, float]]:
-    """Return step and mel loss of each validation; a loss that is not a number is left out."""
-    found = [(line["step"], line.get("mel_loss")) for line in lines if line["kind"] == "val"]
+def mel_losses(lines: Sequence[Line], kind: str) -> list[tuple[int, float]]:
+    """Return step and mel loss of each line of a kind; a loss that is not a number is left out."""
+    found = [(line["step"], line.get("mel_loss")) for line in lines if line["kind"] == kind]
     return [
         (int(step), float(loss)) for step, loss in found if isinstance(loss, int | float) and isfinite(loss)
     ]
@@ -127,7 +127,7 @@ def _rows(folder: Path) -> Iterator[RunRow]:
         last = max(lines, key=lambda line: line["time"])
         steps = max(int(line["step"]) for line in lines)
         state = _state(folder, lines) if part == newest else t("runs.replaced")
-        yield RunRow(folder.name, part, validations(lines), steps, state, last["time"])
+        yield RunRow(folder.name, part, mel_losses(lines, "val"), steps, state, last["time"])
 
 
 def _state(folder: Path, lines: Sequence[Line]) -> str:

@@ -5,10 +5,11 @@ where (page_files/project.css):
 
     first    nothing has run and there is only the demo: its stages and its start beside the new project
     demo     the demo was started as one job and is not complete: its start is the primary button
+    rest     a project with data: one button runs the stages that remain, as one job that can be stopped
     (none)   stages and runs beside the next step, machine and base model
 
-The demo runs all its stages as one job. Each base has a demo project. That of IndexTTS-2.0 is in every
-workspace; choosing another base creates its demo and selects it.
+The demo runs all its stages as one job, and so does what remains of another project. Each base has a demo
+project. That of IndexTTS-2.0 is in every workspace; choosing another base creates its demo and selects it.
 """
 
 import time
@@ -22,14 +23,17 @@ import gradio as gr
 from google.protobuf.message import DecodeError
 
 from indextts.commands.app import RunPipeline
+from indextts.commands.base import Command
 from indextts.commands.bases import BASES
+from indextts.commands.speech import Synthesize
+from indextts.data.manifest import read_utterances
+from indextts.data.pair_summary import PairSummary, summary_path
 from indextts.errors import UserError
-from indextts.projects.jobs.records import list_jobs, newest_job
+from indextts.projects.jobs.records import Job, list_jobs, newest_job
 from indextts.projects.jobs.starting import DEMO_JOB
 from indextts.projects.names import titled_projects
 from indextts.projects.pipeline import copy_base_files, current_stage
 from indextts.projects.project import (
-    DEMO,
     REPOSITORY,
     Project,
     ProjectSettings,
@@ -37,27 +41,33 @@ from indextts.projects.project import (
     project_names,
     read_project,
     read_settings,
+    write_project,
 )
 from indextts.system.amounts import shown_size
+from indextts.system.yaml_files import read_if_valid
 from indextts.text.tokenizer import parse_model
+from indextts.webui.data.check_view import in_words
 from indextts.webui.data.import_outlook import shown_dataset
 from indextts.webui.events import on
-from indextts.webui.language import t
+from indextts.webui.forms import with_drafts
+from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns, labelled
 from indextts.webui.markup import link_html, meter_html, tiles_html
 from indextts.webui.metrics_reader import read_run
 from indextts.webui.monitor.machine import machine_tiles, read_machine
 from indextts.webui.page import Page
 from indextts.webui.project import creating
-from indextts.webui.project.runs import best_loss, run_rows, runs_html, runs_version, validations
+from indextts.webui.project.runs import best_loss, mel_losses, run_rows, runs_html, runs_version, sparkline
 from indextts.webui.run_progress import duration
 from indextts.webui.running import all_jobs
 from indextts.webui.running.job_chip import progress_of_job
-from indextts.webui.running.outlook import Notice, Outlook, Start
+from indextts.webui.running.outlook import LEAST_FREE_BYTES, Notice, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.serving.security import file_address
 from indextts.webui.stage_list import (
     BY_NAME,
     StageState,
+    overview_since,
     stage_states,
     stages_html,
     stages_version,
@@ -69,16 +79,19 @@ from indextts.webui.view_versions import (
     num_lines,
     periodic_version,
     throttled_version,
+    utterances_of,
 )
 
 RUN_EVERY_S = 10.0
-Offer = Literal["first", "demo", ""]
-NUM_GB = 0.3  # of the finished demo, measured
+Offer = Literal["first", "demo", "rest", ""]
+SOUND_NAME = "demo"  # folder in listen/ with what the demo speaks at its end
+DEMOS = ("first", "demo")  # offers of a demo, as `offer` returns them
 
 
 def build(page: Page) -> None:
     with columns() as (main, side):
         with main:
+            sound = gr.HTML(elem_id="demo-sound")
             way = gr.HTML(elem_id="way")
             with gr.Column(elem_id="demo-panel"):
                 build_demo(page)
@@ -96,6 +109,7 @@ def build(page: Page) -> None:
         return f"{offer(page, project)} {stages_version(project)}"
 
     page.watch(lambda project: f"{version(project)} {facts_version(project)}", partial(way_html, page), [way])
+    page.watch(lambda project: files_version(project.listen / SOUND_NAME), demo_sound_html, [sound])
     page.watch(version, partial(next_html, page), [next_step])
     page.watch(runs_version, lambda project: runs_html(run_rows(project)), [runs])
     page.watch(periodic_version, lambda _project: machine_html(page), [machine], queue=False)
@@ -105,21 +119,23 @@ def way_html(page: Page, project: Project) -> str:
     """Return the stages with their facts, under the offer of the demo or a heading."""
     offered, found = offer(page, project), stage_states(project)
     facts = [stage_fact(project, each.stage.name) for each in found]
-    title, lead = t("project.stages"), ""
-    if offered:
+    title, lead, of_demo = t("project.stages"), "", offered in DEMOS
+    if of_demo:
         title, lead = t("demo.heading"), t("demo.lead")
     return (
         f'<div id="visit" class="{offered}"><h2>{escape(title)}</h2>'
-        f"{f'<p>{escape(lead)}</p>' if lead else ''}{stages_html(found, facts, is_way=not offered)}</div>"
+        f"{f'<p>{escape(lead)}</p>' if lead else ''}{stages_html(found, facts, is_way=not of_demo)}</div>"
     )
 
 
 def next_html(page: Page, project: Project) -> str:
     """Return the next step with the one link that leads there; "" while the demo is offered."""
-    return "" if offer(page, project) else step_html(stage_states(project))
+    offered = offer(page, project)
+    css = "onward" if offered else "primary-link"
+    return "" if offered in DEMOS else step_html(stage_states(project), css)
 
 
-def step_html(found: Sequence[StageState]) -> str:
+def step_html(found: Sequence[StageState], css: str) -> str:
     """Return the running stage, else the next step, with a link to its tab; if all are done, to tab 8."""
     step = step_to_take(found)
     title, text, tab, label = t("next.done_title"), t("next.done"), "listen", t("next.listen")
@@ -129,7 +145,7 @@ def step_html(found: Sequence[StageState]) -> str:
         text = step.text if step.state == "next" else f"{t(step.stage.title)}: {step.text}"
         tab = "monitor" if is_training else step.stage.tab
         label = t("next.open", tab=t("tab.monitor") if is_training else t(step.stage.title))
-    link = link_html(f"#{tab}", label, "primary-link")
+    link = link_html(f"#{tab}", label, css)
     return f"<h3>{escape(title)}</h3><p>{escape(text)}</p>{link}"
 
 
@@ -162,15 +178,26 @@ def _preprocess(project: Project) -> str:
     return _split_sizes("facts.preprocess", project.utterances)
 
 
+def _data(project: Project) -> str:
+    overview, data = overview_since(project, 0), shown_dataset(project)
+    is_rejected = overview is not None and overview.num_rejected
+    return t("facts.rejected", data=data, count=overview.num_rejected) if overview and is_rejected else data
+
+
 def _pairs(project: Project) -> str:
-    return _split_sizes("facts.pairs", project.pairs)
+    summary = read_if_valid(PairSummary, summary_path(project.pairs("train")))
+    if summary is None:
+        return _split_sizes("facts.pairs", project.pairs)
+    return _split_sizes(
+        "facts.pairs_hours", project.pairs, hours=shown_hours(3600 * summary.numbers["hours"])
+    )
 
 
 def _train(project: Project) -> str:
     lines = read_run(project.run_dir)
     if not lines:
         return ""
-    best = best_loss(validations(lines))
+    best = best_loss(mel_losses(lines, "val"))
     step = max(int(line["step"]) for line in lines if line["part"] == lines[-1]["part"])
     return t("facts.step", step=step) if best is None else t("facts.train", step=step, loss=best)
 
@@ -181,7 +208,7 @@ def _export(project: Project) -> str:
 
 
 FACTS: dict[str, Callable[[Project], str]] = {
-    "data": shown_dataset,
+    "data": _data,
     "tokenizer": _tokenizer,
     "preprocess": _preprocess,
     "pairs": _pairs,
@@ -190,9 +217,9 @@ FACTS: dict[str, Callable[[Project], str]] = {
 }
 
 
-def _split_sizes(id: str, file_of: Callable[[str], Path]) -> str:
+def _split_sizes(id: str, file_of: Callable[[str], Path], **values: str) -> str:
     train, val = (num_lines(file_of(split)) for split in ("train", "val"))
-    return "" if train is None or val is None else t(id, train=train, val=val)
+    return "" if train is None or val is None else t(id, train=train, val=val, **values)
 
 
 @lru_cache(maxsize=16)
@@ -206,11 +233,24 @@ def build_demo(page: Page) -> None:
         [(base.title, base.name) for base in BASES.values()], **labelled("demo.base", "demo-base")
     )
     on([base.input], lambda name: choose(page, name), [base], [page.project])
-    page.watch(lambda project: project.root.name, lambda project: demo_of(page, project).base.name, [base])
+    page.watch(lambda project: project.root.name, lambda project: project.base.name, [base])
 
-    def prepare(demo: Project, _settings: ProjectSettings) -> Start:
-        command = RunPipeline(workspace=page.workspace, demo=True, base=demo.base.name)
-        return Start([command], outlook=outlook(demo))
+    def prepare(project: Project, _settings: ProjectSettings) -> Start:
+        if is_demo(project):
+            all_stages = RunPipeline(workspace=page.workspace, demo=True, base=project.base.name)
+            return Start([all_stages, *sound_commands(project)], outlook=outlook(project))
+        step = step_to_take(stage_states(project))
+        config, first = project.root / "project.json", step.stage.name if step else "export"
+        command = RunPipeline(workspace=page.workspace, config=config, first=first)
+        return Start([command], outlook=outlook(project))
+
+    def failed_check(project: Project, job: Job) -> tuple[str, Sequence[tuple[str, str]]]:
+        is_of_data = current_stage(project, job.began or job.started) == "data"
+        return in_words(project, job) if job.state == "failed" and is_of_data else ("", ())
+
+    def store_drafts(project: Project, _planned: Sequence[Command]) -> None:
+        if not is_demo(project):
+            write_project(project, with_drafts(project, read_project(project)))
 
     stage = Stage(
         DEMO_JOB,
@@ -218,19 +258,53 @@ def build_demo(page: Page) -> None:
         prepare,
         progress=progress_html,
         onward={"finished": ("#listen", "demo.listen")},
-        home_of=lambda chosen: demo_of(page, chosen),
+        in_words=failed_check,
+        store_settings=store_drafts,
+        home_of=lambda chosen: chosen,
     )
     stage_panel(page, stage)
 
 
-def demo_project(page: Page) -> Project:
-    """Return the demo that every workspace has."""
-    return Project(page.workspace / read_settings(DEMO).name)
+def sound_commands(project: Project) -> list[Synthesize]:
+    """Return the commands with which the fine-tuned model and the base of a demo speak the same sentence."""
+    settings = read_project(project)
+    assert settings.manifest is not None
+    sentence, *others = read_utterances(settings.manifest)
+    voice = next(other for other in others if other.speaker == sentence.speaker)
+    models = {"tuned": project.run_dir / "best.pth", "base": project.config.parent}
+    return [
+        Synthesize(
+            checkpoint=model,
+            text=[sentence.text],
+            voice=str(voice.audio),
+            features=project.preprocessed / "features",
+            models=settings.base,
+            output=project.listen / SOUND_NAME / f"{name}.wav",
+        )
+        for name, model in models.items()
+    ]
 
 
-def demo_of(page: Page, chosen: Project) -> Project:
-    """Return the chosen project if it is a demo, else the demo that every workspace has."""
-    return chosen if chosen.root.name in demo_names().values() else demo_project(page)
+def demo_sound_html(project: Project) -> str:
+    """Return what a finished demo sounds like: base, fine-tuned model and recording; "" before."""
+    sounds = {name: project.listen / SOUND_NAME / f"{name}.wav" for name in ("base", "tuned")}
+    if not all(path.is_file() for path in sounds.values()):
+        return ""
+    sentence = utterances_of(project.manifest)[0]  # as in `sound_commands`
+    sounds["recording"] = sentence.audio
+    players = "".join(
+        f"<figure><figcaption>{escape(t(f'demo.sound_of.{name}'))}</figcaption>"
+        f'<audio controls preload="metadata" src="{file_address(path)}"></audio></figure>'
+        for name, path in sounds.items()
+    )
+    return (
+        f'<h2>{escape(t("demo.sound"))}</h2><p class="lead">{escape(sentence.text)}</p><div>{players}</div>'
+    )
+
+
+def is_demo(project: Project) -> bool:
+    """Return whether a project is the demo of a base."""
+    return project.root.name in demo_names().values() and read_project(project).is_demo
 
 
 def choose(page: Page, base_name: str) -> gr.Dropdown:
@@ -249,15 +323,19 @@ def choose(page: Page, base_name: str) -> gr.Dropdown:
 
 
 def offer(page: Page, project: Project) -> Offer:
-    """Return the offer of a demo: "first" if nothing else is in the workspace, "" if it is not offered.
+    """Return what tab 1 offers to run: a demo ("first" if nothing else is in the workspace), or what remains.
 
     A demo whose stages were started one by one is shown like any other project.
     """
-    if project != demo_of(page, project) or not read_project(project).is_demo:
-        return ""
     jobs = list_jobs(project)
-    states = {each.state for each in stage_states(project)}
-    if any(job.stage != DEMO_JOB for job in jobs) or states == {"done"} or (not jobs and "done" in states):
+    found = stage_states(project)
+    num_done = sum(each.state == "done" for each in found)
+    is_untouched = all(job.stage == DEMO_JOB for job in jobs) and (jobs or not num_done)
+    if not (is_demo(project) and is_untouched):
+        settings = read_project(project)
+        is_begun = project.manifest.is_file() or project.uploaded() or settings.manifest or settings.data
+        return "rest" if is_running(project, DEMO_JOB) or (is_begun and len(found) - num_done > 1) else ""
+    if num_done == len(found) and not is_running(project, DEMO_JOB):
         return ""
     others = [name for name in project_names(page.workspace) if name != project.root.name]
     is_new = all(
@@ -267,29 +345,45 @@ def offer(page: Page, project: Project) -> Offer:
 
 
 def outlook(demo: Project) -> Outlook:
-    """Return the outlook of the demo; a running job of one of its stages blocks it."""
+    """Return the outlook of a demo or of what remains; a running job of one of the stages blocks it."""
     found = stage_states(demo)
     done = sum(each.state == "done" for each in found)
-    facts = [
-        (t("demo.stages"), t("demo.stages_done", done=done, total=len(found))),
-        (t("demo.time"), t("demo.few_minutes")),
-        (t("demo.disk"), f"{NUM_GB} GB"),
-    ]
+    facts = [(t("demo.stages"), t("demo.stages_done", done=done, total=len(found)))]
+    if is_demo(demo):
+        facts += [(t("demo.time"), t("demo.few_minutes")), (t("demo.disk"), shown_size(LEAST_FREE_BYTES))]
+    else:
+        left = [t(each.stage.title) for each in found if each.state != "done"]
+        facts.append((t("demo.next_stages"), ", ".join(left)))
     job, is_at_it = newest_job(demo, DEMO_JOB), is_running(demo, DEMO_JOB)
     running = [each for each in found if each.state == "running" and not is_at_it]
     blockers = [
         Notice(t("demo.stage_runs", stage=t(each.stage.title)), f"#{each.stage.tab}") for each in running
     ]
-    return Outlook(facts, blockers, button=t("demo.resume") if job is not None else "")
+    button = t("demo.run_rest" if not is_demo(demo) else "demo.resume" if job else "demo.start")
+    return Outlook(facts, blockers, button=button)
 
 
-def progress_html(demo: Project) -> str:
-    """Return the progress of the running demo as a bar."""
-    job, now = newest_job(demo, DEMO_JOB), time.time()
+def progress_html(project: Project) -> str:
+    """Return the progress of the running stages as a bar, with the loss while they train."""
+    job, now = newest_job(project, DEMO_JOB), time.time()
     if job is None or job.began is None:
         return ""
-    share, left = progress_of_job(demo, job, now)
-    name = current_stage(demo, job.began)
-    title = next((t(stage.title) for stage in BY_NAME.values() if stage.name == name), t("demo.begins"))
+    share, left = progress_of_job(project, job, now)
+    name = current_stage(project, job.began)
+    title = next(
+        (t(stage.title) for stage in BY_NAME.values() if stage.name == name),
+        t("demo.sound" if name else "demo.begins"),
+    )
     words = [title] if left is None else [title, t("jobs.time_left", time=duration(left))]
-    return meter_html(share or 0.0, " · ".join(words))
+    curve = loss_curve(project) if name == "train" else ""
+    return meter_html(share or 0.0, " · ".join(words)) + curve
+
+
+def loss_curve(project: Project) -> str:
+    """Return the mel loss of the run as a small curve with both ends; "" before it has two values."""
+    points = mel_losses(read_run(project.run_dir), "train")
+    if len(points) < 2:
+        return ""
+    name = t("monitor.plots.mel_loss")
+    words = f"{name}: {points[0][1]:.2f} → {points[-1][1]:.2f}"
+    return f'<div class="loss-curve">{sparkline(points, name)}<p class="lead">{escape(words)}</p></div>'

@@ -11,7 +11,7 @@ import gradio as gr
 from indextts.projects.jobs.records import Job, list_jobs, outcome
 from indextts.projects.jobs.starting import CHECK_JOB, CLEAN_JOB, DEMO_JOB, TENSORBOARD_JOB, TRANSCRIBE_JOB
 from indextts.projects.names import title_of
-from indextts.projects.pipeline import current_stage
+from indextts.projects.pipeline import ENDED, current_stage
 from indextts.projects.project import PUBLISHED, Project
 from indextts.webui.language import t, t_or, text_of
 from indextts.webui.metrics_reader import read_run
@@ -35,14 +35,8 @@ TAB_OF_STAGE = {stage.name: stage.tab for stage in STAGES} | {
     TENSORBOARD_JOB: "monitor/tensorboard",
     DEMO_JOB: "project",
 }
-DEMO_SHARES = {
-    "data": 1,
-    "tokenizer": 1,
-    "preprocess": 1,
-    "pairs": 1,
-    "train": 12,
-    "export": 1,
-}  # of its time
+# of the time of a demo; after the export it speaks
+DEMO_SHARES = {"data": 1, "tokenizer": 1, "preprocess": 1, "pairs": 1, "train": 12, "export": 1, ENDED: 1}
 ENDED_S = 600.0  # how long an ended job is reported, because a page may have slept
 
 # Browsers ask for permission only after a click; the button's text shows the answer.
@@ -83,17 +77,18 @@ def chip_html(workspace: Path, now: float) -> str:
         return f'<div data-jobs="{data}"><span class="chip idle">{nothing}</span></div>'
     home, job = min(active, key=lambda each: each[1].state == "waiting")
     more = f" +{len(active) - 1}" if len(active) > 1 else ""
-    text = _text(home, job, t(f"jobs.states.{job.state}"))
+    text, ring, details = _text(home, job, t(f"jobs.states.{job.state}")), "", []
     share, left = progress_of_job(home, job, now)
-    ring = "" if share is None else f'<i class="ring" style="--share:{100 * share:.0f}"></i>'
-    details = [] if share is None else [f"{100 * share:.0f} %"]
+    if share is not None:  # short, because it is the title of the browser's tab too
+        text = f"{t(f'jobs.stages.{job.stage}')} {100 * share:.0f} %"
+        ring, details = f'<i class="ring" style="--share:{100 * share:.0f}"></i>', [title_of(home)]
     details += [] if left is None else [t("jobs.time_left", time=duration(left))]
     link = f"?project={quote(home.root.name)}#{TAB_OF_STAGE.get(job.stage, 'project')}"
     if home.root.name == PUBLISHED:
         link = "#project"
     details_html = f"<span>{html.escape(' · '.join(details))}</span>" if details else ""
     chip = f'<a class="chip" href="{html.escape(link)}">{ring}{html.escape(text + more)} {details_html}</a>'
-    return f'<div data-jobs="{data}">{chip}</div>'
+    return f'<div data-jobs="{data}" data-title="{html.escape(text)}">{chip}</div>'
 
 
 def progress_of_job(project: Project, job: Job, now: float) -> tuple[float | None, float | None]:
@@ -114,8 +109,6 @@ def _training(project: Project, now: float) -> tuple[float | None, float | None]
 
 
 def _text(home: Project, job: Job, state: str) -> str:
-    if job.stage == DEMO_JOB:
-        return t("jobs.demo_runs", state=state)
     return t("jobs.runs", stage=t_or(f"stage.{job.stage}", job.stage), project=title_of(home), state=state)
 
 
