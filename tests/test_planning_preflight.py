@@ -85,6 +85,15 @@ def test_the_plan_of_a_new_run_warns_of_a_warm_up_longer_than_the_run(run: TinyR
     assert "12" in str(rows(13)[-1])
 
 
+@pytest.mark.parametrize("setting", ["warmup_steps", "val_interval", "save_interval"])
+def test_a_new_run_in_which_a_setting_never_takes_effect_is_blocked_with_a_better_value(
+    run: TinyRun, setting: str
+):
+    [message] = messages_of(preflight_of(run, **{setting: 13})).values()
+    assert "12 steps" in message
+    assert " 2 or fewer" in message
+
+
 def test_a_disk_that_is_too_small_blocks(run: TinyRun, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(disk, "free_bytes", lambda folder: 10**9)
     message = messages_of(preflight_of(run))["disk"]

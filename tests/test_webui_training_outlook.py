@@ -147,7 +147,7 @@ def test_a_bare_file_name_is_looked_up_in_the_run_directory(tmp_path: Path):
     assert resume_value(roots, True, "voice/x.pth", run_dir) == str(tmp_path / "voice/x.pth")
     assert resume_value(roots, True, " ", run_dir) == "auto"
     assert resume_value(roots, False, "x.pth", run_dir) == ""
-    for outside in ("/etc/passwd", "../x.pth", ".."):
+    for outside in ("/etc/passwd", "/etc/x.pth", "../x.pth", "..", "metrics.jsonl"):
         with pytest.raises(UserError):
             resume_value(Roots(run_dir), True, outside, run_dir)
 

@@ -11,7 +11,7 @@ import pytest
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.project import Project, ProjectSettings, write_project
 from indextts.runs import owner
 from indextts.webui.running.outlook import Start
 from indextts.webui.serving.security import Roots
@@ -75,6 +75,16 @@ def test_while_a_trainer_runs_a_forbidden_launch_is_refused_and_no_other_starts(
         assert found.error == ""
         with pytest.raises(UserError, match="a training run is using"):
             found.check()
+
+
+def test_a_training_of_another_project_is_noticed(tmp_path: Path):
+    assert not any("other voice" in note.text for note in prepared(tmp_path).outlook.notes)
+    other = Project(tmp_path / "other")
+    other.root.mkdir()
+    write_project(other, ProjectSettings(name="other", title="other voice", base=Path("base")))
+    owner.prepare(other.run_dir)
+    with owner.run_lock(other.run_dir):
+        assert any("other voice" in note.text for note in prepared(tmp_path).outlook.notes)
 
 
 def test_the_trainer_is_asked_once_for_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -93,6 +93,8 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     expect(page.locator("#train-resume input")).to_be_checked()
     expect(page.locator("#train-start")).to_have_text("Resume at step 4")
     page.locator("#train-resume input").uncheck()
+    page.locator("#train-checkpoints input").focus()
+    page.keyboard.press("Tab")  # passing the menu chooses nothing
     is_shown(page, "train-outlook", "tick Resume from checkpoint")
     is_shown(page, "train-outlook", "12, 4 per epoch")
     is_shown(page, "train-outlook", "measured by this run so far, on this processor")
@@ -114,6 +116,10 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     second = opened(server, browser)
     open_tab(second, "6 Training")
     set_to(second, "epochs", "6")
+    expect(page.locator("#train-theirs")).to_be_hidden()
+    second.locator("#Train-epochs input").fill("7")
+    page.locator("#train-theirs").click()
+    set_to(page, "epochs", "7")
     second.close()
 
     # the search leaves the fields whose name or help has the words, also those in the fold
@@ -148,7 +154,7 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     path = page.locator("#train-resume-path input, #train-resume-path textarea").first
     refusals = {
         "model_step3.pth": "training_output/model_step3.pth",
-        "/etc/passwd": "/etc/passwd",
+        "/etc/passwd.pth": "/etc/passwd.pth",
     }
     for wrong, refusal in refusals.items():
         path.fill(wrong)

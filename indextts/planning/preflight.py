@@ -119,6 +119,8 @@ def run_preflight(
     meta = resumed.checkpoint.meta if resumed else None
     if meta and (too_small := expected.facts.too_small(meta.environment.get("device"))):
         problems.append(Problem("resume", too_small))
+    if not command.resume:
+        problems += [Problem("settings", message) for message in useless_settings(expected)]
     if too_small := disk_too_small(command.output_dir, expected.disk):
         problems.append(Problem("disk", too_small))
     return Preflight(tuple(problems), expected, resumed)
@@ -181,6 +183,18 @@ def tokenizer_mismatch(
         return None
     values = {"path": str(path), "value": found.value, "advice": found.advice}
     return Message("planning.unknown_pieces", values)
+
+
+def useless_settings(expected: Estimate) -> list[Message]:
+    """Return a message for each setting with which a new run cannot learn, or its result is not known."""
+    settings, steps = expected.facts.settings, expected.total_steps
+    limits = {
+        "planning.warmup_too_long": settings.warmup_steps if settings.warmup_steps >= steps else 0,
+        "planning.never_validates": settings.val_interval if settings.val_interval > steps else 0,
+        "planning.never_saves": settings.save_interval if settings.save_interval > steps else 0,
+    }
+    values = {"steps": f"{steps:,}", "fix": f"{max(1, steps // 5):,}"}
+    return [Message(id, {**values, "warmup": f"{value:,}"}) for id, value in limits.items() if value]
 
 
 def disk_too_small(run_dir: Path, disk: DiskNeed) -> Message | None:

@@ -23,8 +23,9 @@ from indextts.webui.metrics_reader import read_run
 from indextts.webui.run_progress import duration
 
 AUTO = "auto"  # the newest checkpoint, an empty path
-# (choice) -> checkbox and path
-CHOOSE_JS = f"(choice) => [true, choice === '{AUTO}' ? '' : choice]"
+# (choice) -> checkbox and path; a menu that is only passed with the keyboard reports the choice of nothing
+CHOOSE_JS = f"""(choice) => choice ? [true, choice === '{AUTO}' ? '' : choice]
+  : [{{__type__: "update"}}, {{__type__: "update"}}]"""
 SYMBOLS: dict[Kind, str] = {
     "continues": "✓",
     "restarts": "↺",
@@ -91,7 +92,8 @@ def card_values(
     total = found.resumed.schedule.total_steps if found and found.resumed else None
     # built at each answer: their labels have the age of each file, in the language of this browser
     choices = menu_choices(rows, losses, now)
-    value = AUTO if resume == AUTO or (not rows and not resume) else chosen.name if chosen else None
+    first = AUTO if rows else ""
+    value = first if resume == AUTO or not (rows or resume) else chosen.name if chosen else None
     if resume:
         words = ", ".join(_facts(chosen, losses, now, total)) if chosen else ""
         title = f"{t('training.resume_run')}: " if words else t("training.resume_run")
@@ -153,7 +155,7 @@ def menu_choices(
 ) -> list[tuple[str, str]]:
     """Return the checkpoints as labels and file names, after the newest."""
     if not rows:
-        return [(t("training.no_checkpoints"), AUTO)]
+        return [(t("training.no_checkpoints"), "")]
     newest = rows[0] if rows[0].is_complete else None
     first = (
         t("training.newest", step=t("training.at_step", step=f"{newest.step:,}"))

@@ -27,7 +27,7 @@ from indextts.projects.project import Project, ProjectSettings, project_names, r
 from indextts.system.amounts import shown_gib
 from indextts.system.yaml_files import read_if_valid
 from indextts.webui.events import on
-from indextts.webui.forms import form_for, store_draft
+from indextts.webui.forms import draft_path, form_for, read_draft, store_draft
 from indextts.webui.language import field_title, t
 from indextts.webui.layout import fields, fold, labelled
 from indextts.webui.markup import table_html
@@ -56,6 +56,7 @@ from indextts.webui.training.training_form import (
     typed_files,
 )
 from indextts.webui.training.training_outlook import automatic_lines, problem_texts
+from indextts.webui.view_versions import files_version
 
 MENU = {OWN: "training.project_values", PROPOSE: "training.propose", CUSTOM: "training.custom_values"}
 OTHERS_FOLD = "train-others"
@@ -71,6 +72,7 @@ class SettingsForm:
         source: the origin of these values.
         use: fills the form with the recipe for this project.
         reset: sets the changed fields back to the project's values.
+        theirs: sets the fields to what another browser stored.
         changes, marks: hold the styles of changed fields, and of chosen values and problems.
     """
 
@@ -89,6 +91,9 @@ class SettingsForm:
                 t("training.use_recipe"), size="sm", visible=False, elem_id="train-use-recipe"
             )
             self.reset = gr.Button(t("training.reset"), size="sm", visible=False, elem_id="train-reset")
+            self.theirs = gr.Button(
+                t("training.other_browser"), size="sm", visible=False, elem_id="train-theirs"
+            )
             _search()
         self.source = gr.HTML(elem_id="train-source", padding=False)
         self.fields: dict[str, Component] = {}
@@ -169,6 +174,22 @@ def connect_settings(
         return [*_settings_of(own(project)), ""]
 
     filled_for = page.fill(fill, inputs)
+
+    def differ(project: Project, filled_with: str, *values: Any) -> gr.Button:
+        there = own(project) | read_draft(project, FORM, NAMES)
+        changed = changed_values(dict(zip(NAMES, values, strict=True)), there)
+        is_filled = filled_with == project.root.name
+        return gr.Button(visible=is_filled and not changed.keys() <= {"resume"})
+
+    # the draft of this browser is what its form has; another draft is that of another browser
+    version = lambda project: files_version(draft_path(project, FORM))  # noqa: E731
+    page.watch(version, differ, [settings.theirs], [filled_for, *inputs])
+    on(
+        [settings.theirs.click],
+        lambda project: [*fill(project, project.root.name), gr.Button(visible=False)],
+        [page.project],
+        [*inputs, settings.theirs],
+    )
     shown = [*inputs, settings.source]
     # `input` is the user's choice only: `changed_fields` sets the menu after each change of a field, and a
     # `change` event would then fill the form again and undo what was typed

@@ -24,6 +24,7 @@ from indextts.errors import UserError
 from indextts.planning.hardware import find_machine
 from indextts.planning.preflight import Preflight, Problem, missing_hardware, run_preflight
 from indextts.projects.jobs.records import newest_job
+from indextts.projects.names import title_of
 from indextts.projects.project import REPOSITORY, Project, ProjectSettings, project_names
 from indextts.projects.stages import plan_stage
 from indextts.runs.owner import is_training
@@ -34,7 +35,7 @@ from indextts.webui.devices import chosen_recognizers
 from indextts.webui.forms import fields_from
 from indextts.webui.language import t, text_of
 from indextts.webui.page import Page
-from indextts.webui.running.outlook import Start
+from indextts.webui.running.outlook import Notice, Start
 from indextts.webui.serving.security import Roots
 from indextts.webui.training.resume_card import card_values, running_values
 from indextts.webui.training.settings_form import changed_fields, marks_html, other_nodes
@@ -74,7 +75,8 @@ def prepare(
         return Start(outlook=replace(invalid_outlook(error), details=details), error=str(error))
     nodes = gr.Textbox(other_nodes(command, launch), visible=launch.nodes > 1)
     machine = find_machine()
-    runs = [Project(page.workspace / name).run_dir for name in project_names(page.workspace)]
+    projects = [Project(page.workspace / name) for name in project_names(page.workspace)]
+    runs = [other.run_dir for other in projects]
     forbidden = foreign_machines(settings, launch)
     # no process can use a GPU that is not there, and a visitor must not name machines: not even later
     hardware = forbidden or missing_hardware(machine, launch)
@@ -98,11 +100,16 @@ def prepare(
     card = card_values(command.output_dir, command.resume, found, rows, can_read=can_read, answer=answer)
     chosen = found.estimate.facts.settings if found.estimate else None
     marks = marks_html(command, chosen, is_resume=found.resumed is not None)
-    details = [*card, nodes, marks, *changes]
+    outlook = outlook_of(command, found, is_unknown=can_read)
+    beside = [
+        Notice(t("training.other_runs", project=title_of(other)))
+        for other in projects
+        if other != project and is_training(other.run_dir)
+    ]
     return Start(
         [command],
         launch,
-        replace(outlook_of(command, found, is_unknown=can_read), details=details),
+        replace(outlook, details=[*card, nodes, marks, *changes], notes=[*beside, *outlook.notes]),
         error=never,
         check=partial(_check, command, found, launch.num_processes),
     )
@@ -198,7 +205,9 @@ def resume_value(roots: Roots, is_resume: bool, typed: str | None, run_dir: Path
         return ""
     if not name:
         return "auto"
-    is_bare = "/" not in name and name not in (".", "..")
+    if not name.endswith(".pth"):
+        raise UserError(f"{t('training.resume_path')}: {t('training.not_a_checkpoint', path=name)}")
+    is_bare = "/" not in name
     return str(roots.inside(run_dir / name if is_bare else name, t("training.resume_path")))
 
 

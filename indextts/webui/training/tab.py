@@ -82,8 +82,8 @@ def build(page: Page) -> None:
     on([card.resume.input], choose_resume, [page.project, filled_for, card.resume], [], latest=True)
     on(
         [card.menu.input],
-        lambda project, filled: choose_resume(project, filled, True),
-        [page.project, filled_for],
+        lambda project, filled, choice: choose_resume(project, filled, True) if choice else None,
+        [page.project, filled_for, card.menu],
         [],
         latest=True,
     )
