@@ -15,6 +15,7 @@ from indextts.runs.checkpoints import (
     list_checkpoints,
     move_to_trash,
     pin,
+    restore_trash,
     validation_losses,
 )
 from indextts.runs.directory import CheckpointMeta, checkpoints, verify_checkpoint
@@ -98,6 +99,17 @@ def test_a_deleted_checkpoint_is_not_listed_and_can_be_moved_back(run: Path):
     for path in folder.iterdir():
         path.replace(run / path.name)
     assert verify_checkpoint(run / "model_step30.pth").serial == 3
+
+
+def test_a_checkpoint_comes_back_from_the_trash_unless_its_name_is_taken(run: Path):
+    before = complete_names(run)
+    folder = move_to_trash(run, "model_step30.pth")
+    (run / "model_step30.pth").write_text("a newer one")
+    assert restore_trash(run) == []
+    (run / "model_step30.pth").unlink()
+    assert restore_trash(run) == ["model_step30.pth"]
+    assert complete_names(run) == before
+    assert not folder.exists()
 
 
 def test_emptying_the_trash_frees_its_reported_size(run: Path):

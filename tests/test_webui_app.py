@@ -161,7 +161,7 @@ def test_a_form_is_sent_in_one_hidden_field(built: dict):
 def test_a_choice_made_during_another_request_is_not_dropped(built: dict):
     clicked = {name: mode for event, name, mode in built["modes"] if event == "select"}
     clicks = ("jobs", "check-overview", "check-texts", "import-columns", "review-list", "readings-table")
-    clicks += ("checkpoint-table",)
+    clicks += ("checkpoint-table", "monitor-health")
     assert clicked == dict.fromkeys(clicks, "multiple")
     assert ["change", "pairs-split", "always_last"] in built["modes"]
 

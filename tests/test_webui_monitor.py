@@ -16,7 +16,7 @@ from indextts.projects.jobs.starting import start_job
 from indextts.projects.project import Project
 from indextts.runs.checkpoints import list_checkpoints, pin
 from indextts.webui.language import t
-from indextts.webui.markup import UNKNOWN
+from indextts.webui.markup import UNKNOWN, sent
 from indextts.webui.metrics_reader import read_run
 from indextts.webui.monitor import checkpoint_list, status
 from indextts.webui.monitor.charts import DisplayOptions, comparable, compared
@@ -40,12 +40,14 @@ def well(unhealthy: Project) -> Project:
 
 
 def test_each_finding_has_a_card_problems_first_and_text_is_escaped(unhealthy: Project):
-    cards = status.cards_html(status.findings(unhealthy))
+    cards = status.cards_html(unhealthy, status.findings(unhealthy))
     levels = re.findall(r'class="health (\w+)"', cards)
     assert levels == ["problem"] * 7 + ["warning"] * 3
     assert "<b id=planted>" not in cards
     assert "&lt;b id=planted&gt;another" in cards
     assert status.findings(unhealthy)[0].check == "disk"
+    assert sent("listen", "unhealthy", "best.pth") in cards  # of the step before the loss rose
+    assert 'href="#monitor/checkpoint-table"' in cards
 
 
 def test_without_a_run_a_sentence_leads_to_the_next_step(tmp_path: Path, well: Project):
@@ -59,8 +61,11 @@ def test_a_missing_trainer_has_a_notice_and_an_ended_one_its_reason(unhealthy: P
     assert 'href="#training"' in status.notice_html(unhealthy)
     assert status.run_tiles(unhealthy)[1].level == "bad"
     (unhealthy.run_dir / "exit.json").write_text('{"status": 1, "reason": "<b>broken</b>", "time": 9e9}')
-    assert status.notice_html(unhealthy) == ""
+    assert status.notice_html(unhealthy).count("primary-link") == 1
+    assert 'href="#training"' in status.notice_html(unhealthy)
     assert status.run_tiles(unhealthy)[1].value == "<b>broken</b>"
+    (unhealthy.run_dir / "exit.json").write_text('{"status": 0, "reason": "finished", "time": 9e9}')
+    assert 'href="#listen"' in status.notice_html(unhealthy)
     (unhealthy.run_dir / "exit.json").unlink()
     assert status.notice_html(make_project(tmp_path, "new")) == ""
 
@@ -172,7 +177,7 @@ def row_of(table: str, name: str) -> str:
 
 def test_the_rows_describe_the_checkpoints_newest_first(unhealthy: Project):
     pin(unhealthy.run_dir, "model_step7000.pth", is_pinned=True)
-    table, trash = checkpoint_list.shown(unhealthy)
+    table, _restore, trash = checkpoint_list.shown(unhealthy)
     pin(unhealthy.run_dir, "model_step7000.pth", is_pinned=False)
     assert re.findall(r'<tr data-name="model_step(\d+)\.pth">', table) == [
         "8000",
@@ -209,11 +214,15 @@ def test_an_action_is_that_of_the_named_row(tmp_path: Path):
     with pytest.raises(UserError):
         perform("delete", "model_step8000.pth")  # the newest
     assert len(list_checkpoints(project.run_dir)) == 5
-    table, trash = perform("delete")[2:]
+    table, _restore, trash = perform("delete")[2:]
     assert 'data-name="model_step5000.pth"' not in table
     assert trash.visible
     assert len(list((project.run_dir / "trash").glob("*_model_step5000/model_step5000.*"))) == 2
-    assert not checkpoint_list.clear_trash(project)[1].visible
+    table, restore, _empty = checkpoint_list.take_back(project)
+    assert 'data-name="model_step5000.pth"' in table
+    assert not restore.visible
+    perform("delete")
+    assert not checkpoint_list.clear_trash(project)[2].visible
     assert not (project.run_dir / "trash").exists()
 
 

@@ -205,6 +205,25 @@ def bytes_in_trash(run_dir: Path) -> int:
     return sum(path.stat().st_size for path in (run_dir / TRASH).rglob("*") if path.is_file())
 
 
+def restore_trash(run_dir: Path) -> list[str]:
+    """Move the checkpoints of the trash back, unless a newer one has the name; return their names.
+
+    Raises:
+        UserError: they cannot be moved.
+    """
+    restored = []
+    with disk_errors(run_dir / TRASH):
+        for folder in sorted((run_dir / TRASH).glob("*/")):
+            files = sorted(folder.iterdir(), reverse=True)  # the weights first: the meta file commits them
+            if any((run_dir / file.name).exists() for file in files):
+                continue
+            for file in files:
+                file.replace(run_dir / file.name)
+            folder.rmdir()
+            restored += [file.name for file in files[:1]]
+    return restored
+
+
 def empty_trash(run_dir: Path) -> int:
     """Delete the trash; return the number of freed bytes.
 

@@ -21,6 +21,7 @@ from indextts.runs.checkpoints import (
     list_checkpoints,
     move_to_trash,
     pin,
+    restore_trash,
     validation_losses,
 )
 from indextts.system.amounts import shown_size, shown_time
@@ -45,19 +46,25 @@ ACTIONS = {"listen": "monitor.listen", "export": "monitor.export"}
 NOTES = ("is_best", "is_best_heard", "is_latest", "is_pinned")
 
 
-def build(page: Page) -> None:
-    """Build the list and connect its buttons."""
+def build(page: Page, cards: gr.HTML) -> None:
+    """Build the list and connect its buttons, and those of the `cards` of the health."""
     heading("monitor.checkpoints")
     table = gr.HTML(elem_id="checkpoint-table", js_on_load=SEND_CLICKS)
-    empty = gr.Button("", visible=False, size="sm", elem_id="checkpoint-empty", elem_classes="asks")
+    with gr.Row(elem_id="checkpoint-trash"):
+        restore = gr.Button(
+            t("monitor.restore_trash"), visible=False, size="sm", elem_id="checkpoint-restore"
+        )
+        empty = gr.Button("", visible=False, size="sm", elem_id="checkpoint-empty", elem_classes="asks")
+    listed = [table, restore, empty]
     shared = [shared_choice(page, what) for what in ACTIONS]
 
     def act(project: Project, event: gr.SelectData) -> list[Any]:
         return perform(project, event.row_value)
 
-    page.watch(version, shown, [table, empty])
-    on([table.select], act, [page.project], [*shared, table, empty], each=True)
-    on([empty.click], clear_trash, [page.project], [table, empty])
+    page.watch(version, shown, listed)
+    on([table.select, cards.select], act, [page.project], [*shared, *listed], each=True)
+    on([restore.click], take_back, [page.project], listed)
+    on([empty.click], clear_trash, [page.project], listed)
 
 
 def version(project: Project) -> str:
@@ -66,10 +73,11 @@ def version(project: Project) -> str:
 
 
 def shown(project: Project) -> list[Any]:
-    """Return the table and the button that empties the trash."""
+    """Return the table and the buttons that restore and empty the trash."""
     in_trash = bytes_in_trash(project.run_dir)
     return [
         table_html(project, list_checkpoints(project.run_dir)),
+        gr.Button(visible=in_trash > 0),
         gr.Button(t("monitor.empty_trash", size=shown_size(in_trash)), visible=in_trash > 0),
     ]
 
@@ -142,13 +150,14 @@ def perform(project: Project, row: Any) -> list[Any]:
         UserError: the checkpoint no longer exists, is that of another project, or the action is refused.
     """
     action, *names = row if isinstance(row, list) and row else [None]
-    rows = (([project.root.name, each.name], each) for each in list_checkpoints(project.run_dir))
-    found = next((each for own, each in rows if own == names), None)
+    rows = [([project.root.name, each.name], each) for each in list_checkpoints(project.run_dir)]
+    best = [([project.root.name, "best.pth"], each) for _, each in rows if each.is_best]
+    found = next((each for own, each in [*rows, *best] if own == names), None)
     if found is None:
         raise UserError(t("monitor.choose"))
     if action in tuple(ACTIONS):  # a tuple, because a dict cannot look up every value
         shared = [stamped(found.name) if action == what else gr.skip() for what in ACTIONS]
-        return [*shared, gr.skip(), gr.skip()]
+        return [*shared, gr.skip(), gr.skip(), gr.skip()]
     if action == "pin":
         pin(project.run_dir, found.name, is_pinned=not found.is_pinned)
     elif action == "delete":
@@ -157,6 +166,12 @@ def perform(project: Project, row: Any) -> list[Any]:
     else:
         raise UserError(t("monitor.choose"))
     return [gr.skip(), gr.skip(), *shown(project)]
+
+
+def take_back(project: Project) -> list[Any]:
+    """Restore what is in the trash."""
+    gr.Info(t("monitor.restored", names=", ".join(restore_trash(project.run_dir))))
+    return shown(project)
 
 
 def clear_trash(project: Project) -> list[Any]:

@@ -20,11 +20,11 @@ from indextts.runs.health.observed import Finding, Level
 from indextts.runs.owner import is_training
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
-from indextts.webui.markup import UNKNOWN, Tile, empty_html, link_html, tiles_html
+from indextts.webui.markup import UNKNOWN, Tile, empty_html, link_html, sent, tiles_html
 from indextts.webui.metrics_reader import Line, read_run
 from indextts.webui.monitor.charts import best_validation, run_of
 from indextts.webui.monitor.machine import GB, GpuState, MachineState, machine_tiles, read_machine
-from indextts.webui.page import Page
+from indextts.webui.page import SEND_CLICKS, Page
 from indextts.webui.run_progress import ENDED, Progress, duration, progress_of
 from indextts.webui.running.panel import active_job
 from indextts.webui.stage_list import next_link, stages_version
@@ -142,6 +142,8 @@ def time_tile(found: Progress, job: Job | None, gone: bool, now: float) -> Tile:
         return Tile(title, t("monitor.not_training"), level="bad")
     if found.seconds_left is None:
         return Tile(title, UNKNOWN)
+    if found.total_steps and found.step == found.total_steps:
+        return Tile(title, t("monitor.saving_last"))
     if found.is_stale:
         return Tile(title, UNKNOWN, t("monitor.no_new_metrics", time=duration(found.silent_s)), "warn")
     end = time.strftime("%H:%M", time.localtime(now + found.seconds_left))
@@ -196,12 +198,18 @@ def is_gone(project: Project, found: Progress) -> bool:
 
 
 def notice_html(project: Project) -> str:
-    """Return a notice with a link to tab 6 after the trainer was killed; empty in any other state."""
+    """Return what to do once the run has ended: listen or resume, with a notice if it was killed; else ""."""
     found = progress_of(read_run(project.run_dir), project.run_dir, time.time())
-    if not is_gone(project, found) or is_running(project, STAGE):
+    if is_running(project, STAGE) or is_training(project.run_dir):
+        return ""
+    if found.ended == "finished":
+        return link_html("#listen", t("training.open_listen"), "primary-link")
+    if found.ended is not None:
+        return link_html("#training", t("monitor.resume"), "primary-link")
+    if not is_gone(project, found):
         return ""
     text, link = escape(t("monitor.trainer_gone")), link_html("#training", t("monitor.open_training"))
-    return f'<ul class="notices" role="status"><li class="bad">{text} {link}</li></ul>'
+    return f'<ul class="notices" aria-live="polite"><li class="bad">{text} {link}</li></ul>'
 
 
 def _count(number: float | None) -> str:
@@ -212,12 +220,21 @@ SECTION = "monitor-health"
 WORDS: dict[Level, str] = {"problem": "monitor.severity.problem", "warning": "monitor.severity.warning"}
 FOUND: dict[Level, str] = {"problem": "monitor.problems", "warning": "monitor.warnings"}
 DISK_INTERVAL_S = 60
+SOLVED_AT = {  # by check
+    "disk": "#monitor/checkpoint-table",
+    "saves": "#monitor/checkpoint-table",
+    "plateau": "#data/data-tab-review",
+    "unknown": "#tokenizer",
+    "language_forgotten": "#training/Train-train_manifest",
+    "data_wait": "#training/Train-num_workers",
+}
 
 
-def build_health(page: Page) -> None:
-    """Build a card for each problem and each warning."""
-    cards = gr.HTML(elem_id=SECTION)
-    page.watch(version, lambda project: cards_html(findings(project)), [cards])
+def build_health(page: Page) -> gr.HTML:
+    """Build a card for each problem and warning; its Listen is sent like that of a checkpoint."""
+    cards = gr.HTML(elem_id=SECTION, js_on_load=SEND_CLICKS)
+    page.watch(version, lambda project: cards_html(project, findings(project)), [cards])
+    return cards
 
 
 def version(project: Project) -> str:
@@ -258,16 +275,27 @@ def health_tile(project: Project) -> Tile:
     )
 
 
-def cards_html(found: Sequence[Finding]) -> str:
+def cards_html(project: Project, found: Sequence[Finding]) -> str:
     """Return the cards; empty without findings."""
-    return f'<div class="cards">{"".join(map(card_html, found))}</div>' if found else ""
+    cards = "".join(card_html(project, finding) for finding in found)
+    return f'<div class="cards">{cards}</div>' if found else ""
 
 
-def card_html(finding: Finding) -> str:
+def card_html(project: Project, finding: Finding) -> str:
     """Return a finding as HTML; its values come from files of the run, so everything is escaped."""
+    act, link = "", SOLVED_AT.get(finding.check, "")
+    if link:
+        tab = link[1:].partition("/")[0]
+        title = "monitor.checkpoints" if tab == "monitor" else f"tab.{tab}"
+        act = link_html(link, t("outlook.open_tab", tab=t(title)))
+    elif finding.check == "validation_rising":
+        clicked = sent("listen", project.root.name, "best.pth")
+        text = escape(t("monitor.listen_to_step", step=int(finding.values["best_step"])))
+        act = f'<button type="button" class="quiet" {clicked}>{text}</button>'
     what, evidence, advice = (escape(text_of(text)) for text in finding.texts)
     return (
         f'<div class="health {finding.level}" data-check="{escape(finding.check)}">'
         f"<p><strong>{escape(t(WORDS[finding.level]))}: {what}</strong></p>"
-        f"<p>{evidence}</p><p><strong>{escape(t('monitor.recommended_action'))}</strong> {advice}</p></div>"
+        f"<p>{evidence}</p><p><strong>{escape(t('monitor.recommended_action'))}</strong> {advice} {act}</p>"
+        "</div>"
     )

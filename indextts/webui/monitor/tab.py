@@ -28,9 +28,9 @@ def build(page: Page) -> None:
     status.build_empty(page)
     with gr.Column(elem_id=status.BODY):
         status.build(page)
+        cards = status.build_health(page)
         curves_view.build(page)
-        status.build_health(page)
-        checkpoint_list.build(page)
+        checkpoint_list.build(page, cards)
         with fold(t("monitor.samples"), "monitor-samples-fold"):
             players = gr.HTML(elem_id="monitor-samples")
         with fold(t("monitor.machine"), "monitor-machine-fold"):

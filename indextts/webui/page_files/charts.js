@@ -53,12 +53,15 @@
     const of = isLog ? Math.log10 : value => value;
     return { low, high, isLog, at: value => (of(value) - of(low)) / (of(high) - of(low)) };
   };
-  // Of all lines within the span; outliers of unsmoothed values may lie outside.
+  // Of all lines within the span. Outliers of unsmoothed values may lie outside, and a first value far above or
+  // below all others: that of the untrained model would leave the rest a flat line.
   const valueScale = data => {
     const [first, last] = data.span;
     const ends = data.series.flatMap(({ css, steps, values }) => {
       const within = values.filter((_, place) => steps[place] >= first && steps[place] <= last);
-      const sorted = (within.length ? within : [...values]).sort((one, other) => one - other);
+      const [begin, ...later] = within, least = Math.min(...later), most = Math.max(...later);
+      const isFar = later.length > 2 && Math.max(begin - most, least - begin) > most - least;
+      const sorted = (isFar ? later : within.length ? within : [...values]).sort((one, other) => one - other);
       const at = css.includes("raw") ? OUTLIERS : [0, 1];
       return at.map(share => sorted[Math.round(share * (sorted.length - 1))]);
     });
