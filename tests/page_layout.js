@@ -21,6 +21,13 @@ maxScreens => {
     const names = wide.slice(-3).map(element => `${element.tagName}#${element.id}.${element.className}`);
     problems.push(`${root.scrollWidth} pixels wide: ${names}`);
   }
+  for (const side of main.querySelectorAll('.side-column')) {
+    if (side.scrollWidth > side.clientWidth + 1) problems.push(`a side panel is ${side.scrollWidth} pixels wide`);
+    for (const part of side.children) {
+      const beside = part.getBoundingClientRect().left > side.getBoundingClientRect().right;
+      if (beside) problems.push(`${part.id} lies beside its panel`);
+    }
+  }
   const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
   const rgba = colour => {
     canvas.clearRect(0, 0, 1, 1);

@@ -1,6 +1,7 @@
 """Faults in the layout of the open tab, measured in the browser.
 
 - The primary button ends on the first screen, before anything is scrolled.
+- A side panel does not wrap sideways.
 - Nothing is wider than the window, and in a large window the page is at most three screens long.
 - Visible texts have the contrast that WCAG 2.2 (AA, 1.4.3) asks for: 4.5:1, or 3:1 for large texts.
 """

@@ -95,7 +95,7 @@ def test_imported_data_are_shown_as_numbers(tmp_path: Path):
     clips = [Utterance(str(n), tmp_path / "a.wav", "ሰላም", f"s{n % 2}", 2.0) for n in range(90)]
     write_utterances(project.manifest, clips)
     html = numbers_html(project)
-    assert [html.count(f"<dd>{text}</dd>") for text in ("90", "3 min", "2")] == [1, 1, 1]
+    assert [html.count(f"<dd>{text}<") for text in ("90", "3 min", "2")] == [1, 1, 1]
 
 
 def test_a_data_set_of_the_hub_is_imported_from_the_form_with_its_filters(tmp_path: Path):

@@ -98,6 +98,7 @@ def build_page(workspace: Path, roots: Roots) -> CheckedBlocks:
             language = gr.Radio(
                 [(name, code) for code, name in LANGUAGES.items()],
                 value=current_language(),
+                label=t("app.language"),
                 show_label=False,
                 container=False,
                 elem_id="language",

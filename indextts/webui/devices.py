@@ -27,7 +27,7 @@ def device_shown(workspace: Path, device: Device) -> str:
     """Return the device that a job will compute on."""
     gpu = find_machine().gpu
     if device == "cpu":
-        return t("listen.cpu_while_training" if is_training_anywhere(workspace) else "listen.cpu")
+        return t("listen.cpu_while_training" if gpu and is_training_anywhere(workspace) else "listen.cpu")
     if gpu is not None:
         return gpu.name
     return t("listen.cpu") if device == "auto" else device

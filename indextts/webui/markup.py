@@ -29,8 +29,8 @@ def tiles_html(tiles: Iterable[Tile]) -> str:
     """Return tiles side by side."""
     cells = (
         f'<div class="tile {tile.level}"><dt>{escape(tile.name)}</dt>'
-        f"<dd>{link_html(tile.link, tile.value) if tile.link else escape(tile.value)}</dd>"
-        f"<small>{escape(tile.remark)}</small></div>"
+        f"<dd>{link_html(tile.link, tile.value) if tile.link else escape(tile.value)}"
+        f"{f'<small>{escape(tile.remark)}</small>' if tile.remark else ''}</dd></div>"
         for tile in tiles
     )
     return f'<dl class="tiles">{"".join(cells)}</dl>'

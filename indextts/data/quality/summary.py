@@ -287,7 +287,7 @@ def _notices(hours_of: Mapping[str, float], limits: QualityLimits) -> Iterable[N
         text = f"{counted(count, 'speaker')}: the model learns these voices, but does not generalise to "
         yield Notice(code="few_speakers", values={"count": count}, text=f"{text}other voices")
     elif count < GOOD_NUM_SPEAKERS:
-        text = f"low speaker diversity ({count} speakers)"
+        text = f"low speaker diversity ({counted(count, 'speaker')})"
         yield Notice(code="some_speakers", values={"count": count}, text=text)
     first, hours = max(hours_of.items(), key=lambda item: item[1])
     if count > 1 and 100 * hours > limits.max_speaker_percent * total:

@@ -85,6 +85,7 @@ class _Judging:
                 }
                 self.following = gr.Button(t("listen.next_text"), elem_id="compare-next")
             self.result = gr.Textbox(
+                label=t("listen.judged"),
                 show_label=False,
                 container=False,
                 interactive=False,

@@ -36,6 +36,7 @@ class LogBox:
         self.source = gr.HTML(visible="hidden", elem_id=f"{name}-log-source", elem_classes="log-source")
         with fold(t("jobs.log_tools"), f"{name}-log-fold"):
             self.wanted = gr.Textbox(
+                label=t("jobs.log_filter"),
                 show_label=False,
                 container=False,
                 max_lines=1,

@@ -106,7 +106,7 @@ class _Panel:
         name = stage.name
         self.outlook = gr.HTML(elem_id=f"{name}-outlook")
         self.confirmed = gr.Textbox(visible="hidden", container=False, show_label=False)
-        with gr.Row(elem_classes="act"):
+        with gr.Row(elem_classes=["act", "aside"] if name in ASIDE else "act"):
             kind: Any = "secondary" if name in ASIDE else "primary"
             self.start = gr.Button(t(stage.button), variant=kind, elem_id=f"{name}-start")
             self.stop = gr.Button(t("jobs.stop"), elem_id=f"{name}-stop", visible=False)
