@@ -31,6 +31,8 @@ from tools.synthesize import main
 CPU = torch.device("cpu")
 SHORT = {"max_codes": 40}
 
+TEXTS = ("ሰላም ለዓለም", "እሺ", "ጥሩ ቀን")
+
 
 @pytest.fixture(scope="module")
 def tts(tuned: Project) -> TextToSpeech:
@@ -113,6 +115,35 @@ def test_the_best_candidate_is_kept_and_the_record_says_why(tuned: Project, tmp_
         np.testing.assert_allclose(kept, single, atol=1e-3)
     with pytest.raises(UserError, match="--candidates"):
         list(synthesize(command(tuned, candidates=2, stream=True)))
+
+
+def test_subtitles_are_spoken_at_their_times_and_cues_that_are_too_long_are_named(
+    tuned: Project, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    subtitles = tmp_path / "talk.srt"
+    times = [
+        ("00:00:01,000", "00:00:09,000"),
+        ("00:00:10,000", "00:00:10,010"),
+        ("00:00:10,020", "00:00:20,000"),
+    ]
+    blocks = [
+        f"{n}\n{a} --> {b}\n<i>{text}</i>\n"
+        for n, ((a, b), text) in enumerate(zip(times, TEXTS, strict=True))
+    ]
+    blocks.append("4\n00:00:21,000 --> 00:00:22,000\n♪ ላላ ♪\n")
+    subtitles.write_text("\n".join(blocks), encoding="utf-8")
+    printed = list(synthesize(command(tuned, text=[], text_file=subtitles, output=tmp_path / "out")))
+    assert re.search(r"talk\.srt:14: not spoken", caplog.text)
+    whole, rate = soundfile.read(tmp_path / "out/talk.wav")
+    parts = [soundfile.read(tmp_path / f"out/00{number}.wav")[0] for number in (1, 2, 3)]
+    assert not whole[:rate].any()
+    starts = [rate, 10 * rate, 10 * rate + len(parts[1])]  # the last one waits for the one before
+    for start, part in zip(starts, parts, strict=True):
+        np.testing.assert_array_equal(whole[start : start + len(part)], part)
+    assert len(whole) == starts[-1] + len(parts[-1])
+    assert [line.split(":")[0] for line in printed[-1:]] == ["  10.00 to 10.01 s"]
+    with pytest.raises(UserError, match="--output"):
+        list(synthesize(command(tuned, text=[], text_file=subtitles, output=tmp_path / "one.wav")))
 
 
 def test_sampling_settings_that_are_not_given_are_those_of_the_backend(tuned: Project):

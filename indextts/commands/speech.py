@@ -128,7 +128,8 @@ class Synthesize(Command, CheckpointSpeech, Candidates):
     text: list[str] = Field([], title="Text")
     """Text to speak."""
     text_file: Path | None = Field(None, title="Text file")
-    """UTF-8 file with one text per line."""
+    """UTF-8 file with one text per line; or subtitles (.srt, .vtt), which also become one sound with each cue
+    at its time."""
     voice: str = Field(title="Voice")
     """Recording of the voice to use, or the id of an utterance in a --manifest."""
     manifest: list[Path] = Field([], title="Manifest")

@@ -105,7 +105,7 @@ def read_cues(
             reason = "in a file with two languages, a cue with a single or an odd number of lines"
             read.rejections.append(Rejection(Location(subtitles, read.cues[number].line), "language", reason))
         read.cues[number] = replace(read.cues[number], text=pair[line - 1] if pair else "")
-    cues, is_rolling = unroll_cues(_cleaned(subtitles, read, keep))
+    cues, is_rolling = unroll_cues(spoken_cues(subtitles, read, keep))
     rejections = read.rejections
     text = " ".join(cue.text for cue in cues)
     if not text.strip():
@@ -198,7 +198,7 @@ def has_voices(path: Path) -> bool:
     return any(isinstance(line, str) and _VOICE.search(line) for _, line in text_lines(path))
 
 
-def _cleaned(path: Path, read: Subtitles, keep: Sequence[str]) -> list[Passage]:
+def spoken_cues(path: Path, read: Subtitles, keep: Sequence[str] = ()) -> list[Passage]:
     """Return the subtitles with spoken text, empty for rejected ones and sounds, without blank ones."""
     kept = []
     cleaned = clean_transcripts([cue.text.replace("\u200b", "") for cue in read.cues], keep)

@@ -8,6 +8,8 @@
                                  "backend": "builtin", "sampling": {...}, "candidates": with --candidates
                                  [{"seed": 0, "fault": 0.12, "is_chosen": true, ...}]}; written last
 
+Of subtitles, OUTPUT/ also has NAME.wav, with each cue at its time, or behind the cue before it.
+
 With --stream, each text also has a folder of its pieces, written while it is spoken: 001.pieces/001.wav ...
 
 WAV files are written atomically: an interrupted program leaves complete files only.
@@ -22,11 +24,14 @@ from typing import Any
 import numpy as np
 import soundfile
 import torch
+from numpy.typing import NDArray
 
 from indextts.commands.base import Device
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import CheckpointSpeech, Synthesize
 from indextts.data.batch_sizing import choose_device
+from indextts.data.importing.items import Passage
+from indextts.data.importing.subtitles import read_subtitles, spoken_cues
 from indextts.data.manifest import read_utterances
 from indextts.data.networks import NUM_SPECIAL_CODES, require_rate_of
 from indextts.data.preprocess import TRAIN_NAME, VAL_NAME
@@ -54,6 +59,8 @@ logger = logging.getLogger(__name__)
 MAX_TEXTS = 1000
 PIECES_SUFFIX = ".pieces"
 SEED_STRIDE = 1_000_000  # between candidates; a later part of a text has the next seed
+SUBTITLE_SUFFIXES = (".srt", ".vtt")
+MAX_LATE_S = 0.05  # of a cue, which nobody notices
 PROGRESS_CODES = 100  # between two lines of the log: 2 s of speech
 
 
@@ -63,11 +70,12 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     Raises:
         UserError: an argument cannot be used, or the model generated no codes for any text.
     """
-    texts = read_texts(command)
+    cues = read_cues(command.text_file)
+    texts = read_texts(command, cues)
     weights = parse_emotion(command.emotion)
     if weights:
         check_weights(weights)
-    if command.output.suffix == ".wav" and len(texts) > 1:
+    if command.output.suffix == ".wav" and (cues or len(texts) > 1):
         raise UserError(f"--output {command.output}: {len(texts)} texts need a folder; pass its path")
     if command.candidates > 1 and (command.stream or not command.do_sample):
         raise UserError(
@@ -88,6 +96,7 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     yield f"{trained.source}{step}, {pieces}; {renderer.name} codes, on {device.type}"
     made_by = model_record(trained, renderer.name, sampling)
     records: dict[int, dict[str, Any]] = {}
+    sounds: dict[int, NDArray[np.float32]] = {}  # of the cues
     lines = [
         tts.line(text, voice, (sampling.seed + number * SEED_STRIDE) % 2**63)
         for text in texts
@@ -101,6 +110,8 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     for index, speech, found in _chosen(spoken, texts, tts, command, recording):
         text, path = texts[index], wav_path(command, index)
         records[index] = {**speech_record(text, speech, path, made_by), **found}
+        if index >= len(texts) - len(cues):
+            sounds[index] = speech.samples
         yield f"{text}\n  read as: {speech.text}"
         for one in found.get("candidates", ()):
             yield f"  seed {one['seed']}: fault {one['fault']:.3f}{', chosen' * one['is_chosen']}"
@@ -110,6 +121,13 @@ def synthesize(command: Synthesize) -> Iterator[str]:
             yield f"  {path}: {speech.duration_s:.2f} s, {counted(speech.num_codes, 'code')}{ending}"
         else:
             yield "  the model stopped before the first code: no audio"
+    if cues:
+        assert command.text_file is not None
+        path = command.output / f"{command.text_file.stem}.wav"
+        samples, late = at_times(cues, [sounds[index] for index in sorted(sounds)], renderer.sample_rate_hz)
+        write_wav(path, Speech(samples, renderer.sample_rate_hz, ()))
+        yield f"{path}: {counted(len(cues), 'cue')}, {len(late)} of them too long for their time"
+        yield from late
     if command.output.suffix != ".wav":
         write_json_lines(command.output / "spoken.jsonl", [records[index] for index in range(len(texts))])
     if not any(record["file"] for record in records.values()):
@@ -166,14 +184,49 @@ def wav_path(command: Synthesize, index: int) -> Path:
     return command.output if command.output.suffix == ".wav" else command.output / f"{index + 1:03}.wav"
 
 
-def read_texts(command: Synthesize) -> list[str]:
+def at_times(
+    cues: Sequence[Passage], sounds: Sequence[NDArray[np.float32]], rate_hz: int
+) -> tuple[NDArray[np.float32], list[str]]:
+    """Return one sound with that of each cue at its time, or behind the cue before it; and who ends late."""
+    pieces, late, end = [np.zeros(0, np.float32)], [], 0
+    for cue, samples in zip(cues, sounds, strict=True):
+        start = max(end, round(cue.start_s * rate_hz))
+        pieces += [np.zeros(start - end, np.float32), samples]
+        end = start + len(samples)
+        if (late_s := end / rate_hz - cue.end_s) > MAX_LATE_S:
+            late.append(f"  {cue.start_s:.2f} to {cue.end_s:.2f} s: ends {late_s:.2f} s late: {cue.text}")
+    return np.concatenate(pieces), late
+
+
+def read_cues(path: Path | None) -> list[Passage]:
+    """Return the cues of a subtitle file that have a text to speak; none for another file.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    if path is None or path.suffix.lower() not in SUBTITLE_SUFFIXES:
+        return []
+    try:
+        read = read_subtitles(path)
+    except OSError as error:
+        raise UserError(f"--text-file {path}: {error.strerror}") from None
+    cues = [cue for cue in spoken_cues(path, read) if cue.text]
+    for rejection in read.rejections:
+        logger.warning("%s:%s: not spoken: %s", path, rejection.where.line, rejection.reason)
+    return cues
+
+
+def read_texts(command: Synthesize, cues: Sequence[Passage] = ()) -> list[str]:
     """Return the texts to synthesize, at least one.
+
+    Args:
+        cues: of the text file, if it has subtitles.
 
     Raises:
         UserError: there is no text, there are too many, or the file cannot be read.
     """
-    texts = list(command.text)
-    if command.text_file is not None:
+    texts = [*command.text, *(cue.text for cue in cues)]
+    if command.text_file is not None and command.text_file.suffix.lower() not in SUBTITLE_SUFFIXES:
         texts += read_text_lines(command.text_file, "--text-file")
     texts = [text for text in texts if text.strip()]
     if not texts:
