@@ -25,7 +25,7 @@ from indextts.models.gpt.packed import pack, packed_states
 from indextts.models.gpt.search import Generated, Search
 
 CHECK_INTERVAL = 8  # steps on a GPU between two looks at what is done: each waits for the device
-MIN_LEAVING_SHARE = 1 / 8  # of the batch that is free: the removal copies the cache of the others
+MIN_LEAVING_SHARE = 1 / 4  # of the batch that is free: the removal copies the cache of the others
 
 OnStep = Callable[[int], None]
 KeyT = TypeVar("KeyT")
