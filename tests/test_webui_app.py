@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from indextts.webui.app import TABS
+from indextts.webui.layout import DOC_OF_TAB, DOCS
 from tests.conftest import REPOSITORY
 from tests.test_webui_language import SAME
 
@@ -132,6 +134,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict:
 )
 def test_the_page_is_built_as_its_modules_say(built: dict, fact: str, expected: object):
     assert built[fact] == expected
+
+
+def test_each_tab_has_a_page_of_the_documentation():
+    assert [tab for tab in TABS if not (DOCS / f"{DOC_OF_TAB.get(tab, tab)}.md").is_file()] == []
 
 
 def test_there_are_eight_tabs_without_state_and_public_endpoints(built: dict):

@@ -85,13 +85,13 @@ PUBLIC = [
     "/gradio_api/login_check",
 ]
 OF_THE_PAGE = ["/config", JOIN, "/gradio_api/run/predict", "/gradio_api/upload", "/gradio_api/heartbeat/a-1"]
-OF_THE_PAGE += ["/gradio_api/file=/workspace/demo/a ሰላም.wav", "/tensorboard/demo/"]
+OF_THE_PAGE += ["/gradio_api/file=/workspace/demo/a ሰላም.wav", "/tensorboard/demo/", "/docs/first-voice.md"]
 UNUSED = ["http://evil.test/x", "//evil.test/x", "relative"]
 UNUSED = [f"/gradio_api/file={place}" for place in UNUSED] + ["/gradio_api/proxy=http://a"]
 UNUSED += [
     f"/gradio_api/{name}" for name in ("call/x", "api/predict", "process_recording", "openapi.json", "runs")
 ]
-UNUSED += ["/monitoring/summary", "/docs", f"/assets/{'a' * 300}", "/assets/ሰላም"]
+UNUSED += ["/monitoring/summary", "/docs", "/docs/../setup.py", f"/assets/{'a' * 300}", "/assets/ሰላም"]
 
 
 @pytest.mark.parametrize("path", [*PUBLIC, *OF_THE_PAGE, *UNUSED])

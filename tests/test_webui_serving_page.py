@@ -91,6 +91,12 @@ def test_a_path_is_checked_and_only_files_of_the_workspace_are_served(page: Serv
         assert page.ask("GET", f"/gradio_api/file={path}", cookie=cookie).status == 403
 
 
+def test_the_documentation_is_served_as_text_to_who_is_signed_in(page: Server, cookie: str):
+    assert page.ask("GET", "/docs/training.md", cookie=cookie).body.startswith("# Training")
+    assert page.ask("GET", "/docs/training.md").status == 401
+    assert page.ask("GET", "/docs/no-such-page.md", cookie=cookie).status == 404
+
+
 def test_a_stream_of_results_ends_when_none_is_to_come(page: Server, cookie: str):
     page.join(1, ["inside.txt"], cookie=cookie)
     page.result(cookie=cookie)

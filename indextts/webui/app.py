@@ -19,7 +19,7 @@ from indextts.projects.project import DEMO, Project, project_names, read_setting
 from indextts.webui.data import tab as data
 from indextts.webui.events import CheckedBlocks, on
 from indextts.webui.language import CHOOSE_JS, LANGUAGES, current_language, t, use_language
-from indextts.webui.layout import labelled
+from indextts.webui.layout import labelled, orientation
 from indextts.webui.listen import tab as listen
 from indextts.webui.monitor import tab as monitor
 from indextts.webui.page import EVERY_TAB, TICK_S, Page
@@ -116,6 +116,7 @@ def build_page(workspace: Path, roots: Roots) -> CheckedBlocks:
         with gr.Tabs(overflow_behavior="wrap", elem_id="tabs"):  # a menu would hide tabs on a phone
             for id, tab in TABS.items():
                 with gr.Tab(t(f"tab.{id}"), id=id, elem_id=f"tab-{id}", render_children=True) as opened:
+                    orientation(id)
                     tab.build(page.of_tab(id))
                 opened.select(None, None, [open_tab], js=f"() => {json.dumps(id)}")
         remember = REMEMBER_PROJECT.format(num_forms=len(page.forms))

@@ -12,8 +12,20 @@ from typing import Any
 
 import gradio as gr
 
+from indextts.projects.project import REPOSITORY
 from indextts.system.messages import ENGLISH, table
 from indextts.webui.language import t
+
+DOCS = REPOSITORY / "docs"  # absent in an installed package
+DOC_OF_TAB = {"project": "first-voice", "preprocess": "features", "pairs": "features"}  # else of its name
+
+
+def orientation(tab: str) -> gr.HTML:
+    """Build the sentence that explains a tab, with the link to its page of the documentation."""
+    name = f"{DOC_OF_TAB.get(tab, tab)}.md"
+    link = f' <a href="docs/{name}" target="_blank">{escape(t("tab.documentation"))}</a>'
+    html = f"<p>{escape(t(f'tab_lead.{tab}'))}{link if (DOCS / name).is_file() else ''}</p>"
+    return gr.HTML(html, elem_id=f"{tab}-lead", elem_classes="heading")
 
 
 @contextmanager

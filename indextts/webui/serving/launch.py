@@ -28,7 +28,7 @@ from gradio.server_messages import CloseStreamMessage
 from gradio.themes.utils.fonts import LocalFont
 from gradio.utils import get_upload_folder
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -37,6 +37,7 @@ from indextts.commands.app import WebUI
 from indextts.errors import UserError
 from indextts.system.addresses import is_loopback
 from indextts.system.log_lines import VisibleStream
+from indextts.webui.layout import DOCS
 from indextts.webui.serving.connections import limited_server
 from indextts.webui.serving.front_end import served_scripts
 from indextts.webui.serving.guard import Guard
@@ -147,6 +148,9 @@ def _app(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -
     for name, text in served_scripts().items():
         script = partial(Response, text, media_type="text/javascript")
         app.add_route(f"/assets/{name}", partial(_answer, script))
+    for path in DOCS.glob("*.md"):
+        page = partial(FileResponse, path, media_type="text/plain")  # browsers would download Markdown
+        app.add_route(f"/docs/{path.name}", partial(_answer, page))
     demo.queue(api_open=False)
     demo._queue.sleep_when_free = QUEUE_PAUSE_S
     # Of what Blocks.launch() sets, a mounted page lacks these two; the rest is passed below, set when the
