@@ -201,7 +201,7 @@ def test_unquoted_commas_in_texts_never_shorten_them(tmp_path: Path, header: str
         run_import(folder, tmp_path / "out", speaker="s")
         assert [line["text"] for line in manifest_lines(tmp_path / "out")] == TEXTS[:1]
     else:
-        with pytest.raises(UserError, match=r"list\.csv: the first row has 2 columns and most others have 3"):
+        with pytest.raises(UserError, match=r"list\.csv: the first row has 2 columns, but most rows have 3"):
             run_import(folder, tmp_path / "out", speaker="s")
 
 

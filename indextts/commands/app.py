@@ -49,10 +49,10 @@ class ProveSetup(Command, OfProject):
     steps: int = Field(0, ge=0, title="Steps")
     """Number of training steps; 0 takes 3,000, or 400 for the demo."""
     asr: list[str] = Field([], title="Recognizer")
-    """Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; the default is that of
-    the project's settings."""
+    """Folder of a speech recognizer, or its name OWNER/NAME on the Hugging Face hub; the default comes
+    from the settings of the project."""
     train_flags: list[str] = Field([], title="Flags of the training")
-    """Flags of the training, such as --lora-rank=64, in place of the project's; tab 6 passes its form."""
+    """Flags of the trainer, such as --lora-rank=64, in place of the project's; tab 6 passes its form."""
 
 
 class ServeTensorboard(Command):
@@ -88,7 +88,7 @@ class WebUI(Command):
     auth_file: Path | None = Field(None, title="Password file")
     """File with one line, user:password."""
     allowed_host: list[str] = Field([], title="Allowed hosts")
-    """Host names that requests may use besides those of this machine."""
+    """Host names that requests may use besides the names of this machine."""
     trusted_proxy: list[str] = Field([], title="Trusted proxies")
     """Addresses or networks of reverse proxies whose X-Forwarded headers are believed."""
 

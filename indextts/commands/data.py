@@ -66,8 +66,8 @@ class ImportDataset(Command, RecognizerFolder):
     """Source of the speaker names: a data column, the folder name, one speaker per file, or groups of similar
     voices."""
     voice_threshold: float = Field(0, ge=0, lt=1, title="Voice threshold")
-    """Largest mean cosine distance of voices in one group; 0 keeps that of the earlier import, at first 0.5,
-    which was not measured on real recordings."""
+    """Largest mean cosine distance of voices in one group; 0 keeps the threshold of the earlier import, at
+    first 0.5, which was not measured on real recordings."""
     voice_encoder: Path = Field(Path("checkpoints/campplus/campplus_cn_common.bin"), title="Voice encoder")
     """Path of the published CAM++ weights, for speakers from voices."""
     language: str = Field("am", title="Language")
@@ -124,8 +124,8 @@ class Transcribe(Command, RecognizerFolder):
     asr: list[str] = Field(
         min_length=1, max_length=2, title="Recognizers", examples=["badrex/Ethio-ASR-amharic"]
     )
-    """One or two speech recognizers, each a folder or a name OWNER/NAME on the Hugging Face hub; the texts
-    are those of the first."""
+    """One or two speech recognizers, each a folder or a name OWNER/NAME on the Hugging Face hub; the
+    first provides the texts."""
     output_dir: Path = Field(title="Output folder")
     """Folder for manifest.jsonl and audio/."""
     max_disagreement: float | None = Field(None, ge=0, le=1, title="Maximum disagreement")
@@ -232,8 +232,8 @@ class VerifyTraining(Command):
 
     program: ClassVar[str] = "verify_amharic_training.py"
     tokenizer: Path | None = Field(None, title="Tokenizer")
-    """Path of the extended tokenizer; the default is tokenizers/amharic_extended_bpe.model, else that of the
-    only project in workspace/."""
+    """Path of the extended tokenizer; the default is tokenizers/amharic_extended_bpe.model, else the
+    tokenizer of the only project in workspace/."""
     config: Path = Field(Path("checkpoints/config.yaml"), title="Model config")
     """Path of the model's config.yaml."""
     base_checkpoint: Path = Field(Path("checkpoints/gpt.pth"), title="Base checkpoint")

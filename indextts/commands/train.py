@@ -105,12 +105,12 @@ class Train(Command):
     mel_loss_weight: float = Field(0.8, gt=0, title="Mel loss weight")
     """Weight of the loss of the speech codes in the total loss."""
     emotion_from: Literal["prompt", "target", "mixed"] = Field("mixed", title="Emotion from")
-    """Clip of a training pair that gives the emotion vector; the voice is always that of the prompt; mixed
+    """Clip of a training pair that gives the emotion vector; the voice always comes from the prompt; mixed
     takes the target's in a share of the pairs."""
     emotion_target_share: float = Field(0.75, ge=0, le=1, title="Share of target emotion")
     """Share of the pairs that take the emotion vector of the target, if it is mixed."""
     emotion_dropout: float = Field(0.0, ge=0, le=1, title="Emotion dropout")
-    """Probability that a pair is trained without an emotion vector, drawn anew in each epoch."""
+    """Probability that a pair is trained without an emotion vector, drawn again in each epoch."""
     style_noise: float = Field(0.0, ge=0, title="Style noise")
     """Standard deviation of noise that is added to the speaker condition in training, such as 0.01."""
     log_interval: int = Field(100, ge=1, title="Log interval")

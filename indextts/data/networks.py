@@ -166,8 +166,8 @@ def require_rate_of(base: Base, backend: BuiltinBackend, path: Path) -> None:
     if backend.features_per_code != base.features_per_code:
         raise UserError(
             f"{path}: has {FEATURES_PER_SECOND // backend.features_per_code} codes per second, but the GPT "
-            f"of {base.title} needs {base.codes_per_second}; keep the features of each base in a folder of "
-            "their own",
+            f"of {base.title} needs {base.codes_per_second}; keep the features of each base in a separate "
+            "folder",
             RESUME_REFUSED,
         )
 

@@ -59,7 +59,7 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
     found = base_in(folder)
     if found != base and (folder / found.tokenizer_file).is_file():
         raise UserError(
-            f"--output-dir {folder}: has files of {found.title}, some of which have the names of those of "
+            f"--output-dir {folder}: contains files of {found.title}, some with the same names as files of "
             f"{base.title}; choose another folder, or pass --base {found.name}"
         )
     with downloads_to(folder):

@@ -159,7 +159,7 @@ def list_files(repository: str, repo_type: RepoType = "model", revision: str = "
         raise
     except (ValueError, KeyError, TypeError):  # from the library, for the page of a proxy
         raise UserError(
-            f"{constants.ENDPOINT}: the answer is not that of a hub; check HF_ENDPOINT and the proxy"
+            f"{constants.ENDPOINT}: the answer does not come from a hub; check HF_ENDPOINT and the proxy"
         ) from None
     for name in filter(_UNSAFE.search, files):
         raise UserError(

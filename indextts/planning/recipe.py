@@ -71,7 +71,7 @@ class Report(BaseModel, frozen=True, extra="forbid"):
 @cache
 def reports() -> tuple[Report, ...]:
     """Return the reports, by base and hours."""
-    found = read_section(list[Report], REPORTS, "use that of this program")
+    found = read_section(list[Report], REPORTS, "use the file of this program")
     return tuple(sorted(found, key=lambda report: (report.base, report.hours)))
 
 
@@ -79,7 +79,7 @@ def reports() -> tuple[Report, ...]:
 def recipes() -> tuple[Recipe, ...]:
     """Return all recipes."""
     paths = sorted(FOLDER.glob("*.yaml"))
-    return tuple(read_section(Recipe, path, "use that of this program") for path in paths)
+    return tuple(read_section(Recipe, path, "use the file of this program") for path in paths)
 
 
 def find_recipe(id: str) -> Recipe:

@@ -66,7 +66,9 @@ def prove_setup(command: ProveSetup) -> list[Check]:
     if not project.pairs("train").is_file():
         flags = command.model_dump(include=command.model_fields_set & RunPipeline.model_fields.keys())
         if run_pipeline(RunPipeline(**flags, until="pairs"))[-1].status:
-            raise UserError(f"{project.root}: nothing to prove; the log above has the problem", CHECK_FAILED)
+            raise UserError(
+                f"{project.root}: nothing to prove; the log above names the problem", CHECK_FAILED
+            )
     with disk_errors(f"--workspace: {project.proof}"):
         shutil.rmtree(project.proof, ignore_errors=True)  # of other data or settings
         project.proof.mkdir(parents=True)

@@ -126,7 +126,7 @@ def write_meta(path: Path, meta: CheckpointMeta) -> None:
     with disk_errors(f"--output-dir {path.parent}"):
         meta.write(path.with_suffix(".json"))
     logger.warning(
-        "%s (step %d) had no meta file of its own; verified its checksums and wrote %s",
+        "%s (step %d) had no meta file; verified its checksums and wrote %s",
         path.name,
         meta.step,
         path.with_suffix(".json").name,

@@ -215,8 +215,9 @@ def _adapter_change(
     rank, targets = before["lora_rank"], before["lora_targets"]
     if not rank and new_rank:  # a LoRA checkpoint has no place for trained matrices
         raise UserError(
-            f"Resume failed: {checkpoint.name} holds all weights, and a LoRA run only adapters beside those "
-            "of its base checkpoint; resume without --lora-rank, or start a LoRA run in another --output-dir",
+            f"Resume failed: {checkpoint.name} contains all weights, but a LoRA run trains only adapters "
+            "beside its base checkpoint; resume without --lora-rank, or start a LoRA run in another "
+            "--output-dir",
             RESUME_REFUSED,
         )
     if not rank or now == before:

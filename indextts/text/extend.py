@@ -152,7 +152,7 @@ def _warn_of(texts: Sequence[str], base: Tokenizer) -> None:
     longest = max((word for text in texts for word in text.split()), key=len, default="")
     if len(longest) > _LONGEST_WORD:
         start = f"{longest[:_SHOWN]}..."
-        logger.warning("A text has a word of %d letters (%s); correct or remove it", len(longest), start)
+        logger.warning("A text contains a word of %d letters (%s); correct or remove it", len(longest), start)
     language = find_language(base.options.language)
     num_foreign = sum(2 * own < letters for own, letters in map(language.count_letters, texts))
     if 2 * num_foreign > len(texts):

@@ -147,7 +147,7 @@ class Tokenizer:
         if num_scores:
             return f"{num_scores} of the {base.size} base pieces have other scores"
         if before.normalizer_spec != after.normalizer_spec:
-            return f"its SentencePiece normaliser settings differ from those of {base.path}"
+            return f"its SentencePiece normaliser settings differ from {base.path}"
         return ""
 
     @property

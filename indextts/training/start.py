@@ -191,13 +191,13 @@ def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
     for path, store in {**inputs.train_set.stores, **inputs.val_set.stores}.items():
         if store.info.is_imported:
             logger.warning(
-                "%s: another program computed these features, perhaps with other encoders than those of this "
-                "run's base checkpoint or another codebook; to be sure, compute them from the recordings",
+                "%s: another program computed these features, perhaps with encoders or a codebook that do "
+                "not belong to this run's base checkpoint; to be sure, compute them from the recordings",
                 path,
             )
         elif store.info.encoders_identity != encoders:
             raise UserError(
-                f"{path}: these features were computed with other encoders than those of this run; "
+                f"{path}: these features were computed with encoders that do not belong to this run; "
                 "preprocess with this run's base checkpoint, or train with the one used for the features"
             )
 
@@ -223,7 +223,7 @@ def log_language_rows(
     """Log the result of `language_table`."""
     for code, row in new_languages.items() if now else ():
         logger.info(
-            "The language row of %s (%d) starts as that of %s: its norm is %.2f, the published one has %.2f",
+            "The language row of %s (%d) starts as a copy of %s: norm %.2f, published norm %.2f",
             code,
             row,
             source,

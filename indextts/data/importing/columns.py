@@ -140,7 +140,7 @@ def decide_columns(
             rows = rows[1:]  # a row with a missing or an extra delimiter
         elif chosen in ("", AUTO):
             raise UserError(
-                f"the first row has {len(rows[0])} columns and most others have {len(rows[-1])}; "
+                f"the first row has {len(rows[0])} columns, but most rows have {len(rows[-1])}; "
                 "correct it, or quote the texts that contain the delimiter"
             )
     first = [field.strip() for field in rows[0]]

@@ -99,7 +99,7 @@ def _earlier_splits(folder: Path, output_dir: Path, choice: Choice) -> list[str]
         return []
     earlier = [split for split in stored.splits if split not in choice.splits]
     if earlier:
-        logger.info("%s: also reading what was downloaded before, splits %s", folder, ", ".join(earlier))
+        logger.info("%s: also reading earlier downloads, splits %s", folder, ", ".join(earlier))
     return earlier
 
 
@@ -167,7 +167,7 @@ def _listed(repository: str, revision: str, folder: Path) -> tuple[dict[str, Rem
     except HubUnreachableError as error:
         if not read_record(folder):
             raise
-        raise UserError(f"{error}; --source {folder} imports what was downloaded before") from None
+        raise UserError(f"{error}; --source {folder} imports the earlier download") from None
     if not files:
         scripts = [name for name in main if name.endswith(".py")]
         content = f"only the loading script {scripts[0]}, which is never run" if scripts else "no data files"

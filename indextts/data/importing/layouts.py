@@ -95,7 +95,7 @@ def read_source(root: Path, layout: ImportLayout, reader: SourceReader, typed: P
         raise UserError(f"{typed}: {error}") from None
     if not items:
         raise UserError(
-            f"{typed}: no recordings in the layout {detected}; pass the folder or file that has the "
+            f"{typed}: no recordings in the layout {detected}; pass the folder or file with the "
             "texts as --source, or --layout; docs/data.md lists the layouts"
         )
     return items

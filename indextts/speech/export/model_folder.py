@@ -325,7 +325,7 @@ def config_with_tokens(path: Path, num_tokens: int) -> str:
         raise UserError(f"--config {path}: cannot be read ({error.strerror}); check the path") from None
     except (ValueError, TypeError, KeyError):
         raise UserError(
-            f"--config {path}: has no section gpt; use the config.yaml of the base model"
+            f"--config {path}: contains no section gpt; use the config.yaml of the base model"
         ) from None
     edited = NUM_TOKENS_LINE.sub(rf"\g<1>{num_tokens}", text)
     if parse_yaml(edited) == config:

@@ -98,7 +98,7 @@ def _saved_before(path: Path, meta: CheckpointMeta | None, number: int) -> list[
         return []
     if meta is None:
         raise UserError(
-            f"{path}: has no meta record, so the earlier checkpoints of its run are unknown; remove "
+            f"{path}: contains no meta record, so the earlier checkpoints of its run are unknown; remove "
             "--average-last"
         )
     by_serial: dict[int, tuple[Path, CheckpointMeta]] = {}
@@ -134,7 +134,7 @@ def read_verified(path: Path) -> dict[str, Any]:
     tokenizer = content.get("tokenizer")
     if "model" not in content or not isinstance(tokenizer, dict) or "model" not in tokenizer:
         raise UserError(
-            f"{path}: has no model with a tokenizer; use a model_step*.pth, latest.pth or best.pth of a run"
+            f"{path}: no model with a tokenizer; use a model_step*.pth, latest.pth or best.pth of a run"
         )
     return content
 

@@ -327,7 +327,7 @@ def _require_base(acoustic: AcousticModel, trained: TrainedModel, models: Path) 
     base, own, factor = acoustic.path.base, trained.gpt.config.of_base, acoustic.settings.duration_factor
     if base != own:
         raise UserError(
-            f"{models}: the codec is that of {base.title}, but {trained.source} is a GPT of {own.title}; use "
+            f"{models}: the codec belongs to {base.title}, but {trained.source} to {own.title}; use "
             f"the published files of {own.title} with --models",
             RESUME_REFUSED,
         )

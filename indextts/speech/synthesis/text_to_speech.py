@@ -221,7 +221,7 @@ def split_text(text: str, tokenizer: Tokenizer, max_tokens: int = MAX_SEGMENT_TO
         )
     normalized = tokenizer.normalize(text)
     if not re.search(r"\w", normalized):
-        raise UserError(f"the text {text[:40]!r} has no word to speak; write a sentence")
+        raise UserError(f"the text {text[:40]!r} contains no word to speak; write a sentence")
     return list(_segments(normalized, lambda part: len(tokenizer.encode(part)), max_tokens, CUTS))
 
 
