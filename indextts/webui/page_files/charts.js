@@ -127,9 +127,10 @@
       const share = x.at(step), left = `left:${100 * share}%`;
       const isDrawn = value !== null && (value > 0 || !y.isLog);
       const dot = isDrawn ? [element("i", "best-dot", "", `${left};top:${100 - 100 * y.at(value)}%`)] : [];
-      if (taken.some(other => Math.abs(share - other) < FLAG_SHARE)) return dot;
-      taken.push(share);
-      return [...dot, element("span", `flag ${kind}${share > 1 - FLAG_SHARE ? " before" : ""}`, text, left)];
+      const isBefore = share > 1 - FLAG_SHARE, begin = isBefore ? share - FLAG_SHARE : share;
+      if (taken.some(other => Math.abs(begin - other) < FLAG_SHARE)) return dot;
+      taken.push(begin);
+      return [...dot, element("span", `flag ${kind}${isBefore ? " before" : ""}`, text, left)];
     });
   };
   window.drawChart = (component, watch) => {
