@@ -15,6 +15,7 @@ from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import ExportModel, Synthesize
 from indextts.errors import UserError
 from indextts.features import builtin
+from indextts.models.checkpoint import TEXT_TABLES, read_weights
 from indextts.projects.project import Project
 from indextts.runs.owner import run_lock
 from indextts.speech.export.model_folder import export
@@ -24,9 +25,10 @@ from indextts.speech.synthesis.synthesize import SEED_STRIDE, load_renderer, res
 from indextts.speech.synthesis.text_to_speech import Emotion, TextToSpeech, parse_emotion
 from indextts.speech.synthesis.trained_model import load_trained
 from tests.acoustic_files import write_acoustic_files
-from tests.speaking_run import NUM_CODES, clips_of
-from tests.tiny_run import BASE_TOKENIZER
+from tests.speaking_run import NUM_CODES, clips_of, trainer_flags
+from tests.tiny_run import BASE_SIZE, BASE_TOKENIZER
 from tools.synthesize import main
+from trainers.train_gpt_v2 import main as train
 
 CPU = torch.device("cpu")
 SHORT = {"max_codes": 40}
@@ -218,6 +220,34 @@ def test_the_published_model_speaks_with_emotion_weights(tuned: Project, publish
     assert soundfile.info(tmp_path / "a.wav").samplerate == 22_050
     assert len(plain) > 0
     assert plain.shape != happy.shape or not np.array_equal(plain, happy)
+
+
+@pytest.mark.long
+def test_an_adapter_speaks_as_the_merged_export_and_without_strength_as_the_base(
+    tuned: Project, tmp_path: Path
+):
+    run, settings = (
+        tmp_path / "run",
+        {"max_steps": 4, "warmup_steps": 0, "lora_rank": 2, "learning_rate": 0.05, "lora_alpha": 99},
+    )
+    assert train(trainer_flags(tuned, output_dir=run, **settings)) == 0
+    fields = {"checkpoint": run / "latest.pth", "config": tuned.config}
+    merged = export(ExportModel(output_dir=tmp_path / "merged", **fields)).parent
+    adapter = export(ExportModel(output_dir=tmp_path / "adapter", format="adapter", **fields)).parent
+    base, weights = read_weights(tuned.base_checkpoint), read_weights(merged / "gpt.pth")
+    for name in TEXT_TABLES:
+        base[name] = torch.cat([base[name][:BASE_SIZE], weights[name][BASE_SIZE:]])
+    untrained = shutil.copytree(merged, tmp_path / "base")
+    torch.save(base, untrained / "gpt.pth")
+    folder = {"models": tuned.base_checkpoint.parent}
+    heard = [spoken(tuned, tmp_path / "a.wav", checkpoint=path, **folder) for path in (merged, untrained)]
+    at = [
+        spoken(tuned, tmp_path / "b.wav", checkpoint=adapter, adapter_strength=strength, **folder)
+        for strength in (1, 0)
+    ]
+    for one, other in zip(heard, at, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert heard[0].shape != heard[1].shape or not np.array_equal(*heard)
 
 
 def test_an_export_speaks_like_its_checkpoint_and_not_with_another_tokenizer(tuned: Project, tmp_path: Path):
