@@ -1,10 +1,14 @@
 """Tests of the choice among candidates in indextts/speech/evaluation/judge.py."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from indextts.speech.evaluation.judge import Judge, Judgement, SpokenText, choose_best
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS
+from indextts.speech.evaluation.judge import Judge, Judgement, choose_best
 from indextts.speech.synthesis.renderer import Segment
 from indextts.speech.synthesis.text_to_speech import Speech
 from indextts.text.transcripts import Errors
@@ -47,8 +51,11 @@ def speech(seed: int, has_stopped: bool = True, is_loop: bool = False) -> Speech
 )
 def test_the_candidate_with_the_smallest_fault_is_chosen(judgements, speeches, best):
     candidates = [speech(seed, **given) for seed, given in enumerate(speeches)]
-    spoken = SpokenText(np.zeros(0, np.float32), 24_000, "", None)
-    chosen, records = choose_best(Known(judgements), candidates, spoken, codes_per_second=50)
+    options, base = SimpleNamespace(options=DEFAULT_OPTIONS), SimpleNamespace(codes_per_second=50)
+    trained: Any = SimpleNamespace(
+        tokenizer=options, gpt=SimpleNamespace(config=SimpleNamespace(of_base=base))
+    )
+    chosen, records = choose_best(Known(judgements), trained, candidates, "", None)
     assert chosen == best
     assert [one["seed"] for one in records if one["is_chosen"]] == [best]
     assert all(records[best]["fault"] <= one["fault"] <= 1 for one in records)

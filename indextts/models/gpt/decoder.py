@@ -140,7 +140,10 @@ class Decoder:
         if places is None:
             places = torch.arange(count, device=start.device)
         last = is_real.shape[1]
-        self._make_room(int(places.max()) + 1, last)
+        rows, more = int(places.max()) + 1 - len(self._rows), last - self._num_prefix
+        if rows > 0 or more > 0:
+            self._grow(left=max(0, more), rows=max(0, rows))
+            self._num_prefix += max(0, more)
         first = self._num_prefix - last  # shorter prefixes are padded on the left
         self._mask[places] = -torch.inf
         self._mask[places, :, :, first : self._num_prefix] = torch.where(is_real, 0.0, -torch.inf).to(
@@ -150,14 +153,6 @@ class Decoder:
             for entries, more in zip(kept, new, strict=True):
                 entries[places, :, first : self._num_prefix] = more
         return self._scores(states)
-
-    def _make_room(self, num_rows: int, num_prefix: int) -> None:
-        """Add rows, and padding on the left for a longer prefix."""
-        rows = max(0, num_rows - len(self._rows))
-        more = max(0, num_prefix - self._num_prefix)
-        if rows or more:
-            self._grow(left=more, rows=rows)
-            self._num_prefix += more
 
     def _grow(self, left: int = 0, right: int = 0, rows: int = 0) -> None:
         """Add slots and rows to the cache and its mask, layer by layer, so that one layer exists twice."""

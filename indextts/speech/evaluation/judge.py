@@ -6,7 +6,7 @@ Axes: S samples.
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from indextts.features.vad import find_speech
 from indextts.speech.synthesis.acoustic import CAMPPLUS
 from indextts.speech.synthesis.renderer import Segment
 from indextts.speech.synthesis.text_to_speech import Speech
+from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.text.transcripts import Errors, WordFaults, count_errors, has_loop, word_faults
 
 MIN_LOOP_S = 2
@@ -165,42 +166,38 @@ def fault(judgement: Judgement, expected_s: float, has_failed: bool) -> float:
 
 
 def choose_best(
-    judge: Judge, speeches: Sequence[Speech], spoken: SpokenText, codes_per_second: int
+    judge: Judge, trained: TrainedModel, speeches: Sequence[Speech], text: str, style: Tensor | None
 ) -> tuple[int, list[dict[str, Any]]]:
     """Return the number of the candidate with the smallest fault, and what was found of each.
 
     Without a recognizer, the median length of the candidates that did not fail is the expected one.
 
     Args:
-        speeches: the same text with different seeds, at least one.
-        spoken: the text and the voice; its samples are not used.
+        speeches: `text` with different seeds, at least one.
+        style: of the voice, from `Judge.style_of`.
     """
-    judged = judge.judge(
-        [replace(spoken, samples=each.samples, rate_hz=each.sample_rate_hz) for each in speeches]
-    )
-    loops = [has_loops(each.segments, codes_per_second) for each in speeches]
+    options, rate = trained.tokenizer.options, trained.gpt.config.of_base.codes_per_second
+    judged = judge.judge([SpokenText(e.samples, e.sample_rate_hz, text, style, options) for e in speeches])
+    loops = [has_loops(each.segments, rate) for each in speeches]
     failed = [not each.has_stopped or is_loop for each, is_loop in zip(speeches, loops, strict=True)]
-    lengths = [
-        one.duration_s for one, is_bad in zip(judged, failed, strict=True) if not (is_bad or one.is_silent)
-    ]
+    both = list(zip(judged, failed, strict=True))
+    lengths = [one.duration_s for one, is_bad in both if not (is_bad or one.is_silent)]
     expected_s = statistics.median(lengths or [1.0])
-    faults = [fault(one, expected_s, is_bad) for one, is_bad in zip(judged, failed, strict=True)]
+    faults = [fault(one, expected_s, is_bad) for one, is_bad in both]
     best = faults.index(min(faults))
     records = [
         {
             "seed": each.segments[0].seed,
-            "fault": round(fault_, 3),
+            "fault": round(faults[number], 3),
             "is_chosen": number == best,
-            "seconds": round(one.duration_s, 3),
+            "seconds": round(each.duration_s, 3),
             "has_stopped": each.has_stopped,
-            "is_loop": is_loop,
-            "is_silent": one.is_silent,
-            "heard": one.heard,
-            "likeness": one.likeness,
+            "is_loop": loops[number],
+            "is_silent": judged[number].is_silent,
+            "heard": judged[number].heard,
+            "likeness": judged[number].likeness,
         }
-        for number, (each, one, is_loop, fault_) in enumerate(
-            zip(speeches, judged, loops, faults, strict=True)
-        )
+        for number, each in enumerate(speeches)
     ]
     return best, records
 

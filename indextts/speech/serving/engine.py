@@ -30,7 +30,7 @@ from indextts.commands.sampling_options import Sampling
 from indextts.errors import UserError
 from indextts.models.gpt.generate import CHECK_INTERVAL, Generation, Prompt
 from indextts.models.gpt.search import Generated
-from indextts.speech.evaluation.judge import Judge, SpokenText, choose_best
+from indextts.speech.evaluation.judge import Judge, choose_best
 from indextts.speech.synthesis.segments import Line, VoicePrompt, prompt_of, segments_of
 from indextts.speech.synthesis.streaming import Windows
 from indextts.speech.synthesis.synthesize import SEED_STRIDE
@@ -226,7 +226,8 @@ class Engine:
         request, windows = part.request, part.windows
         if isinstance(codes, Tensor):
             assert windows is not None
-            self._deliver(request, windows.play(codes, is_end=False))
+            if len(sound := windows.play(codes, is_end=False)):
+                request.deliver(sound)
             part.is_rendering = False
             return
         gpt, num_codes = self.tts.trained.gpt, self.tts.renderer.num_codes
@@ -248,7 +249,8 @@ class Engine:
             if request.num_delivered and len(sound):
                 silence = np.zeros(int(self.tts.renderer.sample_rate_hz * SILENCE_S), np.float32)
                 sound = np.concatenate([silence, sound])
-            self._deliver(request, sound)
+            if len(sound) and not request.is_cancelled:
+                request.deliver(sound)
             request.num_delivered += 1
         if request.num_delivered == len(request.parts):
             self._finish(request, None)
@@ -257,22 +259,10 @@ class Engine:
         """Return the sound of the best candidate of a segment, and note why."""
         assert self.judge is not None
         found.sort(key=lambda each: each.segments[0].seed)
-        trained, judge = self.tts.trained, self.judge
-        style = judge.style_of(part.request.recording)
-        text = SpokenText(
-            found[0].samples,
-            found[0].sample_rate_hz,
-            part.line.parts[part.number],
-            style,
-            trained.tokenizer.options,
-        )
-        best, records = choose_best(judge, found, text, trained.gpt.config.of_base.codes_per_second)
+        style, text = self.judge.style_of(part.request.recording), part.line.parts[part.number]
+        best, records = choose_best(self.judge, self.tts.trained, found, text, style)
         part.request.choices.append(records)
         return found[best].samples
-
-    def _deliver(self, request: Request, sound: NDArray[np.float32]) -> None:
-        if len(sound) and not request.is_cancelled:
-            request.deliver(sound)
 
     def _finish(self, request: Request, end: Exception | None) -> None:
         with self._changed:

@@ -40,7 +40,7 @@ from indextts.features import builtin
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.generate import set_precision
 from indextts.runs.owner import is_training
-from indextts.speech.evaluation.judge import SpokenText, choose_best, load_judge
+from indextts.speech.evaluation.judge import choose_best, load_judge
 from indextts.speech.synthesis.acoustic import DEFAULT_SETTINGS, AcousticModel
 from indextts.speech.synthesis.emotion import check_weights
 from indextts.speech.synthesis.renderer import BuiltinRenderer, Renderer
@@ -148,10 +148,8 @@ def _chosen(
     if command.candidates == 1:
         yield from ((index, speech, {}) for index, speech in spoken)
         return
-    gpt, options = tts.trained.gpt, tts.trained.tokenizer.options
-    judge = load_judge(
-        command.asr, command.asr_folder, command.models, gpt.mel_head.weight.device, options.language
-    )
+    device, language = tts.trained.gpt.mel_head.weight.device, tts.trained.tokenizer.options.language
+    judge = load_judge(command.asr, command.asr_folder, command.models, device, language)
     style = judge.style_of(recording)
     waiting: dict[int, dict[int, Speech]] = {}
     for line, speech in spoken:
@@ -160,8 +158,7 @@ def _chosen(
         of_text[number] = speech
         if len(of_text) == command.candidates:
             speeches = [each for _, each in sorted(waiting.pop(index).items())]
-            text = SpokenText(speech.samples, speech.sample_rate_hz, texts[index], style, options)
-            best, found = choose_best(judge, speeches, text, gpt.config.of_base.codes_per_second)
+            best, found = choose_best(judge, tts.trained, speeches, texts[index], style)
             yield index, speeches[best], {"candidates": found}
 
 
