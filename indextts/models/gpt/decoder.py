@@ -150,8 +150,8 @@ class Decoder:
             self._mask.dtype
         )[:, None, None]
         for kept, new in zip(self._cache, prefilled, strict=True):
-            for entries, more in zip(kept, new, strict=True):
-                entries[places, :, first : self._num_prefix] = more
+            for entries, given in zip(kept, new, strict=True):
+                entries[places, :, first : self._num_prefix] = given
         return self._scores(states)
 
     def _grow(self, left: int = 0, right: int = 0, rows: int = 0) -> None:
