@@ -1,9 +1,9 @@
-"""Opening and weight of the page, compared with a page of Gradio that has one text field.
+"""Opening, tabs and idle load of the page while a run is trained, beside those of an earlier commit.
 
-    python -m benchmarks.page --repeats 3
+    python -m benchmarks.page --before e8fa6704 --repeats 3
 
-Each page is a new process with a free port, opened by a headless Chromium without a cache. The idle traffic
-is that of an open tab in which nothing runs.
+Each page is a new process with a free port, opened by a headless Chromium without a cache. Processor time is
+that of Chromium's renderer; unlike the wall clock, it depends little on what else the machine does.
 """
 
 import shutil
@@ -11,59 +11,110 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import ClassVar
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 from pydantic import Field
 
 from benchmarks.frame import REPOSITORY, Benchmark, interleaved, process_memory, publish, table
 from benchmarks.start_time import cpu_s
 from indextts.commands.terminal import parse, run
 from indextts.errors import UserError
+from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.stopping import kill_job
+from indextts.projects.project import Project
+from tests.running_jobs import command_for
 from tests.walking import FLAGS
+from tests.watched_workspace import make_watched_workspace
 from tests.webui_server import answers, free_port
 
+TABS = ("data", "tokenizer", "preprocess", "pairs", "training", "monitor", "listen")
 SETTLE_S = 5.0  # what the page loads after it is drawn belongs to its opening
+MB = 1e6
 
-ONE_FIELD = """
-import sys
-import gradio as gr
-with gr.Blocks(analytics_enabled=False) as demo:
-    gr.Textbox()
-demo.launch(server_port=int(sys.argv[1]), quiet=True)
+# a run that logs a line a second, as its newest line
+TRAIN = """
+import json, sys, time
+path = sys.argv[1].removeprefix("--words=")
+line = next(line for line in map(json.loads, reversed(open(path).readlines())) if line["kind"] == "train")
+with open(path, "a", buffering=1) as file:
+    while True:
+        line |= {"step": line["step"] + 10, "time": time.time()}
+        print(json.dumps(line), file=file)
+        time.sleep(1)
 """
+
+# seconds from the click on a tab until its panel shows text, and the page draws again
+OPEN_TAB = """async tab => {
+  const began = performance.now(), panel = () => document.getElementById(`tab-${tab}`);
+  document.getElementById(`tab-${tab}-button`).click();
+  while (!(panel()?.innerText.trim().length > 30) && performance.now() - began < 60_000) {
+    await new Promise(requestAnimationFrame);
+  }
+  await new Promise(requestAnimationFrame);
+  return (performance.now() - began) / 1000;
+}"""
 
 
 class OpenPage(Benchmark):
-    """Measure the start, the opening and the traffic of the page."""
+    """Measure the start, the opening, the tabs and the idle load of the page."""
 
     program: ClassVar[str] = "benchmarks.page"
+    before: str | None = Field(None, description="Commit to compare with.")
     repeats: int = Field(3, ge=1, description="Starts of each page.")
-    idle_s: float = Field(30, gt=0, description="Seconds of idle traffic.")
+    idle_s: float = Field(
+        300, gt=0, description="Seconds of idle load, with all tabs opened and a run going."
+    )
 
 
 @dataclass(frozen=True)
 class Opening:
-    """Measurement of a page.
+    """Measurement of a page; what a row of the report says.
 
     Args:
-        start_s, start_cpu_s: until the port answers.
-        open_s: until Chromium has fired the load event and drawn a text field or a tab.
-        open_bytes, num_requests: that Chromium received for it.
-        idle_bytes_per_s: that Chromium received afterwards.
-        memory_bytes: resident memory of the server at the end.
+        usable_s: until the page takes clicks.
+        mean_tab_s, slowest_tab_s: of the first openings of tabs 2 to 8.
+        heap_mb: of JavaScript after all tabs were opened, without garbage.
     """
 
     start_s: float
-    start_cpu_s: float
-    open_s: float
-    open_bytes: int
-    num_requests: int
-    idle_bytes_per_s: float
-    memory_bytes: int
+    first_paint_s: float
+    usable_s: float
+    usable_cpu_s: float
+    num_requests: float
+    received_mb: float
+    mean_tab_s: float
+    slowest_tab_s: float
+    idle_percent: float
+    idle_server_percent: float
+    idle_requests_per_minute: float
+    heap_mb: float
+    heap_growth_mb_per_hour: float
+    server_mb: float
+
+
+ROWS = {  # of the report: the title and the goal
+    "start_s": ("start of the server (s)", ""),
+    "first_paint_s": ("first paint (s)", "0.8"),
+    "usable_s": ("usable (s)", "2.5"),
+    "usable_cpu_s": ("usable, processor time (s)", ""),
+    "num_requests": ("requests of the opening", "60"),
+    "received_mb": ("received at the opening (MB)", ""),
+    "mean_tab_s": ("a tab, mean (s)", "0.4"),
+    "slowest_tab_s": ("a tab, the slowest (s)", "0.4"),
+    "idle_percent": ("idle, browser (% of a core)", "3"),
+    "idle_server_percent": ("idle, server (% of a core)", ""),
+    "idle_requests_per_minute": ("idle, requests a minute", ""),
+    "heap_mb": ("heap after all tabs (MB)", ""),
+    "heap_growth_mb_per_hour": ("growth of the heap (MB/h, extrapolated)", "0"),
+    "server_mb": ("memory of the server (MB)", ""),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,83 +122,117 @@ def main(argv: Sequence[str] | None = None) -> int:
     chromium = shutil.which("chromium")
     if chromium is None:
         raise UserError("chromium is absent; on Debian and Ubuntu: apt install chromium")
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory(prefix="page_") as folder:
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory(prefix="page_") as name:
+        folder, repositories = Path(name), {"now": REPOSITORY}
+        if command.before is not None:
+            repositories = {command.before: checked_out(command.before, folder / "before"), **repositories}
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
 
-        def ours(number: int) -> Opening:
-            port = free_port()
-            program = REPOSITORY / "webui_amharic.py"
-            argv = [str(program), f"--port={port}", f"--workspace={folder}/{number}"]
-            return opening(browser, argv, port, "[role=tab]", command.idle_s)
-
-        def one_field(_number: int) -> Opening:
-            port = free_port()
-            return opening(browser, ["-c", ONE_FIELD, str(port)], port, "textarea", command.idle_s)
-
-        found = interleaved({"eight tabs": ours, "one field": one_field}, command.repeats)
+        cases = {
+            title: partial(opening, browser, repository, folder / f"workspace_{title}", command.idle_s)
+            for title, repository in repositories.items()
+        }
+        found = interleaved(cases, command.repeats)
         browser.close()
-    publish(command, "Opening and weight of the page", report(found))
+    rows = [
+        [title, *(f"{median(getattr(each, field) for each in found[case]):.2f}" for case in found), goal]
+        for field, (title, goal) in ROWS.items()
+    ]
+    publish(command, "Opening, tabs and idle load of the page", table(["median", *found, "goal"], rows))
     return 0
 
 
-def opening(browser: Browser, argv: Sequence[str], port: int, drawn: str, idle_s: float) -> Opening:
-    """Start a page, open it and leave it idle.
+def checked_out(commit: str, folder: Path) -> Path:
+    """Write the files of a commit into a new folder; return it."""
+    folder.mkdir()
+    archive = subprocess.run(["git", "archive", commit], cwd=REPOSITORY, stdout=subprocess.PIPE, check=True)
+    subprocess.run(["tar", "-x"], cwd=folder, input=archive.stdout, check=True)
+    return folder
 
-    Args:
-        drawn: selector of an element that is visible once the page is drawn.
 
-    Raises:
-        RuntimeError: the server exits before it answers; its output is on the terminal.
-    """
-    started = time.monotonic()
-    with subprocess.Popen([sys.executable, *argv], stdout=subprocess.DEVNULL) as server:
+@contextmanager
+def served(repository: Path, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
+    """Serve a repository's page beside a run; give the process, its port and the seconds of its start."""
+    folder.mkdir(parents=True)
+    make_watched_workspace(folder)
+    project = Project(folder / "well")
+    (folder / "train.py").write_text(TRAIN)
+    words = (str(project.run_dir / "metrics.jsonl"),)
+    job = start_job(project, "train", [command_for(str(folder / "train.py"), words)])
+    port, began = free_port(), time.monotonic()
+    argv = [sys.executable, "webui_amharic.py", f"--port={port}", f"--workspace={folder}"]
+    with subprocess.Popen(argv, cwd=repository, stdout=subprocess.DEVNULL) as server:
         try:
             while not answers(port):
                 if server.poll() is not None:
                     raise RuntimeError(f"the page exited with status {server.returncode}")
                 time.sleep(0.05)
-            start_s, start_cpu_s = time.monotonic() - started, cpu_s(server.pid)
-            page = browser.new_page()
-            received: list[int] = []
-            network = page.context.new_cdp_session(page)
-            network.send("Network.enable")
-            network.on("Network.dataReceived", lambda event: received.append(event["encodedDataLength"]))
-            requests: list[str] = []
-            page.on("request", lambda request: requests.append(request.url))
-            began = time.monotonic()
-            page.goto(f"http://127.0.0.1:{port}")
-            page.locator(drawn).first.wait_for()
-            open_s = time.monotonic() - began
-            page.wait_for_load_state("networkidle") if drawn == "textarea" else page.wait_for_timeout(5_000)
-            page.wait_for_timeout(1_000 * SETTLE_S)
-            open_bytes, num_requests = sum(received), len(requests)
-            page.wait_for_timeout(1_000 * idle_s)
-            idle = (sum(received) - open_bytes) / idle_s
-            memory = process_memory(server.pid, "VmRSS")
-            page.close()
+            yield server, port, time.monotonic() - began
         finally:
             server.kill()
-    return Opening(start_s, start_cpu_s, open_s, open_bytes, num_requests, idle, memory)
+            kill_job(job)
 
 
-def report(found: dict[str, list[Opening]]) -> list[str]:
-    """Return the medians of each page and the ratio of the pages as a table."""
-    rows = []
-    for name, unit, scale in (
-        ("start_s", "start, wall clock (s)", 1.0),
-        ("start_cpu_s", "start, processor time (s)", 1.0),
-        ("open_s", "opening, wall clock (s)", 1.0),
-        ("open_bytes", "opening, received (MB)", 1e-6),
-        ("num_requests", "opening, requests", 1.0),
-        ("idle_bytes_per_s", "idle traffic (KB/s)", 1e-3),
-        ("memory_bytes", "memory of the server (MB)", 1e-6),
-    ):
-        ours, other = (
-            scale * median(getattr(each, name) for each in found[page])
-            for page in ("eight tabs", "one field")
+def opening(browser: Browser, repository: Path, folder: Path, idle_s: float, number: int) -> Opening:
+    """Start a page on a new workspace, open it and its tabs, and leave it idle."""
+    with served(repository, folder / str(number)) as (server, port, start_s):
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        session = page.context.new_cdp_session(page)
+        for domain in ("Network", "Performance"):
+            session.send(f"{domain}.enable")
+        received: list[int] = []
+        session.on("Network.dataReceived", lambda event: received.append(event["encodedDataLength"]))
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+
+        def heap() -> float:
+            session.send("HeapProfiler.collectGarbage")
+            metrics = session.send("Performance.getMetrics")["metrics"]
+            return float(next(each["value"] for each in metrics if each["name"] == "JSHeapUsedSize")) / MB
+
+        def renderer() -> float:
+            processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
+            return float(sum(each["cpuTime"] for each in processes if each["type"] == "renderer"))
+
+        began, cpu = time.monotonic(), renderer()
+        page.goto(f"http://127.0.0.1:{port}/?project=well", wait_until="commit")
+        page.locator("body[data-project]").wait_for(timeout=120_000)
+        usable_s, usable_cpu_s = time.monotonic() - began, renderer() - cpu
+        page.wait_for_timeout(1_000 * SETTLE_S)
+        paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"
+        first_paint_s, num_requests, received_mb = page.evaluate(paint), len(requests), sum(received) / MB
+        tabs_s = [open_tab(page, tab) for tab in TABS]
+        page.evaluate(OPEN_TAB, "monitor")
+        page.wait_for_timeout(1_000 * SETTLE_S)
+        heap_mb, before = heap(), len(requests)
+        began, cpu, server_cpu = time.monotonic(), renderer(), cpu_s(server.pid)
+        page.wait_for_timeout(1_000 * idle_s)
+        waited_s = time.monotonic() - began
+        result = Opening(
+            start_s=start_s,
+            first_paint_s=first_paint_s,
+            usable_s=usable_s,
+            usable_cpu_s=usable_cpu_s,
+            num_requests=num_requests,
+            received_mb=received_mb,
+            mean_tab_s=sum(tabs_s) / len(tabs_s),
+            slowest_tab_s=max(tabs_s),
+            idle_percent=100 * (renderer() - cpu) / waited_s,
+            idle_server_percent=100 * (cpu_s(server.pid) - server_cpu) / waited_s,
+            idle_requests_per_minute=60 * (len(requests) - before) / waited_s,
+            heap_mb=heap_mb,
+            heap_growth_mb_per_hour=3600 * (heap() - heap_mb) / waited_s,
+            server_mb=process_memory(server.pid, "VmRSS") / MB,
         )
-        rows.append([unit, f"{ours:.2f}", f"{other:.2f}", f"{ours / other:.1f}" if other else "-"])
-    return table(["median", "eight tabs", "one field", "ratio"], rows)
+        page.close()
+        return result
+
+
+def open_tab(page: Page, tab: str) -> float:
+    """Open a tab, wait until it has settled, and return the seconds until its content was shown."""
+    seconds = float(page.evaluate(OPEN_TAB, tab))
+    page.wait_for_timeout(1_000 * SETTLE_S)
+    return seconds
 
 
 if __name__ == "__main__":

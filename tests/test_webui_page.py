@@ -9,10 +9,10 @@ import pytest
 
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.page import EVERY_TAB, read_versions
+from indextts.webui.page import EVERY_TAB, View, read_views
 from indextts.webui.view_versions import files_version, throttled_version
 
-DEMO, OTHER = Project(Path("demo")), Project(Path("other"))
+DEMO = Project(Path("demo"))
 
 
 class Counted:
@@ -26,36 +26,55 @@ class Counted:
         return self.word
 
 
-def test_only_changed_versions_of_the_open_tab_are_sent():
-    data, pairs = Counted(), Counted()
-    views = [("data", data), ("pairs", pairs)]
-    first = read_versions(views, DEMO, "data", "{}")
-    assert json.loads(first) == {"0": "demo a"}
-    assert (data.asked, pairs.asked) == (1, 0)
-    assert read_versions(views, DEMO, "data", first) is first
+def answered(views: list[View], tab: str, known: dict[str, str] | str = "{}") -> tuple[dict, dict]:
+    """Return the versions and the values that a tick of the clock brings, both empty if nothing differs."""
+    text = read_views(views, DEMO, tab, known if isinstance(known, str) else json.dumps(known))
+    answer = json.loads(text or '{"versions": {}, "values": {}}')
+    return answer["versions"], answer["values"]
+
+
+def test_only_changed_views_of_the_open_tab_are_computed_and_sent():
+    data, pairs, drawn = Counted(), Counted(), []
+
+    def show(_project: Project) -> list[str]:
+        drawn.append("")
+        return ["<b>", "<i>"]
+
+    views = [View("data", data, "x"), View("pairs", pairs, "xx", show), View("pairs", pairs, "x")]
+    first, values = answered(views, "data")
+    assert (first, values) == ({"0": "demo a"}, {"0": "demo a"})
+    assert (data.asked, pairs.asked, drawn) == (1, 0, [])
+    assert answered(views, "data", first) == ({}, {})
     data.word = "b"
-    second = read_versions(views, DEMO, "data", first)
-    assert json.loads(second) == {"0": "demo b"}
-    assert json.loads(read_versions(views, DEMO, "pairs", second)) == {"0": "demo b", "1": "demo a"}
-    assert (data.asked, pairs.asked) == (3, 1)
+    second, values = answered(views, "data", first)
+    assert (second, values) == ({"0": "demo b"}, {"0": "demo b"})
+    third, values = answered(views, "pairs", second)
+    assert third == {"0": "demo b", "1": "demo a", "2": "demo a"}
+    assert values == {"1": "<b>", "2": "<i>", "3": "demo a"}  # by the index of the output
+    assert answered(views, "pairs", third) == ({}, {})
+    assert len(drawn) == 1
 
 
 def test_views_of_every_tab_are_always_updated():
-    views = [("data", Counted()), (EVERY_TAB, Counted())]
-    assert json.loads(read_versions(views, DEMO, "pairs", "{}")) == {"1": "demo a"}
+    views = [View("data", Counted(), "x"), View(EVERY_TAB, Counted(), "x")]
+    assert answered(views, "pairs") == ({"1": "demo a"}, {"1": "demo a"})
 
 
-def test_a_view_with_an_error_does_not_block_the_others():
+@pytest.mark.parametrize(("error", "shown"), [(UserError("a <b>"), "a &lt;b&gt;"), (KeyError("id"), "")])
+def test_a_view_with_an_error_does_not_block_the_others(error: Exception, shown: str):
     def broken(_project: Project) -> str:
-        raise UserError("project.json: damaged")
+        raise error
 
-    views = [("data", broken), ("data", Counted())]
-    assert json.loads(read_versions(views, DEMO, "data", "{}")) == {"1": "demo a"}
+    views = [View("data", broken, "x"), View("data", Counted(), "x", broken), View("data", Counted(), "x")]
+    versions, values = answered(views, "data")
+    assert versions == {"1": "demo a", "2": "demo a"}  # asked again when it changes
+    assert shown in values.pop("1", "")
+    assert values == {"2": "demo a"}
 
 
 @pytest.mark.parametrize("known", ["", "{", "[]", '{"0": 1}', "null", '"a"', '{"0": {"a": []}}'])
 def test_invalid_versions_from_a_browser_update_every_view(known: str):
-    assert json.loads(read_versions([("data", Counted())], DEMO, "data", known)) == {"0": "demo a"}
+    assert answered([View("data", Counted(), "x")], "data", known) == ({"0": "demo a"}, {"0": "demo a"})
 
 
 LATER = 1_000_000_000.0

@@ -3,7 +3,8 @@
 The page keeps no state in memory. Every view reads the disk, so a reload, a second browser or a restart of
 the server shows the same.
 
-    timer -> the versions of the open tab's views, one request -> the versions that differ -> these views
+    timer -> one request -> the views of the open tab whose versions differ: their HTML comes with the answer
+                            views with inputs, or that fill other components: their versions -> a request each
 
 A hidden or unchanged view is neither computed nor sent: an open page costs one small request per tick.
 
@@ -25,26 +26,51 @@ from indextts.errors import UserError
 from indextts.projects.project import Project, project_names
 from indextts.webui.events import on
 from indextts.webui.language import t
+from indextts.webui.markup import empty_html
 from indextts.webui.serving.security import Roots
 from indextts.webui.view_versions import is_running, job_version, once
 
 TICK_S = 2.0
 EVERY_TAB = ""  # not the id of a tab: for views that all tabs show
 
-# (versions, mark, mark, ...) -> marks
-DISTRIBUTE_VERSIONS = """(versions, ...shown) => {
-  const latest = JSON.parse(versions);
-  // setting an equal value also counts as a change, so its view would be computed for nothing
-  return shown.map((version, place) =>
-    (latest[place] ?? version) === version ? {__type__: "update"} : latest[place]);
-}"""
+# answer -> the versions, and a value for each output of the views
+DISTRIBUTE = """answer => {{
+  const {{ versions, values }} = JSON.parse(answer), unchanged = {{ __type__: "update" }};
+  const all = Array.from({{ length: {num_outputs} }}, (_, place) => values[place] ?? unchanged);
+  return [JSON.stringify(versions), ...all];
+}}"""
 
 Version = Callable[[Project], str]
 
-# keeps the scroll position of each log that is shown, see running/log_box.py
+# keeps the scroll position of each log that is shown, see running/log_box.py; also when a tab was opened
 FOLLOW_LOGS = "() => window.followLogs()"
 # js_on_load of HTML whose clicks are sent, see `sent` in markup.py
 SEND_CLICKS = "window.sendClicks(element, trigger)"
+
+
+@dataclass(frozen=True)
+class View:
+    """Components that show the state of files.
+
+    Args:
+        tab: the id of its tab.
+        outputs: filled by `show`; without it, a hidden component that gets the version, and starts an event.
+    """
+
+    tab: str
+    version: Version
+    outputs: Sequence[Component] = ()
+    show: Callable[[Project], Any] | None = None
+
+    def values(self, project: Project, version: str) -> list[Any]:
+        """Return a value for each output."""
+        if self.show is None:
+            return [version]
+        try:
+            shown = self.show(project)
+        except UserError as error:
+            shown = empty_html(str(error))
+        return list(shown) if isinstance(shown, list | tuple) else [shown]
 
 
 @dataclass(frozen=True)
@@ -57,8 +83,7 @@ class Page:
         timer: ticks every TICK_S.
         signals: hidden, outside of the tabs; see `signal`.
         tab: the id of the tab that receives this page.
-        views: tab and version of each view of all tabs.
-        shown_versions: a hidden component for each view, with the version that the browser shows.
+        views: of all tabs.
         shared: hidden components through which a tab passes a choice to a later tab.
         changed: for each stage, a hidden component that changes after its form did; see `form_signal`.
         forms: for each form that is filled, a hidden component with the project whose values it has.
@@ -72,8 +97,7 @@ class Page:
     workspace: Path
     roots: Roots
     tab: str = ""
-    views: list[tuple[str, Version]] = field(default_factory=list)
-    shown_versions: list[Component] = field(default_factory=list)
+    views: list[View] = field(default_factory=list)
     shared: dict[str, gr.Textbox] = field(default_factory=dict)
     changed: dict[str, gr.Textbox] = field(default_factory=dict)
     forms: list[gr.Textbox] = field(default_factory=list)
@@ -114,7 +138,8 @@ class Page:
             queue: as in `on`; False for fast views that change every few seconds.
 
         Returns:
-            The event, for `then`.
+            The event, for `then`; None if the outputs are filled with the answer of the clock, which needs
+            no event: those of HTML only, without inputs.
         """
 
         def version_with_jobs(project: Project) -> str:
@@ -125,10 +150,12 @@ class Page:
                 return [gr.skip()] * len(outputs) if len(outputs) > 1 else gr.skip()
             return show(project, *values)
 
-        shown_version = self.signal()
-        self.views.append((self.tab, version_with_jobs))
-        self.shown_versions.append(shown_version)
-        inputs, outputs = [self.project, *inputs], list(outputs)
+        outputs = list(outputs)
+        if not inputs and not also and all(isinstance(output, gr.HTML) for output in outputs):
+            self.views.append(View(self.tab, version_with_jobs, outputs, show_if_idle))
+            return None
+        shown_version, inputs = self.signal(), [self.project, *inputs]
+        self.views.append(View(self.tab, version_with_jobs, [shown_version]))
         return on([shown_version.change, *also], show_if_idle, inputs, outputs, latest=True, queue=queue)
 
     def fill(self, values: Callable[[Project, str], Sequence[Any]], form: Sequence[Component]) -> gr.Textbox:
@@ -175,29 +202,29 @@ class Page:
     def start_clock(self) -> None:
         """Update the views on every tick, on a change of project and on the opening of a tab.
 
-        Called once after all tabs are built. The versions arrive as one value and the browser distributes
-        them to the views, because the cost of a request grows with its number of output components.
+        Called once after all tabs are built. The answer arrives as one value and the browser distributes it,
+        because the cost of a request grows with its number of output components.
         """
-        versions = self.signal("{}")
+        answer, versions = self.signal("{}"), self.signal("{}")
         beats = [self.demo.load, self.timer.tick, self.project.change, self.open_tab.change]
         on(
             beats,
-            self._versions,
+            self._answer,
             [self.project, self.open_tab, versions],
-            [versions],
+            [answer],
             latest=True,
             queue=False,
             is_raw=True,  # a tick before a project is chosen, or of a deleted one, is no error
         )
         self.timer.tick(None, None, None, js=FOLLOW_LOGS)
-        versions.change(None, [versions, *self.shown_versions], self.shown_versions, js=DISTRIBUTE_VERSIONS)
+        outputs = [output for view in self.views for output in view.outputs]
+        answer.change(None, [answer], [versions, *outputs], js=DISTRIBUTE.format(num_outputs=len(outputs)))
 
-    def _versions(self, name: str | None, open_tab: str, known: str) -> Any:
+    def _answer(self, name: str | None, open_tab: str, known: str) -> Any:
         try:
-            now = read_versions(self.views, self.find_project(name), open_tab, known)
+            return read_views(self.views, self.find_project(name), open_tab, known) or gr.skip()
         except UserError:
             return gr.skip()
-        return gr.skip() if now == known else now
 
     def find_project(self, name: str | None) -> Project:
         """Return the project of that name.
@@ -210,22 +237,32 @@ class Page:
         return Project(self.workspace / name)
 
 
-def read_versions(views: Sequence[tuple[str, Version]], project: Project, open_tab: str, known: str) -> str:
-    """Return `known`, a JSON object of versions by the index of their view, with new ones for the open tab.
+def read_views(views: Sequence[View], project: Project, open_tab: str, known: str) -> str:
+    """Return what differs of the views of the open tab; "" if nothing does.
 
-    Returns `known` itself if nothing changed. An invalid `known` counts as empty.
+    Args:
+        known: a JSON object of versions by the index of their view. An invalid one counts as empty.
+
+    Returns:
+        A JSON object: the versions of all views, and values by the index of their output among all outputs.
     """
     try:
         seen = json.loads(known)
     except ValueError:
         seen = None
-    now = dict(seen) if isinstance(seen, dict) else {}
-    for place, (tab, version) in enumerate(views):
-        if tab in (EVERY_TAB, open_tab):
+    now: dict[str, str] = dict(seen) if isinstance(seen, dict) else {}
+    values: dict[int, Any] = {}
+    first = 0
+    for place, view in enumerate(views):
+        if view.tab in (EVERY_TAB, open_tab):
             # a corrupt file of one view must not block the other views; this one stays as it is
             with suppress(UserError, OSError, ValueError, KeyError, TypeError):
-                now[str(place)] = f"{project.root.name} {version(project)}"
-    return known if now == seen else json.dumps(now)
+                version = f"{project.root.name} {view.version(project)}"
+                if now.get(str(place)) != version:
+                    now[str(place)] = version
+                    values.update(enumerate(view.values(project, version), first))
+        first += len(view.outputs)
+    return json.dumps({"versions": now, "values": values}) if values else ""
 
 
 # follows the address, see page_files/page.js

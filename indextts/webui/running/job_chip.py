@@ -48,14 +48,13 @@ REQUEST_PERMISSION_JS = """async (asked, allowed, refused) => {
 
 def build(page: Page) -> None:
     """Build the chip and the button for notifications, which every tab shows."""
-    chip = gr.HTML(elem_id="now", padding=False)
+    chip = gr.HTML(elem_id="now", padding=False, js_on_load="watch('value', window.reportEndedJobs)")
     ask = gr.Button(t("jobs.notify"), size="sm", elem_id="notify", elem_classes="quiet")
 
     def shown(_project: Project) -> str:
         return chip_html(page.workspace, time.time())
 
-    event = page.of_tab(EVERY_TAB).watch(shown, shown, [chip])  # its text is its version
-    event.then(None, None, None, js="() => window.reportEndedJobs()")
+    page.of_tab(EVERY_TAB).watch(shown, shown, [chip])  # its text is its version
     # hidden: they hold the translated texts of the first button after the answer
     allowed = gr.Button(t("jobs.notify_allowed"), visible="hidden")
     refused = gr.Button(t("jobs.notify_refused"), visible="hidden")

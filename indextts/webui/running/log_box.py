@@ -33,7 +33,12 @@ class LogBox:
 
     def __init__(self, name: str) -> None:
         gr.HTML(BOX, elem_id=f"{name}-log", elem_classes="log-box", padding=False)
-        self.source = gr.HTML(visible="hidden", elem_id=f"{name}-log-source", elem_classes="log-source")
+        self.source = gr.HTML(
+            visible="hidden",
+            elem_id=f"{name}-log-source",
+            elem_classes="log-source",
+            js_on_load="watch('value', window.followLogs)",
+        )
         with fold(t("jobs.log_tools"), f"{name}-log-fold"):
             self.wanted = gr.Textbox(
                 label=t("jobs.log_filter"),

@@ -36,7 +36,7 @@ from indextts.webui.events import on
 from indextts.webui.language import t, t_or, text_of
 from indextts.webui.layout import fold
 from indextts.webui.markup import link_html
-from indextts.webui.page import FOLLOW_LOGS, Page
+from indextts.webui.page import Page
 from indextts.webui.running.log_box import LogBox, log_values
 from indextts.webui.running.outlook import Start, disk_full, made_by, outlook_html, refused, with_next_step
 from indextts.webui.stage_list import BY_NAME, StageState, stage_states, stages_version
@@ -210,8 +210,7 @@ def stage_panel(page: Page, stage: Stage) -> None:
         versions = (running_version(home, stage.name), jobs_version(home), _state_version(chosen, stage))
         return " ".join(versions)
 
-    event = page.watch(version, show, shown, [wanted], also=[wanted.change])
-    event.then(None, None, None, js=FOLLOW_LOGS)
+    page.watch(version, show, shown, [wanted], also=[wanted.change])
     page.watch(
         lambda _project: " ".join(jobs_version(home) for home in job_homes(page.workspace)),
         lambda _project, now: waiting_choice(page.workspace, now),
