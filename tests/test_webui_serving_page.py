@@ -108,10 +108,19 @@ def test_each_replacement_applies_to_the_scripts_of_this_gradio(page: Server):
     """Fails with a Gradio that has changed: look whether its scripts still have the habits, and adapt."""
     for beginning, replaced in front_end.REPLACED.items():
         [path] = front_end.FOLDER.glob(f"{beginning}-*.js")
-        served = page.ask("GET", f"/assets/{path.name}").body
+        answer = page.ask("GET", f"/assets/{path.name}")
+        assert answer.headers["cache-control"] == "no-cache"
+        served = answer.body
         for before, after in replaced:
             assert path.read_text(encoding="utf-8").count(before) == served.count(after) == 1
             assert before not in served
+
+
+def test_a_browser_keeps_the_scripts_whose_names_contain_their_digests(page: Server):
+    [path] = front_end.FOLDER.glob("runtime-*.js")
+    assert "immutable" in page.ask("GET", f"/assets/{path.name}").headers["cache-control"]
+    for other in ("/", "/page_files/page.js", "/assets/none-12345678.js"):
+        assert "immutable" not in page.ask("GET", other).headers.get("cache-control", "")
 
 
 # Strangers

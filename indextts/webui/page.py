@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import gradio as gr
 from gradio.components import Component
@@ -34,43 +34,24 @@ TICK_S = 2.0
 EVERY_TAB = ""  # not the id of a tab: for views that all tabs show
 
 # answer -> the versions, and a value for each output of the views
-DISTRIBUTE = """answer => {{
-  const {{ versions, values }} = JSON.parse(answer), unchanged = {{ __type__: "update" }};
-  const all = Array.from({{ length: {num_outputs} }}, (_, place) => values[place] ?? unchanged);
-  return [JSON.stringify(versions), ...all];
+DISTRIBUTE = """(answer, same = {{__type__: "update"}}) => {{
+  const {{versions, values}} = JSON.parse(answer), places = [...Array({num_outputs}).keys()];
+  return [JSON.stringify(versions), ...places.map(place => values[place] ?? same)];
 }}"""
 
 Version = Callable[[Project], str]
 
-# keeps the scroll position of each log that is shown, see running/log_box.py; also when a tab was opened
-FOLLOW_LOGS = "() => window.followLogs()"
 # js_on_load of HTML whose clicks are sent, see `sent` in markup.py
 SEND_CLICKS = "window.sendClicks(element, trigger)"
 
 
-@dataclass(frozen=True)
-class View:
-    """Components that show the state of files.
-
-    Args:
-        tab: the id of its tab.
-        outputs: filled by `show`; without it, a hidden component that gets the version, and starts an event.
-    """
+class View(NamedTuple):
+    """Components of a tab that `show` fills; without it, one that gets the version and starts an event."""
 
     tab: str
     version: Version
-    outputs: Sequence[Component] = ()
+    outputs: Sequence[Component]
     show: Callable[[Project], Any] | None = None
-
-    def values(self, project: Project, version: str) -> list[Any]:
-        """Return a value for each output."""
-        if self.show is None:
-            return [version]
-        try:
-            shown = self.show(project)
-        except UserError as error:
-            shown = empty_html(str(error))
-        return list(shown) if isinstance(shown, list | tuple) else [shown]
 
 
 @dataclass(frozen=True)
@@ -138,8 +119,7 @@ class Page:
             queue: as in `on`; False for fast views that change every few seconds.
 
         Returns:
-            The event, for `then`; None if the outputs are filled with the answer of the clock, which needs
-            no event: those of HTML only, without inputs.
+            The event, for `then`; None for HTML without inputs, which comes with the answer of the clock.
         """
 
         def version_with_jobs(project: Project) -> str:
@@ -216,15 +196,16 @@ class Page:
             queue=False,
             is_raw=True,  # a tick before a project is chosen, or of a deleted one, is no error
         )
-        self.timer.tick(None, None, None, js=FOLLOW_LOGS)
+        self.timer.tick(
+            None, None, None, js="() => window.followLogs()"
+        )  # also in a tab that was just opened
         outputs = [output for view in self.views for output in view.outputs]
         answer.change(None, [answer], [versions, *outputs], js=DISTRIBUTE.format(num_outputs=len(outputs)))
 
     def _answer(self, name: str | None, open_tab: str, known: str) -> Any:
-        try:
+        with suppress(UserError):
             return read_views(self.views, self.find_project(name), open_tab, known) or gr.skip()
-        except UserError:
-            return gr.skip()
+        return gr.skip()
 
     def find_project(self, name: str | None) -> Project:
         """Return the project of that name.
@@ -256,11 +237,15 @@ def read_views(views: Sequence[View], project: Project, open_tab: str, known: st
     for place, view in enumerate(views):
         if view.tab in (EVERY_TAB, open_tab):
             # a corrupt file of one view must not block the other views; this one stays as it is
-            with suppress(UserError, OSError, ValueError, KeyError, TypeError):
+            with suppress(UserError, OSError, ValueError, TypeError, LookupError, ArithmeticError):
                 version = f"{project.root.name} {view.version(project)}"
                 if now.get(str(place)) != version:
                     now[str(place)] = version
-                    values.update(enumerate(view.values(project, version), first))
+                    try:
+                        shown = view.show(project) if view.show else version
+                    except UserError as error:
+                        shown = empty_html(str(error))
+                    values.update(enumerate(shown if isinstance(shown, list | tuple) else [shown], first))
         first += len(view.outputs)
     return json.dumps({"versions": now, "values": values}) if values else ""
 

@@ -321,7 +321,10 @@ def with_security_headers(path: str, send: Send) -> Send:
 
     async def send_secured(message: Message) -> None:
         if message["type"] == "http.response.start":
-            MutableHeaders(scope=message).update({**FIXED_HEADERS, "Content-Security-Policy": policy})
+            headers = MutableHeaders(scope=message)
+            headers.update({**FIXED_HEADERS, "Content-Security-Policy": policy})
+            if path.startswith("/assets/") and message["status"] == 200:  # their names contain their digests
+                headers.setdefault("Cache-Control", "public, max-age=31536000, immutable")
         await send(message)
 
     return send_secured

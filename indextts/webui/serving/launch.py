@@ -146,7 +146,8 @@ def _app(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -
     app.add_route("/gradio_api/upload", upload, methods=["POST"])
     app.add_route("/tensorboard/{rest:path}", board, methods=list(METHODS))
     for name, text in served_scripts().items():
-        script = partial(Response, text, media_type="text/javascript")
+        headers = {"Cache-Control": "no-cache"}  # the name stays when a replacement changes
+        script = partial(Response, text, media_type="text/javascript", headers=headers)
         app.add_route(f"/assets/{name}", partial(_answer, script))
     for path in DOCS.glob("*.md"):
         page = partial(FileResponse, path, media_type="text/plain")  # browsers would download Markdown
