@@ -180,7 +180,7 @@ def stage_panel(page: Page, stage: Stage) -> None:
             stage.store_settings(project, found.commands)
         form = {str(component.elem_id): value for component, value in zip(stage.inputs, values, strict=True)}
         start_job(project, stage.name, found.commands, after=job_before, form=form, launch=found.launch)
-        return [*show_job(project, stage, ""), gr.Button(visible=False), ""]
+        return [*show_job(project, stage, ""), gr.Button(interactive=False), ""]
 
     def show(chosen: Project, wanted: str) -> Any:
         return show_job(stage.home(chosen), stage, wanted)
@@ -293,12 +293,10 @@ def _show_outlook(page: Page, panel: _Panel, stage: Stage) -> None:
         is_stage_done = outlook.is_done or _is_done(states, stage)  # then the link onward is the main button
         is_done = is_stage_done and not outlook.button
         # the job before it may create missing files; the program checks at its turn
-        is_active = is_running(project, stage.name)
-        may_start = bool(after) or not (outlook.blockers or is_active)
+        may_start = bool(after) or not (outlook.blockers or is_running(project, stage.name))
         button = gr.Button(
             outlook.button or t("outlook.run_again" if is_done else stage.button),
             interactive=may_start,
-            visible=may_start or not is_active,  # one button beside Stop would be one too many
             variant="secondary"
             if stage.name in ASIDE or (is_stage_done and not outlook.losses)
             else "primary",

@@ -23,9 +23,10 @@ from indextts.webui.metrics_reader import read_run
 from indextts.webui.run_progress import duration
 
 AUTO = "auto"  # the newest checkpoint, an empty path
-# (choice) -> checkbox and path; a menu that is only passed with the keyboard reports the choice of nothing
-CHOOSE_JS = f"""(choice) => choice ? [true, choice === '{AUTO}' ? '' : choice]
-  : [{{__type__: "update"}}, {{__type__: "update"}}]"""
+REMEMBER_JS = "choice => { window.checkpointBefore = choice; }"
+# (choice) -> checkbox and path; a menu that is only passed with the keyboard reports its choice too
+CHOOSE_JS = f"""(choice) => choice && choice !== window.checkpointBefore
+  ? [true, choice === '{AUTO}' ? '' : choice] : [{{__type__: "update"}}, {{__type__: "update"}}]"""
 SYMBOLS: dict[Kind, str] = {
     "continues": "✓",
     "restarts": "↺",
@@ -41,6 +42,7 @@ class ResumeCard:
 
     Attributes:
         resume, path: inputs of the form.
+        chosen: the event of a choice in the menu, which sets both.
         read: asks the trainer for a plan that depends on the weights.
     """
 
@@ -61,7 +63,8 @@ class ResumeCard:
             )
         # no Python function: both values are known in the browser, and the form reports their change anyway;
         # `input` and not `change`: `card_values` sets the menu too, which must not overwrite a typed path
-        self.menu.input(None, [self.menu], [self.resume, self.path], js=CHOOSE_JS)
+        self.menu.focus(None, [self.menu], None, js=REMEMBER_JS)
+        self.chosen = self.menu.input(None, [self.menu], [self.resume, self.path], js=CHOOSE_JS)
 
     @property
     def shown(self) -> list[Component]:

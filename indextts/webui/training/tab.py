@@ -80,13 +80,7 @@ def build(page: Page) -> None:
 
     # `input`, not `change`: the first checkpoint ticks the box too, and that is no choice of the user
     on([card.resume.input], choose_resume, [page.project, filled_for, card.resume], [], latest=True)
-    on(
-        [card.menu.input],
-        lambda project, filled, choice: choose_resume(project, filled, True) if choice else None,
-        [page.project, filled_for, card.menu],
-        [],
-        latest=True,
-    )
+    on((), choose_resume, [page.project, filled_for, card.resume], [], after=card.chosen, latest=True)
     reads = [page.project, *inputs]
     on([card.read.click], read_plan, reads, [card.plan, card.read], waits_for_programs=True)
     page.watch(lambda project: str(bool(checkpoint_files(project.run_dir))), resume_update, [card.resume])
