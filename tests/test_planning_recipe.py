@@ -5,6 +5,7 @@ import yaml
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
+from indextts.planning.preflight import shortened
 from indextts.planning.recipe import Recipe, find_recipe, recipe_of, recipes, recommended, reports
 from indextts.system.messages import Message
 from tests.conftest import REPOSITORY
@@ -25,6 +26,9 @@ def test_the_trainer_accepts_every_recipe_and_a_run_is_named_after_it(recipe: Re
     assert recipe.settings.keys() - given.keys() <= Train.automatic
     assert str(Message(recipe.source)).count(" ") > 5
     assert recipe_of(changed.model_dump(mode="json")) == recipe.id
+    shorter = changed.model_copy(update=shortened(changed, steps=6))
+    assert shorter.warmup_steps == shorter.save_interval == 1
+    assert recipe_of(shorter.model_dump(mode="json")) == recipe.id
 
 
 @pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.id)

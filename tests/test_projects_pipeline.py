@@ -232,6 +232,8 @@ def test_a_stage_with_changed_input_and_the_later_ones_run_again(demo: Demo, tmp
     assert "(unchanged)" in results["tokenizer"]
     assert "(unchanged)" not in results["pairs"]
     assert list(demo.run(workspace, max_steps=2, first="preprocess", until="pairs")) == STAGES[2:4]
+    with pytest.raises(UserError, match="--first train: comes after --until pairs"):
+        demo.run(workspace, first="train", until="pairs")
 
 
 def test_a_rejected_clip_is_absent_from_all_later_stages(demo: Demo, tmp_path: Path):

@@ -43,7 +43,7 @@ def test_one_answer_has_the_command_its_blockers_and_the_card(
     assert len(calls) == 1
     assert {blocker.link for blocker in found.outlook.blockers} >= {"#pairs", "#tokenizer"}
     assert found.error == ""  # a job that waits may find the files at its turn
-    with pytest.raises(UserError, match="no pairs"):
+    with pytest.raises(UserError, match=r"train_pairs\.jsonl is missing"):
         found.check()
     assert (tmp_path / "voice/drafts/train.json").is_file()
 

@@ -34,6 +34,11 @@ MAX_UNKNOWN_PERCENT: float = VerifyTraining.model_fields["max_unknown_percent"].
 
 Subject = Literal["folder", "resume", "pairs", "tokenizer", "base", "disk", "settings", "launch"]
 Check = Callable[[], Message | None]
+MUST_END = {  # what must end within a run, and the message if it does not
+    "warmup_steps": "planning.warmup_too_long",
+    "val_interval": "planning.never_validates",
+    "save_interval": "planning.never_saves",
+}
 
 
 @dataclass(frozen=True)
@@ -185,16 +190,21 @@ def tokenizer_mismatch(
     return Message("planning.unknown_pieces", values)
 
 
+def shortened(settings: Train, steps: int) -> dict[str, int]:
+    """Return shorter values, by field, for what would not end within a run of this many steps."""
+    return {
+        name: max(1, steps // 5)
+        for name in MUST_END
+        if getattr(settings, name) >= steps + (name != "warmup_steps")  # an interval may be the whole run
+    }
+
+
 def useless_settings(expected: Estimate) -> list[Message]:
     """Return a message for each setting with which a new run cannot learn, or its result is not known."""
     settings, steps = expected.facts.settings, expected.total_steps
-    limits = {
-        "planning.warmup_too_long": settings.warmup_steps if settings.warmup_steps >= steps else 0,
-        "planning.never_validates": settings.val_interval if settings.val_interval > steps else 0,
-        "planning.never_saves": settings.save_interval if settings.save_interval > steps else 0,
-    }
-    values = {"steps": f"{steps:,}", "fix": f"{max(1, steps // 5):,}"}
-    return [Message(id, {**values, "warmup": f"{value:,}"}) for id, value in limits.items() if value]
+    values = {"steps": f"{steps:,}", "warmup": f"{settings.warmup_steps:,}"}
+    found = shortened(settings, steps)
+    return [Message(MUST_END[name], {**values, "fix": f"{fix:,}"}) for name, fix in found.items()]
 
 
 def disk_too_small(run_dir: Path, disk: DiskNeed) -> Message | None:

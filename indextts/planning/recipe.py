@@ -16,6 +16,8 @@ from indextts.system.yaml_files import read_section
 
 FOLDER = Path(__file__).with_name("recipes")
 REPORTS = Path(__file__).with_name("reports.yaml")
+# a run that ends before them has shorter ones, and follows the recipe all the same
+SHORTER = frozenset({"warmup_steps", "val_interval", "save_interval"})
 
 
 class Recipe(BaseModel, frozen=True, extra="forbid"):
@@ -112,8 +114,12 @@ def recipe_of(settings: Mapping[str, Any]) -> str:
     Args:
         settings: the fields of the Train command; automatic ones may have been chosen.
     """
+
+    def follows(name: str, value: Any) -> bool:
+        found = settings.get(name)
+        return bool(value is None or found == value or (name in SHORTER and found and found < value))
+
     for recipe in recipes():
-        fixed = {name: value for name, value in recipe.settings.items() if value is not None}
-        if all(settings.get(name) == value for name, value in fixed.items()):
+        if all(follows(name, value) for name, value in recipe.settings.items()):
             return recipe.id
     return ""

@@ -62,13 +62,15 @@ def run_pipeline(command: RunPipeline) -> list[StageResult]:
     Raises:
         UserError: the flags, the settings or the base files are wrong.
     """
+    stages = list(PLANNERS)
+    if stages.index(command.first) > stages.index(command.until):
+        raise UserError(f"--first {command.first}: comes after --until {command.until}; swap the two stages")
     project, settings = chosen_project(command)
     copy_base_files(project, settings)
     for stage in PLANNERS:  # report a wrong flag now, not after hours of earlier stages
         plan_stage(project, settings, stage)
     apply_edited_readings(project, settings)
     results = []
-    stages = list(PLANNERS)
     for plan in plan_stages(project, settings, command.max_steps):
         if stages.index(plan.name) < stages.index(command.first):
             continue

@@ -5,6 +5,7 @@ Marks are styles by id, which page_files/training.css uses: `--changed` at a lab
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -19,7 +20,9 @@ from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
 from indextts.data.pair_summary import PairSummary, summary_path
 from indextts.errors import UserError
+from indextts.planning.estimate import estimate
 from indextts.planning.hardware import MachineFacts, find_machine, share_of
+from indextts.planning.preflight import shortened
 from indextts.planning.proposal import Proposal
 from indextts.planning.recipe import Recipe, find_recipe, recipes, recommended, reports
 from indextts.projects.jobs.starting import shell_line
@@ -166,9 +169,19 @@ def connect_settings(
             return [*_settings_of({**own(project), **recipe_values(recipe)}), recipe_html(recipe)]
         return [gr.skip()] * (len(NAMES) + 1)
 
-    def use(project: Project, *values: Any) -> list[Any]:
+    def use(project: Project, *shown: Any) -> list[Any]:
         recipe, _ = recipe_for(project)
-        return choose(project, recipe.id if recipe else None, *values)
+        if recipe is None:
+            return choose(project, None)
+        chosen = {**own(project), **recipe_values(recipe)}
+        typed = dict(zip(NAMES, shown, strict=True))
+        with suppress(UserError):  # the form shows what it lacks
+            values = [typed[name] if name in RESUME else chosen.get(name, typed[name]) for name in NAMES]
+            wanted, launch = command(project, *values)
+            machine = share_of(find_machine(), launch)
+            expected = estimate(wanted, machine, num_processes=launch.num_processes)
+            chosen |= shortened(wanted, expected.total_steps)
+        return [*_settings_of(chosen), recipe_html(recipe)]
 
     def reset(project: Project) -> list[Any]:
         return [*_settings_of(own(project)), ""]
