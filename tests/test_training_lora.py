@@ -18,13 +18,13 @@ from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import read_file, read_weights, select_weights
 from indextts.models.gpt.lora import is_block_matrix
 from indextts.models.lora import LoraRecord, merge, resized
+from indextts.models.weight_names import LANGUAGE_ROWS
 from indextts.runs.directory import CheckpointMeta
 from indextts.runs.lora_base import kept_name
 from indextts.speech.export.model_folder import export, in_official_order, official_order
 from indextts.speech.synthesis.trained_model import load_trained
 from indextts.system.digest import file_digest
 from indextts.training import loop
-from indextts.training.optim import LANGUAGE_ROWS
 from indextts.training.run import Run
 from tests.run_checks import problems_at_end
 from tests.tiny_gpt import tiny_batch

@@ -21,6 +21,8 @@ from indextts.system.amounts import counted, listed
 
 logger = logging.getLogger(__name__)
 
+LANGUAGE_ROWS = "lang_embedding.weight"  # the published name
+
 DROPPED = re.compile(r"inference_model\.|gpt\.wte\.weight$|gpt\.h\.\d+\.attn\.(masked_)?bias$|.*\.lora_")
 
 WRAPPERS = re.compile(

@@ -12,12 +12,11 @@ from typing import Any, Self
 from pydantic import BaseModel, model_validator
 
 from indextts.commands.train import Train
+from indextts.planning.preflight import MUST_END
 from indextts.system.yaml_files import read_section
 
 FOLDER = Path(__file__).with_name("recipes")
 REPORTS = Path(__file__).with_name("reports.yaml")
-# a run that ends before them has shorter ones, and follows the recipe all the same
-SHORTER = frozenset({"warmup_steps", "val_interval", "save_interval"})
 
 
 class Recipe(BaseModel, frozen=True, extra="forbid"):
@@ -115,9 +114,9 @@ def recipe_of(settings: Mapping[str, Any]) -> str:
         settings: the fields of the Train command; automatic ones may have been chosen.
     """
 
-    def follows(name: str, value: Any) -> bool:
+    def follows(name: str, value: Any) -> bool:  # also with the shorter values of a short run
         found = settings.get(name)
-        return bool(value is None or found == value or (name in SHORTER and found and found < value))
+        return bool(value is None or found == value or (name in MUST_END and found and found < value))
 
     for recipe in recipes():
         if all(follows(name, value) for name, value in recipe.settings.items()):

@@ -39,13 +39,13 @@ from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import ENCODERS, NUM_THREADS
 from indextts.models.lora import IN, OUT
+from indextts.models.weight_names import LANGUAGE_ROWS
 from indextts.system.process_pool import map_in_threads
 
 logger = logging.getLogger(__name__)
 
 MAX_SKIPPED_IN_A_ROW = 10
 NUM_IDS_SHOWN = 8
-LANGUAGE_ROWS = "lang_embedding.weight"
 CODE_HEAD = ("mel_head.weight", "mel_head.bias")
 TextChoice = Literal["new", "used", "all"]
 

@@ -29,6 +29,7 @@ from indextts.models.gpt.lora import add_adapters, is_block_matrix
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import check_fit, load_model
 from indextts.models.lora import IN, LoraSettings
+from indextts.models.weight_names import LANGUAGE_ROWS
 from indextts.runs.directory import FileIdentity, identify
 from indextts.runs.lora_base import keep_base
 from indextts.runs.restore import OWN_ROW, requested_schedule, require_new_rows
@@ -42,7 +43,6 @@ from indextts.text.vocabulary import Vocabulary, move_rows
 from indextts.training.averaging import SavedAverage, start_average
 from indextts.training.lora import SavedAdapters, log_adapters
 from indextts.training.optim import (
-    LANGUAGE_ROWS,
     TrainedParameters,
     build_optimizer,
     select_trained,

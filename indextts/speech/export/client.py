@@ -4,9 +4,9 @@
                                            or null for the usual ones}
 
 The menu of the official page of IndexTTS-2.5 has the languages of the published model only, and a model reads
-the language twice: as a tag before the text and as a row of its own. With --page-language, tag and row of the
-model's language and of one in the menu change places, so that whoever chooses that one hears ours. Doing it
-twice restores the model, which `load_trained` does.
+the language twice: as a tag before the text and as a separate row. With --page-language, the tags and rows
+of the new language and of one in the menu are exchanged, so that this choice speaks the new language. A
+second exchange, in `load_trained`, restores the model.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ from torch import Tensor
 from indextts.commands.bases import Base
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES
+from indextts.models.weight_names import LANGUAGE_ROWS
 from indextts.system.yaml_files import read_if_valid
 from indextts.text.special_tokens import LANGUAGES, language_tag
 from indextts.text.tokenizer import Tokenizer
 
 NAME = "spoken_text/client.json"  # a folder that a download from the hub has too
-LANGUAGE_ROWS = "lang_embedding.weight"
 
 
 class Client(BaseModel, frozen=True):

@@ -8,7 +8,7 @@
                                  "backend": "builtin", "sampling": {...}, "candidates": with --candidates
                                  [{"seed": 0, "fault": 0.12, "is_chosen": true, ...}]}; written last
 
-Of subtitles, OUTPUT/ also has NAME.wav, with each cue at its time, or behind the cue before it.
+For subtitles, OUTPUT/ also contains NAME.wav, with each cue at its time or behind the cue before it.
 
 With --stream, each text also has a folder of its pieces, written while it is spoken: 001.pieces/001.wav ...
 
@@ -184,7 +184,7 @@ def wav_path(command: Synthesize, index: int) -> Path:
 def at_times(
     cues: Sequence[Passage], sounds: Sequence[NDArray[np.float32]], rate_hz: int
 ) -> tuple[NDArray[np.float32], list[str]]:
-    """Return one sound with that of each cue at its time, or behind the cue before it; and who ends late."""
+    """Return one sound, with each cue at its time or behind the cue before it, and the cues that end late."""
     pieces, late, end = [np.zeros(0, np.float32)], [], 0
     for cue, samples in zip(cues, sounds, strict=True):
         start = max(end, round(cue.start_s * rate_hz))
