@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 times = [f"{share:.2f}" for share in (*shares, shares[0] / shares[1])]
                 rows.append([language, f"clip + {margin_s} s", *times, *scored(language, texts, heard)])
         noise = 0.1 * np.random.default_rng(0).standard_normal(5 * RATE_HZ).astype(np.float32)
-        sent = [repr(recognizer._of_batch([sound])[0]) for sound in (0 * noise, noise)]
+        sent = [repr(recognizer._text(sound)) for sound in (0 * noise, noise)]
         now = map(repr, recognizer.transcribe([0 * noise, noise]))
     header = ["", "window", "before", "now", "ratio", "errors", "unbounded", "loops, empty", "stopped"]
     silent = table(["5 s of", "silence", "noise"], [["sent to Whisper", *sent], ["now", *now]])
