@@ -1,12 +1,15 @@
 """Runs in sequence, each killed and resumed until it finishes, with a check after every kill.
 
-Kill   moment and signal of a kill
-Tally  counts of kills and problems
-Chain  sequence of runs, each a sequence of processes
+KINDS      base and settings of every kind of run
+Reference  an uninterrupted run
+Kill       moment and signal of a kill
+Tally      counts of kills and problems
+Chain      sequence of runs, each a sequence of processes
 """
 
 import shutil
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -17,11 +20,10 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from benchmarks.frame import Benchmark
-from indextts.commands.bases import BaseName
 from indextts.data.manifest import read_pairs, write_pairs
 from indextts.data.pair_index import find_index, index_path
 from indextts.text.bases import load_tokenizer
-from tests.corruption import KINDS, RESTORED, corrupt
+from tests import corruption
 from tests.run_checks import (
     CommittedCheckpoints,
     last_step,
@@ -45,6 +47,7 @@ TIMEOUT_S = 300.0  # a process that takes longer hangs
 # Kills happen within this share of the duration of a whole run: the start, and hundreds of steps. Processes
 # that resume late in a run are killed in the last steps and in the exit.
 REACH = 0.6
+MAX_EVENTS = 12  # most runs have more of each that follow
 AT_ANY_INSTANT = "at any instant"
 WHILE_TRAINING = "at any instant after the start-up"
 WHILE_INDEXING = "while the pairs are indexed"
@@ -61,7 +64,27 @@ EVENTS: dict[str, Callable[[int, str], bool]] = {
     "metrics are written": lambda mask, name: mask == IN_MODIFY and name == "metrics.jsonl",
 }
 STATUS_AFTER = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
-NUM_NEW = 195  # of 230 pairs; with a share of 0.85, the other file contributes 34 to an epoch
+NUM_NEW = 98  # of 116 pairs; with a share of 0.85, the other file contributes 17 to an epoch
+SHARES = "shares"  # not a setting: train on two files with shares, and validate in two languages
+OF_RECIPES = {"min_lr_ratio": 0.08, "new_row_lr_scale": 5, "style_noise": 0.01, "emotion_dropout": 0.1}
+LORA = {"lora_rank": 4, "lora_code_head": True, "train_text_rows": "used"}
+LISTENING: dict[str, object] = {"listen_interval": 7, "listen_sentences": 4, "listen_share": 1, "patience": 4}
+# By name, the first word of which is the base: what a kind of run sets besides `command_line`.
+KINDS: dict[str, dict[str, object]] = {
+    "2.0": {},
+    "2.5": {},
+    "2.0 LoRA": {"lora_rank": 4, "lora_targets": "attention"},
+    "2.5 LoRA recipe": {**OF_RECIPES, **LORA, "language_row_init": "en"},
+    "2.5 full recipe": {**OF_RECIPES, "train_text_rows": "used", "language_row_init": "en"},
+    "2.0 shares": {SHARES: True},
+    "2.5 shares with LoRA": {SHARES: True, **LORA},
+    "2.0 rows before body": {"freeze_body_steps": 15, "train_text_rows": "all", "emotion_from": "target"},
+    "2.0 averages and bfloat16 moments": {"ema_decay": 0.9, "optimizer_state": "bfloat16"},
+    "2.5 averages and own language row": {"ema_decay": 0.9, "language_row_init": "own"},
+    "2.0 padded and recomputed": {"padding": "reference", "grad_checkpointing": True},
+    "2.0 listening": LISTENING,
+    "2.5 listening with LoRA and averages": {**LISTENING, **LORA, "ema_decay": 0.9},
+}
 # Exit statuses of Python itself for a signal before the trainer's first line has run.
 STATUS_BEFORE_TRAINER = (-signal.SIGTERM, -signal.SIGINT, 1)
 
@@ -70,23 +93,35 @@ class KillResume(Benchmark):
     """Kill and resume a tiny training; compare it with an uninterrupted run."""
 
     program: ClassVar[str] = "benchmarks.kill_resume"
-    kills: int = Field(100, ge=1, description="Total number of kills.")
+    kind: list[str] = Field([], description="Kinds of runs, in turn; by default all.")
+    kills: int = Field(77, ge=1, description="Kills of each kind.")
+    minutes: float = Field(0.0, ge=0, description="Kill no more after this time; 0 sets no limit.")
     seed: int = Field(0, description="Seed of moments, signals and corruption.")
     parallel: int = Field(1, ge=1, description="Chains in parallel; about one per core.")
     workers: list[int] = Field([], description="Data workers, one of these per process; 0 and 2 by default.")
     keep: int = Field(3, ge=1, description="--keep-checkpoints of the trainer.")
     save_interval: int = Field(5, ge=1, description="--save-interval of the trainer.")
-    epochs: int = Field(8, ge=1, description="Epochs of the run, of 39 steps each.")
+    epochs: int = Field(2, ge=1, description="Epochs of the run, of 20 steps each.")
     corruption: float = Field(
         0.1, ge=0, le=1, description="Share of kills followed by a corruption, never after two in a row."
     )
     index_kills: int = Field(
-        0, ge=0, description="The first so many kills are while the trainer indexes the pairs."
+        0, ge=0, description="The first so many kills of a kind are while the trainer indexes the pairs."
     )
-    lora_rank: int = Field(0, ge=0, description="--lora-rank of the trainer.")
-    shares: bool = Field(False, description="Train on two files with shares, and validate in two languages.")
-    base: BaseName = Field("2.0", description="Published model that the tiny model imitates.")
     folder: Path | None = Field(None, description="Working folder; a temporary folder by default.")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An uninterrupted run of a kind, and the durations of its process and of its training."""
+
+    kind: str
+    project: TinyRun
+    durations_s: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def output(self) -> Path:
+        return self.project.folder / self.kind.replace(" ", "_")
 
 
 @dataclass(frozen=True)
@@ -123,7 +158,7 @@ class Kill:
             trigger, count, delay_s = WHILE_TRAINING, 1, random.uniform(0, REACH * durations_s[1])
         else:
             trigger = random.choice([name for name in EVENTS if name != WHILE_INDEXING])
-            count = random.randint(1, 25)
+            count = random.randint(1, MAX_EVENTS)
             delay_s = random.choice((0.0, random.uniform(0, 0.02)))
         return cls(
             trigger=trigger,
@@ -165,19 +200,29 @@ class Tally:
 
 
 class Chain:
-    """Sequence of runs, each a sequence of processes."""
+    """Sequence of runs of a kind, each a sequence of processes, until there were `kills` kills.
+
+    Args:
+        end: time.monotonic() after which no more processes are killed.
+    """
 
     def __init__(
-        self, project: TinyRun, arguments: KillResume, random: Random, durations_s: tuple[float, float]
+        self, reference: Reference, arguments: KillResume, random: Random, kills: int, end: float
     ) -> None:
-        self.project = project
+        self.reference = reference
         self.arguments = arguments
         self.random = random
-        self.durations_s = durations_s
+        self.kills = kills
+        self.end = end
+        self.tokenizer = load_tokenizer(reference.project.folder / "tokenizer.model")
         self.tally = Tally()
 
-    def run(self, run_dir: Path, kills: int) -> None:
-        """Train in `run_dir` to the end, with kills until there are `kills` in total."""
+    @property
+    def is_due(self) -> bool:
+        return self.tally.kills < self.kills and time.monotonic() < self.end
+
+    def run(self, run_dir: Path) -> None:
+        """Train in `run_dir` to the end, with kills while they are due."""
         self.run_dir = run_dir
         self.log = run_dir.with_name(f"{run_dir.name}.log")
         self.corrupted: set[str] = set()  # names of deliberately corrupted files
@@ -188,7 +233,7 @@ class Chain:
         num_problems = len(self.tally.problems)
         status = None
         while status != 0:
-            kill = Kill.draw(self.random, self.durations_s) if self.tally.kills < kills else None
+            kill = Kill.draw(self.random, self.reference.durations_s) if self.is_due else None
             num_indexing = self.tally.triggers[WHILE_INDEXING] * self.arguments.parallel
             if kill and num_indexing < self.arguments.index_kills:  # the build takes about 50 ms
                 count, delay_s = self.random.randint(1, 4), self.random.uniform(0, 0.05)
@@ -198,7 +243,9 @@ class Chain:
                 self.tally.abandoned += 1
                 return
         self._count_corrupt(CommittedCheckpoints.read(run_dir), "at the end")
-        problems = problems_at_end(self.project.output, run_dir, self.project.folder / "base/gpt.pth")
+        problems = problems_at_end(
+            self.reference.output, run_dir, self.reference.project.folder / "base/gpt.pth"
+        )
         self.tally.identical += not problems
         for problem in problems[:5]:
             self._report(f"at the end: {problem}")
@@ -215,7 +262,9 @@ class Chain:
         if kill and kill.trigger == WHILE_INDEXING:
             for path in self._manifests:
                 index_path(path).unlink(missing_ok=True)
-        process = TrainerProcess(command_line(self.project, self.arguments, self.run_dir, workers), self.log)
+        process = TrainerProcess(
+            command_line(self.reference, self.arguments, self.run_dir, workers), self.log
+        )
         try:
             had_started = _carry_out(kill, process, events) if kill else True
             status = process.wait(TIMEOUT_S)
@@ -243,7 +292,7 @@ class Chain:
 
     @property
     def _manifests(self) -> list[Path]:
-        return [self.project.folder / f"{split}_pairs.jsonl" for split in ("train", "val")]
+        return [self.reference.project.folder / f"{split}_pairs.jsonl" for split in ("train", "val")]
 
     def _is_expected_status(self, status: int, kill: Kill | None, had_started: bool) -> bool:
         expected = {STATUS_AFTER[kill.signal]} if kill else {0}
@@ -268,12 +317,15 @@ class Chain:
         lost_steps = max(0, last_step(lines) - now.step) if lines else 0
         if lost_steps >= (1 if kill.is_stop else 2 * self.arguments.save_interval):
             self._report(f"{lost_steps} steps lost, after {kill}")
-        replayed = problems_in_replayed_lines(self.project.output, self.run_dir)
+        replayed = problems_in_replayed_lines(self.reference.output, self.run_dir)
         if replayed:
             self._report(f"{replayed[0]}, before {kill}")
-        tokenizer = load_tokenizer(self.project.folder / "tokenizer.model")
         for path in self._manifests:  # another chain may remove it meanwhile
-            if index_path(path).exists() and not find_index(path, tokenizer) and index_path(path).exists():
+            if (
+                index_path(path).exists()
+                and not find_index(path, self.tokenizer)
+                and index_path(path).exists()
+            ):
                 self._report(f"{index_path(path)} is not valid, after {kill}")
         name = kill.signal.name if kill.then_kill_after_s is None else f"{kill.signal.name}, then SIGKILL"
         self.tally.signals[f"{name} to the {'group' if kill.to_group else 'process'}"] += 1
@@ -290,14 +342,14 @@ class Chain:
         )
         if not self.was_corrupted:
             return
-        kind = self.random.choice(list(KINDS))
-        corrupt(now.newest, kind, self.random)
+        kind = self.random.choice(list(corruption.KINDS))
+        corruption.corrupt(now.newest, kind, self.random)
         self.corrupted |= {path.name for path in now.newest}
         self.tally.corruptions[kind] += 1
         self.before = CommittedCheckpoints.read(self.run_dir)
-        if kind in RESTORED and self.before.serial != now.serial:
+        if kind in corruption.RESTORED and self.before.serial != now.serial:
             raise RuntimeError(f"{self.run_dir}: a checkpoint does not count any more: {kind}")
-        if kind not in RESTORED and self.before.serial >= now.serial:
+        if kind not in corruption.RESTORED and self.before.serial >= now.serial:
             raise RuntimeError(f"{self.run_dir}: verify_checkpoint did not notice: {kind}")
 
     def _count_corrupt(self, now: CommittedCheckpoints, when: str) -> None:
@@ -335,15 +387,16 @@ def write_parts(project: TinyRun) -> None:
         write_pairs(project.folder / f"old_{split}.jsonl", pairs[number:])
 
 
-def command_line(project: TinyRun, arguments: KillResume, run_dir: Path, workers: int) -> list[str]:
+def command_line(reference: Reference, arguments: KillResume, run_dir: Path, workers: int) -> list[str]:
     """Return the trainer's arguments; only folder and workers differ between processes."""
+    project, settings = reference.project, dict(KINDS[reference.kind])
     new, old = project.folder / "new", project.folder / "old"  # of `write_parts`
     shares = {
         "train_manifest": [f"{new}_train.jsonl@0.85", f"{old}_train.jsonl@en@0.15"],
         "val_manifest": [f"{new}_val.jsonl", f"{old}_val.jsonl@en"],
     }
     return project.flags(
-        **(shares if arguments.shares else {}),
+        **(shares if settings.pop(SHARES, False) else {}),
         output_dir=run_dir,
         num_workers=workers,
         epochs=arguments.epochs,
@@ -352,7 +405,7 @@ def command_line(project: TinyRun, arguments: KillResume, run_dir: Path, workers
         val_interval=7,
         log_interval=3,
         keep_checkpoints=arguments.keep,
-        lora_rank=arguments.lora_rank,
         resume="auto",
         allow_cpu="",
+        **{"listen_interval": 0, **settings},
     )
