@@ -1,5 +1,6 @@
-"""Test of notebooks/colab.ipynb: executed twice, as before and after a disconnect, on a small demo."""
+"""Tests of notebooks/colab.ipynb: executed twice, as before and after a disconnect, on a small demo."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,20 @@ def execute(folder: Path, steps: int) -> str:
     settings = notebook.cells[1]
     assert "DEMO_STEPS = 0 " in settings.source
     settings.source = settings.source.replace("DEMO_STEPS = 0 ", f"DEMO_STEPS = {steps} ")
+    settings.source += "\nWITHOUT_GPU = True"
     resources = {"metadata": {"path": str(folder)}}
     nbclient.NotebookClient(notebook, timeout=None, kernel_name="python3", resources=resources).execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert any("audio" in str(output.get("data", "")) for output in outputs)
     return "".join(output.get("text", "") for output in outputs)
+
+
+def test_without_a_gpu_the_notebook_stops_with_a_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", "")
+    cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
+    settings, drive_and_code = ("".join(cell["source"]) for cell in cells[:2])
+    with pytest.raises(SystemExit, match="GPU"):
+        exec(f"{settings}\n{drive_and_code}", {})
 
 
 @pytest.mark.long
