@@ -2,6 +2,7 @@
 
     numbers     losses and gradients of the GPU against the CPU, at a small size
     speed       packed steps for three token budgets, in bfloat16
+    lora        the same with adapters of rank 64, as in the recipe, on frozen matrices in bfloat16
     reference   the predecessor's step on the same samples
     options     float32 with TF32, attention dropout, checkpointing, all logits at once: one budget
     compile     compiled blocks, with their compilation time, and their losses and gradients
@@ -54,8 +55,10 @@ from indextts.data.pair_columns import PairColumns
 from indextts.features.backend import CODES_PER_SECOND
 from indextts.models.gpt.attention import VARLEN, choose_backend, with_flash_attention_3
 from indextts.models.gpt.generate import Prompt, generate, set_precision
+from indextts.models.gpt.lora import add_adapters, is_block_matrix
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch
+from indextts.models.lora import LoraSettings
 from indextts.training.batches import PairDataset, collate_packed
 from indextts.training.loading import load_batches
 from indextts.training.losses import packed_sums
@@ -67,7 +70,17 @@ WARM_UP = 5
 NUM_KERNELS = 14  # in a profile
 NUM_GROUPS = 12  # different batches of a measurement, used in turn
 Part = Literal[
-    "numbers", "speed", "reference", "options", "codes", "data", "profile", "compile", "cached", "table"
+    "numbers",
+    "speed",
+    "lora",
+    "reference",
+    "options",
+    "codes",
+    "data",
+    "profile",
+    "compile",
+    "cached",
+    "table",
 ]
 
 
@@ -184,6 +197,18 @@ def speed(this: Round) -> None:
     model = build_model(config, this.device).train()
     for budget in this.budgets:
         time_steps(this, "speed", Variant("packed", "packed", BFLOAT16), model, budget, this.steps)
+
+
+def lora(this: Round) -> None:
+    """Measure time and memory of packed steps with adapters at three budgets."""
+    model = build_model(config_of(this.size, dropout=0.1), this.device).train()
+    for name, parameter in model.named_parameters():
+        if is_block_matrix(name):
+            parameter.data = parameter.data.to(BFLOAT16)
+    add_adapters(model, LoraSettings(rank=64, alpha=128, targets="all"), lambda _: 0, {}, saved_scale=1.0)
+    for budget in this.budgets:
+        variant = Variant("LoRA of rank 64", "packed", BFLOAT16)
+        time_steps(this, "lora", variant, model, budget, max(2, this.steps // 3))
 
 
 def reference(this: Round) -> None:
@@ -358,6 +383,7 @@ def profile_steps(this: Round, stepper: Stepper) -> None:
 PARTS: dict[str, Callable[[Round], None]] = {
     "numbers": numbers,
     "speed": speed,
+    "lora": lora,
     "reference": reference,
     "options": options,
     "codes": codes,

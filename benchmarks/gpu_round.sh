@@ -18,7 +18,7 @@ limit_s=520
 preprocess_s=90  # kept free for the last benchmark
 export PYTHONUNBUFFERED=1
 status=0
-parts="numbers:60 speed:90 compile:170 cached:60 options:110 codes:60 profile:80 reference:90 data:90"
+parts="numbers:60 speed:90 lora:40 compile:170 cached:60 options:110 codes:60 profile:80 reference:90 data:90"
 # compilation takes minutes on a CPU
 case "$*" in *"--device cpu"*) parts=${parts/compile:* cached:60 /} ;; esac
 # the number behind each part is its time limit in seconds; no part needs all of it
