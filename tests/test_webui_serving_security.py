@@ -196,3 +196,10 @@ def test_an_address_that_cannot_be_used_is_a_user_error_that_names_the_flag():
     for host in ("192.0.2.1", "no.such.host.invalid"):
         with pytest.raises(UserError, match=f"--host {host}"):
             listen(host, 0)
+
+
+def test_an_answer_is_sent_at_once():
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

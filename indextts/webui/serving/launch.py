@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from urllib.parse import urlsplit
 import gradio as gr
 import httpx
 from fastapi import FastAPI
-from gradio import networking, processing_utils
+from gradio import networking, processing_utils, utils
 from gradio.routes import App
 from gradio.server_messages import CloseStreamMessage
 from gradio.themes.utils.fonts import LocalFont
@@ -128,6 +129,7 @@ def listen(host: str, port: int) -> socket.socket:
             raise UserError(f"--port {port}: not permitted; choose a port above 1023") from None
         raise UserError(f"--host {host}: {error.strerror}; use an address of this machine") from None
     # the connections inherit these
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each answer waits 40 ms for its end
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_S)
@@ -159,6 +161,8 @@ def _app(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -
     demo.state_session_capacity = MAX_SESSIONS
     demo.has_launched = True  # else Gradio copies any file of the machine that a request names
     processing_utils.async_ssrf_protected_get = _fetch_nothing  # a request may name a URL in place of a file
+    # it imports pyplot at the first request, a second, for figures that no handler makes
+    utils.MatplotlibBackendMananger = nullcontext  # type: ignore[assignment,misc]
     gr.mount_gradio_app(
         app,
         demo,
