@@ -16,6 +16,8 @@ from tests.walking import open_tab, value, wait_for, wait_for_project
 from tests.webui_server import Server
 
 DURATIONS = "[...document.querySelectorAll('#listen-players audio')].map(player => player.duration)"
+PLAYING = "[...document.querySelectorAll('#listen-players audio')].map(player => !player.paused)"
+SEEKED = "document.querySelectorAll('#listen-players audio')[1].currentTime > 0"
 PLAY = """async () => {
   const player = document.querySelector('#listen-players audio');
   player.muted = true;
@@ -69,6 +71,8 @@ def test_a_user_hears_two_checkpoints_votes_and_exports(project: Project, page: 
     expect(page.locator("#planted")).to_have_count(0)
     page.wait_for_function(f"{DURATIONS}.every(seconds => seconds > 0.1)")
     assert page.evaluate(PLAY) > 0
+    players.locator("sound-player svg").last.click()  # seeks in the second sound and stops the first
+    page.wait_for_function(f"({PLAYING}).join() === 'false,true' || {SEEKED}")
     with page.expect_download() as download:
         players.get_by_text("download").first.click()
     assert download.value.suggested_filename == "001.wav"
@@ -87,15 +91,16 @@ def test_a_user_hears_two_checkpoints_votes_and_exports(project: Project, page: 
 def compare_and_vote(page: Page, project: Project) -> None:
     """Let both checkpoints speak the two texts, and judge them blindly."""
     page.locator("#listen-compare-button").click()
-    page.locator("#compare-lines textarea").fill("5 ሰዎች መጡ።\nሰላም <img src=x id=planted>")
+    wait_for(page, "compare-lines", "^5 ሰዎች መጡ።\nሰላም <img")  # as typed in Speak
     page.locator("#compare-b input").click()
     expect(page.get_by_role("option")).to_have_count(1)  # not the model of A
     page.keyboard.press("Escape")
     wait_for(page, "compare-command", r"--max-codes=60.*/0002/b")
     page.locator("#compare-start").click()
     wait_for(page, "compare-status", r"^finished after")
-    for side in ("first", "second"):
-        expect(page.locator(f"#compare-{side}")).to_contain_text("0:0")
+    for side in ("first", "second"):  # each with its waveform, and no address that names its checkpoint
+        expect(page.locator(f"#compare-{side} sound-player path.played")).to_have_count(1)
+        expect(page.locator(f"#compare-{side} audio")).to_have_attribute("src", re.compile("^data:"))
     assert value(page, "compare-result") == ""
     expect(page.locator("#compare-tally audio")).to_have_count(0)  # who speaks is not to be seen yet
     page.locator("#compare-vote-second").click()

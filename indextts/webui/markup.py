@@ -82,6 +82,16 @@ def sent(*values: str) -> str:
     return f'data-send="{escape(json.dumps(values, ensure_ascii=False))}"'
 
 
+def sound_html(address: str, preload: str = "none", id: str = "") -> str:
+    """Return the player of a sound, in which page_files/player.js draws its waveform.
+
+    Args:
+        address: as `file_address` returns it; or "", for a player that a script fills.
+    """
+    name, source = f' id="{id}"' * bool(id), f' src="{address}"' * bool(address)
+    return f'<sound-player><audio{name} controls preload="{preload}"{source}></audio></sound-player>'
+
+
 def empty_html(text: str, link: str = "", link_text: str = "") -> str:
     """Return the sentence that replaces an empty part of a tab, and the link that leads on."""
     onward = f" {link_html(link, link_text)}" if link else ""

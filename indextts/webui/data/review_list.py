@@ -20,10 +20,10 @@ from indextts.projects.project import Project
 from indextts.text.ethiopic import text_key
 from indextts.webui.data.review_rows import MAX_TEXT_CHARS, Row, flag_text, measure_name, reason_name
 from indextts.webui.language import shown_hours, t
-from indextts.webui.markup import Tile, empty_html, facts_html, tiles_html
+from indextts.webui.markup import Tile, empty_html, facts_html, sound_html, tiles_html
 from indextts.webui.serving.security import file_address
 
-PLAYER = '<audio id="review-audio" controls preload="none"></audio>'
+PLAYER = sound_html("", id="review-audio")
 
 TEXT_BY = {"heard": "data.text_heard_by", "aligned": "data.text_aligned_by"}
 MAX_MARKED_CHARS = 500  # the comparison of longer texts takes too long for a page of rows
@@ -198,8 +198,7 @@ def _before_and_after(project: Project, row: Row) -> str:
         return ""
     recordings = (("data.before_cleaning", row.before), ("data.after_cleaning", row.utterance.audio))
     return "".join(
-        f'<label class="clip-compared">{escape(t(id))} '
-        f'<audio controls preload="none" src="{file_address(path)}"></audio></label>'
+        f'<div class="clip-compared">{escape(t(id))} {sound_html(file_address(path))}</div>'
         for id, audio in recordings
         if (path := playable(project, audio)) is not None
     )

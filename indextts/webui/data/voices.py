@@ -12,7 +12,7 @@ from indextts.projects.project import Project
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.layout import fields
-from indextts.webui.markup import table_html
+from indextts.webui.markup import sound_html, table_html
 from indextts.webui.page import Page
 from indextts.webui.serving.security import file_address
 from indextts.webui.view_versions import files_version
@@ -89,4 +89,4 @@ def _player(dataset: Path, file: str) -> str:
     path = dataset / file
     if not path.is_file() or not path.resolve().is_relative_to(dataset.resolve()):
         return ""
-    return f'<audio controls preload="none" src="{file_address(path)}"></audio>'
+    return sound_html(file_address(path))

@@ -1,16 +1,16 @@
 """Sub-tab Compare of tab 8: two checkpoints speak the same texts, and a listener judges them blindly.
 
-The players get samples and no URLs, which would reveal the checkpoint. After a vote the page shows both
+The players contain their sounds: an address would reveal the checkpoint. After a vote the page shows both
 names. Two files that hold the same model are not compared, because a vote would say nothing.
 """
 
+import base64
 from collections.abc import Sequence
 from functools import partial
 from html import escape
 from typing import Any
 
 import gradio as gr
-import soundfile
 from gradio.components import Component
 
 from indextts.commands.speech import Synthesize
@@ -41,7 +41,7 @@ from indextts.webui.listen.speaking import (
     text_field,
     watch_voices,
 )
-from indextts.webui.markup import empty_html, table_html
+from indextts.webui.markup import empty_html, sound_html, table_html
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start, made_by
 from indextts.webui.running.panel import Stage, stage_panel
@@ -54,6 +54,12 @@ HEADERS = (
     "listen.headers.votes_for_b",
     "listen.headers.no_difference",
 )
+# (typed in Speak, typed here) -> what was typed in Speak since it last came here, else what is here
+FOLLOW_TEXT = """(typed, now) => {
+  const isNew = window.spokenText !== typed;
+  window.spokenText = typed;
+  return isNew ? typed : now;
+}"""
 
 
 class _Judging:
@@ -70,10 +76,7 @@ class _Judging:
                     **labelled("listen.spoken_text", "compare-text"), interactive=False, scale=6
                 )
             with gr.Row():
-                self.first, self.second = (
-                    gr.Audio(interactive=False, buttons=[], label=t(label), elem_id=f"compare-{side}")
-                    for side, label in (("first", "listen.first"), ("second", "listen.second"))
-                )
+                self.first, self.second = (gr.HTML(elem_id=f"compare-{side}") for side in ("first", "second"))
             with gr.Row(elem_classes="votes"):
                 self.buttons = {
                     choice: gr.Button(t(label), elem_id=f"compare-vote-{choice}")
@@ -115,6 +118,7 @@ def build(page: Page, speaking: Speaking) -> None:
             inputs = [text, voice, speaking.emotion, first, second, *speaking.settings]
             stage_panel(page, _stage(page, inputs, speaking.filled_for))
 
+    speaking.text.blur(None, [speaking.text, text], [text], js=FOLLOW_TEXT)
     page.watch(lambda project: files_version(project.run_dir), both_choices, [first, second], [first, second])
     on(
         [first.change],
@@ -194,7 +198,7 @@ def show(project: Project, number: float | None) -> list[Any]:
     except UserError as error:
         buttons = [gr.Button(interactive=False)] * 3
         is_other_text = render is not None and render.is_of_two_models
-        shown_text = [str(error), None, None, "", tally_html(project, None), *buttons]
+        shown_text = [str(error), "", "", "", tally_html(project, None), *buttons]
         return [
             "" if is_other_text else empty_html(str(error)),
             gr.Column(visible=is_other_text),
@@ -203,7 +207,8 @@ def show(project: Project, number: float | None) -> list[Any]:
         ]
     result = vote_result(project, render, int(number or 1))
     buttons = [gr.Button(interactive=not result)] * 3
-    sounds = [first.spoken.text, _samples(first), _samples(second), result]
+    players = [_player(*each) for each in (("listen.first", first), ("listen.second", second))]
+    sounds = [first.spoken.text, *players, result]
     return ["", gr.Column(visible=True), *sounds, tally_html(project, render), *buttons, render.name]
 
 
@@ -241,8 +246,10 @@ def decide(choice: str, project: Project, heard: str, number: float | None) -> l
     return shown
 
 
-def _samples(sound: Sound) -> Any:
+def _player(title: str, sound: Sound) -> str:
+    """Return a player that contains its sound; without one, its title alone."""
+    head = f'<p class="lead">{escape(t(title))}</p>'
     if sound.path is None:
-        return None
-    samples, sample_rate_hz = soundfile.read(sound.path, dtype="int16")
-    return sample_rate_hz, samples
+        return head
+    data = base64.b64encode(sound.path.read_bytes()).decode()
+    return head + sound_html(f"data:audio/wav;base64,{data}", "metadata")

@@ -32,6 +32,7 @@ from indextts.projects.project import Project
 from indextts.system.amounts import shown_time
 from indextts.system.json_lines import append_json_line
 from indextts.webui.language import t
+from indextts.webui.markup import sound_html
 from indextts.webui.serving.security import file_address
 
 SPOKEN_NAME = "spoken.jsonl"
@@ -268,7 +269,7 @@ def player_html(sound: Sound, preload: str = "metadata") -> str:
         seconds=sound.spoken.seconds,
     )
     return (
-        f'<div class="player"><audio controls preload="{preload}" src="{address}"></audio>'
+        f'<div class="player">{sound_html(address, preload)}'
         f"<span>{html.escape(caption)}</span>"
         f'<a href="{address}" download>{html.escape(t("listen.download"))}</a></div>'
     )

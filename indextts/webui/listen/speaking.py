@@ -97,6 +97,7 @@ class Speaking:
         settings: in the order of SETTINGS.
     """
 
+    text: gr.Textbox
     emotion: gr.Dropdown
     settings: Sequence[Component]
     filled_for: gr.Textbox
@@ -131,7 +132,7 @@ def build(page: Page) -> Speaking:
         latest=True,
     )
     page.watch(spoken_version, show_players, [player, earlier])
-    return Speaking(emotion, form, filled_for)
+    return Speaking(text, emotion, form, filled_for)
 
 
 def _more(page: Page, voice: gr.Dropdown) -> tuple[gr.Dropdown, gr.Dropdown, list[Component]]:

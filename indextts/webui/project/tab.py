@@ -52,7 +52,7 @@ from indextts.webui.events import on
 from indextts.webui.forms import with_drafts
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns, labelled
-from indextts.webui.markup import link_html, meter_html, tiles_html
+from indextts.webui.markup import link_html, meter_html, sound_html, tiles_html
 from indextts.webui.metrics_reader import read_run
 from indextts.webui.monitor.machine import machine_tiles, read_machine
 from indextts.webui.page import Page
@@ -294,7 +294,7 @@ def demo_sound_html(project: Project) -> str:
     sounds["recording"] = sentence.audio
     players = "".join(
         f"<figure><figcaption>{escape(t(f'demo.sound_of.{name}'))}</figcaption>"
-        f'<audio controls preload="metadata" src="{file_address(path)}"></audio></figure>'
+        f"{sound_html(file_address(path), 'metadata')}</figure>"
         for name, path in sounds.items()
     )
     return (
