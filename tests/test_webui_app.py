@@ -38,12 +38,13 @@ print(json.dumps({
     "ticking": [d for d in config["dependencies"] if d["backend_fn"]
                 and any("tick" in target for target in d["targets"])],
     "handlers": sorted({f.fn.__code__.co_qualname for f in demo.fns.values() if f.fn}),
-    "filled": {
-        by_id[d["outputs"][1]]["elem_id"]: demo.fns[d["id"]].fn("demo", "")
+    "filled": [
+        [by_id[output].get("elem_id"), value]
         for d in config["dependencies"]
-        if len(d["outputs"]) > 1 and len(d["inputs"]) == 2  # the project, and whose values stand there
-        and by_id[d["outputs"][1]].get("elem_id") in ("BuildPairs-pairs_per_target", "ExportModel-dtype")
-    },
+        if "BuildPairs-pairs_per_target" in [by_id[output].get("elem_id") for output in d["outputs"]]
+        and (packed := demo.packed.get(d["inputs"][0]))
+        for output, value in zip(d["outputs"], demo.fns[d["id"]].fn("demo", *[""] * (len(packed) - 1)))
+    ],
     "packed": len(demo.packed),
     "inputs": max(len(d["inputs"]) for d in config["dependencies"] if d["backend_fn"]),
     "modes": [[target[1], by_id.get(target[0], {}).get("elem_id"), d["trigger_mode"]]
@@ -153,9 +154,14 @@ def test_a_tick_is_one_request_with_one_answer(built: dict):
     assert len(ticking["outputs"]) == 1
 
 
-def test_the_forms_of_pairs_and_export_show_the_projects_settings(built: dict):
-    assert built["filled"]["BuildPairs-pairs_per_target"] == ["demo", 2, "all", 0, 0, None, 1, 3, 7]
-    assert built["filled"]["ExportModel-dtype"] == ["demo", "float16", "pth", 1, False]
+def test_all_forms_are_filled_with_the_projects_settings_at_once(built: dict):
+    names = [name for name, _ in built["filled"]]
+    for first, expected in (
+        ("BuildPairs-pairs_per_target", ["demo", 2, "all", 0, 0, None, 1, 3, 7]),
+        ("ExportModel-dtype", ["demo", "float16", "pth", 1, False]),
+    ):
+        before = names.index(first) - 1  # the name of the project
+        assert [value for _, value in built["filled"]][before : before + len(expected)] == expected
 
 
 def test_a_form_is_sent_in_one_hidden_field(built: dict):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import resource
 import socket
 import stat
@@ -28,6 +29,7 @@ MULTIPART = "multipart/form-data; boundary=b"
 MAX_BYTES = 2**20  # of a file on this page
 FORGED = "9.9.9.9\x1b]0;owned\x07\x1b[2J"
 MB = 1_000_000
+STYLE = re.compile(r'"\./([\w-]+\.css)"')
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +118,16 @@ def test_each_replacement_applies_to_the_scripts_of_this_gradio(page: Server):
             assert before not in served
 
 
+def test_the_styles_of_the_components_of_a_page_are_one_file(page: Server):
+    served = front_end.served_assets(["textbox", "button"])
+    [core] = front_end.FOLDER.glob("core-*.js")
+    replaced = set(STYLE.findall(core.read_text(encoding="utf-8"))) - set(STYLE.findall(served[core.name]))
+    assert len(replaced) >= 2
+    for name in replaced:
+        assert (front_end.FOLDER / name).read_text(encoding="utf-8") in served[front_end.STYLES]
+    assert page.ask("GET", f"/assets/{front_end.STYLES}").headers["content-type"].startswith("text/css")
+
+
 def test_a_browser_keeps_the_scripts_whose_names_contain_their_digests(page: Server):
     [path] = front_end.FOLDER.glob("runtime-*.js")
     assert "immutable" in page.ask("GET", f"/assets/{path.name}").headers["cache-control"]
@@ -164,11 +176,11 @@ def test_strangers_take_little_and_the_owner_gets_in(page: Server, cookie: str, 
 
 
 def test_what_is_sent_is_compressed_for_who_is_signed_in(page: Server, cookie: str):
-    changed = f"/assets/{next(iter(front_end.served_scripts()))}"
+    changed = f"/assets/{next(iter(front_end.served_assets([])))}"
     for path, coding in (
         ("/", "gzip"),
         ("/theme.css", "br"),
-        ("/page_files/page.js", "gzip"),
+        ("/assets/page.js", "gzip"),
         (changed, "gzip"),
     ):
         plain = page.ask("GET", path, cookie=cookie)

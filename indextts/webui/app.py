@@ -46,7 +46,7 @@ TABS = {  # by their ids
 
 # The address has the project, see page_files/page.js; without it, the first project is open.
 RESTORE_PROJECT = "() => new URLSearchParams(location.search).get('project') ?? ''"
-REMEMBER_PROJECT = "name => {{ window.rememberProject?.(name, {num_forms}); }}"
+REMEMBER_PROJECT = "name => { window.rememberProject?.(name); }"
 SWITCH_THEME = "() => window.switchTheme()"
 
 
@@ -107,7 +107,13 @@ def build_page(workspace: Path, roots: Roots) -> CheckedBlocks:
         theme.click(None, None, None, js=SWITCH_THEME)
         restored = demo.load(None, None, [wanted], js=RESTORE_PROJECT)
         shown = on(
-            (), lambda name: known_projects(page, name), [wanted], [chosen], after=restored, latest=True
+            (),
+            lambda name: known_projects(page, name),
+            [wanted],
+            [chosen],
+            after=restored,
+            latest=True,
+            queue=False,
         )
         marks = gr.HTML(elem_classes="style-only", elem_id="tab-marks")
         page.of_tab(EVERY_TAB).watch(
@@ -119,9 +125,8 @@ def build_page(workspace: Path, roots: Roots) -> CheckedBlocks:
                     orientation(id)
                     tab.build(page.of_tab(id))
                 opened.select(None, None, [open_tab], js=f"() => {json.dumps(id)}")
-        remember = REMEMBER_PROJECT.format(num_forms=len(page.forms))
-        shown.then(None, [chosen], None, js=remember)
-        chosen.change(None, [chosen], None, js=remember)
+        shown.then(None, [chosen], None, js=REMEMBER_PROJECT)
+        chosen.change(None, [chosen], None, js=REMEMBER_PROJECT)
         page.start_clock()
         language.input(None, [language], None, js=CHOOSE_JS)
     return demo

@@ -54,6 +54,14 @@ class View(NamedTuple):
     show: Callable[[Project], Any] | None = None
 
 
+class Form(NamedTuple):
+    """Fields, a function that returns their values, and a component with the name of their project."""
+
+    filled_for: gr.Textbox
+    values: Callable[[Project, str], Sequence[Any]]
+    fields: Sequence[Component]
+
+
 @dataclass(frozen=True)
 class Page:
     """Components that all tabs share.
@@ -67,7 +75,7 @@ class Page:
         views: of all tabs.
         shared: hidden components through which a tab passes a choice to a later tab.
         changed: for each stage, a hidden component that changes after its form did; see `form_signal`.
-        forms: for each form that is filled, a hidden component with the project whose values it has.
+        forms: those that are filled when a project is chosen.
     """
 
     demo: gr.Blocks
@@ -81,7 +89,7 @@ class Page:
     views: list[View] = field(default_factory=list)
     shared: dict[str, gr.Textbox] = field(default_factory=dict)
     changed: dict[str, gr.Textbox] = field(default_factory=dict)
-    forms: list[gr.Textbox] = field(default_factory=list)
+    forms: list[Form] = field(default_factory=list)
 
     def signal(self, value: str = "", id: str | None = None) -> gr.Textbox:
         """Build a hidden component outside of the tabs.
@@ -150,16 +158,28 @@ class Page:
         Returns:
             The component that holds the name of the project whose values are in the form.
         """
-        filled_for = self.signal()
+        self.forms.append(Form(self.signal(), values, form))
+        return self.forms[-1].filled_for
 
-        def filled(project: Project, before: str) -> list[Any]:
-            return [project.root.name, *values(project, before)]
+    def _fill_forms(self) -> None:
+        """Fill all forms with one request."""
 
-        event = self.of_tab(EVERY_TAB).watch(once, filled, [filled_for, *form], [filled_for])
-        # also if it failed; the browser counts the forms, see page_files/page.js
-        event.then(None, None, None, js=f"() => window.formFilled?.({len(self.forms)})")
-        self.forms.append(filled_for)
-        return filled_for
+        def fill(project: Project, *before: str) -> list[Any]:
+            found, problems = list[Any](), set[str]()
+            for form, name in zip(self.forms, before, strict=True):
+                try:
+                    found += [project.root.name, *form.values(project, name)]
+                except UserError as error:  # it keeps its values, and the name of their project
+                    problems.add(str(error))
+                    found += [gr.skip()] * (1 + len(form.fields))
+            if problems:
+                gr.Warning("\n".join(sorted(problems)))
+            return found
+
+        names = [form.filled_for for form in self.forms]
+        outputs = [output for form in self.forms for output in (form.filled_for, *form.fields)]
+        event = self.of_tab(EVERY_TAB).watch(once, fill, outputs, names, queue=False)
+        event.then(None, None, None, js="() => window.formsFilled?.()")  # also if it failed
 
     def form_signal(self, stage: str) -> gr.Textbox:
         """Return a component that changes once after a burst of changes of a form, while its tab is open.
@@ -185,6 +205,7 @@ class Page:
         Called once after all tabs are built. The answer arrives as one value and the browser distributes it,
         because the cost of a request grows with its number of output components.
         """
+        self._fill_forms()
         answer, versions = self.signal("{}"), self.signal("{}")
         beats = [self.demo.load, self.timer.tick, self.project.change, self.open_tab.change]
         on(

@@ -132,16 +132,15 @@
 
   // The page takes clicks once it has its project and all forms have its values: a later value would overwrite
   // a typed one. See page.css.
-  const filled = new Set();
-  let openProject = "", numForms = Infinity;
+  let openProject = "", isFilled = false;
   const takeClicks = () => {
-    if (filled.size >= numForms) document.body.dataset.project = openProject;
+    if (isFilled && openProject) document.body.dataset.project = openProject;
   };
-  window.formFilled = form => {
-    filled.add(form);
+  window.formsFilled = () => {
+    isFilled = true;
     takeClicks();
   };
-  window.rememberProject = (name, forms) => {
+  window.rememberProject = name => {
     if (!name) return;
     const address = new URL(location.href);
     if (address.searchParams.get("project") !== name) {
@@ -150,7 +149,6 @@
       history[isFirst ? "replaceState" : "pushState"](null, "", address);
     }
     openProject = name;
-    numForms = forms;
     takeClicks();
   };
 

@@ -40,7 +40,7 @@ from indextts.system.addresses import is_loopback
 from indextts.system.log_lines import VisibleStream
 from indextts.webui.layout import DOCS
 from indextts.webui.serving.connections import limited_server
-from indextts.webui.serving.front_end import served_scripts
+from indextts.webui.serving.front_end import served_assets
 from indextts.webui.serving.guard import Guard
 from indextts.webui.serving.security import (
     WILDCARD_ADDRESSES,
@@ -53,7 +53,8 @@ from indextts.webui.serving.security import (
 from indextts.webui.serving.tensorboard_proxy import METHODS, ask_tensorboard
 from indextts.webui.serving.uploads import receive_upload
 
-PAGE_FILES = Path(__file__).parent.parent / "page_files"  # fonts and style
+PAGE_FILES = Path(__file__).parent.parent / "page_files"  # fonts, style and scripts
+OWN_SCRIPT = "page.js"  # all scripts of page_files as one
 
 # The semibold fonts of Gradio lack all Latin letters but two.
 SANS = (LocalFont("Source Sans Pro", weights=(400, 700)), "ui-sans-serif", "system-ui", "sans-serif")
@@ -144,13 +145,16 @@ def _app(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -
     board = partial(
         ask_tensorboard, workspace=command.workspace.resolve(), transport=httpx.AsyncHTTPTransport()
     )
+    own = "\n".join(path.read_text(encoding="utf-8") for path in sorted(PAGE_FILES.glob("*.js")))
+    kinds = {component["type"] for component in demo.config["components"]}
+    for name, text in {OWN_SCRIPT: own, **served_assets(kinds)}.items():
+        headers = {"Cache-Control": "no-cache"}  # the name stays when a replacement changes
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        asset = partial(Response, text, media_type=kind, headers=headers)
+        app.add_route(f"/assets/{name}", partial(_answer, asset))
     app.mount("/page_files", StaticFiles(directory=PAGE_FILES))
     app.add_route("/gradio_api/upload", upload, methods=["POST"])
     app.add_route("/tensorboard/{rest:path}", board, methods=list(METHODS))
-    for name, text in served_scripts().items():
-        headers = {"Cache-Control": "no-cache"}  # the name stays when a replacement changes
-        script = partial(Response, text, media_type="text/javascript", headers=headers)
-        app.add_route(f"/assets/{name}", partial(_answer, script))
     for path in DOCS.glob("*.md"):
         page = partial(FileResponse, path, media_type="text/plain")  # browsers would download Markdown
         app.add_route(f"/docs/{path.name}", partial(_answer, page))
@@ -180,9 +184,7 @@ def _app(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -
         ssr_mode=False,
         theme=gr.themes.Default(font=SANS, font_mono=MONO),
         css_paths=sorted(PAGE_FILES.glob("*.css")),
-        head="".join(
-            f'<script src="page_files/{path.name}"></script>' for path in sorted(PAGE_FILES.glob("*.js"))
-        ),
+        head=f'<script src="assets/{OWN_SCRIPT}"></script>',
     )
     return app
 

@@ -81,7 +81,7 @@ class SettingsForm:
 
     def __init__(self, page: Page) -> None:
         with gr.Row(elem_classes="settings-head"):
-            gr.Markdown(t("training.settings"), elem_classes="title")
+            _name("training.settings", "title")
             menu = [(t(recipe.label), recipe.id) for recipe in recipes()]
             self.menu = gr.Dropdown(
                 [(t(MENU[OWN]), OWN), *menu, (t(MENU[PROPOSE]), PROPOSE), (t(MENU[CUSTOM]), CUSTOM)],
@@ -102,13 +102,13 @@ class SettingsForm:
         self.fields: dict[str, Component] = {}
         for title, names in GROUPS.items():
             with gr.Row(elem_classes="group", elem_id=f"train-group-{title.rpartition('.')[2]}"):
-                gr.Markdown(t(title), elem_classes="group-name")
+                _name(title)
                 with fields():
                     self.fields |= form_for(Train, names)
         with fold(t("training.other_settings"), OTHERS_FOLD):
             with fields():
                 self.fields |= form_for(Train, OTHERS)
-            gr.Markdown(t("training.paths"), elem_classes="group-name")
+            _name("training.paths")
             with fields():
                 self.fields |= form_for(Train, PATHS)
             other_data_group(page, self.fields)
@@ -120,6 +120,11 @@ class SettingsForm:
     def of_changes(self) -> list[Component]:
         """The components that `changed_fields` fills."""
         return [self.menu, self.source, self.use, self.reset, self.changes]
+
+
+def _name(title: str, kind: str = "group-name") -> None:
+    id = title.replace(".", "-")
+    gr.HTML(f"<p>{escape(t(title))}</p>", elem_id=id, elem_classes=kind, padding=False)
 
 
 def _search() -> None:
@@ -341,7 +346,7 @@ def _settings_of(values: Mapping[str, Any]) -> list[Any]:
 def launch_group() -> tuple[dict[str, Component], gr.Textbox]:
     """Build the section; return its fields, and the component for the commands of other machines."""
     with gr.Column(elem_id="train-launch"):
-        gr.Markdown(t("training.several_gpus"), elem_classes="group-name")
+        _name("training.several_gpus")
         gr.HTML(gpus_html(find_machine()), elem_id="train-gpus", padding=False)
         with fields():
             form = form_for(Launch, LAUNCH)
@@ -385,7 +390,7 @@ MANIFESTS = ("train_manifest", "val_manifest")
 
 def other_data_group(page: Page, form: Mapping[str, Component]) -> None:
     """Build the section and connect it to the fields of the pairs."""
-    gr.Markdown(t("training.other_data"), elem_classes="group-name")
+    _name("training.other_data")
     with fields():
         other = gr.Dropdown([], **labelled("training.other_project", "train-other"))
         share = gr.Number(DEFAULT_SHARE, **labelled("training.other_share", "train-other-share"))
