@@ -136,7 +136,12 @@ class Page:
         def show_if_idle(project: Project, *values: Any) -> Any:
             if is_running(project, *result_of):
                 return [gr.skip()] * len(outputs) if len(outputs) > 1 else gr.skip()
-            return show(project, *values)
+            try:
+                return show(project, *values)
+            except UserError as error:
+                if [type(output) for output in outputs] != [gr.HTML]:
+                    raise
+                return empty_html(str(error))  # in its place: nobody asked for a message
 
         outputs = list(outputs)
         if not inputs and not also and all(isinstance(output, gr.HTML) for output in outputs):

@@ -24,7 +24,7 @@ from indextts.webui.markup import UNKNOWN, Tile, empty_html, link_html, sent, ti
 from indextts.webui.metrics_reader import Line, read_run
 from indextts.webui.monitor.charts import best_validation, run_of
 from indextts.webui.monitor.machine import GB, GpuState, MachineState, machine_tiles, read_machine
-from indextts.webui.page import SEND_CLICKS, Page
+from indextts.webui.page import EVERY_TAB, SEND_CLICKS, Page
 from indextts.webui.run_progress import ENDED, Progress, duration, progress_of
 from indextts.webui.running.panel import active_job
 from indextts.webui.stage_list import next_link, stages_version
@@ -39,7 +39,8 @@ def build_empty(page: Page) -> None:
     """Build the sentence that replaces the tab before the first run."""
     # a style and not `visible`: the views of components that are not in the page would not be filled
     empty = gr.HTML(HIDE_BODY, elem_id="monitor-empty")
-    page.watch(lambda project: f"{has_run(project)} {stages_version(project)}", empty_tab, [empty])
+    version = lambda project: f"{has_run(project)} {stages_version(project)}"  # noqa: E731
+    page.of_tab(EVERY_TAB).watch(version, empty_tab, [empty])  # known before the tab opens
 
 
 def build(page: Page) -> None:

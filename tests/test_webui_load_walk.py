@@ -1,0 +1,87 @@
+"""An open page: what its start sends, what a tab shows at once, and its cost while it is idle."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.page_layout import DESKTOP, open_tabs, set_theme
+from tests.walking import Settling, wait_for_project
+from tests.watched_workspace import make_watched_workspace
+from tests.webui_server import serving
+
+pytestmark = pytest.mark.long
+
+MAX_REQUESTS = 85  # 79 as measured; 129 with a file of styles for each component and a request for each form
+IDLE_S, MAX_SHARE = 10, 0.3  # of a core, for a loaded machine; a page that draws itself for good takes 0.6
+
+# the texts of a tab in the frame after the click that draws it
+OPEN = """async tab => {
+  const text = () => document.getElementById(`tab-${tab}`)?.innerText.trim() ?? "";
+  document.getElementById(`tab-${tab}-button`).click();
+  while (!text()) await new Promise(requestAnimationFrame);
+  return text();
+}"""
+# what is drawn over the sticky bars at any place to which the page can be scrolled
+OVER_HEADER = """() => {
+  const found = new Set();
+  for (let top = 0; top <= document.documentElement.scrollHeight - innerHeight; top += 40) {
+    scrollTo(0, top);
+    for (const y of [4, 24, 44, 52, 70, 86]) {
+      for (let x = 8; x < innerWidth; x += 24) {
+        const element = document.elementFromPoint(x, y);
+        if (element?.closest(".tabitem")) found.add(element.outerHTML.slice(0, 100));
+      }
+    }
+  }
+  scrollTo(0, 0);
+  return [...found];
+}"""
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    folder = tmp_path_factory.mktemp("load")
+    (folder / "workspace").mkdir()
+    make_watched_workspace(folder / "workspace")
+    with serving(folder) as server:
+        page = browser.new_page(viewport={**DESKTOP, "height": 500})
+        page.requests = []  # type: ignore[attr-defined]
+        page.on("request", lambda request: page.requests.append(request.url))  # type: ignore[attr-defined]
+        page.goto(f"{server.url}/?project=well")
+        wait_for_project(page)
+        Settling(page).wait()
+        yield page
+        page.close()
+
+
+def test_a_first_visit_sends_few_requests(page: Page):
+    assert len(page.requests) <= MAX_REQUESTS  # type: ignore[attr-defined]
+
+
+def test_tab_7_has_its_structure_at_once(page: Page):
+    assert len(page.evaluate(OPEN, "monitor").split()) > 20
+
+
+def test_no_tab_draws_over_the_header_or_reports_an_error_at_its_opening(page: Page):
+    for name in open_tabs(page):
+        assert page.evaluate(OVER_HEADER) == [], name
+        expect(page.get_by_test_id("toast-body")).to_have_count(0)
+    expect(page.locator("#try-pieces .empty")).to_have_count(1)  # this project has no base tokenizer
+
+
+def test_the_scrollbar_of_the_window_has_the_theme(page: Page):
+    set_theme(page, is_dark=True)
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+    set_theme(page, is_dark=False)
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") != "dark"
+
+
+def test_an_idle_page_takes_little_of_the_processor(page: Page, browser: Browser):
+    def processor_s() -> float:
+        found = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
+        return float(sum(each["cpuTime"] for each in found if each["type"] == "renderer"))
+
+    before = processor_s()
+    page.wait_for_timeout(1_000 * IDLE_S)
+    assert processor_s() - before < MAX_SHARE * IDLE_S
