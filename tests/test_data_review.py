@@ -38,7 +38,7 @@ def kept(manifest: Path) -> dict[str, str]:
 
 
 def change(manifest: Path, id: str, **changed: str | None) -> Decision:
-    made = decide(DecisionLog(manifest), id, changed)
+    [made] = decide(DecisionLog(manifest), [id], changed)
     assert made is not None
     return made
 
@@ -88,18 +88,18 @@ def test_every_decision_can_be_undone_in_any_order(manifest):
 def test_a_decision_keeps_what_another_page_changed_meanwhile(manifest):
     mine, other = DecisionLog(manifest), DecisionLog(manifest)
     mine.refresh()
-    decide(other, "a", {"verdict": "reject"})
-    decide(mine, "a", {"text": "ሌላ"})
+    decide(other, ["a"], {"verdict": "reject"})
+    decide(mine, ["a"], {"text": "ሌላ"})
     found = read_decisions(manifest)["a"]
     assert (found.verdict, found.text) == ("reject", "ሌላ")
 
 
 def test_a_decision_that_changes_nothing_writes_nothing(manifest):
-    assert decide(DecisionLog(manifest), "a", {"text": None}) is None
+    assert not decide(DecisionLog(manifest), ["a"], {"text": None})
     assert not review_file(manifest).exists()
     change(manifest, "a", verdict="keep")
     before = review_file(manifest).read_bytes()
-    assert decide(DecisionLog(manifest), "a", {"verdict": "keep"}) is None
+    assert not decide(DecisionLog(manifest), ["a"], {"verdict": "keep"})
     assert review_file(manifest).read_bytes() == before
 
 
@@ -130,7 +130,7 @@ def test_an_incomplete_last_line_is_ignored(manifest):
 def _decide_often(manifest: Path, number: int) -> None:
     log = DecisionLog(manifest)
     for count in range(20):
-        decide(log, f"{number} {count}", {"text": "ረጅም ጽሑፍ " * 500})
+        decide(log, [f"{number} {count}"], {"text": "ረጅም ጽሑፍ " * 500})
 
 
 @pytest.mark.long

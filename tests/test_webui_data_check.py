@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,18 @@ from indextts.data.manifest import read_utterances, write_utterances
 from indextts.data.quality.reasons import MEASURES, REASONS
 from indextts.data.quality.summary import OVERVIEW_NAME, ReasonCount, read_overview
 from indextts.data.review import check_folder
+from indextts.data.review_table import CLIPS_NAME
 from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
 from indextts.projects.jobs.records import read_job
 from indextts.projects.project import Project, ProjectSettings, make_settings, read_project, write_project
 from indextts.system.files import write_json
+from indextts.system.json_lines import read_json_lines
 from indextts.system.messages import ENGLISH, table
 from indextts.webui.data.check_view import (
     LIMITS,
     in_words,
+    keep_all,
     kept_limits,
     overview_html,
     prepare,
@@ -97,6 +101,31 @@ def test_histograms_have_the_limits_that_were_checked(project: Project):
     }
     assert html.count("<svg") == len(HISTOGRAMS - of_models)
     assert "&lt; 15" in html
+
+
+def test_a_limit_has_a_slider_with_the_number_of_clips_that_each_value_keeps(project: Project):
+    overview = read_overview(check_folder(project.manifest))
+    assert overview is not None
+    [found] = [each for each in overview.histograms if each.measure == "snr_db"]
+    hard, soft = found.limits
+    values = [
+        clip["measures"]["snr_db"] for _, clip in read_json_lines(check_folder(project.manifest) / CLIPS_NAME)
+    ]
+    assert (hard.field, soft.choices) == ("min_snr_db", [])
+    assert hard.choices == [(value, sum(snr >= value for snr in values)) for value, _ in hard.choices]
+    assert hard.choices[0][1] == 7  # the lowest keeps all clips
+    assert 15 in dict(hard.choices)  # the limit of the check
+    assert 'data-field="min_snr_db"' in shown(project)
+
+
+def test_all_clips_of_a_reason_are_kept_at_once_except_for_those_a_person_rejected(project: Project):
+    assert json.dumps(["too_short", "keep"]) in unescape(shown(project))
+    review = read_review(project)
+    assert review is not None
+    review.decide(0, {"verdict": "reject"})
+    html = keep_all(project, "too_short")[1]
+    assert [read_review(project).is_kept.sum(), review.is_kept[0]] == [6, False]
+    assert '"keep"' not in unescape(html)
 
 
 def test_the_end_of_a_check_is_told_in_clips_with_a_link_to_what_solves_it(project: Project):

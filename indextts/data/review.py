@@ -228,8 +228,8 @@ def read_decisions(manifest: Path) -> Mapping[str, Decision]:
     return log.decided
 
 
-def decide(log: DecisionLog, id: str, changed: Mapping[str, str | None]) -> Decision | None:
-    """Change the verdict or the text of a clip, sync it to the disk and return the decision.
+def decide(log: DecisionLog, ids: Sequence[str], changed: Mapping[str, str | None]) -> list[Decision]:
+    """Change the verdict or the text of clips, sync them to the disk and return the decisions.
 
     What others decided meanwhile counts: only what is named in `changed` is replaced.
 
@@ -237,25 +237,26 @@ def decide(log: DecisionLog, id: str, changed: Mapping[str, str | None]) -> Deci
         changed: `verdict`, `text` or both, as in Decision.
 
     Returns:
-        None if this is the decision already.
+        Those that differ from the decision on their clip so far.
 
     Raises:
         UserError: the file cannot be read or written.
     """
-    key = secrets.token_hex(8)
+    key_of = {id: secrets.token_hex(8) for id in ids}
 
-    def line() -> dict[str, Any] | None:
+    def lines() -> list[dict[str, Any]]:
         log.refresh()
-        before = log.decided.get(id) or Decision(id=id)
-        after = Decision.model_validate({**before.model_dump(), **changed})
-        return None if after == before else {**after.model_dump(), "key": key}
+        before = [log.decided.get(id) or Decision(id=id) for id in ids]
+        after = [Decision.model_validate({**each.model_dump(), **changed}) for each in before]
+        made = [new for old, new in zip(before, after, strict=True) if new != old]
+        return [{**each.model_dump(), "key": key_of[each.id]} for each in made]
 
     log.refresh()
-    if not log.path.exists() and line() is None:
-        return None  # not even an empty file: its stages would be out of date
-    append_json_line(log.path, line)
+    if not log.path.exists() and not lines():
+        return []  # not even an empty file: its stages would be out of date
+    append_json_line(log.path, lines)
     log.refresh()
-    return log.made.get(key)
+    return [log.made[key] for key in key_of.values() if key in log.made]
 
 
 def undo(log: DecisionLog, key: str) -> Decision | None:

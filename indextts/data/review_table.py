@@ -203,9 +203,22 @@ class Review:
     def decide(self, place: int, changed: Mapping[str, str | None]) -> Decision | None:
         """Change a decision as `review.decide`."""
         with self._lock:
-            made = decide(self.log, self.table.utterances[place].id, changed)
+            made = decide(self.log, [self.table.utterances[place].id], changed)
             self._refresh()
-            return made
+            return next(iter(made), None)
+
+    def rejected_for(self, reason: str) -> list[str]:
+        """Return the ids of the clips with a reason that are rejected, except for a person's decisions."""
+        places = self.table.by_reason.get(reason, ())
+        left = (place for place in places if not self.is_kept[place] and not self.is_decided[place])
+        return [self.table.utterances[place].id for place in left]
+
+    def keep_all(self, reason: str) -> int:
+        """Keep the clips of `rejected_for`; return their number."""
+        with self._lock:
+            made = decide(self.log, self.rejected_for(reason), {"verdict": "keep"})
+            self._refresh()
+            return len(made)
 
     def undo(self, key: str) -> Decision | None:
         """Cancel a decision as `review.undo`."""

@@ -193,7 +193,7 @@ def use_heard_readings(manifest: Path, found: AmbiguousOption) -> int:
     decisions = read_decisions(manifest)
     text_of = {u.id: edited(u, decisions).text for _, u in read_numbered_utterances(manifest)}
     wanted = [clip for clip in found.clips if clip.nearest == "other" and text_of.get(clip.id) == clip.text]
-    return sum(decide(log, clip.id, {"text": clip.other}) is not None for clip in wanted)
+    return sum(bool(decide(log, [clip.id], {"text": clip.other})) for clip in wanted)
 
 
 def read_text_report(folder: Path) -> TextReport | None:

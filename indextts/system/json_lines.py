@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -90,12 +90,12 @@ def write_json_lines(path: Path, records: Iterable[dict[str, object]]) -> None:
         raise
 
 
-def append_json_line(path: Path, record: dict[str, Any] | Callable[[], dict[str, Any] | None]) -> None:
+def append_json_line(path: Path, record: dict[str, Any] | Callable[[], Sequence[dict[str, Any]]]) -> None:
     """Append a line completely or not at all; first truncate an incomplete line that a kill left.
 
     Args:
-        record: or a function that returns it, or None for no line. It is called while other writers wait, so
-            it can depend on their lines.
+        record: or a function that returns several, or none. It is called while other writers wait, so it can
+            depend on their lines.
 
     Raises:
         UserError: the file cannot be written.
@@ -104,10 +104,8 @@ def append_json_line(path: Path, record: dict[str, Any] | Callable[[], dict[str,
         with disk_errors(path), path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # concurrent writers append one after the other
             _truncate_incomplete_line(file)
-            found = record() if callable(record) else record
-            if found is None:
-                return
-            file.write((json.dumps(found, ensure_ascii=False) + "\n").encode())
+            found = record() if callable(record) else [record]
+            file.write("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in found).encode())
             file.flush()
             os.fsync(file.fileno())
     except UnicodeEncodeError as error:

@@ -19,10 +19,11 @@ WIDTH, HEIGHT = 240, 72  # of the viewBox; the style sheet stretches it
 
 @dataclass(frozen=True)
 class Threshold:
-    """Line in a histogram; outside the edges it is omitted."""
+    """Line in a histogram; outside the edges it is omitted. A slider moves the line of its field."""
 
     value: float
     level: Level = "bad"
+    field: str = ""
 
 
 def histogram_svg(
@@ -107,7 +108,8 @@ def _line(threshold: Threshold, low: float, high: float) -> str:
         return ""
     x = WIDTH * (threshold.value - low) / (high - low)
     return (
-        f'<line class="limit {threshold.level}" x1="{x:.2f}" x2="{x:.2f}" y1="0" y2="{HEIGHT}">'
+        f'<line class="limit {threshold.level}" data-limit="{escape(threshold.field)}" '
+        f'x1="{x:.2f}" x2="{x:.2f}" y1="0" y2="{HEIGHT}">'
         f"<title>{escape(short(threshold.value))}</title></line>"
     )
 

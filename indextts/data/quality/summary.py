@@ -8,7 +8,7 @@ The page shows the overview: totals, reasons, histograms, problems and notices.
        "length_correlation": 0.91,       of the texts with the time spoken; null for few clips
        "reasons": [{"name": "short", "count": 46, "hours": 0.02}, ...],     in the order of REASONS
        "histograms": [{"measure": "duration_s", "counts": [3, ...], "edges": [1.3, ...],
-                       "limits": [{"value": 2.0, "side": "below", "is_hard": false}, ...]}, ...],
+                       "limits": [{"value": 2.0, "side": "below", "is_hard": false, ...}, ...]}, ...],
        "problems": [{"code": "too_many_rejected", "count": 130, "text": "..."}, ...],
        "notices": [{"code": "few_speakers", "values": {"count": 4}, "text": "..."}, ...]}
 
@@ -18,6 +18,7 @@ The page shows the overview: totals, reasons, histograms, problems and notices.
 
 import math
 import statistics
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from pydantic import BaseModel
 from indextts.commands.base import flag_of
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.quality.clips import Clip
-from indextts.data.quality.reasons import MEASURES, REASONS, Flag
+from indextts.data.quality.reasons import MEASURES, REASONS, Flag, Reason
 from indextts.data.quality.text_fit import LengthFit, Run, TextFit
 from indextts.data.report import Findings, histogram, speaker_lines, spread
 from indextts.system.amounts import counted
@@ -57,6 +58,7 @@ ODD_LENGTHS = (  # code, reasons, percentage of the clips, sentence; of right te
 MIN_ODD_LENGTHS = 5
 MOST = 2 / 3
 NUM_BINS = 24
+MAX_CHOICES = 40  # of a limit
 COSTLY = 0.2  # share of the clips that a limit rejects
 NOISY_BAK = 2.5
 OVERVIEW_NAME = "overview.json"
@@ -71,11 +73,19 @@ class ReasonCount(BaseModel, frozen=True):
 
 
 class Limit(BaseModel, frozen=True):
-    """Limit of a reason; clips on its side are rejected if it is hard, else get a warning."""
+    """Limit of a reason; clips on its side are rejected if it is hard, else get a warning.
+
+    Args:
+        field: of QualityLimits; "" in files of earlier versions.
+        choices: of a hard limit: round values across the histogram, ascending, each with the number of clips
+            that it keeps.
+    """
 
     value: float
     side: Literal["below", "above"]
     is_hard: bool
+    field: str = ""
+    choices: list[tuple[float, int]] = []
 
 
 class MeasureHistogram(BaseModel, frozen=True):
@@ -347,8 +357,38 @@ def _histogram(name: str, clips: Sequence[Clip], limits: QualityLimits) -> Measu
         counts=counts,
         edges=edges,
         limits=[
-            Limit(value=float(getattr(limits, reason.limit)), side=reason.side, is_hard=reason.is_hard)
+            Limit(
+                value=(value := float(getattr(limits, reason.limit))),
+                side=reason.side,
+                is_hard=reason.is_hard,
+                field=reason.limit,
+                choices=_choices(values, value, reason, len(clips)) if reason.is_hard else [],
+            )
             for reason in REASONS
             if reason.measure == name and reason.limit
         ],
     )
+
+
+def _choices(
+    values: Sequence[float], limit: float, reason: Reason, num_clips: int
+) -> list[tuple[float, int]]:
+    """Return the `choices` of a limit, with the limit itself; empty if all values are equal."""
+    ordered, low, high = sorted(values), min(values), max(values)
+    if low == high:
+        return []
+    rough = (high - low) / MAX_CHOICES
+    power = 10.0 ** math.floor(math.log10(rough))
+    unit = power * next(factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+    if QualityLimits.model_fields[reason.limit].annotation is not float:
+        unit = max(1.0, unit)
+    is_max = reason.side == "above"  # a maximum below all values is none, nor a minimum above them
+    places = range(math.floor(low / unit) + is_max, math.ceil(high / unit) + is_max)
+    found = sorted({*(round(place * unit, 6) for place in places), limit})
+
+    def num_kept(value: float) -> int:
+        if is_max:
+            return num_clips - len(ordered) + bisect_right(ordered, value)
+        return num_clips - bisect_left(ordered, value)
+
+    return [(value, num_kept(value)) for value in found]

@@ -8,6 +8,7 @@ cleaned clip before and after.
 """
 
 import html
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -25,12 +26,14 @@ from indextts.data.quality import ratings
 from indextts.data.quality.reasons import REASON_OF
 from indextts.data.quality.summary import (
     OVERVIEW_NAME,
+    Limit,
     MeasureHistogram,
     Overview,
     ReasonCount,
     read_overview,
 )
-from indextts.data.review import check_folder
+from indextts.data.review import check_folder, review_file
+from indextts.data.review_table import Review
 from indextts.data.stored_results import num_stored
 from indextts.projects.jobs.records import Job
 from indextts.projects.jobs.starting import CHECK_JOB, CLEAN_JOB, DATA_JOBS
@@ -41,7 +44,7 @@ from indextts.system.messages import Message
 from indextts.system.processes import num_cores
 from indextts.webui.data import text_view
 from indextts.webui.data.import_outlook import shown_dataset
-from indextts.webui.data.review_rows import measure_name, reason_name
+from indextts.webui.data.review_rows import measure_name, read_review, reason_name
 from indextts.webui.devices import chosen_recognizers, device_shown, free_device
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, fields_from, form_for, project_values
@@ -100,11 +103,22 @@ def build(page: Page) -> None:
             )
             stage_panel(page, stage)
 
-    def choose(event: gr.SelectData) -> str:
-        return stamped(str(event.row_value[0])[:MAX_NAME_CHARS])
+    def choose(project: Project, event: gr.SelectData) -> Any:
+        reason, *is_kept = event.row_value
+        if is_kept:
+            return keep_all(project, str(reason))
+        return stamped(str(reason)[:MAX_NAME_CHARS]), gr.skip()
 
-    on([overview.select], choose, [], [wanted], each=True)
+    on([overview.select], choose, [page.project], [wanted, overview], each=True)
     page.watch(checked_version, show_report, [overview, report], result_of=("data", *DATA_JOBS))
+
+
+def keep_all(project: Project, reason: str) -> tuple[Any, str]:
+    """Keep the clips that only the check rejected for a reason; return what `choose` does."""
+    review = read_review(project)
+    count = review.keep_all(reason) if review else 0
+    gr.Info(t("data.kept_all", count=count, reason=reason_name(reason)))
+    return gr.skip(), show_report(project)[0]
 
 
 def prepare(page: Page, project: Project, settings: ProjectSettings, asr: str | None, *values: Any) -> Start:
@@ -199,7 +213,7 @@ def _is_current(project: Project, overview: Overview) -> bool:
 def checked_version(project: Project) -> str:
     """Return a version that changes with the imported data and with the files of the check."""
     folder = check_folder(project.manifest)
-    files = (project.manifest, folder / OVERVIEW_NAME, folder / REPORT_NAME)
+    files = (project.manifest, review_file(project.manifest), folder / OVERVIEW_NAME, folder / REPORT_NAME)
     return f"{job_version(project, 'check')} {files_version(*files)}"
 
 
@@ -219,7 +233,7 @@ def overview_html(project: Project, folder: Path) -> str:
     is_stale = not _is_current(project, overview)
     stale = empty_html(t("data.stale_check"), CHECK, t("data.start_check")) if is_stale else ""
     return (
-        f"{stale}{tiles_html(_tiles(overview))}{_findings_html(overview)}{reasons_html(overview)}"
+        f"{stale}{tiles_html(_tiles(overview))}{_findings_html(overview)}{reasons_html(project, overview)}"
         f"{cleaning_html(project)}"
         f"{histograms_html(overview.histograms)}"
     )
@@ -276,12 +290,13 @@ def _text_or(id: str, values: Mapping[str, Any], otherwise: str) -> str:
         return otherwise
 
 
-def reasons_html(overview: Overview) -> str:
+def reasons_html(project: Project, overview: Overview) -> str:
     """Return the reasons with their counts, each with a link to its clips."""
     heading = f"<h2>{html.escape(t('data.to_decide'))}</h2>"
     if not overview.reasons:
         return f"{heading}<p>{html.escape(t('data.nothing_to_decide'))}</p>"
-    rows = "".join(map(_reason_row, overview.reasons))
+    review = read_review(project) if review_file(project.manifest).is_file() else None
+    rows = "".join(_reason_row(each, review) for each in overview.reasons)
     remark = f'<p class="remark">{html.escape(t("data.several_reasons"))}</p>'
     return f'{heading}{remark}<table class="list reasons"><tbody>{rows}</tbody></table>'
 
@@ -296,11 +311,18 @@ def cleaning_html(project: Project) -> str:
     return f'{heading}<p class="lead">{html.escape(t("data.clean_lead", count=count))} {link}</p>'
 
 
-def _reason_row(found: ReasonCount) -> str:
+def _reason_row(found: ReasonCount, review: Review | None) -> str:
     reason = REASON_OF.get(found.name)
     is_hard = reason is not None and reason.is_hard
     kind = t("data.rejects") if is_hard else t("data.warns")
     link = link_html(REVIEW, t("data.listen_to_them"), more=f"{sent(found.name)} ")
+    num_left = len(review.rejected_for(found.name)) if review else found.count
+    if is_hard and num_left:
+        button = html.escape(t("data.keep_all", count=num_left))
+        more = f'{sent(found.name, "keep")} data-question="{button}?"'
+        link = f'<button type="button" class="quiet" {more}>{button}</button> {link}'
+    elif is_hard:
+        kind = t("data.decided_by_hand")
     return (
         f'<tr><td>{html.escape(reason_name(found.name))}</td><td class="{"bad" if is_hard else "warn"}">'
         f'{html.escape(kind)}</td><td class="number">{html.escape(_clips(found.count))}</td>'
@@ -314,16 +336,19 @@ def _clips(count: int) -> str:
 
 
 def histograms_html(histograms: Sequence[MeasureHistogram]) -> str:
-    """Return the histograms with the limits of their reasons."""
+    """Return the histograms with the limits of their reasons, and a slider for each that rejects."""
     charts = "".join(map(_histogram, histograms))
+    link = link_html(CHECK, t("data.start_check"))
     return (
         f"<h2>{html.escape(t('data.measures_heading'))}</h2>"
-        f'<p class="lead">{html.escape(t("data.legend"))}</p><div class="plots">{charts}</div>'
+        f'<p class="lead">{html.escape(t("data.legend"))} {link}</p><div class="plots">{charts}</div>'
     )
 
 
 def _histogram(found: MeasureHistogram) -> str:
-    thresholds = [Threshold(each.value, "bad" if each.is_hard else "warn") for each in found.limits]
+    thresholds = [
+        Threshold(each.value, "bad" if each.is_hard else "warn", each.field) for each in found.limits
+    ]
     remarks = [
         t(text, limits=", ".join(limits))
         for text, is_hard in (("data.limit_text.reject", True), ("data.limit_text.warn", False))
@@ -336,7 +361,25 @@ def _histogram(found: MeasureHistogram) -> str:
         )
     ]
     name = measure_name(found.measure)
-    return histogram_svg(found.counts, found.edges, thresholds, name=name, remark="; ".join(remarks))
+    chart = histogram_svg(found.counts, found.edges, thresholds, name=name, remark="; ".join(remarks))
+    sliders = "".join(_slider(each, found.edges) for each in found.limits if each.choices)
+    return f"<div>{chart}{sliders}</div>"
+
+
+def _slider(limit: Limit, edges: Sequence[float]) -> str:
+    """Return a slider that sets a field of the limits, for which page_files/page.js reads the choices."""
+    total = max(kept for _, kept in limit.choices)
+    texts = [
+        (value, t("data.limit_keeps", limit=short(value), kept=kept, total=total))
+        for value, kept in limit.choices
+    ]
+    title = html.escape(field_title(CheckData, limit.field))
+    choices = html.escape(json.dumps(texts, ensure_ascii=False))
+    return (
+        f'<label class="limit-slider">{title}<input type="range" step="any" min="{edges[0]}" '
+        f'max="{edges[-1]}" value="{limit.value}" data-field="{limit.field}" data-choices="{choices}">'
+        f"<output>{html.escape(dict(texts)[limit.value])}</output></label>"
+    )
 
 
 def _report(path: Path) -> str:

@@ -170,6 +170,23 @@
     });
   };
 
+  // The sliders of limits below histograms (data/check_view.py): the nearest choice goes into the field of the form, its
+  // text beside the slider and the line of the histogram to its place.
+  addEventListener("input", event => {
+    const slider = event.target.closest?.("[data-choices]");
+    if (!slider) return;
+    const choices = JSON.parse(slider.dataset.choices), wanted = Number(slider.value), { min, max } = slider;
+    const far = ([value]) => Math.abs(value - wanted);
+    const [value, text] = choices.reduce((best, each) => far(each) < far(best) ? each : best);
+    slider.nextElementSibling.textContent = text;
+    const name = slider.dataset.field, line = slider.closest("div").querySelector(`[data-limit="${name}"]`);
+    const share = (Math.min(max, Math.max(min, value)) - min) / (max - min);
+    for (const end of ["x1", "x2"]) line?.setAttribute(end, share * line.ownerSVGElement.viewBox.baseVal.width);
+    const field = document.querySelector(`#CheckData-${name} input`);
+    field.value = value;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  });
+
   // Copy the newest lines of each shown log into its box, unless the reader has scrolled up (running/log_box.py).
   window.followLogs = () => document.querySelectorAll(".log-source").forEach(source => {
     const place = document.getElementById(source.id.replace("-source", ""));
