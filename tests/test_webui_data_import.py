@@ -18,7 +18,9 @@ from indextts.webui.data.import_form import (
     FIELDS,
     NEW_SOURCES,
     import_commands,
+    named_paths,
     prepare,
+    store_paths,
     store_settings,
 )
 from indextts.webui.data.import_outlook import import_outlook, numbers_html, shown_source
@@ -46,6 +48,23 @@ def test_a_project_without_sources_is_blocked_with_a_link_to_the_upload(tmp_path
     assert found.error
     [blocker] = found.outlook.blockers
     assert blocker.link == "#data/upload"
+
+
+def test_paths_on_the_server_become_manifest_and_sources_of_the_project(tmp_path: Path):
+    project, settings = make(tmp_path)
+    write_project(project, settings)
+    page, talks = OneProject(project), tmp_path / "talks"
+    talks.mkdir()
+    manifest = write_manifest(tmp_path / "m.jsonl", 1.0)
+    for typed, named in (("absent", "absent"), ("/etc/passwd", "/etc/passwd")):
+        with pytest.raises(UserError, match=named):
+            store_paths(page, project, typed)
+    assert [store_paths(page, project, f"talks\n{manifest}") for _ in "12"] == [True, False]
+    stored = read_project(project)
+    assert (stored.manifest, stored.data) == (manifest, {"source": [str(talks)]})
+    assert named_paths(stored) == f"{manifest}\n{talks}"
+    assert store_paths(page, project, " ")
+    assert read_project(project).data == {}
 
 
 def test_a_missing_manifest_is_named_and_blocks(tmp_path: Path):

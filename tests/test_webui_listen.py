@@ -1,13 +1,19 @@
 """Tests of the export, publishing, scoring and server of tab 8: commands from the forms, and results."""
 
 import hashlib
+import io
 import json
 import re
 import shutil
+import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.testclient import TestClient
 
 from indextts.commands.speech import Evaluate, ExportModel, PublishModel, Serve
 from indextts.commands.terminal import parse, to_argv
@@ -22,6 +28,7 @@ from indextts.webui.listen.saved_models import find_model
 from indextts.webui.listen.scoring import newest_report, report_html, show
 from indextts.webui.listen.tab import empty_state
 from indextts.webui.running.outlook import LinkedError, Outlook
+from indextts.webui.serving.export_zip import send_export
 from tests.one_project import OneProject
 from tests.speaking_run import clips_of
 from tests.watched_workspace import make_project
@@ -63,7 +70,15 @@ def test_every_file_of_the_export_is_a_link_and_nothing_else(project: Project, t
     shown = exported(project)
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     assert {"gpt.pth", "gpt.safetensors", "builtin.npz", "export.json"} <= {path.name for path in files}
-    assert shown.count("<a href=") == len(files)
+    assert shown.count("<a href=") == len(files) + 1  # and all of them as one archive
+    app = Starlette(
+        routes=[Route("/export/{project}.zip", partial(send_export, workspace=project.root.parent))]
+    )
+    answer = TestClient(app).get(f"/export/{project.root.name}.zip")
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert archive.testzip() is None
+        assert {folder / name for name in archive.namelist()} == set(files)
+    assert TestClient(app).get("/export/other.zip").status_code == 404
     assert ">spoken_text/text/normalize.py</a>" in shown
     assert all(f'download="{path.name}"' in shown for path in files)
     assert "secret" not in shown

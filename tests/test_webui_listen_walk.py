@@ -2,6 +2,7 @@
 
 import io
 import re
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,7 +86,9 @@ def test_a_user_hears_two_checkpoints_votes_and_exports(project: Project, page: 
     page.locator("#listen-export-button").click()
     page.locator("#export-start").click()
     wait_for(page, "export-status", r"^finished after")
-    expect(page.locator("#export-files")).to_contain_text("gpt.pth")
+    with page.expect_download() as archive:
+        page.locator("#export-files").get_by_text(".zip").click()
+    assert "gpt.pth" in zipfile.ZipFile(archive.value.path()).namelist()
 
 
 def compare_and_vote(page: Page, project: Project) -> None:

@@ -55,7 +55,6 @@ def form(**changes: Any) -> NewProject:
         "title": "My voice",
         "base": PUBLISHED,
         "language": "am",
-        "recordings": "",
         "folder": "",
         "other_base": "",
     }
@@ -80,24 +79,12 @@ def test_a_project_has_a_title_and_a_derived_folder(page: Page):
     assert ("የእኔ ድምፅ", "yaenee-demetze") in chosen.choices
 
 
-def test_the_recordings_are_a_manifest_a_folder_or_an_archive(page: Page):
-    download(page)
-    (page.workspace / "m.jsonl").touch()
-    (page.workspace / "talks").mkdir()
-    create(page, form(title="a", recordings="m.jsonl"))
-    create(page, form(title="b", recordings="talks"))
-    assert read_project(Project(page.workspace / "a")).manifest == page.workspace / "m.jsonl"
-    assert read_project(Project(page.workspace / "b")).data == {"source": [str(page.workspace / "talks")]}
-
-
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
         ({"title": " "}, "60"),
         ({"title": "a\u202eb"}, "60"),
         ({"title": "x" * 100}, "60"),
-        ({"recordings": "absent.jsonl"}, "absent.jsonl"),
-        ({"recordings": "/etc/passwd"}, "/etc/passwd"),
         ({"folder": "../outside"}, "../outside"),
         ({"folder": "ድምፅ"}, "ድምፅ"),
         ({"folder": PUBLISHED}, PUBLISHED),

@@ -108,8 +108,8 @@ def _line(threshold: Threshold, low: float, high: float) -> str:
         return ""
     x = WIDTH * (threshold.value - low) / (high - low)
     return (
-        f'<line class="limit {threshold.level}" data-limit="{escape(threshold.field)}" '
-        f'x1="{x:.2f}" x2="{x:.2f}" y1="0" y2="{HEIGHT}">'
+        f'<line class="limit {threshold.level}" x1="{x:.2f}" x2="{x:.2f}" y1="0" '
+        f'y2="{HEIGHT}" data-limit="{escape(threshold.field)}">'
         f"<title>{escape(short(threshold.value))}</title></line>"
     )
 

@@ -51,6 +51,7 @@ CLIP_FIELDS = ("trim", "loudness")
 LONG_FIELDS = ("asr", "min_clip_s", "max_clip_s", "subtitle_line")
 OPTIONS = (*HUB_FIELDS, *CLIP_FIELDS, *LONG_FIELDS, *TEXT_FIELDS)  # of the project, not of a source
 NEW_SOURCES = "what is new"
+MANIFEST_ENDINGS = (".jsonl", ".json")
 
 
 def build(page: Page) -> None:
@@ -89,6 +90,7 @@ def _form(page: Page) -> tuple[list[Component], gr.Textbox, gr.Textbox]:
     """
     files = gr.File(label=t("data.recordings"), file_count="multiple", height=120, elem_id="upload")
     message = gr.HTML(elem_id="upload-message")
+    path = gr.Textbox(**labelled("data.server_path", "data-path"), lines=1, max_lines=4)
     table = gr.HTML(elem_id="uploads")
     stored = gr.Textbox(visible="hidden", container=False, show_label=False)
     tables = gr.HTML(elem_id="import-columns", js_on_load="window.chooseColumns(element, trigger, watch)")
@@ -128,7 +130,15 @@ def _form(page: Page) -> tuple[list[Component], gr.Textbox, gr.Textbox]:
         remove(project, upload)
         return "", *uploaded(project)
 
+    path_of = page.fill(lambda project, _: [named_paths(read_project(project))], [path])
+
+    def named(project: Project, filled: str, typed: str) -> Any:
+        if filled != project.root.name or not store_paths(page, project, typed):
+            return gr.skip()
+        return uploaded(project)[-1]
+
     outputs = [table, chosen, stored]
+    on([path.submit, path.blur], named, [page.project, path_of, path], [stored], latest=True)
     on([files.upload], received, [page.project, files], [files, message, *outputs], each=True)
     on([removal.click], removed, [page.project, chosen], [message, *outputs])
     on(
@@ -198,8 +208,35 @@ def uploaded(project: Project) -> tuple[Any, ...]:
     """Return the table of the uploads, the sources that the answers can apply to, and a version."""
     names = [path.name for path in project.uploaded()]
     choices = [(t("data.new_sources"), NEW_SOURCES), *((name, name) for name in names)]
-    stamp = files_version(project.uploads, *project.uploaded())
+    stamp = files_version(project.root / "project.json", project.uploads, *project.uploaded())
     return uploads_html(project), gr.Dropdown(choices, value=NEW_SOURCES), stamp
+
+
+def named_paths(settings: ProjectSettings) -> str:
+    """Return the manifest and the sources of a project, one in a line."""
+    return "\n".join(map(str, filter(None, [settings.manifest, *settings.data.get("source", [])])))
+
+
+def store_paths(page: Page, project: Project, typed: str) -> bool:
+    """Store the typed paths as manifest and sources of the project; return whether they differ from these.
+
+    Raises:
+        UserError: a path is outside the allowed folders, or nothing is there.
+    """
+    settings, title = read_project(project), t("data.server_path")
+    paths = [page.roots.inside(line, title) for line in typed.splitlines() if line.strip()]
+    for path in paths:
+        if not path.exists():
+            raise UserError(t("project.no_file", path=path))
+    manifest = next((path for path in paths if path.suffix in MANIFEST_ENDINGS), None)
+    sources = [str(path) for path in paths if path != manifest]
+    data = {name: value for name, value in settings.data.items() if name != "source"}
+    data |= {"source": sources} if sources else {}
+    changed = settings.model_copy(update={"manifest": manifest, "data": data})
+    if changed == settings:
+        return False
+    write_project(project, changed)
+    return True
 
 
 def prepare(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> Start:

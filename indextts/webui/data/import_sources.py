@@ -280,7 +280,7 @@ def _examples(fact: str, values: Counter[str]) -> str:
 
 
 def _table(source: ImportSource, table: TablePreview, *, is_undecided: bool, is_first: bool) -> str:
-    """Return a table under a line that sums it up; closed if known names of the header decide its columns."""
+    """Return a table under a line that sums it up; closed if its columns are decided."""
     is_source = table.files == (source.path.name,)  # the heading names it already
     name = "" if is_source else f"<b>{escape(shown_files(table))}</b>"
     if is_undecided:
@@ -291,7 +291,7 @@ def _table(source: ImportSource, table: TablePreview, *, is_undecided: bool, is_
         line = f"{name} <span>{escape(_uses_line(table))}</span>"
     if not (source.has_choice and table.columns) or (table.is_other and not is_undecided):
         return f'<p class="column-table">{line}</p>'
-    is_open = " open" if is_undecided or table.basis != "header" else ""
+    is_open = " open" if is_undecided else ""
     return (
         f'<details class="column-table"{is_open}><summary>{line}</summary>'
         f"{_columns(source, table, is_first=is_first)}</details>"

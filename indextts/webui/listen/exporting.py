@@ -32,6 +32,7 @@ from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.serving.export_zip import exported_files
 from indextts.webui.serving.security import download_link
 from indextts.webui.view_versions import files_version
 
@@ -40,7 +41,6 @@ FIELDS = ("dtype", "format", "average_last", "self_contained")
 PUBLISHED = ("repository", "base_licence", "statement", "samples")
 PATHS = ("base_licence", "samples")  # of these
 RECORD = "export.json"
-PACKAGE = "spoken_text"  # indextts/speech/export/text_package.py
 
 
 def build(page: Page) -> None:
@@ -110,15 +110,22 @@ def weights_bytes(project: Project, model: SavedModel, command: ExportModel) -> 
 
 
 def exported(project: Project) -> str:
-    """Return the exported files with downloads, which are served in place."""
-    found = [*sorted(project.export.glob("*")), *sorted((project.export / PACKAGE).rglob("*[!c]"))]  # no .pyc
-    names = [(path, str(path.relative_to(project.export))) for path in found]
-    links = [(path, link) for path, name in names if (link := download_link(path, path.name, name))]
-    if not links:
+    """Return the download of the export as one archive, and of each file, which are served in place."""
+    found = {path: path.stat().st_size for path in exported_files(project.export)}
+    if not found:
         return empty_html(t("listen.nothing_exported"))
     heads = [(t("listen.headers.file"), ""), (t("listen.headers.size"), "number")]
-    rows = [(link, shown_size(path.stat().st_size)) for path, link in links]
-    return f"<h3>{escape(_title(project.export))}</h3>{table_html(heads, rows)}"
+    rows = [
+        (download_link(path, path.name, str(path.relative_to(project.export))), shown_size(size))
+        for path, size in found.items()
+    ]
+    archive = escape(t("listen.download_zip", size=shown_size(sum(found.values()))))
+    files = escape(t("listen.files", count=len(found)))
+    return (
+        f"<h3>{escape(_title(project.export))}</h3>"
+        f'<p><a href="export/{project.root.name}.zip" download>{archive}</a></p>'
+        f"<details><summary>{files}</summary>{table_html(heads, rows)}</details>"
+    )
 
 
 def _title(folder: Path) -> str:

@@ -40,7 +40,6 @@ from indextts.webui.running.outlook import Start
 from indextts.webui.running.panel import Stage, stage_panel
 
 DEMO_BASE = "demo"  # a choice of the base: the small model of the demo, which needs no download
-MANIFEST_ENDINGS = (".jsonl", ".json")
 OPEN_DATA = "() => { location.hash = 'data'; }"
 
 
@@ -49,7 +48,6 @@ class NewProject:
     """Values of the form.
 
     Args:
-        recordings: a manifest, a folder or a zip archive; "" to upload them later.
         folder: "" derives it from the title.
         base: the folder of a published model in the workspace, or DEMO_BASE.
         other_base: a folder that replaces it.
@@ -58,7 +56,6 @@ class NewProject:
     title: str
     base: str | None
     language: str | None
-    recordings: str
     folder: str
     other_base: str
 
@@ -71,7 +68,6 @@ def build(page: Page) -> None:
         heading("project.new", "project.new_lead", "new-heading")
         with fields():
             title = gr.Textbox(**labelled("project.title", "new-title"), max_length=MAX_TITLE_CHARS)
-            recordings = gr.Textbox(**labelled("project.recordings", "new-recordings"))
             base = gr.Dropdown(published, **labelled("project.base_model", "new-base"), value=PROPOSED.folder)
             language = gr.Dropdown(
                 language_choices(), **labelled("project.language", "new-language"), value=AMHARIC
@@ -80,7 +76,7 @@ def build(page: Page) -> None:
             folder = gr.Textbox(**labelled("project.folder", "new-folder"))
             other = gr.Textbox(**labelled("project.other_base", "new-other-base"))
         button = gr.Button(t("project.create"), elem_id="project-start")
-    form: list[Any] = [title, base, language, recordings, folder, other]
+    form: list[Any] = [title, base, language, folder, other]
     created = on([button.click], lambda *values: create(page, NewProject(*values)), form, [page.project])
     created.success(None, None, None, js=OPEN_DATA)
 
@@ -105,10 +101,10 @@ def create(page: Page, form: NewProject) -> gr.Dropdown:
         raise UserError(t(TITLE_RULE, max=MAX_TITLE_CHARS))
     name = form.folder.strip() or folder_name(title, page.workspace)
     _check_name(page, title, name)
-    chosen, more = form.other_base.strip() or form.base, _recordings(page, form.recordings.strip())
+    chosen, train = form.other_base.strip() or form.base, {}
     if chosen == DEMO_BASE:
         demo = read_settings(DEMO)
-        base, more = demo.base, {**more, "train": demo.train}  # the trainer's own settings suit large models
+        base, train = demo.base, demo.train  # the trainer's own settings suit large models
     else:
         base = page.roots.inside(chosen, t("project.base_model"))
     root = page.roots.inside(name, t("project.folder"))  # refuses a symlink that leads outside
@@ -122,7 +118,7 @@ def create(page: Page, form: NewProject) -> gr.Dropdown:
         title=title,
         language=form.language,
         base=base,
-        **more,
+        train=train,
     )
     copy_base_files(Project(root), settings)
     return gr.Dropdown(choices=titled_projects(page.workspace), value=name)
@@ -137,18 +133,6 @@ def _check_name(page: Page, title: str, name: str) -> None:
         raise UserError(t("project.name_taken", name=name))
     if title in [shown for shown, _ in titled_projects(page.workspace)]:
         raise UserError(t("project.name_taken", name=title))
-
-
-def _recordings(page: Page, typed: str) -> dict[str, Any]:
-    """Return the settings for the place of the recordings: a manifest, or a source to import."""
-    if not typed:
-        return {}
-    path = page.roots.inside(typed, t("project.recordings"))
-    if not path.exists():
-        raise UserError(t("project.no_file", path=path))
-    if path.suffix in MANIFEST_ENDINGS:
-        return {"manifest": path}
-    return {"data": {"source": [str(path)]}}
 
 
 PURPOSES = {

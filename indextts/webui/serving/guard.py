@@ -52,7 +52,7 @@ OF_THE_PAGE = re.compile(
     r"|/gradio_api/(?:info|user|queue/join|queue/data|queue/status|upload|upload_progress|cancel|reset)/?"
     r"|/gradio_api/run/\w+"
     r"|/docs/[\w-]+\.md|/gradio_api/heartbeat/[\w-]+"
-    r"|/gradio_api/file=/(?!/).+|/tensorboard/.*",  # a file, never an address
+    r"|/gradio_api/file=/(?!/).+|/tensorboard/.*|/export/[^/]+\.zip",  # a file, never an address
     re.DOTALL,
 )
 ZIPPED = re.compile(r"/(?:$|assets/|page_files/)")

@@ -40,6 +40,7 @@ from indextts.system.addresses import is_loopback
 from indextts.system.log_lines import VisibleStream
 from indextts.webui.layout import DOCS
 from indextts.webui.serving.connections import limited_server
+from indextts.webui.serving.export_zip import send_export
 from indextts.webui.serving.front_end import served_assets
 from indextts.webui.serving.guard import Guard
 from indextts.webui.serving.security import (
@@ -155,6 +156,8 @@ def _app(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -
     app.mount("/page_files", StaticFiles(directory=PAGE_FILES))
     app.add_route("/gradio_api/upload", upload, methods=["POST"])
     app.add_route("/tensorboard/{rest:path}", board, methods=list(METHODS))
+    export = partial(send_export, workspace=command.workspace.resolve())
+    app.add_route("/export/{project}.zip", export)
     for path in DOCS.glob("*.md"):
         page = partial(FileResponse, path, media_type="text/plain")  # browsers would download Markdown
         app.add_route(f"/docs/{path.name}", partial(_answer, page))
