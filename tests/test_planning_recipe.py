@@ -27,7 +27,7 @@ def test_the_trainer_accepts_every_recipe_and_a_run_is_named_after_it(recipe: Re
     assert str(Message(recipe.source)).count(" ") > 5
     assert recipe_of(changed.model_dump(mode="json")) == recipe.id
     shorter = changed.model_copy(update=shortened(changed, steps=6))
-    assert shorter.warmup_steps == shorter.save_interval == 1
+    assert shorter.warmup_steps == shorter.save_interval == shorter.listen_interval == 1
     assert recipe_of(shorter.model_dump(mode="json")) == recipe.id
 
 

@@ -108,7 +108,8 @@ def test_the_same_held_out_sentences_are_heard_with_their_numbers_and_sounds(pro
     assert [event.step for event in board.Scalars("listen/score")] == [4, 6]
     sounds = [r for folder in folders for r in lines(folder) if r["file"]]
     assert sum(len(board.Audio(tag)) for tag in board.Tags()["audio"]) == len(sounds) > 0
-    assert samples_html(folders).count("<audio") == len(sounds)
+    recording = {clips[0][0]["text"]: folders[0] / "001.wav"}  # each sentence has its recording beside it
+    assert samples_html(folders, recording).count("<audio") == len(sounds) + 1
 
 
 def test_a_stop_gives_the_listening_up_and_the_resumed_run_does_it(

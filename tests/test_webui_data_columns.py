@@ -72,7 +72,8 @@ def test_new_tables_are_shown_with_their_decided_uses(tmp_path: Path):
     html = column_tables_html(sources(project, settings))
     assert shown_uses(html) == ["audio", "text", ""]
     assert len(set(Parsed(html).values("select", "aria-label"))) == 3
-    assert all(text in html for text in ("talks.zip", "text_am", TEXTS[0], ENGLISH[1], "<details", " open>"))
+    assert all(text in html for text in ("talks.zip", "text_am", TEXTS[0], ENGLISH[1], "<details"))
+    assert " open>" not in html
     assert not import_outlook(project, imports(project, settings)).blockers
     assert imports(project, settings, *form())[0].columns == ""
 

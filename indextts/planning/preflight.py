@@ -39,6 +39,7 @@ MUST_END = {  # what must end within a run, and the message if it does not
     "val_interval": "planning.never_validates",
     "save_interval": "planning.never_saves",
 }
+SHORTENED = (*MUST_END, "listen_interval")  # without listening, a run learns as well
 
 
 @dataclass(frozen=True)
@@ -191,10 +192,10 @@ def tokenizer_mismatch(
 
 
 def shortened(settings: Train, steps: int) -> dict[str, int]:
-    """Return shorter values, by field, for what would not end within a run of this many steps."""
+    """Return shorter values, by field, for what would not happen or end within a run of this many steps."""
     return {
         name: max(1, steps // 5)
-        for name in MUST_END
+        for name in SHORTENED
         if getattr(settings, name) >= steps + (name != "warmup_steps")  # an interval may be the whole run
     }
 
@@ -204,7 +205,11 @@ def useless_settings(expected: Estimate) -> list[Message]:
     settings, steps = expected.facts.settings, expected.total_steps
     values = {"steps": f"{steps:,}", "warmup": f"{settings.warmup_steps:,}"}
     found = shortened(settings, steps)
-    return [Message(MUST_END[name], {**values, "fix": f"{fix:,}"}) for name, fix in found.items()]
+    return [
+        Message(MUST_END[name], {**values, "fix": f"{fix:,}"})
+        for name, fix in found.items()
+        if name in MUST_END
+    ]
 
 
 def disk_too_small(run_dir: Path, disk: DiskNeed) -> Message | None:

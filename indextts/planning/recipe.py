@@ -12,7 +12,7 @@ from typing import Any, Self
 from pydantic import BaseModel, model_validator
 
 from indextts.commands.train import Train
-from indextts.planning.preflight import MUST_END
+from indextts.planning.preflight import SHORTENED
 from indextts.system.yaml_files import read_section
 
 FOLDER = Path(__file__).with_name("recipes")
@@ -116,7 +116,7 @@ def recipe_of(settings: Mapping[str, Any]) -> str:
 
     def follows(name: str, value: Any) -> bool:  # also with the shorter values of a short run
         found = settings.get(name)
-        return bool(value is None or found == value or (name in MUST_END and found and found < value))
+        return bool(value is None or found == value or (name in SHORTENED and found and found < value))
 
     for recipe in recipes():
         if all(follows(name, value) for name, value in recipe.settings.items()):

@@ -54,12 +54,7 @@ HEADERS = (
     "listen.headers.votes_for_b",
     "listen.headers.no_difference",
 )
-# (typed in Speak, typed here) -> what was typed in Speak since it last came here, else what is here
-FOLLOW_TEXT = """(typed, now) => {
-  const isNew = window.spokenText !== typed;
-  window.spokenText = typed;
-  return isNew ? typed : now;
-}"""
+FOLLOW_TEXT = "(typed, now) => window.followText(typed, now)"  # page_files/page.js
 
 
 class _Judging:

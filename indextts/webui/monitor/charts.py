@@ -8,7 +8,8 @@ for the newest.
 page_files/charts.js draws a chart from its numbers:
 
     figure.chart
-      figcaption    title, unit, a key for each series; while zoomed, a button that shows all steps
+      figcaption    title, unit, a key for each series; while zoomed, a button that shows all steps; one that
+                    fills the screen
       div.plot      data-points: span, is_log, series [{name, css, steps, values}], marks [{step, kind, ...}]
 """
 
@@ -309,6 +310,7 @@ def chart_html(
     head = f'<b>{escape(title)}</b> <span>{escape(unit)}</span><span class="keys">{legend}</span>'
     if is_zoomed:
         head += f'<button type="button" class="quiet" data-show-all>{escape(t("monitor.show_all"))}</button>'
+    head += f'<button type="button" data-full aria-label="{escape(t("monitor.full_screen"))}">⛶</button>'
     css = "chart" if any(each.kind == "validation" for each in series) else "chart alone"
     body = f'<p class="empty">{escape(t("monitor.no_values"))}</p>'
     if drawn := [each for each in series if len(each.points)]:

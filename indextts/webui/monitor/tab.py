@@ -2,6 +2,8 @@
 
 import html
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import gradio as gr
@@ -11,14 +13,17 @@ from indextts.errors import UserError
 from indextts.projects.jobs.starting import TENSORBOARD_JOB
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.tensorboard import live_port
+from indextts.webui.data.review_list import playable
 from indextts.webui.language import t
 from indextts.webui.layout import fold
 from indextts.webui.listen.renders import SPOKEN_NAME, Sound, player_html, read_sounds
-from indextts.webui.markup import empty_html
+from indextts.webui.markup import empty_html, sound_html
 from indextts.webui.monitor import checkpoint_list, curves_view, status
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import Start
 from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.serving.security import file_address
+from indextts.webui.view_versions import utterances_of
 
 MAX_STEPS = 8  # the newest; older ones stay on disk and in TensorBoard
 FOLDER = re.compile(r"part(\d+)_step(\d+)")
@@ -42,7 +47,10 @@ def build(page: Page) -> None:
         # by names only, because redrawing a player stops it
         return " ".join(folder.name for folder in sample_folders(project.run_dir))
 
-    page.watch(version, lambda project: samples_html(sample_folders(project.run_dir)), [players])
+    def shown(project: Project) -> str:
+        return samples_html(sample_folders(project.run_dir), recordings_of(project))
+
+    page.watch(version, shown, [players])
 
 
 def sample_folders(run_dir: Path) -> list[Path]:
@@ -53,16 +61,31 @@ def sample_folders(run_dir: Path) -> list[Path]:
     return [folder for _, folder in sorted(folders)][-MAX_STEPS:]
 
 
-def samples_html(folders: list[Path]) -> str:
-    """Return the players of each sentence along the steps, or why there are none."""
+def recordings_of(project: Project) -> dict[str, Path]:
+    """Return the recordings of the held-out sentences that can be played, by their texts."""
+    with suppress(UserError):  # preprocessed elsewhere, or again at this moment
+        found = (
+            (clip.text, playable(project, clip.audio)) for clip in utterances_of(project.utterances("val"))
+        )
+        return {text: path for text, path in found if path is not None}
+    return {}
+
+
+def samples_html(folders: list[Path], recordings: Mapping[str, Path]) -> str:
+    """Return the players of each sentence, its recording and along the steps, or why there are none."""
     by_text: dict[str, list[Sound]] = {}
     for folder in folders:
         for sound in read_sounds(folder):
             by_text.setdefault(sound.spoken.text, []).append(sound)
-    rows = [
-        f'<p class="lead">{html.escape(text)}</p>' + "".join(map(player_html, sounds))
-        for text, sounds in by_text.items()
-    ]
+    rows = []
+    for text, sounds in by_text.items():
+        players = [*map(player_html, sounds)]
+        if path := recordings.get(text):
+            title = html.escape(t("demo.sound_of.recording"))
+            players.insert(
+                0, f'<div class="player">{sound_html(file_address(path))}<span>{title}</span></div>'
+            )
+        rows.append(f'<p class="lead">{html.escape(text)}</p><div class="samples">{"".join(players)}</div>')
     return "".join(rows) or empty_html(t("monitor.no_samples"))
 
 

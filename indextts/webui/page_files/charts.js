@@ -203,6 +203,11 @@
   });
   addEventListener("dblclick", event => { if (plotOf(event)) askFor(""); });
   addEventListener("click", event => { if (event.target.closest?.("[data-show-all]")) askFor(""); });
+  // Its component fills the screen and not the chart, which is drawn again while a run goes on.
+  addEventListener("click", event => {
+    const place = event.target.closest?.("[data-full]")?.closest("[id^='plot-']");
+    if (place) document.fullscreenElement ? document.exitFullscreen() : place.requestFullscreen();
+  });
   addEventListener("focusout", event => { if (plotOf(event)) hideValues(plotOf(event)); });
   addEventListener("keydown", event => {
     const plot = plotOf(event);

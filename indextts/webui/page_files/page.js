@@ -258,6 +258,14 @@
     return words.length ? `<p aria-live="polite">${number}</p>` : "";
   };
 
+  // Return what was typed in Speak since it last came to Compare, else what is typed there (listen/comparing.py).
+  let spoken = null;
+  window.followText = (typed, now) => {
+    const isNew = typed !== spoken;
+    spoken = typed;
+    return isNew ? typed : now;
+  };
+
   window.switchTheme = () => {
     localStorage.theme = document.body.classList.toggle("dark") ? "dark" : "light";
   };

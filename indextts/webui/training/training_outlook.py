@@ -156,6 +156,8 @@ def facts(found: Estimate) -> Sequence[tuple[str, str]]:
         (t("training.rows.disk"), _disk(found)),
         (t("training.gpu_memory" if found.facts.machine.gpu else "training.host_memory"), _memory(found)),
     ]
+    if found.facts.settings.val_manifest:
+        rows.insert(-2, (t("training.rows.samples"), _samples(found)))
     if found.facts.num_processes > 1:
         together = {"count": found.facts.num_processes, "micro_steps": found.facts.settings.grad_accumulation}
         rows.append((t("training.rows.processes"), t("training.processes_share_a_step", **together)))
@@ -218,6 +220,16 @@ def _time(found: Estimate) -> str:
     if found.pace is None or found.seconds is None:
         return t("training.time_unknown", steps=f"{found.facts.settings.log_interval:,}")
     return t("training.time", duration=duration(found.seconds), source=text_of(found.pace.source))
+
+
+def _samples(found: Estimate) -> str:
+    settings = found.facts.settings
+    if not 0 < settings.listen_interval <= found.total_steps:
+        return t("training.no_samples")
+    percent = 100 * settings.listen_share
+    return t(
+        "training.samples", count=settings.listen_sentences, steps=settings.listen_interval, percent=percent
+    )
 
 
 def _disk(found: Estimate) -> str:
