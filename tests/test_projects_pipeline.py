@@ -240,7 +240,7 @@ def test_a_rejected_clip_is_absent_from_all_later_stages(demo: Demo, tmp_path: P
     workspace = demo.copy(tmp_path)
     manifest = workspace / "demo/dataset/manifest.jsonl"
     decide(DecisionLog(manifest), ["demo_0001"], {"verdict": "reject"})
-    decide(DecisionLog(manifest), "demo_0002", {"text": "አዲስ ጽሑፍ"})
+    decide(DecisionLog(manifest), ["demo_0002"], {"text": "አዲስ ጽሑፍ"})
     results = demo.run(workspace, max_steps=2, until="pairs")
     assert [stage for stage in results if "(unchanged)" in results[stage]] == ["data"]
     folder = workspace / "demo/preprocessed_amharic"
