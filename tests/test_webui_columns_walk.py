@@ -57,6 +57,7 @@ def test_a_user_decides_the_columns_of_uploaded_tables(server: Server, browser: 
     expect(page.locator("#import-columns")).to_contain_text(HOSTILE)
     expect(page.locator("#import-columns img")).to_have_count(0)
     expect(page.locator("#data-start")).to_be_enabled()
+    page.locator("#import-columns summary").click()  # folded, because nothing is open
     dropdown(page, "one.zip", "text_en").select_option("Text")
     wait_for(page, "data-command", r"one\.zip.*--columns=audio=file_name,text=text_en")
     assert uses(page, "one.zip", "text_am", "text_en") == ["", "text"]  # a use belongs to one column

@@ -71,7 +71,7 @@ def test_a_user_checks_and_reviews_by_keyboard(served: Server, browser: Browser,
     expect(overview.locator("svg line.limit").first).to_be_attached()
     found = {link.get_attribute("data-send") for link in overview.locator("[data-send]").all()}
     assert found >= {'["clipped"]', '["quiet"]'}
-    overview.locator('[data-send*="clipped"]').click()  # opens the review with this filter
+    overview.locator('a[data-send*="clipped"]').click()  # opens the review with this filter
     expect(page.locator("#review-count")).to_have_text("1 to 1 of 1")
     expect(row(page, "demo_0004")).to_have_class(re.compile("chosen"))
 

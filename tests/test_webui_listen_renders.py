@@ -151,7 +151,7 @@ def test_a_text_is_blind_until_its_vote_and_then_has_no_vote_buttons(tmp_path: P
     for number in (1, None):
         nothing, body, text, first, second, result, tally, *buttons, heard = show(project, number)
         assert (nothing, body.visible, text, result, tally) == ("", True, "t1", "", "")
-        assert first[0] == second[0] == 24_000
+        assert first.count("data:audio/wav;base64,") == second.count("data:audio/wav;base64,") == 1
         assert all(button.interactive for button in buttons)
     vote(project, heard, 1, "same")
     shown = show(project, 1)

@@ -105,6 +105,9 @@ def test_a_user_reads_the_health_compares_runs_and_keeps_a_checkpoint(page: Page
     expect(page.locator("#plot-mel-loss figcaption")).to_contain_text("validation, well")
     page.keyboard.press("Escape")
     expect(page.locator("#plot-mel-loss path.raw")).to_have_count(1)
+    for is_full in (True, False):
+        page.locator("#plot-mel-loss [data-full]").click()
+        page.wait_for_function(f"!!document.fullscreenElement === {str(is_full).lower()}")
     page.locator("#monitor-smoothing input[type=number]").fill("0")
     page.locator("#monitor-smoothing input[type=number]").press("Tab")
     expect(page.locator("#plot-mel-loss path.raw")).to_have_count(0)

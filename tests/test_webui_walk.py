@@ -95,6 +95,16 @@ def test_one_click_runs_the_demo_to_its_sound(finished: Server, page: Page):
     expect(page).to_have_url(re.compile("#listen$"))
     wait_for(page, "listen-checkpoint", r"^Step \d+")
 
+    page.goto(f"{finished.url}/?project=demo#data/data-tab-check")
+    slider = page.locator('[data-field="min_snr_db"]')
+    slider.evaluate(
+        """each => { each.value = each.max; each.dispatchEvent(new Event("input", {bubbles: true})); }"""
+    )
+    expect(page.locator('[data-field="min_snr_db"] + output')).to_contain_text(
+        re.compile(r"keeps \d of \d+$")
+    )
+    wait_for(page, "check-command", "--min-snr-db=[4-9]")
+
 
 @pytest.mark.failure(28)
 def test_a_training_survives_the_page_is_stopped_and_resumes(finished: Server, page: Page):
