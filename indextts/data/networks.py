@@ -66,11 +66,7 @@ class Networks:
 
 
 def load_networks(command: Preprocess, config: GPTConfig, device: torch.device) -> Networks:
-    """Load the networks of the command.
-
-    Raises:
-        UserError: a file is missing or corrupt, or does not match the config.
-    """
+    """Load the networks of the command."""
     dtype = choose_precision(command.amp, device)
     published = _load_published(command, config, device, dtype) if command.backend == "indextts2" else None
     if published is None:
@@ -82,11 +78,7 @@ def load_networks(command: Preprocess, config: GPTConfig, device: torch.device) 
 
 
 def load_base_config(command: Preprocess) -> GPTConfig:
-    """Return the config for the base of the command's checkpoint; errors as for `load_fitting_config`.
-
-    Raises:
-        UserError: also if the command cannot encode for this base.
-    """
+    """Return the config for the base of the command's checkpoint."""
     config = load_fitting_config(command.config)
     if not command.gpt_checkpoint.is_file():
         return config  # `load_networks` names all missing files
@@ -173,11 +165,7 @@ def require_rate_of(base: Base, backend: BuiltinBackend, path: Path) -> None:
 
 
 def load_style_encoder(command: Preprocess, config: GPTConfig, device: torch.device) -> StyleOf | None:
-    """Return the function that computes style vectors; None for a base that needs none.
-
-    Raises:
-        UserError: the file of CAM++ cannot be read or has other tensors.
-    """
+    """Return the function that computes style vectors; None for a base that needs none."""
     if not config.of_base.reads_style:
         return None
     if command.backend == "builtin":

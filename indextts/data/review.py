@@ -73,11 +73,7 @@ class DecisionLog:
         self._stamp: FileStamp | None = None
 
     def refresh(self) -> None:
-        """Read the file if it changed. An incomplete last line was never acknowledged and does not count.
-
-        Raises:
-            UserError: a line is not a decision.
-        """
+        """Read the file if it changed. An incomplete last line was never acknowledged and does not count."""
         stamp, content = None, b""
         try:
             stamp = file_stamp(self.path)
@@ -123,11 +119,7 @@ def overlay_files(manifest: Path) -> tuple[Path, Path]:
 
 
 def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
-    """Return the utterances to use, each with its line number in the manifest.
-
-    Raises:
-        UserError: manifest, decisions or verdicts are invalid, or all utterances are rejected.
-    """
+    """Return the utterances to use, each with its line number in the manifest."""
     numbered = read_numbered_utterances(manifest)
     decisions = read_decisions(manifest)
     reasons_of = {u.id: ["doubtful"] for _, u in numbered if u.is_doubtful} | dict(read_rejected(manifest))
@@ -152,20 +144,12 @@ def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
 
 
 def read_reviewed_texts(manifest: Path) -> list[str]:
-    """Return the texts of the utterances to use; without review and check, of all lines with a text.
-
-    Raises:
-        UserError: as `read_reviewed`.
-    """
+    """Return the texts of the utterances to use; without review and check, of all lines with a text."""
     return read_reviewed_speech([manifest])[0]
 
 
 def read_reviewed_speech(manifests: Iterable[Path]) -> tuple[list[str], float | None]:
-    """Return the texts to use and their hours, None if a line without a review has no duration.
-
-    Raises:
-        UserError: as `read_reviewed`.
-    """
+    """Return the texts to use and their hours, None if a line without a review has no duration."""
     texts: list[str] = []
     hours: list[float | None] = []
     for manifest in manifests:
@@ -202,11 +186,7 @@ def edited(utterance: Utterance, decisions: Mapping[str, Decision]) -> Utterance
 
 
 def read_rejected(manifest: Path) -> dict[str, Sequence[str]]:
-    """Return the reasons of each clip that the check rejected; empty before a check.
-
-    Raises:
-        UserError: a line is not a verdict.
-    """
+    """Return the reasons of each clip that the check rejected; empty before a check."""
     path = check_folder(manifest) / REJECTED_NAME
     rejected: dict[str, Sequence[str]] = {}
     for number, record in json_lines_if_any(path):
@@ -218,11 +198,7 @@ def read_rejected(manifest: Path) -> dict[str, Sequence[str]]:
 
 
 def read_decisions(manifest: Path) -> Mapping[str, Decision]:
-    """Return the decision that counts for each clip; none without a review.
-
-    Raises:
-        UserError: a line is not a decision.
-    """
+    """Return the decision that counts for each clip; none without a review."""
     log = DecisionLog(manifest)
     log.refresh()
     return log.decided
@@ -238,9 +214,6 @@ def decide(log: DecisionLog, ids: Sequence[str], changed: Mapping[str, str | Non
 
     Returns:
         Those that differ from the decision on their clip so far.
-
-    Raises:
-        UserError: the file cannot be read or written.
     """
     key_of = {id: secrets.token_hex(8) for id in ids}
 
@@ -260,11 +233,7 @@ def decide(log: DecisionLog, ids: Sequence[str], changed: Mapping[str, str | Non
 
 
 def undo(log: DecisionLog, key: str) -> Decision | None:
-    """Cancel the decision with a key and return it; None if it is cancelled already or unknown.
-
-    Raises:
-        UserError: the file cannot be read or written.
-    """
+    """Cancel the decision with a key and return it; None if it is cancelled already or unknown."""
     log.refresh()
     made = log.made.get(key)
     if made is not None:

@@ -33,11 +33,7 @@ WeightT = TypeVar("WeightT")
 
 
 def published_names(weights: Mapping[str, WeightT]) -> dict[str, WeightT]:
-    """Return the weights under their published names, without the dropped ones of the table above.
-
-    Raises:
-        UserError: two weights have the same published name.
-    """
+    """Return the weights under their published names, without the dropped ones of the table above."""
     unwrapped = {name: WRAPPERS.sub("", name) for name in weights}
     dropped = [name for name, short in unwrapped.items() if DROPPED.match(short)]
     if dropped:

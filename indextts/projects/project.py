@@ -141,11 +141,7 @@ class ProjectSettings(BaseModel):
 
 
 def read_settings(path: Path) -> ProjectSettings:
-    """Return the settings in a YAML file.
-
-    Raises:
-        UserError: the file cannot be read, or a key is unknown, missing or of the wrong type.
-    """
+    """Return the settings in a YAML file."""
     try:
         settings = read_section(
             ProjectSettings, path, "docs/projects.md describes the YAML file of a project"
@@ -175,11 +171,7 @@ def is_title(title: str) -> bool:
 
 
 def make_settings(**fields: Any) -> ProjectSettings:
-    """Return settings with these fields.
-
-    Raises:
-        UserError: a field is missing or of the wrong type.
-    """
+    """Return settings with these fields."""
     try:
         return ProjectSettings(**fields)
     except ValidationError as error:
@@ -187,11 +179,7 @@ def make_settings(**fields: Any) -> ProjectSettings:
 
 
 def read_project(project: "Project") -> ProjectSettings:
-    """Return the settings in a project's project.json.
-
-    Raises:
-        UserError: the file is missing or corrupt.
-    """
+    """Return the settings in a project's project.json."""
     return read_section(ProjectSettings, project.root / "project.json", "create the project again")
 
 

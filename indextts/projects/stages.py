@@ -76,11 +76,7 @@ def plan_stages(project: Project, settings: ProjectSettings, max_steps: int) -> 
 
 
 def plan_stage(project: Project, settings: ProjectSettings, stage: Stage) -> StagePlan:
-    """Return the plan of a stage, which depends on the present files of the project.
-
-    Raises:
-        UserError: the settings contain an unknown flag or a wrong value.
-    """
+    """Return the plan of a stage, which depends on the present files of the project."""
     try:
         return PLANNERS[stage](project, settings)
     except UserError as error:
@@ -200,11 +196,7 @@ def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
 
 
 def _normalizer(project: Project, settings: ProjectSettings) -> dict[str, Any]:
-    """Return the normaliser options of a project, with its table of readings if it has one.
-
-    Raises:
-        UserError: the settings have one outside `normalizer:`.
-    """
+    """Return the normaliser options of a project, with its table of readings if it has one."""
     elsewhere = settings.tokenizer.keys() | settings.check.keys()
     misplaced = sorted(NormalizerOptions.model_fields.keys() & elsewhere)
     if misplaced:

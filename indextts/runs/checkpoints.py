@@ -134,11 +134,7 @@ def validation_losses(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int
 
 
 def pin(run_dir: Path, name: str, *, is_pinned: bool) -> None:
-    """Protect a checkpoint from deletion, or remove the protection.
-
-    Raises:
-        UserError: the checkpoint does not exist, or the folder cannot be written.
-    """
+    """Protect a checkpoint from deletion, or remove the protection."""
     _find(run_dir, name)
     mark = (run_dir / name).with_suffix(".pinned")
     with disk_errors(mark):
@@ -152,11 +148,7 @@ def pin(run_dir: Path, name: str, *, is_pinned: bool) -> None:
 
 
 def deletion_refusal(run_dir: Path, name: str) -> str:
-    """Return the reason why a checkpoint must not be deleted; empty if it may be.
-
-    Raises:
-        UserError: the checkpoint does not exist.
-    """
+    """Return the reason why a checkpoint must not be deleted; empty if it may be."""
     chosen = _find(run_dir, name)
     complete = [each for each in list_checkpoints(run_dir) if each.is_complete]
     reasons = (
@@ -170,11 +162,7 @@ def deletion_refusal(run_dir: Path, name: str) -> str:
 
 
 def move_to_trash(run_dir: Path, name: str) -> Path:
-    """Move a checkpoint to the trash; return its folder there.
-
-    Raises:
-        UserError: the checkpoint is needed, does not exist, or cannot be moved.
-    """
+    """Move a checkpoint to the trash; return its folder there."""
     reason = deletion_refusal(run_dir, name)
     if reason:
         raise UserError(reason)
@@ -206,11 +194,7 @@ def bytes_in_trash(run_dir: Path) -> int:
 
 
 def restore_trash(run_dir: Path) -> list[str]:
-    """Move the checkpoints of the trash back, unless a newer one has the name; return their names.
-
-    Raises:
-        UserError: they cannot be moved.
-    """
+    """Move the checkpoints of the trash back, unless a newer one has the name; return their names."""
     restored = []
     with disk_errors(run_dir / TRASH):
         for folder in sorted((run_dir / TRASH).glob("*/")):
@@ -225,11 +209,7 @@ def restore_trash(run_dir: Path) -> list[str]:
 
 
 def empty_trash(run_dir: Path) -> int:
-    """Delete the trash; return the number of freed bytes.
-
-    Raises:
-        UserError: the trash cannot be deleted.
-    """
+    """Delete the trash; return the number of freed bytes."""
     freed = bytes_in_trash(run_dir)
     with disk_errors(run_dir / TRASH):
         if (run_dir / TRASH).is_dir():
@@ -257,11 +237,7 @@ def _serial(meta: CheckpointMeta | None) -> int | None:
 
 
 def _find(run_dir: Path, name: str) -> Checkpoint:
-    """Return the listed checkpoint of that name; a path is never accepted.
-
-    Raises:
-        UserError: the checkpoint does not exist.
-    """
+    """Return the listed checkpoint of that name; a path is never accepted."""
     for each in list_checkpoints(run_dir):
         if each.name == name:
             return each

@@ -48,11 +48,7 @@ OWNER_TIMEOUT_S = 1.0
 
 
 def prepare(run_dir: Path) -> None:
-    """Create the folder and its lock file, without taking the lock.
-
-    Raises:
-        UserError: the folder cannot be written.
-    """
+    """Create the folder and its lock file, without taking the lock."""
     with disk_errors(f"--output-dir {run_dir}"):
         run_dir.mkdir(parents=True, exist_ok=True)
         (run_dir / ".lock").open("a").close()
@@ -118,11 +114,7 @@ def repair(run_dir: Path) -> None:
 
 
 def write_meta(path: Path, meta: CheckpointMeta) -> None:
-    """Write the meta file of a checkpoint that lost it; only for the owner, after `repair`.
-
-    Raises:
-        UserError: the folder cannot be written.
-    """
+    """Write the meta file of a checkpoint that lost it; only for the owner, after `repair`."""
     with disk_errors(f"--output-dir {path.parent}"):
         meta.write(path.with_suffix(".json"))
     logger.warning(

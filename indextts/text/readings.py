@@ -157,11 +157,7 @@ def readings_for(rows: Sequence[ReadingRow], language: str) -> tuple[Reading, ..
 
 
 def typed_options(flags: NormalizerFlags) -> dict[str, Any]:
-    """Return the typed flags of the normaliser as fields of `NormalizerOptions`.
-
-    Raises:
-        UserError: the table of readings cannot be used.
-    """
+    """Return the typed flags of the normaliser as fields of `NormalizerOptions`."""
     names = flags.model_fields_set & NormalizerFlags.model_fields.keys()
     values = {name: getattr(flags, name) for name in names}
     if path := values.pop("readings", None):
@@ -172,11 +168,7 @@ def typed_options(flags: NormalizerFlags) -> dict[str, Any]:
 
 
 def options_of(flags: NormalizerFlags) -> NormalizerOptions:
-    """Return the options that the flags of a command choose.
-
-    Raises:
-        UserError: the table of readings cannot be used.
-    """
+    """Return the options that the flags of a command choose."""
     return NormalizerOptions(**typed_options(flags))
 
 

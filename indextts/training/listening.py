@@ -103,11 +103,7 @@ class Listener:
     """Speaks fixed sentences with the model in training and judges them; `decide` says at which steps."""
 
     def __init__(self, inputs: Inputs) -> None:
-        """Choose the sentences, and check what the sound and its recognition need.
-
-        Raises:
-            UserError: no sentence is readable, or --listen-asr cannot be used.
-        """
+        """Choose the sentences, and check what the sound and its recognition need."""
         command = inputs.command
         self.inputs, self.models = inputs, command.config.parent
         self.sentences = read_sentences(inputs, command.listen_sentences)
@@ -308,11 +304,7 @@ def fault_of(clip: Clip) -> float:
 
 
 def read_sentences(inputs: Inputs, number: int) -> list[Sentence]:
-    """Return at most `number` readable sentences, always the same.
-
-    Raises:
-        UserError: none is readable.
-    """
+    """Return at most `number` readable sentences, always the same."""
     dataset = inputs.val_set
     samples = ((index, dataset[index]) for index in choose_pairs(dataset, inputs.tokenizer.options))
     readable = (

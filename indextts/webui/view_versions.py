@@ -125,11 +125,7 @@ def _stamp(path: Path) -> str:
 
 
 def utterances_of(manifest: Path) -> Sequence[Utterance]:
-    """Return the cached utterances of a manifest; cheap enough to call at every key press.
-
-    Raises:
-        UserError: the file is missing or corrupt.
-    """
+    """Return the cached utterances of a manifest; cheap enough to call at every key press."""
     return _read(manifest, files_version(manifest))
 
 

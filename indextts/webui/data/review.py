@@ -240,11 +240,7 @@ def follow(project: Project, measure: str, shown: str, followed: str) -> list[st
 
 
 def export_manifest(project: Project) -> str:
-    """Write the manifest of the clips to use, with corrected texts; return a sentence with a link to it.
-
-    Raises:
-        UserError: nothing is imported, or every clip is rejected.
-    """
+    """Write the manifest of the clips to use, with corrected texts; return a sentence with a link to it."""
     if not project.manifest.is_file():
         raise UserError(t("data.nothing_imported"))
     output = project.dataset / EXPORT_NAME
@@ -311,11 +307,7 @@ def _limits(measure: str | None, low: str, high: str) -> list[Any]:
 
 
 def _number(typed: str) -> float | None:
-    """Return a number as typed, None for an empty field.
-
-    Raises:
-        UserError: it is no number.
-    """
+    """Return a number as typed, None for an empty field."""
     if not typed.strip():
         return None
     try:

@@ -78,11 +78,7 @@ class Row:
 
 
 def read_review(project: Project) -> Review | None:
-    """Return the clips of a project with all decisions so far; None before the import.
-
-    Raises:
-        UserError: a file is corrupt.
-    """
+    """Return the clips of a project with all decisions so far; None before the import."""
     if not project.manifest.is_file():
         return None
     report = check_folder(project.manifest) / CLIPS_NAME
@@ -99,11 +95,7 @@ def _read(manifest: Path, _version: str) -> Review:
 
 
 def find_place(review: Review | None, id: str) -> int:
-    """Return the place of a clip.
-
-    Raises:
-        UserError: there is no such clip.
-    """
+    """Return the place of a clip."""
     place = None if review is None else review.table.place_of.get(id)
     if place is None:
         raise UserError(t("data.choose_clip"))
@@ -137,11 +129,7 @@ def row_of(review: Review, place: int, measure: str = "") -> Row:
 
 
 def other_reading(review: Review, place: int) -> str:
-    """Return the other reading of a clip.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return the other reading of a clip."""
     found = review.table.utterances[place].provenance
     if found is None or not found.other:
         raise UserError(t("data.no_other_reading"))
@@ -211,11 +199,7 @@ def flag_text(flag: Flag) -> str:
 
 
 def checked_text(typed: str | None) -> str:
-    """Return the validated text that was typed for a clip.
-
-    Raises:
-        UserError: it is empty or too long.
-    """
+    """Return the validated text that was typed for a clip."""
     text = " ".join(_CONTROL.sub(" ", typed or "").split())
     if not text:
         raise UserError(t("data.text_empty"))

@@ -93,11 +93,7 @@ def stop_button(project: Project) -> gr.Button:
 
 
 def stop_run(project: Project) -> gr.Button:
-    """Ask the training to save and stop, as Stop in tab 6 does.
-
-    Raises:
-        UserError: no training is active.
-    """
+    """Ask the training to save and stop, as Stop in tab 6 does."""
     stop_job(active_job(project, STAGE))
     return stop_button(project)
 

@@ -351,11 +351,7 @@ def waiting_choice(workspace: Path, now: str | None) -> gr.Dropdown:
 
 
 def find_active(workspace: Path, chosen: str | None) -> Path | None:
-    """Return the folder of the chosen job, None for an immediate start.
-
-    Raises:
-        UserError: no job of this name is active.
-    """
+    """Return the folder of the chosen job, None for an immediate start."""
     if not chosen:
         return None
     for name, job in _active_jobs(workspace):
