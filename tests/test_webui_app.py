@@ -158,7 +158,7 @@ def test_all_forms_are_filled_with_the_projects_settings_at_once(built: dict):
     names = [name for name, _ in built["filled"]]
     for first, expected in (
         ("BuildPairs-pairs_per_target", ["demo", 2, "all", 0, 0, None, 1, 3, 7]),
-        ("ExportModel-dtype", ["demo", "float16", "pth", 1, False]),
+        ("ExportModel-dtype", ["demo", "float16", "pth", 1, False, "", "published"]),
     ):
         before = names.index(first) - 1  # the name of the project
         assert [value for _, value in built["filled"]][before : before + len(expected)] == expected

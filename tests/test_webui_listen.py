@@ -39,8 +39,9 @@ def project(tuned: Project) -> Project:
     return tuned
 
 
-def planned(project: Project, *values: Any, self_contained: bool = False) -> ExportModel:
-    [command] = exporting.prepare(project, read_project(project), *values, self_contained).commands
+def planned(project: Project, *values: Any, self_contained: bool = False, language: str = "") -> ExportModel:
+    given = (*values, self_contained, language, "training")
+    [command] = exporting.prepare(project, read_project(project), *given).commands
     assert isinstance(command, ExportModel)
     return command
 
@@ -52,7 +53,9 @@ def test_the_form_decides_type_format_and_mean(project: Project):
     assert planned(project, "best.pth", "float32", "pth", None).average_last == 1
     assert planned(project, "best.pth", "float32", "pth", 1, self_contained=True).self_contained
     assert planned(project, None, "float32", "pth", 1) == planned(project, "best.pth", "float32", "pth", 1)
-    values = ("latest.pth", "float16", "both", 2, False)
+    other = planned(project, "best.pth", "float32", "pth", 1, language="ar")
+    assert (other.page_language, other.positions) == ("ar", "training")  # for programs elsewhere
+    values = ("latest.pth", "float16", "both", 2, False, "", "published")
     found = exporting.prepare(project, read_project(project), *values).outlook
     assert not found.blockers
     assert str(project.export) in [value for _, value in found.facts]

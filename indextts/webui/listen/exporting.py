@@ -37,7 +37,7 @@ from indextts.webui.serving.security import download_link
 from indextts.webui.view_versions import files_version
 
 STAGE = "export"
-FIELDS = ("dtype", "format", "average_last", "self_contained")
+FIELDS = ("dtype", "format", "average_last", "self_contained", "page_language", "positions")
 PUBLISHED = ("repository", "base_licence", "statement", "samples")
 PATHS = ("base_licence", "samples")  # of these
 RECORD = "export.json"
