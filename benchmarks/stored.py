@@ -1,12 +1,9 @@
-"""Samples of workload.py as the files that the trainer reads: feature store, pairs, tokenizer."""
+"""Samples of workload.py as the files that the trainer reads: feature store and pairs."""
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from sentencepiece import sentencepiece_model_pb2
-
-from benchmarks.frame import REPOSITORY
 from benchmarks.workload import CODES_PER_SECOND, Sample
 from indextts.data.feature_store import StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
@@ -43,13 +40,3 @@ def own_pair(features: Path, number: int, num_codes: int, text: str = "") -> Pai
 
 def key(number: int) -> str:
     return hashlib.sha256(str(number).encode()).hexdigest()
-
-
-def write_tokenizer(path: Path, size: int) -> None:
-    """Write the demo's tokenizer extended to `size` pieces by "q0x", "q1x", ... at a word's start."""
-    model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
-    model.ParseFromString((REPOSITORY / "demo/checkpoints/bpe.model").read_bytes())
-    for number in range(size - len(model.pieces)):
-        model.pieces.add(piece=f"▁q{number}x", score=-1000.0 - number)
-    model.trainer_spec.vocab_size = size
-    path.write_bytes(model.SerializeToString())
