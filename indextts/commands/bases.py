@@ -61,10 +61,8 @@ class Base:
         condition: what the speaker condition of the GPT is.
         codes_per_second: semantic codes of a second of speech; speech features are 50.
         trained_languages: codes of the languages that the published model speaks, where it has language rows.
-        tokenizer_file: published name of the tokenizer.
         extended_file: name of an extended tokenizer in a project.
         codec_file: path of the semantic codec in a model folder.
-        repository: name on the hub.
         folder: name of the folder of its published files in a workspace.
         own_files: published files that only it has, or has in its own form, from bases.toml.
         letter_case: the case in which the official program reads Latin letters in Amharic; "keep" is the

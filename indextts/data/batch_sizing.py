@@ -29,7 +29,6 @@ class Throughput:
 
     Args:
         batch_s: seconds of audio in a batch, including padding; 0 for one clip at a time.
-        num_readers: the number of reader processes.
         num_threads: the number of batches that a CPU computes in parallel.
     """
 
@@ -84,7 +83,6 @@ def choose_throughput(
 
     Args:
         config: of the model, whose encoders need the most memory.
-        device: the device of the encoders.
         batch_seconds, num_workers: the requested values; 0 to choose.
         num_cores: the number of cores to use; None for all that this process may use.
     """

@@ -15,7 +15,6 @@ def check_pairs(path: Path, manifest: Path | None = None) -> Report:
     """Return the report on a pairs file; the check of the manifest judges the texts.
 
     Args:
-        path: the pairs file.
         manifest: the utterances that the pairs were built from, to compare the speakers.
     """
     pairs = read_pairs(path)
@@ -52,9 +51,7 @@ def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findin
     """Check that prompt and target are different utterances of the same speaker.
 
     Args:
-        pairs: all pairs of a file.
         utterances: the utterances that the pairs were built from; empty if they are unknown.
-        findings: collects the problems.
     """
     speaker_of = {utterance.id: utterance.speaker for utterance in utterances}
     for pair in pairs:

@@ -36,7 +36,6 @@ class ArrayFormat:
 
     Args:
         dtype: numpy's name of the type.
-        row_shape: the shape of a row.
         is_verified: whether the first use verifies the digest, not only `corrupt_files`.
     """
 

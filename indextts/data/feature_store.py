@@ -46,7 +46,6 @@ class StoreInfo:
     """Origin of features.
 
     Args:
-        backend: the name of the speech backend.
         backend_identity: sha256 of everything that its features and codes depend on.
         encoders_identity: sha256 of the weights and sizes of the GPT's conditioning encoders.
         model_dim, num_latents: D and K.
@@ -111,11 +110,7 @@ class StoreInfo:
 
 @dataclass
 class FeatureStore:
-    """Features of a StoreInfo, open for reading; the object can be pickled for worker processes.
-
-    Args:
-        path: the opened file.
-    """
+    """Features of a StoreInfo, open for reading; the object can be pickled for worker processes."""
 
     path: Path
     info: StoreInfo

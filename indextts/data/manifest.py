@@ -309,9 +309,6 @@ class _Line:
 def _parsed(adapter: TypeAdapter[LineT], line: _Line, needed: tuple[str, ...]) -> LineT:
     """Return the content of a line; fields that are null and may be absent count as absent.
 
-    Args:
-        needed: the required fields, for the message.
-
     Raises:
         UserError: a field is missing or invalid; the message has the first one.
     """

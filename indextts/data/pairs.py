@@ -86,7 +86,6 @@ def build_pairs(
     """Return pairs, which depend on the set of utterances and the seed but not on the order.
 
     Args:
-        utterances: preprocessed.
         pairs_per_target: prompts for each target; fewer if the speaker has fewer other clips.
         seed: of the choice of prompts; a speaker's pairs do not depend on other speakers.
         voices: by feature store; without them any voice of the speaker will do.

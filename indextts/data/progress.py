@@ -17,8 +17,6 @@ class Progress:
     """Counter that logs a line every few seconds: count, total, speed, time left.
 
     Args:
-        what: the activity.
-        total: the number of items.
         total_s: seconds of audio in all items; give it if the time per item depends on its duration.
         noun: the items, in the plural.
     """

@@ -43,9 +43,6 @@ class Clip:
     """A decoded recording.
 
     Args:
-        id: of the utterance.
-        audio: the file.
-        audio_sha256: of the file.
         duration_s: of its samples.
         prepared: the output of the backend's `prepare`.
     """

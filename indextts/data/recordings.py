@@ -79,7 +79,6 @@ def of_fitting_length(
 
     Args:
         utterances: with true durations.
-        min_codes, max_codes: limits of a clip.
         lead_s: audio that the speech encoder needs before the first code.
     """
     fitting: list[Utterance] = []

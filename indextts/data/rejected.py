@@ -81,7 +81,6 @@ def all_rejected(
     """Return every utterance without features and its reason, in the order of the manifest.
 
     Args:
-        numbered: all utterances.
         rejected: the rejected ones; only one of several utterances with the same recording.
         keys: the key of the recording, by id.
         encoded: ids with features in the store.

@@ -44,8 +44,6 @@ class Filter:
         show: one of LISTS, or the name of a reason.
         speaker: "" for all.
         measure: "" for none, else only clips that have it, the worst first.
-        at_least: the lowest value of the measure.
-        at_most: the highest value.
     """
 
     show: str = DOUBTFUL

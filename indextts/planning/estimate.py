@@ -28,11 +28,9 @@ class DiskNeed:
     """Disk space for the checkpoints of a training run.
 
     Args:
-        checkpoint_bytes: size of one checkpoint.
         num_at_most: largest number of checkpoints at the same time: those kept, the best ones, and the new
             one, which is written before an old one is deleted.
         num_present: checkpoints of the run that are already on the disk.
-        free_bytes: free space on the disk of the run directory.
     """
 
     checkpoint_bytes: int
@@ -84,7 +82,6 @@ class Estimate:
             run unless a flag was typed.
         automatic: the settings that a new run chooses; None on a resume.
         first_step: the step to resume from, 0 for a new run.
-        total_steps: the last step.
         pace: None if no measurement fits.
         memory: memory of a rank, on its GPU or, without a GPU, in host memory.
     """

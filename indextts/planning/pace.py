@@ -84,7 +84,6 @@ def find_pace(
     Args:
         other_runs: run directories of the workspace.
         prefix_length: positions before the text of a sample.
-        micro_positions: positions of a micro-batch.
         mean_positions: mean positions of a sample.
     """
     for folder, template in (

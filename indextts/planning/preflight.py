@@ -74,7 +74,6 @@ def run_preflight(
 
     Args:
         other_runs: run directories of the workspace with a measured pace.
-        launch: the number of processes and their GPUs.
     """
     problems: list[Problem] = []
     if missing := missing_hardware(machine, launch):

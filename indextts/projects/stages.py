@@ -56,7 +56,6 @@ class StagePlan:
     Args:
         reads, writes: files and folders; the stage runs again if any of them changes.
         summary: returns a short text about the result.
-        launch: launches the commands.
     """
 
     name: Stage

@@ -35,7 +35,6 @@ def find_checkpoint(resume: str, folder: Path, recover: Recover, *, may_change: 
 
     Args:
         resume: the value of `--resume`.
-        folder: the run directory.
         may_change: write missing meta files, and quarantine corrupt checkpoints that are newer than the
             returned one; only for the owner of the folder.
 

@@ -126,7 +126,6 @@ class EpochSize:
         each cut at the end of a sample, so a piece may be longer than the others by up to one sample.
 
         Args:
-            batch_size: samples in a batch.
             batch_tokens: positions in a batch instead; 0 for no budget.
         """
         if batch_tokens and self.num_positions:

@@ -28,7 +28,6 @@ class SizePoint(BaseModel, frozen=True):
     """A size of the tokenizer.
 
     Args:
-        tokens_per_word: of the texts.
         num_rare: appended pieces with fewer than RARE occurrences in all texts, projected from those encoded.
     """
 

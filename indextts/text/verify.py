@@ -57,7 +57,6 @@ def verify(
     """Return the report; problems are findings, not exceptions.
 
     Args:
-        tokenizer: the extended tokenizer.
         base: the tokenizer of the base checkpoint; None if unavailable.
         base_text_rows: rows of the text embedding of the base checkpoint, one more than its pieces; None if
             the checkpoint is unavailable.

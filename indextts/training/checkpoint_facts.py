@@ -41,7 +41,6 @@ class OptimizerLayout:
     """Names and shapes that identify the moments in an optimizer state without names.
 
     Args:
-        parameter_names: all parameters of the model.
         trained: shape of each trained parameter; of a text table, of the rows from `base_size` on.
     """
 

@@ -166,9 +166,6 @@ def train_steps(
 ) -> bool:
     """Train, validate and save, step after step, to the end or to a signal.
 
-    Args:
-        groups: the micro-batches of each step.
-
     Returns:
         True if the run is at its end and validated there, False if a signal stopped it.
     """

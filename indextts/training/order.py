@@ -37,8 +37,6 @@ class BatchPlan:
 
     Args:
         lengths: (S,), positions of each sample.
-        seed: of the order.
-        batch_size: samples per batch.
         batch_tokens: maximum number of positions per batch; replaces `batch_size` unless 0.
         epoch, samples_done: current position.
         mix: shares of several files in an epoch; None for all samples.

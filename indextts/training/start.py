@@ -67,7 +67,6 @@ class Origin:
         encoders: identity of the encoders, None to compute it.
         environment: of the checkpoint; empty for a new run.
         averaged: the weight average of the checkpoint, None where the run cannot use it.
-        adapters: of the checkpoint.
     """
 
     weights: Mapping[str, Tensor]

@@ -31,7 +31,6 @@ class Tracker:
         """Wrap the functions of an open run.
 
         Args:
-            kind: name of the tracker, for messages.
             send: takes the metrics and their step.
         """
         self._kind, self._send, self._finish = kind, send, finish

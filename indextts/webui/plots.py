@@ -37,11 +37,7 @@ def histogram_svg(
     """Return a histogram.
 
     Args:
-        counts: of the bins.
         edges: of the bins, ascending; one element more than `counts`. A bin may have the width 0.
-        unit: of the edges.
-        name: above the histogram.
-        remark: below it.
     """
     if not counts or len(edges) != len(counts) + 1:
         return ""

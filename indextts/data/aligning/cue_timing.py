@@ -61,7 +61,6 @@ class Timing:
     """Times of cues that fit the speech.
 
     Args:
-        rate: of the times.
         offsets_s: (N,), to add after the rate.
         scores: (N,), negative for a cue that fits worse than chance.
         is_clear: (N,).

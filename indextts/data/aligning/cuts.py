@@ -76,10 +76,8 @@ def plan_aligned(
     """Return the clips of a recording in order, and the parts that cannot be cut.
 
     Args:
-        text_file: the file of the sentences.
         parts: in the order of the recording.
         pauses: with those at both ends of the recording, even if they are empty.
-        recognizer: its name, for the transcripts.
     """
     longest = min(LONG_S, limits.max_s)
     blocks = [piece for block in _blocks(parts, pauses) for piece in _split(block, pauses, longest)]

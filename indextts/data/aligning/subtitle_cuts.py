@@ -35,7 +35,6 @@ def plan_cuts(
     """Return the clips of a recording in order, and the rejected subtitles.
 
     Args:
-        subtitles: the file of the subtitles.
         cues: in the order of their start; those without text are only boundaries.
         speech: the spans with speech, in order.
     """

@@ -190,7 +190,6 @@ class InnerArchives:
     with its name.
 
     Args:
-        root: the folder of the source.
         folder: an empty one, for the unpacked files.
         max_bytes: of all files of all archives.
     """

@@ -103,7 +103,6 @@ def _download_until(paths: Iterator[Path], total: int, max_hours: float) -> None
     """Take files from an iterator that downloads them.
 
     Args:
-        total: the number of files, for the log.
         max_hours: stop after the file that reaches so many hours; 0 takes all files and counts nothing.
     """
     hours = 0.0

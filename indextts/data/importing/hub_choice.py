@@ -73,7 +73,6 @@ def choose(
     """Return the files of a subset and of splits: tables first, then by name.
 
     Args:
-        names: all files of the repository.
         card: the YAML block of the card.
         subset: "" for the only subset.
         splits: empty for all splits.

@@ -34,11 +34,9 @@ class SourceReader:
     """Recordings and columns of a source.
 
     Args:
-        recordings: those of the source.
         language: ISO 639 code of texts whose data name none, or none that is known.
         chosen: the columns of tables by hand, as in --columns; "" to decide.
         columns_of: of parquet files, by the names of their columns: shards are read alike.
-        decided: the columns of tables that were read.
     """
 
     recordings: Recordings

@@ -70,7 +70,6 @@ class Recordings:
     """Recordings of a source, within allowed folders. Files are listed once, if one is not as named.
 
     Args:
-        root: the folder of the source.
         allowed: the allowed folders, resolved; empty for the entire machine.
         archives: those in the source, which are unpacked if a recording is not in its place.
         known: the paths of all files; None for those on the disk.

@@ -40,11 +40,7 @@ Length = tuple[float, int]  # in seconds, and the sample rate
 
 
 def with_spans(items: Sequence[Item], columns: Mapping[Path, Columns]) -> list[Item]:
-    """Return the items, with the rows that have times as spans of their recordings.
-
-    Args:
-        columns: of tables, for messages.
-    """
+    """Return the items, with the rows that have times as spans of their recordings."""
     timed = [item for item in items if isinstance(item, Row) and item.times]
     if not timed:
         return list(items)

@@ -36,7 +36,6 @@ def with_speakers(
 
     Args:
         typed: the path of the source as typed, for messages.
-        answers: the answers about this source.
     """
     speaker, speaker_from = answers["speaker"], answers["speaker_from"]
     if speaker_from == "voices":  # voices.py names them when all are in the project

@@ -87,7 +87,6 @@ class VoiceRow(BaseModel, frozen=True):
     """Line of voices.csv, whose columns are the fields.
 
     Args:
-        clips: their number.
         closest: the most similar other group, at the mean cosine distance `distance`; "" if there is none.
         sample_1, sample_2, sample_3: files of the clips nearest to the group's mean, in the dataset folder or
             linked; "" if there are fewer.
@@ -168,7 +167,6 @@ def group_voices(
     """Set the groups of the clips in the journal; return the new record, without writing anything.
 
     Args:
-        encoder: the digest of the encoder's weights.
         threshold: largest mean cosine distance of clips in one group; 0 for that of the record.
     """
     threshold = threshold or record.threshold or DEFAULT_THRESHOLD

@@ -45,9 +45,7 @@ class Place:
 
     Args:
         node: Ray's id of the machine.
-        machine: its address.
         number: the index of the slot on its machine.
-        num_cores: the cores reserved for the process.
     """
 
     node: str

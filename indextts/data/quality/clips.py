@@ -52,8 +52,6 @@ class Sound:
 
     Args:
         measures: None for an unreadable recording.
-        file_sha256: of the file's bytes.
-        samples_sha256: of the samples.
         fingerprint: by which copies are found.
         error: the reason if there are no measures.
     """

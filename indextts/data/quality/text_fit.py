@@ -57,7 +57,6 @@ class Heard:
     """Transcript of a clip, and its differences from the text.
 
     Args:
-        text: the transcript.
         error_percent: character error rate.
         alignment: fit of the text in nats per letter, near 0 if it is spoken; None without a CTC model.
         num_unheard: letters of the text that were not heard at its start or end.

@@ -87,7 +87,6 @@ class AgreementReport:
     """Result of a transcription.
 
     Args:
-        recognizers: their names.
         limit: of the disagreement of kept transcripts; None with one recognizer.
         is_chosen: whether the limit was chosen from the set.
         num_silent: clips in which no recognizer heard a text; they are not in the manifest.

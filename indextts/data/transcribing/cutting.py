@@ -106,11 +106,7 @@ def find_recordings(sources: Sequence[Path], speaker: str, speaker_from: str) ->
 def plan_clips(
     speech: Sequence[Span], duration_s: float, limits: Limits
 ) -> tuple[list[Passage], list[tuple[str, float]]]:
-    """Return the clips of a recording in order, and reason and seconds of each part that is in none.
-
-    Args:
-        speech: the spans with speech, in order.
-    """
+    """Return the clips of a recording in order, and reason and seconds of each part that is in none."""
     parts = [part for group in _sentences(speech) for part in _divided(group, limits.max_s)]
     cuts, lost = [], []
     edges = list(

@@ -65,7 +65,6 @@ class Search:
         """Create the state before the first step.
 
         Args:
-            sampling: settings.
             seeds: (B,), of each prompt, on the device of the search; the seed of `sampling` is not used.
             limit: the largest number of codes.
         """

@@ -66,7 +66,6 @@ def load_model(
     """Return a model with its own copy of `weights`, in float32; each is copied directly to its device.
 
     Args:
-        config: sizes that the weights must have.
         weights: by any names that `published_names` maps, of any floating-point type.
         source: the file of the weights, for messages.
         device_of: returns the device for the name of a weight.

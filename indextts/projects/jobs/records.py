@@ -36,7 +36,6 @@ class Job(BaseModel, frozen=True):
             alive, and its end was not recorded.
         started, began, ended: Unix time in seconds; `began` is None while it waits, and if it never ran.
         save_s, kill_s: seconds between the phases of a stop.
-        launch: launches each of its commands.
         exit_status: None while it runs, and if it is lost or was not started.
         stop_stage: the last phase of a stop that was reached.
         before: end reason of the job before this one, if it is why this one was not started.

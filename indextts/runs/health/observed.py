@@ -28,7 +28,6 @@ class Observed:
         settings: the fields of the Train command.
         device, precision: "cpu" or the GPU's name; "float32", "bfloat16" or "float16"; empty if unknown.
         end_reason: the reason in exit.json; None while the newest process may be running.
-        num_checkpoints: number of numbered checkpoints on the disk.
         checkpoint_bytes: size of the largest of them; 0 if there are none.
         saved_time: Unix time of the newest of them; 0 if there are none.
     """

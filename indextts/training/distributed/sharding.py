@@ -90,7 +90,6 @@ def assign_samples(costs: Sequence[float], num_ranks: int) -> list[list[int]]:
 
     Args:
         costs: of the samples of one micro-batch, 0 or more.
-        num_ranks: 1 or more.
     """
     if num_ranks == 1:
         return [list(range(len(costs)))]

@@ -15,10 +15,8 @@ class RankInfo:
 
     Args:
         rank: 0 to `world_size` - 1; only rank 0 writes the run directory.
-        world_size: number of ranks.
         local_rank: 0 to `local_world_size` - 1, on this machine; it selects the GPU.
         local_world_size: number of ranks on this machine.
-        num_restarts: number of times torchrun restarted the ranks.
     """
 
     rank: int = 0

@@ -29,7 +29,6 @@ class GpuState:
     """State of a GPU; values that the driver does not report are None.
 
     Args:
-        percent: recent utilization.
         number: as in nvidia-smi.
     """
 

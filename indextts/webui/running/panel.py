@@ -56,7 +56,6 @@ class Stage:
         name: of the stage; its jobs and the ids of its components carry it.
         button: id of the start button's text; once the stage is done, the button says "Run again".
         prepares: called with the project, its settings and the values of `inputs`; a UserError is a blocker.
-        inputs: the form.
         details: components that the outlook fills too, in one request with the panel.
         progress: returns the progress of the running job as HTML; "" if it is unknown.
         onward: link and text id by the state of the newest job, as {"finished": ("#pairs", ID)}.
