@@ -62,22 +62,20 @@ def uses(found: SourcePreview) -> list[Any]:
 
 @pytest.mark.parametrize("is_zip", [True, False])
 @pytest.mark.parametrize(
-    ("content", "basis", "expected"),
+    ("content", "expected"),
     [
-        (table(PATHS, TEXTS, SPEAKERS, header="path,sentence,client_id"), "header", "audio text speaker"),
-        (table(PATHS, TEXTS, ENGLISH, header="file_name,text_am,text_en"), "content", "audio text -"),
-        (table(PATHS, SPEAKERS, TEXTS), "content", "audio speaker text"),
-        (table([str(number) for number in range(4)], TEXTS), "content", "audio text"),
+        (table(PATHS, TEXTS, SPEAKERS, header="path,sentence,client_id"), "audio text speaker"),
+        (table(PATHS, TEXTS, ENGLISH, header="file_name,text_am,text_en"), "audio text -"),
+        (table(PATHS, SPEAKERS, TEXTS), "audio speaker text"),
+        (table([str(number) for number in range(4)], TEXTS), "audio text"),
     ],
 )
-def test_the_columns_are_those_of_the_import(
-    tmp_path: Path, is_zip: bool, content: str, basis: str, expected: str
-):
+def test_the_columns_are_those_of_the_import(tmp_path: Path, is_zip: bool, content: str, expected: str):
     source = write_source(tmp_path, {"list.csv": content}, is_zip=is_zip)
     found = preview(source)
     assert [[use or "-" for use in each] for each in uses(found)] == [expected.split()]
     [each] = found.tables
-    assert (found.layout, each.basis, each.is_decided, found.undecided) == ("table", basis, True, [])
+    assert (found.layout, each.is_decided, found.undecided) == ("table", True, [])
     assert each.files == (("set/list.csv" if is_zip else "list.csv"),)
     if not is_zip:
         run_import(source, tmp_path / "out", speaker="s")
@@ -106,7 +104,7 @@ def test_equally_likely_columns_are_candidates(tmp_path: Path, is_zip: bool):
     assert choice == "audio=file_name,text=second"
     resolved = preview(source, columns=choice)
     assert uses(resolved) == [["audio", "", "text"]]
-    assert (resolved.undecided, resolved.tables[0].basis) == ([], "choice")
+    assert resolved.undecided == []
 
 
 def test_columns_without_a_usable_name_are_chosen_by_number(tmp_path: Path):

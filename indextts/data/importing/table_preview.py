@@ -14,12 +14,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Literal
 
 from indextts.commands.data import ImportLayout
 from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpack_heads
 from indextts.data.importing.columns import NoColumnError
-from indextts.data.importing.headers import column_of
 from indextts.data.importing.items import KALDI_NAMES, Item, Rejection, Row
 from indextts.data.importing.layouts import WITH_COLUMNS, find_tables
 from indextts.data.importing.reading import SourceReader
@@ -34,7 +32,6 @@ MAX_COLUMNS = 200  # of a table; one with more is left to the import
 NUM_SAMPLES = 2  # values of a column
 _SAMPLE_CHARS = 80
 
-Basis = Literal["choice", "header", "content"]
 Facts = Counter[tuple[str, str]]
 _HEADED_SUFFIXES = (".csv", ".tsv", ".list", ".xlsx", ".jsonl", ".txt")  # before the metadata of clips
 
@@ -64,7 +61,6 @@ class TablePreview:
     Args:
         files: relative to the source.
         columns: all of them; empty if `problem` prevents reading them.
-        basis: what decided the columns.
         missing: names that no column has, and without which the table cannot be imported.
         is_other: the table could be one of other facts, which an import skips if it has a better one.
         problem: why an import would refuse the table; "" if it would not.
@@ -73,7 +69,6 @@ class TablePreview:
 
     files: tuple[str, ...]
     columns: tuple[ColumnPreview, ...] = ()
-    basis: Basis = "content"
     missing: tuple[str, ...] = ()
     is_other: bool = False
     problem: str = ""
@@ -195,14 +190,11 @@ def _preview_table(path: Path, reader: SourceReader, keep: Collection[str]) -> T
         ColumnPreview(number, label, _samples(body, number), use, of_number.get(number, ""))
         for number, (label, use) in enumerate(zip(header, columns.names, strict=False))
     )
-    by_header = all(column_of(column.header) == column.use for column in shown if column.use)
-    is_by_header = by_header and not columns.problem
-    basis: Basis = "choice" if reader.is_chosen else "header" if is_by_header else "content"
     items: list[Item] = []
     with suppress(UserError):  # of an array that the head of an archive cuts
         items += islice(table.read(columns), MAX_ROWS)
     facts = Counter() if columns.problem else _facts(items, reader, keep)
-    return TablePreview((name,), shown, basis, tuple(columns.candidates), columns.is_other, facts=facts)
+    return TablePreview((name,), shown, tuple(columns.candidates), columns.is_other, facts=facts)
 
 
 def _facts(items: Sequence[Item], reader: SourceReader, keep: Collection[str]) -> Facts:
