@@ -22,6 +22,15 @@ OPEN = """async tab => {
   while (!text()) await new Promise(requestAnimationFrame);
   return text();
 }"""
+# the project of the page's clicks and the project of the forms' values, at each change of the first
+WATCH = """addEventListener("DOMContentLoaded", () => {
+  window.clickable = [];
+  new MutationObserver(() => {
+    const { project } = document.body.dataset;
+    const filled = document.querySelector("#filled-for :is(input, textarea)").value;
+    if (project) window.clickable.push([project, filled]);
+  }).observe(document.body, { attributes: true, attributeFilter: ["data-project"] });
+})"""
 # what is drawn over the sticky bars at any place to which the page can be scrolled
 OVER_HEADER = """() => {
   const found = new Set();
@@ -48,6 +57,7 @@ def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         page = browser.new_page(viewport={**DESKTOP, "height": 500})
         page.requests = []  # type: ignore[attr-defined]
         page.on("request", lambda request: page.requests.append(request.url))  # type: ignore[attr-defined]
+        page.add_init_script(WATCH)
         page.goto(f"{server.url}/?project=well")
         wait_for_project(page)
         Settling(page).wait()
@@ -85,3 +95,10 @@ def test_an_idle_page_takes_little_of_the_processor(page: Page, browser: Browser
     before = processor_s()
     page.wait_for_timeout(1_000 * IDLE_S)
     assert processor_s() - before < MAX_SHARE * IDLE_S
+
+
+def test_clicks_are_taken_while_the_forms_have_the_values_of_the_project(page: Page):
+    page.locator("#project input").click()
+    page.get_by_role("option", name="unhealthy").click()
+    expect(page.locator("body[data-project=unhealthy]")).to_be_attached()
+    assert page.evaluate("window.clickable") == [["well", "well"], ["unhealthy", "unhealthy"]]

@@ -167,10 +167,10 @@ class Page:
         return self.forms[-1].filled_for
 
     def _fill_forms(self) -> None:
-        """Fill all forms with one request."""
+        """Fill all forms with one request, then name its project to the browser, which takes clicks again."""
 
         def fill(project: Project, *before: str) -> list[Any]:
-            found, problems = list[Any](), set[str]()
+            found, problems = [project.root.name], set[str]()
             for form, name in zip(self.forms, before, strict=True):
                 try:
                     found += [project.root.name, *form.values(project, name)]
@@ -182,9 +182,10 @@ class Page:
             return found
 
         names = [form.filled_for for form in self.forms]
+        filled = self.signal(id="filled-for")  # also if a form kept its values
         outputs = [output for form in self.forms for output in (form.filled_for, *form.fields)]
-        event = self.of_tab(EVERY_TAB).watch(once, fill, outputs, names, queue=False)
-        event.then(None, None, None, js="() => window.formsFilled?.()")  # also if it failed
+        event = self.of_tab(EVERY_TAB).watch(once, fill, [filled, *outputs], names, queue=False)
+        event.then(None, [filled], None, js="name => { window.formsFilled?.(name); }")
 
     def form_signal(self, stage: str) -> gr.Textbox:
         """Return a component that changes once after a burst of changes of a form, while its tab is open.

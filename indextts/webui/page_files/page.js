@@ -130,14 +130,15 @@
     waiting[stage] = setTimeout(report, REST_MS, stage, tab);
   };
 
-  // The page takes clicks once it has its project and all forms have its values: a later value would overwrite
-  // a typed one. See page.css.
-  let openProject = "", isFilled = false;
+  // The page takes clicks while all forms have the values of its project: a later value would overwrite a typed
+  // one, and a start is refused. See page.css.
+  let openProject = "", filledFor = "";
   const takeClicks = () => {
-    if (isFilled && openProject) document.body.dataset.project = openProject;
+    if (openProject && filledFor === openProject) document.body.dataset.project = openProject;
+    else delete document.body.dataset.project;
   };
-  window.formsFilled = () => {
-    isFilled = true;
+  window.formsFilled = name => {
+    filledFor = name;
     takeClicks();
   };
   window.rememberProject = name => {
