@@ -12,20 +12,23 @@ import soundfile
 import torch
 
 from indextts.commands.sampling_options import Sampling
-from indextts.commands.speech import ExportModel, Synthesize
+from indextts.commands.speech import ExportModel, PublishModel, Synthesize
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.models.checkpoint import TEXT_TABLES, read_weights
 from indextts.projects.project import Project
 from indextts.runs.owner import run_lock
 from indextts.speech.export.model_folder import export
+from indextts.speech.publishing.publish import publish
 from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.segments import drop_invalid_codes
 from indextts.speech.synthesis.synthesize import SEED_STRIDE, load_renderer, resolve_sampling, synthesize
 from indextts.speech.synthesis.text_to_speech import Emotion, TextToSpeech, parse_emotion
 from indextts.speech.synthesis.trained_model import load_trained
 from tests.acoustic_files import write_acoustic_files
+from tests.hub_server import TOKEN, Hub, use_hub
 from tests.speaking_run import NUM_CODES, clips_of, trainer_flags
+from tests.speech_server import speech_server
 from tests.tiny_run import BASE_SIZE, BASE_TOKENIZER
 from tools.synthesize import main
 from trainers.train_gpt_v2 import main as train
@@ -223,8 +226,9 @@ def test_the_published_model_speaks_with_emotion_weights(tuned: Project, publish
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")  # of huggingface_hub
 def test_an_adapter_speaks_as_the_merged_export_and_without_strength_as_the_base(
-    tuned: Project, tmp_path: Path
+    tuned: Project, tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ):
     run, settings = (
         tmp_path / "run",
@@ -245,8 +249,17 @@ def test_an_adapter_speaks_as_the_merged_export_and_without_strength_as_the_base
         spoken(tuned, tmp_path / "b.wav", checkpoint=adapter, adapter_strength=strength, **folder)
         for strength in (1, 0)
     ]
+    use_hub(monkeypatch, hub.url, tmp_path, TOKEN)
+    list(publish(PublishModel(model_folder=adapter, repository="someone/adapter")))
+    heard.append(heard[0])
+    at.append(spoken(tuned, tmp_path / "b.wav", checkpoint=Path("someone/adapter"), **folder))
     for one, other in zip(heard, at, strict=True):
         np.testing.assert_array_equal(one, other)
+    voice = clips_of(tuned)[0].audio
+    flags = {"checkpoint": adapter, "voices": voice, "port": 0, "max-codes": 40, "device": "cpu", **folder}
+    with speech_server(flags) as server:
+        served = np.frombuffer(server.say("ሰላም።", voice=voice.stem), "<i2")
+    np.testing.assert_allclose(served, heard[0], rtol=0, atol=2)
     assert heard[0].shape != heard[1].shape or not np.array_equal(*heard)
 
 

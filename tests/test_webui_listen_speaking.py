@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from indextts.speech.synthesis.synthesize import resolve_sampling
 from indextts.system.files import write_json
 from indextts.system.processes import this_process
 from indextts.text.bases import load_tokenizer
+from indextts.webui.listen import speaking
 from indextts.webui.listen.comparing import both_choices, compare_commands
 from indextts.webui.listen.saved_models import (
     choices,
@@ -56,10 +57,12 @@ def planned(project: Project, **changes: Any) -> list[Synthesize]:
     page = OneProject(project)
     clip = f"clip:{clips_of(project)[0].id}"
     given = {"typed": "ሰላም\n\n 5 ነው ", "voice": clip, "emotion": "", "checkpoint": "best.pth", "other": ""}
+    given["adapter"] = ""
     settings = default_settings("builtin") | {k: v for k, v in changes.items() if k in SETTINGS}
     given |= {name: value for name, value in changes.items() if name in given}
     both = (given["checkpoint"], given["other"])
-    wish = Wish(given["typed"], given["voice"], given["emotion"], both if given["other"] else both[:1])
+    chosen = () if given["adapter"] else both if given["other"] else both[:1]
+    wish = Wish(given["typed"], given["voice"], given["emotion"], chosen, adapter=given["adapter"])
     build = compare_commands if given["other"] else speak_commands
     commands = build(page, project, read_project(project), wish, list(settings.values()))
     return [command for command in commands if isinstance(command, Synthesize)]
@@ -84,6 +87,19 @@ def test_the_command_has_only_settings_that_differ_from_the_defaults(project: Pr
     assert resolve_sampling(started, "builtin").positions == "training"
 
 
+def test_an_adapter_speaks_in_place_of_the_checkpoint_and_only_a_lora_has_a_strength(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+):
+    [command] = planned(project, adapter="shared/adapter", adapter_strength=0.5)
+    assert command.checkpoint == project.root.parent / "shared/adapter"
+    assert (command.adapter_strength, command.features) == (0.5, None)  # the features are of another run
+    assert planned(project, adapter_strength=0.5)[0].adapter_strength == 1
+    [best, *_] = models(project)
+    lora = replace(best, meta=best.meta.model_copy(update={"settings": {"lora_rank": 2}}))
+    monkeypatch.setattr(speaking, "models", lambda _: [lora])
+    assert planned(project, adapter_strength=0.5)[0].adapter_strength == 0.5
+
+
 def test_missing_choices_and_too_long_texts_are_refused(project: Project):
     cases: list[tuple[dict[str, Any], str]] = [
         ({"checkpoint": None}, "checkpoint"),
@@ -92,6 +108,7 @@ def test_missing_choices_and_too_long_texts_are_refused(project: Project):
         ({"voice": "/etc/passwd"}, "voice"),
         ({"voice": "upload:../../../etc/passwd"}, "voice"),
         ({"emotion": "clip:nobody"}, "voice"),
+        ({"adapter": "/etc/adapter"}, "/etc/adapter"),
         ({"typed": " \n "}, "text"),
         ({"typed": "ሰ" * 20_001}, "20,001"),
         ({"typed": "ሰላም\n" * 101}, "101"),

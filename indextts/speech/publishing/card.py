@@ -34,6 +34,7 @@ def hub_card(
     scores: Sequence[Row],
     samples: Mapping[Path, str],
     has_curve: bool,
+    is_adapter: bool,
 ) -> str:
     """Return the card as Markdown.
 
@@ -56,7 +57,7 @@ def hub_card(
             "license_link": LICENCE_NAME,
             "base_model": base.repository,
         }
-    sections = [body.strip(), _use(base, repository)]
+    sections = [body.strip(), _use(base, repository, is_adapter)]
     if statement:
         sections.append(
             f"## Base model and licence\n\nTrained from the weights of {base.repository}, whose licence "
@@ -75,11 +76,15 @@ def hub_card(
     return f"---\n{front}---\n\n" + "\n\n".join(sections) + "\n"
 
 
-def _use(base: Base, repository: str) -> str:
-    return (
+def _use(base: Base, repository: str, is_adapter: bool) -> str:
+    usage = (
         "## Use\n\nIn a checkout of the program that made this model:\n\n"
-        f"    python tools/synthesize.py --checkpoint={repository} --voice=VOICE.wav --text=TEXT\n\n"
-        f"The official page of {base.title} loads gpt.pth, which is the same weights:\n\n"
+        f"    python tools/synthesize.py --checkpoint={repository} --voice=VOICE.wav --text=TEXT"
+    )
+    if is_adapter:
+        return f"{usage} --models={base.folder}"
+    return (
+        f"{usage}\n\nThe official page of {base.title} loads gpt.pth, which is the same weights:\n\n"
         "    python -c \"import torch, safetensors.torch as s; torch.save(s.load_file('gpt.safetensors'), "
         "'gpt.pth')\""
     )

@@ -4,6 +4,7 @@
                                                IndexTTS-2.5 has a .tiktoken file in place of bpe.model
     builtin.npz                                the built-in speech backend, if the model has it
     spoken_text/                               the normaliser as a package (export/text_package.py)
+    adapter.safetensors                        instead of these: a LoRA
     README.md LICENSE-NOTE.txt LICENSE.txt     the card (card.py), the note, and the licence of the base
     losses.png samples/*.wav                   what the card shows
 
@@ -28,7 +29,9 @@ from indextts.commands.speech import PublishModel
 from indextts.data.networks import BACKEND_NAME as BACKEND
 from indextts.errors import UserError, disk_errors
 from indextts.features.hub_files import hub_errors, quiet_libraries
-from indextts.models.checkpoint import read_weights
+from indextts.models.adapter_file import NAME as ADAPTER
+from indextts.models.checkpoint import read_file, read_weights
+from indextts.models.gpt.config import parse_config
 from indextts.speech.evaluation.scores import read_rows
 from indextts.speech.export.model_folder import RECORD, write_safetensors
 from indextts.speech.export.text_package import NAME as TEXT_PACKAGE
@@ -87,10 +90,11 @@ def _files(command: PublishModel, record: Mapping[str, Any]) -> dict[str, Path |
         record: of the export.
     """
     folder = command.model_folder
-    weights = _weights_of(folder)
-    files: dict[str, Path | bytes] = {WEIGHTS: weights}
-    base = base_in(folder)
-    needed = (base.tokenizer_file, CONFIG, NOTE)
+    weights, base = _weights_of(folder), base_in(folder)
+    if is_adapter := weights.name == ADAPTER:
+        base = parse_config(read_file(weights)["meta"]["gpt_config"], weights).of_base
+    files: dict[str, Path | bytes] = {ADAPTER if is_adapter else WEIGHTS: weights}
+    needed = (NOTE,) if is_adapter else (base.tokenizer_file, CONFIG, NOTE)
     files |= {name: folder / name for name in needed}
     missing = [name for name in (*needed, "README.md", RECORD) if not (folder / name).is_file()]
     if missing:
@@ -114,6 +118,7 @@ def _files(command: PublishModel, record: Mapping[str, Any]) -> dict[str, Path |
         scores=scores,
         samples=samples,
         has_curve=CURVE_NAME in files,
+        is_adapter=is_adapter,
     )
     files["README.md"] = card.encode()
     return files
@@ -134,18 +139,16 @@ def _base_licence(command: PublishModel) -> Path:
 
 def _weights_of(folder: Path) -> Path:
     """Return the weights that a model folder has, safetensors first."""
-    for name in (WEIGHTS, PICKLED):
+    for name in (WEIGHTS, PICKLED, ADAPTER):
         if (folder / name).is_file():
             return folder / name
-    raise UserError(
-        f"{folder}: contains no {WEIGHTS} or {PICKLED}; pass a folder that tools/export_gpt.py wrote"
-    )
+    raise UserError(f"{folder}: contains no {WEIGHTS}, {PICKLED} or {ADAPTER}; export a checkpoint again")
 
 
 def _add_safetensors(folder: Path) -> None:
     """Write gpt.safetensors beside gpt.pth unless it exists; an upload contains no pickled file."""
     source = _weights_of(folder)
-    if source.name == WEIGHTS:
+    if source.name != PICKLED:
         return
     logger.info("Writing %s from %s", folder / WEIGHTS, PICKLED)
     weights = read_weights(source)

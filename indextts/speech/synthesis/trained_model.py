@@ -55,6 +55,7 @@ PUBLISHED_WEIGHTS = "gpt.safetensors"
 WEIGHTS_NAMES = ("gpt.pth", PUBLISHED_WEIGHTS)  # in a folder, the first that exists
 DOWNLOADED = (
     PUBLISHED_WEIGHTS,
+    ADAPTER,
     *(base.tokenizer_file for base in BASES.values()),
     "spoken_text/*.json",  # for a tokenizer that cannot contain its options
     "config.yaml",
@@ -138,9 +139,10 @@ def local_model(path: Path) -> Path:
     logger.info("%s is no file or folder here: looking for this model at %s", name, constants.ENDPOINT)
     with hub_errors(name):
         found = Path(snapshot_download(name, allow_patterns=list(DOWNLOADED)))
-    if not (found / PUBLISHED_WEIGHTS).is_file():
+    if not any((found / weights).is_file() for weights in (PUBLISHED_WEIGHTS, ADAPTER)):
         raise UserError(
-            f"{constants.ENDPOINT}: {name}: contains no {PUBLISHED_WEIGHTS}; it is not from tools/publish.py"
+            f"{constants.ENDPOINT}: {name}: contains no {PUBLISHED_WEIGHTS} or {ADAPTER}; it is not from "
+            "tools/publish.py"
         )
     return found
 

@@ -59,7 +59,7 @@ class SpokenText(BaseModel):
     @property
     def model(self) -> str:
         """Name of the model by its step, because names such as latest.pth change with the next save."""
-        if self.step is None:
+        if self.step is None or not self.checkpoint.endswith(".pth"):  # an adapter of another run
             return self.checkpoint
         return f"step {self.step}" + (f" of part {self.part}" if (self.part or 1) > 1 else "")
 

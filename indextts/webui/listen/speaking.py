@@ -43,6 +43,7 @@ from indextts.webui.listen.saved_models import (
     find_recording,
     kept_choice,
     model_or_best,
+    models,
     normalizer_of,
     voice_choices,
 )
@@ -54,6 +55,7 @@ from indextts.webui.tokenizer.pieces import legend_html, pieces_html
 from indextts.webui.view_versions import files_version, job_version
 
 STAGE, COMPARE_STAGE = "listen", "compare"
+STRENGTH = "adapter_strength"
 SETTINGS = (
     *Sampling.model_fields,
     "candidates",
@@ -62,7 +64,7 @@ SETTINGS = (
     "solver_steps",
     "guidance",
     "duration_factor",
-    "adapter_strength",
+    STRENGTH,
     "emotion",
     "emotion_alpha",
 )
@@ -80,6 +82,7 @@ class Wish:
         typed: a text in each line.
         checkpoints: one, or two for a comparison.
         text_link: leads to the field of the text.
+        adapter: path of an adapter that speaks in place of the checkpoint.
     """
 
     typed: str
@@ -87,6 +90,7 @@ class Wish:
     emotion: str | None
     checkpoints: tuple[str | None, ...]
     text_link: str = "#listen/listen-text"
+    adapter: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,9 +119,9 @@ def build(page: Page) -> Speaking:
             with fold(t("listen.tokens"), "listen-tokens"):
                 pieces = gr.HTML(elem_id="listen-pieces")
             voice = gr.Dropdown([], label=t("listen.voice"), elem_id="listen-voice")
-            checkpoint, emotion, form = _more(page, voice)
+            checkpoint, adapter, emotion, form = _more(page, voice)
             earlier = gr.HTML(elem_id="listen-history")
-        inputs = [text, voice, emotion, checkpoint, *form]
+        inputs = [text, voice, emotion, checkpoint, adapter, *form]
         filled_for = page.fill(lambda project, _: project_settings(project), form)
         with side:
             stage_panel(page, _stage(page, inputs, filled_for, player))
@@ -131,29 +135,38 @@ def build(page: Page) -> Speaking:
         [spoken, pieces],
         latest=True,
     )
+    on(
+        [page.project.change, checkpoint.change, adapter.change],
+        lambda project, *chosen: gr.Number(visible=has_strength(project, *chosen)),
+        [page.project, checkpoint, adapter],
+        [form[SETTINGS.index(STRENGTH)]],
+        latest=True,
+    )
     page.watch(spoken_version, show_players, [player, earlier])
     return Speaking(text, emotion, form, filled_for)
 
 
-def _more(page: Page, voice: gr.Dropdown) -> tuple[gr.Dropdown, gr.Dropdown, list[Component]]:
-    """Build what most texts do not need: checkpoint, upload of a voice, emotion, sampling."""
+def _more(page: Page, voice: gr.Dropdown) -> tuple[gr.Dropdown, gr.Textbox, gr.Dropdown, list[Component]]:
+    """Build what most texts do not need: checkpoint, adapter, upload of a voice, emotion, sampling."""
     with fold(t("listen.more"), "listen-settings"):
         with fields():
             checkpoint = gr.Dropdown([], **labelled("listen.checkpoint", "listen-checkpoint"))
+            adapter = gr.Textbox(**labelled("listen.adapter", "listen-adapter"), max_lines=1)
             emotion = gr.Dropdown([], label=t("listen.emotion_of"), elem_id="listen-emotion")
         upload = gr.File(**labelled("listen.upload_voice", "voice-upload"), file_count="single", height=96)
         with fields():
             form = list(form_for(Synthesize, SETTINGS).values())
     follow_shared_choice(page, "listen", choices, kept_choice, checkpoint)
     on([upload.upload], store_uploaded_voice, [page.project, upload, emotion], [upload, voice, emotion])
-    return checkpoint, emotion, form
+    return checkpoint, adapter, emotion, form
 
 
 def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox, player: gr.HTML) -> Stage:
     def prepare(project: Project, settings: ProjectSettings, *values: Any) -> Start:
-        text, voice, emotion, checkpoint, *form = values
-        model = model_or_best(project, checkpoint)
-        planned = speak_commands(page, project, settings, Wish(text, voice, emotion, (model.name,)), form)
+        text, voice, emotion, checkpoint, adapter, *form = values
+        names = () if adapter else (model_or_best(project, checkpoint).name,)
+        wish = Wish(text, voice, emotion, names, adapter=adapter or "")
+        planned = speak_commands(page, project, settings, wish, form)
         facts = speech_facts(page.workspace, project, planned)
         return Start(planned, outlook=Outlook(facts, notes=notes_on(project, settings)))
 
@@ -176,7 +189,7 @@ def voices_version(project: Project) -> str:
 def speak_commands(
     page: Page, project: Project, settings: ProjectSettings, wish: Wish, values: Sequence[Any]
 ) -> list[Synthesize]:
-    """Return a command for each chosen checkpoint, with the same texts, voice, settings and seed.
+    """Return a command for each chosen checkpoint or adapter, with the same texts, voice, settings and seed.
 
     Args:
         values: of the fields SETTINGS.
@@ -184,7 +197,9 @@ def speak_commands(
     Raises:
         UserError: a choice is missing, or the text is empty or too long.
     """
-    chosen = [find_model(project, name) for name in wish.checkpoints]
+    chosen = [project.run_dir / find_model(project, name).name for name in wish.checkpoints]
+    if wish.adapter:
+        chosen = [page.roots.inside(wish.adapter, t("listen.adapter"))]
     jobs = [job for stage in (STAGE, COMPARE_STAGE) for job in list_jobs(project, stage)]
     folder = next_folder(project.listen, jobs)
     texts = texts_in(wish.typed, wish.text_link)
@@ -193,16 +208,28 @@ def speak_commands(
         "stream": len(texts) == len(chosen) == 1,  # many texts are faster in batches
         "voice": str(find_recording(project, wish.voice, page.roots)),
         "emotion_voice": find_recording(project, wish.emotion, page.roots) if wish.emotion else None,
-        "features": project.preprocessed / "features",
+        "features": None if wish.adapter else project.preprocessed / "features",
         "models": settings.base,
         **changed(fields_from(Synthesize, SETTINGS, values), backend_of(project, settings)),
     }
     given["stream"] &= given.get("candidates", 1) == 1  # the best is known at the end
     given["device"] = free_device(page.workspace, given.get("device", "auto"))
+    strength = {STRENGTH: given.pop(STRENGTH, 1)}
     return [
-        Synthesize(checkpoint=project.run_dir / model.name, output=folder / side, **given)
-        for model, side in zip(chosen, SIDES, strict=False)
+        Synthesize(
+            checkpoint=path,
+            output=folder / side,
+            **given,
+            **(strength if has_strength(project, path.name, wish.adapter) else {}),
+        )
+        for path, side in zip(chosen, SIDES, strict=False)
     ]
+
+
+def has_strength(project: Project, checkpoint: str | None, adapter: str) -> bool:
+    """Return whether what speaks is a LoRA, whose strength can be chosen."""
+    model = next((each for each in models(project) if not checkpoint or checkpoint in each.names), None)
+    return bool(adapter or (model and model.meta.settings.get("lora_rank")))
 
 
 def texts_in(typed: str, link: str = "") -> list[str]:
@@ -333,7 +360,10 @@ def speech_facts(workspace: Path, project: Project, planned: Sequence[Synthesize
     """Return the facts of the planned commands."""
     first = planned[0]
     characters = sum(map(len, first.text))
-    titles = [find_model(project, command.checkpoint.name).title for command in planned]
+    titles = [
+        find_model(project, path.name).title if path.parent == project.run_dir else str(path)
+        for path in (command.checkpoint for command in planned)
+    ]
     facts = [(t("listen.texts"), f"{len(first.text):,}"), (t("listen.characters"), f"{characters:,}")]
     both = [t("listen.headers.checkpoint_a"), t("listen.headers.checkpoint_b")]
     facts += zip(both if len(titles) > 1 else [t("listen.checkpoint")], titles, strict=True)
