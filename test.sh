@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")"
 . ./setup_venv.sh
-setup_venv dev download distributed trackers || exit $?
+setup_venv dev download distributed mcp trackers || exit $?
 # The browser tests drive Debian's Chromium; the font draws Amharic in their screenshots.
 if ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -qq && apt-get install -y -qq chromium fonts-sil-abyssinica >/dev/null

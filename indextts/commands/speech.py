@@ -200,6 +200,8 @@ class Serve(Command, CheckpointSpeech, Candidates):
     answer has these words."""
     grace: int = Field(30, ge=0, title="Grace (s)")
     """Seconds that a stop waits for the requests in work."""
+    mcp: bool = Field(False, title="MCP")
+    """Be an MCP server on standard input and output, for an assistant, in place of HTTP."""
     host: str = Field("127.0.0.1", title="Host")
     """Address to listen on."""
     port: int = Field(8880, ge=0, le=65535, title="Port")

@@ -1,9 +1,10 @@
-"""Implementation of tools/serve.py: load the model, listen, and speak until a signal."""
+"""Implementation of tools/serve.py: load the model, listen, and speak until a signal or the end of input."""
 
 import hashlib
 import logging
 import re
 import socket
+import sys
 
 import uvicorn
 
@@ -30,15 +31,25 @@ def serve(command: Serve) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Raises:
-        UserError: the model, the voices or the keys cannot be used, or the port is taken.
+        UserError: the model, voices or keys cannot be used, the port is taken, or a package is missing.
     """
+    if command.mcp:
+        try:
+            from indextts.speech.serving.mcp_server import build_mcp  # an optional package
+        except ModuleNotFoundError as error:
+            raise UserError(
+                f"--mcp: the package {error.name} is not installed; run pip install -e '.[mcp]'"
+            ) from None
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler):
+                handler.setStream(sys.stderr)  # standard output is for the client
     for module in (segments, text_to_speech):  # they log lines for each batch
         logging.getLogger(module.__name__).setLevel(logging.WARNING)
-    keys = read_keys(command)
+    keys = () if command.mcp else read_keys(command)
     for path in command.voices:
         if not path.exists():
             raise UserError(f"--voices {path}: not found; pass recordings, or a folder of recordings")
-    listener = listen(command.host, command.port)
+    listener = None if command.mcp else listen(command.host, command.port)
     device = synthesis_device(command.checkpoint, command.device)
     tts = load_tts(command, command.checkpoint, device)
     sampling = resolve_sampling(command, tts.renderer.name, tts.trained.positions)
@@ -50,18 +61,15 @@ def serve(command: Serve) -> None:
     service = Service(engine, command, keys, RateLimit(command.requests_per_minute))
     if command.default_voice not in {"", *service.voice_names()}:
         raise UserError(f"--default-voice {command.default_voice}: --voices has no such recording")
-    listener.listen()  # a client that reads the line below can connect
-    logger.info(
-        "%s on %s, %s: http://%s:%d/v1",
-        tts.trained.source,
-        device.type,
-        counted(len(service.voice_names()), "voice"),
-        command.host,
-        listener.getsockname()[1],
-    )
-    threads = engine.start()
+    address = "MCP"
+    if listener:
+        listener.listen()  # a client that reads the line below can connect
+        address = f"http://{command.host}:{listener.getsockname()[1]}/v1"
+    voices = counted(len(service.voice_names()), "voice")
+    logger.info("%s on %s, %s: %s", tts.trained.source, device.type, voices, address)
+    app, threads = build_app(service), engine.start()
     config = uvicorn.Config(
-        build_app(service),
+        app,
         ws="none",
         log_config=None,
         log_level="error",
@@ -71,7 +79,10 @@ def serve(command: Serve) -> None:
         timeout_graceful_shutdown=command.grace,
     )
     try:
-        uvicorn.Server(config).run([listener])
+        if listener:
+            uvicorn.Server(config).run([listener])
+        else:
+            build_mcp(app, command.model_name).run("stdio")
     finally:
         engine.close()
         for thread in threads:
