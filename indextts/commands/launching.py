@@ -127,7 +127,11 @@ ALONE = Launch()
 
 
 def launch_of(fields: dict[str, Any]) -> Launch:
-    """Return the launch of a project's settings."""
+    """Return the launch of a project's settings.
+
+    Raises:
+        UserError: a field is unknown, or a value is out of bounds.
+    """
     try:
         return Launch(**fields)
     except UserError as error:

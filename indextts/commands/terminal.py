@@ -76,6 +76,9 @@ def continued(command: Train, stored: Mapping[str, Any]) -> Train:
     Args:
         command: its `model_fields_set` are the fields that were typed.
         stored: the settings in the run's checkpoint; unknown fields are ignored.
+
+    Raises:
+        UserError: a stored value is out of bounds.
     """
     taken = {
         name: value

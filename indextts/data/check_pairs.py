@@ -16,6 +16,9 @@ def check_pairs(path: Path, manifest: Path | None = None) -> Report:
 
     Args:
         manifest: the utterances that the pairs were built from, to compare the speakers.
+
+    Raises:
+        UserError: a line is not a valid pair.
     """
     pairs = read_pairs(path)
     targets = {pair.target_id: pair for pair in pairs}
@@ -35,7 +38,11 @@ def check_pairs(path: Path, manifest: Path | None = None) -> Report:
 
 
 def check_split(train: Path, val: Path) -> Report:
-    """Return the report on validation targets that occur in the training pairs too."""
+    """Return the report on validation targets that occur in the training pairs too.
+
+    Raises:
+        UserError: a line is not a valid pair.
+    """
     train_pairs, val_pairs = read_pairs(train), read_pairs(val)
     train_ids = {pair.target_id for pair in train_pairs} | {pair.prompt_id for pair in train_pairs}
     targets = sorted({pair.target_id for pair in val_pairs})

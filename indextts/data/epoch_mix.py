@@ -34,7 +34,11 @@ class EpochMix:
 
     @classmethod
     def of(cls, sizes: Sequence[int], shares: Sequence[float | None]) -> "EpochMix | None":
-        """Return the mix of files with these numbers of pairs; None without shares."""
+        """Return the mix of files with these numbers of pairs; None without shares.
+
+        Raises:
+            UserError: a file has no pairs.
+        """
         if None in shares or not shares:
             return None
         if not all(sizes):

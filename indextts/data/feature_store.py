@@ -123,6 +123,9 @@ class FeatureStore:
 
         Args:
             path: FOLDER/IDENTITY.json, the path in manifests.
+
+        Raises:
+            UserError: the store is missing or corrupt.
         """
         info, folder = read_info(path), path.parent
         codes = Shards.open(folder / info.codes_folder, info.codes_formats)
@@ -184,7 +187,11 @@ def store_path(folder: Path, info: StoreInfo) -> Path:
 
 
 def read_info(path: Path) -> StoreInfo:
-    """Return the content of a StoreInfo file."""
+    """Return the content of a StoreInfo file.
+
+    Raises:
+        UserError: the file is missing, corrupt, or has an unsupported format.
+    """
     if not path.exists():
         raise UserError(f"{path}: the feature store does not exist; preprocess the manifest first")
     content = read_section(dict[str, Any], path, REBUILD_ADVICE)

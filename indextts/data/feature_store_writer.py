@@ -54,7 +54,11 @@ class FeatureStoreWriter:
     """
 
     def __init__(self, folder: Path, info: StoreInfo, clips_per_shard: int = CLIPS_PER_SHARD) -> None:
-        """Create the store, or open it; features with another StoreInfo stay in the folder."""
+        """Create the store, or open it; features with another StoreInfo stay in the folder.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
         self.info = info
         self.path = store_path(folder, info)
         with disk_errors(self.path):

@@ -214,7 +214,11 @@ def read_pairs(path: Path) -> list[Pair]:
 
 
 def stream_pairs(path: Path) -> Iterator[tuple[Pair, str]]:
-    """Yield the pairs of a pairs file, each with its `features` as written; does not compare ids."""
+    """Yield the pairs of a pairs file, each with its `features` as written; does not compare ids.
+
+    Raises:
+        UserError: a line is invalid.
+    """
     for line in _lines(path):
         yield _pair(line), line.record["features"]
 
@@ -225,13 +229,21 @@ def resolved_path(manifest: Path, written: str) -> Path:
 
 
 def sample_pairs(path: Path, max_pairs: int) -> tuple[int, list[Pair]]:
-    """Return the number of pairs of a file, and at most `max_pairs` evenly spaced ones; fast for any file."""
+    """Return the number of pairs of a file, and at most `max_pairs` evenly spaced ones; fast for any file.
+
+    Raises:
+        UserError: a sampled line is invalid.
+    """
     total, records = sample_json_lines(path, max_pairs)
     return total, [_pair(line) for line in _lines(path, records)]
 
 
 def read_texts(path: Path) -> list[str]:
-    """Return the texts of a manifest in file order, without doubtful transcripts; checks no other field."""
+    """Return the texts of a manifest in file order, without doubtful transcripts; checks no other field.
+
+    Raises:
+        UserError: the file or a line cannot be read, or has no text.
+    """
     texts, ids = [], Counter[str]()
     for line in _lines(path):
         _refuse_pair(line)
@@ -245,7 +257,11 @@ def read_texts(path: Path) -> list[str]:
 
 
 def read_hours(path: Path) -> float | None:
-    """Return the hours of speech in a manifest; None if a line has no duration."""
+    """Return the hours of speech in a manifest; None if a line has no duration.
+
+    Raises:
+        UserError: the file or a line cannot be read, or a duration is invalid.
+    """
     seconds = 0.0
     for line in _lines(path):
         if line.record.get("duration") is None:
@@ -259,6 +275,9 @@ def write_utterances(path: Path, utterances: Iterable[Utterance], *, keeps_links
 
     Args:
         keeps_links: leave the paths of recordings outside the folder absolute.
+
+    Raises:
+        UserError: the file cannot be written.
     """
     folder = _folder(path)
     records = (_utterance_record(utterance, folder, keeps_links) for utterance in utterances)
@@ -266,7 +285,11 @@ def write_utterances(path: Path, utterances: Iterable[Utterance], *, keeps_links
 
 
 def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
-    """Write a pairs file through a temporary file; paths become relative to its folder."""
+    """Write a pairs file through a temporary file; paths become relative to its folder.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
     folder = _folder(path)
     write_json_lines(path, (_pair_record(pair, folder) for pair in pairs))
 

@@ -66,7 +66,11 @@ class Networks:
 
 
 def load_networks(command: Preprocess, config: GPTConfig, device: torch.device) -> Networks:
-    """Load the networks of the command."""
+    """Load the networks of the command.
+
+    Raises:
+        UserError: a file is missing or corrupt, or does not match the config.
+    """
     dtype = choose_precision(command.amp, device)
     published = _load_published(command, config, device, dtype) if command.backend == "indextts2" else None
     if published is None:
@@ -78,7 +82,11 @@ def load_networks(command: Preprocess, config: GPTConfig, device: torch.device) 
 
 
 def load_base_config(command: Preprocess) -> GPTConfig:
-    """Return the config for the base of the command's checkpoint."""
+    """Return the config for the base of the command's checkpoint; errors as for `load_fitting_config`.
+
+    Raises:
+        UserError: also if the command cannot encode for this base.
+    """
     config = load_fitting_config(command.config)
     if not command.gpt_checkpoint.is_file():
         return config  # `load_networks` names all missing files
@@ -165,7 +173,11 @@ def require_rate_of(base: Base, backend: BuiltinBackend, path: Path) -> None:
 
 
 def load_style_encoder(command: Preprocess, config: GPTConfig, device: torch.device) -> StyleOf | None:
-    """Return the function that computes style vectors; None for a base that needs none."""
+    """Return the function that computes style vectors; None for a base that needs none.
+
+    Raises:
+        UserError: the file of CAM++ cannot be read or has other tensors.
+    """
     if not config.of_base.reads_style:
         return None
     if command.backend == "builtin":

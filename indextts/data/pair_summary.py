@@ -177,5 +177,9 @@ def write_summary(pairs: Path, summary: PairSummary) -> None:
 
 
 def read_summary(pairs: Path) -> PairSummary:
-    """Return the summary next to the pairs file `pairs`."""
+    """Return the summary next to the pairs file `pairs`.
+
+    Raises:
+        UserError: the file is missing or corrupt.
+    """
     return read_section(PairSummary, summary_path(pairs), "build the pairs again")

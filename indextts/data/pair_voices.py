@@ -47,6 +47,9 @@ def read_voices(utterances: Iterable[Utterance], limit: float | None = None) -> 
 
     Args:
         limit: None for that of the vectors; 0 for no limit, and no voices.
+
+    Raises:
+        UserError: a store is corrupt.
     """
     found = {}
     for path in sorted({u.features for u in utterances if u.features is not None and limit != 0}):

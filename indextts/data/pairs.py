@@ -94,6 +94,9 @@ def build_pairs(
         max_pairs_per_speaker: reduces the prompts per target, then the targets; 0 for no limit.
         min_text_len: of a target, in characters.
         min_code_len: of a target, in codes.
+
+    Raises:
+        UserError: there is no pair.
     """
     pairs: list[Pair] = []
     taken: set[str] = set()

@@ -94,7 +94,11 @@ class ImportedFeatures:
 
 
 def import_features(command: ImportFeatures) -> ImportedFeatures:
-    """Check and pack a folder of the predecessor; a second import packs only new rows."""
+    """Check and pack a folder of the predecessor; a second import packs only new rows.
+
+    Raises:
+        UserError: it is not such a folder, no row is usable, or the output folder cannot be written.
+    """
     config = load_fitting_config(command.config)
     if command.output_dir.resolve() == command.import_features.resolve():
         raise UserError(
@@ -174,7 +178,11 @@ class OldFolder:
 
     @property
     def manifests(self) -> list[Path]:
-        """Return the existing manifests of utterances."""
+        """Return the existing manifests of utterances.
+
+        Raises:
+            UserError: there are none.
+        """
         found = [self.folder / name for name in UTTERANCE_FILES if (self.folder / name).is_file()]
         if not found:
             raise UserError(

@@ -112,7 +112,11 @@ class ClipReader:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def read(self, batches: Iterable[Sequence[Utterance]]) -> Iterator[list[Clip | Rejected]]:
-        """Yield the clips of each batch, in order."""
+        """Yield the clips of each batch, in order.
+
+        Raises:
+            UserError: several processes in a row die.
+        """
         waiting: deque[tuple[float, list[_Task]]] = deque()
         waiting_s = 0.0
         for batch in itertools.chain(batches, itertools.repeat(())):

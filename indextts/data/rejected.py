@@ -50,6 +50,9 @@ def write_rejected(
 
     Args:
         sources: of an import; the records of its other sources stay.
+
+    Raises:
+        UserError: the file cannot be written.
     """
     path = output_dir / REJECTED_NAME
     before = json_lines_if_any(path) if sources else ()

@@ -73,7 +73,11 @@ class DecisionLog:
         self._stamp: FileStamp | None = None
 
     def refresh(self) -> None:
-        """Read the file if it changed. An incomplete last line was never acknowledged and does not count."""
+        """Read the file if it changed. An incomplete last line was never acknowledged and does not count.
+
+        Raises:
+            UserError: a line is not a decision.
+        """
         stamp, content = None, b""
         try:
             stamp = file_stamp(self.path)
@@ -119,7 +123,11 @@ def overlay_files(manifest: Path) -> tuple[Path, Path]:
 
 
 def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
-    """Return the utterances to use, each with its line number in the manifest."""
+    """Return the utterances to use, each with its line number in the manifest.
+
+    Raises:
+        UserError: manifest, decisions or verdicts are invalid, or all utterances are rejected.
+    """
     numbered = read_numbered_utterances(manifest)
     decisions = read_decisions(manifest)
     reasons_of = {u.id: ["doubtful"] for _, u in numbered if u.is_doubtful} | dict(read_rejected(manifest))
@@ -144,12 +152,20 @@ def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
 
 
 def read_reviewed_texts(manifest: Path) -> list[str]:
-    """Return the texts of the utterances to use; without review and check, of all lines with a text."""
+    """Return the texts of the utterances to use; without review and check, of all lines with a text.
+
+    Raises:
+        UserError: as `read_reviewed`.
+    """
     return read_reviewed_speech([manifest])[0]
 
 
 def read_reviewed_speech(manifests: Iterable[Path]) -> tuple[list[str], float | None]:
-    """Return the texts to use and their hours, None if a line without a review has no duration."""
+    """Return the texts to use and their hours, None if a line without a review has no duration.
+
+    Raises:
+        UserError: as `read_reviewed`.
+    """
     texts: list[str] = []
     hours: list[float | None] = []
     for manifest in manifests:
@@ -186,7 +202,11 @@ def edited(utterance: Utterance, decisions: Mapping[str, Decision]) -> Utterance
 
 
 def read_rejected(manifest: Path) -> dict[str, Sequence[str]]:
-    """Return the reasons of each clip that the check rejected; empty before a check."""
+    """Return the reasons of each clip that the check rejected; empty before a check.
+
+    Raises:
+        UserError: a line is not a verdict.
+    """
     path = check_folder(manifest) / REJECTED_NAME
     rejected: dict[str, Sequence[str]] = {}
     for number, record in json_lines_if_any(path):
@@ -198,7 +218,11 @@ def read_rejected(manifest: Path) -> dict[str, Sequence[str]]:
 
 
 def read_decisions(manifest: Path) -> Mapping[str, Decision]:
-    """Return the decision that counts for each clip; none without a review."""
+    """Return the decision that counts for each clip; none without a review.
+
+    Raises:
+        UserError: a line is not a decision.
+    """
     log = DecisionLog(manifest)
     log.refresh()
     return log.decided
@@ -214,6 +238,9 @@ def decide(log: DecisionLog, ids: Sequence[str], changed: Mapping[str, str | Non
 
     Returns:
         Those that differ from the decision on their clip so far.
+
+    Raises:
+        UserError: the file cannot be read or written.
     """
     key_of = {id: secrets.token_hex(8) for id in ids}
 
@@ -233,7 +260,11 @@ def decide(log: DecisionLog, ids: Sequence[str], changed: Mapping[str, str | Non
 
 
 def undo(log: DecisionLog, key: str) -> Decision | None:
-    """Cancel the decision with a key and return it; None if it is cancelled already or unknown."""
+    """Cancel the decision with a key and return it; None if it is cancelled already or unknown.
+
+    Raises:
+        UserError: the file cannot be read or written.
+    """
     log.refresh()
     made = log.made.get(key)
     if made is not None:

@@ -69,7 +69,11 @@ class ClipTable:
     """Facts of the manifest and the check on each clip, in the order of the manifest."""
 
     def __init__(self, manifest: Path, utterances: Sequence[Utterance]) -> None:
-        """Read the report of the check, if there is one."""
+        """Read the report of the check, if there is one.
+
+        Raises:
+            UserError: the report is corrupt.
+        """
         self.manifest = manifest
         self.utterances = utterances
         self.place_of = {utterance.id: place for place, utterance in enumerate(utterances)}
@@ -186,7 +190,11 @@ class Review:
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
-        """Apply the decisions of the file."""
+        """Apply the decisions of the file.
+
+        Raises:
+            UserError: a line of the file is not a decision.
+        """
         with self._lock:
             self._refresh()
 

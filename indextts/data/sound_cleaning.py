@@ -73,7 +73,11 @@ class CleanReport:
 
 
 def clean_audio(command: CleanAudio) -> CleanReport:
-    """Clean the flagged clips of a data set."""
+    """Clean the flagged clips of a data set.
+
+    Raises:
+        UserError: the set was not checked, is in use or cannot be written, or the recognizer cannot be used.
+    """
     folder = command.manifest.parent
     in_use = f"{folder}: an import writes to this folder; wait for it or stop it"
     with disk_errors(folder), locked_folder(folder / LOCK_NAME, in_use=in_use):

@@ -56,7 +56,11 @@ _SOURCES = TypeAdapter(dict[str, DataSource])
 
 
 def read_sources(folder: Path) -> dict[str, DataSource]:
-    """Return the entries of sources.json in a folder; empty without the file."""
+    """Return the entries of sources.json in a folder; empty without the file.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
     path = folder / SOURCES_NAME
     return read_section(dict[str, DataSource], path, "delete it and import again") if path.exists() else {}
 

@@ -80,6 +80,9 @@ def split_utterances(
 
     A split speaker has at least 2 utterances on each side. If validation would have fewer than `MIN_VAL`
     utterances, the ratio is raised up to a tenth.
+
+    Raises:
+        UserError: a ratio above 0 gives no validation utterance, or there are too few speakers.
     """
     if given := _given_split(utterances, val_ratio):
         return given

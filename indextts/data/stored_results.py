@@ -28,6 +28,9 @@ class StoredResults:
     Args:
         kept: returns what is kept of a result in `known`; all by default.
         folder_name: of the folder in `report_dir`; "" for none.
+
+    Raises:
+        UserError: the folder cannot be read or written.
     """
 
     def __init__(

@@ -185,6 +185,9 @@ def use_heard_readings(manifest: Path, found: AmbiguousOption) -> int:
 
     Returns:
         The number of corrected texts.
+
+    Raises:
+        UserError: the manifest or the review cannot be read or written.
     """
     log = DecisionLog(manifest)
     decisions = read_decisions(manifest)

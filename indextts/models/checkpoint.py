@@ -95,7 +95,11 @@ def codes_identity(content: Mapping[str, Any]) -> str | None:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Return the dict in a `.pth` or a `.safetensors` file; its tensors are memory-mapped."""
+    """Return the dict in a `.pth` or a `.safetensors` file; its tensors are memory-mapped.
+
+    Raises:
+        UserError: no such file, not a checkpoint, or a pickle that would run code.
+    """
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
     content = _read(path)
@@ -148,7 +152,7 @@ def recover_meta(path: Path) -> CheckpointMeta | None:
 
 
 def read_tensor(path: Path) -> Tensor:
-    """Return the single tensor in a file written by torch.save."""
+    """Return the single tensor in a file written by torch.save; errors as for `read_file`."""
     content = _read(path)
     if not isinstance(content, Tensor):
         raise UserError(f"{path}: contains a {type(content).__name__}, expected a tensor")
@@ -159,6 +163,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights in a checkpoint or a bare state dict, by published name; tensors are memory-mapped.
 
     A LoRA checkpoint, or an adapter file, is merged into its base.
+
+    Raises:
+        UserError: the file cannot be loaded, contains no weights, or lacks its base.
     """
     content = read_file(path)
     if lora_record(content, path) is not None:
@@ -189,6 +196,10 @@ def select_weights(
         content: of the checkpoint at `path`.
         folders: where else to look for the base of a LoRA checkpoint, see `find_base`.
         strength: see `merge`.
+
+    Raises:
+        UserError: the checkpoint has no averaged weights, they do not fit its model, or its base is missing;
+            or it is no LoRA checkpoint, and `strength` is not 1.
     """
     averaged = averaged_weights(content, path) if choice == "averaged" else {}
     record = lora_record(content, path)
@@ -398,6 +409,9 @@ def _tensors_in(content: object, path: Path) -> Iterator[Tensor]:
 
     A pickle of 2 kB whose lists share lists has 2^40 paths, and one that contains itself is endless, so each
     path counts; and whoever walks the content later may do so by recursion.
+
+    Raises:
+        UserError: the content is deeper or larger than that of any trainer.
     """
     pending, num_visited = [(content, 1)], 0
     while pending:

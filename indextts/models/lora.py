@@ -59,7 +59,11 @@ class LoraRecord(LoraSettings, frozen=True):
 
 
 def lora_record(content: Mapping[str, Any], path: Path) -> LoraRecord | None:
-    """Return the LoRA record of the checkpoint at `path`; None for a checkpoint of all weights."""
+    """Return the LoRA record of the checkpoint at `path`; None for a checkpoint of all weights.
+
+    Raises:
+        UserError: the record is invalid.
+    """
     if "lora" not in content or content["lora"] is None:
         return None
     try:

@@ -33,7 +33,11 @@ WeightT = TypeVar("WeightT")
 
 
 def published_names(weights: Mapping[str, WeightT]) -> dict[str, WeightT]:
-    """Return the weights under their published names, without the dropped ones of the table above."""
+    """Return the weights under their published names, without the dropped ones of the table above.
+
+    Raises:
+        UserError: two weights have the same published name.
+    """
     unwrapped = {name: WRAPPERS.sub("", name) for name in weights}
     dropped = [name for name, short in unwrapped.items() if DROPPED.match(short)]
     if dropped:

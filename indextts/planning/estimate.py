@@ -142,6 +142,9 @@ def estimate(
         resumed: the restore plan, None for a new run.
         other_runs: run directories of the workspace with a measured pace.
         num_processes: world size, on all machines.
+
+    Raises:
+        UserError: a file cannot be read, or a micro-batch is too small for the longest pair.
     """
     facts = start_facts(resumed.command if resumed else command, machine, num_processes)
     pairs, automatic, first = facts.pairs, None, 0
@@ -177,7 +180,11 @@ def estimate(
 
 
 def start_facts(command: Train, machine: MachineFacts, num_processes: int = 1) -> StartFacts:
-    """Return what the settings of a start on `machine` depend on."""
+    """Return what the settings of a start on `machine` depend on.
+
+    Raises:
+        UserError: the pairs, the config or the tokenizer cannot be read.
+    """
     tokenizer = load_tokenizer(command.tokenizer)
     config = load_config_of(command.config, tokenizer)
     base_path = base_tokenizer(command.base_checkpoint)

@@ -81,6 +81,9 @@ def measure_pairs(
     Args:
         manifests: as in a command, with their languages and shares.
         run_dir: where an index may be too.
+
+    Raises:
+        UserError: a file cannot be read or is not a pair manifest.
     """
     files = parse_files(list(manifests))
     exact = read_epoch(files, tokenizer, config, run_dir)
@@ -88,7 +91,7 @@ def measure_pairs(
 
 
 def measure_texts(manifests: Sequence[Path], tokenizer: Path, config: Path) -> TextMeasure:
-    """Return statistics of the tokenized texts, sampled in a file with many pairs."""
+    """Return statistics of the tokenized texts, sampled in a file with many pairs; errors as above."""
     files = parse_files(list(manifests))
     return _sampled(files, _stamps(files), stamped(tokenizer), stamped(config))[1]
 
@@ -96,7 +99,7 @@ def measure_texts(manifests: Sequence[Path], tokenizer: Path, config: Path) -> T
 def read_epoch(
     files: tuple[PairsFile, ...], tokenizer: Path, config: Path, run_dir: Path | None
 ) -> ExactEpoch | None:
-    """Return the training pairs of a run; None if tokenizing them would take long."""
+    """Return the training pairs of a run; None if tokenizing them would take long; errors as above."""
     indexes = tuple(stamped(index_path(file.path)) for file in files)
     return _read_epoch(files, _stamps(files), indexes, stamped(tokenizer), stamped(config), run_dir)
 

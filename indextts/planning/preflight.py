@@ -149,7 +149,11 @@ def missing_hardware(machine: MachineFacts, launch: Launch) -> Message | None:
 def unusable_pairs(
     manifests: Sequence[Path], tokenizer: Path, config: Path, val_paths: Sequence[Path], run_dir: Path
 ) -> Message | None:
-    """Return a message if a pair manifest is missing or no pair fits the model."""
+    """Return a message if a pair manifest is missing or no pair fits the model.
+
+    Raises:
+        UserError: a file cannot be read or is not a pair manifest.
+    """
     paths = [file.path for file in parse_files(list(manifests))]
     for path in (*paths, *val_paths):
         if not path.exists():
@@ -165,7 +169,11 @@ def unusable_pairs(
 def tokenizer_mismatch(
     manifests: Sequence[Path], path: Path, config: Path, base_checkpoint: Path
 ) -> Message | None:
-    """Return a message if the tokenizer is missing or does not know the texts."""
+    """Return a message if the tokenizer is missing or does not know the texts.
+
+    Raises:
+        UserError: the tokenizer cannot be read or does not extend the base tokenizer.
+    """
     if not path.exists():
         return Message("planning.no_tokenizer", {"path": str(path)})
     tokenizer = load_tokenizer(path)
@@ -218,7 +226,11 @@ def disk_too_small(run_dir: Path, disk: DiskNeed) -> Message | None:
 
 
 def resume_problems(resume: str, run_dir: Path) -> list[Problem]:
-    """Return why nothing can be resumed, or why no new run can start in this run directory."""
+    """Return why nothing can be resumed, or why no new run can start in this run directory.
+
+    Raises:
+        UserError: the named checkpoint does not exist; the same error as in the trainer.
+    """
     present, folder = checkpoint_files(run_dir), str(run_dir)
     if resume == "auto" and not present:
         return [Problem("resume", Message("planning.nothing_to_resume", {"folder": folder}))]

@@ -29,6 +29,9 @@ def with_default_paths(command: CheckData) -> CheckData:
     Without a file, they are those of `preprocessed_amharic/`, or of the only project.
 
     Fields that have their default take the value of that project's settings.
+
+    Raises:
+        UserError: there are no such files.
     """
     if not (command.train_manifest or command.train_pairs or command.val_pairs):
         command = _with_default_files(command)
@@ -65,7 +68,11 @@ def _with_default_files(command: CheckData) -> CheckData:
 
 
 def with_default_tokenizer(args: VerifyTraining) -> VerifyTraining:
-    """Return the command with a tokenizer: the given one, the one in `tokenizers/`, or the only project's."""
+    """Return the command with a tokenizer: the given one, the one in `tokenizers/`, or the only project's.
+
+    Raises:
+        UserError: there is none, or several projects have one.
+    """
     if args.tokenizer is not None:
         return args
     if TOKENIZER.is_file():

@@ -57,7 +57,11 @@ class StageResult:
 
 
 def run_pipeline(command: RunPipeline) -> list[StageResult]:
-    """Run the stages from `--first` up to `--until`; stop after the first failure."""
+    """Run the stages from `--first` up to `--until`; stop after the first failure.
+
+    Raises:
+        UserError: the flags, the settings or the base files are wrong.
+    """
     stages = list(PLANNERS)
     if stages.index(command.first) > stages.index(command.until):
         raise UserError(f"--first {command.first}: comes after --until {command.until}; swap the two stages")
@@ -81,7 +85,11 @@ def run_pipeline(command: RunPipeline) -> list[StageResult]:
 
 
 def chosen_project(command: OfProject) -> tuple[Project, ProjectSettings]:
-    """Return the project of a command, whose folder may be absent, and its settings."""
+    """Return the project of a command, whose folder may be absent, and its settings.
+
+    Raises:
+        UserError: the flags or the settings are wrong.
+    """
     if command.demo == (command.config is not None):
         raise UserError("pass either --demo, or --config FILE with the settings of a project")
     if command.config is not None and "base" in command.model_fields_set:
@@ -107,7 +115,11 @@ def table(results: list[StageResult]) -> str:
 
 
 def copy_base_files(project: Project, settings: ProjectSettings) -> None:
-    """Copy the base model into the project and write its project.json."""
+    """Copy the base model into the project and write its project.json.
+
+    Raises:
+        UserError: a base file is missing, or the folder cannot be written.
+    """
     folder = project.config.parent
     tokenizer = folder / base_in(settings.base).tokenizer_file
     targets = (project.config, tokenizer, project.base_checkpoint)

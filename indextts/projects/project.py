@@ -141,7 +141,11 @@ class ProjectSettings(BaseModel):
 
 
 def read_settings(path: Path) -> ProjectSettings:
-    """Return the settings in a YAML file."""
+    """Return the settings in a YAML file.
+
+    Raises:
+        UserError: the file cannot be read, or a key is unknown, missing or of the wrong type.
+    """
     try:
         settings = read_section(
             ProjectSettings, path, "docs/projects.md describes the YAML file of a project"
@@ -171,7 +175,11 @@ def is_title(title: str) -> bool:
 
 
 def make_settings(**fields: Any) -> ProjectSettings:
-    """Return settings with these fields."""
+    """Return settings with these fields.
+
+    Raises:
+        UserError: a field is missing or of the wrong type.
+    """
     try:
         return ProjectSettings(**fields)
     except ValidationError as error:
@@ -179,7 +187,11 @@ def make_settings(**fields: Any) -> ProjectSettings:
 
 
 def read_project(project: "Project") -> ProjectSettings:
-    """Return the settings in a project's project.json."""
+    """Return the settings in a project's project.json.
+
+    Raises:
+        UserError: the file is missing or corrupt.
+    """
     return read_section(ProjectSettings, project.root / "project.json", "create the project again")
 
 

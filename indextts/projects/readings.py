@@ -24,12 +24,20 @@ _STORING = threading.Lock()  # two browsers store one after the other: their fil
 
 
 def read_readings(project: Project) -> list[ReadingRow]:
-    """Return the rows of the project's table, none without one."""
+    """Return the rows of the project's table, none without one.
+
+    Raises:
+        UserError: the table cannot be used.
+    """
     return read_rows(project.readings) if project.readings.is_file() else []
 
 
 def store_readings(project: Project, rows: Sequence[ReadingRow]) -> None:
-    """Write the project's table, and store it in the tokenizer if there is one."""
+    """Write the project's table, and store it in the tokenizer if there is one.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
     settings = read_project(project)
     with _STORING, tokenizer_stays_done(project, settings):
         with disk_errors(project.readings):
@@ -38,7 +46,11 @@ def store_readings(project: Project, rows: Sequence[ReadingRow]) -> None:
 
 
 def store_normalizer(project: Project, options: Mapping[str, Any]) -> None:
-    """Store options of the normaliser in the project's settings, and in the tokenizer if there is one."""
+    """Store options of the normaliser in the project's settings, and in the tokenizer if there is one.
+
+    Raises:
+        UserError: the tokenizer cannot be written.
+    """
     with _STORING:
         before = read_project(project)
         changed = before.with_fields("normalizer", **options)
@@ -50,7 +62,11 @@ def store_normalizer(project: Project, options: Mapping[str, Any]) -> None:
 
 
 def apply_edited_readings(project: Project, settings: ProjectSettings) -> None:
-    """Store the project's table in the tokenizer if somebody edited or removed the table."""
+    """Store the project's table in the tokenizer if somebody edited or removed the table.
+
+    Raises:
+        UserError: the table cannot be used, or the tokenizer cannot be written.
+    """
     if project.tokenizer.is_file():
         with _STORING, tokenizer_stays_done(project, settings):
             apply_readings(project, settings, read_readings(project))

@@ -31,7 +31,11 @@ def live_port(path: Path) -> int | None:
 
 
 def serve_tensorboard(command: ServeTensorboard) -> None:
-    """Serve on a free port, recorded in the address file, until a signal ends the process."""
+    """Serve on a free port, recorded in the address file, until a signal ends the process.
+
+    Raises:
+        UserError: there are no event files yet, or no free port.
+    """
     if not any(command.logdir.rglob("*tfevents*")):
         raise UserError(
             f"--logdir {command.logdir}: no TensorBoard event files; start a training run, which writes them"

@@ -134,7 +134,11 @@ def validation_losses(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int
 
 
 def pin(run_dir: Path, name: str, *, is_pinned: bool) -> None:
-    """Protect a checkpoint from deletion, or remove the protection."""
+    """Protect a checkpoint from deletion, or remove the protection.
+
+    Raises:
+        UserError: the checkpoint does not exist, or the folder cannot be written.
+    """
     _find(run_dir, name)
     mark = (run_dir / name).with_suffix(".pinned")
     with disk_errors(mark):
@@ -148,7 +152,11 @@ def pin(run_dir: Path, name: str, *, is_pinned: bool) -> None:
 
 
 def deletion_refusal(run_dir: Path, name: str) -> str:
-    """Return the reason why a checkpoint must not be deleted; empty if it may be."""
+    """Return the reason why a checkpoint must not be deleted; empty if it may be.
+
+    Raises:
+        UserError: the checkpoint does not exist.
+    """
     chosen = _find(run_dir, name)
     complete = [each for each in list_checkpoints(run_dir) if each.is_complete]
     reasons = (
@@ -162,7 +170,11 @@ def deletion_refusal(run_dir: Path, name: str) -> str:
 
 
 def move_to_trash(run_dir: Path, name: str) -> Path:
-    """Move a checkpoint to the trash; return its folder there."""
+    """Move a checkpoint to the trash; return its folder there.
+
+    Raises:
+        UserError: the checkpoint is needed, does not exist, or cannot be moved.
+    """
     reason = deletion_refusal(run_dir, name)
     if reason:
         raise UserError(reason)
@@ -194,7 +206,11 @@ def bytes_in_trash(run_dir: Path) -> int:
 
 
 def restore_trash(run_dir: Path) -> list[str]:
-    """Move the checkpoints of the trash back, unless a newer one has the name; return their names."""
+    """Move the checkpoints of the trash back, unless a newer one has the name; return their names.
+
+    Raises:
+        UserError: they cannot be moved.
+    """
     restored = []
     with disk_errors(run_dir / TRASH):
         for folder in sorted((run_dir / TRASH).glob("*/")):
@@ -209,7 +225,11 @@ def restore_trash(run_dir: Path) -> list[str]:
 
 
 def empty_trash(run_dir: Path) -> int:
-    """Delete the trash; return the number of freed bytes."""
+    """Delete the trash; return the number of freed bytes.
+
+    Raises:
+        UserError: the trash cannot be deleted.
+    """
     freed = bytes_in_trash(run_dir)
     with disk_errors(run_dir / TRASH):
         if (run_dir / TRASH).is_dir():
@@ -237,7 +257,11 @@ def _serial(meta: CheckpointMeta | None) -> int | None:
 
 
 def _find(run_dir: Path, name: str) -> Checkpoint:
-    """Return the listed checkpoint of that name; a path is never accepted."""
+    """Return the listed checkpoint of that name; a path is never accepted.
+
+    Raises:
+        UserError: the checkpoint does not exist.
+    """
     for each in list_checkpoints(run_dir):
         if each.name == name:
             return each

@@ -25,6 +25,9 @@ def keep_base(path: Path, run_dir: Path) -> Path:
     """Return where the base of a LoRA run stays: `path`, or the run's own copy of another run's checkpoint.
 
     A base that is itself a LoRA checkpoint keeps its own base beside it.
+
+    Raises:
+        UserError: the copy cannot be written, or the base of the base is missing.
     """
     meta = _meta_of(path)
     if meta is None and not path.match(kept_name("?" * DIGEST_CHARS)):

@@ -48,7 +48,11 @@ OWNER_TIMEOUT_S = 1.0
 
 
 def prepare(run_dir: Path) -> None:
-    """Create the folder and its lock file, without taking the lock."""
+    """Create the folder and its lock file, without taking the lock.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
     with disk_errors(f"--output-dir {run_dir}"):
         run_dir.mkdir(parents=True, exist_ok=True)
         (run_dir / ".lock").open("a").close()
@@ -114,7 +118,11 @@ def repair(run_dir: Path) -> None:
 
 
 def write_meta(path: Path, meta: CheckpointMeta) -> None:
-    """Write the meta file of a checkpoint that lost it; only for the owner, after `repair`."""
+    """Write the meta file of a checkpoint that lost it; only for the owner, after `repair`.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
     with disk_errors(f"--output-dir {path.parent}"):
         meta.write(path.with_suffix(".json"))
     logger.warning(

@@ -360,6 +360,9 @@ def requested_schedule(
         size: of an epoch; with a token budget its remaining steps may be off by one.
         num_processes: the world size; the batch settings apply to each rank.
         step, epoch, samples_done: the position: steps, complete epochs, and samples of the current epoch.
+
+    Raises:
+        UserError: the token budget of a micro-batch is too small for the longest sample.
     """
     # of a rank: each packs its own micro-batches, so the budgets of several ranks do not add up
     if 0 < command.batch_tokens < MIN_LONGEST_PER_BATCH * size.longest:

@@ -13,6 +13,9 @@ def read_text_lines(path: Path, flag: str, advice: str = "save it as UTF-8 text"
     Args:
         flag: names the file in messages.
         advice: the remedy for a file that cannot be read.
+
+    Raises:
+        UserError: the file cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8-sig").splitlines()

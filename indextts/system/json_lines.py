@@ -17,7 +17,11 @@ _BLOCK_BYTES = 64 * 1024
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yield the line number, from 1, and the object of every non-blank line."""
+    """Yield the line number, from 1, and the object of every non-blank line.
+
+    Raises:
+        UserError: the file cannot be read or is empty, or a line is not a JSON object in UTF-8.
+    """
     is_empty = True
     for number, raw in _raw_lines(path):
         yield number, _json_object(raw, path, number)
@@ -33,7 +37,11 @@ def json_lines_if_any(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
 
 
 def read_json_lines_or_errors(path: Path) -> Iterator[tuple[int, dict[str, object] | UserError]]:
-    """Yield the line number and the object of every non-blank line, or the error of that line."""
+    """Yield the line number and the object of every non-blank line, or the error of that line.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
     for number, raw in _raw_lines(path):
         try:
             yield number, _json_object(raw, path, number)
@@ -45,6 +53,9 @@ def sample_json_lines(path: Path, most: int) -> tuple[int, list[tuple[int, dict[
     """Return the number of non-blank lines, and at most `most` of them, evenly spaced.
 
     Only the chosen lines are parsed, so a manifest of 300,000 lines takes a fraction of a second.
+
+    Raises:
+        UserError: as for `read_json_lines`, for the chosen lines.
     """
     total = sum(1 for _ in _raw_lines(path))
     if not total:
@@ -55,7 +66,11 @@ def sample_json_lines(path: Path, most: int) -> tuple[int, list[tuple[int, dict[
 
 
 def write_json_lines(path: Path, records: Iterable[dict[str, object]]) -> None:
-    """Write records through a temporary file; an unchanged file keeps its modification time."""
+    """Write records to a temporary file, sync and rename it; an unchanged file keeps its modification time.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
     aside = path.with_name(f"{TEMPORARY}{path.name}")
     try:
         with disk_errors(path):
@@ -81,6 +96,9 @@ def append_json_line(path: Path, record: dict[str, Any] | Callable[[], Sequence[
     Args:
         record: or a function that returns several, or none. It is called while other writers wait, so it can
             depend on their lines.
+
+    Raises:
+        UserError: the file cannot be written.
     """
     try:
         with disk_errors(path), path.open("a+b") as file:

@@ -26,6 +26,9 @@ class ProcessPool(ProcessPoolExecutor):
 
     The standard pool starts a worker with each task. If another worker dies at that moment, its manager
     thread ends the workers it knows and then waits forever for the new one (Python 3.11 and 3.12).
+
+    Raises:
+        UserError: /dev/shm has no space for the semaphores of a pool.
     """
 
     def __init__(self, num_workers: int, context: BaseContext, begin: Callable[[], object]) -> None:
@@ -43,6 +46,9 @@ def map_in_processes(
     Args:
         work: pickled once for each process, so it may hold much.
         chunk: the number of tasks that a process gets at once.
+
+    Raises:
+        UserError: a process was killed.
     """
     if num_workers == 1:
         yield from map(work, tasks)

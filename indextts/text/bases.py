@@ -21,32 +21,45 @@ NAMES_IN_FOLDER = ("spoken_text/options.json", "spoken_text/reserved.json")
 
 
 def load_tokenizer(path: Path, options: NormalizerOptions | None = None) -> Tokenizer:
-    """Return the tokenizer in a file of either kind; arguments as for `Tokenizer.load`."""
+    """Return the tokenizer in a file of either kind; arguments and errors as for `Tokenizer.load`."""
     return tokenizer_of(read_model(path), path, options)
 
 
 def tokenizer_of(model: bytes, path: Path, options: NormalizerOptions | None = None) -> Tokenizer:
-    """Return the tokenizer with the content of a file of either kind."""
+    """Return the tokenizer with the content of a file of either kind; errors as for `Tokenizer`."""
     kind = ByteLevelTokenizer if is_rank_file(model) else Tokenizer
     return kind(model, path, options)
 
 
 def extended(base: Tokenizer, texts: Iterable[str], target_size: int) -> bytes:
-    """Return the content of a tokenizer file with pieces of `texts` appended to those of the base."""
+    """Return the content of a tokenizer file with pieces of `texts` appended to those of the base.
+
+    Raises:
+        UserError: the base cannot be extended, the texts contain no letter of the language, or the target
+            size is too small for the letters.
+    """
     if isinstance(base, ByteLevelTokenizer):
         return extended_ranks(base, texts, target_size)
     return extended_pieces(base, texts, target_size)
 
 
 def reserved(base: Tokenizer, texts: Sequence[str]) -> bytes:
-    """Return the content of a tokenizer file with pieces of `texts` in place of reserved special tokens."""
+    """Return the content of a tokenizer file with pieces of `texts` in place of reserved special tokens.
+
+    Raises:
+        UserError: the base has no such tokens or is not the published one, or the texts cannot be used.
+    """
     if not isinstance(base, ByteLevelTokenizer):
         raise UserError(f"{base.path}: --pieces reserved needs the .tiktoken file of IndexTTS-2.5")
     return reserved_ranks(base, texts)
 
 
 def for_language(tokenizer: Tokenizer, language: str) -> Tokenizer:
-    """Return a tokenizer with the same pieces that reads texts of `language`; "" is its own language."""
+    """Return a tokenizer with the same pieces that reads texts of `language`; "" is its own language.
+
+    Raises:
+        UserError: the base has language rows, but none for this language.
+    """
     options = of_language(tokenizer.options, language) if language else tokenizer.options
     if options == tokenizer.options:
         return tokenizer
@@ -74,7 +87,7 @@ def stored_tokenizer(entry: dict[str, Any]) -> bytes:
 
 
 def tokenizer_in(folder: Path, base: Base) -> Tokenizer:
-    """Return the tokenizer of a model folder.
+    """Return the tokenizer of a model folder; errors as for `load_tokenizer`.
 
     The rank file of an export contains nothing else, because the official program reads nothing but ranks;
     options of the normaliser and pieces of reserved tokens are in `spoken_text/` beside it.

@@ -48,6 +48,9 @@ def extended_ranks(base: ByteLevelTokenizer, texts: Iterable[str], target_size: 
     """Return a rank file: the pieces of the base, then pieces of `texts`, and the normaliser's record.
 
     The same input gives the same bytes. If the texts provide fewer pieces, a warning is logged.
+
+    Raises:
+        UserError: the language is not in Ethiopic script, or the texts contain none of its letters.
     """
     words = _words(base, texts)
     wanted = target_size - base.size
@@ -68,6 +71,9 @@ def reserved_ranks(base: ByteLevelTokenizer, texts: Iterable[str]) -> bytes:
 
     First come the letters, then the most frequent pairs of neighbours; a text is later written with the
     longest piece at each place, so a pair that only led to a longer piece gives up its place to the next.
+
+    Raises:
+        UserError: as for `extended_ranks`, or the base is extended.
     """
     if base.size != base.num_published + len(SPECIAL_TOKENS):
         raise UserError(f"{base.path}: is extended; --pieces reserved needs the published tokenizer")
@@ -102,7 +108,11 @@ def _uses(pieces: Sequence[str], words: Counter[str]) -> Counter[str]:
 
 
 def _words(base: ByteLevelTokenizer, texts: Iterable[str]) -> Counter[str]:
-    """Return the parts of texts with Ethiopic letters, each with a blank that is before it."""
+    """Return the parts of texts with Ethiopic letters, each with a blank that is before it.
+
+    Raises:
+        UserError: the language is not in Ethiopic script, or the texts contain none of its letters.
+    """
     language = find_language(base.options.language)
     language_row(base.options.language, base.options.language_row)  # refuses a language without a row
     if "Ethi" not in language.scripts:

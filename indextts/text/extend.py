@@ -50,6 +50,9 @@ def extend_file(
         target_size: total pieces; 0 for the advised size.
         advice: None if the hours of speech are unknown.
         options: of the normaliser that replace those of the base.
+
+    Raises:
+        UserError: the base, the texts or the target size cannot be used, or the file cannot be written.
     """
     _refuse_overwriting(base_model, output_model)
     base, advice = _load(base_model, options), advice or advise_size(None)
@@ -70,7 +73,12 @@ def extend_file(
 def reserve_file(
     base_model: Path, texts: Sequence[str], output_model: Path, options: Mapping[str, Any] = NO_OPTIONS
 ) -> Extension:
-    """Write the base tokenizer with pieces of `texts` in place of its reserved special tokens."""
+    """Write the base tokenizer with pieces of `texts` in place of its reserved special tokens.
+
+    Raises:
+        UserError: the base is not the published tokenizer of IndexTTS-2.5, the texts cannot be used, or the
+            file cannot be written.
+    """
     _refuse_overwriting(base_model, output_model)
     base = _load(base_model, options)
     _warn_of(texts, base)
@@ -87,6 +95,9 @@ def store_options(path: Path, options: Mapping[str, Any]) -> Extension:
 
     Returns:
         The tokenizer before and after.
+
+    Raises:
+        UserError: the file is no usable tokenizer, or cannot be written.
     """
     before = load_tokenizer(path)
     chosen = before.options.model_copy(update=dict(options))

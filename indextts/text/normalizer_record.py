@@ -29,14 +29,18 @@ def with_record(model: bytes, record: dict[str, Any]) -> bytes:
 
 
 def read_record(proto: Any, path: Path) -> tuple[int, NormalizerOptions] | None:
-    """Return the normaliser version and options in a ModelProto, None without a record."""
+    """Return the normaliser version and options in a ModelProto, None without a record.
+
+    Raises:
+        UserError: the record is corrupt or of a newer version of the normaliser.
+    """
     fields: Any = UnknownFieldSet(proto)  # iterable, unlike its stub
     found = [field.data for field in fields if field.field_number == _FIELD]
     return parse_record(found[-1], path) if found else None
 
 
 def parse_record(content: bytes, path: Path) -> tuple[int, NormalizerOptions]:
-    """Return the normaliser version and options in the JSON of a record."""
+    """Return the normaliser version and options in the JSON of a record; errors as for `read_record`."""
     try:
         record = json.loads(content)
         version = int(record.pop("version"))

@@ -41,7 +41,11 @@ _CHUNK = 4096  # nodes at a time, for a bounded memory
 
 
 def with_ethiopic_marks(model: bytes) -> bytes:
-    """Return a serialized SentencePiece model that replaces Ethiopic marks; its pieces stay."""
+    """Return a serialized SentencePiece model that replaces Ethiopic marks; its pieces stay.
+
+    Raises:
+        UserError: the model's map of characters is corrupt.
+    """
     proto = parse_model(model)
     charsmap = proto.normalizer_spec.precompiled_charsmap
     changed = _with_marks(charsmap)

@@ -46,6 +46,10 @@ def extended_pieces(base: Tokenizer, texts: Iterable[str], target_size: int) -> 
 
     The model records the normaliser options of the base, which also apply to `texts`. If the texts provide
     fewer merges than requested, the model is smaller and a warning is logged.
+
+    Raises:
+        UserError: the base is not a BPE model, the texts contain no letter of the language, or the target
+            size is too small for the letters.
     """
     if base.proto.trainer_spec.model_type != _BPE:
         raise UserError(f"{base.path}: not a BPE model; only BPE models such as bpe.model can be extended")
@@ -88,6 +92,9 @@ def missing_letters(base: Tokenizer, texts: Sequence[str], words: Sequence[str])
     Args:
         texts: as written; the spoken form of numbers has letters in any text.
         words: the normalised texts.
+
+    Raises:
+        UserError: no text has a letter of the language.
     """
     language = find_language(base.options.language)
     if not own_letters(language, texts):

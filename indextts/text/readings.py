@@ -157,7 +157,11 @@ def readings_for(rows: Sequence[ReadingRow], language: str) -> tuple[Reading, ..
 
 
 def typed_options(flags: NormalizerFlags) -> dict[str, Any]:
-    """Return the typed flags of the normaliser as fields of `NormalizerOptions`."""
+    """Return the typed flags of the normaliser as fields of `NormalizerOptions`.
+
+    Raises:
+        UserError: the table of readings cannot be used.
+    """
     names = flags.model_fields_set & NormalizerFlags.model_fields.keys()
     values = {name: getattr(flags, name) for name in names}
     if path := values.pop("readings", None):
@@ -168,7 +172,11 @@ def typed_options(flags: NormalizerFlags) -> dict[str, Any]:
 
 
 def options_of(flags: NormalizerFlags) -> NormalizerOptions:
-    """Return the options that the flags of a command choose."""
+    """Return the options that the flags of a command choose.
+
+    Raises:
+        UserError: the table of readings cannot be used.
+    """
     return NormalizerOptions(**typed_options(flags))
 
 

@@ -48,6 +48,9 @@ def language_row(code: str, choice: str = "own") -> int:
 
     Args:
         choice: "common" for the row of texts in languages outside the table, "own" for that of the language.
+
+    Raises:
+        UserError: the language is not in the table.
     """
     if choice == "common":
         return COMMON_ROW

@@ -57,6 +57,10 @@ class Tokenizer:
             model: the content of a `.model` file.
             path: its origin, for messages.
             options: of the normaliser, in place of the recorded ones.
+
+        Raises:
+            UserError: `model` is not a SentencePiece model, ids 0 and 1 are not start and stop, or the
+                normaliser record cannot be used.
         """
         self.path = path
         self.model_bytes = model
@@ -73,7 +77,11 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path, options: NormalizerOptions | None = None) -> "Tokenizer":
-        """Load the tokenizer file at `path`."""
+        """Load the tokenizer file at `path`.
+
+        Raises:
+            UserError: the file cannot be read or is not a usable tokenizer.
+        """
         return cls(read_model(path), path, options)
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Path, NormalizerOptions]]:

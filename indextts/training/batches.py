@@ -207,7 +207,11 @@ class PairDataset(Dataset[Sample | Unreadable]):
 
 
 def open_stores(indexes: Sequence[PairIndex], config: GPTConfig) -> dict[Path, FeatureStore]:
-    """Open the feature stores of all pairs."""
+    """Open the feature stores of all pairs.
+
+    Raises:
+        UserError: a store is missing or corrupt, or was built for another model.
+    """
     paths = sorted({path for index in indexes for path in index.pairs.used_stores})
     stores = {path: FeatureStore.open(path) for path in paths}
     for path, store in stores.items():
@@ -248,6 +252,9 @@ def usable_pairs(
     Args:
         stores: of these pairs, and perhaps others.
         files: of `indexes`, with their languages and shares.
+
+    Raises:
+        UserError: too many pairs lack features, or no pair is left.
     """
     pairs = PairColumns.joined([index.pairs for index in indexes])
     dataset = _with_features(PairDataset(pairs, {path: stores[path] for path in pairs.used_stores}, files))
@@ -375,7 +382,11 @@ def is_too_many(num_unusable: int, num_samples: int) -> bool:
 
 
 def _with_features(dataset: PairDataset) -> PairDataset:
-    """Return the pairs whose utterances are in the stores; log the number of the others."""
+    """Return the pairs whose utterances are in the stores; log the number of the others.
+
+    Raises:
+        UserError: too many pairs lack features.
+    """
     pairs, has_features = dataset.pairs, dataset.codes_of_utterances >= 0
     is_present = has_features[pairs.target] & has_features[pairs.prompt]
     if is_present.all():

@@ -98,7 +98,11 @@ def checkpoint_facts(
 def read_old_pieces(
     tokenizer: Path, content: Mapping[str, Any], path: Path, base_pieces: Sequence[str]
 ) -> Vocabulary:
-    """Return the pieces of another program's checkpoint, of which --resume-tokenizer is the tokenizer."""
+    """Return the pieces of another program's checkpoint, of which --resume-tokenizer is the tokenizer.
+
+    Raises:
+        UserError: it is not the tokenizer of this checkpoint.
+    """
     num_pieces = table_rows(published_names(content["model"]), str(path)) - 1
     vocabulary, misfit = load_tokenizer(tokenizer).vocabulary, ""
     if vocabulary.size != num_pieces:

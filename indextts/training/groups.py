@@ -67,6 +67,9 @@ def note_unreadable(found: Sequence[Unreadable], group: Sequence[MicroBatch], ru
 
     Args:
         found: the unreadable samples of the group, on all ranks.
+
+    Raises:
+        UserError: there are too many.
     """
     known = run.state.unreadable
     known -= {id for part in group for id in part.ids} - {sample.id for sample in found}

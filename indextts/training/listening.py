@@ -103,7 +103,11 @@ class Listener:
     """Speaks fixed sentences with the model in training and judges them; `decide` says at which steps."""
 
     def __init__(self, inputs: Inputs) -> None:
-        """Choose the sentences, and check what the sound and its recognition need."""
+        """Choose the sentences, and check what the sound and its recognition need.
+
+        Raises:
+            UserError: no sentence is readable, or --listen-asr cannot be used.
+        """
         command = inputs.command
         self.inputs, self.models = inputs, command.config.parent
         self.sentences = read_sentences(inputs, command.listen_sentences)
@@ -304,7 +308,11 @@ def fault_of(clip: Clip) -> float:
 
 
 def read_sentences(inputs: Inputs, number: int) -> list[Sentence]:
-    """Return at most `number` readable sentences, always the same."""
+    """Return at most `number` readable sentences, always the same.
+
+    Raises:
+        UserError: none is readable.
+    """
     dataset = inputs.val_set
     samples = ((index, dataset[index]) for index in choose_pairs(dataset, inputs.tokenizer.options))
     readable = (

@@ -78,6 +78,9 @@ def train(
     Args:
         checkpoint: the checkpoint to resume, None for the base; verified while this module was imported. Only
             rank 0 knows it.
+
+    Raises:
+        UserError: something that the user can fix.
     """
     times = StartupTimes("imports")
     try:

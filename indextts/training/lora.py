@@ -40,6 +40,9 @@ def with_base(
         file: --base-checkpoint.
         base: its identity, None if it is unreadable.
         merges: the run has no adapters.
+
+    Raises:
+        UserError: the base of a LoRA checkpoint is missing, or does not fit it.
     """
     record = lora_record(content, path)
     if record is None:

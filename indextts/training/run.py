@@ -294,7 +294,12 @@ def _on_first_ranks(
 
 
 def choose_device(allow_cpu: bool, info: RankInfo = RankInfo()) -> torch.device:  # noqa: B008 - frozen
-    """Return the GPU if there is one, else the CPU; each rank gets a GPU of its own."""
+    """Return the GPU if there is one, else the CPU; each rank gets a GPU of its own.
+
+    Raises:
+        UserError: CUDA does not work on an NVIDIA GPU of this machine, and the CPU is not allowed (training
+            on the CPU by accident would cost days); or the machine has fewer GPUs than ranks.
+    """
     if torch.cuda.is_available():
         device = torch.device("cuda") if info.world_size == 1 else _gpu_of(info)
         torch.set_float32_matmul_precision("high")  # TF32 for products that remain in float32

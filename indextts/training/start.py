@@ -250,14 +250,19 @@ def used_pieces(inputs: Inputs) -> list[int]:
 
 
 def base_size_of(tokenizer: Tokenizer, base_checkpoint: Path) -> int:
-    """Return how many pieces of the base the tokenizer keeps."""
+    """Return how many pieces of the base the tokenizer keeps; errors as for `_base_vocabulary`."""
     num_rows = text_rows(base_checkpoint) - 1
     _base_vocabulary(tokenizer, base_checkpoint, num_rows)
     return tokenizer.appended_ids(num_rows).start
 
 
 def _base_vocabulary(tokenizer: Tokenizer, base_checkpoint: Path, base_size: int) -> Vocabulary:
-    """Return the base tokenizer's vocabulary after checking that the run's tokenizer extends it."""
+    """Return the base tokenizer's vocabulary after checking that the run's tokenizer extends it.
+
+    Raises:
+        UserError: the tokenizer does not start with the base's pieces, or the base tokenizer does not belong
+            to the base checkpoint.
+    """
     path = base_tokenizer(base_checkpoint)
     if tokenizer.size < base_size:
         raise UserError(

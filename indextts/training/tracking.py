@@ -68,6 +68,9 @@ def start_tracker(kind: str, run_dir: Path, part: int, settings: dict[str, Any])
 
     Returns:
         None with --tracker none.
+
+    Raises:
+        UserError: the tracker's package is missing, or the tracker refuses to start.
     """
     if kind == "none":
         return None

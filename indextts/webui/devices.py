@@ -34,7 +34,11 @@ def device_shown(workspace: Path, device: Device) -> str:
 
 
 def chosen_recognizers(roots: Roots, typed: str | None) -> list[str]:
-    """Return the value of `--asr` for typed lines: folders, or models of the hub."""
+    """Return the value of `--asr` for typed lines: folders, or models of the hub.
+
+    Raises:
+        UserError: a folder is outside the allowed folders.
+    """
     lines = [line.strip() for line in (typed or "").splitlines() if line.strip()]
     return [_chosen(roots, line) for line in lines]
 

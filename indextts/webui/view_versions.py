@@ -125,7 +125,11 @@ def _stamp(path: Path) -> str:
 
 
 def utterances_of(manifest: Path) -> Sequence[Utterance]:
-    """Return the cached utterances of a manifest; cheap enough to call at every key press."""
+    """Return the cached utterances of a manifest; cheap enough to call at every key press.
+
+    Raises:
+        UserError: the file is missing or corrupt.
+    """
     return _read(manifest, files_version(manifest))
 
 

@@ -107,6 +107,9 @@ class Aligner:
             audio: the recording as a file that libsndfile reads.
             found: the row with the text file.
             aside: for a temporary file.
+
+        Raises:
+            UserError: the recognizer cannot be loaded or is no CTC model.
         """
         assert found.text_file is not None
         text_file = found.text_file
@@ -176,13 +179,21 @@ class Aligner:
 
 
 def reading_options(command: ImportDataset, language: str) -> NormalizerOptions:
-    """Return the options of the normaliser that reads a text in a language."""
+    """Return the options of the normaliser that reads a text in a language.
+
+    Raises:
+        UserError: the table of readings cannot be used.
+    """
     rows = [] if command.readings is None else read_rows(command.readings)
     return NormalizerOptions(language=language, readings=readings_for(rows, language))
 
 
 def readings_of_text(command: ImportDataset, text_file: Path, language: str) -> list[Reading]:
-    """Return the readings that a text file contains."""
+    """Return the readings that a text file contains.
+
+    Raises:
+        UserError: the table of readings cannot be used.
+    """
     readings = reading_options(command, language).readings
     lines = [line for _, line in text_lines(text_file) if isinstance(line, str)] if readings else []
     return sorted({reading for line in lines for reading in used_readings(line, readings)})

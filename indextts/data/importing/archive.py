@@ -87,6 +87,9 @@ def unpack(archive: Path, folder: Path, max_bytes: int, loose: str = "") -> int:
 
     Args:
         loose: the folder in `folder` for files that are in no folder of the archive.
+
+    Raises:
+        UserError: the archive is corrupt or refused.
     """
     size = archive.stat().st_size
     if size > shutil.disk_usage(folder).free:
@@ -200,7 +203,11 @@ class InnerArchives:
         self._max_bytes = max_bytes
 
     def unpack(self) -> None:
-        """Unpack all of them."""
+        """Unpack all of them.
+
+        Raises:
+            UserError: an archive is corrupt or refused.
+        """
         left = self._max_bytes
         for archive in filter(is_archive, sorted(files_below(self.root))):
             logger.info("unpacking %s to find the recordings that are named", archive)
@@ -221,6 +228,9 @@ def unpack_heads(archive: Path, folder: Path, rank: Callable[[Path], int | None]
 
     Args:
         rank: returns the rank of a member by its name, or None for a member that is not written.
+
+    Raises:
+        UserError: the archive is corrupt or refused.
     """
     try:
         with zipfile.ZipFile(archive) as file:

@@ -267,7 +267,11 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
 
 
 def _one_of(units: Set[str]) -> str:
-    """Return the only unit that is named, if any."""
+    """Return the only unit that is named, if any.
+
+    Raises:
+        UserError: there are two.
+    """
     named = sorted(units - {""})
     if len(named) > 1:
         raise UserError(f"the times are in {' and in '.join(named)}; convert them to one unit")

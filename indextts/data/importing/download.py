@@ -35,6 +35,9 @@ def download(urls: Sequence[str], folder: Path, language: str) -> None:
 
     Args:
         language: ISO 639 code of the subtitles.
+
+    Raises:
+        UserError: a URL is invalid, or yt-dlp is not installed.
     """
     for url in urls:
         try:

@@ -65,6 +65,10 @@ def download_dataset(command: ImportDataset, max_hours: float = 0) -> tuple[Path
 
     Args:
         max_hours: stop after the parquet file that reaches so many hours; 0 downloads everything.
+
+    Raises:
+        UserError: the data set, subset or split does not exist, the hub refuses or is unreachable, the disk
+            is full, or another import uses the folder.
     """
     if not REPOSITORY_NAME.fullmatch(command.hub):
         raise UserError(

@@ -77,6 +77,9 @@ def choose(
         subset: "" for the only subset.
         splits: empty for all splits.
         where: the data set, for messages.
+
+    Raises:
+        UserError: the subset or a split does not exist, or there are several subsets and `subset` is empty.
     """
     readable = sorted(filter(is_data, names))
     subsets = _of_card(readable, card) or _of_names(readable)

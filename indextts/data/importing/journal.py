@@ -136,12 +136,20 @@ class Journal:
         self.entries = {name: self.entries[name] for name in sorted(self.entries, key=place)}
 
     def write(self) -> None:
-        """Rewrite the file with a single record per recording."""
+        """Rewrite the file with a single record per recording.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
         write_json_lines(self.folder / JOURNAL_NAME, map(_record, self.entries.values()))
 
 
 def read_journal(folder: Path) -> Journal:
-    """Return the journal of `folder`; an incomplete last line, left by a kill, does not count."""
+    """Return the journal of `folder`; an incomplete last line, left by a kill, does not count.
+
+    Raises:
+        UserError: the journal is corrupt, or there is a manifest without a journal.
+    """
     journal = Journal(folder)
     path = folder / JOURNAL_NAME
     if not path.is_file():

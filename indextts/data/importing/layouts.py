@@ -73,6 +73,9 @@ def read_source(root: Path, layout: ImportLayout, reader: SourceReader, typed: P
 
     Args:
         typed: the path of the source as typed, for messages; `root` may be a folder unpacked from it.
+
+    Raises:
+        UserError: there are no recordings in that layout, or the columns of a table cannot be decided.
     """
     places = _places(root, layout)
     detected, folders = next(places)

@@ -58,7 +58,11 @@ Leaves = dict[str, tuple[str, str]]
 
 
 def parquet_rows(path: Path, reader: SourceReader) -> Items:
-    """Yield the rows of a file, and rejections."""
+    """Yield the rows of a file, and rejections.
+
+    Raises:
+        UserError: the columns cannot be decided.
+    """
     try:
         file = open_parquet(path)
         leaves = leaves_of(file, reader.language)
@@ -111,6 +115,9 @@ def leaves_of(file: pq.ParquetFile, language: str = "") -> Leaves:
 
     Args:
         language: of texts that are objects by language.
+
+    Raises:
+        UserError: two columns have the name of a recording, a text and so on.
     """
     audio, small = {}, {}
     count = Counter(file.schema_arrow.names)
@@ -135,7 +142,11 @@ def leaves_of(file: pq.ParquetFile, language: str = "") -> Leaves:
 
 
 def _header(path: Path, leaves: Leaves) -> list[str]:
-    """Return the names of the columns with the recording as "audio", also if it has another name."""
+    """Return the names of the columns with the recording as "audio", also if it has another name.
+
+    Raises:
+        UserError: two columns contain audio.
+    """
     audio = [name for name, (content, leaf) in leaves.items() if content or leaf == f"{name}.path"]
     if not audio:
         return list(leaves)

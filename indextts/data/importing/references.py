@@ -95,6 +95,9 @@ class Recordings:
 
         Args:
             folders: those of the layout, which come first.
+
+        Raises:
+            UserError: an archive of the source is corrupt or refused.
         """
         places = self._places(folder, folders)
         slashed = unquote(named[7:]) if named.startswith("file://") else named.replace("\\", "/")

@@ -40,7 +40,14 @@ Length = tuple[float, int]  # in seconds, and the sample rate
 
 
 def with_spans(items: Sequence[Item], columns: Mapping[Path, Columns]) -> list[Item]:
-    """Return the items, with the rows that have times as spans of their recordings."""
+    """Return the items, with the rows that have times as spans of their recordings.
+
+    Args:
+        columns: of tables, for messages.
+
+    Raises:
+        UserError: the unit of the times cannot be decided, or they belong to other recordings.
+    """
     timed = [item for item in items if isinstance(item, Row) and item.times]
     if not timed:
         return list(items)
@@ -102,7 +109,11 @@ def _is_all(span: tuple[float, float], length_s: float) -> bool:
 def _unit(
     rows: Sequence[Row], lengths: Mapping[object, Length | None], columns: Mapping[Path, Columns]
 ) -> str:
-    """Return the unit of times whose header names none."""
+    """Return the unit of times whose header names none.
+
+    Raises:
+        UserError: both or neither would fit.
+    """
     known = [(row, length) for row in rows if (length := lengths[_recording(row)])]
     num_spans = len({(_recording(row), row.times) for row, _ in known})
     num_s, num_ms = (_num_fitting(known, unit) for unit in ("s", "ms"))

@@ -36,6 +36,9 @@ def with_speakers(
 
     Args:
         typed: the path of the source as typed, for messages.
+
+    Raises:
+        UserError: neither the data nor the answers give a speaker for any recording.
     """
     speaker, speaker_from = answers["speaker"], answers["speaker_from"]
     if speaker_from == "voices":  # voices.py names them when all are in the project
@@ -126,7 +129,11 @@ def answered(command: ImportDataset, before: dict[str, str]) -> dict[str, str]:
 
 
 def of_speakers(found: Mapping[Path, Sequence[Row]], wanted: Sequence[str]) -> dict[Path, list[Row]]:
-    """Return the recordings of some speakers, by the paths of their sources."""
+    """Return the recordings of some speakers, by the paths of their sources.
+
+    Raises:
+        UserError: a speaker has no recording in any source.
+    """
     known = {item.speaker for items in found.values() for item in items if item.speaker}
     unknown = [name for name in wanted if name not in known]
     if unknown:

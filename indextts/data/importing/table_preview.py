@@ -133,6 +133,9 @@ def preview_source(
         columns: as in --columns; "" to decide.
         allowed: folders that recordings may be in, as for SourceReader.
         keep: kinds of marks that stay in the texts.
+
+    Raises:
+        UserError: the archive is corrupt or refused.
     """
     with ExitStack() as stack:
         root = source.resolve()

@@ -72,6 +72,9 @@ def table_rows(path: Path, reader: SourceReader, columns: Columns | None = None)
 
     Args:
         columns: those of the layout; None to decide.
+
+    Raises:
+        UserError: the columns cannot be decided, or a JSON array is invalid.
     """
     table = open_table(path, reader.language)
     if columns is None and table.head:
@@ -169,7 +172,11 @@ def is_manifest(path: Path) -> bool:
 
 
 def _records(path: Path, language: str) -> Iterator[tuple[Location, object]]:
-    """Yield the objects of WebDataset, of JSON lines or of an array, and rejections of lines."""
+    """Yield the objects of WebDataset, of JSON lines or of an array, and rejections of lines.
+
+    Raises:
+        UserError: the array is invalid.
+    """
     for where, record in webdataset_records(path) if path.is_dir() else _parsed(path, language):
         if isinstance(record, Pairs):
             simplify(record, language)
@@ -221,7 +228,11 @@ def _objects_of_array(path: Path, text: str, file: TextIO) -> Iterator[object]:
 
 
 def _objects_of_object(path: Path, head: str, language: str) -> Sequence[object] | None:
-    """Return an object over several lines, or the list of objects in an object; None for JSON lines."""
+    """Return an object over several lines, or the list of objects in an object; None for JSON lines.
+
+    Raises:
+        UserError: there are several objects over several lines.
+    """
     line, _, rest = head.partition("\n")
     record = _parsed_line(Location(path), line)
     is_row = isinstance(record, Pairs) and (bool(rest.strip()) or only_list(record) is None)

@@ -74,7 +74,11 @@ class VoicesRecord(BaseModel):
     names: dict[str, Annotated[str, AfterValidator(_checked_name)]] = {}
 
     def speaker(self, voice: str, file: Path) -> str:
-        """Return the speaker of a group, following merges."""
+        """Return the speaker of a group, following merges.
+
+        Raises:
+            UserError: groups are merged in a circle.
+        """
         seen = [voice]
         while (name := self.names.get(seen[-1], seen[-1])) != seen[-1]:
             if name in seen:
@@ -134,7 +138,11 @@ def read_vectors(journal: Journal, encoder: str) -> dict[str, Vector]:
 
 
 def add_vectors(journal: Journal, weights: Path, load_encoder: LoadEncoder, num_workers: int) -> None:
-    """Compute and store the vectors that are not stored yet."""
+    """Compute and store the vectors that are not stored yet.
+
+    Raises:
+        UserError: the weights are unusable, or the file cannot be written.
+    """
     audio = {_key(entry, clip): journal.audio / clip.audio for entry, clip in voice_clips(journal)}
     with _stored(journal, file_sha256(weights)) as stored:
         add_results(stored, audio, lambda: load_encoder(weights), _encoded, num_workers)
@@ -192,7 +200,11 @@ def group_voices(
 
 
 def read_record(folder: Path) -> VoicesRecord:
-    """Return the record of a dataset; an empty one without groups."""
+    """Return the record of a dataset; an empty one without groups.
+
+    Raises:
+        UserError: voices.json is invalid, or merges groups in a circle.
+    """
     path = folder / RECORD_NAME
     try:
         record = VoicesRecord.model_validate_json(path.read_bytes())
@@ -208,7 +220,11 @@ def read_record(folder: Path) -> VoicesRecord:
 
 
 def rename_voice(folder: Path, voice: str, name: str) -> None:
-    """Set the speaker of a group in voices.json; the next import applies it."""
+    """Set the speaker of a group in voices.json; the next import applies it.
+
+    Raises:
+        UserError: there is no such group, the name is invalid, or groups would be merged in a circle.
+    """
     record = read_record(folder)
     if voice not in record.names:
         raise UserError(f"{folder / RECORD_NAME}: no voice {voice}; choose one of the table")
@@ -257,7 +273,11 @@ def write_voices(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) 
 
 
 def read_rows(folder: Path) -> list[VoiceRow]:
-    """Return the lines of voices.csv with the current names of voices.json; none without groups."""
+    """Return the lines of voices.csv with the current names of voices.json; none without groups.
+
+    Raises:
+        UserError: voices.json or voices.csv is invalid.
+    """
     record, names, path = read_record(folder), folder / RECORD_NAME, folder / TABLE_NAME
     if not path.is_file():
         return []

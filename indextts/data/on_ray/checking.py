@@ -14,6 +14,9 @@ def measure_on_ray(measure: Measure, tasks: Sequence[Task]) -> Iterator[Measured
 
     Args:
         measure: measures a task; it is pickled.
+
+    Raises:
+        UserError: as `Pool.map`.
     """
     pool: Pool[Task, Measured] = Pool(partial(_begin, measure), _facts(), "core")
     try:

@@ -25,6 +25,9 @@ def running_on(engine: Engine, address: str) -> Iterator[None]:
     Args:
         address: HOST:PORT as `ray start --head` prints it; empty to start a temporary cluster of this
             machine.
+
+    Raises:
+        UserError: Ray is not installed, the cluster cannot be reached, or another engine has an address.
     """
     if engine != "ray":
         if address:

@@ -54,7 +54,11 @@ class RayEncoder:
         return self.backend.identity + self.pool.fact(PRECISION)
 
     def encode_all(self, utterances: Iterable[Utterance]) -> Iterator[EncodedUtterance | Rejected]:
-        """Yield the utterances encoded or rejected, in order."""
+        """Yield the utterances encoded or rejected, in order.
+
+        Raises:
+            UserError: as `Pool.map`.
+        """
         utterances = list(utterances)
         starts = range(0, len(utterances), self.clips_per_part)
         parts = [utterances[start : start + self.clips_per_part] for start in starts]
@@ -71,6 +75,9 @@ def encoder_on_ray(
     Args:
         fitted: the file of the builtin backend.
         backend, model: the networks that every process must load too.
+
+    Raises:
+        UserError: no machine of the cluster is suitable, or a machine has different files.
     """
     on_gpus = command.device == "cuda" or (command.device == "auto" and has_gpus())
     begin = partial(_begin, _with_absolute_paths(command), fitted.absolute())

@@ -70,7 +70,11 @@ class Pool(Generic[TaskT, ResultT]):
     """
 
     def __init__(self, begin: Begin[TaskT, ResultT], facts: Mapping[str, str], per: Per) -> None:
-        """Start the processes, which initialise in the background."""
+        """Start the processes, which initialise in the background.
+
+        Raises:
+            UserError: no machine of the cluster has the resource.
+        """
         self._begin = ray.put(begin)
         own = {**facts, **_version()}
         self._facts = {name: (value, "the machine of this program") for name, value in own.items()}
@@ -99,6 +103,9 @@ class Pool(Generic[TaskT, ResultT]):
 
         Args:
             shown: describes a task, for messages.
+
+        Raises:
+            UserError: a task kills its process repeatedly, no machine is left, or a task raised it.
         """
         waiting = list(range(len(tasks)))  # a heap
         deaths: Counter[int] = Counter()

@@ -35,7 +35,11 @@ VERSION = 1  # raise it when the stored results change
 
 
 def load_chosen(command: CheckData) -> "Recognizer":
-    """Return the recognizer `--asr`."""
+    """Return the recognizer `--asr`.
+
+    Raises:
+        UserError: it cannot be loaded.
+    """
     # imported here because they import torch and transformers, which takes seconds
     from indextts.data.batch_sizing import choose_device
     from indextts.features.recognizers.loading import load_recognizers
@@ -52,6 +56,9 @@ def hear_clips(
 
     Args:
         options: of the normaliser, for texts of its language.
+
+    Raises:
+        UserError: the results cannot be stored, or the recognizer cannot write the language.
     """
     # imported here because they import torch, which takes seconds
     from indextts.features.recognizers.ctc import CtcRecognizer

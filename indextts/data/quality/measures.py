@@ -70,6 +70,10 @@ def measure_audio(path: Path) -> tuple[Measures, str, Fingerprint]:
     """Return the measures of a recording, the digest of its samples, and its fingerprint.
 
     The digest is that of the mono samples rounded to 16 bits, independent of the file's format.
+
+    Raises:
+        UserError: the recording is missing, not audio, empty or truncated, or has samples that are not
+            finite.
     """
     channels, rate_hz = read_channels(path)
     mono = to_mono(channels, rate_hz)  # (S,)

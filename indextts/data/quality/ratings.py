@@ -43,6 +43,9 @@ def rate_clips(clips: Sequence[Clip], report_dir: Path | None, num_workers: int)
 
     Args:
         num_workers: the number of processes; 0 to choose it by the cores and the clips.
+
+    Raises:
+        UserError: the results cannot be stored, or memory ran out.
     """
     with StoredResults(report_dir, NAME, VERSION) as results:
         missing = new_recordings(clips, results.known)

@@ -55,7 +55,11 @@ def hear_voices(
     report_dir: Path | None,
     load_encoder: LoadEncoder = load_campplus_encoder,
 ) -> None:
-    """Add the deviations of each clip."""
+    """Add the deviations of each clip.
+
+    Raises:
+        UserError: the encoder cannot be loaded, or the results cannot be stored.
+    """
     if not weights.is_file():
         raise UserError(
             f"--voice-encoder {weights}: does not exist; download it with tools/download_checkpoints.py "

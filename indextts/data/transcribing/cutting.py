@@ -81,6 +81,9 @@ def find_recordings(sources: Sequence[Path], speaker: str, speaker_from: str) ->
 
     Args:
         speaker: of all recordings; "" for one by `speaker_from`: the folder, or the recording itself.
+
+    Raises:
+        UserError: a source does not exist, or there are no recordings.
     """
     found: list[Recording] = []
     taken: set[str] = set()
@@ -168,7 +171,11 @@ def _joined(parts: Sequence[_Part], limits: Limits) -> list[_Part]:
 def cut_recordings(
     recordings: Sequence[Recording], folder: Path, limits: Limits, num_workers: int
 ) -> list[CutRecording]:
-    """Return the recordings with their clips, in order; those that were cut before are not cut again."""
+    """Return the recordings with their clips, in order; those that were cut before are not cut again.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
     version = f"{VERSION} {limits.min_s} {limits.max_s}"
     with StoredResults(folder, "cuts", version, kept=CUT_RECORDING.validate_python) as stored:
         keys = [_key(recording) for recording in recordings]

@@ -129,12 +129,17 @@ class GPTConfig:
 
 
 def load_config(path: Path) -> GPTConfig:
-    """Read the `gpt` section of a config.yaml."""
+    """Read the `gpt` section of a config.yaml.
+
+    Raises:
+        UserError: the file cannot be read, a key is missing or has the wrong type, or values are
+            inconsistent.
+    """
     return parse_config(read_section(dict, path, ADVICE, "gpt"), path)
 
 
 def parse_config(section: object, path: Path) -> GPTConfig:
-    """Return the sizes in a `gpt` section or in `asdict` of a `GPTConfig`."""
+    """Return the sizes in a `gpt` section or in `asdict` of a `GPTConfig`; errors as for `load_config`."""
     config = checked(GPTConfig, section, path, ADVICE, "gpt")
     assert isinstance(section, dict)
     for key, value in ONLY_VALUES.items():
@@ -144,7 +149,10 @@ def parse_config(section: object, path: Path) -> GPTConfig:
 
 
 def speech_backend(asked: str, path: Path) -> str:
-    """Return the asked speech backend, or for "auto" the one that fits the size in a config.yaml."""
+    """Return the asked speech backend, or for "auto" the one that fits the size in a config.yaml.
+
+    Errors as for `load_config`.
+    """
     if asked != "auto":
         return asked
     config = load_config(path)
@@ -157,7 +165,7 @@ def config_with_text_tokens(config: GPTConfig, num_text_tokens: int) -> GPTConfi
 
 
 def load_config_of(path: Path, tokenizer: Tokenizer) -> GPTConfig:
-    """Return the sizes in a config.yaml for the base of a tokenizer.
+    """Return the sizes in a config.yaml for the base of a tokenizer; errors as for `load_config`.
 
     Weights of another base do not fit, and are refused when they are read.
     """

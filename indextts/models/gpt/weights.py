@@ -70,6 +70,9 @@ def load_model(
         source: the file of the weights, for messages.
         device_of: returns the device for the name of a weight.
         dtype_of: returns another type than float32 for some names.
+
+    Raises:
+        UserError: a weight is missing, unexpected, not finite, or does not have the shape of `config`.
     """
     model = empty_model(config)
     given = published_names(weights)
@@ -95,6 +98,9 @@ def load_encoders(
         weights: by any names that `published_names` maps, of any floating-point type; never modified.
         source: the file of the weights, for messages.
         device: the device of conditioning and emotion.
+
+    Raises:
+        UserError: as for `load_model`; mismatches of weights that are not loaded count too.
     """
     model = empty_model(config)
     given = published_names(weights)

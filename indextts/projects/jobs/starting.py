@@ -65,6 +65,10 @@ def start_job(
             ends with "not_started" otherwise.
         form: the values of the page's form, stored without passwords and other secrets.
         launch: launches each command.
+
+    Raises:
+        UserError: another job of this stage would still be active, `after` is not a job, or the job cannot
+            start.
     """
     try:
         with _lock(project.jobs):

@@ -122,7 +122,11 @@ def keep_all(project: Project, reason: str) -> tuple[Any, str]:
 
 
 def prepare(page: Page, project: Project, settings: ProjectSettings, asr: str | None, *values: Any) -> Start:
-    """Return the check with the recognizer and the fields of the form; it needs imported data."""
+    """Return the check with the recognizer and the fields of the form; it needs imported data.
+
+    Raises:
+        UserError: the recognizer is outside the allowed folders.
+    """
     planned = plan_check(project, settings)
     changed = fields_from(CheckData, FIELDS, values)
     recognizers = chosen_recognizers(page.roots, asr)

@@ -218,7 +218,11 @@ def named_paths(settings: ProjectSettings) -> str:
 
 
 def store_paths(page: Page, project: Project, typed: str) -> bool:
-    """Store the typed paths as manifest and sources of the project; return whether they differ from these."""
+    """Store the typed paths as manifest and sources of the project; return whether they differ from these.
+
+    Raises:
+        UserError: a path is outside the allowed folders, or nothing is there.
+    """
     settings, title = read_project(project), t("data.server_path")
     paths = [page.roots.inside(line, title) for line in typed.splitlines() if line.strip()]
     for path in paths:
@@ -246,7 +250,11 @@ def prepare(page: Page, project: Project, settings: ProjectSettings, *values: An
 
 
 def import_commands(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> list[Command]:
-    """Return the commands of the stage, with the answers of the form for the sources they apply to."""
+    """Return the commands of the stage, with the answers of the form for the sources they apply to.
+
+    Raises:
+        UserError: there is nothing to import.
+    """
     chosen, answers, choices = values[0], values[1 : 1 + len(FIELDS)], values[1 + len(FIELDS)]
     settings = with_recognizer(page, with_options(settings, *values))
     answered = fields_from(ImportDataset, FIELDS, answers)
@@ -295,7 +303,11 @@ def with_options(settings: ProjectSettings, *values: Any) -> ProjectSettings:
 
 
 def with_recognizer(page: Page, settings: ProjectSettings) -> ProjectSettings:
-    """Return the settings with the recognizer for long recordings as a path, and its device."""
+    """Return the settings with the recognizer for long recordings as a path, and its device.
+
+    Raises:
+        UserError: the recognizer is outside the allowed folders.
+    """
     chosen = chosen_recognizers(page.roots, settings.data.get("asr"))
     if not chosen:
         return settings

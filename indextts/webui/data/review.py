@@ -240,7 +240,11 @@ def follow(project: Project, measure: str, shown: str, followed: str) -> list[st
 
 
 def export_manifest(project: Project) -> str:
-    """Write the manifest of the clips to use, with corrected texts; return a sentence with a link to it."""
+    """Write the manifest of the clips to use, with corrected texts; return a sentence with a link to it.
+
+    Raises:
+        UserError: nothing is imported, or every clip is rejected.
+    """
     if not project.manifest.is_file():
         raise UserError(t("data.nothing_imported"))
     output = project.dataset / EXPORT_NAME
@@ -307,7 +311,11 @@ def _limits(measure: str | None, low: str, high: str) -> list[Any]:
 
 
 def _number(typed: str) -> float | None:
-    """Return a number as typed, None for an empty field."""
+    """Return a number as typed, None for an empty field.
+
+    Raises:
+        UserError: it is no number.
+    """
     if not typed.strip():
         return None
     try:

@@ -78,7 +78,11 @@ class Row:
 
 
 def read_review(project: Project) -> Review | None:
-    """Return the clips of a project with all decisions so far; None before the import."""
+    """Return the clips of a project with all decisions so far; None before the import.
+
+    Raises:
+        UserError: a file is corrupt.
+    """
     if not project.manifest.is_file():
         return None
     report = check_folder(project.manifest) / CLIPS_NAME
@@ -95,7 +99,11 @@ def _read(manifest: Path, _version: str) -> Review:
 
 
 def find_place(review: Review | None, id: str) -> int:
-    """Return the place of a clip."""
+    """Return the place of a clip.
+
+    Raises:
+        UserError: there is no such clip.
+    """
     place = None if review is None else review.table.place_of.get(id)
     if place is None:
         raise UserError(t("data.choose_clip"))
@@ -129,7 +137,11 @@ def row_of(review: Review, place: int, measure: str = "") -> Row:
 
 
 def other_reading(review: Review, place: int) -> str:
-    """Return the other reading of a clip."""
+    """Return the other reading of a clip.
+
+    Raises:
+        UserError: there is none.
+    """
     found = review.table.utterances[place].provenance
     if found is None or not found.other:
         raise UserError(t("data.no_other_reading"))
@@ -199,7 +211,11 @@ def flag_text(flag: Flag) -> str:
 
 
 def checked_text(typed: str | None) -> str:
-    """Return the validated text that was typed for a clip."""
+    """Return the validated text that was typed for a clip.
+
+    Raises:
+        UserError: it is empty or too long.
+    """
     text = " ".join(_CONTROL.sub(" ", typed or "").split())
     if not text:
         raise UserError(t("data.text_empty"))

@@ -138,7 +138,11 @@ def commands(
     speaker: str | None,
     *more: Any,
 ) -> tuple[Transcribe, ImportDataset, CheckData]:
-    """Return the commands."""
+    """Return the commands.
+
+    Raises:
+        UserError: there is no recognizer or more than two, or a path is outside the allowed folders.
+    """
     recognizers = chosen_recognizers(page.roots, asr)
     if not 1 <= len(recognizers) <= 2:
         raise UserError(t("data.name_recognizers"))

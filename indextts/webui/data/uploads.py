@@ -66,6 +66,9 @@ def store_recordings(project: Project, received: Sequence[str], received_in: Pat
 
     Args:
         received_in: as for `store_uploads`.
+
+    Raises:
+        UserError: as for `store_uploads`; also for a file that is no recording.
     """
     paths = [Path(path) for path in received]
     for path in paths:
@@ -141,6 +144,10 @@ def store_voice(project: Project, received: str, received_in: Path) -> Path:
 
     Args:
         received_in: as for `store_uploads`.
+
+    Raises:
+        UserError: the file was not uploaded, is not a recording, has an unsuitable duration, or cannot be
+            written.
     """
     source = Path(received)
     _require_upload(source, received_in)
@@ -157,7 +164,11 @@ def store_voice(project: Project, received: str, received_in: Path) -> Path:
 
 
 def remove(project: Project, name: str) -> None:
-    """Remove an upload; imported data stay."""
+    """Remove an upload; imported data stay.
+
+    Raises:
+        UserError: there is no such upload.
+    """
     found = [path for path in project.uploaded() if path.name == name]
     if not found:
         raise UserError(t("data.no_upload", name=name, project=project.root.name))

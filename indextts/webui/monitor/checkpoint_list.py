@@ -145,6 +145,9 @@ def perform(project: Project, row: Any) -> list[Any]:
 
     Returns:
         The choices shared with tab 8 (listen, export), and the list.
+
+    Raises:
+        UserError: the checkpoint no longer exists, is that of another project, or the action is refused.
     """
     action, *names = row if isinstance(row, list) and row else [None]
     rows = [([project.root.name, each.name], each) for each in list_checkpoints(project.run_dir)]

@@ -93,7 +93,11 @@ def stop_button(project: Project) -> gr.Button:
 
 
 def stop_run(project: Project) -> gr.Button:
-    """Ask the training to save and stop, as Stop in tab 6 does."""
+    """Ask the training to save and stop, as Stop in tab 6 does.
+
+    Raises:
+        UserError: no training is active.
+    """
     stop_job(active_job(project, STAGE))
     return stop_button(project)
 

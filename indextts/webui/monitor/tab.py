@@ -108,7 +108,11 @@ def build_tensorboard(page: Page) -> None:
 
 
 def prepare(project: Project, _settings: ProjectSettings | None = None) -> Start:
-    """Return the command that serves the event files of the project's run."""
+    """Return the command that serves the event files of the project's run.
+
+    Raises:
+        UserError: there are no event files yet.
+    """
     folder = project.run_dir / "logs"
     if not folder.is_dir():
         raise UserError(t("monitor.no_events", folder=folder))

@@ -308,7 +308,11 @@ def is_demo(project: Project) -> bool:
 
 
 def choose(page: Page, base_name: str) -> gr.Dropdown:
-    """Select the demo of a base; create it if the workspace lacks it."""
+    """Select the demo of a base; create it if the workspace lacks it.
+
+    Raises:
+        UserError: there is no such base, or the project cannot be written.
+    """
     base = next((base for base in BASES.values() if base.name == base_name), None)
     if base is None:
         raise UserError(f"no base {base_name}; choose {' or '.join(BASES)}")

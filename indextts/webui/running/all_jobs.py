@@ -72,7 +72,11 @@ def hint(project: Project) -> str:
 
 
 def find_job(project: Project, name: str) -> Job:
-    """Return the job of this name."""
+    """Return the job of this name.
+
+    Raises:
+        UserError: the project has none.
+    """
     folder = next((folder for folder in job_folders(project) if folder.name == name), None)
     job = read_job(folder) if folder else None
     if job is None:

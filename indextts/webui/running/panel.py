@@ -350,7 +350,11 @@ def waiting_choice(workspace: Path, now: str | None) -> gr.Dropdown:
 
 
 def find_active(workspace: Path, chosen: str | None) -> Path | None:
-    """Return the folder of the chosen job, None for an immediate start."""
+    """Return the folder of the chosen job, None for an immediate start.
+
+    Raises:
+        UserError: no job of this name is active.
+    """
     if not chosen:
         return None
     for name, job in _active_jobs(workspace):

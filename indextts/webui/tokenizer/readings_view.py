@@ -158,7 +158,11 @@ def try_row(project: Project, text: str, chosen: str, *cells: str) -> str:
 
 
 def _with_row(rows: Sequence[ReadingRow], chosen: str, cells: Sequence[str]) -> list[ReadingRow]:
-    """Return the rows with that of the editor, in place of the chosen one if there is one."""
+    """Return the rows with that of the editor, in place of the chosen one if there is one.
+
+    Raises:
+        UserError: a cell cannot be used, or the chosen row does not exist any more.
+    """
     try:
         row = parse_row(cells)
     except ValueError as error:

@@ -442,7 +442,11 @@ def with_file(files: Sequence[PairsFile], added: PairsFile) -> list[PairsFile]:
 
 
 def with_share(files: Sequence[PairsFile], added: PairsFile) -> list[PairsFile]:
-    """Return the training files with the added one, whose share is of all; others keep their proportions."""
+    """Return the training files with the added one, whose share is of all; the others keep their proportions.
+
+    Raises:
+        UserError: there are several files and none has a share, so that their proportions are unknown.
+    """
     others = [file for file in files if file.path != added.path]
     shares: list[Any] = [file.share for file in others]
     if len(others) == 1:

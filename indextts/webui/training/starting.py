@@ -163,6 +163,9 @@ def command_of(
     Args:
         is_resume, typed: the checkbox and the path of a resume.
         values: of FIELDS and LAUNCH.
+
+    Raises:
+        UserError: a value is out of bounds, or a path is outside the allowed folders.
     """
     fields = fields_from(Train, FIELDS, values[: len(FIELDS)])
     for field in PATHS:
@@ -184,6 +187,9 @@ def launch_in(values: Sequence[Any]) -> Launch:
 
     Args:
         values: of FIELDS and LAUNCH.
+
+    Raises:
+        UserError: a value is out of bounds.
     """
     return Launch(**fields_from(Launch, LAUNCH, values[len(FIELDS) :]))
 
@@ -219,6 +225,9 @@ def ask_trainer(command: Train, num_processes: int = 1) -> str:
     """Return what the trainer's --plan prints on rank 0, or its earlier answer for the same files.
 
     The page never loads torch and never runs a pickle, so a process of its own reads the weights.
+
+    Raises:
+        UserError: the trainer refuses the start, with its message.
     """
     key = _key(command, num_processes)
     if key in _ANSWERS:

@@ -150,7 +150,11 @@ def recipe_values(recipe: Recipe) -> dict[str, Any]:
 
 
 def proposal_for(command: Train, machine: MachineFacts, launch: Launch) -> Proposal:
-    """Return all automatic settings for this machine and the pairs of `command`, even those that it sets."""
+    """Return all automatic settings for this machine and the pairs of `command`, even those that it sets.
+
+    Raises:
+        UserError: the pairs, the tokenizer or the config cannot be read, or the launch exceeds the machine.
+    """
     if too_much := missing_hardware(machine, launch):
         raise UserError(text_of(too_much))
     # without what the form sets: the proposal replaces it
