@@ -212,7 +212,7 @@ def write_groups(project: Project, names: dict[str, str]) -> None:
 
 
 def test_groups_are_listed_with_their_names_and_a_clip_of_the_project_to_hear(tmp_path: Path):
-    project = Project(tmp_path)
+    project = Project(tmp_path / "project")
     (tmp_path / "outside.wav").write_bytes(b"secret")
     write_groups(project, {"voice_001": "<b>almaz</b>", "voice_002": "voice_001"})
     html = voices_html(project, read_rows(project.dataset))

@@ -1,7 +1,6 @@
 """Groups of clips with similar voices: a table with samples to play, and a form to name the speakers."""
 
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -9,6 +8,7 @@ import gradio as gr
 from indextts.data.importing.voices import RECORD_NAME, TABLE_NAME, VoiceRow, read_rows, rename_voice
 from indextts.errors import UserError
 from indextts.projects.project import Project
+from indextts.webui.data.review_list import playable
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.layout import fields
@@ -68,7 +68,7 @@ def voices_html(project: Project, rows: list[VoiceRow]) -> str:
     """Return the groups with most clips as a table, with a typical and the farthest clip of each."""
     if not rows:
         return ""
-    rows_html = [_row(project.dataset, row) for row in rows[:MAX_ROWS]]
+    rows_html = [_row(project, row) for row in rows[:MAX_ROWS]]
     more = t("data.voices.more", count=len(rows) - MAX_ROWS) if len(rows) > MAX_ROWS else ""
     return (
         f"<h3>{escape(t('data.voices.heading'))}</h3><p>{escape(t('data.voices.lead'))}</p>"
@@ -77,16 +77,9 @@ def voices_html(project: Project, rows: list[VoiceRow]) -> str:
     )
 
 
-def _row(dataset: Path, row: VoiceRow) -> list[str]:
+def _row(project: Project, row: VoiceRow) -> list[str]:
     closest = f"{row.closest} ({row.distance:.2f})" if row.closest and row.distance is not None else ""
-    players = "".join(_player(dataset, file) for file in (row.sample_1, row.farthest) if file)
+    files = (project.dataset / file for file in (row.sample_1, row.farthest) if file)
+    players = "".join(sound_html(file_address(path)) for file in files if (path := playable(project, file)))
     cells = [row.voice, row.speaker, f"{row.clips:,}", f"{row.minutes:.1f}", closest]
     return [*map(escape, cells), players]
-
-
-def _player(dataset: Path, file: str) -> str:
-    """Return a player for a clip of the dataset; "" for one that is elsewhere or gone."""
-    path = dataset / file
-    if not path.is_file() or not path.resolve().is_relative_to(dataset.resolve()):
-        return ""
-    return sound_html(file_address(path))
