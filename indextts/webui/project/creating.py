@@ -193,10 +193,14 @@ def summary_html(page: Page) -> str:
         if present == len(rows):
             text = t("project.all_files", name=base.title, count=present)
         else:
-            size = shown_size(missing_bytes(folder, base))
-            text = t("project.some_files", name=base.title, present=present, total=len(rows), size=size)
+            size, id = (
+                shown_size(missing_bytes(folder, base)),
+                "project.some_files" if present else "project.no_files",
+            )
+            text = t(id, name=base.title, present=present, total=len(rows), size=size)
         lines.append(f'<p class="lead">{escape(text)}</p>')
-    return f"<h3>{escape(t('project.base_model'))}</h3>{''.join(lines)}"
+    lines.append(f'<p class="lead">{escape(t("project.demo_needs_none"))}</p>')
+    return f"<h3>{escape(t('project.published_models'))}</h3>{''.join(lines)}"
 
 
 def published_rows(page: Page) -> list[list[str]]:
