@@ -70,7 +70,7 @@ def test_a_later_import_takes_the_transcription_too(project: Project, settings: 
 def test_a_wrong_form_is_refused(page: OneProject, project: Project, settings: ProjectSettings, form):
     found = prepare(page, project, settings, *form)
     assert found.error
-    assert found.outlook.blockers
+    assert [each.kind for each in found.outlook.blockers] == ["unfilled" if form == FORM else "problem"]
     assert found.outlook.facts  # of the recordings
 
 

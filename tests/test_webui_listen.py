@@ -114,6 +114,10 @@ def test_only_an_exported_model_is_published_and_to_a_named_repository(tmp_path:
     for values, named in ((("voice",), "USER/NAME"), (("someone/voice", "/etc/licence"), "/etc/licence")):
         with pytest.raises(UserError, match=named):
             publish(*values)
+    for typed, kind in (("", "unfilled"), ("voice", "problem")):
+        with pytest.raises(LinkedError) as refused:
+            publish(typed)
+        assert refused.value.notice.kind == kind
     assert publish("someone/voice").dry_run
     command = publish("someone/voice", dry_run=False)
     assert (command.repository, command.dry_run) == ("someone/voice", False)
@@ -131,7 +135,7 @@ def test_a_server_has_chosen_voices_and_a_key_of_which_only_the_digest_is_stored
 
     with pytest.raises(LinkedError) as refused:
         serve(f"clip:{clip.id}")
-    assert refused.value.notice.link == "#listen/serve-new-key"
+    assert (refused.value.notice.link, refused.value.notice.kind) == ("#listen/serve-new-key", "unfilled")
     key = serving.create_key(project)
     stored = project.server_keys.read_text()
     assert key not in stored

@@ -30,7 +30,7 @@ from indextts.webui.markup import Tile, table_html, tiles_html
 from indextts.webui.page import Page
 from indextts.webui.plots import curve_svg
 from indextts.webui.run_progress import job_bar
-from indextts.webui.running.outlook import Notice, Outlook, Start, refused
+from indextts.webui.running.outlook import LinkedError, Notice, NoticeKind, Outlook, Start, refused
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, once
 
@@ -145,7 +145,8 @@ def commands(
     """
     recognizers = chosen_recognizers(page.roots, asr)
     if not 1 <= len(recognizers) <= 2:
-        raise UserError(t("data.name_recognizers"))
+        kind: NoticeKind = "problem" if recognizers else "unfilled"
+        raise LinkedError(Notice(t("data.name_recognizers"), "#data/transcribe-asr", kind=kind))
     typed, name = (folder or "").strip(), (speaker or "").strip()
     source = Path(page.roots.inside(typed, t("data.raw_folder"))) if typed else project.recordings
     chosen = fields_from(Transcribe, FIELDS, more)

@@ -30,7 +30,7 @@ from indextts.webui.listen.scoring import newest_report
 from indextts.webui.listen.speaking import watch_checkpoints
 from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page, follow_shared_choice
-from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start
+from indextts.webui.running.outlook import LinkedError, Notice, NoticeKind, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.export_zip import exported_files
 from indextts.webui.serving.security import download_link
@@ -171,8 +171,9 @@ def prepare_publishing(page: Page, project: Project, _settings: ProjectSettings,
             given[name] = page.roots.inside(given[name], field_title(PublishModel, name))
     if not (project.export / RECORD).is_file():
         raise LinkedError(Notice(t("listen.nothing_exported"), "#listen/listen-export", kind="missing"))
-    if not REPOSITORY_NAME.fullmatch(given.get("repository", "")):
-        raise LinkedError(Notice(t("listen.no_repository"), "#listen/PublishModel-repository"))
+    if not REPOSITORY_NAME.fullmatch(typed := given.get("repository", "")):
+        kind: NoticeKind = "problem" if typed else "unfilled"
+        raise LinkedError(Notice(t("listen.no_repository"), "#listen/PublishModel-repository", kind=kind))
     report = newest_report(project)
     scores = {} if report is None else {"evaluation": report}
     given |= {"model_folder": project.export, "run_dir": project.run_dir, "dry_run": bool(values[-1])}

@@ -99,7 +99,7 @@ def prepare(
     if not usable:
         if not models(project):
             find_model(project, None)  # its error leads to the training
-        raise LinkedError(Notice(t("listen.none_to_score"), "#listen/scores-checkpoints"))
+        raise LinkedError(Notice(t("listen.none_to_score"), "#listen/scores-checkpoints", kind="unfilled"))
     given: dict[str, Any] = fields_from(Evaluate, FIELDS, values)
     given = {name: value for name, value in given.items() if value != Evaluate.model_fields[name].default}
     given["device"] = free_device(page.workspace, given.get("device", "auto"))

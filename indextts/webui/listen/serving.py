@@ -99,7 +99,7 @@ def prepare(
         **fields_from(Serve, FIELDS, values),
     )
     if not project.server_keys.is_file():
-        raise LinkedError(Notice(t("listen.no_key"), "#listen/serve-new-key"))
+        raise LinkedError(Notice(t("listen.no_key"), "#listen/serve-new-key", kind="unfilled"))
     facts = [
         (t("listen.checkpoint"), model.title),
         (t("listen.voices"), ", ".join(names)),

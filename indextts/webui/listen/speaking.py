@@ -245,7 +245,7 @@ def texts_in(typed: str, link: str = "") -> list[str]:
         raise LinkedError(Notice(t("listen.too_long", count=len(typed), most=MAX_CHARS), link))
     texts = [line.strip() for line in typed.splitlines() if line.strip()]
     if not texts:
-        raise LinkedError(Notice(t("listen.text_empty"), link, kind="missing"))  # nothing is wrong yet
+        raise LinkedError(Notice(t("listen.text_empty"), link, kind="unfilled"))
     if len(texts) > MAX_TEXTS:
         raise LinkedError(Notice(t("listen.too_many", count=len(texts), most=MAX_TEXTS), link))
     return texts

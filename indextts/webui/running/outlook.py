@@ -19,9 +19,10 @@ LEAST_FREE_BYTES = 300_000_000  # what the finished demo takes; other stages nee
 
 # problem    must be corrected
 # missing    the output of an earlier stage is missing
+# unfilled   a field or choice is still empty, so nothing is wrong yet
 # finished   there is nothing to do
-NoticeKind = Literal["problem", "missing", "finished"]
-COLOURS: dict[NoticeKind, str] = {"problem": "bad", "missing": "note", "finished": "good"}
+NoticeKind = Literal["problem", "missing", "unfilled", "finished"]
+COLOURS: dict[NoticeKind, str] = {"problem": "bad", "missing": "note", "unfilled": "note", "finished": "good"}
 
 
 @dataclass(frozen=True)
