@@ -28,6 +28,8 @@ maxScreens => {
       if (beside) problems.push(`${part.id} lies beside its panel`);
     }
   }
+  const hidden = [...document.querySelectorAll('.overflow-menu > button')].some(isVisible);
+  if (hidden) problems.push('a menu hides tabs');
   const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
   const rgba = colour => {
     canvas.clearRect(0, 0, 1, 1);
@@ -51,6 +53,18 @@ maxScreens => {
       .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
   };
+  const ratioOf = (colour, below) => {
+    const [light, dark] = [luminance(over(rgba(colour), below)), luminance(below)].sort((a, b) => b - a);
+    return (light + 0.05) / (dark + 0.05);
+  };
+  for (const path of [...main.querySelectorAll('sound-player path')].filter(isVisible)) {
+    const ratio = ratioOf(getComputedStyle(path).stroke, background(path));
+    if (ratio < 3) problems.push(`contrast ${ratio.toFixed(2)}: a waveform`);
+  }
+  for (const slider of main.querySelectorAll('input[type="range"]')) {
+    const [track, line] = ['--neutral-200', '--line-strong'].map(name => getComputedStyle(slider).getPropertyValue(name));
+    if (track !== line) problems.push(`the track of a slider is ${track}`);
+  }
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const seen = new Set();
   while (walker.nextNode()) {
@@ -61,9 +75,7 @@ maxScreens => {
     seen.add(element);
     const style = getComputedStyle(element);
     const below = background(element);
-    const colour = over(rgba(element.closest('svg') ? style.fill : style.color), below);
-    const [light, dark] = [luminance(colour), luminance(below)].sort((a, b) => b - a);
-    const ratio = (light + 0.05) / (dark + 0.05);
+    const ratio = ratioOf(element.closest('svg') ? style.fill : style.color, below);
     const size = parseFloat(style.fontSize);
     const isLarge = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
     if (ratio < (isLarge ? 3 : 4.5)) problems.push(`contrast ${ratio.toFixed(2)}: ${text.slice(0, 40)}`);

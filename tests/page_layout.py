@@ -3,11 +3,15 @@
 - The primary button ends on the first screen, before anything is scrolled.
 - A side panel does not wrap sideways.
 - Nothing is wider than the window, and in a large window the page is at most three screens long.
-- Visible texts have the contrast that WCAG 2.2 (AA, 1.4.3) asks for: 4.5:1, or 3:1 for large texts.
+- No tab hides behind a menu.
+- axe-core finds nothing; it also judges whether the names of buttons contain their texts.
+- Visible texts have the contrast that WCAG 2.2 (AA, 1.4.3) asks for: 4.5:1, or 3:1 for large texts
+  and waveforms. The track of a slider has the colour of the theme.
 """
 
 import re
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
@@ -19,6 +23,8 @@ MAX_SCREENS = 3
 STAGE_NUMBER = re.compile(r"^\d ")
 TRIES, PAUSE_MS = 8, 500  # a view may still change, for example because the window did
 
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+RULES = {"label-content-name-mismatch": {"enabled": True}, "color-contrast": {"enabled": False}}  # measured
 MEASURE = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 
 
@@ -26,6 +32,13 @@ def layout_problems(page: Page) -> list[str]:
     """Return the problems of the open tab at the size of the window."""
     problems: list[str] = page.evaluate(MEASURE, MAX_SCREENS)
     return problems
+
+
+def axe_problems(page: Page) -> list[str]:
+    """Return the rule and the beginning of each element in which axe-core finds a fault."""
+    page.evaluate(AXE)
+    found = page.evaluate("rules => axe.run({resultTypes: ['violations'], rules})", RULES)["violations"]
+    return [f"{rule['id']}: {node['html'][:100]}" for rule in found for node in rule["nodes"]]
 
 
 def set_theme(page: Page, *, is_dark: bool) -> None:
@@ -76,7 +89,7 @@ def problems_of_open_tab(page: Page, name: str) -> dict[str, list[str]]:
         for is_dark in (False, True):
             set_theme(page, is_dark=is_dark)
             for _ in range(TRIES):
-                if not (problems := layout_problems(page)):
+                if not (problems := layout_problems(page) or ([] if is_dark else axe_problems(page))):
                     break
                 page.wait_for_timeout(PAUSE_MS)
             else:

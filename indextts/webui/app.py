@@ -86,7 +86,7 @@ def build_page(workspace: Path, roots: Roots) -> CheckedBlocks:
         names = titled_projects(workspace)
         demo.signals = gr.Column(visible="hidden")
         with gr.Row(elem_id="top"):
-            gr.HTML(f'<a href="#project"><b>{escape(t("app.title"))}</b></a>', elem_id="brand")
+            gr.HTML(f'<h1><a href="#project">{escape(t("app.title"))}</a></h1>', elem_id="brand")
             # empty until the browser names the project of its address: an early click must reach no other
             chosen = gr.Dropdown(names, **labelled("app.project", "project"), value=None, container=False)
             # not the selector itself: its value must be a project that the page was built with

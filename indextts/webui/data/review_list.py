@@ -59,7 +59,7 @@ def list_html(project: Project, rows: Sequence[Row], name: str = "") -> str:
     if not rows:
         return empty_html(t("data.no_clips"))
     heads = (
-        ("", ""),
+        (t("data.headers.clip"), "unseen"),
         (t("data.headers.text"), ""),
         (t("data.headers.speaker"), "wide-only"),
         (t("data.headers.duration"), "number wide-only"),

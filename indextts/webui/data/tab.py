@@ -10,7 +10,7 @@ SECTIONS = {"import": import_form, "transcribe": transcribe_view, "check": check
 
 
 def build(page: Page) -> None:
-    with gr.Tabs(elem_classes="sub-tabs", elem_id="data-tabs"):
+    with gr.Tabs(elem_classes="sub-tabs", overflow_behavior="wrap", elem_id="data-tabs"):
         for id, section in SECTIONS.items():
             with gr.Tab(t(f"data.tab_{id}"), id=id, elem_id=f"data-tab-{id}", render_children=True):
                 section.build(page)

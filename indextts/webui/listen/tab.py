@@ -13,7 +13,7 @@ from indextts.webui.stage_list import next_link, stages_version
 
 def build(page: Page) -> None:
     empty = gr.HTML(elem_id="listen-empty")
-    with gr.Tabs(elem_classes="sub-tabs"):
+    with gr.Tabs(elem_classes="sub-tabs", overflow_behavior="wrap"):
         with gr.Tab(t("listen.tabs.speak"), elem_id="listen-speak", render_children=True):
             spoken = speaking.build(page)
         with gr.Tab(t("listen.tabs.compare"), elem_id="listen-compare", render_children=True):

@@ -1,10 +1,11 @@
-"""Gradio's scripts as the page serves them: five habits of theirs keep a browser busy.
+"""Gradio's scripts as the page serves them: five habits of theirs keep a browser busy, one is about words.
 
     status    of every input of each call that ever ended, kept for good and updated five times a call
     search    of the whole page for each component that is read or updated; only gr.render changes the page
     matching  of each component with the triggers of all handlers, twice at the start
     clock     of the first loading, removed while it waits: it redraws the page 60 times a second for good
     styles    of each kind of component are a file, of which this page needs 30: they are served as one
+    uploads   have English texts only, and for a screen reader another than on the screen
 
 front_end.json lists what is replaced, by the beginnings of the scripts' names: [[before, after], ...]. A
 script of another Gradio, in which the words are absent, is served as it is.
@@ -33,7 +34,7 @@ def served_assets(kinds: Collection[str]) -> dict[str, str]:
     """Return the changed scripts, and the styles of these kinds of components, by their names."""
     found = {}
     for beginning, replaced in REPLACED.items():
-        for path in FOLDER.glob(f"{beginning}-*.js"):
+        for path in FOLDER.glob(f"{beginning}*.js"):
             found[path.name] = path.read_text(encoding="utf-8")
             for before, after in replaced:
                 found[path.name] = found[path.name].replace(before, after)
