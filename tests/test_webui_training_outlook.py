@@ -13,10 +13,13 @@ from indextts.planning.hardware import MachineFacts
 from indextts.planning.preflight import run_preflight
 from indextts.planning.recipe import recipes
 from indextts.planning.restore_plan import plan_from_meta
-from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.project import Project, ProjectSettings, write_project
+from indextts.projects.stages import plan_stage
 from indextts.runs.directory import CheckpointMeta
 from indextts.runs.restore_rows import RestoreRow, new_run_rows, refused_row, restore_rows
+from indextts.system.files import write_json
 from indextts.webui.language import t, use_language
+from indextts.webui.monitor.curves_view import differences_html
 from indextts.webui.running.outlook import Outlook
 from indextts.webui.serving.security import Roots
 from indextts.webui.training.resume_card import AUTO, card_values, rows_html
@@ -32,6 +35,7 @@ from indextts.webui.training.training_form import (
     filled,
     project_values,
     recipe_values,
+    run_fillings,
     source_of,
     store_resume,
 )
@@ -162,6 +166,23 @@ def test_the_menu_of_values_names_what_the_form_has(tmp_path: Path):
     assert source_of({**own, "epochs": 77}, own) == CUSTOM
     set_own = {**own, "batch_size": 8}
     assert source_of({**set_own, **AUTOMATIC_VALUES}, set_own) == PROPOSE
+
+
+def test_the_settings_of_a_run_are_loaded_by_its_project_and_compared(tmp_path: Path):
+    project, other = (Project(tmp_path / name) for name in ("voice", "other"))
+    settings = ProjectSettings(name="voice", base=Path("base"))
+    own = project_values(project, settings)
+    for each, epochs in ((project, 3), (other, 77)):
+        each.run_dir.mkdir(parents=True)
+        write_project(each, settings.model_copy(update={"name": each.root.name}))
+        command = plan_stage(each, settings, "train").commands[0].model_dump(mode="json")
+        write_json(each.run_dir / "config.json", {"command": {**command, "epochs": epochs, "batch_size": 9}})
+    runs = run_fillings(tmp_path)
+    assert runs["run:other"]["batch_size"] is None  # which suits a machine
+    assert source_of({**own, **runs["run:other"]}, own, runs) == "run:other"
+    html = differences_html(tmp_path, project, ["other:0", "../x:0", "voice:1"])
+    assert re.findall(r'<td class="number">(\w+)</td>', html) == ["3", "77"]
+    assert differences_html(tmp_path, project, []) == ""
 
 
 def test_a_resume_is_ticked_with_the_first_checkpoint_unless_the_user_unticked_it(tmp_path: Path):

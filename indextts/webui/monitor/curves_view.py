@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from indextts.projects.project import Project
-from indextts.webui.language import t
+from indextts.commands.train import Train
+from indextts.projects.project import Project, project_names
+from indextts.webui.language import field_title, t
 from indextts.webui.layout import fold, labelled
+from indextts.webui.markup import empty_html, table_html
 from indextts.webui.metrics_reader import Line, read_run
 from indextts.webui.monitor.charts import (
     MAX_COMPARED,
@@ -35,6 +38,7 @@ from indextts.webui.monitor.charts import (
 )
 from indextts.webui.page import Page
 from indextts.webui.serving.security import download_link
+from indextts.webui.training.training_form import run_settings
 from indextts.webui.view_versions import throttled_version
 
 LARGE = ("mel_loss", "text_loss")  # metrics
@@ -68,6 +72,7 @@ def build(page: Page) -> None:
     heard, languages = (gr.HTML(elem_id=f"plot-{name}", js_on_load=DRAW) for name in ("heard", "languages"))
     with fold(t("monitor.more_charts"), "monitor-more"), gr.Row(elem_classes="charts"):
         plots += [gr.HTML(elem_id=plot_id(metric), js_on_load=DRAW) for metric in MORE]
+    differing = gr.HTML(elem_id="monitor-differences")
     metrics = gr.HTML(elem_id="monitor-metrics", elem_classes="remark")
 
     def draw(project: Project, *controls: Any) -> list[str]:
@@ -78,12 +83,13 @@ def build(page: Page) -> None:
         return [
             note(lines),
             *charts,
+            differences_html(page.workspace, project, controls[3]),
             download_link(file, f"{project.root.name}_{file.name}", t("monitor.download_metrics")),
         ]
 
-    controls, outputs = [smoothing, is_log, zoom, beside], [notes, *plots, heard, languages, metrics]
+    controls = [smoothing, is_log, zoom, beside]
     changes = [smoothing.release, is_log.change, zoom.change, beside.change]
-    page.watch(version, draw, outputs, controls, also=changes)
+    page.watch(version, draw, [notes, *plots, heard, languages, differing, metrics], controls, also=changes)
 
     def part_version(project: Project) -> str:
         return str(max((line["part"] for line in read_run(project.run_dir)[-1:]), default=0))
@@ -110,6 +116,23 @@ def known_runs(page: Page, project: Project, now: list[str]) -> gr.Dropdown:
     kept = [choice for choice in now if choice in [value for _, value in choices]]
     # keep the value if possible, because the user may have changed it meanwhile
     return gr.Dropdown(choices=choices) if kept == now else gr.Dropdown(choices=choices, value=kept)
+
+
+def differences_html(workspace: Path, project: Project, chosen: Sequence[str] | None) -> str:
+    """Return the settings in which the newest runs of these projects differ; "" for a single run."""
+    names = [project.root.name, *(str(choice)[:-2] for choice in chosen or () if str(choice).endswith(":0"))]
+    known = [Project(workspace / name) for name in names if name in project_names(workspace)]
+    runs = {each.root.name: run for each in known[: 1 + MAX_COMPARED] if (run := run_settings(each))}
+    if len(runs) < 2:
+        return ""
+    rows = [
+        [escape(text) for text in (field_title(Train, name), *values)]
+        for name in Train.model_fields
+        if len(set(values := [str(run.get(name, "-")) for run in runs.values()])) > 1
+    ]
+    heads = [(t("monitor.setting"), ""), *((name, "number") for name in runs)]
+    table = table_html(heads, rows) if rows else empty_html(t("monitor.same_settings"))
+    return f'<h3>{escape(t("monitor.differences"))}</h3><div class="wide-table">{table}</div>'
 
 
 def display_of(smoothing: Any, is_log: Any, zoom: Any) -> DisplayOptions:

@@ -55,6 +55,7 @@ from indextts.webui.training.training_form import (
     project_values,
     proposal_for,
     recipe_values,
+    run_fillings,
     source_of,
     typed_files,
 )
@@ -82,9 +83,8 @@ class SettingsForm:
     def __init__(self, page: Page) -> None:
         with gr.Row(elem_classes="settings-head"):
             _name("training.settings", "title")
-            menu = [(t(recipe.label), recipe.id) for recipe in recipes()]
             self.menu = gr.Dropdown(
-                [(t(MENU[OWN]), OWN), *menu, (t(MENU[PROPOSE]), PROPOSE), (t(MENU[CUSTOM]), CUSTOM)],
+                menu_choices([]),
                 **labelled("training.recipe", "train-recipe"),
                 value=OWN,
                 show_label=False,
@@ -169,6 +169,8 @@ def connect_settings(
             wanted, launch = command(project, *values)
             proposal = proposal_for(wanted, machine := find_machine(), launch)
             return [*_settings_of(AUTOMATIC_VALUES), proposal_html(proposal, share_of(machine, launch))]
+        if filling := run_fillings(page.workspace).get(str(choice)):
+            return [*_settings_of({**own(project), **filling}), ""]
         if choice in [recipe.id for recipe in recipes()]:
             recipe = find_recipe(str(choice))
             return [*_settings_of({**own(project), **recipe_values(recipe)}), recipe_html(recipe)]
@@ -223,23 +225,31 @@ def changed_fields(project: Project, settings: ProjectSettings, values: Mapping[
     changed = changed_values(values, own)
     changed.pop("resume", None)  # `store_resume` has it: only a click on the box is a choice
     store_draft(project, FORM, changed)
-    source = source_of(values, own)
+    runs = run_fillings(project.root.parent)
+    source = source_of(values, own, runs)
     names = [field for field in changed if field not in RESUME]
     label = t("training.reset_changed", count=len(names))
     recipe, hours = (None, 0.0) if settings.is_demo else recipe_for(project)
     if source == PROPOSE:  # its reasons are those of the click that filled the form
         text = gr.skip()
-    elif source in (OWN, CUSTOM):
+    elif source in (OWN, CUSTOM, *runs):
         text = "" if settings.is_demo else recommended_html(project.base, recipe, hours)
     else:
         text = recipe_html(find_recipe(source))
     return [
-        source,
+        gr.Dropdown(choices=menu_choices(runs), value=source),
         text,
         gr.Button(visible=recipe is not None and recipe.id != source),
         gr.Button(label, visible=bool(names)),
         style_html(names, {"--changed": t("training.changed")}),
     ]
+
+
+def menu_choices(runs: Iterable[str]) -> list[tuple[str, str]]:
+    """Return label and value of what can fill the form; `runs` as `run_fillings` names them."""
+    found = [(t(recipe.label), recipe.id) for recipe in recipes()]
+    found += [(t("training.settings_of", project=id.removeprefix("run:")), id) for id in runs]
+    return [(t(MENU[OWN]), OWN), *found, (t(MENU[PROPOSE]), PROPOSE), (t(MENU[CUSTOM]), CUSTOM)]
 
 
 def marks_html(

@@ -7,6 +7,7 @@ FIELDS, then the fields of the launch.
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from indextts.commands.launching import Launch, launch_of
@@ -19,9 +20,10 @@ from indextts.planning.hardware import MachineFacts, share_of
 from indextts.planning.preflight import missing_hardware
 from indextts.planning.proposal import Proposal
 from indextts.planning.recipe import Recipe, recipes
-from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.project import Project, ProjectSettings, project_names
 from indextts.projects.stages import plan_stage
 from indextts.runs.directory import checkpoint_files
+from indextts.system.files import read_object
 from indextts.webui.forms import (
     as_shown,
     as_shown_automatic,
@@ -112,14 +114,28 @@ def changed_values(values: Mapping[str, Any], own: Mapping[str, Any]) -> dict[st
     }
 
 
-def source_of(values: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    """Return what the form is filled with: OWN, PROPOSE, the id of a recipe, or CUSTOM."""
+def run_settings(project: Project) -> dict[str, Any]:
+    """Return the settings of a project's newest run as the form shows them; empty without a run."""
+    found = read_object(project.run_dir / "config.json").get("command")
+    command: dict[str, Any] = found if isinstance(found, dict) else {}
+    left = {*PATHS, "accept_lost_rows"}  # not for another run
+    return {name: _as_shown(name, command[name]) for name in FIELDS if name in command and name not in left}
+
+
+def run_fillings(workspace: Path) -> dict[str, dict[str, Any]]:
+    """Return the form values of each project's run by "run:NAME", without what suits its machine."""
+    runs = {name: run_settings(Project(workspace / name)) for name in project_names(workspace)}
+    return {f"run:{name}": found | AUTOMATIC_VALUES for name, found in runs.items() if found}
+
+
+def source_of(values: Mapping[str, Any], own: Mapping[str, Any], runs: Mapping[str, Any] = {}) -> str:
+    """Return what the form is filled with: OWN, PROPOSE, the id of a recipe or of `runs`, or CUSTOM."""
     settings = {name: value for name, value in values.items() if name not in RESUME}
     if not changed_values(settings, own):
         return OWN
     # found by comparing values and not kept anywhere: a reload or another browser then shows the same
     candidates = {recipe.id: recipe_values(recipe) for recipe in recipes()} | {PROPOSE: AUTOMATIC_VALUES}
-    for id, filling in candidates.items():
+    for id, filling in {**candidates, **runs}.items():
         if not changed_values(settings, {**own, **filling}):
             return id
     return CUSTOM
