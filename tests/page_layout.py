@@ -23,7 +23,6 @@ MAX_SCREENS = 3
 STAGE_NUMBER = re.compile(r"^\d ")
 TRIES, PAUSE_MS = 8, 500  # a view may still change, for example because the window did
 
-AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 RULES = {"label-content-name-mismatch": {"enabled": True}, "color-contrast": {"enabled": False}}  # measured
 MEASURE = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 
@@ -36,7 +35,7 @@ def layout_problems(page: Page) -> list[str]:
 
 def axe_problems(page: Page) -> list[str]:
     """Return the rule and the beginning of each element in which axe-core finds a fault."""
-    page.evaluate(AXE)
+    page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"))
     found = page.evaluate("rules => axe.run({resultTypes: ['violations'], rules})", RULES)["violations"]
     return [f"{rule['id']}: {node['html'][:100]}" for rule in found for node in rule["nodes"]]
 

@@ -196,6 +196,6 @@ def test_a_user_deletes_checkpoints_and_changes_the_project(page: Page, run_dir:
     expect(page.locator("#monitor-empty a")).to_have_attribute("href", "#data")
     expect(page.locator("#monitor-body")).to_be_hidden()
     choose(page, "project", "unhealthy")
-    expect(page.locator("#plot-mel-loss svg")).to_be_visible()
+    expect(page.locator("#plot-mel-loss .plot svg")).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 844})
     page.wait_for_function("document.documentElement.scrollWidth <= 390")

@@ -14,11 +14,12 @@ def numbers(svg: str, attribute: str) -> list[float]:
 
 
 def test_the_bars_of_a_histogram_are_as_high_as_their_counts():
-    svg = histogram_svg([1, 4, 2], [0.0, 1.0, 2.0, 3.0], unit="s", name="Duration")
+    svg = histogram_svg([1, 4, 2], [1e-5, 1.0, 2.0, 3.0], unit="s", name="Duration")
     rects = re.findall(r"<rect.*?</rect>", svg)
     assert [numbers(rect, "height")[0] for rect in rects] == [HEIGHT / 4, HEIGHT, HEIGHT / 2]
     assert sum(numbers(rect, "width")[0] for rect in rects) == pytest.approx(WIDTH)
     assert "1 \u2013 2 s: 4" in svg
+    assert "<span>0</span>" in svg  # not 1e-05
 
 
 def test_a_threshold_stands_at_its_value_and_outside_the_edges_nowhere():

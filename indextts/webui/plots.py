@@ -73,8 +73,8 @@ def curve_svg(
 
 
 def short(value: float) -> str:
-    """Return a number with at most three significant digits, and no exponent below a million."""
-    if value == 0:
+    """Return a number with at most three significant digits, without an exponent; a tiny one is 0."""
+    if abs(value) < 5e-4:
         return "0"
     if abs(value) >= 999.5:
         return f"{value:,.0f}"

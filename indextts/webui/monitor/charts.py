@@ -33,6 +33,7 @@ from indextts.webui.view_versions import files_version
 BUCKETS = 300  # across a chart; each keeps its least and its greatest value
 
 MAX_COMPARED = 3  # runs beside that of the open project
+CORNERS = '<svg viewBox="0 0 14 14" aria-hidden="true"><path d="M1 5V1h4M9 1h4v4M13 9v4H9M5 13H1V9"/></svg>'
 EXACT = ("lr",)  # metrics without noise
 FAILURES = ("no_stop", "loops", "silent")
 
@@ -310,7 +311,9 @@ def chart_html(
     head = f'<b>{escape(title)}</b> <span>{escape(unit)}</span><span class="keys">{legend}</span>'
     if is_zoomed:
         head += f'<button type="button" class="quiet" data-show-all>{escape(t("monitor.show_all"))}</button>'
-    head += f'<button type="button" data-full aria-label="{escape(t("monitor.full_screen"))}">⛶</button>'
+    head += (
+        f'<button type="button" data-full aria-label="{escape(t("monitor.full_screen"))}">{CORNERS}</button>'
+    )
     css = "chart" if any(each.kind == "validation" for each in series) else "chart alone"
     body = f'<p class="empty">{escape(t("monitor.no_values"))}</p>'
     if drawn := [each for each in series if len(each.points)]:
