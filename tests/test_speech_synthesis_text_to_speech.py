@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 import soundfile
@@ -149,6 +150,32 @@ def test_subtitles_are_spoken_at_their_times_and_cues_that_are_too_long_are_name
     assert [line.split(":")[0] for line in printed[-1:]] == ["  10.00 to 10.01 s"]
     with pytest.raises(UserError, match="--output"):
         list(synthesize(command(tuned, text=[], text_file=subtitles, output=tmp_path / "one.wav")))
+
+
+def test_a_dialogue_is_spoken_in_its_voices_and_joined_with_a_chapter_at_each_heading(
+    tuned: Project, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    first, other = clips_of(tuned)[0].audio, clips_of(tuned)[-1].audio
+    (tmp_path / "voices").mkdir()
+    voice = Path(shutil.copy(other, tmp_path / f"voices/abebe{other.suffix}"))
+    (tmp_path / "book.txt").write_text("# እሺ\nabebe፦ ሰላም\nnote: ሰላም\n# abebe: ጥሩ\n", encoding="utf-8")
+    given = {"text": [], "text_file": tmp_path / "book.txt", "voices": [voice.parent], "joined": True}
+    list(synthesize(command(tuned, output=tmp_path / "out", **given)))
+    spoken_lines = [(line["text"], line["voice"]) for line in lines(tmp_path / "out")]
+    named = [("እሺ", first.stem), ("ሰላም", "abebe"), ("note: ሰላም", first.stem), ("ጥሩ", "abebe")]
+    assert spoken_lines == named
+    assert "'note'" in caplog.text
+    alone = spoken(tuned, tmp_path / "alone.wav", text=["ሰላም"], voice=str(voice))
+    np.testing.assert_allclose(soundfile.read(tmp_path / "out/002.wav", dtype="int16")[0], alone, atol=2)
+    with av.open(tmp_path / "out/book.m4b") as book:
+        chapters = [
+            (each["metadata"]["title"], each["start"] * each["time_base"]) for each in book.chapters()
+        ]
+        duration_s = book.duration / av.time_base
+    seconds = [soundfile.info(tmp_path / f"out/00{number}.wav").duration for number in (1, 2, 3, 4)]
+    assert [title for title, _ in chapters] == ["እሺ", "ጥሩ"]
+    assert chapters[1][1] == pytest.approx(sum(seconds[:3]) + 1.5, abs=0.01)
+    assert duration_s == pytest.approx(sum(seconds) + 1.5, abs=0.1)
 
 
 def test_sampling_settings_that_are_not_given_are_those_of_the_backend(tuned: Project):
@@ -317,6 +344,7 @@ def test_unusable_texts_are_refused_before_the_first_synthesis(tuned: Project, t
         ({"text_file": tmp_path / "absent.txt"}, r"--text-file .*absent\.txt: .*No such file"),
         ({"text_file": tmp_path / "latin1.txt"}, r"--text-file .*latin1\.txt: .*UTF-8"),
         ({"text": ["ሰላም", "ሰላም"], "output": tmp_path / "one.wav"}, r"--output .*one\.wav: 2 "),
+        ({"voices": [tmp_path / "absent"]}, "--voices .*absent"),
         ({"emotion": "joyful=1"}, "--emotion 'joyful=1'"),
         ({"emotion": "happy=0.8,calm=0.8"}, r"0\.8, .*0\.8"),
     ]

@@ -149,6 +149,8 @@ def test_voices_are_uploads_and_the_longest_clips_of_each_speaker(project: Proje
     assert f"clip:{longest.id}" in values
     assert len(values) == 1 + 2 * 5
     assert find_recording(project, "upload:mine.wav", Roots(project.root.parent)) == upload
+    for typed, folders in (("mine: ሰላም\nሰላም", [upload.parent]), ("ሰላም", [])):  # a dialogue, and none
+        assert planned(project, typed=typed)[0].voices == folders
     upload.unlink()
 
 

@@ -132,11 +132,17 @@ class Synthesize(Command, CheckpointSpeech, Candidates):
     at its time."""
     voice: str = Field(title="Voice")
     """Recording of the voice to use, or the id of an utterance in a --manifest."""
+    voices: list[Path] = Field([], title="Voices")
+    """Recording or folder of recordings for a dialogue: a text that begins with the name of one and a colon,
+    such as abebe: for abebe.wav, is spoken in this voice."""
     manifest: list[Path] = Field([], title="Manifest")
     """Manifest that contains the utterance of --voice; the default is the manifests beside the run's
     pairs."""
     output: Path = Field(Path("spoken"), title="Output")
     """File NAME.wav for one text, or a folder for 001.wav and so on with spoken.jsonl."""
+    joined: bool = Field(False, title="One file")
+    """Also write all texts as one file, an .m4b; a text that begins with # is a heading and begins a
+    chapter."""
     stream: bool = Field(False, title="Stream")
     """Speak the texts one after another, and write pieces of the sound while it is spoken."""
     emotion_voice: Path | None = Field(None, title="Emotion recording")

@@ -54,7 +54,6 @@ from indextts.speech.evaluation.report import Clip, draw_scores, markdown_report
 from indextts.speech.evaluation.scores import DIFFERENCES_NAME, GROUPS_NAME, RECORDINGS, SUMMARY_NAME, Row
 from indextts.speech.synthesis.acoustic import CAMPPLUS
 from indextts.speech.synthesis.renderer import Renderer
-from indextts.speech.synthesis.segments import VoicePrompt
 from indextts.speech.synthesis.synthesize import (
     load_tts,
     resolve_sampling,
@@ -196,7 +195,9 @@ def evaluate(command: Evaluate) -> list[Row]:
         tts = load_tts(command, path, device, renderer)
         renderer, options = tts.renderer, tts.trained.tokenizer.options
         if not clips_of:  # the recordings are compared with the texts as the first checkpoint reads them
-            clips_of[RECORDINGS] = _judged(RECORDINGS, judge, held_out, styles, options, _recorded(held_out))
+            recorded: Iterator[Sound]
+            recorded = ((n, *_recording(item.utterance.audio), {}) for n, item in enumerate(held_out))
+            clips_of[RECORDINGS] = _judged(RECORDINGS, judge, held_out, styles, options, recorded)
         sampling = resolve_sampling(command, tts.renderer.name, tts.trained.positions)
         spoken = _spoken(tts, items, sampling, command.output_dir / "audio" / name)
         clips_of[name] = _judged(name, judge, items, styles, options, spoken)
@@ -273,17 +274,9 @@ def _recording(path: Path) -> tuple[NDArray[np.float32], int]:
     return load_audio(path, RECORDING_RATE_HZ), RECORDING_RATE_HZ
 
 
-def _recorded(held_out: Sequence[HeldOut]) -> Iterator[Sound]:
-    for index, item in enumerate(held_out):
-        yield index, *_recording(item.utterance.audio), {}
-
-
 def _spoken(tts: TextToSpeech, items: Sequence[HeldOut], sampling: Sampling, folder: Path) -> Iterator[Sound]:
     """Speak all sentences in batches of similar lengths and write their files."""
-    voices: dict[Path, VoicePrompt] = {}
-    for item in items:
-        if item.prompt.audio not in voices:
-            voices[item.prompt.audio] = tts.read_voice(item.prompt.audio)
+    voices = {audio: tts.read_voice(audio) for audio in dict.fromkeys(item.prompt.audio for item in items)}
     lines = [tts.line(item.utterance.text, voices[item.prompt.audio], item.seed) for item in items]
     rate = tts.trained.gpt.config.of_base.codes_per_second
     for index, speech in tts.speak(lines, sampling):

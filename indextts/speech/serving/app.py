@@ -37,11 +37,11 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.requests import ClientDisconnect
 
 from indextts.commands.speech import Serve
-from indextts.data.importing.items import AUDIO_SUFFIXES
 from indextts.errors import UserError
 from indextts.speech.serving import engine as speaking
 from indextts.speech.serving.encoding import MEDIA_TYPES, Encoder, Format, at_rate
 from indextts.speech.serving.engine import Engine
+from indextts.speech.synthesis.script import voices_in
 
 logger = logging.getLogger(__name__)
 
@@ -117,15 +117,6 @@ class Service:
     rate: RateLimit
     num_open: int = 0
 
-    def voice_names(self) -> dict[str, Path]:
-        """Return the recording of each voice; of two with the same name, the first."""
-        found: dict[str, Path] = {}
-        for place in self.command.voices:
-            for path in sorted(place.iterdir()) if place.is_dir() else [place]:
-                if path.suffix.lower() in AUDIO_SUFFIXES and path.is_file():
-                    found.setdefault(path.stem, path)
-        return found
-
 
 def build_app(service: Service) -> FastAPI:
     app = FastAPI(openapi_url=None)
@@ -144,7 +135,7 @@ def build_app(service: Service) -> FastAPI:
 
     @app.get("/v1/audio/voices", dependencies=[Depends(_client)])
     async def voices() -> dict[str, list[str]]:
-        return {"voices": list(service.voice_names())}
+        return {"voices": list(voices_in(service.command.voices))}
 
     @app.post("/v1/audio/speech", dependencies=[Depends(_within_rate), Depends(_place)])
     async def speech(request: Request) -> Response:
@@ -228,7 +219,7 @@ async def _speak(service: Service, request: Request, wanted: SpeechRequest) -> R
             param="model",
             code="model_not_found",
         )
-    known = await asyncio.to_thread(service.voice_names)
+    known = await asyncio.to_thread(voices_in, command.voices)
     voice = wanted.voice if wanted.voice in known else command.default_voice
     if voice not in known:
         names = ", ".join(list(known)[:20]) or "none: add recordings to the folder of --voices"

@@ -28,8 +28,7 @@ def build_mcp(app: FastAPI, model_name: str) -> MCPServer:
     async def list_voices() -> list[str]:
         """Return the names of the voices that speak can use."""
         answer = await answer_of("GET", "/v1/audio/voices")
-        names: list[str] = answer.json()["voices"]
-        return names
+        return list(answer.json()["voices"])
 
     async def speak(text: str, voice: str, response_format: Format = "mp3", speed: float = 1.0) -> Audio:
         """Speak a text in the language of the model; return the sound.
@@ -40,10 +39,9 @@ def build_mcp(app: FastAPI, model_name: str) -> MCPServer:
             response_format: Format of the sound.
             speed: From 0.25 to 4; 1 is the pace of the voice.
         """
-        wanted = {"model": model_name, "input": text, "voice": voice, "speed": speed}
-        answer = await answer_of(
-            "POST", "/v1/audio/speech", json={**wanted, "response_format": response_format}
-        )
+        wanted: dict[str, Any] = {"model": model_name, "input": text, "voice": voice, "speed": speed}
+        wanted["response_format"] = response_format
+        answer = await answer_of("POST", "/v1/audio/speech", json=wanted)
         return Audio(data=answer.content, format=answer.headers["content-type"].removeprefix("audio/"))
 
     server = MCPServer(model_name)

@@ -14,6 +14,7 @@ from indextts.speech.evaluation.judge import load_judge
 from indextts.speech.serving.app import RateLimit, Service, build_app
 from indextts.speech.serving.engine import Engine
 from indextts.speech.synthesis import segments, text_to_speech
+from indextts.speech.synthesis.script import require_voices, voices_in
 from indextts.speech.synthesis.synthesize import load_tts, resolve_sampling, synthesis_device
 from indextts.system.addresses import is_loopback
 from indextts.system.amounts import counted
@@ -46,9 +47,7 @@ def serve(command: Serve) -> None:
     for module in (segments, text_to_speech):  # they log lines for each batch
         logging.getLogger(module.__name__).setLevel(logging.WARNING)
     keys = () if command.mcp else read_keys(command)
-    for path in command.voices:
-        if not path.exists():
-            raise UserError(f"--voices {path}: not found; pass recordings, or a folder of recordings")
+    require_voices(command.voices)
     listener = None if command.mcp else listen(command.host, command.port)
     device = synthesis_device(command.checkpoint, command.device)
     tts = load_tts(command, command.checkpoint, device)
@@ -59,13 +58,13 @@ def serve(command: Serve) -> None:
         judge = load_judge(command.asr, command.asr_folder, command.models, device, language)
     engine = Engine(tts, sampling, command.max_batch, judge)
     service = Service(engine, command, keys, RateLimit(command.requests_per_minute))
-    if command.default_voice not in {"", *service.voice_names()}:
+    if command.default_voice not in {"", *voices_in(command.voices)}:
         raise UserError(f"--default-voice {command.default_voice}: --voices has no such recording")
     address = "MCP"
     if listener:
         listener.listen()  # a client that reads the line below can connect
         address = f"http://{command.host}:{listener.getsockname()[1]}/v1"
-    voices = counted(len(service.voice_names()), "voice")
+    voices = counted(len(voices_in(command.voices)), "voice")
     logger.info("%s on %s, %s: %s", tts.trained.source, device.type, voices, address)
     app, threads = build_app(service), engine.start()
     config = uvicorn.Config(

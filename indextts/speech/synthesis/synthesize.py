@@ -8,7 +8,7 @@
                                  "backend": "builtin", "sampling": {...}, "candidates": with --candidates
                                  [{"seed": 0, "fault": 0.12, "is_chosen": true, ...}]}; written last
 
-For subtitles, OUTPUT/ also contains NAME.wav, with each cue at its time or behind the cue before it.
+For subtitles and with --joined, OUTPUT/ also contains one file of all texts (script.py).
 
 With --stream, each text also has a folder of its pieces, written while it is spoken: 001.pieces/001.wav ...
 
@@ -24,13 +24,11 @@ from typing import Any
 import numpy as np
 import soundfile
 import torch
-from numpy.typing import NDArray
 
 from indextts.commands.base import Device
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import CheckpointSpeech, Synthesize
 from indextts.data.batch_sizing import choose_device
-from indextts.data.importing.items import Passage
 from indextts.data.importing.subtitles import read_subtitles, spoken_cues
 from indextts.data.manifest import read_utterances
 from indextts.data.networks import NUM_SPECIAL_CODES, require_rate_of
@@ -45,6 +43,7 @@ from indextts.speech.synthesis.acoustic import DEFAULT_SETTINGS, AcousticModel
 from indextts.speech.synthesis.emotion import check_weights
 from indextts.speech.synthesis.renderer import BuiltinRenderer, Renderer
 from indextts.speech.synthesis.s2mel import SolverSettings
+from indextts.speech.synthesis.script import Item, item_of, join, require_voices, voices_in
 from indextts.speech.synthesis.segments import Line
 from indextts.speech.synthesis.streaming import SpeechStream
 from indextts.speech.synthesis.text_to_speech import Emotion, Speech, TextToSpeech, parse_emotion
@@ -60,7 +59,6 @@ MAX_TEXTS = 1000
 PIECES_SUFFIX = ".pieces"
 SEED_STRIDE = 1_000_000  # between candidates; a later part of a text has the next seed
 SUBTITLE_SUFFIXES = (".srt", ".vtt")
-MAX_LATE_S = 0.05  # of a cue, which nobody notices
 PROGRESS_CODES = 100  # between two lines of the log: 2 s of speech
 
 
@@ -70,13 +68,13 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     Raises:
         UserError: an argument cannot be used, or the model generated no codes for any text.
     """
-    cues = read_cues(command.text_file)
-    texts = read_texts(command, cues)
+    items = read_items(command)
+    is_joined = command.joined or any(item.cue for item in items)
     weights = parse_emotion(command.emotion)
     if weights:
         check_weights(weights)
-    if command.output.suffix == ".wav" and (cues or len(texts) > 1):
-        raise UserError(f"--output {command.output}: {len(texts)} texts need a folder; pass its path")
+    if command.output.suffix == ".wav" and (is_joined or len(items) > 1):
+        raise UserError(f"--output {command.output}: {len(items)} texts need a folder; pass its path")
     if command.candidates > 1 and (command.stream or not command.do_sample):
         raise UserError(
             "--candidates needs complete texts that are sampled; remove --stream or --no-do-sample"
@@ -86,20 +84,20 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     tts = load_tts(command, command.checkpoint, device, solver=solver)
     trained, renderer = tts.trained, tts.renderer
     recording = find_voice(command, trained)
-    for text in texts:  # find unusable texts before the voice is read
-        tts.split(text)
+    recordings = [item.voice or recording for item in items]
+    for item in items:  # find unusable texts before the voice is read
+        tts.split(item.text)
     emotion = Emotion(command.emotion_voice, command.emotion_alpha, weights, command.models)
-    voice = tts.read_voice(recording, emotion)
+    voices = {path: tts.read_voice(path, emotion) for path in dict.fromkeys(recordings)}
     sampling = resolve_sampling(command, renderer.name, trained.positions)
     step = "" if trained.step is None else f", step {trained.step}"
     pieces = counted(trained.tokenizer.size, "piece")
     yield f"{trained.source}{step}, {pieces}; {renderer.name} codes, on {device.type}"
     made_by = model_record(trained, renderer.name, sampling)
     records: dict[int, dict[str, Any]] = {}
-    sounds: dict[int, NDArray[np.float32]] = {}  # of the cues
     lines = [
-        tts.line(text, voice, (sampling.seed + number * SEED_STRIDE) % 2**63)
-        for text in texts
+        tts.line(item.text, voices[path], (sampling.seed + number * SEED_STRIDE) % 2**63)
+        for item, path in zip(items, recordings, strict=True)
         for number in range(command.candidates)
     ]
     spoken = (
@@ -107,11 +105,10 @@ def synthesize(command: Synthesize) -> Iterator[str]:
         if command.stream
         else tts.speak(lines, sampling, _log_progress)
     )
-    for index, speech, found in _chosen(spoken, texts, tts, command, recording):
-        text, path = texts[index], wav_path(command, index)
+    for index, speech, found in _chosen(spoken, items, tts, command, recordings):
+        text, path = items[index].text, wav_path(command, index)
+        found["voice"] = recordings[index].stem
         records[index] = {**speech_record(text, speech, path, made_by), **found}
-        if index >= len(texts) - len(cues):
-            sounds[index] = speech.samples
         yield f"{text}\n  read as: {speech.text}"
         for one in found.get("candidates", ()):
             yield f"  seed {one['seed']}: fault {one['fault']:.3f}{', chosen' * one['is_chosen']}"
@@ -121,15 +118,13 @@ def synthesize(command: Synthesize) -> Iterator[str]:
             yield f"  {path}: {speech.duration_s:.2f} s, {counted(speech.num_codes, 'code')}{ending}"
         else:
             yield "  the model stopped before the first code: no audio"
-    if cues:
-        assert command.text_file is not None
-        path = command.output / f"{command.text_file.stem}.wav"
-        samples, late = at_times(cues, [sounds[index] for index in sorted(sounds)], renderer.sample_rate_hz)
-        write_wav(path, Speech(samples, renderer.sample_rate_hz, ()))
-        yield f"{path}: {counted(len(cues), 'cue')}, {len(late)} of them too long for their time"
-        yield from late
+    if is_joined:
+        name = command.text_file.stem if command.text_file else "all"
+        path = command.output / f"{name}{'.wav' if any(item.cue for item in items) else '.m4b'}"
+        files = [wav_path(command, index) if records[index]["file"] else None for index in range(len(items))]
+        yield from join(path, items, files, renderer.sample_rate_hz)
     if command.output.suffix != ".wav":
-        write_json_lines(command.output / "spoken.jsonl", [records[index] for index in range(len(texts))])
+        write_json_lines(command.output / "spoken.jsonl", [records[index] for index in range(len(items))])
     if not any(record["file"] for record in records.values()):
         raise UserError(
             f"{trained.source}: the model generated no codes for any text; try a different --seed or "
@@ -139,10 +134,10 @@ def synthesize(command: Synthesize) -> Iterator[str]:
 
 def _chosen(
     spoken: Iterator[tuple[int, Speech]],
-    texts: Sequence[str],
+    items: Sequence[Item],
     tts: TextToSpeech,
     command: Synthesize,
-    recording: Path,
+    recordings: Sequence[Path],
 ) -> Iterator[tuple[int, Speech, dict[str, Any]]]:
     """Yield the number of each text, its best candidate, and for the record what was found of all."""
     if command.candidates == 1:
@@ -150,7 +145,7 @@ def _chosen(
         return
     device, language = tts.trained.gpt.mel_head.weight.device, tts.trained.tokenizer.options.language
     judge = load_judge(command.asr, command.asr_folder, command.models, device, language)
-    style = judge.style_of(recording)
+    styles = {path: judge.style_of(path) for path in set(recordings)}
     waiting: dict[int, dict[int, Speech]] = {}
     for line, speech in spoken:
         index, number = divmod(line, command.candidates)
@@ -158,7 +153,8 @@ def _chosen(
         of_text[number] = speech
         if len(of_text) == command.candidates:
             speeches = [each for _, each in sorted(waiting.pop(index).items())]
-            best, found = choose_best(judge, tts.trained, speeches, texts[index], style)
+            style = styles[recordings[index]]
+            best, found = choose_best(judge, tts.trained, speeches, items[index].text, style)
             yield index, speeches[best], {"candidates": found}
 
 
@@ -181,56 +177,31 @@ def wav_path(command: Synthesize, index: int) -> Path:
     return command.output if command.output.suffix == ".wav" else command.output / f"{index + 1:03}.wav"
 
 
-def at_times(
-    cues: Sequence[Passage], sounds: Sequence[NDArray[np.float32]], rate_hz: int
-) -> tuple[NDArray[np.float32], list[str]]:
-    """Return one sound, with each cue at its time or behind the cue before it, and the cues that end late."""
-    pieces, late, end = [np.zeros(0, np.float32)], [], 0
-    for cue, samples in zip(cues, sounds, strict=True):
-        start = max(end, round(cue.start_s * rate_hz))
-        pieces += [np.zeros(start - end, np.float32), samples]
-        end = start + len(samples)
-        if (late_s := end / rate_hz - cue.end_s) > MAX_LATE_S:
-            late.append(f"  {cue.start_s:.2f} to {cue.end_s:.2f} s: ends {late_s:.2f} s late: {cue.text}")
-    return np.concatenate(pieces), late
-
-
-def read_cues(path: Path | None) -> list[Passage]:
-    """Return the cues of a subtitle file that have a text to speak; none for another file.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
-    if path is None or path.suffix.lower() not in SUBTITLE_SUFFIXES:
-        return []
-    try:
-        read = read_subtitles(path)
-    except OSError as error:
-        raise UserError(f"--text-file {path}: {error.strerror}") from None
-    cues = [cue for cue in spoken_cues(path, read) if cue.text]
-    for rejection in read.rejections:
-        logger.warning("%s:%s: not spoken: %s", path, rejection.where.line, rejection.reason)
-    return cues
-
-
-def read_texts(command: Synthesize, cues: Sequence[Passage] = ()) -> list[str]:
+def read_items(command: Synthesize) -> list[Item]:
     """Return the texts to synthesize, at least one.
 
-    Args:
-        cues: of the text file, if it has subtitles.
-
     Raises:
-        UserError: there is no text, there are too many, or the file cannot be read.
+        UserError: there is no text, there are too many, or a file cannot be read.
     """
-    texts = [*command.text, *(cue.text for cue in cues)]
-    if command.text_file is not None and command.text_file.suffix.lower() not in SUBTITLE_SUFFIXES:
-        texts += read_text_lines(command.text_file, "--text-file")
-    texts = [text for text in texts if text.strip()]
-    if not texts:
+    require_voices(command.voices)
+    voices, path, texts = voices_in(command.voices), command.text_file, [*command.text]
+    cues: list[Item] = []
+    if path is not None and path.suffix.lower() in SUBTITLE_SUFFIXES:
+        try:
+            read = read_subtitles(path)
+        except OSError as error:
+            raise UserError(f"--text-file {path}: {error.strerror}") from None
+        cues = [item_of(cue.text, voices, cue) for cue in spoken_cues(path, read) if cue.text]
+        for rejection in read.rejections:
+            logger.warning("%s:%s: not spoken: %s", path, rejection.where.line, rejection.reason)
+    elif path is not None:
+        texts += read_text_lines(path, "--text-file")
+    items = [item_of(text, voices) for text in texts if text.strip()] + cues
+    if not items:
         raise UserError("there is no text; pass a sentence with --text, or a file with --text-file")
-    if len(texts) > MAX_TEXTS:
-        raise UserError(f"{len(texts)} texts were given, the limit is {MAX_TEXTS}; split the list")
-    return texts
+    if len(items) > MAX_TEXTS:
+        raise UserError(f"{len(items)} texts were given, the limit is {MAX_TEXTS}; split the list")
+    return items
 
 
 def synthesis_device(checkpoint: Path, device: Device) -> torch.device:

@@ -200,7 +200,10 @@ def show(project: Project, number: float | None) -> list[Any]:
             *shown_text,
             "",
         ]
-    result = vote_result(project, render, int(number or 1))
+    given, result = vote_on(project, render, int(number or 1)), ""
+    if given is not None:
+        names = {"first": model_title(given.first), "second": model_title(given.second)}
+        result = t(f"listen.voted.{given.choice}", **names)
     buttons = [gr.Button(interactive=not result)] * 3
     players = [_player(*each) for each in (("listen.first", first), ("listen.second", second))]
     sounds = [first.spoken.text, *players, result]
@@ -212,14 +215,6 @@ def next_number(project: Project, number: float | None) -> int:
     render = newest_render(project, is_comparison=True)
     count = len(render.sides[0]) if render else 1
     return int(number or 0) % count + 1
-
-
-def vote_result(project: Project, render: Render, number: int) -> str:
-    """Return the names of the two checkpoints after a vote."""
-    given = vote_on(project, render, number)
-    if given is None:
-        return ""
-    return t(f"listen.voted.{given.choice}", first=model_title(given.first), second=model_title(given.second))
 
 
 def tally_html(project: Project, render: Render | None) -> str:

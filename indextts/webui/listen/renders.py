@@ -221,13 +221,11 @@ def read_sounds(folder: Path) -> tuple[Sound, ...]:
         spoken = [SpokenText.model_validate(json.loads(line)) for line in lines]
     except (OSError, ValueError):
         return ()
-    return tuple(Sound(_sound_file(folder, text.file), text) for text in spoken)
-
-
-def _sound_file(folder: Path, name: str | None) -> Path | None:
-    """Return a file inside the folder; a path outside it is never served."""
-    path = folder / Path(name or "").name
-    return path if name and path.is_file() and not path.is_symlink() else None
+    return tuple(
+        Sound(path if path.is_file() and not path.is_symlink() else None, text)
+        for text in spoken
+        for path in [folder / Path(text.file or "absent").name]  # a path outside is never served
+    )
 
 
 def next_folder(parent: Path, jobs: Iterable[Job] = ()) -> Path:
@@ -287,11 +285,16 @@ def pieces_html(pieces: Sequence[Path], is_live: bool) -> str:
 
 
 def newest_html(render: Render) -> str:
-    """Return the first sounds of a render."""
-    return "".join(
+    """Return the first sounds of a render, and the file of all its texts."""
+    players = [
         f'<p class="lead">{html.escape(sound.spoken.spoken)}</p>{player_html(sound)}'
         for sound in render.sides[0][:MAX_NEWEST]
-    )
+    ]
+    players += [
+        f'<p><a href="{file_address(path)}" download>{html.escape(t("listen.joined"))}</a></p>'
+        for path in (render.folder / SIDES[0]).glob("*.m4b")
+    ]
+    return "".join(players)
 
 
 def history_html(project: Project) -> str:

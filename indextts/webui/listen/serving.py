@@ -7,12 +7,12 @@ machine to others.
 """
 
 import hashlib
+import io
 import re
 import secrets
 from collections.abc import Sequence
 from functools import partial
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -122,20 +122,13 @@ def create_key(project: Project) -> str:
 
 
 def address_html(job: Job | None) -> str:
-    """Return the address of a running server as HTML; "" while it is loading its model."""
-    address = address_in(job.log) if job else ""
-    return (
-        f'<p class="lead" id="serve-address">{escape(t("listen.address", address=address))}</p>'
-        if address
-        else ""
-    )
-
-
-def address_in(log: Path) -> str:
-    """Return the address that a server has logged, "" if there is none."""
+    """Return the address of a running server from its log as HTML; "" while it is loading its model."""
     try:
-        with log.open("rb") as file:
+        with job.log.open("rb") if job else io.BytesIO() as file:
             found = ADDRESS.search(file.read(HEAD_BYTES))
     except OSError:
+        found = None
+    if found is None:
         return ""
-    return found[0].decode(errors="replace") if found else ""
+    shown = t("listen.address", address=found[0].decode(errors="replace"))
+    return f'<p class="lead" id="serve-address">{escape(shown)}</p>'

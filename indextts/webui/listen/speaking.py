@@ -19,9 +19,10 @@ from indextts.errors import UserError
 from indextts.projects.jobs.records import list_jobs, newest_job
 from indextts.projects.project import Project, ProjectSettings, read_project
 from indextts.projects.stages import backend_of
+from indextts.speech.synthesis.script import NAMED
 from indextts.text.bases import load_tokenizer
 from indextts.text.normalize import normalize
-from indextts.webui.data.uploads import store_voice
+from indextts.webui.data.uploads import VOICES_NAME, store_voice
 from indextts.webui.devices import device_shown, free_device
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
@@ -59,6 +60,7 @@ STRENGTH = "adapter_strength"
 SETTINGS = (
     *Sampling.model_fields,
     "candidates",
+    "joined",
     "device",
     "precision",
     "solver_steps",
@@ -122,7 +124,10 @@ def build(page: Page) -> Speaking:
             checkpoint, adapter, emotion, form = _more(page, voice)
             earlier = gr.HTML(elem_id="listen-history")
         inputs = [text, voice, emotion, checkpoint, adapter, *form]
-        filled_for = page.fill(lambda project, _: project_settings(project), form)
+        filled_for = page.fill(
+            lambda project, _: list(default_settings(backend_of(project, read_project(project))).values()),
+            form,
+        )
         with side:
             stage_panel(page, _stage(page, inputs, filled_for, player))
 
@@ -142,7 +147,13 @@ def build(page: Page) -> Speaking:
         [form[SETTINGS.index(STRENGTH)]],
         latest=True,
     )
-    page.watch(spoken_version, show_players, [player, earlier])
+    page.watch(
+        lambda project: (
+            f"{job_version(project, STAGE)} {files_version(project.listen)} {len(newest_pieces(project))}"
+        ),
+        show_players,
+        [player, earlier],
+    )
     return Speaking(text, emotion, form, filled_for)
 
 
@@ -167,8 +178,11 @@ def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox, play
         names = () if adapter else (model_or_best(project, checkpoint).name,)
         wish = Wish(text, voice, emotion, names, adapter=adapter or "")
         planned = speak_commands(page, project, settings, wish, form)
-        facts = speech_facts(page.workspace, project, planned)
-        return Start(planned, outlook=Outlook(facts, notes=notes_on(project, settings)))
+        facts, notes = speech_facts(page.workspace, project, planned), []
+        if backend_of(project, settings) == "builtin":
+            link = ("#preprocess/Preprocess-backend", t("listen.open_backend"))
+            notes = [Notice(t("listen.builtin_sound"), *link)]
+        return Start(planned, outlook=Outlook(facts, notes=notes))
 
     return Stage(
         STAGE,
@@ -212,6 +226,9 @@ def speak_commands(
         "models": settings.base,
         **changed(fields_from(Synthesize, SETTINGS, values), backend_of(project, settings)),
     }
+    uploads = project.listen / VOICES_NAME
+    if uploads.is_dir() and any(NAMED.fullmatch(text) for text in texts):
+        given["voices"] = [uploads]  # for a dialogue
     given["stream"] &= given.get("candidates", 1) == 1  # the best is known at the end
     given["device"] = free_device(page.workspace, given.get("device", "auto"))
     strength = {STRENGTH: given.pop(STRENGTH, 1)}
@@ -251,14 +268,8 @@ def texts_in(typed: str, link: str = "") -> list[str]:
     return texts
 
 
-def project_settings(project: Project) -> list[Any]:
-    """Return the default settings for the codes of a project."""
-    defaults = default_settings(backend_of(project, read_project(project)))
-    return [defaults[field] for field in SETTINGS]
-
-
 def default_settings(backend: str) -> dict[str, Any]:
-    """Return the default settings for the codes of a backend."""
+    """Return the default settings for the codes of a backend, in the order of SETTINGS."""
     sampling = Sampling.of_backend(backend, {}).model_dump()
     return {field: sampling.get(field, Synthesize.model_fields[field].default) for field in SETTINGS}
 
@@ -328,18 +339,6 @@ def read_as(project: Project, typed: str, checkpoint: str | None) -> tuple[str, 
         for number, line in enumerate(lines[:MAX_LINES_IN_PIECES], start=1)
     ]
     return spoken, "".join([legend_html(meta.piece_counts), *shown])
-
-
-def notes_on(project: Project, settings: ProjectSettings) -> list[Notice]:
-    """Return what a project with built-in codes sounds like; nothing for a project that makes a voice."""
-    if backend_of(project, settings) != "builtin":
-        return []
-    return [Notice(t("listen.builtin_sound"), "#preprocess/Preprocess-backend", t("listen.open_backend"))]
-
-
-def spoken_version(project: Project) -> str:
-    """Return a version that changes with every render."""
-    return f"{job_version(project, STAGE)} {files_version(project.listen)} {len(newest_pieces(project))}"
 
 
 def show_players(project: Project) -> tuple[Any, Any]:
