@@ -10,7 +10,6 @@ from indextts.models.gpt.generate import (
     Prompt,
     code_states,
     generate,
-    generate_stream,
     set_precision,
 )
 from indextts.models.gpt.weights import random_model
@@ -185,7 +184,11 @@ def test_a_stream_of_codes_leads_to_the_same_result_and_never_takes_codes_back(
     sampling = sampling.model_copy(update={"max_codes": 28})
     num_early = 0
     for prompt in prompts:
-        *early, last = generate_stream(model, prompt, sampling)
+        generation, early = Generation[int](model, sampling), []
+        generation.join([(0, prompt)])
+        while not (done := generation.step()):
+            early.append(generation.settled(0))
+        [(_, last)] = done
         [wanted] = generate(model, [prompt], sampling)
         assert torch.equal(last.codes, wanted.codes)
         for codes in early:

@@ -96,13 +96,17 @@ def test_the_first_piece_comes_before_the_last_code(builtin: TextToSpeech, tuned
     assert seen[-1] < 60 < BUILTIN.max_codes
 
 
-def test_a_long_text_is_streamed_with_the_silence_between_its_segments(builtin: TextToSpeech, tuned: Project):
+def test_a_long_text_is_streamed_with_the_silence_between_its_segments_and_the_later_ones_together(
+    builtin: TextToSpeech, tuned: Project
+):
     voice = builtin.read_voice(clips_of(tuned)[0].audio)
     line = builtin.line("ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 8, voice, seed=3)
     short = BUILTIN.model_copy(update={"max_codes": 45})
     [(_, whole)] = builtin.speak([line], short)
-    stream = SpeechStream(builtin, line, short)
-    assert len(list(stream)) == 2 * len(line.parts) > 2
+    steps: list[int] = []
+    stream = SpeechStream(builtin, line, short, steps.append)
+    assert len(list(stream)) == len(line.parts) + 1 > 3
+    assert steps[-1] < 0.7 * sum(len(segment.codes) for segment in whole.segments)
     assert len(stream.speech.samples) == len(whole.samples)
     assert stream.speech.num_codes == whole.num_codes
 

@@ -10,7 +10,7 @@ prompts leave the batch, and others may join it (`Generation`). On a GPU, a step
 one CUDA graph.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -183,25 +183,6 @@ def generate(
         found.update(generation.step())
         on_step(generation.num_steps)
     return [found[row] for row in range(len(prompts))]
-
-
-def generate_stream(
-    model: UnifiedVoice, prompt: Prompt, sampling: Sampling, on_step: OnStep = lambda _: None
-) -> Iterator[Tensor | Generated]:
-    """Yield the codes of one prompt while they are generated, then the result; arguments as for `generate`.
-
-    The codes (M,), on the CPU, are those that no further step can change: the result begins with them.
-    """
-    generation = Generation[int](model, sampling)
-    generation.join([(0, prompt)])
-    while True:
-        done = generation.step()
-        on_step(generation.num_steps)
-        if done:
-            yield done[0][1]
-            return
-        if generation.num_steps % CHECK_INTERVAL == 0:
-            yield generation.settled(0)
 
 
 def _advance(decoder: Decoder, search: Search, limit: int) -> None:

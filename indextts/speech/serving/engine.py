@@ -186,8 +186,9 @@ class Engine:
             except UserError as error:
                 self._finish(request, error)
                 continue
-            windows = Windows(self.tts, line, 0) if request.is_stream and number == 0 else None
-            prompt = prompt_of(self.tts.trained.tokenizer, line, number)
+            prompt, windows = prompt_of(self.tts.trained.tokenizer, line, number), None
+            if request.is_stream and number == 0:
+                windows = Windows(self.tts, line.voice.reference, prompt)
             joining.append((Part(request, number, line, prompt, windows), prompt))
         if joining:
             generation.join(joining)

@@ -18,6 +18,7 @@ The codes are those of the complete speech. The sound differs a little, because 
 regulator see a window instead of the complete speech.
 """
 
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,9 +26,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from indextts.commands.sampling_options import Sampling
-from indextts.models.gpt.generate import OnStep, generate_stream
-from indextts.models.gpt.search import Generated
-from indextts.speech.synthesis.renderer import Segment
+from indextts.models.gpt.generate import CHECK_INTERVAL, Generation, OnStep, Prompt
+from indextts.speech.synthesis.renderer import Reference, Segment
 from indextts.speech.synthesis.s2mel import CODES_PER_BLOCK
 from indextts.speech.synthesis.segments import Line, prompt_of, segments_of, states_of
 from indextts.speech.synthesis.text_to_speech import SILENCE_S, Speech, TextToSpeech
@@ -39,9 +39,15 @@ CONTEXT_S = 0.5
 FADE_S = 0.1
 TAIL_S = 0.2
 
+MAX_TOGETHER = 8  # segments; with more, the second one comes late
+
 
 class SpeechStream:
-    """The sound of a line, to iterate over once: pieces (S,) at the rate of the renderer, when ready."""
+    """The sound of a line, to iterate over once: pieces (S,) at the rate of the renderer, when ready.
+
+    The first part is rendered in windows; the others are generated together from its first window on, and
+    each is one piece.
+    """
 
     def __init__(
         self, tts: TextToSpeech, line: Line, sampling: Sampling, on_step: OnStep = lambda _: None
@@ -51,21 +57,45 @@ class SpeechStream:
         Args:
             line: from `TextToSpeech.line`.
             sampling: settings; the seed is that of the line.
-            on_step: called with the number of codes of the segment so far.
+            on_step: called with the number of steps so far.
         """
         self._tts, self._line, self._sampling, self._on_step = tts, line, sampling, on_step
         self._pieces: list[NDArray[np.float32]] = []
         self._segments: list[Segment] = []
 
     def __iter__(self) -> Iterator[NDArray[np.float32]]:
-        silence = np.zeros(int(self._tts.renderer.sample_rate_hz * SILENCE_S), np.float32)
-        for part in range(len(self._line.parts)):
-            follows = bool(self._pieces)
-            for piece in self._part(part):
-                joined = np.concatenate([silence, piece]) if follows else piece
-                follows = False
-                self._pieces.append(joined)
-                yield joined
+        gpt, renderer, line = self._tts.trained.gpt, self._tts.renderer, self._line
+        num_codes = renderer.num_codes
+        prompts = [prompt_of(self._tts.trained.tokenizer, line, part) for part in range(len(line.parts))]
+        waiting, found = deque(enumerate(prompts)), dict[int, Segment]()
+        windows = Windows(self._tts, line.voice.reference, prompts[0])
+        generation = Generation[int](gpt, self._sampling)
+        generation.join([waiting.popleft()])
+        while len(self._segments) < len(prompts):
+            free = MAX_TOGETHER - len(generation.keys)
+            if waiting and free and (self._pieces or not generation.keys):
+                generation.join([waiting.popleft() for _ in range(min(free, len(waiting)))])
+            for part, each in generation.step():
+                [found[part]] = segments_of(gpt, [line.parts[part]], [prompts[part]], [each], num_codes)
+            self._on_step(generation.num_steps)
+            if 0 in generation.keys and generation.num_steps % CHECK_INTERVAL == 0:
+                codes = generation.settled(0)
+                if len(codes) >= windows.next_end:
+                    yield from self._taken(windows.play(codes[codes < num_codes], is_end=False))
+            while (part := len(self._segments)) in found:
+                self._segments.append(segment := found.pop(part))
+                if part == 0:
+                    sound = windows.play(segment.codes.cpu(), is_end=True)
+                else:
+                    [sound] = renderer.render([(segment, line.voice.reference)])
+                yield from self._taken(sound, is_new=part > 0)
+
+    def _taken(self, piece: NDArray[np.float32], is_new: bool = False) -> Iterator[NDArray[np.float32]]:
+        """Keep and yield a piece unless it is empty; silence comes before a new segment."""
+        if len(piece):
+            num_silent = int(self._tts.renderer.sample_rate_hz * SILENCE_S) if is_new and self._pieces else 0
+            self._pieces.append(np.pad(piece, (num_silent, 0)))
+            yield self._pieces[-1]
 
     @property
     def speech(self) -> Speech:
@@ -73,21 +103,6 @@ class SpeechStream:
         assert len(self._segments) == len(self._line.parts)
         samples = np.concatenate([np.zeros(0, np.float32), *self._pieces])
         return Speech(samples, self._tts.renderer.sample_rate_hz, tuple(self._segments))
-
-    def _part(self, part: int) -> Iterator[NDArray[np.float32]]:
-        windows = Windows(self._tts, self._line, part)
-        gpt, num_codes = self._tts.trained.gpt, self._tts.renderer.num_codes
-        for found in generate_stream(gpt, windows.prompt, self._sampling, self._on_step):
-            if isinstance(found, Generated):
-                texts = [self._line.parts[part]]
-                self._segments += segments_of(gpt, texts, [windows.prompt], [found], num_codes)
-                piece = windows.play(self._segments[-1].codes.cpu(), is_end=True)
-            elif len(found) >= windows.next_end:
-                piece = windows.play(found[found < num_codes], is_end=False)
-            else:
-                continue
-            if len(piece):
-                yield piece
 
 
 class Windows:
@@ -97,9 +112,8 @@ class Windows:
         next_end: number of codes that the next window needs.
     """
 
-    def __init__(self, tts: TextToSpeech, line: Line, part: int) -> None:
-        self.prompt = prompt_of(tts.trained.tokenizer, line, part)
-        self._tts, self._reference = tts, line.voice.reference
+    def __init__(self, tts: TextToSpeech, reference: Reference, prompt: Prompt) -> None:
+        self._tts, self._reference, self._prompt = tts, reference, prompt
         self.next_end = self._codes(FIRST_S)
         self._played = 0  # codes, up to the crossfade
         self._fading = np.zeros(0, np.float32)
@@ -116,8 +130,8 @@ class Windows:
         end = len(codes) if is_end else len(codes) - self._codes(TAIL_S) - fade_codes
         if end <= self._played:
             return np.zeros(0, np.float32)
-        [latents] = states_of(self._tts.trained.gpt, [self.prompt], [codes])
-        window = Segment("", codes[start:], latents[start:], True, self.prompt.seed, start)
+        [latents] = states_of(self._tts.trained.gpt, [self._prompt], [codes])
+        window = Segment("", codes[start:], latents[start:], True, self._prompt.seed, start)
         [samples] = self._tts.renderer.render([(window, self._reference)])
         count = self._tts.renderer.num_samples
         until = len(samples) if is_end else count(end - start)
