@@ -83,10 +83,11 @@
     if (!isFollowing && tab && location.hash.slice(1).split("/")[0] !== tab) {
       history.pushState(null, "", addressOf(tab));
     }
-    const subTab = event.target.closest?.('.sub-tabs [role="tab"]')?.id.slice(0, -7);
+    const subTab = event.target.closest?.('.sub-tabs [role="tab"]');
+    subTab?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone, not all fit
     if (!isFollowing && subTab) {
       const selected = document.querySelector('#tabs > .tab-wrapper [role="tab"][aria-selected="true"]');
-      history.replaceState(null, "", addressOf(`${selected.id.slice(4, -7)}/${subTab}`));
+      history.replaceState(null, "", addressOf(`${selected.id.slice(4, -7)}/${subTab.id.slice(0, -7)}`));
     }
     const fold = event.target.closest?.(".fold-button");
     if (fold) {
