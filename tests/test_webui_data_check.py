@@ -21,12 +21,14 @@ from indextts.data.review_table import CLIPS_NAME
 from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
 from indextts.projects.jobs.records import read_job
+from indextts.projects.jobs.starting import CHECK_JOB
 from indextts.projects.project import Project, ProjectSettings, make_settings, read_project, write_project
 from indextts.system.files import write_json
 from indextts.system.json_lines import read_json_lines
 from indextts.system.messages import ENGLISH, table
 from indextts.webui.data.check_view import (
     LIMITS,
+    ONWARD,
     in_words,
     keep_all,
     kept_limits,
@@ -39,6 +41,7 @@ from indextts.webui.data.review_list import row_html
 from indextts.webui.data.review_rows import read_review, row_of
 from indextts.webui.language import t
 from indextts.webui.running.outlook import Start
+from indextts.webui.running.panel import Stage, show_job
 from tests.one_project import OneProject
 from tests.running_jobs import ended_job
 from tests.test_data_check import TEXTS, write_dataset
@@ -137,6 +140,19 @@ def test_the_end_of_a_check_is_told_in_clips_with_a_link_to_what_solves_it(proje
     assert "#data/check-limits" in [link for link, _ in links]
     os.utime(check_folder(project.manifest) / OVERVIEW_NAME, (0, 0))  # of an earlier check
     assert in_words(project, job) == ("", ())
+
+
+def test_checked_data_lead_to_the_tokenizer_with_the_main_button(project: Project):
+    write_project(project, ProjectSettings.model_validate({"name": "voice", "base": project.root}))
+    (project.dataset / "audio").mkdir()
+    project.base_checkpoint.parent.mkdir(exist_ok=True)
+    project.base_checkpoint.touch()
+    stage = Stage(CHECK_JOB, "data.check", lambda *_: Start(), onward=ONWARD)
+    link = show_job(project, stage, "")[5]
+    assert "primary-link" in link
+    assert 'href="#tokenizer"' in link
+    project.manifest.unlink()
+    assert show_job(project, stage, "")[5] == ""
 
 
 def test_the_limits_of_a_check_are_those_of_the_next_import(tmp_path: Path):

@@ -26,7 +26,7 @@ from indextts.commands.base import Command
 from indextts.errors import UserError
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.records import Job, list_jobs, newest_job, outcome
-from indextts.projects.jobs.starting import DATA_JOBS, DEMO_JOB, shell_line, start_job
+from indextts.projects.jobs.starting import CHECK_JOB, DATA_JOBS, DEMO_JOB, shell_line, start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job, stop_progress
 from indextts.projects.names import title_of
 from indextts.projects.project import PUBLISHED, Project, ProjectSettings, project_names, read_project
@@ -244,7 +244,7 @@ def show_job(project: Project, stage: Stage, wanted: str) -> tuple[Any, ...]:
     job, queued = newest_job(project, stage.name), queued_jobs(project, stage.name)
     is_active = job is not None and job.is_active
     is_stopping = job is not None and job.state == "stopping"
-    is_done = not is_active and _is_done(_states(project, stage), stage)
+    is_done = not is_active and _leads_on(_states(project, stage), stage)
     link, text = stage.onward.get("finished" if is_done else job.state if job else "", ("", ""))
     words, links = ("", ()) if job is None or is_active else stage.in_words(project, job)
     if links and not is_done:
@@ -324,6 +324,11 @@ def _states(project: Project, stage: Stage) -> list[StageState]:
 
 def _is_done(states: Sequence[StageState], stage: Stage) -> bool:
     return any(each.stage.name == stage.name and each.state == "done" for each in states)
+
+
+def _leads_on(states: Sequence[StageState], stage: Stage) -> bool:
+    """Return whether the link onward is the main button: a check is a part of its stage, the import."""
+    return _is_done(states, replace(stage, name="data") if stage.name == CHECK_JOB else stage)
 
 
 def _state_version(project: Project, stage: Stage) -> str:
