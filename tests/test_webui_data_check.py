@@ -149,8 +149,7 @@ def test_checked_data_lead_to_the_tokenizer_with_the_main_button(project: Projec
     project.base_checkpoint.touch()
     stage = Stage(CHECK_JOB, "data.check", lambda *_: Start(), onward=ONWARD)
     link = show_job(project, stage, "")[5]
-    assert "primary-link" in link
-    assert 'href="#tokenizer"' in link
+    assert ("primary-link" in link, 'href="#tokenizer"' in link) == (True, True)
     project.manifest.unlink()
     assert show_job(project, stage, "")[5] == ""
 
