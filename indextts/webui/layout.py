@@ -21,10 +21,11 @@ DOC_OF_TAB = {"project": "first-voice", "preprocess": "features", "pairs": "feat
 
 
 def orientation(tab: str) -> gr.HTML:
-    """Build the sentence that explains a tab, with the link to its page of the documentation."""
-    name = f"{DOC_OF_TAB.get(tab, tab)}.md"
+    """Build a tab's title for screen readers, and its sentence with the link to the documentation."""
+    name, title = f"{DOC_OF_TAB.get(tab, tab)}.md", escape(t(f"tab.{tab}"))
     link = f' <a href="docs/{name}" target="_blank">{escape(t("tab.documentation"))}</a>'
-    html = f"<p>{escape(t(f'tab_lead.{tab}'))}{link if (DOCS / name).is_file() else ''}</p>"
+    html = escape(t(f"tab_lead.{tab}")) + link * (DOCS / name).is_file()
+    html = f'<h2 class="heard-only">{title}</h2><p>{html}</p>'
     return gr.HTML(html, elem_id=f"{tab}-lead", elem_classes="heading")
 
 
