@@ -125,7 +125,9 @@ class ByteLevelTokenizer(Tokenizer):
     def encode_normalized(self, normalized: str) -> list[int]:
         """Return the ids of a normalised text, with its language's tag; none for an empty text."""
         prepared = prepare(normalized, self.options.language)
-        return self._ids(prepared) if prepared.strip() else []
+        if not prepared.strip():
+            return []
+        return self.encoding.encode(self.tag + self.write(prepared), allowed_special="all")
 
     def normalized_pieces(self, normalized: str) -> list[str]:
         return [self.pieces[token] for token in self.encode_normalized(normalized)]
@@ -143,9 +145,6 @@ class ByteLevelTokenizer(Tokenizer):
             for token in ids
         ]
         return b"".join(parts).decode(errors="replace")
-
-    def _ids(self, prepared: str) -> list[int]:
-        return self.encoding.encode(self.tag + self.write(prepared), allowed_special="all")
 
 
 def is_rank_file(model: bytes) -> bool:

@@ -279,7 +279,7 @@ def _spreads_of(clips_of: Mapping[str, Sequence[Heard]]) -> dict[str, dict[str, 
     for name, least in MIN_DEVIATION.items():
         medians, distances = {}, {}
         for speaker, clips in clips_of.items():
-            if values := _values(clips, name):
+            if values := [value for heard in clips if (value := getattr(heard, name)) is not None]:
                 medians[speaker] = statistics.median(values)
                 distances[speaker] = [value - medians[speaker] for value in values]
         together = _robust_deviation([value for each in distances.values() for value in each], name)
@@ -287,10 +287,6 @@ def _spreads_of(clips_of: Mapping[str, Sequence[Heard]]) -> dict[str, dict[str, 
             own = OWN_DEVIATION * _robust_deviation(distances[speaker], name)
             spreads_of[speaker][name] = Spread(median, max(together, own, least))
     return spreads_of
-
-
-def _values(clips: Sequence[Heard], name: str) -> list[float]:
-    return [value for heard in clips if (value := getattr(heard, name)) is not None]
 
 
 def _robust_deviation(distances: Sequence[float], name: str) -> float:
