@@ -23,7 +23,7 @@ from indextts.webui.language import t, text_of
 from indextts.webui.layout import columns, heading, labelled
 from indextts.webui.markup import meter_html
 from indextts.webui.metrics_reader import read_run
-from indextts.webui.page import Page
+from indextts.webui.page import EVERY_TAB, Page
 from indextts.webui.run_progress import duration, progress_of
 from indextts.webui.running.outlook import Notice, Outlook, Start, missing, outlook_html
 from indextts.webui.running.panel import Stage, stage_panel
@@ -83,7 +83,10 @@ def build(page: Page) -> None:
     on((), choose_resume, [page.project, filled_for, card.resume], [], after=card.chosen, latest=True)
     reads = [page.project, *inputs]
     on([card.read.click], read_plan, reads, [card.plan, card.read], waits_for_programs=True)
-    page.watch(lambda project: str(bool(checkpoint_files(project.run_dir))), resume_update, [card.resume])
+    # in every tab: who opens this one and clicks at once finds it ticked
+    page.of_tab(EVERY_TAB).watch(
+        lambda project: str(bool(checkpoint_files(project.run_dir))), resume_update, [card.resume]
+    )
 
 
 def build_proof(
