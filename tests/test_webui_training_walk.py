@@ -102,7 +102,7 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     choose(page, "train-recipe", "30 to 120 h")
     set_to(page, "learning_rate", "0.00002")
     set_to(page, "epochs", "6")
-    is_shown(page, "train-source", "the former end-to-end script")
+    is_shown(page, "train-source", "values of an earlier script")
     is_shown(page, "train-outlook", "6, 1 per epoch")
     marks = page.locator("#train-marks style")
     wait_until(lambda: "#Train-batch_tokens" in (marks.text_content() or ""))
