@@ -18,7 +18,7 @@ BLOCK_BYTES = 1 << 20
 
 
 class _Sent(io.RawIOBase):
-    """What was written since the last `take`; it cannot seek, so sizes follow each file in the archive."""
+    """Bytes written since the last `take`; without seeking, each size in the archive follows its file."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
