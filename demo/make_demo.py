@@ -10,7 +10,7 @@
         bpe.model             made here: the base tokenizer, English pieces only
       checkpoints_2.5/        likewise for IndexTTS-2.5
         config.yaml
-        multilingual_zh_ja_yue_char_del.tiktoken    made here: every byte, and English pieces
+        multilingual_zh_ja_yue_char_del.tiktoken    made here: every byte, and syllables
 
 The result is in the repository: only a maintainer who changes one of the two texts runs this program, with
 espeak-ng on the PATH. The same texts and program versions give the same bytes.
@@ -20,13 +20,10 @@ import io
 import shutil
 import subprocess
 import tempfile
-from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import regex
 import sentencepiece
 import soundfile
 import soxr
@@ -35,7 +32,7 @@ from numpy.typing import NDArray
 from indextts.commands.terminal import run
 from indextts.data.manifest import Utterance, write_utterances
 from indextts.errors import UserError
-from indextts.text.byte_level import PATTERN, rank_lines
+from indextts.text.byte_level import rank_lines
 
 DEMO = Path(__file__).resolve().parent
 AUDIO = DEMO / "audio"
@@ -46,7 +43,7 @@ SILENCE = 10 ** (-50 / 20)  # of full scale; below it there is no speech
 MARGIN_S = 0.1  # silence kept before and after the speech
 OPUS_COMPRESSION_LEVEL = 0.9  # about 32 kbit/s
 
-NUM_PIECES = 400  # number_text_tokens in checkpoints/config.yaml says the same; 2.5 has special tokens too
+NUM_PIECES = 400  # number_text_tokens in checkpoints/config.yaml says the same
 REQUIRED_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!'-"
 
 Samples = NDArray[np.float64]  # (number of samples,), full scale is 1
@@ -77,8 +74,8 @@ def main() -> int:
     write_utterances(DEMO / "manifest.jsonl", utterances)
     tokenizer = train_tokenizer(read_lines(DEMO / "english.txt"))
     (DEMO / "checkpoints" / "bpe.model").write_bytes(tokenizer)
-    ranks = train_ranks(read_lines(DEMO / "english.txt"))
-    (DEMO / "checkpoints_2.5" / "multilingual_zh_ja_yue_char_del.tiktoken").write_bytes(ranks)
+    ranks = DEMO / "checkpoints_2.5" / "multilingual_zh_ja_yue_char_del.tiktoken"
+    ranks.write_bytes(syllable_ranks())
 
     duration_s = sum(utterance.duration_s for utterance in utterances)
     num_bytes = sum(utterance.audio.stat().st_size for utterance in utterances)
@@ -202,29 +199,18 @@ def train_tokenizer(sentences: list[str]) -> bytes:
     return model.getvalue()
 
 
-def train_ranks(sentences: list[str]) -> bytes:
-    """A rank file: every byte in the published order, then the most frequent pair of neighbours each time."""
+def syllable_ranks() -> bytes:
+    """A rank file: every byte in the published order, then digraphs and syllables, then both after a blank.
+
+    Pieces merge in the order of their ranks: " nyumba" is read as " nyu", "m", "ba".
+    """
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     pieces = [bytes([byte]) for byte in (*visible, *(byte for byte in range(256) if byte not in visible))]
-    words = [chunk.encode() for line in sentences for chunk in regex.findall(PATTERN, line.lower())]
-    cut = [[word[n : n + 1] for n in range(len(word))] for word in words]
-    while len(pieces) < NUM_PIECES:
-        pairs = Counter(pair for parts in cut for pair in pairwise(parts))
-        first, second = min(pairs, key=lambda pair: (-pairs[pair], pair))
-        pieces.append(first + second)
-        cut = [joined(parts, first, second) for parts in cut]
-    return rank_lines(tuple(pieces), NUM_PIECES)
-
-
-def joined(parts: list[bytes], first: bytes, second: bytes) -> list[bytes]:
-    """The parts of a word, each `first` before a `second` joined with it."""
-    result: list[bytes] = []
-    for part in parts:
-        if part == second and result and result[-1] == first:
-            result[-1] = first + second
-        else:
-            result.append(part)
-    return result
+    onsets = ["ch", "sh", "ny", "ts", "kw", "gw", "zh", "th", *"bcdfghjklmnpqrstvwxyz"]
+    syllables = [onset + vowel for onset in onsets for vowel in "aeiou"]
+    merged = [*onsets[:8], *syllables, *(f" {sound}" for sound in (*syllables, *onsets, *"aeiou"))]
+    pieces += [piece.encode() for piece in merged]
+    return rank_lines(tuple(pieces), len(pieces))
 
 
 if __name__ == "__main__":
