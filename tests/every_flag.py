@@ -40,6 +40,7 @@ CHANGES: dict[str, object] = {
     "warmup_steps": 2,
     "min_lr_ratio": 0.1,
     "rewarm": 0.005,
+    "new_row_init": "romanised",
     "new_row_lr_scale": 10,
     "train_text_rows": "used",
     "freeze_body_steps": 8,

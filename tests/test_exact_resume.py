@@ -277,6 +277,7 @@ NEWER = {
     "state": ("first_rows", "languages"),
     "meta": ("codebook", "normalizer", "num_averaged", "recipe"),
     "settings": (
+        "new_row_init",
         "new_row_lr_scale",
         "freeze_body_steps",
         "language_row_init",

@@ -90,6 +90,9 @@ class Train(Command):
     new_row_lr_scale: float = Field(1.0, gt=0, le=1000, title="Rate of new rows")
     """Learning rate of the rows of new text pieces, and of the language row of a language that the base was
     not trained on, as a multiple of the learning rate."""
+    new_row_init: Literal["mean", "romanised"] = Field("mean", title="Start of new rows")
+    """mean starts the row of a new text piece from all rows of the base; romanised from the rows of the base
+    pieces that write it in Latin letters."""
     train_text_rows: Literal["new", "used", "all"] = Field("new", title="Trained text rows")
     """new keeps the rows of the base's pieces bit-identical; used also trains those whose pieces occur in the
     training texts, and all every row."""

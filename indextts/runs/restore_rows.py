@@ -39,6 +39,7 @@ SETTINGS_BY_EFFECT: Mapping[str, Sequence[str]] = {
     STEP_SIZE: STEP_SETTINGS,
     NO_EFFECT: ("step_pairs",),
     "restore.effect.new_languages": ("language_row_init",),
+    "restore.effect.new_pieces": ("new_row_init",),
     "restore.effect.new_rows": ("new_row_lr_scale", "freeze_body_steps"),
     "restore.effect.emotion": ("emotion_from", "emotion_target_share", "emotion_dropout"),
     "restore.effect.gradient": ("text_loss_weight", "mel_loss_weight"),

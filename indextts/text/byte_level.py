@@ -23,7 +23,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,9 @@ class ByteLevelTokenizer(Tokenizer):
         if not prepared.strip():
             return []
         return self.encoding.encode(self.tag + self.write(prepared), allowed_special="all")
+
+    def cutter(self) -> Callable[[str], list[int]]:
+        return self.encoding.encode_ordinary
 
     def normalized_pieces(self, normalized: str) -> list[str]:
         return [self.pieces[token] for token in self.encode_normalized(normalized)]

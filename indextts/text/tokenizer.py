@@ -16,7 +16,7 @@ training records in the same file.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -170,6 +170,14 @@ class Tokenizer:
     def encode_normalized(self, normalized: str) -> list[int]:
         """Return the ids of a normalised text."""
         return cast(list[int], self._processor.encode(normalized))
+
+    def cutter(self) -> Callable[[str], list[int]]:
+        """Return a function that cuts a part of a text: no word starts there unless the part has its mark."""
+        proto = self.proto
+        proto.normalizer_spec.add_dummy_prefix = False
+        proto.normalizer_spec.remove_extra_whitespaces = False  # it would remove the mark
+        processor = _processor(proto.SerializeToString(), self.path)
+        return cast(Callable[[str], list[int]], processor.encode)
 
     def normalized_pieces(self, normalized: str) -> list[str]:
         """Return the pieces of a normalised text."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import (
     embedded_meta,
-    move_text_rows,
     read_file,
     recover_meta,
 )
@@ -60,6 +58,7 @@ from indextts.training.start import (
     log_language_rows,
     new_languages_of,
     plan_new_run,
+    row_mover,
 )
 
 logger = logging.getLogger(__name__)
@@ -133,14 +132,7 @@ def resume(inputs: Inputs, path: Path) -> Run:
     is_auto = command.resume == "auto"
     state.serial, state.part = _serial_and_part(command.output_dir, path, is_auto, plan.continues)
     if plan.row_of is not None:
-        move = partial(
-            move_text_rows,
-            row_of=plan.row_of,
-            pieces=inputs.tokenizer.pieces,
-            base_size=opened.run.base_size,
-            seed=command.seed,
-            part=state.part,
-        )
+        move = row_mover(inputs, plan.row_of, opened.run.base_size, state.part)
         weights = move(weights)
         averaged = averaged and replace(averaged, weights=move(averaged.weights))
     if plan.continues:

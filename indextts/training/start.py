@@ -19,6 +19,7 @@ from torch import Tensor
 from indextts.data.encoding import encoders_identity
 from indextts.errors import USER_MISTAKE, UserError
 from indextts.models.checkpoint import (
+    TEXT_TABLES,
     move_text_rows,
     read_weights,
     table_rows,
@@ -36,6 +37,7 @@ from indextts.runs.restore import OWN_ROW, requested_schedule, require_new_rows
 from indextts.runs.restore_rows import RestoreRow, new_run_rows
 from indextts.runs.schedule import Schedule
 from indextts.text.bases import base_tokenizer, load_tokenizer, new_languages
+from indextts.text.sounds import base_tokens
 from indextts.text.special_tokens import language_row
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import require_extension
@@ -82,7 +84,7 @@ class Origin:
 def start_from_base(inputs: Inputs) -> Run:
     """Return a new run with the base weights, text tables extended to the tokenizer."""
     command = inputs.command
-    path, seed = command.base_checkpoint, command.seed
+    path = command.base_checkpoint
     weights = read_weights(path)
     check_fit(inputs.config, weights, str(path))
     num_rows = table_rows(weights, str(path)) - 1
@@ -98,18 +100,40 @@ def start_from_base(inputs: Inputs) -> Run:
     table = language_table(weights, languages, command.language_row_init)
     log_language_rows(weights, table, languages, command.language_row_init)
     state = TrainState(languages=languages_of(inputs))
-    weights = move_text_rows(
-        {**weights, **table},
-        move_rows(base, inputs.tokenizer.vocabulary),
-        pieces=inputs.tokenizer.pieces,
-        base_size=base_size,
-        seed=seed,
-        part=state.part,
-    )
+    move = row_mover(inputs, move_rows(base, inputs.tokenizer.vocabulary), base_size, state.part)
+    weights = move({**weights, **table})
     with ThreadPoolExecutor(1) as reader:
         identity = reader.submit(identify, path)  # reads the file again, in parallel
         origin = Origin(weights, str(path), base_size, identity.result)
         return assemble(inputs, origin, state, schedule)
+
+
+def row_mover(
+    inputs: Inputs, row_of: tuple[int, ...], base_size: int, part: int
+) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
+    """Return `move_text_rows` for this part of the run, with --new-row-init applied to the fresh rows."""
+    tokenizer, command = inputs.tokenizer, inputs.command
+    sounds: dict[int, list[int]] = {}
+    if command.new_row_init == "romanised":
+        fresh = [token for token in range(tokenizer.size) if row_of[token] < 0]
+        sounds = base_tokens(tokenizer, base_size, fresh)
+        logger.info("%d of %d new text rows start from their sound in base pieces", len(sounds), len(fresh))
+
+    def move(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        moved = move_text_rows(
+            weights,
+            row_of,
+            pieces=tokenizer.pieces,
+            base_size=base_size,
+            seed=command.seed,
+            part=part,
+        )
+        rows = moved[TEXT_TABLES[0]]  # (rows, D), of the embedding; new in `moved`
+        for token, parts in sounds.items():
+            rows[token] = rows[parts].float().mean(dim=0)
+        return moved
+
+    return move
 
 
 def plan_new_run(inputs: Inputs, base_size: int) -> tuple[Inputs, Schedule, list[RestoreRow]]:
