@@ -97,7 +97,7 @@ def test_the_tool_encodes_each_recording_as_if_alone_and_resumes(model, data, tm
         f"{tmp_path}/out: 5 utterances for training, 3 for validation; 8 encoded, 0 kept, "
         "1 rejected (1 too_short)"
     )
-    assert "fewer than 3 codes: short_1776" in caplog.text
+    assert " s: short_1776" in caplog.text
     assert "--backend builtin" not in caplog.text
     store = store_of(tmp_path / "out")
     assert store.info.backend == "indextts2"

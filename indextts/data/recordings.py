@@ -83,21 +83,23 @@ def of_fitting_length(
     """
     fitting: list[Utterance] = []
     rejected: list[Rejected] = []
+    shortest_s, longest_s = (
+        lead_s + codes / CODES_PER_SECOND for codes in (min_codes + ROUNDING, max_codes + 1 - ROUNDING)
+    )
     for utterance in utterances:
-        num_codes = (utterance.duration_s - lead_s) * CODES_PER_SECOND  # not yet rounded down
-        if num_codes < min_codes + ROUNDING:
-            reason = f"lasts {utterance.duration_s:.3f} s, less than {min_codes} codes; record more"
+        if utterance.duration_s < shortest_s:
+            reason = f"lasts {utterance.duration_s:.3f} s, the model needs {shortest_s:.3f} s; record more"
             rejected.append(Rejected.of(utterance, "too_short", reason))
-        elif num_codes >= max_codes + 1 - ROUNDING:
-            longest_s = lead_s + (max_codes + 1 - ROUNDING) / CODES_PER_SECOND
+        elif utterance.duration_s >= longest_s:
             reason = (
                 f"lasts {utterance.duration_s:.3f} s, the model accepts {longest_s:.3f} s; cut the recording"
             )
             rejected.append(Rejected.of(utterance, "too_long", reason))
         else:
             fitting.append(utterance)
-    for code, what in (("too_short", f"fewer than {min_codes}"), ("too_long", f"more than {max_codes}")):
+    limits = {"too_short": f"shorter than {shortest_s:.3f}", "too_long": f"longer than {longest_s:.3f}"}
+    for code, what in limits.items():
         ids = [each.id for each in rejected if each.code == code]
         if ids:
-            logger.warning("Rejected %s with %s codes: %s", counted(len(ids), "recording"), what, listed(ids))
+            logger.warning("Rejected %s %s s: %s", counted(len(ids), "recording"), what, listed(ids))
     return fitting, rejected
