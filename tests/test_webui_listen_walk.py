@@ -84,6 +84,8 @@ def test_a_user_hears_two_checkpoints_votes_and_exports(project: Project, page: 
     compare_and_vote(page, project)
 
     page.locator("#listen-export-button").click()
+    expect(page.locator("#ExportModel-positions")).to_be_visible()
+    expect(page.locator("#ExportModel-page_language")).to_be_hidden()  # the page of 2.0 has no languages
     page.locator("#export-start").click()
     wait_for(page, "export-status", r"^finished after")
     with page.expect_download() as archive:

@@ -65,6 +65,12 @@ def build(page: Page) -> None:
                 filled_for=filled_for,
             )
             stage_panel(page, stage)
+    has_menu = [form[FIELDS.index("page_language")]]  # of languages on its official page
+    page.watch(
+        lambda project: project.base.name,
+        lambda project: gr.Textbox(visible=bool(project.base.trained_languages)),
+        has_menu,
+    )
     follow_shared_choice(page, "export", choices, kept_choice, checkpoint)
     watch_checkpoints(page, checkpoint)
     page.watch(lambda project: files_version(project.export), exported, [files], result_of=[STAGE])
