@@ -11,7 +11,8 @@ import soundfile
 
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.data.uploads import remove, store_uploads, store_voice, uploads_html
+from indextts.webui.data.uploads import remove, store_adapter, store_uploads, store_voice, uploads_html
+from indextts.webui.listen.saved_models import adapter_meta
 from tests.import_sources import write_media
 
 
@@ -134,6 +135,16 @@ def test_voices_are_stored_apart_from_imports(tmp_path):
     assert taken == project.listen / "voices/አበበ.wav"
     assert soundfile.info(taken).duration == 4
     assert project.uploaded() == []
+
+
+def test_an_adapter_is_stored_and_another_file_is_not(tmp_path):
+    project, (path,) = Project(tmp_path / "voice"), receive(tmp_path, "mine.safetensors", content=b"x")
+    for name in (path, "/etc/hostname"):
+        with pytest.raises(UserError):
+            store_adapter(project, name, tmp_path / "received", adapter_meta)
+    assert not project.listen.exists()
+    stored = store_adapter(project, path, tmp_path / "received", lambda _: None)
+    assert stored == project.listen / "adapters/mine.safetensors"
 
 
 def test_an_invalid_voice_is_refused_and_not_stored(tmp_path):

@@ -128,7 +128,7 @@ def test_a_server_has_chosen_voices_and_a_key_of_which_only_the_digest_is_stored
     clip, page = clips_of(project)[0], OneProject(project)
 
     def serve(*voices: str) -> Serve:
-        values = ("best.pth", list(voices), 0, "", None, None)
+        values = ("best.pth", None, list(voices), 0, "", None, None)
         [command] = serving.prepare(page, project, read_project(project), *values).commands
         assert isinstance(command, Serve)
         return command

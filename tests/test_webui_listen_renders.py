@@ -13,7 +13,15 @@ import soundfile
 from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.webui.listen.comparing import next_number, show
-from indextts.webui.listen.renders import history_html, newest_render, next_folder, tally, vote, votes
+from indextts.webui.listen.renders import (
+    history_html,
+    model_title,
+    newest_render,
+    next_folder,
+    tally,
+    vote,
+    votes,
+)
 
 STEPS = {"a": 200, "b": 236}
 
@@ -51,6 +59,18 @@ def test_the_newest_complete_render_is_shown_and_the_next_gets_a_new_name(tmp_pa
     assert (render.name, render.is_comparison) == ("0009", False)
     assert [sound.path.name for sound in render.sides[0] if sound.path] == ["001.wav", "002.wav", "003.wav"]
     assert next_folder(project.listen).name == "0011"
+
+
+def test_a_lora_at_two_strengths_is_two_models(tmp_path: Path):
+    project = Project(tmp_path / "voice")
+    for side, strength in (("a", 1.0), ("b", 0.5)):
+        write_side(project.listen / "0001", side, 1, checkpoint="best.pth", step=9, strength=strength)
+    assert vote(project, "0001", 1, "same").choice == "same"
+    assert {vote.first for vote in votes(project)} | {vote.second for vote in votes(project)} == {
+        "step 9",
+        "step 9 at strength 0.5",
+    }
+    assert model_title("step 9 at strength 0.5") == "Step 9, adapter strength 0.5"
 
 
 def test_a_record_cannot_name_a_file_outside_its_folder(tmp_path: Path):

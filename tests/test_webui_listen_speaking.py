@@ -4,11 +4,13 @@ import json
 import re
 import shutil
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Synthesize
@@ -21,7 +23,6 @@ from indextts.speech.synthesis.synthesize import resolve_sampling
 from indextts.system.files import write_json
 from indextts.system.processes import this_process
 from indextts.text.bases import load_tokenizer
-from indextts.webui.listen import speaking
 from indextts.webui.listen.comparing import both_choices, compare_commands
 from indextts.webui.listen.saved_models import (
     choices,
@@ -30,15 +31,18 @@ from indextts.webui.listen.saved_models import (
     kept_choice,
     models,
     normalizer_of,
+    speakers,
     voice_choices,
 )
 from indextts.webui.listen.speaking import (
     SETTINGS,
     Wish,
+    cast_menus,
     checkpoint_choices,
     default_settings,
     read_as,
     speak_commands,
+    speech_facts,
 )
 from indextts.webui.running.outlook import LinkedError
 from indextts.webui.serving.security import Roots
@@ -46,6 +50,7 @@ from tests.checkpoint_files import save
 from tests.one_project import OneProject
 from tests.speaking_run import clips_of
 from tests.tiny_run import REPOSITORY
+from tests.watched_workspace import make_project
 
 
 @pytest.fixture
@@ -57,12 +62,14 @@ def planned(project: Project, **changes: Any) -> list[Synthesize]:
     page = OneProject(project)
     clip = f"clip:{clips_of(project)[0].id}"
     given = {"typed": "ሰላም\n\n 5 ነው ", "voice": clip, "emotion": "", "checkpoint": "best.pth", "other": ""}
-    given["adapter"] = ""
+    given |= {"strengths": (None, None), "cast": {}}
     settings = default_settings("builtin") | {k: v for k, v in changes.items() if k in SETTINGS}
     given |= {name: value for name, value in changes.items() if name in given}
     both = (given["checkpoint"], given["other"])
-    chosen = () if given["adapter"] else both if given["other"] else both[:1]
-    wish = Wish(given["typed"], given["voice"], given["emotion"], chosen, adapter=given["adapter"])
+    chosen = both if given["other"] else both[:1]
+    wish = Wish(
+        given["typed"], given["voice"], given["emotion"], chosen, given["strengths"], cast=given["cast"]
+    )
     build = compare_commands if given["other"] else speak_commands
     commands = build(page, project, read_project(project), wish, list(settings.values()))
     return [command for command in commands if isinstance(command, Synthesize)]
@@ -87,17 +94,43 @@ def test_the_command_has_only_settings_that_differ_from_the_defaults(project: Pr
     assert resolve_sampling(started, "builtin").positions == "training"
 
 
-def test_an_adapter_speaks_in_place_of_the_checkpoint_and_only_a_lora_has_a_strength(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-):
-    [command] = planned(project, adapter="shared/adapter", adapter_strength=0.5)
-    assert command.checkpoint == project.root.parent / "shared/adapter"
-    assert (command.adapter_strength, command.features) == (0.5, None)  # the features are of another run
-    assert planned(project, adapter_strength=0.5)[0].adapter_strength == 1
-    [best, *_] = models(project)
-    lora = replace(best, meta=best.meta.model_copy(update={"settings": {"lora_rank": 2}}))
-    monkeypatch.setattr(speaking, "models", lambda _: [lora])
-    assert planned(project, adapter_strength=0.5)[0].adapter_strength == 0.5
+def write_adapter(project: Project, path: Path) -> str:
+    """Write the record of the best model as that of a LoRA, and return the choice of this adapter."""
+    meta = models(project)[0].meta.model_dump(mode="json") | {"settings": {"lora_rank": 2}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({"a": np.zeros(1)}, path, {"checkpoint": json.dumps({"meta": meta})})
+    return f"adapter:{path.relative_to(project.root.parent)}"
+
+
+def test_an_adapter_is_a_choice_and_a_lora_is_compared_at_two_strengths(project: Project, tmp_path: Path):
+    other = make_project(project.root.parent, "other")
+    exported = write_adapter(project, other.export / "adapter.safetensors")
+    uploads = project.listen / "adapters"
+    choice = write_adapter(project, uploads / "mine.safetensors")
+    (uploads / "broken.safetensors").write_bytes(b"x")
+    found = [value for _, value in choices(project, speakers)]
+    assert found == [value for _, value in choices(project)] + [choice, exported]
+
+    [command] = planned(project, checkpoint=choice, strengths=(0.5,))
+    assert (command.checkpoint, command.adapter_strength) == (uploads / "mine.safetensors", 0.5)
+    assert command.features == project.preprocessed / "features"
+    (other.export / "builtin.npz").touch()
+    assert planned(project, checkpoint=exported)[0].features is None  # it brings its codes
+    assert planned(project, checkpoint="best.pth", strengths=(0.5,))[0].adapter_strength == 1  # is no LoRA
+
+    assert both_choices(project, choice, None)[1].choices[-1][1] == choice
+    both = planned(project, checkpoint=choice, other=choice, strengths=(0.5, None))
+    assert [command.adapter_strength for command in both] == [0.5, 1]
+    assert speech_facts(project.root.parent, project, both)[2][1].endswith("0.5")
+    with pytest.raises(LinkedError):
+        planned(project, checkpoint=choice, other=choice, strengths=(0.5, 0.5))
+
+    (uploads / "mine.safetensors").rename(tmp_path / "secret.safetensors")
+    (uploads / "mine.safetensors").symlink_to(tmp_path / "secret.safetensors")
+    with pytest.raises(UserError, match=r"mine\.safetensors"):
+        planned(project, checkpoint=choice)
+    shutil.rmtree(uploads)
+    shutil.rmtree(other.root)
 
 
 def test_missing_choices_and_too_long_texts_are_refused(project: Project):
@@ -108,7 +141,7 @@ def test_missing_choices_and_too_long_texts_are_refused(project: Project):
         ({"voice": "/etc/passwd"}, "voice"),
         ({"voice": "upload:../../../etc/passwd"}, "voice"),
         ({"emotion": "clip:nobody"}, "voice"),
-        ({"adapter": "/etc/adapter"}, "/etc/adapter"),
+        ({"checkpoint": "adapter:../secret.safetensors"}, "checkpoint"),
         ({"typed": " \n "}, "text"),
         ({"typed": "ሰ" * 20_001}, "20,001"),
         ({"typed": "ሰላም\n" * 101}, "101"),
@@ -149,8 +182,34 @@ def test_voices_are_uploads_and_the_longest_clips_of_each_speaker(project: Proje
     assert f"clip:{longest.id}" in values
     assert len(values) == 1 + 2 * 5
     assert find_recording(project, "upload:mine.wav", Roots(project.root.parent)) == upload
-    for typed, folders in (("mine: ሰላም\nሰላም", [upload.parent]), ("ሰላም", [])):  # a dialogue, and none
-        assert planned(project, typed=typed)[0].voices == folders
+    upload.unlink()
+
+
+def test_the_names_of_a_dialogue_are_voices_that_a_user_can_change(project: Project):
+    (project.listen / "voices").mkdir(parents=True, exist_ok=True)
+    upload = project.listen / "voices/mine.wav"
+    upload.write_bytes(b"x")
+    speaker = clips_of(project)[0].speaker
+    longest = max((c for c in clips_of(project) if c.speaker == speaker), key=lambda clip: clip.duration_s)
+    text = f"mine: ሰላም\n{speaker}፦ ሰላም\nnobody: ሰላም"
+    assert planned(project, typed=text)[0].voices == [
+        Path(f"mine={upload}"),
+        Path(f"{speaker}={longest.audio}"),
+    ]
+    cast = {"mine": "", "nobody": "upload:mine.wav", speaker: f"clip:{longest.id}", "absent": "clip:1"}
+    assert planned(project, typed=text, cast=cast)[0].voices == [
+        Path(f"{speaker}={longest.audio}"),
+        Path(f"nobody={upload}"),
+    ]
+    names, first, second, third, *others = cast_menus(project, text, "", None)
+    assert names.splitlines() == ["mine", speaker, "nobody"]
+    assert [each.value for each in (first, second, third)] == ["upload:mine.wav", f"clip:{longest.id}", ""]
+    assert not any(menu.visible for menu in others)
+    _, kept, moved, *_ = cast_menus(
+        project, f"{speaker}: ሰላም\nmine: ሰላም", f"{speaker}\nnobody\nmine", f"clip:{longest.id}", "", ""
+    )
+    assert "value" not in kept.constructor_args  # what the user chose stays
+    assert moved.value == ""
     upload.unlink()
 
 

@@ -133,8 +133,8 @@ class Synthesize(Command, CheckpointSpeech, Candidates):
     voice: str = Field(title="Voice")
     """Recording of the voice to use, or the id of an utterance in a --manifest."""
     voices: list[Path] = Field([], title="Voices")
-    """Recording or folder of recordings for a dialogue: a text that begins with the name of one and a colon,
-    such as abebe: for abebe.wav, is spoken in this voice."""
+    """Recording, NAME=RECORDING or folder of recordings for a dialogue: a text that begins with a name and a
+    colon, such as abebe: for abebe.wav, is spoken in this voice."""
     manifest: list[Path] = Field([], title="Manifest")
     """Manifest that contains the utterance of --voice; the default is the manifests beside the run's
     pairs."""
@@ -194,7 +194,7 @@ class Serve(Command, CheckpointSpeech, Candidates):
     checkpoint: Path = Field(title="Checkpoint")
     """Checkpoint, run directory, exported model folder, or USER/NAME of a model on the hub."""
     voices: list[Path] = Field(min_length=1, title="Voices")
-    """Recording or folder of recordings; the name of a file is the name of its voice."""
+    """Recording, NAME=RECORDING or folder of recordings; the name of a file is the name of its voice."""
     model_name: str = Field("indextts2", title="Model name")
     """Name of the model in requests."""
     default_model: bool = Field(False, title="Default model")

@@ -1,7 +1,8 @@
 """Texts with voices and chapters, and their sounds as one file.
 
     # A heading          begins a chapter, and is spoken
-    abebe: A text        is spoken in the voice abebe of --voices, like a subtitle with this voice tag
+    abebe: A text        is spoken in the voice abebe of --voices, like a subtitle with this voice tag;
+                         abebe.wav there, or abebe=RECORDING
     A text               is spoken in that of --voice
 
 The one file is OUTPUT/NAME.wav for subtitles, each at its time or later, and else OUTPUT/NAME.m4b.
@@ -9,7 +10,7 @@ The one file is OUTPUT/NAME.wav for subtitles, each at its time or later, and el
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from indextts.system.files import written_aside
 logger = logging.getLogger(__name__)
 
 HEADING = "# "
-NAMED = re.compile(r"(?:# )?\s*([^\W\d][^:፦]{0,39}?)\s*[:፦]\s*(\S.*)")  # name: text
+NAMED = re.compile(r"(?:# )?\s*([^\W\d][^:፦=]{0,39}?)\s*[:፦]\s*(\S.*)")  # name: text
 PAUSE_S = 0.5  # between texts
 MAX_LATE_S = 0.05  # of a cue, which nobody notices
 
@@ -42,18 +43,31 @@ class Item(NamedTuple):
 
 def require_voices(places: Sequence[Path]) -> None:
     """Raise a UserError unless all files and folders of --voices exist."""
-    if missing := [str(path) for path in places if not path.exists()]:
-        raise UserError(f"--voices {missing[0]}: not found; pass recordings, or a folder of recordings")
+    if missing := [str(place) for place in places if not _named(place)[1].exists()]:
+        raise UserError(
+            f"--voices {missing[0]}: not found; pass recordings, NAME=RECORDING or a folder of recordings"
+        )
 
 
 def voices_in(places: Sequence[Path]) -> dict[str, Path]:
     """Return the recording of each voice in files and folders; of two with the same name, the first."""
     found: dict[str, Path] = {}
-    for place in places:
+    for name, place in map(_named, places):
         for path in sorted(place.iterdir()) if place.is_dir() else [place]:
             if path.suffix.lower() in AUDIO_SUFFIXES and path.is_file():
-                found.setdefault(path.stem, path)
+                found.setdefault(path.stem if place.is_dir() else name, path)
     return found
+
+
+def _named(place: Path) -> tuple[str, Path]:
+    """Return the name and the path of NAME=RECORDING; of any other path its stem."""
+    name, is_named, path = str(place).partition("=")
+    return (name, Path(path)) if is_named and not place.exists() else (place.stem, place)
+
+
+def names_in(lines: Iterable[str]) -> list[str]:
+    """Return the names before the texts of a dialogue, each once."""
+    return list(dict.fromkeys(found[1] for line in lines if (found := NAMED.fullmatch(line.strip()))))
 
 
 def item_of(line: str, voices: Mapping[str, Path], cue: Passage | None = None) -> Item:

@@ -4,9 +4,10 @@
     OUTPUT/ 001.wav 002.wav ... 16 bit, one channel
             spoken.jsonl        {"file": "001.wav", or null where the model generated no codes, "text": as
                                  given, "spoken": the normalised text, "seconds": 2.1, "num_codes": 105,
-                                 "has_stopped": true, "checkpoint": "best.pth", "step": 236, "part": 1,
-                                 "backend": "builtin", "sampling": {...}, "candidates": with --candidates
-                                 [{"seed": 0, "fault": 0.12, "is_chosen": true, ...}]}; written last
+                                 "has_stopped": true, "checkpoint": "best.pth", "strength": 1.0,
+                                 "step": 236, "part": 1, "backend": "builtin", "sampling": {...},
+                                 "candidates": with --candidates [{"seed": 0, "fault": 0.12,
+                                 "is_chosen": true, ...}]}; written last
 
 For subtitles and with --joined, OUTPUT/ also contains one file of all texts (script.py).
 
@@ -346,8 +347,10 @@ def _log_progress(num_codes: int) -> None:
 
 def model_record(trained: TrainedModel, backend: str, sampling: Sampling) -> dict[str, Any]:
     """Return the fields about the model in the lines of spoken.jsonl."""
+    source = trained.source  # all exported adapters have the same name
     return {
-        "checkpoint": trained.source.name,
+        "checkpoint": "/".join(source.parts[-3:]) if source.suffix == ".safetensors" else source.name,
+        "strength": trained.strength,
         "step": trained.step,
         "part": trained.part,
         "backend": backend,

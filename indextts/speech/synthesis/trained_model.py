@@ -75,6 +75,7 @@ class TrainedModel:
         pairs: the pairs files of the training run, with the paths of the run; empty for a model folder.
         codes: the identity of the speech backend that made the training codes; None where it is not recorded.
         positions: the numbering of the codes that an export has as its default; None for the usual one.
+        strength: of the LoRA, with which it was merged.
     """
 
     gpt: UnifiedVoice
@@ -85,6 +86,7 @@ class TrainedModel:
     pairs: tuple[Path, ...] = ()
     codes: str | None = None
     positions: str | None = None
+    strength: float = 1.0
 
 
 def load_trained(
@@ -167,7 +169,14 @@ def _load_checkpoint(
     manifests = content.get("manifests") or {}
     pairs = tuple(Path(name) for name in manifests.get("train", ()))
     return TrainedModel(
-        gpt, tokenizer, path, content.get("step"), meta.get("part"), pairs, codes_identity(content)
+        gpt,
+        tokenizer,
+        path,
+        content.get("step"),
+        meta.get("part"),
+        pairs,
+        codes_identity(content),
+        strength=strength,
     )
 
 

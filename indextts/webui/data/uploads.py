@@ -6,6 +6,7 @@
 
     NAME/recordings/     recordings without texts, for the transcription
     NAME/listen/voices/  voice recordings
+    NAME/listen/adapters/  adapters
 
 An upload replaces an existing one of the same name.
 """
@@ -37,6 +38,7 @@ from indextts.webui.markup import table_html
 
 FILES_NAME = "files"
 VOICES_NAME = "voices"
+ADAPTERS_NAME = "adapters"
 
 
 _OWN_SOURCES = (*ARCHIVE_SUFFIXES, PARQUET_SUFFIX)
@@ -159,6 +161,25 @@ def store_voice(project: Project, received: str, received_in: Path) -> Path:
         raise UserError(t("data.upload_unreadable", name=source.name)) from None
     require_reference_length(Path(source.name), duration_s)
     target = project.listen / VOICES_NAME / source.name
+    _move([(source, target)])
+    return target
+
+
+def store_adapter(
+    project: Project, received: str, received_in: Path, check: Callable[[Path], object]
+) -> Path:
+    """Move an uploaded adapter into its folder and return its path.
+
+    Args:
+        check: raises a UserError for a file that is no adapter.
+
+    Raises:
+        UserError: the file was not uploaded, is no adapter, or cannot be written.
+    """
+    source = Path(received)
+    _require_upload(source, received_in)
+    check(source)
+    target = project.listen / ADAPTERS_NAME / source.name
     _move([(source, target)])
     return target
 

@@ -31,14 +31,19 @@ from indextts.webui.listen.renders import (
     vote_on,
     votes,
 )
-from indextts.webui.listen.saved_models import choices, find_model, kept_choice, models
+from indextts.webui.listen.saved_models import find_model, kept_choice, speakers
 from indextts.webui.listen.speaking import (
     COMPARE_STAGE,
+    MAX_NAMES,
     Speaking,
     Wish,
+    cast_of,
     speak_commands,
+    speaker_choices,
     speech_facts,
+    strength_field,
     text_field,
+    watch_speakers,
     watch_voices,
 )
 from indextts.webui.markup import empty_html, sound_html, table_html
@@ -107,14 +112,19 @@ def build(page: Page, speaking: Speaking) -> None:
             with fields():
                 first = gr.Dropdown([], label=t("listen.headers.checkpoint_a"), elem_id="compare-a")
                 second = gr.Dropdown([], label=t("listen.headers.checkpoint_b"), elem_id="compare-b")
+                strengths = [
+                    strength_field(page, menu, f"{menu.elem_id}-strength", t(f"listen.strength_{side}"))
+                    for side, menu in (("a", first), ("b", second))
+                ]
                 voice = gr.Dropdown([], label=t("listen.voice"), elem_id="compare-voice")
             judging = _Judging()
         with side:
-            inputs = [text, voice, speaking.emotion, first, second, *speaking.settings]
+            chosen = [text, voice, speaking.emotion, first, second, *strengths]
+            inputs = [*chosen, *speaking.cast, *speaking.settings]
             stage_panel(page, _stage(page, inputs, speaking.filled_for))
 
     speaking.text.blur(None, [speaking.text, text], [text], js=FOLLOW_TEXT)
-    page.watch(lambda project: files_version(project.run_dir), both_choices, [first, second], [first, second])
+    watch_speakers(page, [first, second], both_choices)
     on(
         [first.change],
         lambda project, *now: both_choices(project, *now)[1],
@@ -128,9 +138,10 @@ def build(page: Page, speaking: Speaking) -> None:
 
 def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox) -> Stage:
     def prepare(project: Project, settings: ProjectSettings, *values: Any) -> Start:
-        text, voice, emotion, first, second, *form = values
-        wish = Wish(text, voice, emotion, (first, second), "#listen/compare-lines")
-        planned = compare_commands(page, project, settings, wish, form)
+        text, voice, emotion, first, second, strength_a, strength_b, names, *rest = values
+        models, strengths, cast = (first, second), (strength_a, strength_b), cast_of(names, rest)
+        wish = Wish(text, voice, emotion, models, strengths, "#listen/compare-lines", cast)
+        planned = compare_commands(page, project, settings, wish, rest[MAX_NAMES:])
         return Start(planned, outlook=Outlook(speech_facts(page.workspace, project, planned)))
 
     return Stage(
@@ -146,27 +157,29 @@ def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox) -> S
 def compare_commands(
     page: Page, project: Project, settings: ProjectSettings, wish: Wish, values: Sequence[Any]
 ) -> list[Synthesize]:
-    """Return the commands with which two different models speak.
+    """Return the commands with which two different models speak, or a LoRA at two strengths.
 
     Raises:
         UserError: as for `speak_commands`, or both choices are the same model.
     """
-    found = models(project)
-    if len(found) == 1:
+    found = speakers(project)
+    if len(found) == 1 and not found[0].has_strength:
         raise LinkedError(made_by("training", t("listen.only_one_model", model=found[0].title)))
     planned = speak_commands(page, project, settings, wish, values)
     first, second = (find_model(project, name) for name in wish.checkpoints)
-    if first == second:
+    if first == second and planned[0].adapter_strength == planned[1].adapter_strength:
         text = t("listen.same_chosen", a=wish.checkpoints[0], b=wish.checkpoints[1], model=first.title)
         raise LinkedError(Notice(text, "#listen/compare-b"))
     return planned
 
 
 def both_choices(project: Project, first: str | None, second: str | None) -> tuple[Any, Any]:
-    """Return the menus of both checkpoints; the second one is without the model of the first."""
-    found = choices(project)
+    """Return the menus of both checkpoints; in the second one the model of the first, if a LoRA, is last."""
+    found = speaker_choices(project)
     kept = kept_choice(project, first) or (found[0][1] if found else None)
-    others = [(label, other) for label, other in found if other != kept]
+    loras = [model.name for model in speakers(project) if model.has_strength]
+    others = [choice for choice in found if choice[1] != kept or kept in loras]
+    others.sort(key=lambda choice: choice[1] == kept)
     same = partial(kept_choice, project)
     return with_choices(found, first, same), with_choices(others, second, same)
 

@@ -40,6 +40,7 @@ SIDES = ("a", "b")
 
 
 MODEL = re.compile(r"step (\d+)(?: of part (\d+))?")
+STRENGTH = " at strength "
 
 Choice = Literal["first", "second", "same"]
 
@@ -53,15 +54,17 @@ class SpokenText(BaseModel):
     seconds: float
     has_stopped: bool
     checkpoint: str
+    strength: float = 1.0
     step: int | None
     part: int | None = None
 
     @property
     def model(self) -> str:
         """Name of the model by its step, because names such as latest.pth change with the next save."""
+        name = f"step {self.step}" + (f" of part {self.part}" if (self.part or 1) > 1 else "")
         if self.step is None or not self.checkpoint.endswith(".pth"):  # an adapter of another run
-            return self.checkpoint
-        return f"step {self.step}" + (f" of part {self.part}" if (self.part or 1) > 1 else "")
+            name = self.checkpoint
+        return name if self.strength == 1 else f"{name}{STRENGTH}{self.strength:g}"
 
 
 class Vote(BaseModel):
@@ -121,6 +124,9 @@ class Render:
 
 def model_title(model: str) -> str:
     """Return a name of `SpokenText.model` in the current language."""
+    model, _, strength = model.partition(STRENGTH)
+    if strength:
+        return model_title(model) + t("listen.at_strength", strength=strength)
     found = MODEL.fullmatch(model)
     if found is None:
         return model

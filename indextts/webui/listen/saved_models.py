@@ -3,31 +3,40 @@
 A model is a saved state of the run. Several files can hold the same one: latest.pth and the best are links to
 a numbered file, and a part of a run may save a step again. Such files are one choice.
 
+An adapter is `adapter:PATH` with the path in the workspace: an uploaded file, or the export of a project. It
+speaks with the base model.
+
 A voice is `upload:NAME`, an uploaded recording, or `clip:ID`, a clip of the data set. A request can name
 anything, so every choice is looked up, and a recording outside the allowed folders is refused.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.data.manifest import Utterance
 from indextts.errors import UserError
 from indextts.features.audio import MAX_REFERENCE_S
-from indextts.projects.project import Project
+from indextts.projects.project import Project, project_names
 from indextts.runs.checkpoints import meta_of, validation_losses
 from indextts.runs.directory import LINKS, QUARANTINED, CheckpointMeta, checkpoint_files
-from indextts.webui.data.uploads import VOICES_NAME
+from indextts.webui.data.uploads import ADAPTERS_NAME, VOICES_NAME
 from indextts.webui.language import t
 from indextts.webui.metrics_reader import read_run
 from indextts.webui.running.outlook import LinkedError, made_by
 from indextts.webui.serving.security import Roots
 from indextts.webui.view_versions import utterances_of
+
+ADAPTER = "adapter:"
+ADAPTER_FILE, CODES_FILE = "adapter.safetensors", "builtin.npz"  # of an export
 
 
 @dataclass(frozen=True)
@@ -37,14 +46,21 @@ class SavedModel:
     Args:
         names: of the files that hold it, the numbered ones first.
         meta: of the first file.
+        adapter: the file of an adapter, which is not of the run; its only name is the choice.
     """
 
     names: tuple[str, ...]
     meta: CheckpointMeta
+    adapter: Path | None = None
 
     @property
     def name(self) -> str:
         return self.names[0]
+
+    @property
+    def has_strength(self) -> bool:
+        """Whether it is a LoRA, whose strength can be chosen."""
+        return bool(self.meta.settings.get("lora_rank"))
 
     @property
     def is_best(self) -> bool:
@@ -53,6 +69,10 @@ class SavedModel:
     @property
     def title(self) -> str:
         """Step, part from the second one on, and whether it is a best or the newest."""
+        if self.adapter is not None:
+            file = self.adapter
+            origin = t("listen.uploaded", name=file.name) if _is_upload(file) else file.parent.parent.name
+            return t("listen.adapter_of", origin=origin, step=self.meta.step)
         text = t("listen.step", step=self.meta.step)
         if self.meta.part > 1:
             text = t("listen.step_of_part", step=self.meta.step, part=self.meta.part)
@@ -85,13 +105,72 @@ def models(project: Project) -> list[SavedModel]:
     return sorted(found, key=lambda model: (not model.is_best, -model.meta.serial))
 
 
-def find_model(project: Project, name: str | None) -> SavedModel:
-    """Return the model that the file `name` of the run holds.
+def adapters(project: Project) -> list[Path]:
+    """Return the files of the adapters: the uploads, then the exports of all projects."""
+    workspace = project.root.parent
+    exports = [Project(workspace / name).export / ADAPTER_FILE for name in project_names(workspace)]
+    uploads = sorted((project.listen / ADAPTERS_NAME).glob("*.safetensors"))
+    return [*uploads, *(path for path in exports if path.is_file())]
+
+
+def speakers(project: Project) -> list[SavedModel]:
+    """Return the models of the run, then the adapters whose record is valid."""
+    found = models(project)
+    for path in adapters(project):
+        with suppress(UserError):
+            choice = f"{ADAPTER}{path.relative_to(project.root.parent)}"
+            found.append(SavedModel((choice,), adapter_meta(path), path))
+    return found
+
+
+def adapter_meta(path: Path) -> CheckpointMeta:
+    """Return the record in the header of an adapter file, NAME.safetensors.
 
     Raises:
-        UserError: there is none; if the run has no model at all, with a link to the training.
+        UserError: it is no adapter file.
     """
-    found = models(project)
+    try:
+        if path.suffix != ".safetensors":
+            raise ValueError
+        with safe_open(path, framework="numpy") as file:
+            entries = json.loads((file.metadata() or {})["checkpoint"])
+        return CheckpointMeta.model_validate({**entries["meta"], "num_bytes": 0, "digest": ""})
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        raise UserError(t("listen.no_adapter", name=path.name)) from None
+
+
+def fields_of(project: Project, model: SavedModel, strength: float | None, roots: Roots) -> dict[str, Any]:
+    """Return the fields of `CheckpointSpeech` that the model decides, and its checkpoint.
+
+    Args:
+        strength: of a LoRA; ignored for another model.
+
+    Raises:
+        UserError: an adapter is outside the allowed folders.
+    """
+    features, path = project.preprocessed / "features", model.adapter
+    fields: dict[str, Any] = (
+        {} if strength is None or not model.has_strength else {"adapter_strength": strength}
+    )
+    if path is None:
+        return fields | {"checkpoint": project.run_dir / model.name, "features": features}
+    fields["checkpoint"] = roots.inside(path, t("listen.checkpoint"))
+    if features.is_dir() and not (path.parent / CODES_FILE).is_file():  # else the codes of its export
+        fields["features"] = features
+    return fields
+
+
+def _is_upload(path: Path) -> bool:
+    return path.parent.name == ADAPTERS_NAME
+
+
+def find_model(project: Project, name: str | None) -> SavedModel:
+    """Return the model that the file `name` of the run holds, or the adapter of this choice.
+
+    Raises:
+        UserError: there is none; if there is no model at all, with a link to the training.
+    """
+    found = speakers(project)
     for model in found:
         if name in model.names:
             return model
@@ -106,15 +185,18 @@ def model_or_best(project: Project, name: str | None) -> SavedModel:
     Raises:
         UserError: as for `find_model`.
     """
-    found = models(project)
+    found = speakers(project)
     return found[0] if found and not name else find_model(project, name)
 
 
-def choices(project: Project) -> list[tuple[str, str]]:
-    """Return label (step, validation loss, files) and file name of each model."""
+def choices(project: Project, find: Callable[[Project], list[SavedModel]] = models) -> list[tuple[str, str]]:
+    """Return label (step, validation loss, files) and name of each model that `find` returns."""
     losses = validation_losses(read_run(project.run_dir))
     found = []
-    for model in models(project):
+    for model in find(project):
+        if model.adapter:
+            found.append((model.title, model.name))
+            continue
         loss = losses.get((model.meta.part, model.meta.step))
         values = {"model": model.title, "loss": loss, "files": ", ".join(model.names)}
         found.append((t("listen.label" if loss is None else "listen.label_with_loss", **values), model.name))
@@ -123,7 +205,7 @@ def choices(project: Project) -> list[tuple[str, str]]:
 
 def kept_choice(project: Project, now: str | None) -> str | None:
     """Return the choice of the model that `now` names, which may be another file of it; None without one."""
-    return next((model.name for model in models(project) if now in model.names), None)
+    return next((model.name for model in speakers(project) if now in model.names), None)
 
 
 def normalizer_of(project: Project, name: str | None) -> NormalizerOptions:
@@ -148,6 +230,12 @@ def voice_choices(project: Project) -> list[tuple[str, str]]:
         (f"{clip.speaker}: {clip.id}, {clip.duration_s:.1f} s", CLIP + clip.id) for clip in _clips(project)
     ]
     return uploads + clips
+
+
+def voice_named(project: Project, name: str) -> str:
+    """Return the choice of the upload, or of the speaker's longest clip, with this name; "" without one."""
+    uploads = [UPLOAD + path.name for path in _uploads(project) if path.stem == name]
+    return next(iter(uploads + [CLIP + clip.id for clip in _clips(project) if clip.speaker == name]), "")
 
 
 def find_recording(project: Project, choice: str | None, roots: Roots) -> Path:

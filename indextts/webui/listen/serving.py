@@ -27,8 +27,18 @@ from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, labelled
-from indextts.webui.listen.saved_models import choices, find_recording, kept_choice, model_or_best
-from indextts.webui.listen.speaking import watch_checkpoints, watch_voices
+from indextts.webui.listen.saved_models import (
+    fields_of,
+    find_recording,
+    kept_choice,
+    model_or_best,
+)
+from indextts.webui.listen.speaking import (
+    speaker_choices,
+    strength_field,
+    watch_speakers,
+    watch_voices,
+)
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel
@@ -45,6 +55,7 @@ def build(page: Page) -> None:
     with columns() as (main, side):
         with main:
             checkpoint = gr.Dropdown([], label=t("listen.checkpoint"), elem_id="serve-checkpoint")
+            strength = strength_field(page, checkpoint, "serve-strength")
             voices = gr.Dropdown([], **labelled("listen.voices", "serve-voices"), multiselect=True)
             with fields():
                 form = list(form_for(Serve, FIELDS).values())
@@ -55,14 +66,14 @@ def build(page: Page) -> None:
                 STAGE,
                 "listen.start_server",
                 partial(prepare, page),
-                [checkpoint, voices, *form],
+                [checkpoint, strength, voices, *form],
                 progress=lambda project: address_html(newest_job(project, STAGE)),
             )
             stage_panel(page, stage)
     on([new_key.click], create_key, [page.project], [key])
     on([page.project.change], lambda _project: "", [page.project], [key])
-    follow_shared_choice(page, "listen", choices, kept_choice, checkpoint, opens=False)
-    watch_checkpoints(page, checkpoint)
+    follow_shared_choice(page, "listen", speaker_choices, kept_choice, checkpoint, opens=False)
+    watch_speakers(page, [checkpoint])
     watch_voices(page, voices)
 
 
@@ -71,6 +82,7 @@ def prepare(
     project: Project,
     settings: ProjectSettings,
     checkpoint: str | None,
+    strength: float | None,
     voices: Sequence[str],
     *values: Any,
 ) -> Start:
@@ -90,13 +102,12 @@ def prepare(
         if names.count(name) > 1:
             raise LinkedError(Notice(t("listen.same_voice_name", name=name), "#listen/serve-voices"))
     command = Serve(
-        checkpoint=project.run_dir / model.name,
         voices=recordings,
         key_file=project.server_keys,
-        features=project.preprocessed / "features",
         models=settings.base,
         device=free_device(page.workspace),
         **fields_from(Serve, FIELDS, values),
+        **fields_of(project, model, strength, page.roots),
     )
     if not project.server_keys.is_file():
         raise LinkedError(Notice(t("listen.no_key"), "#listen/serve-new-key", kind="unfilled"))

@@ -3,8 +3,8 @@
 A checkpoint always uses its own tokenizer. The players read the disk (renders.py).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,14 @@ from indextts.errors import UserError
 from indextts.projects.jobs.records import list_jobs, newest_job
 from indextts.projects.project import Project, ProjectSettings, read_project
 from indextts.projects.stages import backend_of
-from indextts.speech.synthesis.script import NAMED
+from indextts.speech.synthesis.script import names_in, voices_in
 from indextts.text.bases import load_tokenizer
 from indextts.text.normalize import normalize
-from indextts.webui.data.uploads import VOICES_NAME, store_voice
+from indextts.webui.data.uploads import store_adapter, store_voice
 from indextts.webui.devices import device_shown, free_device
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
-from indextts.webui.language import t
+from indextts.webui.language import field_help, field_title, t
 from indextts.webui.layout import columns, fields, fold, labelled
 from indextts.webui.listen.renders import (
     SIDES,
@@ -39,14 +39,18 @@ from indextts.webui.listen.renders import (
 from indextts.webui.listen.renders import pieces_html as sound_html
 from indextts.webui.listen.saved_models import (
     UPLOAD,
+    adapter_meta,
+    adapters,
     choices,
+    fields_of,
     find_model,
     find_recording,
     kept_choice,
     model_or_best,
-    models,
     normalizer_of,
+    speakers,
     voice_choices,
+    voice_named,
 )
 from indextts.webui.markup import empty_html
 from indextts.webui.page import Page, follow_shared_choice
@@ -66,13 +70,13 @@ SETTINGS = (
     "solver_steps",
     "guidance",
     "duration_factor",
-    STRENGTH,
     "emotion",
     "emotion_alpha",
 )
 MAX_TEXTS = 100
 MAX_CHARS = 20_000
 MAX_LINES_IN_PIECES = 10
+MAX_NAMES = 6  # of a dialogue that have a menu
 NO_CHOICE = ""
 
 
@@ -82,17 +86,19 @@ class Wish:
 
     Args:
         typed: a text in each line.
-        checkpoints: one, or two for a comparison.
+        checkpoints: of the run or adapters: one, or two for a comparison.
+        strengths: of the LoRAs among them, None for the usual one.
         text_link: leads to the field of the text.
-        adapter: path of an adapter that speaks in place of the checkpoint.
+        cast: for names in a dialogue the choice of a voice, "" for none; others have the voice of this name.
     """
 
     typed: str
     voice: str | None
     emotion: str | None
     checkpoints: tuple[str | None, ...]
+    strengths: tuple[float | None, ...] = (None, None)
     text_link: str = "#listen/listen-text"
-    adapter: str = ""
+    cast: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,11 +107,13 @@ class Speaking:
 
     Args:
         settings: in the order of SETTINGS.
+        cast: the names of a dialogue, and the menus of their voices.
     """
 
     text: gr.Textbox
     emotion: gr.Dropdown
     settings: Sequence[Component]
+    cast: Sequence[Component]
     filled_for: gr.Textbox
 
 
@@ -121,9 +129,12 @@ def build(page: Page) -> Speaking:
             with fold(t("listen.tokens"), "listen-tokens"):
                 pieces = gr.HTML(elem_id="listen-pieces")
             voice = gr.Dropdown([], label=t("listen.voice"), elem_id="listen-voice")
-            checkpoint, adapter, emotion, form = _more(page, voice)
+            with fields("listen-cast"):
+                menus = [gr.Dropdown([], elem_id=f"listen-cast-{n}", visible=False) for n in range(MAX_NAMES)]
+            cast = [page.signal(), *menus]
+            checkpoint, strength, emotion, form = _more(page, voice)
             earlier = gr.HTML(elem_id="listen-history")
-        inputs = [text, voice, emotion, checkpoint, adapter, *form]
+        inputs = [text, voice, emotion, checkpoint, strength, *cast, *form]
         filled_for = page.fill(
             lambda project, _: list(default_settings(backend_of(project, read_project(project))).values()),
             form,
@@ -131,20 +142,14 @@ def build(page: Page) -> Speaking:
         with side:
             stage_panel(page, _stage(page, inputs, filled_for, player))
 
-    watch_checkpoints(page, checkpoint)
+    watch_speakers(page, [checkpoint])
     page.watch(voices_version, known_voices, [voice, emotion], [voice, emotion])
+    page.watch(voices_version, cast_menus, cast, [text, *cast], also=[text.change])
     on(
         [page.project.change, text.change, checkpoint.change],
         read_as,
         [page.project, text, checkpoint],
         [spoken, pieces],
-        latest=True,
-    )
-    on(
-        [page.project.change, checkpoint.change, adapter.change],
-        lambda project, *chosen: gr.Number(visible=has_strength(project, *chosen)),
-        [page.project, checkpoint, adapter],
-        [form[SETTINGS.index(STRENGTH)]],
         latest=True,
     )
     page.watch(
@@ -154,29 +159,46 @@ def build(page: Page) -> Speaking:
         show_players,
         [player, earlier],
     )
-    return Speaking(text, emotion, form, filled_for)
+    return Speaking(text, emotion, form, cast, filled_for)
 
 
-def _more(page: Page, voice: gr.Dropdown) -> tuple[gr.Dropdown, gr.Textbox, gr.Dropdown, list[Component]]:
-    """Build what most texts do not need: checkpoint, adapter, upload of a voice, emotion, sampling."""
+def _more(page: Page, voice: gr.Dropdown) -> tuple[gr.Dropdown, gr.Number, gr.Dropdown, list[Component]]:
+    """Build what most texts do not need: checkpoint, uploads of an adapter and a voice, emotion, sampling."""
     with fold(t("listen.more"), "listen-settings"):
         with fields():
             checkpoint = gr.Dropdown([], **labelled("listen.checkpoint", "listen-checkpoint"))
-            adapter = gr.Textbox(**labelled("listen.adapter", "listen-adapter"), max_lines=1)
+            strength = strength_field(page, checkpoint, "listen-strength")
             emotion = gr.Dropdown([], label=t("listen.emotion_of"), elem_id="listen-emotion")
-        upload = gr.File(**labelled("listen.upload_voice", "voice-upload"), file_count="single", height=96)
+        with gr.Row():
+            upload = gr.File(
+                **labelled("listen.upload_voice", "voice-upload"), file_count="single", height=96
+            )
+            adapter = gr.File(**labelled("listen.adapter", "adapter-upload"), file_count="single", height=96)
         with fields():
             form = list(form_for(Synthesize, SETTINGS).values())
-    follow_shared_choice(page, "listen", choices, kept_choice, checkpoint)
+    follow_shared_choice(page, "listen", speaker_choices, kept_choice, checkpoint)
+    on([adapter.upload], store_uploaded_adapter, [page.project, adapter], [adapter, checkpoint])
     on([upload.upload], store_uploaded_voice, [page.project, upload, emotion], [upload, voice, emotion])
-    return checkpoint, adapter, emotion, form
+    return checkpoint, strength, emotion, form
+
+
+def strength_field(page: Page, checkpoint: gr.Dropdown, id: str, label: str = "") -> gr.Number:
+    """Build the field of the adapter's strength, which is there while a LoRA is chosen."""
+    title, help = label or field_title(Synthesize, STRENGTH), field_help(Synthesize, STRENGTH)
+    strength = gr.Number(1, label=title, info=help, elem_id=id, visible=False)
+
+    def shown(project: Project, chosen: str | None) -> gr.Number:
+        return gr.Number(visible=any(m.has_strength for m in speakers(project) if chosen in m.names))
+
+    on([page.project.change, checkpoint.change], shown, [page.project, checkpoint], [strength], latest=True)
+    return strength
 
 
 def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox, player: gr.HTML) -> Stage:
     def prepare(project: Project, settings: ProjectSettings, *values: Any) -> Start:
-        text, voice, emotion, checkpoint, adapter, *form = values
-        names = () if adapter else (model_or_best(project, checkpoint).name,)
-        wish = Wish(text, voice, emotion, names, adapter=adapter or "")
+        text, voice, emotion, checkpoint, strength, names, *rest = values
+        chosen, form = (model_or_best(project, checkpoint).name,), rest[MAX_NAMES:]
+        wish = Wish(text, voice, emotion, chosen, (strength,), cast=cast_of(names, rest))
         planned = speak_commands(page, project, settings, wish, form)
         facts, notes = speech_facts(page.workspace, project, planned), []
         if backend_of(project, settings) == "builtin":
@@ -211,9 +233,7 @@ def speak_commands(
     Raises:
         UserError: a choice is missing, or the text is empty or too long.
     """
-    chosen = [project.run_dir / find_model(project, name).name for name in wish.checkpoints]
-    if wish.adapter:
-        chosen = [page.roots.inside(wish.adapter, t("listen.adapter"))]
+    chosen = [find_model(project, name) for name in wish.checkpoints]
     jobs = [job for stage in (STAGE, COMPARE_STAGE) for job in list_jobs(project, stage)]
     folder = next_folder(project.listen, jobs)
     texts = texts_in(wish.typed, wish.text_link)
@@ -222,31 +242,45 @@ def speak_commands(
         "stream": len(texts) == len(chosen) == 1,  # many texts are faster in batches
         "voice": str(find_recording(project, wish.voice, page.roots)),
         "emotion_voice": find_recording(project, wish.emotion, page.roots) if wish.emotion else None,
-        "features": None if wish.adapter else project.preprocessed / "features",
         "models": settings.base,
         **changed(fields_from(Synthesize, SETTINGS, values), backend_of(project, settings)),
     }
-    uploads = project.listen / VOICES_NAME
-    if uploads.is_dir() and any(NAMED.fullmatch(text) for text in texts):
-        given["voices"] = [uploads]  # for a dialogue
+    cast = {name: wish.cast.get(name, voice_named(project, name)) for name in names_in(texts)}
+    given["voices"] = [
+        Path(f"{name}={find_recording(project, choice, page.roots)}")
+        for name, choice in cast.items()
+        if choice
+    ]
     given["stream"] &= given.get("candidates", 1) == 1  # the best is known at the end
     given["device"] = free_device(page.workspace, given.get("device", "auto"))
-    strength = {STRENGTH: given.pop(STRENGTH, 1)}
     return [
-        Synthesize(
-            checkpoint=path,
-            output=folder / side,
-            **given,
-            **(strength if has_strength(project, path.name, wish.adapter) else {}),
-        )
-        for path, side in zip(chosen, SIDES, strict=False)
+        Synthesize(output=folder / side, **fields_of(project, model, strength, page.roots), **given)
+        for model, strength, side in zip(chosen, wish.strengths, SIDES, strict=False)
     ]
 
 
-def has_strength(project: Project, checkpoint: str | None, adapter: str) -> bool:
-    """Return whether what speaks is a LoRA, whose strength can be chosen."""
-    model = next((each for each in models(project) if not checkpoint or checkpoint in each.names), None)
-    return bool(adapter or (model and model.meta.settings.get("lora_rank")))
+def cast_menus(project: Project, typed: str, before: str, *chosen: str | None) -> list[Any]:
+    """Return the names in the lines of a dialogue, one per line, and a menu of the voices for each.
+
+    Args:
+        before: the names that the menus have, and `chosen` their voices.
+    """
+    names, known = names_in(typed[:MAX_CHARS].splitlines())[:MAX_NAMES], cast_of(before, chosen)
+    found = [(t("listen.name_is_text"), NO_CHOICE), *voice_choices(project)]
+    menus = []
+    for place, name in enumerate(names):
+        is_kept = known.get(name) in [value for _, value in found]
+        if is_kept and before.splitlines()[place : place + 1] == [name]:
+            menus.append(gr.Dropdown(found))  # its value stays: the user may have changed it meanwhile
+            continue
+        value, label = known[name] if is_kept else voice_named(project, name), t("listen.voice_of", name=name)
+        menus.append(gr.Dropdown(found, value=value, label=label, visible=True))
+    return ["\n".join(names), *menus, *[gr.Dropdown(visible=False)] * (MAX_NAMES - len(names))]
+
+
+def cast_of(names: str, chosen: Sequence[Any]) -> dict[str, str]:
+    """Return the choices by name, from the values of the components of `cast_menus`."""
+    return {name: choice or NO_CHOICE for name, choice in zip(names.splitlines(), chosen, strict=False)}
 
 
 def texts_in(typed: str, link: str = "") -> list[str]:
@@ -292,6 +326,22 @@ def watch_checkpoints(page: Page, menu: gr.Dropdown) -> None:
     page.watch(lambda project: files_version(project.run_dir), checkpoint_choices, [menu], [menu])
 
 
+def watch_speakers(page: Page, menus: Sequence[gr.Dropdown], show: Callable[..., Any] | None = None) -> None:
+    """Keep the models of the run and the adapters as choices."""
+
+    def known(project: Project, now: str | None) -> gr.Dropdown:
+        return with_choices(speaker_choices(project), now, partial(kept_choice, project))
+
+    page.watch(
+        lambda project: files_version(project.run_dir, *adapters(project)), show or known, menus, menus
+    )
+
+
+def speaker_choices(project: Project) -> list[tuple[str, str]]:
+    """Return label and name of each model of the run and of each adapter."""
+    return choices(project, speakers)
+
+
 def checkpoint_choices(project: Project, now: str | Sequence[str] | None) -> gr.Dropdown:
     """Return the models of the run; the selection stays."""
     return with_choices(choices(project), now, partial(kept_choice, project))
@@ -320,6 +370,15 @@ def store_uploaded_voice(project: Project, path: str | None, emotion: str | None
     found = voice_choices(project)
     chosen = gr.Dropdown(choices=found, value=UPLOAD + taken.name)
     return None, chosen, with_choices([(t("listen.same_as_voice"), NO_CHOICE), *found], emotion)
+
+
+def store_uploaded_adapter(project: Project, path: str | None) -> tuple[Any, Any]:
+    """Store an uploaded adapter and select it."""
+    if not path:
+        return gr.skip(), gr.skip()
+    stored = store_adapter(project, path, Path(get_upload_folder()), adapter_meta)
+    chosen = next(model.name for model in speakers(project) if model.adapter == stored)
+    return None, gr.Dropdown(choices=speaker_choices(project), value=chosen)
 
 
 def read_as(project: Project, typed: str, checkpoint: str | None) -> tuple[str, str]:
@@ -359,14 +418,18 @@ def speech_facts(workspace: Path, project: Project, planned: Sequence[Synthesize
     """Return the facts of the planned commands."""
     first = planned[0]
     characters = sum(map(len, first.text))
+    known = {(model.adapter or project.run_dir / model.name).resolve(): model for model in speakers(project)}
     titles = [
-        find_model(project, path.name).title if path.parent == project.run_dir else str(path)
-        for path in (command.checkpoint for command in planned)
+        known[command.checkpoint.resolve()].title
+        + t("listen.at_strength", strength=command.adapter_strength) * (command.adapter_strength != 1)
+        for command in planned
     ]
     facts = [(t("listen.texts"), f"{len(first.text):,}"), (t("listen.characters"), f"{characters:,}")]
     both = [t("listen.headers.checkpoint_a"), t("listen.headers.checkpoint_b")]
     facts += zip(both if len(titles) > 1 else [t("listen.checkpoint")], titles, strict=True)
     facts.append((t("listen.voice"), Path(first.voice).stem))
+    cast = [f"{name}: {path.stem}" for name, path in voices_in(first.voices).items()]
+    facts += [(t("listen.voices"), ", ".join(cast))] * bool(cast)
     if first.emotion_voice is not None:
         facts.append((t("listen.emotion_of"), first.emotion_voice.stem))
     facts.append((t("listen.device"), device_shown(workspace, first.device)))
