@@ -210,6 +210,7 @@ def test_the_names_of_a_dialogue_are_voices_that_a_user_can_change(project: Proj
     )
     assert "value" not in kept.constructor_args  # what the user chose stays
     assert moved.value == ""
+    assert read_as(project, text, None, names, "upload:mine.wav", "", "")[0].splitlines()[0] == "ሰላም"
     upload.unlink()
 
 

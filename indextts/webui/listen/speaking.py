@@ -19,7 +19,7 @@ from indextts.errors import UserError
 from indextts.projects.jobs.records import list_jobs, newest_job
 from indextts.projects.project import Project, ProjectSettings, read_project
 from indextts.projects.stages import backend_of
-from indextts.speech.synthesis.script import names_in, voices_in
+from indextts.speech.synthesis.script import NAMED, names_in, voices_in
 from indextts.text.bases import load_tokenizer
 from indextts.text.normalize import normalize
 from indextts.webui.data.uploads import store_adapter, store_voice
@@ -146,9 +146,9 @@ def build(page: Page) -> Speaking:
     page.watch(voices_version, known_voices, [voice, emotion], [voice, emotion])
     page.watch(voices_version, cast_menus, cast, [text, *cast], also=[text.change])
     on(
-        [page.project.change, text.change, checkpoint.change],
+        [page.project.change, text.change, checkpoint.change, *(menu.change for menu in menus)],
         read_as,
-        [page.project, text, checkpoint],
+        [page.project, text, checkpoint, *cast],
         [spoken, pieces],
         latest=True,
     )
@@ -381,10 +381,18 @@ def store_uploaded_adapter(project: Project, path: str | None) -> tuple[Any, Any
     return None, gr.Dropdown(choices=speaker_choices(project), value=chosen)
 
 
-def read_as(project: Project, typed: str, checkpoint: str | None) -> tuple[str, str]:
-    """Return the lines in spoken form, as the tokenizer of the checkpoint reads them, and their pieces."""
-    options = normalizer_of(project, checkpoint)
+def read_as(
+    project: Project, typed: str, checkpoint: str | None, names: str = "", *chosen: str | None
+) -> tuple[str, str]:
+    """Return the lines in spoken form, as the tokenizer of the checkpoint reads them, and their pieces.
+
+    Args:
+        names, chosen: of a dialogue, as for `cast_of`; a name with a voice is not spoken.
+    """
+    options, cast = normalizer_of(project, checkpoint), cast_of(names, chosen)
     lines = [line for line in typed[:MAX_CHARS].splitlines()[:MAX_TEXTS] if line.strip()]
+    dialogue = [NAMED.fullmatch(line) for line in lines]
+    lines = [d[2] if d and cast.get(d[1]) else line for d, line in zip(dialogue, lines, strict=True)]
     spoken = "\n".join(normalize(line, options) for line in lines)
     try:
         meta = model_or_best(project, checkpoint).meta
