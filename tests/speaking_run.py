@@ -1,5 +1,6 @@
 """A run for synthesis: a tiny model trained for two steps on real built-in features of demo clips."""
 
+import json
 import shutil
 from dataclasses import asdict, replace
 from itertools import groupby
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import torch
 import yaml
+from safetensors.torch import save_file
 
 from indextts.commands.data import Preprocess
 from indextts.data.manifest import Utterance, read_utterances, write_pairs, write_utterances
@@ -101,6 +103,13 @@ def trainer_flags(project: Project, **changes: object) -> list[str]:
 
 def clips_of(project: Project) -> list[Utterance]:
     return read_utterances(project.manifest)
+
+
+def write_adapter(project: Project, path: Path) -> None:
+    """Write an adapter without tensors, with the record of the project's best model as that of a LoRA."""
+    meta = json.loads((project.run_dir / "best.json").read_text()) | {"settings": {"lora_rank": 2}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({}, path, {"checkpoint": json.dumps({"meta": meta})})
 
 
 def demo_clips() -> list[Utterance]:

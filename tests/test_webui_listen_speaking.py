@@ -8,9 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Synthesize
@@ -48,7 +46,7 @@ from indextts.webui.running.outlook import LinkedError
 from indextts.webui.serving.security import Roots
 from tests.checkpoint_files import save
 from tests.one_project import OneProject
-from tests.speaking_run import clips_of
+from tests.speaking_run import clips_of, write_adapter
 from tests.tiny_run import REPOSITORY
 from tests.watched_workspace import make_project
 
@@ -94,19 +92,15 @@ def test_the_command_has_only_settings_that_differ_from_the_defaults(project: Pr
     assert resolve_sampling(started, "builtin").positions == "training"
 
 
-def write_adapter(project: Project, path: Path) -> str:
-    """Write the record of the best model as that of a LoRA, and return the choice of this adapter."""
-    meta = models(project)[0].meta.model_dump(mode="json") | {"settings": {"lora_rank": 2}}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_file({"a": np.zeros(1)}, path, {"checkpoint": json.dumps({"meta": meta})})
-    return f"adapter:{path.relative_to(project.root.parent)}"
-
-
 def test_an_adapter_is_a_choice_and_a_lora_is_compared_at_two_strengths(project: Project, tmp_path: Path):
     other = make_project(project.root.parent, "other")
-    exported = write_adapter(project, other.export / "adapter.safetensors")
     uploads = project.listen / "adapters"
-    choice = write_adapter(project, uploads / "mine.safetensors")
+    for path in (other.export / "adapter.safetensors", uploads / "mine.safetensors"):
+        write_adapter(project, path)
+    choice, exported = (
+        "adapter:tiny/listen/adapters/mine.safetensors",
+        "adapter:other/export/adapter.safetensors",
+    )
     (uploads / "broken.safetensors").write_bytes(b"x")
     found = [value for _, value in choices(project, speakers)]
     assert found == [value for _, value in choices(project)] + [choice, exported]

@@ -2,6 +2,7 @@
 
 import io
 import re
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from indextts.projects.project import Project
 from indextts.webui.listen.renders import votes
-from tests.speaking_run import clips_of, make_speaking_project
+from tests.speaking_run import clips_of, make_speaking_project, write_adapter
 from tests.walking import open_tab, value, wait_for, wait_for_project
 from tests.webui_server import Server
 
@@ -120,6 +121,25 @@ def compare_and_vote(page: Page, project: Project) -> None:
     assert [(vote.number, vote.choice) for vote in votes(project)] == [(1, "second"), (2, "same")]
     expect(page.locator("#compare-tally table tbody tr")).to_have_count(1)
     expect(page.locator("#planted")).to_have_count(0)
+
+
+@pytest.mark.long
+def test_names_of_a_dialogue_have_menus_and_an_uploaded_adapter_a_strength(
+    project: Project, page: Page, tmp_path: Path
+):
+    page.locator("#listen-text textarea").fill("abebe: ሰላም\nሰላም")
+    wait_for(page, "listen-spoken", "ABEBE")  # a part of the text, until it has a voice
+    page.locator("#listen-cast-0 input").click()
+    page.get_by_role("option").nth(1).click()
+    wait_for(page, "listen-spoken", "^ሰላም\n")
+    page.locator("#listen-settings-button").click()
+    expect(page.locator("#listen-strength")).to_be_hidden()
+    write_adapter(project, tmp_path / "mine.safetensors")
+    page.locator("#adapter-upload input[type=file]").set_input_files(tmp_path / "mine.safetensors")
+    page.locator("#listen-strength input").fill("0.5")
+    page.locator("#listen-strength input").press("Tab")
+    wait_for(page, "listen-command", r"--adapter-strength=0\.5.*mine\.safetensors.*--voices=abebe=")
+    shutil.rmtree(project.listen / "adapters")
 
 
 @pytest.mark.long
