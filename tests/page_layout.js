@@ -6,7 +6,7 @@ maxScreens => {
   const root = document.documentElement;
   scrollTo(0, 0);
   const main = document.querySelector('.tabitem:not([style*="display: none"])') ?? document.body;
-  const primary = 'button.primary:not(:disabled), [id$="-onward"] a.primary-link';
+  const primary = 'button.primary:not(:disabled), a.primary-link';
   for (const button of main.querySelectorAll(primary)) {
     if (!isVisible(button)) continue;
     const bottom = button.getBoundingClientRect().bottom;

@@ -71,9 +71,9 @@ def shown(project: Project) -> str:
     return overview_html(project, check_folder(project.manifest))
 
 
-def test_before_an_import_and_before_a_check_a_link_leads_on(tmp_path: Path):
+def test_before_a_check_a_link_leads_on(tmp_path: Path):
     project = Project(tmp_path)
-    assert 'href="#data/upload"' in shown(project)
+    assert shown(project) == ""  # the run panel leads to the import
     project.dataset.mkdir()
     write_dataset(project.dataset, TEXTS)
     assert 'href="#data/check-start"' in shown(project)

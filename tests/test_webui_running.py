@@ -154,6 +154,7 @@ def test_missing_outputs_of_earlier_stages_are_one_neutral_notice_of_the_next_st
     assert outlook.blockers[0].link == "#data"
     assert 'class="note"' in outlook_html(outlook)
     assert outlook_html(outlook).count('class="bad"') == 1  # of the other blocker
+    assert 'href="#data" class="primary-link"' in outlook_html(outlook, is_main=True)
     # a notice that already leads to the next step stays
     texts = missing(tmp_path / "manifest.jsonl", "tokenizer.no_manifest", "data")
     assert with_next_step(Outlook(blockers=[*gone, *texts]), untouched, "train").blockers == texts

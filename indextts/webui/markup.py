@@ -38,8 +38,13 @@ def tiles_html(tiles: Iterable[Tile]) -> str:
 
 def facts_html(facts: Iterable[tuple[str, str]]) -> str:
     """Return names and values as two columns."""
-    cells = (f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
+    cells = (f"<dt>{escape(name)}</dt><dd>{wrapping(value)}</dd>" for name, value in facts)
     return f'<dl class="facts">{"".join(cells)}</dl>'
+
+
+def wrapping(text: str) -> str:
+    """Return a text in which a path wraps after its slashes, not inside a name."""
+    return escape(text).replace("/", "/<wbr>")
 
 
 def table_html(
@@ -92,9 +97,13 @@ def sound_html(address: str, preload: str = "none", id: str = "") -> str:
     return f'<sound-player><audio{name} controls preload="{preload}"{source}></audio></sound-player>'
 
 
-def empty_html(text: str, link: str = "", link_text: str = "") -> str:
-    """Return the sentence that replaces an empty part of a tab, and the link that leads on."""
-    onward = f" {link_html(link, link_text)}" if link else ""
+def empty_html(text: str, link: str = "", link_text: str = "", css: str = "") -> str:
+    """Return the sentence that replaces an empty part of a tab, and the link that leads on.
+
+    Args:
+        css: class of the link, such as that of a main button.
+    """
+    onward = f" {link_html(link, link_text, css)}" if link else ""
     return f'<p class="empty">{escape(text)}{onward}</p>'
 
 

@@ -225,13 +225,13 @@ def show_report(project: Project) -> tuple[str, str]:
 
 def overview_html(project: Project, folder: Path) -> str:
     """Return tiles, findings, reasons and histograms of a check, or the sentence for none."""
-    if not project.manifest.is_file():
-        return empty_html(t("data.nothing_imported"), IMPORT, t("data.import_first"))
+    if not project.manifest.is_file():  # the run panel says it
+        return ""
     overview = read_overview(folder)
     if overview is None:
-        return empty_html(t("data.not_checked"), CHECK, t("data.start_check"))
+        return empty_html(t("data.not_checked"), CHECK, t("data.check"))
     is_stale = not _is_current(project, overview)
-    stale = empty_html(t("data.stale_check"), CHECK, t("data.start_check")) if is_stale else ""
+    stale = empty_html(t("data.stale_check"), CHECK, t("data.check")) if is_stale else ""
     return (
         f"{stale}{tiles_html(_tiles(overview))}{_findings_html(overview)}{reasons_html(project, overview)}"
         f"{cleaning_html(project)}"
@@ -338,7 +338,7 @@ def _clips(count: int) -> str:
 def histograms_html(histograms: Sequence[MeasureHistogram]) -> str:
     """Return the histograms with the limits of their reasons, and a slider for each that rejects."""
     charts = "".join(map(_histogram, histograms))
-    link = link_html(CHECK, t("data.start_check"))
+    link = link_html(CHECK, t("data.check"))
     return (
         f"<h2>{html.escape(t('data.measures_heading'))}</h2>"
         f'<p class="lead">{html.escape(t("data.legend"))} {link}</p><div class="plots">{charts}</div>'
@@ -415,7 +415,7 @@ def prepare_cleaning(page: Page, project: Project, settings: ProjectSettings) ->
     clean = CleanAudio(manifest=project.manifest, device=free_device(page.workspace))
     commands, count = [clean, plan_check(project, settings)], num_flags(project)
     if count is None:
-        unchecked = Notice(t("data.not_checked"), CHECK, t("data.start_check"), kind="missing")
+        unchecked = Notice(t("data.not_checked"), CHECK, t("data.check"), kind="missing")
         return Start(commands, outlook=Outlook(blockers=[unchecked]))
     cleaned = read_cleaned(project.manifest).values()
     num_used = sum(bool(record["is_used"]) for record in cleaned)

@@ -160,7 +160,7 @@ def show_page(project: Project, number: float | None, *filters: Any) -> list[Any
     choices = list_choices(review)
     chosen = _filter(choices, *filters)
     if review is None:
-        nothing = empty_html(t("data.nothing_imported"), IMPORT, t("data.import_first"))
+        nothing = empty_html(t("data.nothing_imported"), IMPORT, t("data.import_first"), "primary-link")
         off = gr.Button(interactive=False)
         return [gr.Dropdown(choices=choices, value=chosen.show), 0, "", nothing, off, off, "", ""]
     places = review.select(chosen)

@@ -76,7 +76,9 @@ def build_machine(page: Page) -> None:
 
 def empty_tab(project: Project) -> str:
     """Return the sentence of a project without a run, which hides the rest of the tab; else nothing."""
-    return "" if has_run(project) else empty_html(t("monitor.no_run"), *next_link(project)) + HIDE_BODY
+    if has_run(project):
+        return ""
+    return empty_html(t("monitor.no_run"), *next_link(project), "primary-link") + HIDE_BODY
 
 
 def has_run(project: Project) -> bool:

@@ -55,7 +55,9 @@ def build(page: Page) -> None:
             filled_for = kept_form(page, "pairs", BuildPairs, FIELDS, form)
             choices = [(t(text), part) for part, text in SPLITS.items()]
             split = gr.Radio(choices, value="train", label=t("pairs.pairs"), elem_id="pairs-split")
-            numbers = gr.Textbox(label=t("pairs.summary"), interactive=False, elem_id="pairs-numbers")
+            numbers = gr.Textbox(
+                label=t("pairs.summary"), lines=1, max_lines=6, interactive=False, elem_id="pairs-numbers"
+            )
             plots, table = gr.HTML(elem_id="pairs-plots"), gr.HTML(elem_id="pairs-table")
         with side:
             stage = Stage(

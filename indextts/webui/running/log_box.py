@@ -25,13 +25,16 @@ BOX = '<pre class="log-view" tabindex="0"></pre>'
 class LogBox:
     """A log box with the id `{name}-log`; a button below it enlarges it and shows its filter.
 
+    Args:
+        whose: appended to the label of that button.
+
     Attributes:
         source: hidden; the box shows it while the reader is at the end.
         wanted: filter text; only matching lines are shown.
         note: the shown share of the log, and a link to the full log.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, whose: str = "") -> None:
         gr.HTML(BOX, elem_id=f"{name}-log", elem_classes="log-box", padding=False)
         self.source = gr.HTML(
             visible="hidden",
@@ -39,7 +42,7 @@ class LogBox:
             elem_classes="log-source",
             js_on_load="watch('value', window.followLogs)",
         )
-        with fold(t("jobs.log_tools"), f"{name}-log-fold"):
+        with fold(f"{t('jobs.log_tools')}{whose}", f"{name}-log-fold"):
             self.wanted = gr.Textbox(
                 label=t("jobs.log_filter"),
                 show_label=False,

@@ -12,7 +12,7 @@ from indextts.errors import UserError
 from indextts.system.amounts import shown_size
 from indextts.system.files import free_bytes
 from indextts.webui.language import t
-from indextts.webui.markup import facts_html, link_html
+from indextts.webui.markup import facts_html, link_html, wrapping
 from indextts.webui.stage_list import StageState, step_to_take
 
 LEAST_FREE_BYTES = 300_000_000  # what the finished demo takes; other stages need more, or say so
@@ -97,15 +97,19 @@ def refused(error: UserError, facts: Sequence[tuple[str, str]] = ()) -> Start:
     return Start(outlook=Outlook(facts, [blocker]), error=str(error))
 
 
-def outlook_html(outlook: Outlook, *, is_ready: bool = True, is_done: bool = False) -> str:
+def outlook_html(
+    outlook: Outlook, *, is_ready: bool = True, is_done: bool = False, is_main: bool = False
+) -> str:
     """Return the outlook for the run panel.
 
     Args:
         is_ready: the start button works; without blockers and losses, the outlook says so.
         is_done: a start would only repeat what was done.
+        is_main: the first blocker's link to an earlier stage is the main button of the tab.
     """
+    css = [" blocks" * is_main, *[""] * len(outlook.blockers)]
     notices = [
-        *(_item(COLOURS[notice.kind], notice) for notice in outlook.blockers),
+        *(_item(COLOURS[each.kind] + more, each) for each, more in zip(outlook.blockers, css, strict=False)),
         *(_item("warn", notice) for notice in outlook.losses),
         *(_item("note", notice) for notice in outlook.notes),
     ]
@@ -117,8 +121,10 @@ def outlook_html(outlook: Outlook, *, is_ready: bool = True, is_done: bool = Fal
 
 
 def _item(level: str, notice: Notice) -> str:
-    link = f" {link_html(notice.link, notice.link_text or t('outlook.go_there'))}" if notice.link else ""
-    return f'<li class="{level}">{escape(notice.text)}{link}</li>'
+    is_button = notice.kind == "missing" and "blocks" in level
+    css = "primary-link" if is_button else ""
+    link = f" {link_html(notice.link, notice.link_text or t('outlook.go_there'), css)}" if notice.link else ""
+    return f'<li class="{level}">{wrapping(notice.text)}{link}</li>'
 
 
 def disk_full(folder: Path) -> list[Notice]:

@@ -54,7 +54,7 @@ class Stage:
 
     Args:
         name: of the stage; its jobs and the ids of its components carry it.
-        button: id of the start button's text; once the stage is done, the button says "Run again".
+        button: id of the start button's text; once the stage is done, followed by "again".
         prepares: called with the project, its settings and the values of `inputs`; a UserError is a blocker.
         details: components that the outlook fills too, in one request with the panel.
         progress: returns the progress of the running job as HTML; "" if it is unknown.
@@ -134,8 +134,9 @@ class _Panel:
         self.bar, self.onward = gr.HTML(elem_id=f"{name}-bar"), gr.HTML(elem_id=f"{name}-onward")
         if stage.result is not None:
             stage.result.render()  # type: ignore[no-untyped-call]
-        self.log = LogBox(name)
-        with fold(t("jobs.show_command"), f"{name}-command-fold"):
+        whose = f": {t(stage.button)}" if name in ASIDE else ""
+        self.log = LogBox(name, whose)
+        with fold(f"{t('jobs.show_command')}{whose}", f"{name}-command-fold"):
             self.preview = gr.Textbox(
                 label=t("jobs.command"),
                 lines=2,
@@ -293,18 +294,17 @@ def _show_outlook(page: Page, panel: _Panel, stage: Stage) -> None:
         is_done = is_stage_done and not outlook.button
         # the job before it may create missing files; the program checks at its turn
         may_start = bool(after) or not (outlook.blockers or is_running(project, stage.name))
+        is_main = stage.name not in ASIDE
         button = gr.Button(
-            outlook.button or t("outlook.run_again" if is_done else stage.button),
+            outlook.button or (t("outlook.again", button=t(stage.button)) if is_done else t(stage.button)),
             interactive=may_start,
-            variant="secondary"
-            if stage.name in ASIDE or (is_stage_done and not outlook.losses)
-            else "primary",
+            variant="secondary" if not is_main or (is_stage_done and not outlook.losses) else "primary",
             elem_classes="amber" if outlook.losses else "",
         )
         details = outlook.details or [gr.skip()] * len(stage.details)
         lines = [shell_line(command, found.launch) for command in found.commands]
         preview = "\n".join(lines) if lines else f"[Error] {found.error}"
-        html = outlook_html(outlook, is_ready=may_start, is_done=is_done)
+        html = outlook_html(outlook, is_ready=may_start, is_done=is_done, is_main=is_main)
         return [html, button, "", preview, *details]
 
     def version(chosen: Project) -> str:

@@ -97,6 +97,7 @@ def card_values(
     choices = menu_choices(rows, losses, now)
     first = AUTO if rows else ""
     value = first if resume == AUTO or not (rows or resume) else chosen.name if chosen else None
+    value = value if value in [known for _, known in choices] else None
     if resume:
         words = ", ".join(_facts(chosen, losses, now, total)) if chosen else ""
         title = f"{t('training.resume_run')}: " if words else t("training.resume_run")
@@ -107,7 +108,7 @@ def card_values(
     lead = f' <span class="lead">{escape(words)}</span>' if words else ""
     return [
         f"<h2>{escape(title)}{lead}</h2>",
-        gr.Dropdown(choices=choices, value=value if value in [known for _, known in choices] else None),
+        gr.Dropdown(choices=choices, value=value, visible=bool(rows or resume)),
         answer_html(answer) if answer else rows_html(plan),
         gr.Button(visible=can_read),
     ]

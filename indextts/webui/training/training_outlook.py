@@ -113,7 +113,7 @@ def _title(link: str) -> str:
     """Return the title of the tab or the element that a link leads to."""
     tab, _, element = link.removeprefix("#").partition("/")
     if not element:
-        return t(f"tab.{tab}")
+        return t("outlook.open_tab", tab=t(f"tab.{tab}"))
     return t(TITLES[element]) if element in TITLES else field_title(Train, element.removeprefix("Train-"))
 
 
