@@ -27,6 +27,7 @@ TEXT = "ሰላም ለዓለም።"
 EVERY_S = 6  # while the demo runs
 NUM_RUNNING = 24  # frames of the running demo
 LIMIT_S = 3600
+SPOKEN = "document.querySelector('#listen-players [data-stream]')?.dataset"  # page_files/stream.js
 MAX_BYTES = 3_000_000
 TABS = {
     "data": "2  The recordings, checked",
@@ -135,11 +136,14 @@ def speak(page: Page, film: Film) -> None:
     page.locator("#listen-text textarea").fill(TEXT)
     page.wait_for_timeout(SETTLE_MS)
     film.take("8  Type a sentence", 4000)
+    before = page.evaluate(f"{SPOKEN}?.stream")
     page.locator("#listen-start").click()
-    page.locator("#listen-stop").wait_for(state="visible")
+    page.wait_for_function(f"before => {SPOKEN}?.live === 'false' && {SPOKEN}.stream !== before", arg=before)
+    waveform = page.locator("#listen-players sound-player svg").first
+    waveform.wait_for()
     page.locator("#listen-stop").wait_for(state="hidden")
     page.wait_for_timeout(SETTLE_MS)
-    page.locator("#listen-players").first.scroll_into_view_if_needed()
+    waveform.scroll_into_view_if_needed()
     film.take("8  ... and play it", 5000)
 
 
