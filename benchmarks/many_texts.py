@@ -6,7 +6,7 @@ Each case is a separate process, and the cases take turns. Random weights from t
 stop, so every text has the same number of codes. Only the work from the text to the sound is measured; the
 voice is random and is not encoded.
 
-    demo    the demo's GPT (4 x 192, one beam) and built-in codes
+    demo    a small GPT (5 x 128, one beam) and built-in codes
     small   the published structure in small: GPT 6 x 512, three beams, flow matching of 5 layers of width
             128, BigVGAN with 192 channels, a reference of 1.5 s
 
@@ -49,7 +49,7 @@ from indextts.speech.synthesis.text_to_speech import TextToSpeech
 from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.text.tokenizer import Tokenizer
 
-DEMO = REPOSITORY / "demo"
+BASE = REPOSITORY / "tests/base_2.0"
 CPU = torch.device("cpu")
 VOICE_FRAMES = 129  # 1.5 s
 HEADER = [
@@ -216,12 +216,12 @@ def _distance_db(a: Any, b: Any) -> float:
 
 
 def _texts(number: int) -> list[str]:
-    words = (DEMO / "english.txt").read_text(encoding="utf-8").split()
+    words = (REPOSITORY / "demo/english.txt").read_text(encoding="utf-8").split()
     return [" ".join(words[7 * n : 7 * n + 8]) for n in range(number)]
 
 
 def _text_to_speech(case: Case) -> TextToSpeech:
-    tokenizer = Tokenizer.load(DEMO / "checkpoints/bpe.model")
+    tokenizer = Tokenizer.load(BASE / "bpe.model")
     config = _gpt_config(case.size)
     gpt = build_model(config, CPU).eval().requires_grad_(False)
     gpt.mel_head.bias.data[[config.start_mel_token, config.stop_mel_token]] = -1e4  # it never stops
@@ -241,7 +241,7 @@ def _text_to_speech(case: Case) -> TextToSpeech:
 
 def _gpt_config(size: str) -> GPTConfig:
     if size == "demo":
-        return load_config(DEMO / "checkpoints/config.yaml")
+        return load_config(BASE / "config.yaml")
     return replace(config_of("small", dropout=0.0), number_text_tokens=400)
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.speech_server
 
-The server runs in a process of its own with a model of the demo's size: its GPT with random weights, which
+The server runs in a process of its own with a small model of IndexTTS-2.0: its GPT with random weights, which
 cannot stop, so every segment has the same number of codes, and built-in codes. The clients share this
 machine with it.
 """
@@ -147,10 +147,10 @@ def text_of(number: int) -> str:
 
 
 def write_model(folder: Path) -> Path:
-    """Write a model folder of the demo's size and return it."""
+    """Write a small model folder of IndexTTS-2.0 and return it."""
     folder.mkdir()
     for name in ("config.yaml", "bpe.model"):
-        shutil.copy(DEMO / "checkpoints" / name, folder)
+        shutil.copy(REPOSITORY / "tests/base_2.0" / name, folder)
     config = load_config(folder / "config.yaml")
     gpt = build_model(config, torch.device("cpu"))
     gpt.mel_head.bias.data[[config.start_mel_token, config.stop_mel_token]] = -1e4  # it never stops

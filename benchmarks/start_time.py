@@ -3,8 +3,9 @@
     python -m benchmarks.start_time --utterances 200000 --pairs 391180 --repeats 2
 
 A cold start has no index beside the pairs files, as after a change of the tokenizer; a warm start has one.
-The model and the tokenizer are the demo's, the texts are made of its sentences, the features are constant.
-Files stay in the page cache. Other programs lengthen the wall clock, so their load is measured too.
+The model and the tokenizer are small ones of IndexTTS-2.0, the texts are made of the demo's sentences, the
+features are constant. Files stay in the page cache. Other programs lengthen the wall clock, so their load is
+measured too.
 """
 
 import os
@@ -29,7 +30,7 @@ from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWri
 from indextts.data.manifest import Pair, write_pairs
 from indextts.data.pair_index import index_path
 
-BASE = REPOSITORY / "demo/checkpoints"
+BASE = REPOSITORY / "tests/base_2.0"
 READY = re.compile(r"Ready for step \d+ after [\d.]+ s: (.*)")
 NUM_SPEAKERS = 500
 NUM_VALIDATED = 2_000

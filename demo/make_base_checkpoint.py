@@ -1,4 +1,4 @@
-"""Write the demo's base checkpoint: full structure, seeded random weights; it knows no language."""
+"""Write a base checkpoint: full structure, seeded random weights; it knows no language."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 
 from indextts.commands.app import MakeBaseCheckpoint
+from indextts.commands.bases import base_in
 from indextts.commands.terminal import parse, run
 from indextts.errors import UserError
 from indextts.models.gpt.config import load_config
@@ -14,7 +15,8 @@ from indextts.models.gpt.weights import random_model
 
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(MakeBaseCheckpoint, argv)
-    model = random_model(replace(load_config(command.config), base=command.base), command.seed)
+    config = replace(load_config(command.config), base=base_in(command.config.parent).name)
+    model = random_model(config, command.seed)
     aside = command.output.with_name(f".tmp-{command.output.name}")
     try:
         torch.save(model.state_dict(), aside)

@@ -1,19 +1,16 @@
-"""Make the demo set: speak demo/sentences.txt with espeak-ng and train the small base tokenizer.
+"""Make the demo set: speak demo/sentences.txt with espeak-ng and write the small base tokenizer.
 
     demo/
       sentences.txt           written by hand: one Amharic sentence in a line
-      english.txt             written by hand: one English sentence in a line
+      english.txt             written by hand: one English sentence in a line, for benchmarks
       audio/demo_0001.opus    made here: 24 kHz mono, Ogg/Opus; the four voices take turns
       manifest.jsonl          made here: utterances, in the order of sentences.txt
       checkpoints/
-        config.yaml           written by hand: a tiny model of the published form
-        bpe.model             made here: the base tokenizer, English pieces only
-      checkpoints_2.5/        likewise for IndexTTS-2.5
-        config.yaml
-        multilingual_zh_ja_yue_char_del.tiktoken    made here: every byte, and syllables
+        config.yaml           written by hand: a small model of the published form
+        *.tiktoken            made here: the base tokenizer, every byte and syllables of Latin letters
 
-The result is in the repository: only a maintainer who changes one of the two texts runs this program, with
-espeak-ng on the PATH. The same texts and program versions give the same bytes.
+The result is in the repository: only a maintainer who changes the sentences runs this program, with
+espeak-ng on the PATH. The same sentences and program versions give the same bytes.
 """
 
 import io
@@ -24,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import sentencepiece
 import soundfile
 import soxr
 from numpy.typing import NDArray
 
+from indextts.commands.bases import BASE_2_5
 from indextts.commands.terminal import run
 from indextts.data.manifest import Utterance, write_utterances
 from indextts.errors import UserError
@@ -42,9 +39,6 @@ RMS = 10 ** (-22 / 20)  # -22 dBFS: formant synthesis peaks up to 20 dB above it
 SILENCE = 10 ** (-50 / 20)  # of full scale; below it there is no speech
 MARGIN_S = 0.1  # silence kept before and after the speech
 OPUS_COMPRESSION_LEVEL = 0.9  # about 32 kbit/s
-
-NUM_PIECES = 400  # number_text_tokens in checkpoints/config.yaml says the same
-REQUIRED_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!'-"
 
 Samples = NDArray[np.float64]  # (number of samples,), full scale is 1
 
@@ -72,17 +66,13 @@ def main() -> int:
         raise UserError("espeak-ng is not on the PATH, install it (apt-get install espeak-ng) and run again")
     utterances = make_audio(read_lines(DEMO / "sentences.txt"))
     write_utterances(DEMO / "manifest.jsonl", utterances)
-    tokenizer = train_tokenizer(read_lines(DEMO / "english.txt"))
-    (DEMO / "checkpoints" / "bpe.model").write_bytes(tokenizer)
-    ranks = DEMO / "checkpoints_2.5" / "multilingual_zh_ja_yue_char_del.tiktoken"
-    ranks.write_bytes(syllable_ranks())
+    (DEMO / "checkpoints" / BASE_2_5.tokenizer_file).write_bytes(syllable_ranks())
 
     duration_s = sum(utterance.duration_s for utterance in utterances)
     num_bytes = sum(utterance.audio.stat().st_size for utterance in utterances)
     print(
         f"{len(utterances)} utterances, {len(VOICES)} voices, {duration_s:.1f} s, {num_bytes} bytes of audio"
     )
-    print(f"base tokenizer: {NUM_PIECES} pieces, {len(tokenizer)} bytes")
     return 0
 
 
@@ -177,26 +167,6 @@ def ogg_checksum(page: bytearray) -> int:
         for _ in range(8):
             checksum = (checksum << 1) ^ (0x104C11DB7 if checksum & 0x80000000 else 0)
     return checksum
-
-
-def train_tokenizer(sentences: list[str]) -> bytes:
-    """A SentencePiece BPE model of the sentences in upper case, as the front end writes Latin text."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([sentence.upper() for sentence in sentences]),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=NUM_PIECES,
-        character_coverage=1.0,
-        required_chars=REQUIRED_CHARACTERS,
-        bos_id=0,
-        eos_id=1,
-        unk_id=2,
-        pad_id=-1,
-        num_threads=1,
-        minloglevel=1,
-    )
-    return model.getvalue()
 
 
 def syllable_ranks() -> bytes:

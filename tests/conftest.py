@@ -132,6 +132,16 @@ def tiny(tmp_path: Path) -> "TinyRun":
 
 
 @pytest.fixture(scope="session")
+def base_2_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small base of IndexTTS-2.0 with random weights."""
+    from demo.make_base_checkpoint import main
+
+    folder = Path(shutil.copytree(REPOSITORY / "tests/base_2.0", tmp_path_factory.mktemp("bases") / "2.0"))
+    assert main([f"--config={folder / 'config.yaml'}", f"--output={folder / 'gpt.pth'}"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
 def complete_run(tmp_path_factory: pytest.TempPathFactory) -> "TinyRun":
     """A run of 12 steps that was never interrupted and kept a checkpoint of each; tests copy from it."""
     from tests.tiny_run import make_tiny_run

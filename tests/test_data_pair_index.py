@@ -25,15 +25,15 @@ from tests.tiny_run import make_tiny_run
 from tests.trainer_process import TrainerProcess
 from tests.waiting import PATIENCE_S, wait_until
 
-DEMO = Tokenizer.load(REPOSITORY / "demo/checkpoints/bpe.model")
+BASE = Tokenizer.load(REPOSITORY / "tests/base_2.0/bpe.model")
 SENTENCES = (REPOSITORY / "demo/sentences.txt").read_text(encoding="utf-8").split("\n")[:60]
 
 
 class CountingTokenizer(Tokenizer):
-    """The demo's tokenizer; `texts` are those that it tokenized."""
+    """The base tokenizer; `texts` are those that it tokenized."""
 
     def __init__(self, options: NormalizerOptions | None = None) -> None:
-        super().__init__(DEMO.model_bytes, DEMO.path, options)
+        super().__init__(BASE.model_bytes, BASE.path, options)
         self.texts: list[str] = []
 
     def encode(self, text: str) -> list[int]:
@@ -67,7 +67,7 @@ def manifest(tmp_path: Path) -> Path:
     return path
 
 
-def check(columns: PairColumns, manifest: Path, tokenizer: Tokenizer = DEMO) -> None:
+def check(columns: PairColumns, manifest: Path, tokenizer: Tokenizer = BASE) -> None:
     """Check that the columns have the pairs of the file, each with the ids of its text."""
     pairs = read_pairs(manifest)
     assert list(columns) == pairs
@@ -81,9 +81,9 @@ def check(columns: PairColumns, manifest: Path, tokenizer: Tokenizer = DEMO) -> 
 
 
 def test_an_index_has_the_pairs_and_the_ids_of_their_texts(manifest: Path):
-    built = load_index(manifest, DEMO)
+    built = load_index(manifest, BASE)
     check(built.pairs, manifest)
-    found = find_index(manifest, DEMO)
+    found = find_index(manifest, BASE)
     assert found is not None
     assert found.manifest == built.manifest
     check(found.pairs, manifest)
@@ -128,11 +128,11 @@ def test_a_second_start_tokenizes_nothing_and_writes_nothing(manifest: Path):
 
 @pytest.mark.failure(68)
 def test_an_index_of_other_pairs_is_built_again(manifest: Path):
-    load_index(manifest, DEMO)
+    load_index(manifest, BASE)
     pairs = [replace(each, target_text="አዲስ ጽሑፍ።") for each in read_pairs(manifest)[::-1]]
     write_pairs(manifest, [*pairs, pair(99, manifest.parent, id="99")])
-    assert find_index(manifest, DEMO) is None
-    check(load_index(manifest, DEMO).pairs, manifest)
+    assert find_index(manifest, BASE) is None
+    check(load_index(manifest, BASE).pairs, manifest)
 
 
 @pytest.mark.parametrize("what", ["tokenizer", "normaliser"])
@@ -140,17 +140,17 @@ def test_an_index_of_another_tokenizer_or_normaliser_is_built_again(
     manifest: Path, what: str, tmp_path: Path
 ):
     write_pairs(manifest, [pair(0, manifest.parent, target_text="በ1985 ዓ.ም. ተወለደ።")])
-    before = load_index(manifest, DEMO).pairs.text_ids(0).tolist()
+    before = load_index(manifest, BASE).pairs.text_ids(0).tolist()
     other = CountingTokenizer(NormalizerOptions(years="hundreds"))
     if what == "tokenizer":
-        proto = DEMO.proto
+        proto = BASE.proto
         proto.pieces[300].score -= 1
         other = Tokenizer(proto.SerializeToString(), tmp_path / "other.model")  # type: ignore[assignment]
     assert find_index(manifest, other) is None
     index = load_index(manifest, other)
     check(index.pairs, manifest, other)
     assert (index.pairs.text_ids(0).tolist() == before) == (what == "tokenizer")
-    assert find_index(manifest, DEMO) is None
+    assert find_index(manifest, BASE) is None
 
 
 def damaged(content: bytes) -> Iterator[bytes]:
@@ -168,20 +168,20 @@ def damaged(content: bytes) -> Iterator[bytes]:
 
 @pytest.mark.failure(68)
 def test_a_corrupt_index_is_built_again(manifest: Path):
-    load_index(manifest, DEMO)
+    load_index(manifest, BASE)
     path = index_path(manifest)
     content = path.read_bytes()
     for each in damaged(content):
         path.unlink()
         path.write_bytes(each)
-        check(load_index(manifest, DEMO).pairs, manifest)  # some bytes of an archive mean nothing
+        check(load_index(manifest, BASE).pairs, manifest)  # some bytes of an archive mean nothing
 
 
 def test_an_index_moves_with_its_folder(manifest: Path, tmp_path: Path):
-    load_index(manifest, DEMO)
+    load_index(manifest, BASE)
     shutil.copytree(manifest.parent, tmp_path / "elsewhere")
     moved = tmp_path / "elsewhere" / manifest.name
-    found = find_index(moved, DEMO)
+    found = find_index(moved, BASE)
     assert found is not None
     check(found.pairs, moved)
 
@@ -192,7 +192,7 @@ def test_an_index_that_cannot_be_beside_the_pairs_is_in_the_run_directory(
     index_path(manifest).mkdir()  # no file can replace it, not even as root
     run_dir = tmp_path / "run"
     run_dir.mkdir()
-    check(load_index(manifest, DEMO, run_dir).pairs, manifest)
+    check(load_index(manifest, BASE, run_dir).pairs, manifest)
     [warning] = [record for record in caplog.records if record.levelname == "WARNING"]
     assert str(index_path(manifest)) in warning.getMessage()
     again = CountingTokenizer()
@@ -204,7 +204,7 @@ def test_an_index_that_cannot_be_beside_the_pairs_is_in_the_run_directory(
 
 
 def test_a_plan_writes_no_index(manifest: Path):
-    check(load_index(manifest, DEMO, may_write=False).pairs, manifest)
+    check(load_index(manifest, BASE, may_write=False).pairs, manifest)
     assert sorted(path.name for path in manifest.parent.iterdir()) == [manifest.name]
 
 
@@ -214,8 +214,8 @@ def test_many_texts_are_tokenized_by_several_processes(manifest: Path, monkeypat
     monkeypatch.setattr(pair_index, "MIN_TEXTS_PER_PROCESS", 20)
     monkeypatch.setattr(pair_index, "CHUNK", 3)
     texts = [f"{SENTENCES[n % 60]} {n}" for n in range(50)]
-    found = pair_index.tokenize(texts, DEMO)
-    assert [found[row].tolist() for row in range(50)] == [DEMO.encode(text) for text in texts]
+    found = pair_index.tokenize(texts, BASE)
+    assert [found[row].tolist() for row in range(50)] == [BASE.encode(text) for text in texts]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -227,7 +227,7 @@ def test_a_build_stops_on_request_and_leaves_no_file(
     monkeypatch.setattr(pair_index, "CHUNK", 1)
     answers = iter([False, False, True])
     with pytest.raises(BuildStoppedError):
-        load_index(manifest, DEMO, should_stop=lambda: next(answers, True))
+        load_index(manifest, BASE, should_stop=lambda: next(answers, True))
     assert sorted(path.name for path in manifest.parent.iterdir()) == [manifest.name]
 
 
@@ -250,7 +250,7 @@ def test_an_invalid_line_is_named(manifest: Path, line: str, place: str):
     lines = manifest.read_text(encoding="utf-8").splitlines()
     manifest.write_text("\n".join([*lines, lines[0] if line == "first" else line]), encoding="utf-8")
     with pytest.raises(UserError, match=manifest.name + place):
-        load_index(manifest, DEMO)
+        load_index(manifest, BASE)
     assert not index_path(manifest).exists()
 
 
@@ -259,7 +259,7 @@ def test_old_leftovers_of_a_kill_are_removed(manifest: Path):
     for path in (old, new):
         path.write_bytes(b"half")
     os.utime(old, (0, 0))
-    load_index(manifest, DEMO)
+    load_index(manifest, BASE)
     assert (old.exists(), new.exists()) == (False, True)  # a concurrent trainer may be writing the new one
 
 
@@ -269,22 +269,22 @@ def test_columns_are_joined_and_selected_like_lists(tmp_path: Path):
         pairs = [pair(n, folder, target_text=SENTENCES[n % 5 + number]) for n in range(6 + number)]
         write_pairs(folder / "pairs.jsonl", pairs)
         lists += pairs
-        indexes.append(load_index(folder / "pairs.jsonl", DEMO).pairs)
+        indexes.append(load_index(folder / "pairs.jsonl", BASE).pairs)
     joined = PairColumns.joined(indexes)
     assert list(joined) == lists
     rows = [12, 0, 7, 7]
     assert list(joined.take(rows)) == [lists[row] for row in rows]
     for n, row in enumerate(rows):
-        assert joined.take(rows).text_ids(n).tolist() == DEMO.encode(lists[row].target_text)
+        assert joined.take(rows).text_ids(n).tolist() == BASE.encode(lists[row].target_text)
     assert joined.take([0]).used_stores == [lists[0].features]
 
 
 def test_pieces_are_counted_in_the_text_of_each_target_once(tmp_path: Path):
     pairs = [pair(number % 20, tmp_path, id=f"p{number}") for number in range(50)]
     write_pairs(tmp_path / "pairs.jsonl", pairs)
-    columns = load_index(tmp_path / "pairs.jsonl", DEMO).pairs
+    columns = load_index(tmp_path / "pairs.jsonl", BASE).pairs
     texts = {each.target_id: each.target_text for each in pairs}.values()
-    expected = Counter(token for text in texts for token in DEMO.encode(text))
+    expected = Counter(token for text in texts for token in BASE.encode(text))
     assert dict(enumerate(columns.piece_counts().tolist())) == {
         token: expected[token] for token in range(max(expected) + 1)
     }

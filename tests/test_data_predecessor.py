@@ -271,9 +271,7 @@ def project(tmp_path: Path) -> Path:
     base = tmp_path / "base"
     base.mkdir()
     (base / "config.yaml").write_text(yaml.safe_dump({"gpt": asdict(LONGER)}))
-    (base / "bpe.model").write_bytes(
-        (Path(__file__).parent.parent / "demo/checkpoints/bpe.model").read_bytes()
-    )
+    (base / "bpe.model").write_bytes((Path(__file__).parent / "base_2.0/bpe.model").read_bytes())
     torch.save(random_model(LONGER, seed=0).state_dict(), base / "gpt.pth")
     write_tokenizer(tmp_path / "tokenizer.model", num_appended=320)
     write_old_folder(tmp_path / "processed_data", "ab" * 20)

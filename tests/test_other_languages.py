@@ -14,7 +14,7 @@ import soundfile
 import yaml
 
 from indextts.data.quality.summary import read_overview
-from indextts.projects.project import DEMO, Project
+from indextts.projects.project import Project
 from indextts.text.languages import find_language
 from indextts.text.tokenizer import Tokenizer, measure
 from tests.conftest import REPOSITORY
@@ -46,10 +46,10 @@ TRAIN = {
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("code", ["ko", "ar", "th", "sw"])
-def test_a_language_walks_from_its_recordings_to_its_speech(tmp_path, code):
+def test_a_language_walks_from_its_recordings_to_its_speech(tmp_path: Path, base_2_0: Path, code: str):
     texts = sentences(code, NUM_SENTENCES + NUM_HELD_OUT)
     learned, held_out = texts[:NUM_SENTENCES], texts[NUM_SENTENCES:]
-    config = write_source(tmp_path, code, learned)
+    config = write_source(tmp_path, base_2_0, code, learned)
     workspace = tmp_path / "workspace"
     for steps in STEPS:
         flags = f"--workspace={workspace} --max-steps={steps} --until=train"
@@ -90,7 +90,7 @@ def test_a_language_walks_from_its_recordings_to_its_speech(tmp_path, code):
     assert soundfile.info(spoken).duration > 0.1
 
 
-def write_source(folder: Path, code: str, texts: list[str]) -> Path:
+def write_source(folder: Path, base: Path, code: str, texts: list[str]) -> Path:
     """Write recordings with a table, and a project file; return the latter."""
     rows = ["path|speaker|text"]
     for number, text in enumerate(texts):
@@ -101,7 +101,7 @@ def write_source(folder: Path, code: str, texts: list[str]) -> Path:
     settings = {
         "name": code,
         "language": code,
-        "base": str(DEMO.parent / "checkpoints"),
+        "base": str(base),
         "data": {"source": ["speech"]},
         # the synthesiser clicks and pauses abruptly, and many sentences are short
         "check": {"quality": "fast", "max_clicks": 1000, "max_dropouts": 1000, "max_rejected_percent": 100},

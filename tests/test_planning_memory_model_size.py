@@ -26,7 +26,7 @@ DEMO = load_config(REPOSITORY / "demo/checkpoints/config.yaml")
     [
         (TINY, TINY.number_text_tokens),
         (replace(TINY, number_text_tokens=20), 12),
-        (replace(DEMO, number_text_tokens=1000), 400),
+        (replace(DEMO, number_text_tokens=3000, base="2.5"), DEMO.number_text_tokens),
         (PUBLISHED, PUBLISHED.number_text_tokens),
         (replace(PUBLISHED, number_text_tokens=24_000), 12_000),
         (replace(PUBLISHED, number_text_tokens=72_509, base="2.5"), 60_509),

@@ -23,7 +23,7 @@ from tests.conftest import REPOSITORY
 from tests.restore_inputs import meta
 from tests.tiny_run import describe_restore, pair, write_features
 
-DEMO = REPOSITORY / "demo/checkpoints"
+BASE = REPOSITORY / "tests/base_2.0"
 NUM_BYTES = 7 * 10**9
 
 
@@ -40,7 +40,7 @@ class RunFolder:
         self.base = folder / "gpt.pth"
         self.base.write_bytes(b"base weights")
         self.command = self.parsed(f"--output-dir={self.output}", "--learning-rate=5e-5", "--batch-size=4")
-        self.tokenizer = Tokenizer.load(DEMO / "bpe.model")
+        self.tokenizer = Tokenizer.load(BASE / "bpe.model")
         self.write()
 
     def write_train_pairs(self, count: int) -> None:
@@ -52,8 +52,8 @@ class RunFolder:
         files = {
             "train-manifest": self.train,
             "val-manifest": self.val,
-            "tokenizer": DEMO / "bpe.model",
-            "config": DEMO / "config.yaml",
+            "tokenizer": BASE / "bpe.model",
+            "config": BASE / "config.yaml",
             "base-checkpoint": self.base,
         }
         return parse(Train, [*(f"--{name}={path}" for name, path in files.items()), *argv])
@@ -69,7 +69,7 @@ class RunFolder:
             "batch_idx": 5,
             "serial": 1,
             "base_size": self.tokenizer.size - 10,
-            "gpt_config": asdict(load_config(DEMO / "config.yaml")),
+            "gpt_config": asdict(load_config(BASE / "config.yaml")),
             "num_samples": 40,
             "manifests": [identify(self.train), identify(self.val)],
             "base": identify(self.base),

@@ -123,7 +123,7 @@ def test_the_requirements_are_the_packages_that_the_copies_import(folder: Path):
 
 def test_the_official_front_end_keeps_the_text_of_the_package(spoken: dict[str, str]):
     """No unknown piece, no Chinese reading, and the tokens of the training."""
-    base = REPOSITORY / "demo/checkpoints/bpe.model"
+    base = REPOSITORY / "tests/base_2.0/bpe.model"
     texts = [text for text in TEXTS if any(map(is_ethiopic, spoken[text])) and not CJK.search(text)]
     assert len(texts) > 200
     model = extend(base, texts, 100_000, homophones="strict")
@@ -139,7 +139,7 @@ def test_the_official_front_end_keeps_the_text_of_the_package(spoken: dict[str, 
 
 
 def test_the_official_front_end_cuts_a_long_text_at_ethiopic_marks():
-    base = REPOSITORY / "demo/checkpoints/bpe.model"
+    base = REPOSITORY / "tests/base_2.0/bpe.model"
     words = ["ሰላም", "ለዓለም", "ሁሉ", "ይሁን", "ብለው", "ተናገሩ", "መልካም", "ቀን"]
     clause = " ".join(words * 5)
     text = f"{clause}፣ {clause}፤ {clause}። {' '.join(words)}። {clause}፦ {clause}፧"

@@ -12,12 +12,12 @@ from indextts.errors import UserError
 from indextts.text.official_marks import MARKS, charsmap_rules, with_ethiopic_marks
 from tests.conftest import REPOSITORY
 
-DEMO = REPOSITORY / "demo/checkpoints/bpe.model"
+BASE = REPOSITORY / "tests/base_2.0/bpe.model"
 
 
 @pytest.fixture(scope="module")
 def base() -> bytes:
-    return DEMO.read_bytes()
+    return BASE.read_bytes()
 
 
 @pytest.fixture(scope="module")

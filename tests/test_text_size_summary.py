@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from demo.make_demo import DEMO
 from indextts.errors import UserError
 from indextts.text import size_summary
 from indextts.text.extend import extend_file
 from indextts.text.size_summary import read_summary, summarize, summary_path, write_summary
 from indextts.text.tokenizer import Tokenizer, measure
 from indextts.text.vocabulary import advise_size
+from tests.conftest import REPOSITORY
 
-BASE = DEMO / "checkpoints/bpe.model"
+BASE = REPOSITORY / "tests/base_2.0/bpe.model"
 TEXTS = [
     "ሰላም ለዓለም ሁሉ ሰላም ይሁን",
     "አዲስ አበባ የኢትዮጵያ ዋና ከተማ ናት",

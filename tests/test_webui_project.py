@@ -20,7 +20,7 @@ from indextts.projects.jobs import starting
 from indextts.projects.jobs.records import list_jobs
 from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.pipeline import copy_base_files
-from indextts.projects.project import DEMO, PUBLISHED, Project, read_project, read_settings, write_project
+from indextts.projects.project import DEMO, PUBLISHED, Project, read_project, read_settings
 from indextts.projects.stages import PLANNERS, plan_stage
 from indextts.webui.forms import store_draft, with_drafts
 from indextts.webui.page import Page
@@ -31,6 +31,7 @@ from indextts.webui.project.tab import next_html, stage_fact, way_html
 from indextts.webui.running.job_chip import chip_html
 from indextts.webui.serving.security import Roots
 from indextts.webui.stage_list import STAGES
+from tests.conftest import REPOSITORY
 from tests.running_jobs import SAVES_ON_SIGTERM, program
 from tests.test_webui_stage_list import begin_demo, make_all_files, make_files
 from tests.written_run import WrittenRun
@@ -66,7 +67,7 @@ def download(page: Page) -> None:
     folder = page.workspace / PUBLISHED
     folder.mkdir()
     for name in ("config.yaml", "bpe.model"):
-        shutil.copy(DEMO.parent / "checkpoints" / name, folder)
+        shutil.copy(REPOSITORY / "tests/base_2.0" / name, folder)
     (folder / "gpt.pth").write_bytes(b"weights")
 
 
@@ -115,10 +116,12 @@ def test_own_data_can_be_tried_with_the_base_of_the_demo(page: Page):
 
 
 def test_2_5_is_proposed_and_its_project_has_its_tokenizer(page: Page):
-    shutil.copytree(DEMO.parent / "checkpoints_2.5", page.workspace / PROPOSED.folder)
+    shutil.copytree(DEMO.parent / "checkpoints", page.workspace / PROPOSED.folder)
+    weights = page.workspace / PROPOSED.folder / "gpt.pth"
+    weights.unlink()
     with pytest.raises(UserError, match=PROPOSED.title):
-        create(page, form(base=PROPOSED.folder))  # without weights
-    (page.workspace / PROPOSED.folder / "gpt.pth").write_bytes(b"weights")
+        create(page, form(base=PROPOSED.folder))
+    weights.write_bytes(b"weights")
     create(page, form(base=PROPOSED.folder))
     project = Project(page.workspace / "my-voice")
     assert project.base == PROPOSED
@@ -155,23 +158,6 @@ def test_what_remains_of_a_project_with_data_runs_from_its_next_stage(page: Page
     store_draft(own, "train", {"epochs": 7, "amp": "on", "output_dir": "/etc", "learning_rate": None})
     settings = with_drafts(own, read_project(own))
     assert settings.train == {"epochs": 7, "amp": True}
-
-
-def test_the_demo_of_the_other_base_is_a_project_beside_it(page: Page, project: Project):
-    chosen = tab.choose(page, "2.5")
-    other = Project(page.workspace / str(chosen.value))
-    assert other != project
-    assert other.base.name == "2.5"
-    assert {name for _, name in chosen.choices} == {project.root.name, other.root.name}
-    assert tab.offer(page, project) == tab.offer(page, other) == "first"
-    assert way_html(page, other).count('<li class="later">') == len(STAGES) - 1
-    begin_demo(project, "data", "stopped")
-    assert tab.offer(page, other) == "demo"
-    settings = read_project(other)
-    write_project(other, settings.with_fields("train", epochs=1))
-    assert tab.choose(page, "2.5").value == other.root.name
-    assert read_project(other).train["epochs"] == 1  # an existing demo is only selected
-    assert tab.choose(page, "2.0").value == project.root.name
 
 
 def test_the_demo_ends_with_a_link_to_its_sound(page: Page, project: Project):

@@ -1,4 +1,4 @@
-"""Tiny training set for tests: random codes, real texts, the demo's base tokenizer."""
+"""Tiny training set for tests: random codes, real texts, the small base tokenizer of IndexTTS-2.0."""
 
 import shutil
 import signal
@@ -44,7 +44,7 @@ from tests.tokenizers import extend
 from trainers.train_gpt_v2 import main
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-BASE_TOKENIZER = REPOSITORY / "demo/checkpoints/bpe.model"
+BASE_TOKENIZER = REPOSITORY / "tests/base_2.0/bpe.model"
 BASE_SIZE = 400
 CONFIG = replace(TINY, number_text_tokens=BASE_SIZE, max_text_tokens=60)
 SENTENCES = (REPOSITORY / "demo/sentences.txt").read_text(encoding="utf-8").split("\n")[:60]

@@ -6,7 +6,6 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from indextts.commands.base import Command
-from indextts.commands.bases import BaseName
 from indextts.commands.options import Options
 
 Stage = Literal["data", "tokenizer", "preprocess", "pairs", "train", "export"]
@@ -19,8 +18,6 @@ class OfProject(Options):
     """Folder that holds all projects."""
     demo: bool = Field(False, title="Demo")
     """Run the embedded demo, which takes a few minutes on a CPU and downloads nothing."""
-    base: BaseName = Field("2.0", title="Base model")
-    """Published model that the demo imitates."""
     config: Path | None = Field(None, title="Project file")
     """Project as a YAML file."""
 
@@ -98,10 +95,8 @@ class MakeBaseCheckpoint(Command):
 
     program: ClassVar[str] = "demo/make_base_checkpoint.py"
     config: Path = Field(title="Model config")
-    """Path of the model's config.yaml."""
+    """Path of the model's config.yaml, beside the tokenizer, which tells IndexTTS-2.0 from 2.5."""
     output: Path = Field(title="Output file")
     """Path for the checkpoint."""
-    base: BaseName = Field("2.0", title="Base model")
-    """Published model whose structure the checkpoint has."""
     seed: int = Field(0, ge=0, le=2**63 - 1, title="Seed")
     """Random seed of the weights."""

@@ -69,7 +69,6 @@ class Base:
             case of the text.
         reads_states: whether the acoustic model reads the GPT's states besides the codes.
         has_duration_factor: whether speech can be made slower or faster.
-        demo: the demo project with a tiny model of this kind, in this repository.
         official_page: command of the official page, which replaces an incomplete model folder by the
             published one.
         weight_names: weights that only the GPT of this base has.
@@ -89,7 +88,6 @@ class Base:
     letter_case: LetterCase
     reads_states: bool
     has_duration_factor: bool
-    demo: str
     official_page: str
     weight_names: frozenset[str]
 
@@ -123,7 +121,6 @@ BASE_2_0 = Base(
     letter_case="upper",
     reads_states=True,
     has_duration_factor=False,
-    demo="demo/project.yaml",
     official_page="python webui.py --version 2 --model_dir",
     weight_names=frozenset({"speed_emb.weight"}),
 )
@@ -142,7 +139,6 @@ BASE_2_5 = Base(
     letter_case="keep",
     reads_states=False,
     has_duration_factor=True,
-    demo="demo/project_2.5.yaml",
     official_page="python webui.py --version 2.5 --model_dir",
     weight_names=frozenset({"lang_embedding.weight", "spk_emb_proj.weight"}),
 )

@@ -28,6 +28,7 @@ from indextts.commands.launching import ALONE, Launch
 from indextts.commands.terminal import to_argv
 from indextts.errors import UserError, disk_errors
 from indextts.projects.project import (
+    DEMO,
     REPOSITORY,
     Project,
     ProjectSettings,
@@ -92,9 +93,7 @@ def chosen_project(command: OfProject) -> tuple[Project, ProjectSettings]:
     """
     if command.demo == (command.config is not None):
         raise UserError("pass either --demo, or --config FILE with the settings of a project")
-    if command.config is not None and "base" in command.model_fields_set:
-        raise UserError("--base: belongs to --demo; a project file names the folder of its base with base:")
-    settings = read_settings(command.config or REPOSITORY / BASES[command.base].demo)
+    settings = read_settings(command.config or DEMO)
     return Project((command.workspace / settings.name).resolve()), settings
 
 
@@ -125,7 +124,7 @@ def copy_base_files(project: Project, settings: ProjectSettings) -> None:
     targets = (project.config, tokenizer, project.base_checkpoint)
     for target in targets:
         source = settings.base / target.name
-        if not source.is_file() and (target != project.base_checkpoint or not settings.is_demo):
+        if not source.is_file():
             raise UserError(
                 f"base: {source} is absent; copy the published {target.name} there, or download it with "
                 f"tools/download_checkpoints.py --output-dir={settings.base}"
@@ -137,7 +136,7 @@ def copy_base_files(project: Project, settings: ProjectSettings) -> None:
                 (folder / base.tokenizer_file).unlink(missing_ok=True)
         for target in targets:
             source = settings.base / target.name
-            if source.is_file() and stamp(target) != stamp(source):
+            if stamp(target) != stamp(source):
                 _copy_base_file(source, target)
         codebook = project.config.parent / CODEBOOK_NAME
         codebook.unlink(missing_ok=True)  # one base may have it and the next not

@@ -44,7 +44,6 @@ A YAML file describes a project; its relative paths start at its own folder:
 import re
 import threading
 import unicodedata
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ from indextts.system.yaml_files import problems_of, read_section
 from indextts.text.languages import AMHARIC, find_language
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-DEMO = REPOSITORY / BASE_2_0.demo
+DEMO, DEMO_NAME = REPOSITORY / "demo/project.yaml", "demo"  # the name is that in the file
 _WRITING = threading.Lock()  # two browsers write project.json one after the other
 PUBLISHED = BASE_2_0.folder  # with the downloads of a workspace
 # Folders of the published files in a workspace; not allowed as project names.
@@ -132,7 +131,7 @@ class ProjectSettings(BaseModel):
 
     @property
     def is_demo(self) -> bool:
-        """The project is a demo, which trains a base model of its own."""
+        """Whether the project starts from the small base of the demo."""
         return self.base.parent == DEMO.parent
 
     def with_fields(self, stage: str, **fields: Any) -> "ProjectSettings":
@@ -202,18 +201,11 @@ def write_project(project: "Project", settings: ProjectSettings) -> None:
 
 
 def project_names(workspace: Path) -> list[str]:
-    """Return the project names of the workspace, the demos last, without links that lead out of it."""
+    """Return the project names of the workspace, the demo last, without links that lead out of it."""
     folders = [path.parent for path in workspace.glob("*/project.json")]
     inside = workspace.resolve()
     names = [folder.name for folder in folders if folder.resolve().is_relative_to(inside)]
-    demos = demo_names().values()
-    return sorted(names, key=lambda name: (name in demos, name))
-
-
-@cache
-def demo_names() -> dict[str, str]:
-    """Return the name of the demo project of each base."""
-    return {base.name: read_settings(REPOSITORY / base.demo).name for base in BASES.values()}
+    return sorted(names, key=lambda name: (name == DEMO_NAME, name))
 
 
 class Project:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from indextts.commands.app import MakeBaseCheckpoint, Stage
+from indextts.commands.app import Stage
 from indextts.commands.base import Command
 from indextts.commands.bases import Base
 from indextts.commands.data import (
@@ -87,25 +87,15 @@ def plan_stage(project: Project, settings: ProjectSettings, stage: Stage) -> Sta
 
 
 def _plan_data(project: Project, settings: ProjectSettings) -> StagePlan:
-    base: list[Command] = []
-    if settings.is_demo and not (settings.base / project.base_checkpoint.name).is_file():
-        base.append(
-            MakeBaseCheckpoint(config=project.config, output=project.base_checkpoint, base=project.base.name)
-        )
     imports = plan_imports(project, settings)
     sources = [
         path for command in imports for path in (command.manifest, *command.source) if path is not None
     ]
     return StagePlan(
         "data",
-        (*base, *imports, plan_check(project, settings)),
+        (*imports, plan_check(project, settings)),
         reads=(*sources, project.config, project.dataset / "voices.json"),
-        writes=(
-            project.manifest,
-            project.dataset / "audio",
-            check_folder(project.manifest),
-            project.base_checkpoint,
-        ),
+        writes=(project.manifest, project.dataset / "audio", check_folder(project.manifest)),
         summary=lambda: (
             f"{counted(count_lines(project.manifest), 'utterance')}, "
             f"{len(read_rejected(project.manifest)):,} rejected"

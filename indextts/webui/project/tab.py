@@ -8,8 +8,8 @@ where (page_files/project.css):
     rest     a project with data: one button runs the stages that remain, as one job that can be stopped
     (none)   stages and runs beside the next step, machine and base model
 
-The demo runs all its stages as one job, and so does what remains of another project. Each base has a demo
-project. That of IndexTTS-2.0 is in every workspace; choosing another base creates its demo and selects it.
+The demo, which is in every workspace, runs all its stages as one job, and so does what remains of another
+project.
 """
 
 import time
@@ -20,38 +20,32 @@ from pathlib import Path
 from typing import Literal
 
 import gradio as gr
-from google.protobuf.message import DecodeError
 
 from indextts.commands.app import RunPipeline
 from indextts.commands.base import Command
-from indextts.commands.bases import BASES
 from indextts.commands.speech import Synthesize
 from indextts.data.manifest import read_utterances
 from indextts.data.pair_summary import PairSummary, summary_path
 from indextts.errors import UserError
 from indextts.projects.jobs.records import Job, list_jobs, newest_job
 from indextts.projects.jobs.starting import DEMO_JOB
-from indextts.projects.names import titled_projects
-from indextts.projects.pipeline import copy_base_files, current_stage
+from indextts.projects.pipeline import current_stage
 from indextts.projects.project import (
-    REPOSITORY,
+    DEMO_NAME,
     Project,
     ProjectSettings,
-    demo_names,
     project_names,
     read_project,
-    read_settings,
     write_project,
 )
 from indextts.system.amounts import shown_size
 from indextts.system.yaml_files import read_if_valid
-from indextts.text.tokenizer import parse_model
+from indextts.text.bases import load_tokenizer
 from indextts.webui.data.check_view import in_words
 from indextts.webui.data.import_outlook import shown_dataset
-from indextts.webui.events import on
 from indextts.webui.forms import with_drafts
 from indextts.webui.language import shown_hours, t
-from indextts.webui.layout import columns, labelled
+from indextts.webui.layout import columns
 from indextts.webui.markup import link_html, meter_html, sound_html, tiles_html
 from indextts.webui.metrics_reader import read_run
 from indextts.webui.monitor.machine import machine_tiles, read_machine
@@ -85,7 +79,7 @@ from indextts.webui.view_versions import (
 RUN_EVERY_S = 10.0
 Offer = Literal["first", "demo", "rest", ""]
 SOUND_NAME = "demo"  # folder in listen/ with what the demo speaks at its end
-DEMOS = ("first", "demo")  # offers of a demo, as `offer` returns them
+DEMOS = ("first", "demo")  # offers of the demo, as `offer` returns them
 
 
 def build(page: Page) -> None:
@@ -159,7 +153,7 @@ def stage_fact(project: Project, stage: str) -> str:
     """Return the fact of a stage, "" without files or with corrupt ones."""
     try:
         return FACTS[stage](project)
-    except (UserError, OSError, ValueError, DecodeError, KeyError, TypeError):
+    except (UserError, OSError, ValueError, KeyError, TypeError):
         return ""
 
 
@@ -224,20 +218,15 @@ def _split_sizes(id: str, file_of: Callable[[str], Path], **values: str) -> str:
 
 @lru_cache(maxsize=16)
 def _num_pieces(model: Path, _version: str) -> int:
-    return len(parse_model(model.read_bytes()).pieces)
+    return load_tokenizer(model).size
 
 
 def build_demo(page: Page) -> None:
-    """Build the choice of the base and the run panel of the demo."""
-    base = gr.Radio(
-        [(base.title, base.name) for base in BASES.values()], **labelled("demo.base", "demo-base")
-    )
-    on([base.input], lambda name: choose(page, name), [base], [page.project])
-    page.watch(lambda project: project.root.name, lambda project: project.base.name, [base])
+    """Build the run panel of the demo."""
 
     def prepare(project: Project, _settings: ProjectSettings) -> Start:
         if is_demo(project):
-            all_stages = RunPipeline(workspace=page.workspace, demo=True, base=project.base.name)
+            all_stages = RunPipeline(workspace=page.workspace, demo=True)
             return Start([all_stages, *sound_commands(project)], outlook=outlook(project))
         step = step_to_take(stage_states(project))
         config, first = project.root / "project.json", step.stage.name if step else "export"
@@ -266,7 +255,7 @@ def build_demo(page: Page) -> None:
 
 
 def sound_commands(project: Project) -> list[Synthesize]:
-    """Return the commands with which the fine-tuned model and the base of a demo speak the same sentence."""
+    """Return the commands with which the fine-tuned model and the base speak the demo's first sentence."""
     settings = read_project(project)
     assert settings.manifest is not None
     sentence, *others = read_utterances(settings.manifest)
@@ -286,7 +275,7 @@ def sound_commands(project: Project) -> list[Synthesize]:
 
 
 def demo_sound_html(project: Project) -> str:
-    """Return what a finished demo sounds like: base, fine-tuned model and recording; "" before."""
+    """Return what the finished demo sounds like: base, fine-tuned model and recording; "" before."""
     sounds = {name: project.listen / SOUND_NAME / f"{name}.wav" for name in ("base", "tuned")}
     if not all(path.is_file() for path in sounds.values()):
         return ""
@@ -303,29 +292,14 @@ def demo_sound_html(project: Project) -> str:
 
 
 def is_demo(project: Project) -> bool:
-    """Return whether a project is the demo of a base."""
-    return project.root.name in demo_names().values() and read_project(project).is_demo
-
-
-def choose(page: Page, base_name: str) -> gr.Dropdown:
-    """Select the demo of a base; create it if the workspace lacks it.
-
-    Raises:
-        UserError: there is no such base, or the project cannot be written.
-    """
-    base = next((base for base in BASES.values() if base.name == base_name), None)
-    if base is None:
-        raise UserError(f"no base {base_name}; choose {' or '.join(BASES)}")
-    settings = read_settings(REPOSITORY / base.demo)
-    if settings.name not in project_names(page.workspace):
-        copy_base_files(Project(page.workspace / settings.name), settings)
-    return gr.Dropdown(choices=titled_projects(page.workspace), value=settings.name)
+    """Return whether a project is the demo."""
+    return project.root.name == DEMO_NAME and read_project(project).is_demo
 
 
 def offer(page: Page, project: Project) -> Offer:
-    """Return what tab 1 offers to run: a demo ("first" if nothing else is in the workspace), or what remains.
+    """Return what tab 1 offers to run: the demo ("first" if it is alone in the workspace), or what remains.
 
-    A demo whose stages were started one by one is shown like any other project.
+    If its stages were started one by one, it is shown like any other project.
     """
     jobs = list_jobs(project)
     found = stage_states(project)
@@ -337,15 +311,11 @@ def offer(page: Page, project: Project) -> Offer:
         return "rest" if is_running(project, DEMO_JOB) or (is_begun and len(found) - num_done > 1) else ""
     if num_done == len(found) and not is_running(project, DEMO_JOB):
         return ""
-    others = [name for name in project_names(page.workspace) if name != project.root.name]
-    is_new = all(
-        name in demo_names().values() and not list_jobs(Project(page.workspace / name)) for name in others
-    )
-    return "first" if is_new else "demo"
+    return "first" if project_names(page.workspace) == [DEMO_NAME] else "demo"
 
 
 def outlook(demo: Project) -> Outlook:
-    """Return the outlook of a demo or of what remains; a running job of one of the stages blocks it."""
+    """Return the outlook of the demo or of what remains; a running job of one of the stages blocks it."""
     found = stage_states(demo)
     done = sum(each.state == "done" for each in found)
     facts = [(t("demo.stages"), t("demo.stages_done", done=done, total=len(found)))]
