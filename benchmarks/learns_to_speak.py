@@ -39,6 +39,7 @@ from benchmarks.frame import REPOSITORY, Benchmark, publish, table
 from demo.make_demo import VOICES, Voice, at_constant_rms, trimmed
 from indextts.commands.app import MakeBaseCheckpoint
 from indextts.commands.base import Command
+from indextts.commands.bases import BASE_2_5
 from indextts.commands.data import BuildPairs, ExtendTokenizer, Preprocess
 from indextts.commands.speech import Evaluate, ExportModel
 from indextts.commands.terminal import parse, run, to_argv
@@ -64,13 +65,13 @@ from tests.spoken_languages import sentences, spoken
 SAMPLE_RATE_HZ = 24_000
 TEXTS = REPOSITORY / "demo/sentences.txt"
 ENGLISH = REPOSITORY / "demo/english.txt"
-BASE_TOKENIZER = REPOSITORY / "demo/checkpoints/bpe.model"
+BASE_TOKENIZER = REPOSITORY / "demo/checkpoints" / BASE_2_5.tokenizer_file
 CONFIG = REPOSITORY / "demo/checkpoints/config.yaml"
 NUM_HELD_OUT = 40
-NUM_PIECES = 720  # of the extended tokenizer: 400, 291 letters of the script, and a few merges
+NUM_PIECES = 2861  # of the extended tokenizer
 MAX_BASE_S = 2.6  # short clips teach where the sound is in the text sooner
 CHECKPOINTS = 6  # of a curve
-MAX_CODES = 400  # of a sentence: 8 s
+MAX_CODES = 200  # of a sentence: 8 s
 NUM_BEAMS = 4
 CODE_INVENTED, INVENTED = 0.2, 0.6  # shares of invented words in the Amharic phrases
 FINE_TUNING: Mapping[str, object] = {"learning_rate": 3e-3}  # other settings than the base's training
@@ -148,7 +149,7 @@ class Studio:
 
     @property
     def base(self) -> Path:
-        """The exported base: gpt.pth, config.yaml, bpe.model, builtin.npz."""
+        """The exported base: gpt.pth, config.yaml, the tokenizer, builtin.npz."""
         return self.given_base or self.folder / "base"
 
     def run(self, command: Command, made: Path) -> None:
@@ -306,7 +307,7 @@ def random_base(studio: Studio, folder: Path) -> Path:
     config = yaml.safe_load(CONFIG.read_text("utf-8"))
     config["gpt"] |= studio.size.gpt
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    shutil.copy(BASE_TOKENIZER, folder / "bpe.model")
+    shutil.copy(BASE_TOKENIZER, folder)
     weights = folder / "gpt.pth"
     studio.run(MakeBaseCheckpoint(config=folder / "config.yaml", output=weights), weights)
     return folder
@@ -325,7 +326,8 @@ def make_base(studio: Studio) -> None:
         mixed = [*read_utterances(foreign)[: 2 * size.code_phrases], *read_utterances(amharic)]
         config = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))
         num_codes = config["gpt"]["number_mel_codes"] - 2
-        builtin.fit([utterance.audio for utterance in mixed], num_codes, seed=17).save(codes)
+        paths = [utterance.audio for utterance in mixed]
+        builtin.fit(paths, num_codes, seed=17, features_per_code=BASE_2_5.features_per_code).save(codes)
     short = folder / "short.jsonl"
     write_utterances(short, [each for each in read_utterances(foreign) if each.duration_s <= MAX_BASE_S])
     pairs = preprocessed(studio, short, folder, folder / "features")
@@ -427,7 +429,7 @@ def without_dropout(studio: Studio) -> Path:
 def amharic_pairs(studio: Studio) -> tuple[Path, Path]:
     """Return the folder of Amharic pairs to train on, and the extended tokenizer."""
     manifest = make_speech(studio.folder / "amharic", amharic_phrases(studio.size.phrases))
-    tokenizer = studio.folder / "amharic_bpe.model"
+    tokenizer = studio.folder / BASE_2_5.extended_file
     command = ExtendTokenizer(
         base_model=BASE_TOKENIZER, manifests=[manifest], output_model=tokenizer, target_size=NUM_PIECES
     )

@@ -13,7 +13,6 @@ import soundfile
 
 from indextts.commands.app import MakeBaseCheckpoint, ProveSetup, RunPipeline
 from indextts.commands.base import Command
-from indextts.commands.data import ExtendTokenizer
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS
 from indextts.commands.terminal import to_argv
 from indextts.data.manifest import Utterance, read_pairs, read_utterances, write_pairs, write_utterances
@@ -82,12 +81,6 @@ def shift_texts(project: Project) -> None:
     )
 
 
-def codes_of_another_codec(project: Project) -> None:
-    """Let the features have a codebook of their own, which the base does not know."""
-    (project.config.parent / "builtin.npz").unlink()
-    encode_again(project)
-
-
 def random_base(project: Project) -> None:
     project.base_checkpoint.unlink()
     run(MakeBaseCheckpoint(config=project.config, output=project.base_checkpoint))
@@ -109,23 +102,6 @@ def slowed(path: Path) -> Path:
     samples, rate_hz = soundfile.read(path)
     soundfile.write(path.with_suffix(".wav"), samples, 2 * rate_hz // 3)
     return path.with_suffix(".wav")
-
-
-def tokenizer_of_english(project: Project) -> None:
-    """Replace the tokenizer with that of a project whose texts are English."""
-    lines = (DEMO / "english.txt").read_text("utf-8").splitlines()
-    manifest = project.root / "english.jsonl"
-    write_utterances(manifest, [Utterance(str(n), manifest, text, "a", 1.0) for n, text in enumerate(lines)])
-    project.tokenizer.unlink()
-    run(
-        ExtendTokenizer(
-            base_model=project.base_tokenizer,
-            manifests=[manifest],
-            output_model=project.tokenizer,
-            target_size=500,
-            language="en",
-        )
-    )
 
 
 def encode_again(project: Project) -> None:
@@ -154,10 +130,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (nothing, set()),
         (shift_texts, {"texts", "programs"}),
-        (codes_of_another_codec, {"base", "spoken"}),
         (random_base, {"base"}),
         (resampled_recordings, {"base"}),
-        (tokenizer_of_english, {"programs"}),
     ],
 )
 def test_a_planted_fault_turns_the_verdict(

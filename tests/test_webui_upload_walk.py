@@ -8,7 +8,6 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, expect
 
-from demo.make_base_checkpoint import main as make_base_checkpoint
 from indextts.data.manifest import read_pairs
 from indextts.projects.project import Project
 from indextts.system.messages import template
@@ -36,9 +35,6 @@ def write_upload(folder: Path) -> Path:
 def test_a_user_with_only_a_browser_comes_from_an_upload_to_pairs(
     server: Server, browser: Browser, tmp_path: Path
 ):
-    base = server.workspace / "demo/checkpoints"
-    (base / "gpt.pth").unlink(missing_ok=True)  # a link to the file in the repository
-    make_base_checkpoint([f"--config={base / 'config.yaml'}", f"--output={base / 'gpt.pth'}"])
     page = browser.new_page(viewport=DESKTOP)
     page.goto(server.url)
     wait_for_project(page)
