@@ -144,8 +144,8 @@ def test_a_larger_vocabulary_begins_a_new_part(demo: Demo, tmp_path: Path):
     first, exported = (load_trained(path, cpu) for path in (project.run_dir / "latest.pth", project.export))
     assert first.tokenizer.size == exported.tokenizer.size
     assert first.tokenizer.language_row == exported.tokenizer.language_row == 75
-    size = first.tokenizer.size - 20
-    argv = [f"--base-model={project.base_tokenizer}", f"--manifests={project.manifest}"]
+    size = first.tokenizer.size + 20
+    argv = [f"--base-model={project.base_tokenizer}", f"--manifests={REPOSITORY / 'demo/manifest.jsonl'}"]
     assert extend_bpe.main([*argv, f"--output-model={project.tokenizer}", f"--target-size={size}"]) == 0
     (train,) = plan_stage(project, read_project(project).with_fields("train", max_steps=2), "train").commands
     argv = [sys.executable, str(REPOSITORY / train.program), *to_argv(train)]
