@@ -10,7 +10,7 @@ from indextts.text.sounds import base_tokens, romanise
 from tests.conftest import REPOSITORY
 
 DEMO = REPOSITORY / "demo"
-RANKS = DEMO / "checkpoints_2.5/multilingual_zh_ja_yue_char_del.tiktoken"
+RANKS = DEMO / "checkpoints/multilingual_zh_ja_yue_char_del.tiktoken"
 
 
 def test_a_text_is_written_in_latin_letters():
@@ -23,7 +23,7 @@ def test_a_text_is_written_in_latin_letters():
     [
         (RANKS, {"ሰ": ["se"], "ላ": ["la"], " ምን": [" m", "n"], " እን": [" i", "n"], "<e1 88>": None}),
         (
-            DEMO / "checkpoints/bpe.model",
+            REPOSITORY / "tests/base_2.0/bpe.model",
             {"ሰ": ["SE"], "▁ሃ": ["▁HA"], "ሃ": ["H", "A"], "ፎች": ["F", "O", "CH"]},
         ),
     ],
