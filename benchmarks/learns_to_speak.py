@@ -2,14 +2,12 @@
 
     python -m benchmarks.learns_to_speak --folder DIR --base demo/checkpoints [--size cpu] [--seeds 0 ...]
 
-1. espeak-ng speaks phrases of English and Swahili in the four voices of the demo (demo/make_demo.py). A small
-   GPT with random weights learns them with the base tokenizer: the base. demo/checkpoints has the one of
-   size cpu; without --base, it is trained first.
-2. The tokenizer is extended for Amharic, and the base is fine-tuned on Amharic phrases with its old text rows
-   frozen. The phrases have words of the demo's sentences and words of random letters; the last 40 sentences
-   are held out with all their recordings.
-3. tools/evaluate.py speaks the held-out sentences in the voices of held-out recordings.
-4. A recognizer that was trained on other recordings (tests/espeak_recognizer.py) gives the character error
+1. The tokenizer of the base is extended for Amharic, and the base is fine-tuned on Amharic phrases with its
+   old text rows frozen. espeak-ng speaks them in the four voices of the demo. They have words of
+   the demo's sentences and words of random letters; the last 40 sentences are held out with all their
+   recordings.
+2. tools/evaluate.py speaks the held-out sentences in the voices of held-out recordings.
+3. A recognizer that was trained on other recordings (tests/espeak_recognizer.py) gives the character error
    rate of the recordings, of the recordings through the codes (the ceiling), and of what was spoken.
 
 Each step is a program of the project with its own folder in DIR. A step that has finished is not
@@ -19,7 +17,6 @@ repeated and a training resumes, so the same command continues after a kill.
 import json
 import random
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +34,6 @@ from pydantic import Field
 
 from benchmarks.frame import REPOSITORY, Benchmark, publish, table
 from demo.make_demo import VOICES, Voice, at_constant_rms, trimmed
-from indextts.commands.app import MakeBaseCheckpoint
 from indextts.commands.base import Command
 from indextts.commands.bases import BASE_2_5
 from indextts.commands.data import BuildPairs, ExtendTokenizer, Preprocess
@@ -50,17 +46,18 @@ from indextts.data.manifest import (
     write_utterances,
 )
 from indextts.errors import UserError
-from indextts.features import builtin
 from indextts.features.audio import load_audio
+from indextts.features.builtin import BuiltinBackend, voice_of
+from indextts.features.builtin_networks import NUM_CODES
 from indextts.features.recognizers.loading import load_recognizer
 from indextts.features.recognizers.recognizer import Recognizer
 from indextts.runs.directory import read_metrics
 from indextts.speech.evaluation.judge import Judge, SpokenText
-from indextts.speech.synthesis.griffin_lim import render_codes
+from indextts.speech.synthesis.source_filter import render
 from indextts.text.ethiopic import amharic_letters
 from indextts.text.transcripts import error_rate
 from tests.espeak_recognizer import TrainRecognizer
-from tests.spoken_languages import sentences, spoken
+from tests.spoken_languages import spoken
 
 SAMPLE_RATE_HZ = 24_000
 TEXTS = REPOSITORY / "demo/sentences.txt"
@@ -79,64 +76,44 @@ FINE_TUNING: Mapping[str, object] = {"learning_rate": 3e-3}  # other settings th
 
 @dataclass(frozen=True)
 class Size:
-    """Amounts of a run; the GPT is that of the demo, or `width` and `layers`."""
+    """Amounts of a run."""
 
-    base_phrases: int
-    base_steps: int
-    code_phrases: int  # of Amharic, to which the codes are fitted
     phrases: int
     steps: int
     batch: int
     recognizer: Mapping[str, int]
-    gpt: Mapping[str, int]
 
 
 SIZES = {
     "test": Size(
-        base_phrases=60,
-        base_steps=6,
-        code_phrases=24,
         phrases=24,
         steps=6,
         batch=4,
         recognizer={"num_phrases": 40, "steps": 24, "hidden_size": 32, "layers": 1},
-        gpt={},
     ),
     "cpu": Size(
-        base_phrases=16_000,
-        base_steps=16_000,
-        code_phrases=1500,
         phrases=12_000,
         steps=3600,
         batch=16,
         recognizer={"num_phrases": 12_000, "steps": 4000},
-        gpt={},
     ),
     "gpu": Size(
-        base_phrases=40_000,
-        base_steps=30_000,
-        code_phrases=6000,
         phrases=24_000,
         steps=8000,
         batch=64,
         recognizer={"num_phrases": 12_000, "steps": 4000},
-        gpt={"model_dim": 384, "layers": 8, "heads": 6},
     ),
 }
 
 
 class LearnsToSpeak(Benchmark):
-    """Train a base and an Amharic voice, and measure how well its speech is understood."""
+    """Train an Amharic voice, and measure how well its speech is understood."""
 
     program: ClassVar[str] = "benchmarks.learns_to_speak"
     folder: Path = Field(description="Folder for everything that is made; the same folder resumes.")
-    base: Path | None = Field(
-        None,
-        description="Folder of a base that is already there, such as demo/checkpoints. Default: train one.",
-    )
+    base: Path = Field(REPOSITORY / "demo/checkpoints", description="Folder of the base.")
     size: Literal["test", "cpu", "gpu"] = Field("cpu", description="Amount of speech, model and steps.")
     seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of the fine-tuning.")
-    until: Literal["base", "end"] = Field("end", description="Last step: base stops with the base model.")
 
 
 @dataclass(frozen=True)
@@ -145,12 +122,7 @@ class Studio:
 
     folder: Path
     size: Size
-    given_base: Path | None = None
-
-    @property
-    def base(self) -> Path:
-        """The exported base: gpt.pth, config.yaml, the tokenizer, builtin.npz."""
-        return self.given_base or self.folder / "base"
+    base: Path
 
     def run(self, command: Command, made: Path) -> None:
         """Run a program of the project unless `made`, its last output, exists."""
@@ -167,19 +139,13 @@ class Studio:
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(LearnsToSpeak, argv)
     command.folder.mkdir(parents=True, exist_ok=True)
-    studio = Studio(command.folder.resolve(), SIZES[command.size], command.base and command.base.resolve())
-    if command.base is None:
-        make_base(studio)
-    if command.until == "base":
-        print(studio.base)
-        return 0
+    studio = Studio(command.folder.resolve(), SIZES[command.size], command.base.resolve())
     recognizer_folder = trained_recognizer(studio)
     recognizer = load_recognizer(recognizer_folder, torch.device("cpu"), "am")
     manifest = make_speech(studio.folder / "held_out", [("am", text) for text in held_out_texts()])
     held_out = read_utterances(manifest)
-    backend = builtin.load(studio.base / "builtin.npz")
     clips = [load_audio(utterance.audio, SAMPLE_RATE_HZ) for utterance in held_out]
-    through = [render_codes(backend, backend.codes(backend.features(clip))) for clip in clips]
+    through = [through_the_codes(clip) for clip in clips]
     recorded, ceiling = error(recognizer, held_out, clips), error(recognizer, held_out, through)
     rows = [
         ["recordings", "", "", f"{recorded:.3f}", ""],
@@ -199,6 +165,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines = table(header, rows)
     publish(command, "Speech of a new language, as a recognizer hears it", lines)
     return 0
+
+
+def through_the_codes(clip: np.ndarray, is_reversed: bool = False) -> np.ndarray:
+    """Return a clip at SAMPLE_RATE_HZ as the built-in codes render it, or its codes from last to first."""
+    backend = BuiltinBackend(NUM_CODES)
+    features = backend.features(clip)
+    codes = backend.codes(features)
+    return render(backend.parameters(codes.flip(0) if is_reversed else codes, voice_of(features)))
 
 
 def draw(curves: Mapping[str, Sequence[tuple[int, float, float]]], ceiling: float, path: Path) -> None:
@@ -280,11 +254,6 @@ def words(texts: Sequence[str], letter: str = "[a-z']") -> list[str]:
     return sorted({word for text in texts for word in re.findall(f"{letter}+", text.lower())})
 
 
-def base_phrases(count: int) -> list[tuple[str, str]]:
-    english = words(ENGLISH.read_text("utf-8").splitlines())
-    return phrases({"en": english, "sw": words(sentences("sw", 600))}, count, invented=0.4)
-
-
 def amharic_phrases(
     count: int, invented: float = INVENTED, invent: Invent = random_letters
 ) -> list[tuple[str, str]]:
@@ -299,40 +268,6 @@ def held_out_texts() -> list[str]:
 
 
 # --- training -----------------------------------------------------------------------------------------
-
-
-def random_base(studio: Studio, folder: Path) -> Path:
-    """Return `folder` with a base of random weights and without codes."""
-    folder.mkdir(exist_ok=True)
-    config = yaml.safe_load(CONFIG.read_text("utf-8"))
-    config["gpt"] |= studio.size.gpt
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    shutil.copy(BASE_TOKENIZER, folder)
-    weights = folder / "gpt.pth"
-    studio.run(MakeBaseCheckpoint(config=folder / "config.yaml", output=weights), weights)
-    return folder
-
-
-def make_base(studio: Studio) -> None:
-    """Train the base on English and Swahili, with codes that are fitted to Amharic too."""
-    size = studio.size
-    folder = random_base(studio, studio.folder / "base_training")
-    foreign = make_speech(folder / "speech", base_phrases(size.base_phrases))
-    amharic = make_speech(
-        folder / "amharic", amharic_phrases(size.code_phrases, CODE_INVENTED, joined_halves)
-    )
-    codes = folder / "builtin.npz"  # beside the base, so that preprocessing uses it
-    if not codes.exists():
-        mixed = [*read_utterances(foreign)[: 2 * size.code_phrases], *read_utterances(amharic)]
-        config = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))
-        num_codes = config["gpt"]["number_mel_codes"] - 2
-        paths = [utterance.audio for utterance in mixed]
-        builtin.fit(paths, num_codes, seed=17, features_per_code=BASE_2_5.features_per_code).save(codes)
-    short = folder / "short.jsonl"
-    write_utterances(short, [each for each in read_utterances(foreign) if each.duration_s <= MAX_BASE_S])
-    pairs = preprocessed(studio, short, folder, folder / "features")
-    train(studio, training(studio, pairs, folder, BASE_TOKENIZER, folder / "run", size.base_steps, seed=0))
-    export(studio, folder / "run/latest.pth", folder, studio.base)
 
 
 def preprocessed(studio: Studio, manifest: Path, base: Path, folder: Path) -> Path:

@@ -31,10 +31,11 @@ import torch
 from pydantic import Field
 
 from benchmarks.frame import REPOSITORY, Benchmark, interleaved, peak_bytes, publish, reset_peak, table, timed
-from benchmarks.speech_models import BIGVGAN, S2MEL, builtin_backend
+from benchmarks.speech_models import BIGVGAN, S2MEL
 from benchmarks.workload import build_model, config_of
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.terminal import parse, run
+from indextts.features.builtin import BuiltinBackend
 from indextts.features.mel_spectrogram import reference_mel
 from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
 from indextts.models.gpt.config import GPTConfig, load_config
@@ -227,7 +228,7 @@ def _text_to_speech(case: Case) -> TextToSpeech:
     gpt.mel_head.bias.data[[config.start_mel_token, config.stop_mel_token]] = -1e4  # it never stops
     renderer: Any
     if case.size == "demo":
-        backend = builtin_backend(config.number_mel_codes - 2)
+        backend = BuiltinBackend(config.number_mel_codes - 2, config.of_base.features_per_code)
         renderer = BuiltinRenderer(backend, CPU, style_dim=config.style_dim)
     else:
         settings = SolverSettings()

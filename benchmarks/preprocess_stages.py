@@ -17,7 +17,7 @@ import soundfile
 import torch
 
 from benchmarks.frame import Took, table, timed
-from benchmarks.speech_models import SIZES, builtin_backend, conditioning_model, speech_backend
+from benchmarks.speech_models import SIZES, conditioning_model, speech_backend
 from benchmarks.workload import CODES_PER_SECOND, config_of, make_samples
 from indextts.data.batch_sizing import Throughput, choose_throughput
 from indextts.data.encoding import BatchLimit, ClipEncoder, batches_of, reproducible_math
@@ -27,6 +27,8 @@ from indextts.data.manifest import Utterance
 from indextts.data.reading import Clip, ClipReader, Reading
 from indextts.features.audio import load_audio
 from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ
+from indextts.features.builtin import BuiltinBackend
+from indextts.features.builtin_networks import NUM_CODES
 from indextts.system.amounts import counted
 
 RECORDED_RATE_HZ = 48_000
@@ -90,7 +92,7 @@ def make_encoder(name: str, size: str, device: torch.device) -> ClipEncoder:
     sizes = SIZES[size]
     if name == "builtin":
         config = replace(sizes.gpt, feature_dim=FEATURE_DIM)
-        backend = builtin_backend(config.number_mel_codes - 2)
+        backend = BuiltinBackend(NUM_CODES, config.of_base.features_per_code)
         model = conditioning_model(config, device)
         return ClipEncoder(backend, model, device, choose_throughput(config, device, 0, 0))
     published = speech_backend(sizes, device, torch.float32)

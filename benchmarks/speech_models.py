@@ -17,7 +17,6 @@ from torch import nn
 from transformers import Wav2Vec2BertConfig, Wav2Vec2BertModel
 
 from benchmarks.workload import PUBLISHED
-from indextts.features.builtin import BuiltinBackend
 from indextts.features.indextts2 import IndexTTS2Backend
 from indextts.features.log_mel import log_mel_pairs
 from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
@@ -146,13 +145,6 @@ def _measure_stats(encoder: SpeechEncoder) -> None:
     (states,) = encoder.eval()([torch.from_numpy(log_mel_pairs(noise))])  # (T, H)
     encoder.mean.copy_(states.mean(dim=0))
     encoder.std.copy_(states.std(dim=0))
-
-
-def builtin_backend(num_codes: int) -> BuiltinBackend:
-    """Return the built-in backend with random centroids."""
-    random = np.random.default_rng(0)
-    centroids = random.standard_normal((num_codes, 48)).astype(np.float16).astype(np.float32)
-    return BuiltinBackend(torch.full((128,), -8.0), torch.full((128,), 3.0), torch.from_numpy(centroids))
 
 
 def conditioning_model(config: GPTConfig, device: torch.device) -> UnifiedVoice:

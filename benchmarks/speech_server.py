@@ -22,9 +22,9 @@ import torch
 from pydantic import Field
 
 from benchmarks.frame import REPOSITORY, Benchmark, publish, table, timed
-from benchmarks.speech_models import builtin_backend
 from benchmarks.workload import build_model
 from indextts.commands.terminal import parse, run
+from indextts.features.builtin import BuiltinBackend
 from indextts.models.gpt.config import load_config
 from tests.speech_server import KEY, REFUSALS, Server, attack, speech_server
 
@@ -155,7 +155,8 @@ def write_model(folder: Path) -> Path:
     gpt = build_model(config, torch.device("cpu"))
     gpt.mel_head.bias.data[[config.start_mel_token, config.stop_mel_token]] = -1e4  # it never stops
     torch.save(gpt.state_dict(), folder / "gpt.pth")
-    builtin_backend(config.number_mel_codes - 2).save(folder / "builtin.npz")
+    backend = BuiltinBackend(config.number_mel_codes - 2, config.of_base.features_per_code)
+    backend.save(folder / "builtin.npz")
     return folder
 
 

@@ -25,9 +25,7 @@ RATE_HZ = 24_000
 
 @pytest.fixture
 def backend() -> BuiltinBackend:
-    random = np.random.default_rng(0)
-    centroids = torch.from_numpy(random.normal(size=(8, 48)).astype(np.float32))
-    return BuiltinBackend(torch.zeros(128), torch.ones(128), centroids)
+    return BuiltinBackend(8, features_per_code=1)
 
 
 class SmallMemory:

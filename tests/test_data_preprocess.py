@@ -15,7 +15,6 @@ from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import read_utterances, write_utterances
 from indextts.errors import DISK_FULL, UserError
-from indextts.features import builtin
 from tests.preprocess_project import (
     command,
     files_of,
@@ -102,14 +101,6 @@ def test_another_base_checkpoint_adds_only_conditioning(project):
     result = run(project)
     assert (result.num_encoded, result.num_kept) == (0, 24)
     assert files_of(project / "out") == after | before  # the manifests refer to the first store again
-
-
-@pytest.mark.failure(10)
-def test_the_codes_of_a_base_that_has_them_are_used(project):
-    of_base = builtin.fit([project / "data/audio/6.wav"], 16, seed=1)
-    of_base.save(project / "model/builtin.npz")
-    run(project)
-    assert builtin.load(project / "out/features/builtin.npz").identity == of_base.identity
 
 
 @pytest.mark.long

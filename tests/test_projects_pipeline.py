@@ -24,7 +24,7 @@ from indextts.data.manifest import read_utterances
 from indextts.data.review import DecisionLog, decide
 from indextts.errors import UserError
 from indextts.projects import pipeline
-from indextts.projects.pipeline import CODEBOOK_NAME, CURRENT, copy_base_files, current_stage
+from indextts.projects.pipeline import CURRENT, copy_base_files, current_stage
 from indextts.projects.project import Project, make_settings, read_project
 from indextts.projects.stages import plan_stage
 from indextts.runs.directory import read_metrics, verify_checkpoint
@@ -354,18 +354,6 @@ def test_a_missing_base_file_is_named_with_the_download_command(tmp_path: Path):
     ):
         copy_base_files(Project(tmp_path / "x"), settings)
     assert not (tmp_path / "x").exists()
-
-
-def test_a_project_has_the_codebook_of_its_base_alone(tmp_path: Path):
-    project, folders = Project(tmp_path / "x"), [tmp_path / "built-in", tmp_path / "published"]
-    for base in folders:
-        base.mkdir()
-        for name in ("config.yaml", "bpe.model", "gpt.pth"):
-            (base / name).touch()
-    (folders[0] / CODEBOOK_NAME).touch()
-    for base in folders:
-        copy_base_files(project, make_settings(name="x", manifest=tmp_path / "m.jsonl", base=base))
-        assert (project.root / "checkpoints" / CODEBOOK_NAME).exists() == (base / CODEBOOK_NAME).exists()
 
 
 def test_a_wrong_flag_of_a_late_stage_fails_before_the_first_stage(demo: Demo, tmp_path: Path):

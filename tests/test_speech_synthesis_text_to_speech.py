@@ -391,7 +391,7 @@ def test_codes_regenerated_after_the_training_are_refused(
 ):
     features = shutil.copytree(tuned.preprocessed / "features", tmp_path / "features")
     learned = builtin.load(features / "builtin.npz")
-    replace(learned, centroids=learned.centroids.flip(0)).save(features / "builtin.npz")
+    replace(learned, num_codes=learned.num_codes - 1).save(features / "builtin.npz")
     with pytest.raises(UserError, match=r"builtin\.npz: .*latest\.pth .*--features"):
         list(synthesize(command(tuned, output=tmp_path / "a.wav", features=features)))
     elsewhere = torch.load(tuned.run_dir / "latest.pth", weights_only=True)

@@ -21,9 +21,9 @@ from indextts.data.feature_store import FeatureStore
 from indextts.data.networks import require_rate_of
 from indextts.data.preprocess import preprocess
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.features import builtin
 from indextts.features.audio import load_audio
 from indextts.features.bases import HalvingCodec
+from indextts.features.builtin import BuiltinBackend
 from indextts.models.checkpoint import TEXT_TABLES, read_weights
 from indextts.speech.export.model_folder import export
 from indextts.speech.synthesis.acoustic import AcousticModel
@@ -343,10 +343,9 @@ def test_preprocessing_refuses_the_codec_of_2_0_and_built_in_features_of_2_0(
     with pytest.raises(UserError, match=r"model\.safetensors: not the codec of IndexTTS-2\.5") as refusal:
         preprocess(project.preprocess_command(output_dir=tmp_path / "a", semantic_codec=codec))
     assert refusal.value.exit_status == RESUME_REFUSED
-    clips = [VOICE.with_name(f"demo_{number:04}.opus") for number in range(1, 4)]
     path = tmp_path / "builtin.npz"
     with pytest.raises(UserError, match=r"builtin\.npz: .*IndexTTS-2\.5") as refusal:
-        require_rate_of(BASES["2.5"], builtin.fit(clips, 16, seed=0), path)
+        require_rate_of(BASES["2.5"], BuiltinBackend(16, features_per_code=1), path)
     assert refusal.value.exit_status == RESUME_REFUSED
 
 

@@ -119,14 +119,14 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
     else:  # only for their identity and sizes; the processes of the cluster encode
         networks = load_networks(command.model_copy(update={"amp": False}), config, torch.device("cpu"))
     if networks.published is None:
-        logger.warning("--backend builtin is for trying the software: it gives a rough, synthetic sound")
+        logger.warning("--backend builtin is for trying the software: it gives a synthetic sound")
     numbered = read_reviewed(command.manifest)
     # Check recordings after everything that fails quickly: reading 200,000 files takes minutes.
     utterances, keys, rejected = _usable(command, config, numbered)
     split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
     folder = command.output_dir / FEATURES_FOLDER_NAME
     with locked(folder), reproducible_math(), ExitStack() as stack:
-        backend = networks.published or _fit_or_load(folder, utterances, config, command)
+        backend = networks.published or _builtin_backend(folder, config)
         encoder = stack.enter_context(_encoder(command, config, networks, backend))
         writer = FeatureStoreWriter(folder, _store_info(command, encoder, networks.model))
         missing: dict[str, Utterance] = {}
@@ -248,21 +248,12 @@ def _only(split: Split, ids: Set[str]) -> Split:
     )
 
 
-def _fit_or_load(
-    folder: Path, utterances: Sequence[Utterance], config: GPTConfig, command: Preprocess
-) -> SpeechBackend:
-    """Return the builtin backend of the folder; the first run takes that of the base, or fits it."""
-    path, of_base = folder / BACKEND_NAME, command.gpt_checkpoint.parent / BACKEND_NAME
+def _builtin_backend(folder: Path, config: GPTConfig) -> SpeechBackend:
+    """Return the builtin backend of the folder, which the first run records there."""
+    path = folder / BACKEND_NAME
     num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
-    if path.exists():
-        logger.info("Using the codebook in %s", path)
-    else:
-        if of_base.exists():  # a base that was trained on builtin codes knows only these
-            logger.info("Using the codebook of the base, %s", of_base)
-            backend = builtin.load(of_base)
-        else:
-            paths = [utterance.audio for utterance in utterances]
-            backend = builtin.fit(paths, num_codes, command.seed, config.of_base.features_per_code)
+    if not path.exists():
+        backend = builtin.create(num_codes, config.of_base.features_per_code)
         with disk_errors(path):
             backend.save(path)
     backend = builtin.load(path)

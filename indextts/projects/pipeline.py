@@ -44,7 +44,6 @@ from indextts.system.processes import LAUNCHER_STOPPED, shell_text
 logger = logging.getLogger(__name__)
 
 CURRENT, ENDED = Path("pipeline/now.json"), "ended"
-CODEBOOK_NAME = "builtin.npz"  # as BACKEND_NAME of data/networks.py, which loads torch
 
 
 @dataclass(frozen=True)
@@ -138,10 +137,6 @@ def copy_base_files(project: Project, settings: ProjectSettings) -> None:
             source = settings.base / target.name
             if stamp(target) != stamp(source):
                 _copy_base_file(source, target)
-        codebook = project.config.parent / CODEBOOK_NAME
-        codebook.unlink(missing_ok=True)  # one base may have it and the next not
-        if (settings.base / CODEBOOK_NAME).is_file():
-            _copy_base_file(settings.base / CODEBOOK_NAME, codebook)
         write_project(project, settings)
 
 

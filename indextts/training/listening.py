@@ -126,8 +126,7 @@ class Listener:
                 find_backend(self.models)
             else:
                 raise UserError(f"there is no synthesis for codes of the backend {backend}")
-            if self.fitted is None or self.campplus is not None:
-                self.recordings = recordings_of(pairs, [file.path for file in command.val_files])
+            self.recordings = recordings_of(pairs, [file.path for file in command.val_files])
             num_unknown = len({pair.prompt_key for pair in pairs} - self.recordings.keys())
             if self.fitted is None and num_unknown:
                 raise UserError(
@@ -263,12 +262,13 @@ class Listener:
         renderer: Renderer
         if self.fitted is not None:
             renderer = BuiltinRenderer(self.fitted, device, self.inputs.config.style_dim)
-            voices = [Reference(torch.zeros(0))] * len(segments)
         else:
-            renderer, voices = AcousticModel.load(self.models, device), []
-            for pair in self._pairs:
-                check()
-                voices.append(renderer.read_reference(self.recordings[pair.prompt_key]))
+            renderer = AcousticModel.load(self.models, device)
+        voices = []
+        for pair in self._pairs:
+            check()
+            prompt = self.recordings.get(pair.prompt_key)  # None only for the built-in features
+            voices.append(renderer.read_reference(prompt) if prompt else Reference(torch.zeros(0)))
         spoken = list(zip(segments, voices, strict=True))
         speeches = []
         for start in range(0, len(spoken), RENDERED_AT_ONCE):

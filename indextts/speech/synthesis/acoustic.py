@@ -72,6 +72,7 @@ class AcousticModel:
 
     name = "indextts2"
     sample_rate_hz = SAMPLE_RATE_HZ
+    tail_s = 0.2
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 Axes: S samples, M codes, T speech features, F their width, D width of the GPT.
 
                  reference recording              audio
-    builtin      log-mel features at 24 kHz       centroids and Griffin-Lim, 24 kHz (griffin_lim.py)
+    builtin      log-mel features at 24 kHz       decoder and vocoder, 24 kHz (source_filter.py)
     indextts2    w2v-BERT, CAM++, mel             flow matching and BigVGAN, 22,050 Hz (acoustic.py)
 
 The user cannot choose the backend: codes have a meaning only in the backend that made the run's features.
@@ -34,7 +34,7 @@ from indextts.features.audio import (
 from indextts.features.backend import SAMPLE_RATE_HZ as BUILTIN_RATE_HZ
 from indextts.features.vad import SAMPLE_RATE_HZ as VAD_RATE_HZ
 from indextts.features.vad import find_speech
-from indextts.speech.synthesis.griffin_lim import render_codes
+from indextts.speech.synthesis import source_filter
 
 logger = logging.getLogger(__name__)
 
@@ -81,10 +81,15 @@ class Segment:
 
 
 class Renderer(Protocol):
-    """A speech backend that renders its own codes as audio."""
+    """A speech backend that renders its own codes as audio.
+
+    Attributes:
+        tail_s: seconds at the end of speech whose sound changes much with the codes that follow.
+    """
 
     name: str
     sample_rate_hz: int
+    tail_s: float
 
     @property
     def num_codes(self) -> int:
@@ -108,10 +113,11 @@ class Renderer(Protocol):
 
 
 class BuiltinRenderer:
-    """The built-in backend: low-quality audio without downloads; the codes alone define the voice."""
+    """The built-in backend: audio of modest quality, without downloads."""
 
     name = "builtin"
     sample_rate_hz = BUILTIN_RATE_HZ
+    tail_s = 0.4
 
     def __init__(self, backend: builtin.BuiltinBackend, device: torch.device, style_dim: int) -> None:
         self.backend, self.device, self.style_dim = backend, device, style_dim
@@ -129,8 +135,14 @@ class BuiltinRenderer:
         return self.backend.features(load_speech(recording, BUILTIN_RATE_HZ)).to(self.device)
 
     def render(self, spoken: Sequence[tuple[Segment, Reference]]) -> list[NDArray[np.float32]]:
+        frames_per_code = builtin.FRAMES_PER_FEATURE * self.backend.features_per_code
         return [
-            render_codes(self.backend, each.codes.cpu(), each.seed, each.first_code) for each, _ in spoken
+            source_filter.render(
+                self.backend.parameters(each.codes.cpu(), builtin.voice_of(reference.features)),
+                each.seed,
+                each.first_code * frames_per_code,
+            )
+            for each, reference in spoken
         ]
 
     def num_samples(self, num_codes: int) -> int:

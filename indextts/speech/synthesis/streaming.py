@@ -37,7 +37,6 @@ FIRST_S = 0.8  # of the first window
 MOST_S = 8.0  # added by a later window
 CONTEXT_S = 0.5
 FADE_S = 0.1
-TAIL_S = 0.2
 
 MAX_TOGETHER = 8  # segments; with more, the second one comes late
 
@@ -127,7 +126,7 @@ class Windows:
         """
         fade_codes = self._codes(FADE_S)
         start = max(0, self._played - self._codes(CONTEXT_S)) // CODES_PER_BLOCK * CODES_PER_BLOCK
-        end = len(codes) if is_end else len(codes) - self._codes(TAIL_S) - fade_codes
+        end = len(codes) if is_end else len(codes) - self._codes(self._tts.renderer.tail_s) - fade_codes
         if end <= self._played:
             return np.zeros(0, np.float32)
         [latents] = states_of(self._tts.trained.gpt, [self._prompt], [codes])
