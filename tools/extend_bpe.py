@@ -25,7 +25,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         extension = reserve_file(args.base_model, texts, args.output_model, options)
     else:
         advice = advise_size(hours)
-        extension = extend_file(args.base_model, texts, args.output_model, args.target_size, advice, options)
+        extension = extend_file(
+            args.base_model,
+            texts,
+            args.output_model,
+            args.target_size,
+            advice,
+            options,
+            only_letters=args.pieces == "letters",
+        )
     extended = extension.extended
     summary = summarize(extended, extended.appended_ids(extension.base.size).start, texts)
     write_summary(args.output_model, summary)

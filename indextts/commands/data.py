@@ -220,9 +220,10 @@ class ExtendTokenizer(Command, NormalizerFlags):
     """Path for the extended tokenizer."""
     target_size: int = Field(0, ge=0, title="Target size")
     """Number of pieces in the extended tokenizer; 0 chooses it from the hours of speech."""
-    pieces: Literal["appended", "reserved"] = Field("appended", title="Place of the pieces")
-    """appended adds rows to the model; reserved uses the 1,549 rows that IndexTTS-2.5 reserves, so that every
-    shape stays as published."""
+    pieces: Literal["appended", "letters", "reserved"] = Field("appended", title="New pieces")
+    """appended adds rows to the model; letters adds only single letters, for less than an hour of speech, in
+    which longer pieces are rare; reserved uses the 1,549 rows that IndexTTS-2.5 reserves, so that every shape
+    stays as published. The last two are for IndexTTS-2.5."""
     keep_pieces: bool = Field(False, title="Keep the pieces")
     """Keep all pieces of the output tokenizer and store only the given options and readings in it."""
 

@@ -31,7 +31,7 @@ def tokenizer_of(model: bytes, path: Path, options: NormalizerOptions | None = N
     return kind(model, path, options)
 
 
-def extended(base: Tokenizer, texts: Iterable[str], target_size: int) -> bytes:
+def extended(base: Tokenizer, texts: Iterable[str], target_size: int, *, only_letters: bool = False) -> bytes:
     """Return the content of a tokenizer file with pieces of `texts` appended to those of the base.
 
     Raises:
@@ -39,7 +39,9 @@ def extended(base: Tokenizer, texts: Iterable[str], target_size: int) -> bytes:
             size is too small for the letters.
     """
     if isinstance(base, ByteLevelTokenizer):
-        return extended_ranks(base, texts, target_size)
+        return extended_ranks(base, texts, target_size, only_letters=only_letters)
+    if only_letters:
+        raise UserError(f"{base.path}: --pieces letters needs the .tiktoken file of IndexTTS-2.5")
     return extended_pieces(base, texts, target_size)
 
 

@@ -41,10 +41,13 @@ logger = logging.getLogger(__name__)
 _CHUNK = regex.compile(PATTERN)
 _ETHIOPIC = re.compile("[\u1200-\u137f]")
 _PIECE = re.compile(rb"\x20?(?:\xe1[\x88-\x8d][\x80-\xbf])+|\x20?\xe1[\x88-\x8d]")  # characters, or a step
+_LETTER = re.compile(rb"\x20?\xe1[\x88-\x8d][\x80-\xbf]?")  # or a step to it
 _MIN_COUNT = 2  # of a pair; a piece that occurs once would be a whole rare word
 
 
-def extended_ranks(base: ByteLevelTokenizer, texts: Iterable[str], target_size: int) -> bytes:
+def extended_ranks(
+    base: ByteLevelTokenizer, texts: Iterable[str], target_size: int, *, only_letters: bool = False
+) -> bytes:
     """Return a rank file: the pieces of the base, then pieces of `texts`, and the normaliser's record.
 
     The same input gives the same bytes. If the texts provide fewer pieces, a warning is logged.
@@ -55,8 +58,8 @@ def extended_ranks(base: ByteLevelTokenizer, texts: Iterable[str], target_size: 
     words = _words(base, texts)
     wanted = target_size - base.size
     cut = [base.encoding.decode_tokens_bytes(base.encoding.encode_ordinary(word)) for word in words]
-    pieces = list(_learned(cut, list(words.values()), set(base.ranked), wanted))
-    if len(pieces) < wanted:
+    pieces = list(_learned(cut, list(words.values()), set(base.ranked), wanted, only_letters))
+    if len(pieces) < wanted and not only_letters:
         logger.warning(
             "The tokenizer has only %d of %d pieces; the %s of the texts provide no more",
             base.size + len(pieces),
@@ -136,18 +139,26 @@ def _words(base: ByteLevelTokenizer, texts: Iterable[str]) -> Counter[str]:
     return words
 
 
-def _learned(cut: list[list[bytes]], times: Sequence[int], known: set[bytes], limit: int) -> Iterator[bytes]:
+def _learned(
+    cut: list[list[bytes]],
+    times: Sequence[int],
+    known: set[bytes],
+    limit: int,
+    only_letters: bool = False,
+) -> Iterator[bytes]:
     """Yield up to `limit` pieces in the order in which they are learned: the most frequent pair first.
 
     Args:
         cut: the parts of each word; changed.
         times: how often each word occurs.
         known: pieces that are not learned again; changed.
+        only_letters: whether a piece has at most one letter.
     """
+    shape = _LETTER if only_letters else _PIECE
     counts: Counter[bytes] = Counter()
     places: defaultdict[bytes, set[int]] = defaultdict(set)  # words in which a pair is or was
     for number, parts in enumerate(cut):
-        for pair in _pairs(parts):
+        for pair in _pairs(parts, shape):
             counts[pair] += times[number]
             places[pair].add(number)
     heap = [(-count, pair) for pair, count in counts.items()]
@@ -164,20 +175,20 @@ def _learned(cut: list[list[bytes]], times: Sequence[int], known: set[bytes], li
         changed: set[bytes] = set()
         for number in sorted(places.pop(best)):
             before, cut[number] = cut[number], _joined(cut[number], best)
-            for pair in _pairs(before):
+            for pair in _pairs(before, shape):
                 counts[pair] -= times[number]
-            for pair in _pairs(cut[number]):
+            for pair in _pairs(cut[number], shape):
                 counts[pair] += times[number]
                 places[pair].add(number)
-            changed.update(_pairs(before), _pairs(cut[number]))
+            changed.update(_pairs(before, shape), _pairs(cut[number], shape))
         for pair in changed - known:
             heapq.heappush(heap, (-counts[pair], pair))
 
 
-def _pairs(parts: Sequence[bytes]) -> list[bytes]:
+def _pairs(parts: Sequence[bytes], shape: re.Pattern[bytes]) -> list[bytes]:
     """Return the pairs of neighbours that may become a piece, joined; several pairs may make one piece."""
     joined = (left + right for left, right in pairwise(parts))
-    return [pair for pair in joined if _PIECE.fullmatch(pair)]
+    return [pair for pair in joined if shape.fullmatch(pair)]
 
 
 def _joined(parts: Sequence[bytes], piece: bytes) -> list[bytes]:

@@ -43,6 +43,8 @@ def extend_file(
     target_size: int,
     advice: SizeAdvice | None = None,
     options: Mapping[str, Any] = NO_OPTIONS,
+    *,
+    only_letters: bool = False,
 ) -> Extension:
     """Extend the base tokenizer with pieces learned from `texts` and write it to `output_model`.
 
@@ -50,6 +52,7 @@ def extend_file(
         target_size: total pieces; 0 for the advised size.
         advice: None if the hours of speech are unknown.
         options: of the normaliser that replace those of the base.
+        only_letters: whether each new piece has one letter.
 
     Raises:
         UserError: the base, the texts or the target size cannot be used, or the file cannot be written.
@@ -65,7 +68,7 @@ def extend_file(
         target_size = base.size + max(advice.num_pieces, len(letters) + num_merges)
     elif objection := advice.objection(target_size - base.size):
         logger.warning("--target-size %d: %s", target_size, objection)
-    model = extended(base, texts, target_size)
+    model = extended(base, texts, target_size, only_letters=only_letters)
     _write(output_model, model)
     return Extension(base, tokenizer_of(model, output_model))
 
