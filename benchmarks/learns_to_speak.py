@@ -16,7 +16,6 @@ repeated and a training resumes, so the same command continues after a kill.
 
 import json
 import random
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +33,7 @@ from pydantic import Field
 
 from benchmarks.frame import REPOSITORY, Benchmark, publish, table
 from demo.make_demo import VOICES, Voice, at_constant_rms, trimmed
+from demo.phrases import NUM_HELD_OUT, joined_halves, words
 from indextts.commands.base import Command
 from indextts.commands.bases import BASE_2_5
 from indextts.commands.data import BuildPairs, ExtendTokenizer, Preprocess
@@ -61,12 +61,9 @@ from tests.spoken_languages import spoken
 
 SAMPLE_RATE_HZ = 24_000
 TEXTS = REPOSITORY / "demo/sentences.txt"
-ENGLISH = REPOSITORY / "demo/english.txt"
 BASE_TOKENIZER = REPOSITORY / "demo/checkpoints" / BASE_2_5.tokenizer_file
 CONFIG = REPOSITORY / "demo/checkpoints/config.yaml"
-NUM_HELD_OUT = 40
 NUM_PIECES = 2861  # of the extended tokenizer
-MAX_BASE_S = 2.6  # short clips teach where the sound is in the text sooner
 CHECKPOINTS = 6  # of a curve
 MAX_CODES = 200  # of a sentence: 8 s
 NUM_BEAMS = 4
@@ -216,11 +213,6 @@ def make_speech(folder: Path, texts: Sequence[tuple[str, str]]) -> Path:
 Invent = Callable[[Sequence[str], random.Random], str]
 
 
-def joined_halves(known: Sequence[str], chance: random.Random) -> str:
-    first, second = chance.choice(known), chance.choice(known)
-    return first[: (len(first) + 1) // 2] + second[len(second) // 2 :]
-
-
 def random_letters(known: Sequence[str], chance: random.Random) -> str:
     """Return 2 to 6 letters, as frequent as in the known words or, for half of the words, any of Amharic."""
     letters = amharic_letters() if chance.random() < 0.5 else "".join(known)
@@ -248,10 +240,6 @@ def phrases(
         known = vocabulary[language]
         found.append((language, " ".join(word(known) for _ in range(chance.randint(1, 6)))))
     return found
-
-
-def words(texts: Sequence[str], letter: str = "[a-z']") -> list[str]:
-    return sorted({word for text in texts for word in re.findall(f"{letter}+", text.lower())})
 
 
 def amharic_phrases(

@@ -30,6 +30,8 @@ _MIN_SHARE = 0.85  # of the letters in the script; the check rejects others
 _SYNCHRONOUS = 2  # espeak-ng returns the sound of each call
 _UTF_8 = 1
 _CHARACTERS = 1  # the unit of the position
+_PHONE = 7  # a type of events
+_PHONES_AS_EVENTS, _IN_IPA = 1, 2
 
 
 def sentences(language: str, count: int) -> list[str]:
@@ -77,12 +79,27 @@ def spoken(
         language: a voice of espeak-ng, "am", or with a variant, "am+f2".
         pitch: 0 to 99; another pitch is another voice.
     """
+    return spoken_phones(text, language, pitch, words_per_minute)[:2]
+
+
+def spoken_phones(
+    text: str, language: str, pitch: int, words_per_minute: int
+) -> tuple[NDArray[np.float32], int, list[tuple[int, str]]]:
+    """Return what `spoken` returns, and the phones: the first sample of each, and its IPA symbols."""
     library, rate_hz = _espeak()
     parts: list[NDArray[np.int16]] = []
+    phones: list[tuple[int, str]] = []
 
-    def collect(samples: "ctypes._Pointer[ctypes.c_short]", count: int, _events: object) -> int:
+    def collect(
+        samples: "ctypes._Pointer[ctypes.c_short]", count: int, events: "ctypes._Pointer[_Event]"
+    ) -> int:
         if samples and count > 0:
             parts.append(np.ctypeslib.as_array(samples, (count,)).copy())
+        for number in range(1000 if events else 0):  # a list that an event of type 0 ends
+            if not events[number].type:
+                break
+            if events[number].type == _PHONE:
+                phones.append((events[number].sample, events[number].phone.decode("utf-8", "ignore")))
         return 0
 
     callback = _CALLBACK(collect)
@@ -93,14 +110,30 @@ def spoken(
     content = text.encode()
     library.espeak_Synth(content, len(content) + 1, 0, _CHARACTERS, 0, _UTF_8, None, None)
     samples: NDArray[np.float32] = np.concatenate(parts).astype(np.float32)
-    return samples / np.float32(1 << 15), rate_hz
+    return samples / np.float32(1 << 15), rate_hz, phones
 
 
-_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
+class _Event(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("unique_identifier", ctypes.c_uint),
+        ("text_position", ctypes.c_int),
+        ("length", ctypes.c_int),
+        ("audio_position", ctypes.c_int),
+        ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p),
+        ("phone", ctypes.c_char * 8),
+    )
+
+
+_CALLBACK = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event)
+)
 
 
 @lru_cache(maxsize=1)
 def _espeak() -> tuple[ctypes.CDLL, int]:
     library = ctypes.CDLL(espeakng_loader.get_library_path())
-    rate_hz = library.espeak_Initialize(_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), 0)
+    data = espeakng_loader.get_data_path().encode()
+    rate_hz = library.espeak_Initialize(_SYNCHRONOUS, 0, data, _PHONES_AS_EVENTS | _IN_IPA)
     return library, int(rate_hz)
