@@ -1,17 +1,18 @@
-"""Phrases of many languages as espeak-ng speaks them: what demo/train_networks.py and train_base.py learn from.
+"""Phrases of many languages as espeak-ng speaks them, for demo/train_networks.py and demo/train_base.py.
 
     FOLDER/manifest_SEED.jsonl    utterances, each also with "phones": [[first sample, IPA], ...]
     FOLDER/LANGUAGE_SEED_NUMBER.flac
 
-Half of the words are real: those of Django's translations, of demo/english.txt, and of demo/sentences.txt without
-the sentences that benchmarks/learns_to_speak.py holds out. The other half is invented, so that a model has to
-read the letters. Half of the phrases have the four voices of the demo, the others any voice.
+Half of the words are real: those of Django's translations, of demo/english.txt, and of demo/sentences.txt
+without the sentences that benchmarks/learns_to_speak.py holds out. The other half is invented, so that a
+model has to read the letters. Half of the phrases have the four voices of the demo, the others any voice.
 
 Packages: espeakng-loader (espeak-ng: GPL) and Django (BSD licence), of the extra `dev`.
 """
 
 import csv
 import gettext
+import json
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -93,6 +94,12 @@ def speak_phrases(
     return manifest
 
 
+def read_phones(manifest: Path) -> dict[str, list[tuple[int, str]]]:
+    """Return the phones of the utterances of a manifest of `speak_phrases`."""
+    lines = [json.loads(line) for line in manifest.read_text("utf-8").splitlines()]
+    return {line["id"]: [(start, ipa) for start, ipa in line["phones"]] for line in lines}
+
+
 def phrase(known: Sequence[str], chance: random.Random) -> str:
     """Return 1 to 7 words, some with a comma or a mark at the end."""
     found = [
@@ -165,7 +172,10 @@ def _translations(language: str) -> list[str]:
 
 
 def recordings(folder: Path) -> list[Utterance]:
-    """Return the recordings of a folder: metadata.tsv with file, text, speaker, seconds; maybe language, split."""
+    """Return the recordings of a folder.
+
+    Its metadata.tsv has the columns file, text, speaker and seconds, and may have language and split.
+    """
     with (folder / "metadata.tsv").open(encoding="utf-8", newline="") as file:
         return [
             Utterance(

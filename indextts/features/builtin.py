@@ -141,8 +141,7 @@ class BuiltinBackend:
         missing = -len(frames) % FRAMES_PER_CODE
         frames = torch.cat([frames, frames[-1:].expand(missing, -1)])
         with torch.inference_mode():
-            normal = (frames - _loud(frames).mean(dim=0)) / FRAME_SCALE
-            [vectors] = _networks().encoder(normal[None])  # (M, Z)
+            [vectors] = _networks().encoder(normal_frames(frames)[None])  # (M, Z)
         # |x - c|^2 = |x|^2 + 2 (|c|^2 / 2 - x c), and |x| is the same for all centroids.
         found: Tensor = (self._centroids.square().sum(dim=1) / 2 - vectors @ self._centroids.T).argmin(dim=1)
         return found.repeat_interleave(2 // self.features_per_code)[
@@ -236,8 +235,18 @@ def voice_of(features: Tensor) -> Tensor:
     """
     if len(features) == 0:
         return torch.zeros(VOICE_SIZE)
-    loud = _loud(frames_of(features))
+    return voice_of_frames(frames_of(features))
+
+
+def voice_of_frames(frames: Tensor) -> Tensor:
+    """Return what the decoder needs of a voice, from log-mel frames (N, B), at least one: (V,)."""
+    loud = _loud(frames)
     return torch.cat([(loud.mean(dim=0) + 7) / 3, loud.std(dim=0, correction=0) - 1.5])
+
+
+def normal_frames(frames: Tensor) -> Tensor:
+    """Return what the encoder reads of a clip's log-mel frames (N, B), at least one: (N, B)."""
+    return (frames - _loud(frames).mean(dim=0)) / FRAME_SCALE
 
 
 def frames_of(features: Tensor) -> Tensor:
