@@ -211,7 +211,7 @@ def train(
         nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
         step += 1
-        shown.append({name: float(value) for name, value in losses.items()})
+        shown.append({name: float(value.detach()) for name, value in losses.items()})
         if step % 200 == 0:
             print(f"step {step} {100 * share:.0f} % {described(shown)}", flush=True)
             shown = []

@@ -9,9 +9,9 @@
     DIR/run/            training; it resumes
     DIR/base/           gpt.pth in half precision and builtin.npz: copy both into demo/checkpoints/
 
-A step that has finished is not repeated, so the same command continues after a kill. The tools of the project do
-all of it but the first weights of the codes, which say how near the sounds of two codes are: the rows of their
-embeddings start as a random projection of the centroids. The extra `dev` has the packages.
+A step that has finished is not repeated, so the same command continues after a kill. The rows of the codes
+start as a random projection of the centroids: codes of similar sounds have similar rows. The extra `dev` has
+the packages.
 """
 
 import shutil
@@ -21,6 +21,7 @@ from typing import ClassVar
 
 import torch
 from pydantic import Field
+from safetensors.torch import load_file
 
 from benchmarks.frame import REPOSITORY
 from benchmarks.learns_to_speak import SIZES, Studio, training
@@ -99,7 +100,7 @@ def write_start(studio: Studio, seed: int) -> None:
     path = base / "random.pth"
     studio.run(MakeBaseCheckpoint(config=base / "config.yaml", output=path, seed=seed), path)
     weights = torch.load(path, weights_only=True)
-    centroids = builtin.centroids()
+    centroids = load_file(builtin.WEIGHTS)["centroids"].float()
     centroids = (centroids - centroids.mean(dim=0)) / centroids.std()
     generator = torch.Generator().manual_seed(seed)
     for name in ("mel_embedding.weight", "mel_head.weight"):

@@ -1,0 +1,96 @@
+"""Tests of the programs that train the built-in features and the demo's base."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from demo.network_targets import encoded
+from demo.network_training import Networks, Sample, train, validate
+from demo.phrases import invented, phrase, read_phones, speak_phrases, vocabularies
+from demo.train_networks import Scales, packed, phone_labels, spread_order
+from indextts.data.manifest import read_utterances
+from indextts.features.builtin import WEIGHTS
+from indextts.features.builtin_networks import FRAMES_PER_CODE, NUM_BANDS, NUM_PARAMETERS, VOICE_SIZE
+
+pytestmark = pytest.mark.long
+
+
+def test_phrases_are_spoken_with_the_times_of_their_phones(tmp_path: Path):
+    vocabulary = vocabularies(["sw", "am"])
+    manifest = speak_phrases(tmp_path, vocabulary, ["sw", "am"], 4, seed=1)
+    phones = read_phones(manifest)
+    for utterance in read_utterances(manifest):
+        starts = [start for start, _ in phones[utterance.id]]
+        assert len(starts) >= len(utterance.text.split())
+        assert starts == sorted(starts)
+        assert starts[-1] <= utterance.duration_s * 24_000 + 24_000
+    assert speak_phrases(tmp_path, {}, [], 0, seed=1) == manifest  # it is kept
+
+
+def test_invented_words_have_the_letters_of_their_script():
+    chance = random.Random(0)
+    assert set("".join(invented(["ሰላም", "ነው"], chance) for _ in range(50))) == set("ሰላምነው")
+    assert "".join(invented(["habari", "nyumba"], chance) for _ in range(50)).isascii()
+    assert len({phrase(["habari"], chance) for _ in range(20)}) > 10
+
+
+def test_a_position_has_the_phone_at_its_middle():
+    phones = [(240, "ˈa"), (1300, "b"), (1700, ""), (2200, "x")]
+    labels = phone_labels(phones, 6, {"_": 0, "a": 1, "b": 2})
+    assert labels.tolist() == [1, 1, 1, 2, 0, -1]
+    assert phone_labels([], 2, {}).tolist() == [-1, -1]
+
+
+def test_the_first_centroids_are_spread():
+    centroids = torch.tensor([[0.0], [1.0], [10.0], [4.0]])
+    assert spread_order(centroids, first=1) == [1, 2, 3, 0]
+
+
+def test_arrays_are_stored_and_made_anew_for_other_clips(tmp_path: Path):
+    made: list[Path] = []
+
+    def encode(path: Path) -> np.ndarray:
+        made.append(path)
+        return np.arange(3)
+
+    clips = {"a": tmp_path / "a", "b": tmp_path / "b"}
+    for _ in range(2):
+        assert list(encoded(tmp_path / "x", clips, lambda: encode)) == ["a", "b"]
+    assert made == list(clips.values())
+    encoded(tmp_path / "x", {"a": tmp_path / "a"}, lambda: encode)
+    assert len(made) == 3
+
+
+def random_sample(seed: int, num_codes: int) -> Sample:
+    rng = np.random.default_rng(seed)
+    parameters = rng.normal(size=(FRAMES_PER_CODE * num_codes, NUM_PARAMETERS))
+    parameters[:, -2] = parameters[:, -2] > 0
+    return Sample(
+        "synthetic",
+        rng.normal(size=(FRAMES_PER_CODE * num_codes, NUM_BANDS)).astype(np.float16),
+        parameters.astype(np.float16),
+        rng.normal(size=(num_codes, 128)).astype(np.float16),
+        rng.integers(-1, 2, 2 * num_codes),
+        rng.normal(size=VOICE_SIZE).astype(np.float32),
+        float(rng.normal(5)),
+    )
+
+
+@pytest.mark.slow
+def test_a_training_gives_the_content_of_the_shipped_file(capsys: pytest.CaptureFixture[str]):
+    torch.manual_seed(0)
+    networks = Networks(num_phones=2)
+    samples = [random_sample(seed, 50) for seed in range(4)]
+    saved: list[int] = []
+    train(networks, samples, minutes=0.05, seed=0, save=saved.append)
+    validate(networks, samples)
+    assert saved[-1] > 0
+    assert "right=" in capsys.readouterr().out
+    scales = Scales({}, *(torch.zeros(size) for size in ((2,), (2, 128), (67,), (67,))))
+    content = packed(networks, scales, samples, [np.ones((40, NUM_BANDS), np.float16)])
+    shipped = {name: tensor.shape for name, tensor in load_file(WEIGHTS).items()}
+    assert {name: tensor.shape for name, tensor in content.items()} == shipped
