@@ -65,7 +65,8 @@ def whisper_states(folder: Path) -> Encode:
         heard = np.ascontiguousarray(extract(padded, chunk_length=30)[None, :, :num_frames], np.float32)
         states = np.array(model.encode(ctranslate2.StorageView.from_array(heard), to_cpu=True))[0]
         first = int(50 * BEFORE_S)
-        return states[first : first + num_states].astype(np.float16)
+        found: NDArray[np.float16] = states[first : first + num_states].astype(np.float16)
+        return found
 
     return encode
 

@@ -89,7 +89,8 @@ def _spectra(samples: Tensor) -> Tensor:
     """Return the spectra of windows of two frames: (N, K)."""
     padded = F.pad(samples, (SAMPLES_PER_FRAME // 2, SAMPLES_PER_FRAME + SAMPLES_PER_FRAME // 2))
     windows = padded.unfold(0, 2 * SAMPLES_PER_FRAME, SAMPLES_PER_FRAME)[: len(samples) // SAMPLES_PER_FRAME]
-    return torch.fft.rfft(windows * torch.hann_window(2 * SAMPLES_PER_FRAME), FFT_SIZE)
+    spectra: Tensor = torch.fft.rfft(windows * torch.hann_window(2 * SAMPLES_PER_FRAME), FFT_SIZE)
+    return spectra
 
 
 def _noise_amplitudes(spoken: SpeechParameters) -> Tensor:
