@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from demo.train_networks import TrainNetworks
+from indextts.commands.base import flag_of
 from tests.conftest import REPOSITORY
 from tools.commands_page import commands_page
 
@@ -37,6 +39,7 @@ TORCHRUN_FLAGS = {
     "--signals-to-handle",
 }
 BENCHMARK_FLAGS = {"--output", "--help"}
+NETWORK_FLAGS = {flag_of(name) for name in TrainNetworks.model_fields}
 SCRIPT_FLAGS = {"--all", "--torch"}  # of test.sh, tests.planted_faults and run.sh
 CODE = re.compile(r"^```.*?^```|^(?: {4}|\t).*?$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
@@ -78,7 +81,9 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
 def test_every_flag_that_a_page_explains_exists(page: Path) -> None:
     if page.parent.name == "results":
         return  # flags of the commit that measured
-    of_others = TORCHRUN_FLAGS | BENCHMARK_FLAGS | SCRIPT_FLAGS | DOCKER_FLAGS | {OFFICIAL_FLAG}
+    of_others = (
+        NETWORK_FLAGS | TORCHRUN_FLAGS | BENCHMARK_FLAGS | SCRIPT_FLAGS | DOCKER_FLAGS | {OFFICIAL_FLAG}
+    )
     known = set(FLAG.findall(commands_page())) | of_others | {"--flag", "--no-amp"}
     assert set(FLAG.findall(page.read_text(encoding="utf-8"))) - known == set()
 
