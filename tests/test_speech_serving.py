@@ -28,6 +28,7 @@ from fastapi import FastAPI
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Serve
 from indextts.errors import UserError
+from indextts.features.builtin import log_mel
 from indextts.projects.project import Project
 from indextts.speech.evaluation.judge import Judge
 from indextts.speech.serving import serve
@@ -328,7 +329,7 @@ def test_a_streaming_request_gets_its_first_segment_in_pieces_and_the_others_who
         [chosen] = [one for one in found if one["is_chosen"]]
         single = Line(parts[number : number + 1], line.voice, chosen["seed"])
         [(_, alone)] = tts.speak([single], engine.sampling)
-        np.testing.assert_allclose(best[number][-len(alone.samples) :], alone.samples, atol=1e-4)
+        assert distance(best[number][-len(alone.samples) :], alone.samples) < 0.1
     first = Line(parts[:1], line.voice, line.seed)
     [(_, whole)] = tts.speak([line], engine.sampling)
     [(_, beginning)] = tts.speak([first], engine.sampling)
@@ -337,7 +338,12 @@ def test_a_streaming_request_gets_its_first_segment_in_pieces_and_the_others_who
     for one, is_stream in zip(received, (True, False, True), strict=True):
         assert one.pop() is None
         assert (len(one) > len(parts)) == is_stream
-        np.testing.assert_allclose(np.concatenate(one), wanted if is_stream else whole.samples, atol=1e-4)
+        assert distance(np.concatenate(one), wanted if is_stream else whole.samples) < 0.1
+
+
+def distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the mean difference of log-mel frames: rounding of the pitch moves the phase of harmonics."""
+    return float((log_mel(one) - log_mel(other)).abs().mean())
 
 
 def test_a_key_may_have_any_characters(tmp_path: Path):

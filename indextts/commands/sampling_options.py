@@ -44,4 +44,10 @@ class Sampling(Options):
         return cls(**{**(BUILTIN_CODES if backend == "builtin" else {}), **typed})
 
 
-BUILTIN_CODES = {"repetition_penalty": 1.0, "num_beams": 1, "positions": "training"}
+BUILTIN_CODES = {
+    "repetition_penalty": 1.0,
+    "num_beams": 1,
+    "positions": "training",
+    "temperature": 0.3,
+    "top_p": 0.7,
+}
