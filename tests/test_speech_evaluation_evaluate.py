@@ -43,7 +43,7 @@ def test_checkpoints_are_scored_beside_the_recordings(
     torch.save(campplus, tmp_path / "models/campplus/campplus_cn_common.bin")
     asr = write_recognizer(tmp_path / "hears-la", "ላ")
     checkpoints = [tuned.run_dir / f"model_step{step}.pth" for step in (1, 2)]
-    argv = flags(tuned, tmp_path / "out", asr=asr, max_codes=80, seed=5)
+    argv = flags(tuned, tmp_path / "out", asr=asr, max_codes=80, seed=5, temperature=0.8, top_p=0.8)
     argv += [f"--checkpoint={path}" for path in checkpoints]
     assert main(argv) == 0
     out = tmp_path / "out"
