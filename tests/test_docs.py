@@ -21,13 +21,14 @@ PAGES = sorted(
         "demo/*.md",
         "benchmarks/*.md",
         "benchmarks/results/*.md",
+        "examples/*/*.md",
     )
     for path in REPOSITORY.glob(pattern)
 )
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:indextts|tools|trainers|benchmarks|demo|docs|tests)/[\w./-]*)`")
 PROGRAM = re.compile(r"\b((?:tools|trainers|benchmarks|demo)/\w+\.(?:py|sh))\b")
-MODULE = re.compile(r"python -m (?!indextts\.cli_v2)((?:indextts|benchmarks|demo|tests)(?:\.\w+)+)")
+MODULE = re.compile(r"python -m (?!indextts\.cli_v2)((?:indextts|benchmarks|demo|examples|tests)(?:\.\w+)+)")
 FLAG = re.compile(r"`(--[a-z][a-z-]*)")
 DOCKER_FLAGS = {"--shm-size", "--build-arg"}
 OFFICIAL_FLAG = "--version"  # of the page of IndexTTS-2
@@ -38,7 +39,7 @@ TORCHRUN_FLAGS = {
     "--shutdown-timeout",
     "--signals-to-handle",
 }
-BENCHMARK_FLAGS = {"--output", "--help"}
+BENCHMARK_FLAGS = {"--output", "--help", "--minutes", "--others", "--spoken"}  # and of examples/
 NETWORK_FLAGS = {flag_of(name) for name in TrainNetworks.model_fields}
 SCRIPT_FLAGS = {"--all", "--torch"}  # of test.sh, tests.planted_faults and run.sh
 CODE = re.compile(r"^```.*?^```|^(?: {4}|\t).*?$|`[^`\n]*`", re.MULTILINE | re.DOTALL)

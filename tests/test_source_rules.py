@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from tests.conftest import REPOSITORY
 
-FOLDERS = ("indextts", "tools", "trainers", "demo", "benchmarks")
+FOLDERS = ("indextts", "tools", "trainers", "demo", "benchmarks", "examples")
 SOURCES = [path for folder in FOLDERS for path in sorted((REPOSITORY / folder).rglob("*.py"))]
 SOURCES += sorted(REPOSITORY.glob("*.py"))
 STARTERS = {"run", "Popen", "call", "check_call", "check_output"}
