@@ -67,7 +67,7 @@ NUM_PIECES = 2861  # of the extended tokenizer
 CHECKPOINTS = 6  # of a curve
 MAX_CODES = 200  # of a sentence: 8 s
 NUM_BEAMS = 4
-CODE_INVENTED, INVENTED = 0.2, 0.6  # shares of invented words in the Amharic phrases
+INVENTED = 0.6  # share of invented words in the Amharic phrases
 FINE_TUNING: Mapping[str, object] = {"learning_rate": 3e-3}  # other settings than the base's training
 
 
@@ -94,12 +94,6 @@ SIZES = {
         batch=16,
         recognizer={"num_phrases": 12_000, "steps": 4000},
     ),
-    "gpu": Size(
-        phrases=24_000,
-        steps=8000,
-        batch=64,
-        recognizer={"num_phrases": 12_000, "steps": 4000},
-    ),
 }
 
 
@@ -109,7 +103,7 @@ class LearnsToSpeak(Benchmark):
     program: ClassVar[str] = "benchmarks.learns_to_speak"
     folder: Path = Field(description="Folder for everything that is made; the same folder resumes.")
     base: Path = Field(REPOSITORY / "demo/checkpoints", description="Folder of the base.")
-    size: Literal["test", "cpu", "gpu"] = Field("cpu", description="Amount of speech, model and steps.")
+    size: Literal["test", "cpu"] = Field("cpu", description="Amount of speech, model and steps.")
     seeds: list[int] = Field([0, 1, 2], min_length=1, description="Seeds of the fine-tuning.")
 
 
@@ -242,12 +236,11 @@ def phrases(
     return found
 
 
-def amharic_phrases(
-    count: int, invented: float = INVENTED, invent: Invent = random_letters
-) -> list[tuple[str, str]]:
+def amharic_phrases(count: int) -> list[tuple[str, str]]:
     """Return the demo's sentences that are not held out, then phrases of their and of invented words."""
     texts = TEXTS.read_text("utf-8").splitlines()[:-NUM_HELD_OUT]
-    more = phrases({"am": words(texts, "[\u1200-\u135a]")}, max(0, count - len(texts)), invented, invent)
+    known = words(texts, "[\u1200-\u135a]")
+    more = phrases({"am": known}, max(0, count - len(texts)), INVENTED, random_letters)
     return [*(("am", text) for text in texts[:count]), *more]
 
 

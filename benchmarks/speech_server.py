@@ -2,9 +2,9 @@
 
     python -m benchmarks.speech_server
 
-The server runs in a process of its own with a small model of IndexTTS-2.0: its GPT with random weights, which
-cannot stop, so every segment has the same number of codes, and built-in codes. The clients share this
-machine with it.
+The server is a separate process with a small model of IndexTTS-2.0 and built-in codes. The weights of its GPT
+are random and it cannot stop, so every segment has the same number of codes. The clients share this machine
+with it.
 """
 
 import logging
