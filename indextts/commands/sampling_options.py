@@ -2,7 +2,8 @@
 
 The defaults are those of the published front end, for the published codes. A built-in code repeats as long as
 a sound lasts, so repetition must not be penalised, and the models for built-in codes are trained from scratch
-with the positions of training (`of_backend`).
+with the positions of training (`of_backend`). Their temperature and top p are those of the fewest wrong
+letters among those tried with the demo (demo/README.md).
 """
 
 from collections.abc import Mapping
@@ -19,11 +20,12 @@ class Sampling(Options):
     do_sample: bool = Field(True, title="Sampling")
     """Sample the codes; without it, the most likely code is taken."""
     temperature: float = Field(0.8, gt=0, le=10, title="Temperature")
-    """Softmax temperature; values below 1 favour likely codes."""
+    """Softmax temperature; values below 1 favour likely codes; 0.3 for builtin codes."""
     top_k: int = Field(30, ge=0, title="Top k")
     """Number of most likely codes to sample from; 0 samples from all."""
     top_p: float = Field(0.8, gt=0, le=1, title="Top p")
-    """Cumulative probability of the most likely codes to sample from; 1 samples from all."""
+    """Cumulative probability of the most likely codes to sample from; 1 samples from all; 0.7 for builtin
+    codes."""
     repetition_penalty: float = Field(10.0, gt=0, le=100, title="Repetition penalty")
     """Penalty on codes that already occurred; 1 turns it off, as for builtin codes."""
     num_beams: int = Field(3, ge=1, le=16, title="Beams")
