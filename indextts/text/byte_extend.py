@@ -52,13 +52,16 @@ def extended_ranks(
 
     The same input gives the same bytes. If the texts provide fewer pieces, a warning is logged.
 
+    Args:
+        only_letters: whether each new piece has one letter; then there may be fewer.
+
     Raises:
         UserError: the language is not in Ethiopic script, or the texts contain none of its letters.
     """
     words = _words(base, texts)
     wanted = target_size - base.size
     cut = [base.encoding.decode_tokens_bytes(base.encoding.encode_ordinary(word)) for word in words]
-    pieces = list(_learned(cut, list(words.values()), set(base.ranked), wanted, only_letters))
+    pieces = list(_learned(cut, list(words.values()), set(base.ranked), wanted, only_letters=only_letters))
     if len(pieces) < wanted and not only_letters:
         logger.warning(
             "The tokenizer has only %d of %d pieces; the %s of the texts provide no more",
@@ -144,6 +147,7 @@ def _learned(
     times: Sequence[int],
     known: set[bytes],
     limit: int,
+    *,
     only_letters: bool = False,
 ) -> Iterator[bytes]:
     """Yield up to `limit` pieces in the order in which they are learned: the most frequent pair first.
