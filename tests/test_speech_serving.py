@@ -338,11 +338,16 @@ def test_a_streaming_request_gets_its_first_segment_in_pieces_and_the_others_who
     for one, is_stream in zip(received, (True, False, True), strict=True):
         assert one.pop() is None
         assert (len(one) > len(parts)) == is_stream
-        if is_stream:  # the windows may end elsewhere
+        sound = np.concatenate(one)
+        if is_stream:
+            assert len(sound) == len(wanted)
             assert distance(one[0], streamed[: len(one[0])]) < 0.1
-            assert distance(np.concatenate(one)[len(streamed) :], wanted[len(streamed) :]) < 0.1
+            # other requests decide where the windows end, and random codes sound otherwise in other windows
+            begun = sound[: len(streamed)]
+            assert distance(begun, streamed) < 0.5 * distance(np.roll(begun, len(begun) // 2), streamed)
+            assert distance(sound[len(streamed) :], wanted[len(streamed) :]) < 0.1
         else:
-            assert distance(np.concatenate(one), whole.samples) < 0.1
+            assert distance(sound, whole.samples) < 0.1
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> float:
