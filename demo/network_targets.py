@@ -1,4 +1,4 @@
-"""What the networks of the built-in speech features learn to predict, see demo/train_networks.py.
+"""Training targets of the networks of the built-in speech features, see demo/train_networks.py.
 
 H is the size of a state of Whisper's encoder, P the parameters of a frame (builtin_networks.py).
 """

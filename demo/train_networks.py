@@ -85,7 +85,7 @@ class Clip:
 
 @dataclass(frozen=True)
 class Scales:
-    """How the targets are scaled: a training that continues needs the same.
+    """Scaling of the targets, which a continued training must keep.
 
     Args:
         phones: number of each phone.

@@ -1,4 +1,4 @@
-"""tools/serve.py in a process of its own, with OpenAI's client and with hostile requests."""
+"""tools/serve.py in a separate process, with OpenAI's client and with hostile requests."""
 
 import json
 import random

@@ -71,7 +71,7 @@ PITCH_SCALE = 0.25  # of the decoder's pitch, in nats from the voice's mean
 
 @dataclass(frozen=True)
 class SpeechParameters:
-    """What a vocoder needs of frames of 10 ms.
+    """Parameters of a vocoder for frames of 10 ms.
 
     Args:
         envelope: (N, 64), logarithm of the power in mel bands.
