@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,11 @@ def shift_texts(project: Project) -> None:
     )
 
 
+def codes_of_another_codec(project: Project) -> None:
+    """Encode with the codes in another order, which the base does not know."""
+    encode_again(project, "-c", OTHER_CODES)
+
+
 def random_base(project: Project) -> None:
     project.base_checkpoint.unlink()
     run(MakeBaseCheckpoint(config=project.config, output=project.base_checkpoint))
@@ -104,17 +109,27 @@ def slowed(path: Path) -> Path:
     return path.with_suffix(".wav")
 
 
-def encode_again(project: Project) -> None:
+def encode_again(project: Project, *program: str) -> None:
     shutil.rmtree(project.preprocessed)
     for stage in ("preprocess", "pairs"):
         for command in plan_stage(project, read_settings(DEMO / "project.yaml"), stage).commands:
-            run(command)
+            run(command, program=program if stage == "preprocess" else ())
 
 
-def run(command: Command, status: int = 0) -> None:
-    argv = [sys.executable, str(REPOSITORY / command.program), *to_argv(command)]
+def run(command: Command, status: int = 0, program: Sequence[str] = ()) -> None:
+    argv = [sys.executable, *(program or [str(REPOSITORY / command.program)]), *to_argv(command)]
     answer = subprocess.run(argv, capture_output=True, text=True)
     assert answer.returncode == status, answer.stdout + answer.stderr
+
+
+OTHER_CODES = """
+import sys
+from indextts.features import builtin
+from tools.preprocess_data import main
+arrays = builtin._networks().arrays
+arrays["centroids"] = arrays["centroids"].flip(0)
+sys.exit(main())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +145,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (nothing, set()),
         (shift_texts, {"texts", "programs"}),
+        (codes_of_another_codec, {"base", "spoken"}),
         (random_base, {"base"}),
         (resampled_recordings, {"base"}),
     ],
