@@ -6,14 +6,7 @@ from typing import Any
 
 
 def start(step: int, *, part: int = 1, time: float = 0.0, total_steps: int = 1_000) -> dict[str, Any]:
-    return {
-        "kind": "start",
-        "part": part,
-        "step": step,
-        "epoch": 0,
-        "total_steps": total_steps,
-        "time": time,
-    }
+    return {"kind": "start", "part": part, "step": step, "epoch": 0, "total_steps": total_steps, "time": time}
 
 
 def point(step: int, loss: float | None = 1.0, *, kind: str = "train", part: int = 1, time: float = 0.0):

@@ -101,10 +101,7 @@ def write_measured_stats(path: Path, speech_encoder: Path) -> None:
 
 def write_speech_encoder(folder: Path, seed: int = 0) -> None:
     config = Wav2Vec2BertConfig(
-        hidden_size=FEATURE_DIM,
-        num_hidden_layers=NUM_LAYERS,
-        num_attention_heads=2,
-        intermediate_size=48,
+        hidden_size=FEATURE_DIM, num_hidden_layers=NUM_LAYERS, num_attention_heads=2, intermediate_size=48
     )
     with torch.random.fork_rng():
         model = randomise(Wav2Vec2BertModel(config), seed)

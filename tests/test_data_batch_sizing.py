@@ -3,12 +3,7 @@ import torch
 
 from benchmarks.workload import PUBLISHED
 from indextts.data import batch_sizing
-from indextts.data.batch_sizing import (
-    Throughput,
-    available_bytes,
-    choose_precision,
-    choose_throughput,
-)
+from indextts.data.batch_sizing import Throughput, available_bytes, choose_precision, choose_throughput
 from tests.tiny_gpt import TINY
 
 CPU = torch.device("cpu")

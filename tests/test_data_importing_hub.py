@@ -12,12 +12,7 @@ import pytest
 from huggingface_hub import constants
 
 from indextts.commands.data import ImportDataset
-from indextts.data.importing.hub import (
-    card_block,
-    dataset_folder,
-    download_dataset,
-    parquet_hours,
-)
+from indextts.data.importing.hub import card_block, dataset_folder, download_dataset, parquet_hours
 from indextts.data.importing.hub_choice import choose
 from indextts.data.sources import DataSource, read_sources, write_source
 from indextts.errors import FOLDER_IN_USE, UserError
@@ -84,11 +79,7 @@ def shard(folder: Path, num_rows: int, duration_s: float, *, first: int = 0) -> 
 def audiofolder(num_clips: int = 4) -> dict[str, bytes]:
     rows = ["file_name,transcription,speaker_id"]
     rows += [f"{number}.wav,ሰላም {number},almaz" for number in range(num_clips)]
-    table = {
-        TABLE: "\n".join(rows).encode(),
-        "README.md": CARD.encode(),
-        ".gitattributes": b"x",
-    }
+    table = {TABLE: "\n".join(rows).encode(), "README.md": CARD.encode(), ".gitattributes": b"x"}
     sounds = {f"train/{number}.wav": tone_bytes(200 + 10 * number, 0.5, "WAV") for number in range(num_clips)}
     return table | sounds
 

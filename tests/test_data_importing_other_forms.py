@@ -8,14 +8,7 @@ import pytest
 
 from indextts.errors import UserError
 from tests.import_cases import imported, objects, tones, write
-from tests.import_sources import (
-    manifest_lines,
-    rejected,
-    run_import,
-    tone_bytes,
-    write_tar,
-    write_tone,
-)
+from tests.import_sources import manifest_lines, rejected, run_import, tone_bytes, write_tar, write_tone
 
 TEXTS = ["ሰላም ለዓለም።", "እንዴት ነህ፣ ደህና?", "ዛሬ ፀሐይ ወጣች።"]
 ENGLISH = ["peace to you", "how are you, well?", "the sun is out"]
@@ -99,8 +92,7 @@ def test_chats_about_recordings(tmp_path: Path, form: str):
 
 
 @pytest.mark.parametrize(
-    ("answers", "reason"),
-    [(["ሰላም", "ደስተኛ ነው"], "broken_row"), ([""], "empty_text"), ([], "empty_text")],
+    ("answers", "reason"), [(["ሰላም", "ደስተኛ ነው"], "broken_row"), ([""], "empty_text"), ([], "empty_text")]
 )
 def test_a_chat_without_a_single_answer_is_refused(tmp_path: Path, answers: list[str], reason: str):
     lines = []

@@ -16,14 +16,7 @@ from indextts.data.importing.items import Location, Rejection, Row
 from indextts.data.importing.reading import SourceReader
 from indextts.data.importing.references import Recordings
 from tests.import_cases import Files, objects, rows, tones, write
-from tests.import_sources import (
-    manifest_lines,
-    rejected,
-    run_import,
-    tone_bytes,
-    write_tar,
-    write_tone,
-)
+from tests.import_sources import manifest_lines, rejected, run_import, tone_bytes, write_tar, write_tone
 
 END, NAME, STEM, NUMBER = "by the end of the path", "by name", "by name without suffix", "by number"
 TWO = ["almaz/1.wav", "bekele/1.wav"]

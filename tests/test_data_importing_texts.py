@@ -7,12 +7,7 @@ import pytest
 
 from indextts.errors import UserError
 from tests.import_cases import objects, rows, tones, write
-from tests.import_sources import (
-    manifest_lines,
-    rejected,
-    run_import,
-    tone_bytes,
-)
+from tests.import_sources import manifest_lines, rejected, run_import, tone_bytes
 from tests.test_data_importing_long_recordings import join_clips
 
 TEXTS = ["[noise] ሰላም ለዓለም።", "Speaker 1: እንዴት &amp; ነህ?", "ዛሬ [ተሰጥቶታል] ነው።"]

@@ -21,12 +21,7 @@ from indextts.commands.data import ImportDataset
 from indextts.data import speaker_vectors
 from indextts.data.importing.importer import ImportResult, import_dataset
 from indextts.data.importing.journal import Clip, Entry, Journal
-from indextts.data.importing.voices import (
-    VoicesRecord,
-    group_voices,
-    read_rows,
-    rename_voice,
-)
+from indextts.data.importing.voices import VoicesRecord, group_voices, read_rows, rename_voice
 from indextts.errors import UserError
 from indextts.features.audio import load_audio
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig

@@ -34,10 +34,7 @@ def test_the_error_names_an_address_without_an_answer():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # without listening
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with (
-            pytest.raises(UserError, match=rf"--ray-address {address}: "),
-            running_on("ray", address),
-        ):
+        with pytest.raises(UserError, match=rf"--ray-address {address}: "), running_on("ray", address):
             pass
 
 

@@ -90,10 +90,7 @@ def write_old_folder(
 
 def write_rows(folder: Path, rows: list[Row]) -> None:
     """Write both manifests; every eighth row is for validation."""
-    for name, part in (
-        ("train", [row for number, row in enumerate(rows) if number % 8]),
-        ("val", rows[::8]),
-    ):
+    for name, part in (("train", [row for number, row in enumerate(rows) if number % 8]), ("val", rows[::8])):
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in part]
         (folder / f"{name}_manifest.jsonl").write_text("".join(lines), encoding="utf-8")
 

@@ -26,21 +26,8 @@ from tests.run_checks import (
     problems_at_end,
     problems_in_replayed_lines,
 )
-from tests.tiny_run import (
-    TinyRun,
-    features_of,
-    make_tiny_run,
-    pair,
-    signalled_in_step,
-    stored_utterances,
-)
-from tests.trainer_process import (
-    IN_CREATE,
-    IN_MODIFY,
-    IN_MOVED_TO,
-    FolderEvents,
-    TrainerProcess,
-)
+from tests.tiny_run import TinyRun, features_of, make_tiny_run, pair, signalled_in_step, stored_utterances
+from tests.trainer_process import IN_CREATE, IN_MODIFY, IN_MOVED_TO, FolderEvents, TrainerProcess
 
 NUM_PAIRS, NUM_VAL_PAIRS = 40, 24
 TRIES = 8  # to hit a moment that lasts milliseconds

@@ -282,9 +282,7 @@ def change_pieces(run: TinyRun) -> None:
 
 
 @pytest.mark.failure(8)
-def test_row_8_other_pieces_of_the_same_number_keep_common_rows_bit_identical_and_restart(
-    two_steps: TinyRun,
-):
+def test_row_8_other_pieces_of_the_same_number_keep_common_rows_bit_identical_and_restart(two_steps: TinyRun):
     saved = load(two_steps.output / "model_step6.pth")
     change_pieces(two_steps)
     now = two_steps.tokenizer.pieces

@@ -21,11 +21,7 @@ from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import CheckpointMeta, verify_checkpoint
 from indextts.training import loop, metrics
-from indextts.training.batches import (
-    MicroBatch,
-    PairDataset,
-    collate_padded,
-)
+from indextts.training.batches import MicroBatch, PairDataset, collate_padded
 from indextts.training.gradients import TokenCounts
 from indextts.training.loop import accumulate
 from indextts.training.run import Run
@@ -139,9 +135,7 @@ def test_rows_35_to_40_pairs_with_unusable_arrays_are_skipped_named_and_never_re
 
 @pytest.mark.long
 @pytest.mark.failure(35)
-def test_row_35_more_than_ten_unreadable_samples_of_a_small_set_end_the_run(
-    spread: TinyRun,
-):
+def test_row_35_more_than_ten_unreadable_samples_of_a_small_set_end_the_run(spread: TinyRun):
     damage(spread)
     array_file(spread, "u20", "codes").unlink()
     assert spread.train(save_interval=1) == 2

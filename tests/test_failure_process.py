@@ -132,8 +132,7 @@ MORE_PLACES: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("module", "name"),
-    [*PLACES, *(pytest.param(*place, marks=pytest.mark.long) for place in MORE_PLACES)],
+    ("module", "name"), [*PLACES, *(pytest.param(*place, marks=pytest.mark.long) for place in MORE_PLACES)]
 )
 @pytest.mark.failure(20)
 def test_row_20_a_signal_during_the_start_ends_the_run_with_status_143_and_the_next_resumes(

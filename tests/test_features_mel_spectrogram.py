@@ -6,9 +6,7 @@ import numpy as np
 import soxr
 import torch
 
-from indextts.features.mel_spectrogram import (
-    resample,
-)
+from indextts.features.mel_spectrogram import resample
 
 
 def tone(frequency_hz: float, rate_hz: int, duration_s: float = 1.0) -> torch.Tensor:

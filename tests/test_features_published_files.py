@@ -3,13 +3,7 @@
 from pathlib import Path
 
 from indextts.commands.bases import BASES, PublishedFile
-from indextts.features.published_files import (
-    Remote,
-    files_of,
-    find_published,
-    missing_bytes,
-    write_record,
-)
+from indextts.features.published_files import Remote, files_of, find_published, missing_bytes, write_record
 
 BASE = BASES["2.0"]
 FILES = files_of(BASE)

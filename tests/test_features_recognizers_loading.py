@@ -152,9 +152,7 @@ def load(name: str, folder: Path) -> Recognizer:
 
 
 def test_a_model_of_the_hub_is_downloaded_once_and_used_without_the_hub(
-    hub: Hub,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     folder = write_mms(tmp_path / "published", {"eng": ENGLISH, "amh": LETTERS})
     contents = {path.name: path.read_bytes() for path in folder.iterdir()}

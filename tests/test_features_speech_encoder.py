@@ -10,10 +10,7 @@ from transformers import SeamlessM4TFeatureExtractor, Wav2Vec2BertModel
 
 from indextts.errors import UserError
 from indextts.features.log_mel import log_mel_pairs, num_vectors
-from indextts.features.speech_encoder import (
-    SpeechEncoder,
-    load_speech_encoder,
-)
+from indextts.features.speech_encoder import SpeechEncoder, load_speech_encoder
 from tests.published_files import FEATURE_DIM, noisy_speech, write_speech_encoder, write_stats
 
 

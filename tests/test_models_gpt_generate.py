@@ -5,13 +5,7 @@ import torch
 
 from indextts.commands.sampling_options import Sampling
 from indextts.models.gpt.decoder import Decoder, make_prefix
-from indextts.models.gpt.generate import (
-    Generation,
-    Prompt,
-    code_states,
-    generate,
-    set_precision,
-)
+from indextts.models.gpt.generate import Generation, Prompt, code_states, generate, set_precision
 from indextts.models.gpt.weights import random_model
 from tests.tiny_gpt import TINY, tiny_batch
 

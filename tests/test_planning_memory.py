@@ -5,13 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from indextts.planning.memory import (
-    CPU_FACTORS,
-    CPU_SOURCE,
-    SOURCE,
-    memory_need,
-    model_size,
-)
+from indextts.planning.memory import CPU_FACTORS, CPU_SOURCE, SOURCE, memory_need, model_size
 from tests.conftest import REPOSITORY
 from tests.test_models_gpt_weights import PUBLISHED
 

@@ -11,14 +11,7 @@ from typing import Any
 import pytest
 
 from indextts.projects.jobs.files import end_reason, live_processes
-from indextts.projects.jobs.records import (
-    Job,
-    clock,
-    list_jobs,
-    newest_job,
-    outcome,
-    read_job,
-)
+from indextts.projects.jobs.records import Job, clock, list_jobs, newest_job, outcome, read_job
 from indextts.projects.jobs.starting import start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job
 from indextts.projects.project import Project
@@ -44,9 +37,7 @@ RECORD = {
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"start_ticks": 1}, {"boot_id": "an earlier boot"}],
-    ids=["recycled number", "before a reboot"],
+    "change", [{"start_ticks": 1}, {"boot_id": "an earlier boot"}], ids=["recycled number", "before a reboot"]
 )
 @pytest.mark.failure(27)
 def test_another_process_with_the_pid_of_a_job_is_not_signalled(

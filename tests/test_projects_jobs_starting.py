@@ -17,13 +17,7 @@ from indextts.projects.jobs.starting import script, shell_line, start_job
 from indextts.projects.jobs.stopping import stop_job
 from indextts.projects.project import Project
 from tests.conftest import REPOSITORY
-from tests.running_jobs import (
-    SAVES_ON_SIGTERM,
-    command_for,
-    program,
-    wait_until_over,
-    wait_until_ready,
-)
+from tests.running_jobs import SAVES_ON_SIGTERM, command_for, program, wait_until_over, wait_until_ready
 
 STARTS_A_JOB = """
 import sys, time

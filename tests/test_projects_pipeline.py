@@ -320,8 +320,7 @@ def test_the_current_stage_is_the_last_one_that_began_since_the_job_did(tmp_path
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["", "[]", "[" * 100_000, '{"stage": "pairs"}', '{"stage": "x", "started": "1"}'],
+    "content", ["", "[]", "[" * 100_000, '{"stage": "pairs"}', '{"stage": "x", "started": "1"}']
 )
 def test_a_corrupt_record_of_the_current_stage_counts_as_absent(tmp_path: Path, content: str):
     (tmp_path / CURRENT).parent.mkdir()

@@ -151,11 +151,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_planted_fault_turns_the_verdict(
-    prepared: Path,
-    tmp_path: Path,
-    recognizer_folder: Path,
-    plant: Callable[[Project], None],
-    bad: set[str],
+    prepared: Path, tmp_path: Path, recognizer_folder: Path, plant: Callable[[Project], None], bad: set[str]
 ):
     workspace = Path(shutil.copytree(prepared, tmp_path / "workspace"))
     project = Project(workspace / "demo")

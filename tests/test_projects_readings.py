@@ -8,12 +8,7 @@ from indextts.commands.data import CheckData, ExtendTokenizer
 from indextts.commands.normalizer_options import Reading
 from indextts.errors import UserError
 from indextts.projects.project import Project, make_settings, read_project, write_project
-from indextts.projects.readings import (
-    apply_edited_readings,
-    read_readings,
-    store_normalizer,
-    store_readings,
-)
+from indextts.projects.readings import apply_edited_readings, read_readings, store_normalizer, store_readings
 from indextts.projects.stage_records import is_up_to_date, write_record
 from indextts.projects.stages import plan_check, plan_stage
 from indextts.text.readings import ReadingRow, write_rows

@@ -137,11 +137,7 @@ def test_two_deleted_checkpoints_of_one_name_have_two_folders(run: Path):
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [
-        ("model_step40.pth", "newest"),
-        ("model_step20.pth", r"best\.pth"),
-        ("model_step30.pth", "pinned"),
-    ],
+    [("model_step40.pth", "newest"), ("model_step20.pth", r"best\.pth"), ("model_step30.pth", "pinned")],
 )
 def test_a_needed_checkpoint_is_not_deleted(run: Path, name: str, reason: str):
     pin(run, "model_step30.pth", is_pinned=True)

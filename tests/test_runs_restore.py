@@ -8,12 +8,7 @@ import pytest
 from indextts.commands.terminal import continued
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.runs.restore import plan_restore
-from indextts.runs.restore_facts import (
-    REQUIRED_KEYS,
-    CheckpointFacts,
-    RestorePlan,
-    RunFacts,
-)
+from indextts.runs.restore_facts import REQUIRED_KEYS, CheckpointFacts, RestorePlan, RunFacts
 from indextts.runs.restore_rows import RestoreRow, log_lines, plan_text, restore_rows
 from indextts.runs.schedule import Schedule
 from indextts.text.vocabulary import Vocabulary, move_rows
@@ -155,10 +150,7 @@ def test_another_base_file_is_refused_but_the_same_bytes_at_another_path_are_not
 
 @pytest.mark.parametrize(
     ("pieces", "named_id"),
-    [
-        ((*BASE[:3], "▁B", "ሰ", "ላ"), "id 3 is '▁B' and was '▁A'"),
-        (BASE[:3], "id 3 is 'absent' and was '▁A'"),
-    ],
+    [((*BASE[:3], "▁B", "ሰ", "ላ"), "id 3 is '▁B' and was '▁A'"), (BASE[:3], "id 3 is 'absent' and was '▁A'")],
 )
 def test_a_tokenizer_that_does_not_extend_the_runs_base_is_refused(pieces: tuple[str, ...], named_id: str):
     assert named_id in refusal(checkpoint(), run(Vocabulary(pieces, "other")))

@@ -395,10 +395,7 @@ def test_the_folder_has_every_file_that_the_official_page_looks_for(
 
 
 def test_missing_published_files_are_named_with_what_the_official_page_would_do(
-    trained: TinyRun,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    trained: TinyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ):
     published = write_published(tmp_path / "published")
     (published / "s2mel.pth").unlink()

@@ -270,12 +270,7 @@ def test_a_model_of_published_weights_needs_their_licence_and_its_sentence(proje
 
 @pytest.mark.parametrize(("token", "problem"), [("", "hf auth login"), (READER, "write")])
 def test_an_upload_without_the_right_to_write_is_refused(
-    project: Project,
-    hub: Hub,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    token: str,
-    problem: str,
+    project: Project, hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, token: str, problem: str
 ):
     use_hub(monkeypatch, hub.url, tmp_path, token)
     with pytest.raises(UserError, match=problem):
@@ -286,11 +281,7 @@ def test_an_upload_without_the_right_to_write_is_refused(
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")  # of huggingface_hub
 @pytest.mark.parametrize("is_private", [True, False])
 def test_a_repository_keeps_its_visibility(
-    project: Project,
-    hub: Hub,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    is_private: bool,
+    project: Project, hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_private: bool
 ):
     hub.repositories[NAME] = repository({}, is_private=is_private)
     use_hub(monkeypatch, hub.url, tmp_path, TOKEN)
@@ -308,9 +299,7 @@ def test_a_repository_keeps_its_visibility(
 
 
 def test_a_name_that_the_hub_does_not_allow_is_a_path_or_refused(
-    hub: Hub,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     use_hub(monkeypatch, hub.url, tmp_path, TOKEN)
     too_long = f"a/{'b' * 97}"

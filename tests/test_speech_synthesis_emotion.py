@@ -47,10 +47,7 @@ def test_alpha_scales_the_weights_to_four_decimals():
 
 @pytest.mark.parametrize(
     ("weights", "what"),
-    [
-        ([0.2] * 8, r"0\.2, 0\.2, .*happy, angry"),
-        (only("happy", -0.1), r"-0\.1, 0, .*happy, angry"),
-    ],
+    [([0.2] * 8, r"0\.2, 0\.2, .*happy, angry"), (only("happy", -0.1), r"-0\.1, 0, .*happy, angry")],
 )
 def test_invalid_weights_are_refused(weights, what):
     with pytest.raises(UserError, match=what):

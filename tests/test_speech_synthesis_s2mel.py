@@ -5,12 +5,7 @@ import pytest
 import torch
 
 from indextts.speech.synthesis.config import FlowConfig, LengthRegulatorSection
-from indextts.speech.synthesis.s2mel import (
-    FlowMatching,
-    LengthRegulator,
-    SolverSettings,
-    target_frames,
-)
+from indextts.speech.synthesis.s2mel import FlowMatching, LengthRegulator, SolverSettings, target_frames
 from tests.acoustic_files import S2MEL
 from tests.published_files import FEATURE_DIM, randomise
 

@@ -34,8 +34,5 @@ def test_a_folder_has_one_writer_until_its_process_is_gone(tmp_path):
 
 def test_a_path_that_is_not_a_folder_is_a_user_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with (
-        pytest.raises(UserError, match="file: "),
-        locked_folder(tmp_path / "file/.lock", in_use="-"),
-    ):
+    with pytest.raises(UserError, match="file: "), locked_folder(tmp_path / "file/.lock", in_use="-"):
         pass

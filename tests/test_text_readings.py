@@ -8,14 +8,7 @@ from indextts.commands.normalizer_options import NormalizerOptions, Reading, Rul
 from indextts.commands.terminal import parse
 from indextts.errors import UserError
 from indextts.text.normalize import RULES, explain, normalize, reads_alike
-from indextts.text.readings import (
-    ReadingRow,
-    options_of,
-    read_rows,
-    readings_for,
-    used_readings,
-    write_rows,
-)
+from indextts.text.readings import ReadingRow, options_of, read_rows, readings_for, used_readings, write_rows
 
 HEADER = "written\tspoken\tmatch\tlanguage\n"
 

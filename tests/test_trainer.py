@@ -169,8 +169,7 @@ def test_another_tokenizer_keeps_the_settings_that_are_not_typed(complete_run: T
 
 
 @pytest.mark.parametrize(
-    "scheduler",
-    [None, pytest.param({"last_epoch": 8, "_last_lr": [0.001]}, marks=pytest.mark.long)],
+    "scheduler", [None, pytest.param({"last_epoch": 8, "_last_lr": [0.001]}, marks=pytest.mark.long)]
 )
 @pytest.mark.failure(71)
 def test_a_rebuilt_schedule_is_not_reported_as_restored(

@@ -62,10 +62,7 @@ BAD: dict[str, tuple[Callable[[TinyRun], object], str]] = {
         ),
         r"(bpe\.model|\.tiktoken): \d+ pieces.* \d+ rows",
     ),
-    "a tokenizer whose base has other pieces": (
-        reorder_base_tokenizer,
-        r"(bpe\.model|\.tiktoken): id 10 ",
-    ),
+    "a tokenizer whose base has other pieces": (reorder_base_tokenizer, r"(bpe\.model|\.tiktoken): id 10 "),
     "features of other utterances": (
         replace_features,
         r"\d+ of \d+ pairs .* u\d+.*tools/build_gpt_prompt_pairs\.py",

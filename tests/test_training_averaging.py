@@ -49,9 +49,7 @@ def standing_at(run: TinyRun, folder: Path, step: int) -> TinyRun:
     return TinyRun(folder)
 
 
-def test_each_step_moves_the_average_towards_the_weights_by_one_minus_the_decay(
-    averaged: TinyRun,
-):
+def test_each_step_moves_the_average_towards_the_weights_by_one_minus_the_decay(averaged: TinyRun):
     before = saved(averaged, 1)["averaged"]
     assert before["num_updates"] == 1
     for step, decay in [(2, 2 / 11), (3, 0.25), (4, 0.25)]:  # 3 / 12 is the decay itself

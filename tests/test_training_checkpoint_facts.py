@@ -48,12 +48,7 @@ def predecessors_checkpoint(project: TinyRun, num_pieces: int) -> dict[str, Any]
     base = read_weights(project.folder / "base/gpt.pth")
     kept = (*range(BASE_SIZE), *(-1 for _ in range(num_pieces - BASE_SIZE)), BASE_SIZE)
     weights = move_text_rows(
-        base,
-        kept,
-        pieces=[str(number) for number in range(num_pieces)],
-        base_size=BASE_SIZE,
-        seed=5,
-        part=1,
+        base, kept, pieces=[str(number) for number in range(num_pieces)], base_size=BASE_SIZE, seed=5, part=1
     )
     model = load_model(config_with_text_tokens(CONFIG, num_pieces), weights, "base")
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)

@@ -13,11 +13,7 @@ from indextts.errors import CHECK_FAILED, USER_MISTAKE, UserError
 from indextts.system.signals import StopRequest
 from indextts.training.decision import Signals
 from indextts.training.distributed.ranks import SINGLE_PROCESS, Ranks
-from indextts.training.distributed.sync import (
-    fingerprint,
-    require_same_start,
-    require_same_weights,
-)
+from indextts.training.distributed.sync import fingerprint, require_same_start, require_same_weights
 from indextts.training.groups import count_tokens
 from indextts.training.loading import load_batches
 from indextts.training.loop import gather_signals

@@ -135,14 +135,10 @@ def relative_difference(found: Tensor, expected: Tensor) -> float:
 
 
 @pytest.mark.parametrize(
-    ("memory_error", "in_backward"),
-    [(on_a_gpu, True), (on_the_host, False)],
-    ids=["gpu backward", "host"],
+    ("memory_error", "in_backward"), [(on_a_gpu, True), (on_the_host, False)], ids=["gpu backward", "host"]
 )
 @pytest.mark.parametrize(
-    ("sizes", "num_samples", "limit"),
-    [((2, 8), 3, 2), ((5, 1), 2, 2)],
-    ids=["first fits", "last fits"],
+    ("sizes", "num_samples", "limit"), [((2, 8), 3, 2), ((5, 1), 2, 2)], ids=["first fits", "last fits"]
 )
 @pytest.mark.failure(49)
 def test_a_split_step_has_the_gradients_of_the_full_step(

@@ -146,10 +146,7 @@ def test_without_memory_or_disk_space_nothing_is_judged_and_the_training_continu
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [
         step for step in (2, 4, 6) if any(f"step {step} was not judged" in text for text in warnings)
-    ] == [
-        4,
-        6,
-    ]
+    ] == [4, 6]
     assert not (output / "best_heard.pth").exists()
 
 

@@ -11,13 +11,7 @@ from indextts.data.review import check_folder, read_decisions, read_reviewed
 from indextts.data.review_table import ALL, DECIDED, DOUBTFUL, Filter
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.data.review import (
-    act,
-    export_manifest,
-    follow,
-    refresh,
-    show_page,
-)
+from indextts.webui.data.review import act, export_manifest, follow, refresh, show_page
 from indextts.webui.data.review_list import list_html, marked_pair, row_html
 from indextts.webui.data.review_rows import (
     checked_text,

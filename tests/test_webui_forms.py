@@ -91,14 +91,7 @@ def test_a_draft_is_read_back(project: Project):
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"",
-        b"{",
-        b"\xff\xfe",
-        b"[]",
-        b'{"values": [1]}',
-        b"[" * 100_000,
-    ],
+    [b"", b"{", b"\xff\xfe", b"[]", b'{"values": [1]}', b"[" * 100_000],
     ids=["empty", "cut", "no text", "list", "no values", "deep"],
 )
 def test_an_invalid_draft_counts_as_absent(project: Project, content: bytes):

@@ -22,14 +22,7 @@ from indextts.projects.project import Project
 from indextts.system.messages import ENGLISH, LOCALES, Message, table
 from indextts.webui.data.review_rows import checked_text
 from indextts.webui.data.uploads import store_uploads
-from indextts.webui.language import (
-    LANGUAGES,
-    field_texts,
-    language_of,
-    t,
-    text_of,
-    use_language,
-)
+from indextts.webui.language import LANGUAGES, field_texts, language_of, t, text_of, use_language
 from indextts.webui.listen.renders import vote
 from tests.conftest import REPOSITORY
 from tools.commands_page import COMMANDS

@@ -165,10 +165,7 @@ def test_the_checkpoints_speak_the_validation_sentences(project: Project):
     assert parse(Evaluate, to_argv(command)) == command
     assert scored(project, ["best.pth"], "", 7, 3, 3, "cpu", 25).model_dump(
         include={"num_clips", "seed"}
-    ) == {
-        "num_clips": 7,
-        "seed": 3,
-    }
+    ) == {"num_clips": 7, "seed": 3}
     asr = project.root / "hears"
     with_asr = scored(project, ["best.pth"], f"\n{asr}\nsomeone/asr\n")
     assert with_asr.asr == [str(asr), "someone/asr"]  # a model of the hub

@@ -52,13 +52,7 @@ def project(page: Page) -> Project:
 
 
 def form(**changes: Any) -> NewProject:
-    values = {
-        "title": "My voice",
-        "base": PUBLISHED,
-        "language": "am",
-        "folder": "",
-        "other_base": "",
-    }
+    values = {"title": "My voice", "base": PUBLISHED, "language": "am", "folder": "", "other_base": ""}
     return NewProject(**{**values, **changes})
 
 

@@ -82,10 +82,7 @@ def test_a_row_that_another_browser_removed_is_not_saved_over_its_neighbour(proj
     with pytest.raises(UserError):
         save_row(project, bbc, "BBC", "ቢቢሲ", "word", "")
     remove_row(project, bbc)
-    assert [(row.written, row.spoken) for row in read_readings(project)] == [
-        ("CNN", "ቴሌቪዥን"),
-        ("VOA", "ሬዲዮ"),
-    ]
+    assert [(row.written, row.spoken) for row in read_readings(project)] == [("CNN", "ቴሌቪዥን"), ("VOA", "ሬዲዮ")]
 
 
 def test_many_browsers_save_at_once_and_no_reading_is_lost(project: Project):

@@ -177,12 +177,7 @@ def test_strangers_take_little_and_the_owner_gets_in(page: Server, cookie: str, 
 
 def test_what_is_sent_is_compressed_for_who_is_signed_in(page: Server, cookie: str):
     changed = f"/assets/{next(iter(front_end.served_assets([])))}"
-    for path, coding in (
-        ("/", "gzip"),
-        ("/theme.css", "br"),
-        ("/assets/page.js", "gzip"),
-        (changed, "gzip"),
-    ):
+    for path, coding in (("/", "gzip"), ("/theme.css", "br"), ("/assets/page.js", "gzip"), (changed, "gzip")):
         plain = page.ask("GET", path, cookie=cookie)
         answer = page.ask("GET", path, cookie=cookie, accept_encoding=coding)
         assert answer.headers["content-encoding"] == coding

@@ -11,13 +11,7 @@ from indextts.runs.directory import read_metrics
 from indextts.text.bases import load_tokenizer
 from tests.page_layout import DESKTOP, problems_of_tabs
 from tests.small_repository import copy_repository
-from tests.walking import (
-    open_tab,
-    plan_row,
-    value,
-    wait_for,
-    wait_for_project,
-)
+from tests.walking import open_tab, plan_row, value, wait_for, wait_for_project
 from tests.webui_server import Server
 
 NUM_STAGES = 6

@@ -13,11 +13,7 @@ ENGLISH = (
     "SHE SELLS SEA SHELLS, DOESN'T SHE?",
     "PACK MY BOX WITH 5 DOZEN JUGS - 1234567890!",
 )
-AMHARIC = (
-    "ሰላም ለዓለም። ሰላም ነው፣ ሰላም!",
-    "አበበ በሶ በላ፤ ጫላ ጩቤ ጨበጠ።",
-    "ኢትዮጵያ ውስጥ ብዙ ወንዞች አሉ፡፡ ብዙ ተራሮችም አሉ፡፡",
-)
+AMHARIC = ("ሰላም ለዓለም። ሰላም ነው፣ ሰላም!", "አበበ በሶ በላ፤ ጫላ ጩቤ ጨበጠ።", "ኢትዮጵያ ውስጥ ብዙ ወንዞች አሉ፡፡ ብዙ ተራሮችም አሉ፡፡")
 
 
 def trained_model(texts: tuple[str, ...], **settings: object) -> bytes:

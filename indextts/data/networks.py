@@ -125,10 +125,7 @@ def _load_published(
     default_folder = Preprocess.model_fields["speech_encoder"].default
     codec = codec_path(command, config.of_base)
     folder = indextts2.find_files(
-        command.speech_encoder,
-        codec,
-        command.stats,
-        look_in_cache=command.speech_encoder == default_folder,
+        command.speech_encoder, codec, command.stats, look_in_cache=command.speech_encoder == default_folder
     )
     precision = choose_encoder_precision(command.encoder_precision, device)
     backend = indextts2.load(command.config, folder, codec, command.stats, device, dtype, precision)

@@ -211,10 +211,7 @@ def _usable(
     """Return the utterances that the model accepts by their headers, sorted by id, the keys, and the rest."""
     recorded, keys, broken = inspect(command.manifest, numbered)
     utterances, misfits = of_fitting_length(
-        recorded,
-        MIN_CODES,
-        config.max_mel_tokens * config.of_base.features_per_code,
-        LEAD_S[command.backend],
+        recorded, MIN_CODES, config.max_mel_tokens * config.of_base.features_per_code, LEAD_S[command.backend]
     )
     rejected = broken + misfits
     if broken:

@@ -71,10 +71,7 @@ class Split:
 
 
 def split_utterances(
-    utterances: Sequence[Utterance],
-    val_ratio: float,
-    seed: int,
-    val_speakers: int | Literal["auto"] = "auto",
+    utterances: Sequence[Utterance], val_ratio: float, seed: int, val_speakers: int | Literal["auto"] = "auto"
 ) -> Split:
     """Put `val_speakers` speakers and about `val_ratio` of every other speaker into validation.
 

@@ -9,13 +9,7 @@ import unicodedata
 from pathlib import Path
 
 from indextts.errors import UserError
-from indextts.projects.project import (
-    PUBLISHED_FOLDERS,
-    Project,
-    is_title,
-    project_names,
-    read_project,
-)
+from indextts.projects.project import PUBLISHED_FOLDERS, Project, is_title, project_names, read_project
 
 MAX_FOLDER_CHARS = 40
 ETHIOPIC = "ETHIOPIC SYLLABLE "  # its Unicode name ends with the syllable in Latin letters: "SE"

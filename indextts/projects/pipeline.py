@@ -27,14 +27,7 @@ from indextts.commands.bases import BASES, base_in
 from indextts.commands.launching import ALONE, Launch
 from indextts.commands.terminal import to_argv
 from indextts.errors import UserError, disk_errors
-from indextts.projects.project import (
-    DEMO,
-    REPOSITORY,
-    Project,
-    ProjectSettings,
-    read_settings,
-    write_project,
-)
+from indextts.projects.project import DEMO, REPOSITORY, Project, ProjectSettings, read_settings, write_project
 from indextts.projects.readings import apply_edited_readings
 from indextts.projects.stage_records import argvs, is_up_to_date, stamp, write_record
 from indextts.projects.stages import PLANNERS, StagePlan, plan_stage, plan_stages

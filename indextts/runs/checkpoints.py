@@ -19,12 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from indextts.errors import UserError, disk_errors
-from indextts.runs.directory import (
-    LINKS,
-    QUARANTINED,
-    CheckpointMeta,
-    checkpoint_files,
-)
+from indextts.runs.directory import LINKS, QUARANTINED, CheckpointMeta, checkpoint_files
 
 TRASH = "trash"
 

@@ -17,14 +17,7 @@ from indextts.commands.pairs_file import PairsFile
 from indextts.commands.train import Train
 from indextts.runs.directory import CheckpointMeta, FileIdentity
 from indextts.runs.restore import CURVE_SETTINGS, STEP_SETTINGS
-from indextts.runs.restore_facts import (
-    NO_SIZES,
-    AverageOutcome,
-    RestorePlan,
-    RunFacts,
-    contents,
-    pairs_files,
-)
+from indextts.runs.restore_facts import NO_SIZES, AverageOutcome, RestorePlan, RunFacts, contents, pairs_files
 from indextts.runs.schedule import Schedule
 from indextts.system.messages import Message, as_is
 

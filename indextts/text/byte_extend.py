@@ -24,13 +24,7 @@ import regex
 
 from indextts.errors import UserError
 from indextts.system.amounts import counted
-from indextts.text.byte_level import (
-    PATTERN,
-    ByteLevelTokenizer,
-    rank_lines,
-    reserved_line,
-    with_rank_record,
-)
+from indextts.text.byte_level import PATTERN, ByteLevelTokenizer, rank_lines, reserved_line, with_rank_record
 from indextts.text.languages import find_language
 from indextts.text.official_front_end import prepare
 from indextts.text.reserved import RESERVED, longest_parts
@@ -143,12 +137,7 @@ def _words(base: ByteLevelTokenizer, texts: Iterable[str]) -> Counter[str]:
 
 
 def _learned(
-    cut: list[list[bytes]],
-    times: Sequence[int],
-    known: set[bytes],
-    limit: int,
-    *,
-    only_letters: bool = False,
+    cut: list[list[bytes]], times: Sequence[int], known: set[bytes], limit: int, *, only_letters: bool = False
 ) -> Iterator[bytes]:
     """Yield up to `limit` pieces in the order in which they are learned: the most frequent pair first.
 

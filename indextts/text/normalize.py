@@ -35,11 +35,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from indextts.commands.normalizer_options import (
-    DEFAULT_OPTIONS,
-    NORMALIZER_VERSION,
-    NormalizerOptions,
-)
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NORMALIZER_VERSION, NormalizerOptions
 from indextts.text import (
     abbreviations,
     characters,

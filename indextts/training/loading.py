@@ -185,10 +185,7 @@ def _serve(dataset: PairDataset, collate: Collate, requests: Connection, answers
 
 
 def _wait_for(
-    worker: _Worker,
-    answer: Future[MicroBatch],
-    workers: Sequence[_Worker],
-    should_stop: Callable[[], bool],
+    worker: _Worker, answer: Future[MicroBatch], workers: Sequence[_Worker], should_stop: Callable[[], bool]
 ) -> MicroBatch:
     """Return the answer of `worker`. Raises as `load_batches`."""
     started = time.monotonic()

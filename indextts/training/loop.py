@@ -48,13 +48,7 @@ from indextts.training.groups import count_tokens, endless_groups, note_unreadab
 from indextts.training.loading import StoppedWhileLoadingError
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.metrics import MetricsLog, SpeedMeter, StartupTimes
-from indextts.training.optim import (
-    Bfloat16StateAdamW,
-    SkippedSteps,
-    TrainedParameters,
-    scale_rates,
-    step_at,
-)
+from indextts.training.optim import Bfloat16StateAdamW, SkippedSteps, TrainedParameters, scale_rates, step_at
 from indextts.training.order import derive_seed
 from indextts.training.probe import Probe, compare
 from indextts.training.record import TextRowFacts, write_run_files

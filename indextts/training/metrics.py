@@ -198,10 +198,7 @@ class MetricsLog:
         if self._run_dir is None:
             return
         self._lines.append(json.dumps({**line, "time": time.time()}) + "\n")
-        with (
-            self._logging_errors("metrics.jsonl"),
-            (self._run_dir / "metrics.jsonl").open("a+b") as file,
-        ):
+        with self._logging_errors("metrics.jsonl"), (self._run_dir / "metrics.jsonl").open("a+b") as file:
             if _has_open_line(file):  # left by a kill, or by a disk that was full
                 file.write(b"\n")
             file.write("".join(self._lines).encode())

@@ -14,11 +14,7 @@ from typing import Any
 from indextts.commands.terminal import continued
 from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.models.checkpoint import (
-    embedded_meta,
-    read_file,
-    recover_meta,
-)
+from indextts.models.checkpoint import embedded_meta, read_file, recover_meta
 from indextts.models.gpt.config import config_with_text_tokens
 from indextts.models.gpt.lora import add_adapters
 from indextts.models.gpt.weights import empty_model
@@ -42,11 +38,7 @@ from indextts.training.distributed.ranks import Ranks
 from indextts.training.gradients import LIMITED_STEPS
 from indextts.training.lora import SavedAdapters, with_base
 from indextts.training.losses import LossSums
-from indextts.training.optim import (
-    load_optimizer,
-    scale_rates,
-    select_trained,
-)
+from indextts.training.optim import load_optimizer, scale_rates, select_trained
 from indextts.training.run import Inputs, Run, TrainState, load_inputs
 from indextts.training.settings import with_automatic_settings
 from indextts.training.start import (

@@ -18,13 +18,7 @@ from torch import Tensor
 
 from indextts.data.encoding import encoders_identity
 from indextts.errors import USER_MISTAKE, UserError
-from indextts.models.checkpoint import (
-    TEXT_TABLES,
-    move_text_rows,
-    read_weights,
-    table_rows,
-    text_rows,
-)
+from indextts.models.checkpoint import TEXT_TABLES, move_text_rows, read_weights, table_rows, text_rows
 from indextts.models.gpt.config import config_with_text_tokens
 from indextts.models.gpt.lora import add_adapters, is_block_matrix
 from indextts.models.gpt.model import UnifiedVoice
@@ -44,12 +38,7 @@ from indextts.text.verify import require_extension
 from indextts.text.vocabulary import Vocabulary, move_rows
 from indextts.training.averaging import SavedAverage, start_average
 from indextts.training.lora import SavedAdapters, log_adapters
-from indextts.training.optim import (
-    TrainedParameters,
-    build_optimizer,
-    select_trained,
-    weight_device,
-)
+from indextts.training.optim import TrainedParameters, build_optimizer, select_trained, weight_device
 from indextts.training.order import derive_seed
 from indextts.training.run import Inputs, Run, TrainState
 from indextts.training.settings import with_automatic_settings
@@ -121,12 +110,7 @@ def row_mover(
 
     def move(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         moved = move_text_rows(
-            weights,
-            row_of,
-            pieces=tokenizer.pieces,
-            base_size=base_size,
-            seed=command.seed,
-            part=part,
+            weights, row_of, pieces=tokenizer.pieces, base_size=base_size, seed=command.seed, part=part
         )
         rows = moved[TEXT_TABLES[0]]  # (rows, D), of the embedding; new in `moved`
         for token, parts in sounds.items():

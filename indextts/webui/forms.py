@@ -98,11 +98,7 @@ def project_values(command: type[Command], names: Iterable[str], settings: Mappi
 
 
 def kept_form(
-    page: Page,
-    stage: Stage,
-    command: type[Command],
-    names: Sequence[str],
-    inputs: Sequence[Component],
+    page: Page, stage: Stage, command: type[Command], names: Sequence[str], inputs: Sequence[Component]
 ) -> gr.Textbox:
     """Fill the form of a stage with the project's values, and keep other values as its draft.
 

@@ -20,13 +20,7 @@ from numpy.typing import NDArray
 
 from indextts.data.importing.items import Passage
 from indextts.features.audio import RecordingError, flac, loudness_lufs, read_channels, to_mono
-from indextts.features.vad import (
-    END_THRESHOLD,
-    SAMPLE_RATE_HZ,
-    WINDOW_S,
-    speech_probabilities,
-    speech_spans,
-)
+from indextts.features.vad import END_THRESHOLD, SAMPLE_RATE_HZ, WINDOW_S, speech_probabilities, speech_spans
 
 CLEANING_VERSION = 1  # raise it when the rules change, to clean imported clips again
 PEAK_DBFS = -1.0

@@ -79,10 +79,7 @@ class SourceReader:
         return self.recordings.find(named, row.where.file.parent, row.folders) if named else None
 
     def _resolved(
-        self,
-        row: Row,
-        found: Found | Problem | None,
-        claims: Mapping[Path, Mapping[str, tuple[int, int]]],
+        self, row: Row, found: Found | Problem | None, claims: Mapping[Path, Mapping[str, tuple[int, int]]]
     ) -> Row | Rejection:
         named = row.named or row.id
         if not named:

@@ -27,12 +27,7 @@ from numpy.typing import NDArray
 
 from indextts.data.quality.clips import Clip, new_recordings
 from indextts.data.report import robust_deviation
-from indextts.data.speaker_vectors import (
-    SAMPLE_RATE_HZ,
-    LoadEncoder,
-    VoiceEncoder,
-    add_results,
-)
+from indextts.data.speaker_vectors import SAMPLE_RATE_HZ, LoadEncoder, VoiceEncoder, add_results
 from indextts.data.stored_results import StoredResults
 from indextts.errors import UserError
 from indextts.features.voice_encoder import load_campplus_encoder

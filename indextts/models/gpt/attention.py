@@ -135,10 +135,7 @@ def _varlen(segments: Segments) -> Attend:
 
 def _jagged(segments: Segments) -> Attend:
     # lengths from the host save a device-to-host copy in every layer
-    known: dict[str, Any] = {
-        "min_seqlen": min(segments.lengths),
-        "max_seqlen": max(segments.lengths),
-    }
+    known: dict[str, Any] = {"min_seqlen": min(segments.lengths), "max_seqlen": max(segments.lengths)}
     offsets = segments.offsets.long()
 
     def nested(x: Tensor) -> Tensor:

@@ -144,10 +144,7 @@ def _finite(names: Collection[str], read: Callable[[str], Tensor], source: str) 
 
 
 def _check_weights(
-    expected: Mapping[str, Tensor],
-    given: Mapping[str, Tensor],
-    source: str,
-    any_rows: Collection[str] = (),
+    expected: Mapping[str, Tensor], given: Mapping[str, Tensor], source: str, any_rows: Collection[str] = ()
 ) -> None:
     """Raise a UserError unless the weights fit the model; log every mismatch.
 

@@ -89,9 +89,7 @@ def new_rows_unchanged(run: Observed) -> Finding | None:
     if last - first < MIN_STEPS or moved >= MIN_CHANGE * allowed:
         return None
     return Finding(
-        "new_rows",
-        "problem",
-        {"first": first, "moved": moved, "steps": last - first, "allowed": allowed},
+        "new_rows", "problem", {"first": first, "moved": moved, "steps": last - first, "allowed": allowed}
     )
 
 
@@ -128,9 +126,7 @@ def gradients_exploding(run: Observed) -> Finding | None:
     if now <= EXPLODED * before:
         return None
     return Finding(
-        "gradients",
-        "problem",
-        {"number": NUM_RECENT, "step": norms[-1][0], "now": now, "before": before},
+        "gradients", "problem", {"number": NUM_RECENT, "step": norms[-1][0], "now": now, "before": before}
     )
 
 

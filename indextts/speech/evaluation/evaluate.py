@@ -54,12 +54,7 @@ from indextts.speech.evaluation.report import Clip, draw_scores, markdown_report
 from indextts.speech.evaluation.scores import DIFFERENCES_NAME, GROUPS_NAME, RECORDINGS, SUMMARY_NAME, Row
 from indextts.speech.synthesis.acoustic import CAMPPLUS
 from indextts.speech.synthesis.renderer import Renderer
-from indextts.speech.synthesis.synthesize import (
-    load_tts,
-    resolve_sampling,
-    synthesis_device,
-    write_wav,
-)
+from indextts.speech.synthesis.synthesize import load_tts, resolve_sampling, synthesis_device, write_wav
 from indextts.speech.synthesis.text_to_speech import TextToSpeech
 from indextts.system.amounts import counted
 from indextts.system.files import write_bytes, written_aside

@@ -35,13 +35,7 @@ from indextts.models.gpt.config import parse_config
 from indextts.speech.evaluation.scores import read_rows
 from indextts.speech.export.model_folder import RECORD, write_safetensors
 from indextts.speech.export.text_package import NAME as TEXT_PACKAGE
-from indextts.speech.publishing.card import (
-    CURVE_NAME,
-    LICENCE_NAME,
-    draw_losses,
-    hub_card,
-    read_samples,
-)
+from indextts.speech.publishing.card import CURVE_NAME, LICENCE_NAME, draw_losses, hub_card, read_samples
 from indextts.system.amounts import counted, shown_size
 from indextts.system.files import read_object, written_aside
 

@@ -25,13 +25,7 @@ from indextts.data.networks import BACKEND_NAME
 from indextts.errors import UserError
 from indextts.features.hub_files import hub_errors, quiet_libraries
 from indextts.models.adapter_file import NAME as ADAPTER
-from indextts.models.checkpoint import (
-    codes_identity,
-    read_file,
-    read_weights,
-    select_weights,
-    table_rows,
-)
+from indextts.models.checkpoint import codes_identity, read_file, read_weights, select_weights, table_rows
 from indextts.models.gpt.config import (
     GPTConfig,
     config_for,

@@ -187,13 +187,7 @@ def _find_table(sources: Sequence[ImportSource], key: str, file: str) -> TablePr
 
 @lru_cache(maxsize=64)
 def _preview(
-    path: Path,
-    _version: str,
-    layout: str,
-    language: str,
-    columns: str,
-    keep: str,
-    allowed: tuple[Path, ...],
+    path: Path, _version: str, layout: str, language: str, columns: str, keep: str, allowed: tuple[Path, ...]
 ) -> SourcePreview | None:
     """Return the tables of a source; None if it cannot be read, which the import reports."""
     try:

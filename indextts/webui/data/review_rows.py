@@ -16,13 +16,7 @@ from indextts.data.cleaned import CLEANED_NAME, audio_before, shown_scores
 from indextts.data.manifest import Utterance
 from indextts.data.quality.reasons import REASON_OF, Flag
 from indextts.data.review import Decision, check_folder, edited
-from indextts.data.review_table import (
-    CLIPS_NAME,
-    LISTS,
-    ClipTable,
-    Places,
-    Review,
-)
+from indextts.data.review_table import CLIPS_NAME, LISTS, ClipTable, Places, Review
 from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.webui.language import t, t_or

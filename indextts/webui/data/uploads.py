@@ -100,9 +100,7 @@ def _problem_of_recording(path: Path) -> str:
 
 
 def upload_message(
-    project: Project,
-    received: Sequence[str],
-    store: Callable[[Project, Sequence[str], Path], list[Path]],
+    project: Project, received: Sequence[str], store: Callable[[Project, Sequence[str], Path], list[Path]]
 ) -> str:
     """Store uploaded files; return the result as HTML, or the problem with the name of the file.
 

@@ -51,8 +51,7 @@ def build(page: Page) -> None:
             with fields():
                 form = list(form_for(ExportModel, FIELDS).values())
             filled_for = page.fill(
-                lambda project, _: project_values(ExportModel, FIELDS, read_project(project).export),
-                form,
+                lambda project, _: project_values(ExportModel, FIELDS, read_project(project).export), form
             )
             files = gr.HTML(elem_id="export-files")
         with side:

@@ -126,9 +126,7 @@ def machine_tiles(state: MachineState, in_training: Collection[int] = ()) -> lis
     return [
         *tiles,
         Tile(
-            t("machine.processors"),
-            f"{state.num_processors}",
-            t("machine.busy", percent=state.busy_percent),
+            t("machine.processors"), f"{state.num_processors}", t("machine.busy", percent=state.busy_percent)
         ),
         Tile(
             t("monitor.parts.memory"),

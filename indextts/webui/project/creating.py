@@ -113,13 +113,7 @@ def create(page: Page, form: NewProject) -> gr.Dropdown:
         is_chosen = base == page.workspace / published.folder
         if is_chosen and not all((base / file).is_file() for file in files):
             raise UserError(t("project.no_base", name=published.title))
-    settings = make_settings(
-        name=name,
-        title=title,
-        language=form.language,
-        base=base,
-        train=train,
-    )
+    settings = make_settings(name=name, title=title, language=form.language, base=base, train=train)
     copy_base_files(Project(root), settings)
     return gr.Dropdown(choices=titled_projects(page.workspace), value=name)
 

@@ -91,12 +91,7 @@ def show_log(path: Path, wanted: str = "") -> tuple[str, Message | None]:
         wanted: only lines that contain it, ignoring case; searched in the last 4 MB only.
     """
     wanted = wanted.strip()[:MAX_FILTER_CHARS]
-    end = read_end(
-        path,
-        NUM_LINES,
-        wanted=wanted,
-        max_bytes=MAX_FILTER_BYTES if wanted else MAX_TAIL_BYTES,
-    )
+    end = read_end(path, NUM_LINES, wanted=wanted, max_bytes=MAX_FILTER_BYTES if wanted else MAX_TAIL_BYTES)
     note = None
     if not end.lines:
         nothing = Message("jobs.nothing_found", {"megabytes": megabytes(end.num_searched)})

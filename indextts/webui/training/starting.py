@@ -40,12 +40,7 @@ from indextts.webui.serving.security import Roots
 from indextts.webui.training.resume_card import card_values, running_values
 from indextts.webui.training.settings_form import changed_fields, marks_html, other_nodes
 from indextts.webui.training.training_form import FIELDS, LAUNCH, NAMES, PATHS, element_of, inside
-from indextts.webui.training.training_outlook import (
-    invalid_outlook,
-    outlook_of,
-    plan_rows,
-    running_outlook,
-)
+from indextts.webui.training.training_outlook import invalid_outlook, outlook_of, plan_rows, running_outlook
 
 PLAN_TIMEOUT_S = 300
 MAX_ANSWERS = 16
