@@ -185,7 +185,10 @@ class Shards:
         if (shard, name) not in self._offsets:
             self._offsets[shard, name] = _checked_offset(path, array, int(self._totals[shard]))
             if array.is_verified:
-                _verify(folder, ("index", name))
+                digests = _digests(folder)
+                for file in (folder / "index.npy", path):
+                    if file_sha256(file) != digests.get(file.stem):
+                        raise UserError(f"{file}: the file is corrupt (wrong digest); {REBUILD_ADVICE}")
         offset = self._offsets[shard, name] + start * array.row_bytes
         count = (stop - start) * math.prod(array.row_shape)
         values: NDArray[Any] = np.fromfile(path, array.dtype, count=count, offset=offset)
@@ -228,11 +231,3 @@ def _load(path: Path, mmap_mode: Literal["r"] | None = None) -> NDArray[Any]:
 
 def _digests(folder: Path) -> dict[str, Any]:
     return read_section(dict[str, Any], folder / "digests.json", REBUILD_ADVICE)
-
-
-def _verify(folder: Path, names: tuple[str, ...]) -> None:
-    digests = _digests(folder)
-    for name in names:
-        path = folder / f"{name}.npy"
-        if file_sha256(path) != digests.get(name):
-            raise UserError(f"{path}: the file is corrupt (wrong digest); {REBUILD_ADVICE}")

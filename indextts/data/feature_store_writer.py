@@ -84,7 +84,10 @@ class FeatureStoreWriter:
         if not (len(utterance.key) == KEY_DIGITS and bytes.fromhex(utterance.key)):
             raise ValueError(f"{utterance.id!r}: {utterance.key!r} is not a sha256")
         if utterance.key not in self._codes:
-            self._codes.add(utterance.key, {"codes": _checked_codes(utterance)})
+            codes = utterance.codes
+            if len(codes) == 0 or not 0 <= codes.min() <= codes.max() <= MAX_CODE:
+                raise ValueError(f"{utterance.id!r}: there are no codes, or codes outside 0 to {MAX_CODE}")
+            self._codes.add(utterance.key, {"codes": codes.astype("<u2")})
         if utterance.key not in self._conditioning:
             self._conditioning.add(utterance.key, self._checked_conditioning(utterance))
 
@@ -185,10 +188,3 @@ def _save(path: Path, array: NDArray[Any]) -> None:
         file.write(array.tobytes())
         file.flush()
         os.fsync(file.fileno())
-
-
-def _checked_codes(utterance: EncodedUtterance) -> NDArray[np.uint16]:
-    codes = utterance.codes
-    if len(codes) == 0 or not 0 <= codes.min() <= codes.max() <= MAX_CODE:
-        raise ValueError(f"{utterance.id!r}: there are no codes, or codes outside 0 to {MAX_CODE}")
-    return codes.astype("<u2")

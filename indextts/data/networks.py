@@ -123,7 +123,11 @@ def _load_published(
     from indextts.features import indextts2  # imported here because its libraries take seconds to import
 
     default_folder = Preprocess.model_fields["speech_encoder"].default
-    codec = codec_path(command, config.of_base)
+    default_codec: Path = Preprocess.model_fields["semantic_codec"].default
+    codec = command.semantic_codec
+    if codec == default_codec:
+        codec = default_codec.parents[1] / config.of_base.codec_file
+    codec = find_published(codec)
     folder = indextts2.find_files(
         command.speech_encoder, codec, command.stats, look_in_cache=command.speech_encoder == default_folder
     )
@@ -138,13 +142,6 @@ def _load_published(
             f"requires {num_codes} codes; use the config.yaml that was published with the checkpoint"
         )
     return backend
-
-
-def codec_path(command: Preprocess, base: Base) -> Path:
-    """Return the file of the codec: the typed one, or that of the base beside the default."""
-    path: Path = Preprocess.model_fields["semantic_codec"].default
-    is_typed = command.semantic_codec != path
-    return find_published(command.semantic_codec if is_typed else path.parents[1] / base.codec_file)
 
 
 def require_codec_of(base: Base, codec: SemanticCodec, path: Path) -> None:

@@ -8,6 +8,7 @@ kernel's control groups (cgroups), version 2 or 1.
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -61,18 +62,25 @@ class MachineFacts:
 @lru_cache(maxsize=1)  # nvidia-smi takes up to a second, and the result does not change while the page runs
 def find_machine() -> MachineFacts:
     """Return the hardware of this machine."""
-    gpus = visible_gpus(parse_gpus(_query_driver()), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    argv = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits"]
+    answer = ""
+    with suppress(OSError, subprocess.SubprocessError):
+        answer = subprocess.check_output(argv, text=True, stderr=subprocess.DEVNULL, timeout=DRIVER_TIMEOUT_S)
+    gpus = visible_gpus(parse_gpus(answer.splitlines()), os.environ.get("CUDA_VISIBLE_DEVICES"))
     return replace(find_host(), gpus=gpus)
 
 
 def find_host() -> MachineFacts:
     """Return this machine without its GPUs."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    flags: list[str] = []
+    with suppress(OSError), Path("/proc/cpuinfo").open() as lines:
+        flags = next((line.split() for line in lines if line.startswith("flags")), [])
     return MachineFacts(
         gpus=(),
         num_cores=len(os.sched_getaffinity(0)),
         memory_bytes=min(physical, container_limit() or physical),
-        has_native_bfloat16=cpu_has_native_bfloat16(_processor_flags(Path("/proc/cpuinfo")), os.environ),
+        has_native_bfloat16=cpu_has_native_bfloat16(flags, os.environ),
     )
 
 
@@ -127,27 +135,10 @@ def visible_gpus(gpus: tuple[GpuFacts, ...], chosen: str | None) -> tuple[GpuFac
     return tuple(found)
 
 
-def _query_driver() -> list[str]:
-    argv = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.check_output(argv, text=True, stderr=subprocess.DEVNULL, timeout=DRIVER_TIMEOUT_S)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return answer.splitlines()
-
-
 def cpu_has_native_bfloat16(processor_flags: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Return whether PyTorch multiplies bfloat16 natively; `environment` may exclude the instructions."""
     is_excluded = environment.get("ATEN_CPU_CAPABILITY") in ("default", "avx2")
     return "avx512_bf16" in processor_flags and not is_excluded
-
-
-def _processor_flags(cpuinfo: Path) -> list[str]:
-    try:
-        lines = cpuinfo.read_text().splitlines()
-    except OSError:
-        return []
-    return next((line.split() for line in lines if line.startswith("flags")), [])
 
 
 CGROUP = Path("/sys/fs/cgroup")

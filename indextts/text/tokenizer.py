@@ -70,7 +70,12 @@ class Tokenizer:
         self.options = options or (DEFAULT_OPTIONS if record is None else record[1])
         self.pieces = tuple(str(piece.piece) for piece in proto.pieces)
         self.types = tuple(int(piece.type) for piece in proto.pieces)
-        _require_start_and_stop(self.pieces, self.types, path)
+        if self.pieces[:2] != _START_AND_STOP or self.types[:2] != (_CONTROL, _CONTROL):
+            found = ", ".join(map(repr, self.pieces[:2]))
+            raise UserError(
+                f"{path}: ids 0 and 1 are {found}, but the model uses ids 0 and 1 to start and end a text; "
+                "use a tokenizer whose first two pieces are the control pieces '<s>' and '</s>'"
+            )
         self._processor = _processor(model, path)
         self.unknown_id = int(self._processor.unk_id())
         self.vocabulary = Vocabulary(self.pieces, _fingerprint(proto))
@@ -319,15 +324,6 @@ def _processor(model: bytes, path: Path) -> Any:
 
 def _no_model(path: Path) -> UserError:
     return UserError(f"{path}: not a SentencePiece model; use the bpe.model of a checkpoint")
-
-
-def _require_start_and_stop(pieces: tuple[str, ...], types: tuple[int, ...], path: Path) -> None:
-    if pieces[:2] != _START_AND_STOP or types[:2] != (_CONTROL, _CONTROL):
-        found = ", ".join(repr(piece) for piece in pieces[:2])
-        raise UserError(
-            f"{path}: ids 0 and 1 are {found}, but the model uses ids 0 and 1 to start and end a text; "
-            "use a tokenizer whose first two pieces are the control pieces '<s>' and '</s>'"
-        )
 
 
 def _fingerprint(proto: Any) -> str:

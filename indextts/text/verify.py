@@ -175,12 +175,14 @@ def _texts(
             Finding("texts", value, "warning", "add --manifest"),
             *_uses_appended(measure(tokenizer, samples), tokenizer, base_size),
         ]
-    found = measure(tokenizer, texts)
+    found, appended = measure(tokenizer, texts), tokenizer.appended_ids(base_size)
+    num_rare = sum(found.tokens[token] < MIN_COUNT for token in appended)  # no problem, but slow to learn
+    rare = f"{num_rare} of {len(appended)} appended pieces occur fewer than {MIN_COUNT} times"
     return [
         unknown_pieces(found, max_unknown_percent, tokenizer.options.language),
         *_uses_appended(found, tokenizer, base_size),
         Finding("fertility", f"{found.tokens_per_word:.2f} tokens per word over {found.num_words} words"),
-        _rare(found, tokenizer.appended_ids(base_size)),
+        Finding("rare pieces", rare),
         _round_trip(found),
     ]
 
@@ -220,13 +222,6 @@ def _uses_appended(found: TextMeasure, tokenizer: Tokenizer, base_size: int) -> 
             "check that --tokenizer is the extended tokenizer and that the texts are in its language",
         )
     ]
-
-
-def _rare(found: TextMeasure, appended: range) -> Finding:
-    """Return the number of appended pieces that are rare in the texts: no problem, but slow to learn."""
-    num_rare = sum(found.tokens[token] < MIN_COUNT for token in appended)
-    value = f"{num_rare} of {len(appended)} appended pieces occur fewer than {MIN_COUNT} times"
-    return Finding("rare pieces", value)
 
 
 def _round_trip(found: TextMeasure) -> Finding:

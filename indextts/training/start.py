@@ -162,7 +162,10 @@ def assemble(inputs: Inputs, origin: Origin, state: TrainState, schedule: Schedu
         used_pieces(inputs),
         code_head=command.lora_code_head,
     )
-    _log_rates(trained, command.new_row_lr_scale, command.freeze_body_steps, state.step)
+    if trained.new_names and command.new_row_lr_scale != 1:
+        logger.info("New rows train at %g times the learning rate", command.new_row_lr_scale)
+    if trained.new_names and state.step < command.freeze_body_steps:
+        logger.info("Up to step %d only the new rows are trained", command.freeze_body_steps)
     optimizer = build_optimizer(trained, command.weight_decay, getattr(torch, command.optimizer_state))
     _log_frozen_rows(model, trained, origin.base_size)
     if lora:
@@ -288,16 +291,6 @@ def _base_vocabulary(tokenizer: Tokenizer, base_checkpoint: Path, base_size: int
         )
     require_extension(tokenizer, base)
     return base.vocabulary
-
-
-def _log_rates(trained: TrainedParameters, new_row_scale: float, num_frozen_steps: int, step: int) -> None:
-    """Log the rates of new rows where they differ from those of the other weights."""
-    if not trained.new_names:
-        return
-    if new_row_scale != 1:
-        logger.info("New rows train at %g times the learning rate", new_row_scale)
-    if step < num_frozen_steps:
-        logger.info("Up to step %d only the new rows are trained", num_frozen_steps)
 
 
 def _log_frozen_rows(model: UnifiedVoice, trained: TrainedParameters, base_size: int) -> None:

@@ -83,8 +83,10 @@ def clean_clip(file: OutputFile, target: Path, margin_s: float, wanted_lufs: flo
         kept = mono[max(0, round(first * rate_hz)) : round(last * rate_hz)]
         outcomes += [TRIMMED] if len(kept) < len(mono) else []
     if wanted_lufs:
-        gain_db, is_limited = _gain_db(kept, rate_hz, wanted_lufs)
-        outcomes += [LEVELLED, LIMITED] if is_limited else [LEVELLED]
+        wanted_db = wanted_lufs - loudness_lufs(kept - kept.mean(), rate_hz)
+        limit_db = PEAK_DBFS - 20 * math.log10(float(np.abs(kept).max()))
+        gain_db = math.floor(100 * min(wanted_db, limit_db)) / 100
+        outcomes += [LEVELLED, LIMITED] if wanted_db > limit_db else [LEVELLED]
     if outcomes == list(file.outcomes):
         return file
     samples = kept * np.float32(10 ** ((gain_db or 0.0) / 20))
@@ -105,10 +107,3 @@ def _speech_edges(mono: NDArray[np.float32], rate_hz: int) -> tuple[float, float
         return None
     windows = np.flatnonzero(probabilities >= END_THRESHOLD)
     return float(windows[0]) * WINDOW_S, min(float(windows[-1] + 1) * WINDOW_S, duration_s)
-
-
-def _gain_db(mono: NDArray[np.float32], rate_hz: int, target_lufs: float) -> tuple[float, bool]:
-    """Return the gain to a loudness, and whether the peak limits it."""
-    wanted_db = target_lufs - loudness_lufs(mono - mono.mean(), rate_hz)
-    limit_db = PEAK_DBFS - 20 * math.log10(float(np.abs(mono).max()))
-    return math.floor(100 * min(wanted_db, limit_db)) / 100, wanted_db > limit_db

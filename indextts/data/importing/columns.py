@@ -192,7 +192,9 @@ def decide_columns(
         else:
             unread += sorted({number for pair in spans for number in pair})
         spoken_of = values[names.index("text")] if "text" in names else []
-        numbered = [n for n in free() if any(values[n]) and _share(values[n], _is_small_number) == 1]
+        numbered = [
+            n for n in free() if any(values[n]) and all(map(_SMALL_NUMBER.fullmatch, filter(None, values[n])))
+        ]
         ids = [number for number in numbered if _are_ids(values[number], spoken_of)]
         speakers = [number for number in free() if _is_speaker(values[number])] or ids
         if speakers:
@@ -419,10 +421,6 @@ def _is_speaker(column: Sequence[str]) -> bool:
         and value.lower().replace("-", "_") not in NO_SPEAKERS
         for value in set(filled)
     )
-
-
-def _is_small_number(value: str) -> bool:
-    return _SMALL_NUMBER.fullmatch(value) is not None
 
 
 def _are_ids(column: Sequence[str], texts: Sequence[str]) -> bool:

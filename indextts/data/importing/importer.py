@@ -154,7 +154,11 @@ def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_camp
             f"--min-clip-s {command.min_clip_s} is above --max-clip-s {command.max_clip_s}; lower it"
         )
     for path in typed:
-        _require_disjoint(path, command.output_dir)
+        inside, output = path.resolve(), command.output_dir.resolve()
+        if inside.is_relative_to(output):
+            raise UserError(f"{path} is already in --output-dir; choose another source or folder")
+        if output.is_relative_to(inside):
+            raise UserError(f"--output-dir {command.output_dir} is inside {path}; choose another folder")
     try:
         with contextlib.ExitStack() as stack:
             for path in typed:
@@ -183,15 +187,6 @@ def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_camp
         raise UserError(
             f"{place}: {error.strerror or error}; check the folder, its permissions and the disk"
         ) from None
-
-
-def _require_disjoint(source: Path, output_dir: Path) -> None:
-    """Raise a UserError if the source contains the output folder or is within it."""
-    inside, output = source.resolve(), output_dir.resolve()
-    if inside.is_relative_to(output):
-        raise UserError(f"{source} is already in --output-dir; choose another source or folder")
-    if output.is_relative_to(inside):
-        raise UserError(f"--output-dir {output_dir} is inside {source}; choose another folder")
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -141,19 +141,14 @@ def _items(layout: ImportLayout, places: Sequence[Path], reader: SourceReader) -
         raise others[0]
     for other in others:
         logger.warning("not read: %s", other)
-    _name_unread(layout, places, parts)
-    items = with_spans(reader.resolve(rows), reader.decided)
-    _refuse_other_texts(items, reader.decided)
-    return items
-
-
-def _name_unread(layout: ImportLayout, places: Sequence[Path], parts: Sequence[Path]) -> None:
-    """Log the tables in the folders of others that are read."""
     for place in places:
         if layout in _ALONE and place.is_dir():
             beside = {*_with_suffix(place, *_TABLE_SUFFIXES, PARQUET_SUFFIX), *_manifests(place)}
             if unread := ", ".join(sorted(path.name for path in beside.difference(parts))):
                 logger.warning("%s: not read: %s; pass one as --source to import it", place, unread)
+    items = with_spans(reader.resolve(rows), reader.decided)
+    _refuse_other_texts(items, reader.decided)
+    return items
 
 
 def _refuse_other_texts(items: Sequence[Item], columns: Mapping[Path, Columns]) -> None:

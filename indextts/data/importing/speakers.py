@@ -49,7 +49,10 @@ def with_speakers(
         if speaker_from == "file":
             name = item.recording or item.id
         elif speaker_from == "folder":
-            name = _folder_name(item.audio, root) or ""
+            inside = item.audio.parent
+            folders = inside.relative_to(root).parts if inside.is_relative_to(root) else ()
+            # the innermost one, except for wavs, clips and the like
+            name = next((name for name in reversed(folders) if name.lower() not in USUAL_FOLDERS), "")
         if name or (item.subtitles is not None and has_voices(item.subtitles)):
             named.append(item if name == item.speaker else replace(item, speaker=name or None))
         else:
@@ -86,25 +89,17 @@ def _warn_of_like_names(names: Collection[str], typed: Path) -> None:
             logger.warning(text, typed, " and ".join(same))
 
 
-def _folder_name(audio: Path, root: Path) -> str | None:
-    """Return the innermost folder of a recording below the source, except for wavs, clips and the like."""
-    folders = audio.parent.relative_to(root).parts if audio.parent.is_relative_to(root) else ()
-    return next((name for name in reversed(folders) if name.lower() not in USUAL_FOLDERS), None)
-
-
 def read_answers(output_dir: Path) -> dict[str, dict[str, str]]:
     """Return the answers by source name, only valid ones; empty if the file is missing or corrupt."""
-    answers = read_object(output_dir / ANSWERS_NAME)
-    return {source: _valid(given) for source, given in answers.items() if isinstance(given, dict)}
-
-
-def _valid(answers: dict[str, object]) -> dict[str, str]:
-    """Return the answers about a source that are known texts, such as a layout that exists."""
     choices = {name: get_args(ImportDataset.model_fields[name].annotation) for name in ANSWERS}
     return {
-        name: answer
-        for name in ANSWERS
-        if isinstance(answer := answers.get(name), str) and (not choices[name] or answer in choices[name])
+        source: {
+            name: answer
+            for name, known in choices.items()
+            if isinstance(answer := given.get(name), str) and (not known or answer in known)
+        }
+        for source, given in read_object(output_dir / ANSWERS_NAME).items()
+        if isinstance(given, dict)
     }
 
 

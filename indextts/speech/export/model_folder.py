@@ -145,7 +145,12 @@ def export(command: ExportModel) -> Path:
         num_copied = published_bytes(base, published) if command.self_contained and fitted is None else 0
         _require_space(aside, source.weights, dtype, len(names), num_copied)
         checks = _write_weights(aside, names, source.weights, config, dtype, logits)
-        write_bytes(aside / base.tokenizer_file, official_file(tokenizer))
+        official = (
+            tokenizer.official_ranks
+            if isinstance(tokenizer, ByteLevelTokenizer)
+            else with_ethiopic_marks(tokenizer.model_bytes)
+        )
+        write_bytes(aside / base.tokenizer_file, official)
         write_text_package(aside, tokenizer.options, tokenizer.reserved)
         if client != Client():
             write_json(aside / CLIENT_NAME, client.model_dump())
@@ -348,14 +353,3 @@ def in_official_order(weights: Mapping[str, Tensor], order: Sequence[int]) -> Ma
         return weights
     rows = [*order, len(order)]  # the last row belongs to no token
     return {**weights, **{name: weights[name][rows] for name in TEXT_TABLES}}
-
-
-def official_file(tokenizer: Tokenizer) -> bytes:
-    """Return the tokenizer file for the official program.
-
-    Raises:
-        OSError: the temporary folder cannot be written.
-    """
-    if isinstance(tokenizer, ByteLevelTokenizer):
-        return tokenizer.official_ranks
-    return with_ethiopic_marks(tokenizer.model_bytes)

@@ -23,7 +23,7 @@ from indextts.webui.language import t, text_of
 from indextts.webui.markup import UNKNOWN, Tile, empty_html, link_html, sent, tiles_html
 from indextts.webui.metrics_reader import Line, read_run
 from indextts.webui.monitor.charts import best_validation, run_of
-from indextts.webui.monitor.machine import GB, GpuState, MachineState, machine_tiles, read_machine
+from indextts.webui.monitor.machine import GB, GpuState, machine_tiles, read_machine
 from indextts.webui.page import EVERY_TAB, SEND_CLICKS, Page
 from indextts.webui.run_progress import ENDED, Progress, duration, progress_of
 from indextts.webui.running.panel import active_job
@@ -66,12 +66,12 @@ def build(page: Page) -> None:
 def build_machine(page: Page) -> None:
     """Build the tiles of the machine's parts."""
     machine = gr.HTML(elem_id="monitor-machine")
-
-    def machine_now(project: Project) -> str:
-        in_training = gpus_in_training(project)
-        return tiles_html(machine_tiles(read_machine(page.workspace), in_training))
-
-    page.watch(periodic_version, machine_now, [machine], queue=False)
+    page.watch(
+        periodic_version,
+        lambda project: tiles_html(machine_tiles(read_machine(page.workspace), gpus_in_training(project))),
+        [machine],
+        queue=False,
+    )
 
 
 def empty_tab(project: Project) -> str:
@@ -168,7 +168,10 @@ def machine_tile(workspace: Path, project: Project) -> Tile:
     """Return the load of the GPUs and their memory; without a GPU, of the processors."""
     machine, numbers = read_machine(workspace), gpus_in_training(project)
     gpus = [gpu for gpu in machine.gpus if gpu.number in numbers] or list(machine.gpus)
-    return gpu_tile(gpus) if gpus else _processor_tile(machine)
+    if gpus:
+        return gpu_tile(gpus)
+    remark = t("monitor.memory", used=machine.used_bytes / GB, total=machine.memory_bytes / GB)
+    return Tile(t("monitor.parts.processor"), f"{machine.busy_percent:.0f} %", remark)
 
 
 def gpu_tile(gpus: list[GpuState]) -> Tile:
@@ -180,11 +183,6 @@ def gpu_tile(gpus: list[GpuState]) -> Tile:
     if len(gpus) > 1:
         remark = t("monitor.separator").join([t("monitor.num_gpus", number=len(gpus)), remark])
     return Tile(t("monitor.parts.gpu"), value, remark)
-
-
-def _processor_tile(machine: MachineState) -> Tile:
-    remark = t("monitor.memory", used=machine.used_bytes / GB, total=machine.memory_bytes / GB)
-    return Tile(t("monitor.parts.processor"), f"{machine.busy_percent:.0f} %", remark)
 
 
 def gpus_in_training(project: Project) -> list[int]:
