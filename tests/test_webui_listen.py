@@ -30,7 +30,7 @@ from indextts.webui.listen.tab import empty_state
 from indextts.webui.running.outlook import LinkedError, Outlook
 from indextts.webui.serving.export_zip import send_export
 from tests.one_project import OneProject
-from tests.speaking_run import clips_of
+from tests.speaking_run import clips_of, write_adapter
 from tests.watched_workspace import make_project
 
 
@@ -150,9 +150,13 @@ def test_a_server_has_chosen_voices_and_a_key_of_which_only_the_digest_is_stored
 DEFAULTS = [100, 3, 0, "auto", 25]
 
 
-def scored(project: Project, chosen: list[str] | None, asr: str = "", *values: Any) -> Evaluate:
+def scored(
+    project: Project, chosen: list[str] | None, asr: str = "", *values: Any, strength: float | None = None
+) -> Evaluate:
     settings, given = read_project(project), values or DEFAULTS
-    [command] = scoring.prepare(OneProject(project), project, settings, chosen, asr, *given).commands
+    [command] = scoring.prepare(
+        OneProject(project), project, settings, chosen, strength, asr, *given
+    ).commands
     assert isinstance(command, Evaluate)
     return command
 
@@ -166,6 +170,14 @@ def test_the_checkpoints_speak_the_validation_sentences(project: Project):
     assert scored(project, ["best.pth"], "", 7, 3, 3, "cpu", 25).model_dump(
         include={"num_clips", "seed"}
     ) == {"num_clips": 7, "seed": 3}
+    adapter = project.listen / "adapters/mine.safetensors"
+    write_adapter(project, adapter)
+    with_adapter = scored(
+        project, ["best.pth", "adapter:tiny/listen/adapters/mine.safetensors"], strength=0.5
+    )
+    assert (with_adapter.checkpoint[1], with_adapter.adapter_strength) == (adapter, 0.5)
+    shutil.rmtree(adapter.parent)
+    assert scored(project, ["best.pth"], strength=0.5).adapter_strength == 1  # is no LoRA
     asr = project.root / "hears"
     with_asr = scored(project, ["best.pth"], f"\n{asr}\nsomeone/asr\n")
     assert with_asr.asr == [str(asr), "someone/asr"]  # a model of the hub
@@ -252,7 +264,7 @@ def test_scores_are_a_table_of_aligned_numbers(tmp_path: Path):
 
 
 def test_a_run_without_validation_sentences_cannot_be_scored(project: Project, tmp_path: Path):
-    values = (["best.pth"], "", *DEFAULTS)
+    values = (["best.pth"], None, "", *DEFAULTS)
     settings = read_project(project)
 
     def looked(of: Project) -> Outlook:

@@ -139,6 +139,12 @@ def test_names_of_a_dialogue_have_menus_and_an_uploaded_adapter_a_strength(
     page.locator("#listen-strength input").fill("0.5")
     page.locator("#listen-strength input").press("Tab")
     wait_for(page, "listen-command", r"--adapter-strength=0\.5.*mine\.safetensors.*--voices=abebe=")
+    page.locator("#listen-score-button").click()
+    page.locator("#scores-checkpoints input").click()
+    page.get_by_role("option").filter(has_text="mine.safetensors").click()
+    page.locator("#scores-strength input").fill("0.5")
+    page.locator("#scores-strength input").press("Tab")
+    wait_for(page, "evaluate-command", r"--adapter-strength=0\.5.*mine\.safetensors")
     shutil.rmtree(project.listen / "adapters")
 
 

@@ -36,8 +36,8 @@ from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, fold, labelled
 from indextts.webui.listen.renders import next_folder, numbered
-from indextts.webui.listen.saved_models import find_model, models
-from indextts.webui.listen.speaking import watch_checkpoints
+from indextts.webui.listen.saved_models import fields_of, find_model, models
+from indextts.webui.listen.speaking import strength_field, watch_speakers
 from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start, made_by, missing
@@ -58,6 +58,7 @@ def build(page: Page) -> None:
     with columns() as (main, side):
         with main:
             chosen = gr.Dropdown([], **labelled("listen.checkpoints", "scores-checkpoints"), multiselect=True)
+            strength = strength_field(page, chosen, "scores-strength")
             with fields():
                 form = list(form_for(Evaluate, FIELDS).values())
             with fold(t("listen.recognizers_fold"), "scores-recognizers"):
@@ -69,12 +70,12 @@ def build(page: Page) -> None:
                 STAGE,
                 "listen.score",
                 partial(prepare, page),
-                [chosen, asr, *form],
+                [chosen, strength, asr, *form],
                 onward={"finished": ("#listen/scores-report", "listen.open_report")},
             )
             stage_panel(page, stage)
 
-    watch_checkpoints(page, chosen)
+    watch_speakers(page, [chosen])
     page.watch(
         lambda project: f"{job_version(project, STAGE)} {files_version(project.scores)}",
         show,
@@ -87,15 +88,20 @@ def prepare(
     project: Project,
     settings: ProjectSettings,
     chosen: Sequence[str] | None,
+    strength: float | None,
     asr: str | None,
     *values: Any,
 ) -> Start:
     """Return the command that scores the chosen checkpoints; it is blocked without validation sentences.
 
+    Args:
+        strength: of all chosen LoRAs.
+
     Raises:
-        UserError: nothing is chosen, or a recognizer folder is outside the allowed folders.
+        UserError: nothing is chosen, or a recognizer or adapter is outside the allowed folders.
     """
-    usable = [find_model(project, name) for name in chosen or ()]
+    found = [find_model(project, name) for name in chosen or ()]
+    usable = {model.name: model for model in found}  # two names may be of the same file
     if not usable:
         if not models(project):
             find_model(project, None)  # its error leads to the training
@@ -103,9 +109,11 @@ def prepare(
     given: dict[str, Any] = fields_from(Evaluate, FIELDS, values)
     given = {name: value for name, value in given.items() if value != Evaluate.model_fields[name].default}
     given["device"] = free_device(page.workspace, given.get("device", "auto"))
-    held_out, titles = project.utterances("val"), {model.name: model.title for model in usable}
+    if strength is not None and any(model.has_strength for model in usable.values()):
+        given["adapter_strength"] = strength
+    held_out = project.utterances("val")
     command = Evaluate(
-        checkpoint=[project.run_dir / name for name in titles],
+        checkpoint=[fields_of(project, model, None, page.roots)["checkpoint"] for model in usable.values()],
         manifest=held_out,
         output_dir=next_folder(project.scores, list_jobs(project, STAGE)),
         asr=chosen_recognizers(page.roots, asr),
@@ -119,9 +127,9 @@ def prepare(
     except UserError:
         num_held_out = 0
     num_sentences = min(command.num_clips or num_held_out, num_held_out)
-    amounts = {"sentences": num_sentences, "seeds": command.seeds, "models": len(titles)}
+    amounts = {"sentences": num_sentences, "seeds": command.seeds, "models": len(usable)}
     amounts["total"] = math.prod(amounts.values())
-    facts = [(t("listen.checkpoints"), ", ".join(titles.values()))]
+    facts = [(t("listen.checkpoints"), ", ".join(model.title for model in usable.values()))]
     facts.append((t("listen.sentences"), t("listen.sentences_of_models", **amounts)))
     facts.append((t("listen.recognizers_fold"), str(len(command.asr) or t("listen.no_recognizer"))))
     facts.append((t("listen.device"), device_shown(page.workspace, command.device)))

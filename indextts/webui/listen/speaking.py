@@ -187,8 +187,9 @@ def strength_field(page: Page, checkpoint: gr.Dropdown, id: str, label: str = ""
     title, help = label or field_title(Synthesize, STRENGTH), field_help(Synthesize, STRENGTH)
     strength = gr.Number(1, label=title, info=help, elem_id=id, visible=False)
 
-    def shown(project: Project, chosen: str | None) -> gr.Number:
-        return gr.Number(visible=any(m.has_strength for m in speakers(project) if chosen in m.names))
+    def shown(project: Project, chosen: str | list[str] | None) -> gr.Number:
+        names = set([chosen] if isinstance(chosen, str) else chosen or ())
+        return gr.Number(visible=any(m.has_strength and names & set(m.names) for m in speakers(project)))
 
     on([page.project.change, checkpoint.change], shown, [page.project, checkpoint], [strength], latest=True)
     return strength
