@@ -41,7 +41,7 @@ def project(tuned: Project) -> Project:
 
 def planned(project: Project, *values: Any, self_contained: bool = False, language: str = "") -> ExportModel:
     given = (*values, self_contained, language, "training")
-    [command] = exporting.prepare(project, read_project(project), *given).commands
+    [command] = exporting.prepare(OneProject(project), project, read_project(project), *given).commands
     assert isinstance(command, ExportModel)
     return command
 
@@ -56,7 +56,7 @@ def test_the_form_decides_type_format_and_mean(project: Project):
     other = planned(project, "best.pth", "float32", "pth", 1, language="ar")
     assert (other.page_language, other.positions) == ("ar", "training")  # for programs elsewhere
     values = ("latest.pth", "float16", "both", 2, False, "", "published")
-    found = exporting.prepare(project, read_project(project), *values).outlook
+    found = exporting.prepare(OneProject(project), project, read_project(project), *values).outlook
     assert not found.blockers
     assert str(project.export) in [value for _, value in found.facts]
     with pytest.raises(UserError):
@@ -176,6 +176,8 @@ def test_the_checkpoints_speak_the_validation_sentences(project: Project):
         project, ["best.pth", "adapter:tiny/listen/adapters/mine.safetensors"], strength=0.5
     )
     assert (with_adapter.checkpoint[1], with_adapter.adapter_strength) == (adapter, 0.5)
+    exported_one = planned(project, "adapter:tiny/listen/adapters/mine.safetensors", "float32", "pth", 1)
+    assert exported_one.checkpoint == adapter
     shutil.rmtree(adapter.parent)
     assert scored(project, ["best.pth"], strength=0.5).adapter_strength == 1  # is no LoRA
     asr = project.root / "hears"

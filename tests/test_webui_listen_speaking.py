@@ -23,21 +23,20 @@ from indextts.system.processes import this_process
 from indextts.text.bases import load_tokenizer
 from indextts.webui.listen.comparing import both_choices, compare_commands
 from indextts.webui.listen.saved_models import (
-    choices,
     find_model,
     find_recording,
     kept_choice,
     models,
     normalizer_of,
-    speakers,
+    speaker_choices,
     voice_choices,
 )
 from indextts.webui.listen.speaking import (
     SETTINGS,
     Wish,
     cast_menus,
-    checkpoint_choices,
     default_settings,
+    known_speakers,
     read_as,
     speak_commands,
     speech_facts,
@@ -102,8 +101,8 @@ def test_an_adapter_is_a_choice_and_a_lora_is_compared_at_two_strengths(project:
         "adapter:other/export/adapter.safetensors",
     )
     (uploads / "broken.safetensors").write_bytes(b"x")
-    found = [value for _, value in choices(project, speakers)]
-    assert found == [value for _, value in choices(project)] + [choice, exported]
+    found = [value for _, value in speaker_choices(project)]
+    assert found == [model.name for model in models(project)] + [choice, exported]
 
     [command] = planned(project, checkpoint=choice, strengths=(0.5,))
     assert (command.checkpoint, command.adapter_strength) == (uploads / "mine.safetensors", 0.5)
@@ -226,7 +225,7 @@ def test_each_model_is_one_choice_with_the_names_of_its_files(project: Project):
     assert sorted(names) == ["best.pth", "latest.pth", "model_step1.pth", "model_step2.pth"]
     assert [model.meta.step for model in found if "latest.pth" in model.names] == [2]
     assert found[0].is_best
-    labels = {name: label for label, name in choices(project)}
+    labels = {name: label for label, name in speaker_choices(project)}
     assert labels.keys() == {"model_step1.pth", "model_step2.pth"}
     assert f"{loss:.3f}" in labels["model_step2.pth"]
     assert "latest.pth" in labels["model_step2.pth"]
@@ -279,8 +278,8 @@ def test_a_run_with_one_model_leads_to_the_training_for_a_comparison(project: Pr
 
 def test_a_shared_checkpoint_is_found_under_any_of_its_names(project: Project):
     newest = find_model(project, "latest.pth").name
-    assert checkpoint_choices(project, "latest.pth").value == newest
-    assert "value" not in checkpoint_choices(project, newest).constructor_args
+    assert known_speakers(project, "latest.pth").value == newest
+    assert "value" not in known_speakers(project, newest).constructor_args
 
 
 def test_the_pieces_of_a_text_show_how_often_the_checkpoint_was_trained_on_them(project: Project):

@@ -31,7 +31,7 @@ from indextts.webui.listen.renders import (
     vote_on,
     votes,
 )
-from indextts.webui.listen.saved_models import find_model, kept_choice, speakers
+from indextts.webui.listen.saved_models import find_model, kept_choice, speaker_choices, speakers
 from indextts.webui.listen.speaking import (
     COMPARE_STAGE,
     MAX_NAMES,
@@ -39,7 +39,6 @@ from indextts.webui.listen.speaking import (
     Wish,
     cast_of,
     speak_commands,
-    speaker_choices,
     speech_facts,
     strength_field,
     text_field,

@@ -25,9 +25,15 @@ from indextts.system.amounts import shown_size, shown_time
 from indextts.webui.forms import component_for, fields_from, form_for, project_values
 from indextts.webui.language import field_title, t
 from indextts.webui.layout import columns, fields
-from indextts.webui.listen.saved_models import SavedModel, choices, kept_choice, model_or_best
+from indextts.webui.listen.saved_models import (
+    SavedModel,
+    fields_of,
+    kept_choice,
+    model_or_best,
+    speaker_choices,
+)
 from indextts.webui.listen.scoring import newest_report
-from indextts.webui.listen.speaking import watch_checkpoints
+from indextts.webui.listen.speaking import watch_speakers
 from indextts.webui.markup import empty_html, table_html
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.outlook import LinkedError, Notice, NoticeKind, Outlook, Start
@@ -58,7 +64,7 @@ def build(page: Page) -> None:
             stage = Stage(
                 STAGE,
                 "listen.export",
-                prepare,
+                partial(prepare, page),
                 [checkpoint, *form],
                 onward={"finished": ("#listen/export-files", "listen.open_files")},
                 filled_for=filled_for,
@@ -70,13 +76,15 @@ def build(page: Page) -> None:
         lambda project: gr.Textbox(visible=bool(project.base.trained_languages)),
         has_menu,
     )
-    follow_shared_choice(page, "export", choices, kept_choice, checkpoint)
-    watch_checkpoints(page, checkpoint)
+    follow_shared_choice(page, "export", speaker_choices, kept_choice, checkpoint)
+    watch_speakers(page, [checkpoint])
     page.watch(lambda project: files_version(project.export), exported, [files], result_of=[STAGE])
 
 
-def prepare(project: Project, settings: ProjectSettings, checkpoint: str | None, *values: Any) -> Start:
-    """Return the command that exports the chosen checkpoint; a full disk blocks it.
+def prepare(
+    page: Page, project: Project, settings: ProjectSettings, checkpoint: str | None, *values: Any
+) -> Start:
+    """Return the command that exports the chosen checkpoint or adapter; a full disk blocks it.
 
     Raises:
         UserError: there is no such checkpoint, or a field is invalid.
@@ -85,7 +93,8 @@ def prepare(project: Project, settings: ProjectSettings, checkpoint: str | None,
     given = fields_from(ExportModel, FIELDS, values)
     [planned] = plan_stage(project, settings.with_fields("export", **given), "export").commands
     assert isinstance(planned, ExportModel)
-    command = planned.model_copy(update={"checkpoint": project.run_dir / model.name})
+    chosen = fields_of(project, model, None, page.roots)["checkpoint"]
+    command = planned.model_copy(update={"checkpoint": chosen})
     facts = [(t("listen.checkpoint"), model.title)]
     facts.append((t("listen.vocabulary"), t("listen.pieces", pieces=model.meta.tokenizer_size)))
     size = None if command.format == "adapter" else weights_bytes(project, model, command)

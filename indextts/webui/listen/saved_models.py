@@ -11,7 +11,7 @@ anything, so every choice is looked up, and a recording outside the allowed fold
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -189,11 +189,11 @@ def model_or_best(project: Project, name: str | None) -> SavedModel:
     return found[0] if found and not name else find_model(project, name)
 
 
-def choices(project: Project, find: Callable[[Project], list[SavedModel]] = models) -> list[tuple[str, str]]:
-    """Return label (step, validation loss, files) and name of each model that `find` returns."""
+def speaker_choices(project: Project) -> list[tuple[str, str]]:
+    """Return label (step, validation loss, files) and name of each model of the run and of each adapter."""
     losses = validation_losses(read_run(project.run_dir))
     found = []
-    for model in find(project):
+    for model in speakers(project):
         if model.adapter:
             found.append((model.title, model.name))
             continue

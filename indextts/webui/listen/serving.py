@@ -27,8 +27,14 @@ from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, labelled
-from indextts.webui.listen.saved_models import fields_of, find_recording, kept_choice, model_or_best
-from indextts.webui.listen.speaking import speaker_choices, strength_field, watch_speakers, watch_voices
+from indextts.webui.listen.saved_models import (
+    fields_of,
+    find_recording,
+    kept_choice,
+    model_or_best,
+    speaker_choices,
+)
+from indextts.webui.listen.speaking import strength_field, watch_speakers, watch_voices
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.outlook import LinkedError, Notice, Outlook, Start
 from indextts.webui.running.panel import Stage, stage_panel

@@ -41,13 +41,13 @@ from indextts.webui.listen.saved_models import (
     UPLOAD,
     adapter_meta,
     adapters,
-    choices,
     fields_of,
     find_model,
     find_recording,
     kept_choice,
     model_or_best,
     normalizer_of,
+    speaker_choices,
     speakers,
     voice_choices,
     voice_named,
@@ -322,30 +322,19 @@ def text_field(help_id: str, id: str, lines: int) -> gr.Textbox:
     )
 
 
-def watch_checkpoints(page: Page, menu: gr.Dropdown) -> None:
-    """Keep the models of the run as choices; the best one is the default."""
-    page.watch(lambda project: files_version(project.run_dir), checkpoint_choices, [menu], [menu])
-
-
 def watch_speakers(page: Page, menus: Sequence[gr.Dropdown], show: Callable[..., Any] | None = None) -> None:
     """Keep the models of the run and the adapters as choices."""
-
-    def known(project: Project, now: str | None) -> gr.Dropdown:
-        return with_choices(speaker_choices(project), now, partial(kept_choice, project))
-
     page.watch(
-        lambda project: files_version(project.run_dir, *adapters(project)), show or known, menus, menus
+        lambda project: files_version(project.run_dir, *adapters(project)),
+        show or known_speakers,
+        menus,
+        menus,
     )
 
 
-def speaker_choices(project: Project) -> list[tuple[str, str]]:
-    """Return label and name of each model of the run and of each adapter."""
-    return choices(project, speakers)
-
-
-def checkpoint_choices(project: Project, now: str | Sequence[str] | None) -> gr.Dropdown:
-    """Return the models of the run; the selection stays."""
-    return with_choices(choices(project), now, partial(kept_choice, project))
+def known_speakers(project: Project, now: str | Sequence[str] | None) -> gr.Dropdown:
+    """Return the models of the run and the adapters; the selection stays."""
+    return with_choices(speaker_choices(project), now, partial(kept_choice, project))
 
 
 def watch_voices(page: Page, menu: gr.Dropdown) -> None:
