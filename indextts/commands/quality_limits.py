@@ -47,7 +47,7 @@ class QualityLimits(Options):
     """Clips with more clicks are rejected."""
     warn_max_clicks: NonNegativeInt = Field(0, title="Warning: maximum clicks")
     """Clips with more clicks get a warning."""
-    max_end_db: float = Field(-15.0, title="Maximum level at the end (dB)")
+    warn_max_end_db: float = Field(-15.0, title="Warning: maximum level at the end (dB)")
     """Clips whose last 20 ms are louder, relative to the clip, get a warning: cut off."""
     warn_max_start_db: float = Field(-4.0, title="Warning: maximum level at the start (dB)")
     """Clips whose first 20 ms are louder, relative to the clip, get a warning."""

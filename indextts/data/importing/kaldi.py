@@ -67,7 +67,7 @@ def read_kaldi(folder: Path) -> Items:
             recording, times = found
         audio = _path(paths.get(recording, ""))
         if not audio:
-            reason = f"{recording} has no path in wav.scp; write that of its recording, and no command"
+            reason = f"{recording} has no path in wav.scp; write the path of its recording, and no command"
             yield Rejection(where, "missing_audio", reason)
             continue
         yield Row(
