@@ -214,7 +214,7 @@ def _parse_ranks(lines: bytes, path: Path) -> tuple[tuple[bytes, ...], int]:
         pieces.append(piece)
     missing = {bytes([byte]) for byte in range(256)} - set(pieces)
     if missing or len(set(pieces)) != len(pieces):
-        raise UserError(f"{path}: lacks a byte or contains a piece twice; {ADVICE}")
+        raise UserError(f"{path}: must contain every byte and only different pieces; {ADVICE}")
     return tuple(pieces), len(pieces) if num_published is None else num_published
 
 
