@@ -1,8 +1,10 @@
-"""A file system of a few bytes for a program, in a mount namespace of its own; needs no root."""
+"""Disks that are soon full: a file system of a few bytes in a mount namespace, and files of limited size."""
 
 import os
+import resource
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +22,21 @@ status=$?
 mkdir -p "$COPY" && cp -a "$folder/." "$COPY/"
 exit $status
 """
+
+
+@contextmanager
+def largest_file(num_bytes: int, pid: int = 0) -> Iterator[None]:
+    """Limit the size of files, so that the system refuses longer ones as on a full disk.
+
+    Args:
+        pid: of the process; 0 for this one. Python ignores the signal that comes with the error.
+    """
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
 @cache

@@ -1,7 +1,6 @@
 import hashlib
 import json
 import pickle
-import resource
 import shutil
 import tempfile
 from dataclasses import replace
@@ -15,6 +14,7 @@ from indextts.data.feature_store import FeatureStore, StoreInfo, packed, store_p
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.errors import DISK_FULL, UserError
 from tests.preprocess_project import files_of
+from tests.small_disk import largest_file
 from tests.test_runs_owner import count_changes
 
 INFO = StoreInfo("builtin", "backend", "encoders", model_dim=6, num_latents=3)
@@ -279,10 +279,6 @@ def folder_in_memory(tmp_path: Path):
         yield Path(folder)
 
 
-def append_6(folder: Path) -> None:
-    append(folder, 6)
-
-
 def committed(folder: Path) -> list[str]:
     """Return the keys of a store, which may not exist yet, after verifying every byte of it."""
     path = store_path(folder, INFO)
@@ -302,7 +298,7 @@ def test_the_next_writer_continues_after_a_kill_before_any_change_of_the_disk(fo
     while total is None:
         die_at += 1
         folder = folder_in_memory / str(die_at)
-        total = count_changes(append_6, folder, die_at)
+        total = count_changes(lambda folder: append(folder, 6), folder, die_at)
         before = committed(folder)
         assert before == committed(reference)[: len(before)]
         append(folder, 6)
@@ -316,15 +312,10 @@ def test_a_write_that_fails_at_any_byte_is_a_one_line_error_and_loses_nothing(fo
     append(folder_in_memory / "reference", 8)
     folder = folder_in_memory / "s"
     append(folder, 4)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     largest = max(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     for number in range(20):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (number * largest // 20, hard))
-        try:
-            with pytest.raises(UserError, match=str(folder)) as caught:
-                append(folder, 8)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        with largest_file(number * largest // 20), pytest.raises(UserError, match=str(folder)) as caught:
+            append(folder, 8)
         assert "\n" not in str(caught.value)
         assert caught.value.exit_status == DISK_FULL
         assert committed(folder) == committed(folder_in_memory / "reference")[:4]

@@ -8,9 +8,9 @@ import fcntl
 import json
 import os
 import re
-import resource
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from indextts.training import loop, saving, start
 from indextts.training.distributed.ranks import STOPPED_BEFORE_LOADING
 from indextts.training.metrics import MetricsLog
 from tests import waiting
+from tests.small_disk import largest_file
 from tests.test_trainer import load, numbers
 from tests.tiny_run import TinyRun, make_tiny_run, signalled_in_step
 from tests.trainer_process import TrainerProcess
@@ -184,16 +185,14 @@ def test_row_21_the_third_signal_ends_at_once_and_the_last_checkpoint_is_valid(
 def test_row_22_a_write_that_fails_at_any_byte_leaves_the_previous_checkpoint(tiny: TinyRun):
     assert tiny.train(max_steps=2) == 0
     whole = verify_checkpoint(tiny.output / "latest.pth")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     content = load(tiny.output / "latest.pth")
     newer = whole.model_copy(update={"step": 3, "serial": whole.serial + 1})
     for number in range(50):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (number * whole.num_bytes // 50, hard))
-        try:
-            with pytest.raises(OSError, match="File too large"):
-                write_checkpoint(tiny.output, content, newer)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        with (
+            largest_file(number * whole.num_bytes // 50),
+            pytest.raises(OSError, match="File too large"),
+        ):
+            write_checkpoint(tiny.output, content, newer)
         assert verify_checkpoint(tiny.output / "latest.pth") == whole
         assert not (tiny.output / "model_step3.pth").exists()
         assert not list(tiny.output.glob(".tmp-*"))
@@ -224,13 +223,8 @@ def test_row_23_a_tensorboard_folder_that_cannot_be_created_is_logged_once(tiny:
 @pytest.mark.failure(24)
 def test_row_24_a_start_on_a_full_disk_ends_with_4(tiny: TinyRun):
     tiny.output.mkdir()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    half = (tiny.folder / "tokenizer.model").stat().st_size // 2
-    resource.setrlimit(resource.RLIMIT_FSIZE, (half, hard))
-    try:
+    with largest_file((tiny.folder / "tokenizer.model").stat().st_size // 2):
         assert tiny.train(max_steps=1) == 4
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "[Error] " in tiny.log
     assert exit_status(tiny) == 4
     assert tiny.train(max_steps=1) == 0
@@ -270,7 +264,8 @@ def test_row_31_a_killed_worker_ends_the_run_with_status_1_and_a_resume_continue
     status = None
     while status is None:  # an epoch's workers end with it: one that is killed just then is not missed
         for pid in workers_of(trainer)[:1]:
-            kill(pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         status = trainer.wait(5)
     assert status == exit_status(tiny) == 1
     saved = newest_step(tiny)
@@ -295,13 +290,6 @@ def test_row_31_a_stop_ends_a_run_whose_workers_do_not_answer_and_a_resume_goes_
     assert trainer.wait_for_members(PATIENCE_S) == []
     assert tiny.train(resume="auto", **ENDLESS | {"max_steps": saved + 2}) == 0
     assert list(numbers(tiny, kind="train")) == list(range(1, saved + 3))
-
-
-def kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 # ---- row 52: names

@@ -1,9 +1,7 @@
 """Tests of indextts/features/download.py with a local hub and the real library."""
 
 import random
-import resource
 import shutil
-import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +14,7 @@ from indextts.errors import DISK_FULL, UserError
 from indextts.features.download import download
 from indextts.features.published_files import files_for, files_of, missing_bytes, read_record, table
 from tests.hub_server import BLOCK, TOKEN, Hub, HubFile, repository, use_hub
+from tests.small_disk import largest_file
 
 BASE, NEWER = BASES["2.0"], BASES["2.5"]
 FILES = files_of(BASE)
@@ -252,15 +251,8 @@ def test_a_disk_without_enough_space_is_an_error_before_any_download(
 
 
 def test_a_full_disk_keeps_the_partial_file_for_the_next_run(published: Hub, tmp_path: Path):
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB + MIB // 2, before[1]))  # fails like a full disk
-    try:
-        with pytest.raises(UserError, match=r"gpt\.pth") as caught:
-            run(tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
+    with largest_file(MIB + MIB // 2), pytest.raises(UserError, match=r"gpt\.pth") as caught:
+        run(tmp_path)
     assert caught.value.exit_status == DISK_FULL
     run(tmp_path)
     assert is_complete(tmp_path, published)

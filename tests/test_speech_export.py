@@ -2,11 +2,7 @@
 
 import json
 import re
-import resource
 import shutil
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,6 +29,7 @@ from indextts.speech.export.source import read_source
 from indextts.text.normalizer_record import with_record
 from indextts.text.tokenizer import Tokenizer
 from tests.conftest import REPOSITORY
+from tests.small_disk import largest_file
 from tests.tiny_run import TinyRun, describe_restore, make_tiny_run
 from tools import export_gpt
 
@@ -307,19 +304,6 @@ def test_a_full_disk_gives_its_status_and_leaves_nothing(trained: TinyRun, tmp_p
         export(command(trained, tmp_path / "model", format=format))
     assert caught.value.exit_status == DISK_FULL
     assert list(tmp_path.iterdir()) == []
-
-
-@contextmanager
-def largest_file(num_bytes: int) -> Iterator[None]:
-    """Limit the size of files, so that the system refuses longer ones like on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, old)
 
 
 def test_a_folder_with_unknown_files_is_refused_and_unchanged(

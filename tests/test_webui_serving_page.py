@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import resource
 import socket
 import stat
 import time
@@ -21,6 +20,7 @@ from indextts.webui.serving import front_end
 from indextts.webui.serving.connections import MAX_ANONYMOUS
 from indextts.webui.serving.received import MAX_AGE_S, received_folder, remove_old
 from indextts.webui.serving.uploads import PART
+from tests.small_disk import largest_file
 from tests.waiting import PATIENCE_S, wait_until
 from tests.webui_server import TWO_HANDLERS, Answer, Server, serving, size_of
 
@@ -246,14 +246,10 @@ def test_an_upload_that_is_invalid_or_too_large_is_refused_and_leaves_nothing(pa
 
 
 def test_a_full_disk_is_reported_in_the_language_of_the_browser(page: Server, cookie: str):
-    soft, hard = resource.prlimit(page.process.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(page.process.pid, resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
+    with largest_file(100_000, page.process.pid):
         answers = [
             upload(page, part(b"x" * 500_000), cookie=f"{cookie}; language={code}") for code in ("en", "am")
         ]
-    finally:
-        resource.prlimit(page.process.pid, resource.RLIMIT_FSIZE, (soft, hard))
     assert [answer.status for answer in answers] == [507, 507]
     assert [answer.body.isascii() for answer in answers] == [True, False]
     assert received(page) == (0, 0)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import resource
 import zipfile
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from indextts.system.messages import template
 from tests.conftest import REPOSITORY
 from tests.import_sources import manifest_lines
 from tests.page_layout import DESKTOP
+from tests.small_disk import largest_file
 from tests.walking import open_tab, value, wait_for, wait_for_project
 from tests.webui_server import Server
 
@@ -53,12 +53,10 @@ def test_a_user_with_only_a_browser_comes_from_an_upload_to_pairs(
     expect(page.locator("#upload-message .bad")).to_contain_text("broken.zip")
     expect(page.locator("#data-start")).to_be_disabled()
     archive = write_upload(tmp_path)
-    soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (archive.stat().st_size // 2, hard))
-    choose.set_input_files(archive)  # as on a full disk
-    said = template("data.upload_not_written").partition("{problem}")
-    expect(page.get_by_test_id("toast-body")).to_contain_text(said[0])
-    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (soft, hard))
+    with largest_file(archive.stat().st_size // 2, server.process.pid):
+        choose.set_input_files(archive)
+        said = template("data.upload_not_written").partition("{problem}")
+        expect(page.get_by_test_id("toast-body")).to_contain_text(said[0])
     choose.set_input_files(archive)
     expect(page.locator("#uploads")).to_contain_text("ንግግር.zip")
     assert not list((server.workspace / ".received").rglob("*.zip"))  # moved into the project, no copy stays
