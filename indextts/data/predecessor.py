@@ -240,6 +240,8 @@ class OldFolder:
         codes = self._of_true_length(id, codes, duration_s, is_measured=audio is not None)
         self._check_text_ids(id, text, record)
         written = record.get("audio_path")
+        recordings = (record.get("recording"), record.get("source_file"))
+        named = (each for each in recordings if isinstance(each, str) and each.strip())
         utterance = Utterance(
             id=id,
             audio=audio or self.folder.resolve() / (written if isinstance(written, str) else f"{id}.wav"),
@@ -247,7 +249,7 @@ class OldFolder:
             speaker=speaker,
             duration_s=duration_s,
             language=str(record.get("language") or AMHARIC),
-            recording=_recording_name(record),
+            recording=next(filter(None, named), None),
         )
         arrays = codes.astype(np.int64), condition.astype(np.float32), emo_vec.astype(np.float32)
         # Of the features, not of the recording, which may have changed since it was encoded.
@@ -361,14 +363,6 @@ def _string(record: dict[str, object], name: str) -> str:
     except UnicodeEncodeError:
         raise RejectedError("missing_field", f"{name} contains half of a surrogate pair") from None
     return value
-
-
-def _recording_name(record: dict[str, object]) -> str | None:
-    for name in ("recording", "source_file"):
-        value = record.get(name)
-        if isinstance(value, str) and value.strip():
-            return value
-    return None
 
 
 _DRIVE = re.compile("^[A-Za-z]:")

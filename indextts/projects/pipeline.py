@@ -128,18 +128,14 @@ def copy_base_files(project: Project, settings: ProjectSettings) -> None:
                 (folder / base.tokenizer_file).unlink(missing_ok=True)
         for target in targets:
             source = settings.base / target.name
-            if stamp(target) != stamp(source):
-                _copy_base_file(source, target)
+            if stamp(target) == stamp(source):
+                continue
+            if source.suffix == ".pth":  # may be linked: large, and never edited
+                link_or_copy(source, target)
+                continue
+            with written_aside(target) as aside:
+                shutil.copy2(source, aside)  # keeps the modification time, which shows changes
         write_project(project, settings)
-
-
-def _copy_base_file(source: Path, target: Path) -> None:
-    """Copy a base file into a project; weights may be linked, because they are large and never edited."""
-    if source.suffix == ".pth":
-        link_or_copy(source, target)
-        return
-    with written_aside(target) as aside:
-        shutil.copy2(source, aside)  # keeps the modification time, by which the pipeline detects changes
 
 
 def run_stage(project: Project, plan: StagePlan) -> StageResult:

@@ -57,13 +57,9 @@ def clean_characters(text: str, *, keep_case: bool = False) -> str:
     text = _SPECIAL_NUMBER.sub(lambda match: _ordinary(match[0]), text)
     if keep_case:
         return unicodedata.normalize("NFC", text)
-    # Compose again after upper-casing, which can decompose letters.
-    return unicodedata.normalize("NFC", _upper_outside_ascii(unicodedata.normalize("NFC", text)))
-
-
-def _upper_outside_ascii(text: str) -> str:
-    """Return `text` in upper case except for a to z; this replaces ß and similar letters."""
-    return "".join(char if char.isascii() else char.upper() for char in text)
+    # Compose again after upper-casing, which can decompose letters. It replaces ß and similar ones too.
+    upper = (char if char.isascii() else char.upper() for char in unicodedata.normalize("NFC", text))
+    return unicodedata.normalize("NFC", "".join(upper))
 
 
 def _special_numbers() -> str:

@@ -221,14 +221,11 @@ def ranges(text: str, _options: NormalizerOptions) -> str:
 def _range(match: re.Match[str]) -> str:
     first, second = match[1], match[2]
     is_said = is_from(match.string, match.start())
-    if _value(first) >= _value(second) and not (is_said or _is_short_year(first, second)):
+    # of years, such as 2019-20
+    is_short = len(first) == 4 and len(second) == 2 and first.isdigit() and int(second) > int(first[2:])
+    if _value(first) >= _value(second) and not (is_said or is_short):
         return f"{first} ለ{second}"
     return f"{'' if is_said or _is_joined(match) else 'ከ'}{first} እስከ {second}"
-
-
-def _is_short_year(first: str, second: str) -> bool:
-    """Return whether the range is one of years such as 2019-20."""
-    return len(first) == 4 and len(second) == 2 and first.isdigit() and int(second) > int(first[2:])
 
 
 def _value(number: str) -> float:

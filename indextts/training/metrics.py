@@ -41,7 +41,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -199,8 +199,10 @@ class MetricsLog:
             return
         self._lines.append(json.dumps({**line, "time": time.time()}) + "\n")
         with self._logging_errors("metrics.jsonl"), (self._run_dir / "metrics.jsonl").open("a+b") as file:
-            if _has_open_line(file):  # left by a kill, or by a disk that was full
-                file.write(b"\n")
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b"\n":  # left open by a kill, or by a disk that was full
+                    file.write(b"\n")
             file.write("".join(self._lines).encode())
             file.flush()
             self._lines.clear()
@@ -330,11 +332,3 @@ def _new_log_folder(logs: Path) -> Path:
         number += 1
         folder = logs / f"{name}_{number}"
     return folder
-
-
-def _has_open_line(file: BinaryIO) -> bool:
-    """Return whether the last line of a file has no end."""
-    if file.seek(0, os.SEEK_END) == 0:
-        return False
-    file.seek(-1, os.SEEK_END)
-    return file.read() != b"\n"

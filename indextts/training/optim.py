@@ -26,7 +26,7 @@ which keeps its mean, with bits from a seed that the caller sets for each step: 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -125,7 +125,9 @@ class TrainedParameters:
 
     def fill_missing_gradients(self) -> None:
         """Set missing gradients to zeros, as on a rank without samples."""
-        for parameter in self._with_gradients():
+        views = {rows.name for rows in self.text_rows}  # whose tables have the gradients
+        own = (each for name, each in self.parameters.items() if name not in views)
+        for parameter in (*own, *(rows.table for rows in self.text_rows)):
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
 
@@ -142,12 +144,6 @@ class TrainedParameters:
         for rows in self.text_rows:
             start = rows.table.data_ptr() + rows.num_frozen * rows.table.stride(0) * rows.table.element_size()
             assert rows.view.data_ptr() == start, f"{rows.name}: the optimizer's rows are not the model's"
-
-    def _with_gradients(self) -> Iterator[nn.Parameter]:
-        """Yield the parameters of the model: tables instead of their views."""
-        views = {rows.name for rows in self.text_rows}
-        yield from (each for name, each in self.parameters.items() if name not in views)
-        yield from (rows.table for rows in self.text_rows)
 
 
 def weight_device(name: str, device: torch.device) -> torch.device:

@@ -192,14 +192,11 @@ class TextRowFacts:
     def _values(self) -> dict[str, Tensor]:
         """Return some values of each new row by table; all of them would double the rows in a checkpoint."""
         return {
-            rows.name: _on_host(_first_values(rows.table[self._base_size :]))
+            rows.name: _on_host(new.reshape(len(new), -1)[:, :VALUES_OF_ROW])
             for rows in self._trained.text_rows
             if rows.name in self._trained.new_names
+            for new in [rows.table[self._base_size :]]
         }
-
-
-def _first_values(rows: Tensor) -> Tensor:
-    return rows.reshape(len(rows), -1)[:, :VALUES_OF_ROW]
 
 
 def unknown_share(dataset: PairDataset, unknown_id: int) -> float:

@@ -106,9 +106,15 @@ def build_page(workspace: Path, roots: Roots) -> CheckedBlocks:
             theme = gr.Button(t("app.theme"), size="sm", elem_id="theme", elem_classes="quiet")
         theme.click(None, None, None, js=SWITCH_THEME)
         restored = demo.load(None, None, [wanted], js=RESTORE_PROJECT)
+
+        def known_projects(name: str) -> gr.Dropdown:
+            found = titled_projects(page.workspace)
+            names = [folder for _, folder in found]
+            return gr.Dropdown(choices=found, value=name if name in names else names[0])
+
         shown = on(
             (),
-            lambda name: known_projects(page, name),
+            known_projects,
             [wanted],
             [chosen],
             after=restored,
@@ -130,10 +136,3 @@ def build_page(workspace: Path, roots: Roots) -> CheckedBlocks:
         page.start_clock()
         language.input(None, [language], None, js=CHOOSE_JS)
     return demo
-
-
-def known_projects(page: Page, name: str) -> gr.Dropdown:
-    """Return the project selector with the projects on disk."""
-    found = titled_projects(page.workspace)
-    names = [folder for _, folder in found]
-    return gr.Dropdown(choices=found, value=name if name in names else names[0])

@@ -132,7 +132,12 @@ class Recordings:
         return self._near[key]
 
     def _exists(self, path: Path) -> bool:
-        return _is_file(path) if self._known is None else path in self._known
+        if self._known is not None:
+            return path in self._known
+        try:
+            return path.is_file()
+        except OSError:  # a link that leads to itself, or too long a name
+            return False
 
     def _may_read(self, path: Path) -> bool:
         """Return whether the file, after resolving symlinks, is within the allowed folders."""
@@ -310,13 +315,6 @@ def _parts(named: str) -> list[str]:
 def _without_suffix(name: str) -> str:
     stem, dot, suffix = name.rpartition(".")
     return stem if f"{dot}{suffix.lower()}" in AUDIO_SUFFIXES else name
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a link that leads to itself, or too long a name
-        return False
 
 
 def _preference(name: str) -> tuple[bool, bool, str]:

@@ -80,7 +80,10 @@ def encoder_on_ray(
         UserError: no machine of the cluster is suitable, or a machine has different files.
     """
     on_gpus = command.device == "cuda" or (command.device == "auto" and has_gpus())
-    begin = partial(_begin, _with_absolute_paths(command), fitted.absolute())
+    # Absolute, independent of the working folder of a process. Paths that do not exist stay relative: for the
+    # default speech encoder each machine uses its Hugging Face cache.
+    paths = {name: value.absolute() for name, value in command if isinstance(value, Path) and value.exists()}
+    begin = partial(_begin, command.model_copy(update=paths), fitted.absolute())
     pool: Pool[Part, Results] = Pool(begin, _facts(backend, model), "gpu" if on_gpus else "machine")
     batched = on_gpus or command.batch_seconds > 0
     try:
@@ -116,16 +119,6 @@ def _facts(backend: SpeechBackend, model: UnifiedVoice) -> dict[str, str]:
         "the base checkpoint": encoders_identity(model),
         "PyTorch": torch.__version__,
     }
-
-
-def _with_absolute_paths(command: Preprocess) -> Preprocess:
-    """Return the command with absolute paths, independent of the working folder of a process.
-
-    Paths that do not exist stay relative: for the default speech encoder each machine uses its Hugging Face
-    cache.
-    """
-    paths = {name: value for name, value in command if isinstance(value, Path) and value.exists()}
-    return command.model_copy(update={name: path.absolute() for name, path in paths.items()})
 
 
 def _shown(part: Part) -> str:

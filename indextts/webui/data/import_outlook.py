@@ -111,7 +111,9 @@ def shown_source(path: Path, *, is_manifest: bool, layout: str = "") -> str:
         if path.is_dir():
             size = _shown_folder(path)
         elif path.suffix.lower() == ".zip":
-            size = _shown_recordings(_num_in_archive(path), path.stat().st_size)
+            with zipfile.ZipFile(path) as file:
+                count = sum(Path(name).suffix.lower() in AUDIO_SUFFIXES for name in file.namelist())
+            size = _shown_recordings(count, path.stat().st_size)
         elif is_manifest or path.suffix.lower() == ".jsonl":
             size = t("data.facts.lines", count=num_lines(path))
         else:
@@ -132,8 +134,3 @@ def _shown_folder(folder: Path) -> str:
 def _shown_recordings(count: int, num_bytes: int) -> str:
     id = "data.facts.one_recording" if count == 1 else "data.facts.size"
     return t(id, count=count, size=shown_size(num_bytes))
-
-
-def _num_in_archive(path: Path) -> int:
-    with zipfile.ZipFile(path) as file:
-        return sum(Path(name).suffix.lower() in AUDIO_SUFFIXES for name in file.namelist())

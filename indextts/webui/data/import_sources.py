@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -124,7 +125,8 @@ def with_choice(
     """
     kept = {source.key: choices[source.key] for source in sources if source.key in choices}
     key, file, *uses = map(str, row) if len(row) > 1 else ("", "")
-    table = _find_table(sources, key, file)
+    own = (source.preview.tables for source in sources if source.key == key and source.has_choice)
+    table = next((table for table in chain.from_iterable(own) if file in table.files), None)
     matches = [match for use in uses if (match := _USE.fullmatch(use))]
     if table is None or any(match[2] == UNDECIDED for match in matches):
         return {other: columns for other, columns in kept.items() if other != key}
@@ -176,13 +178,6 @@ def shown_files(table: TablePreview) -> str:
     """Return the name of the first file of a table, and how many others have the same columns."""
     first, *others = table.files
     return t("data.and_more_files", name=first, count=len(others)) if others else first
-
-
-def _find_table(sources: Sequence[ImportSource], key: str, file: str) -> TablePreview | None:
-    for source in sources:
-        if source.key == key and source.has_choice:
-            return next((table for table in source.preview.tables if file in table.files), None)
-    return None
 
 
 @lru_cache(maxsize=64)
@@ -282,7 +277,9 @@ def _table(source: ImportSource, table: TablePreview, *, is_undecided: bool, is_
     elif table.is_other:
         line = f"{name} {escape(t('data.table_not_read'))}"
     else:
-        line = f"{name} <span>{escape(_uses_line(table))}</span>"
+        used = [column for column in table.columns if column.use in USES]
+        uses = ", ".join(f"{_label(column)} → {t(f'data.uses.{column.use}')}" for column in used)
+        line = f"{name} <span>{escape(uses)}</span>"
     if not (source.has_choice and table.columns) or (table.is_other and not is_undecided):
         return f'<p class="column-table">{line}</p>'
     is_open = " open" if is_undecided else ""
@@ -290,13 +287,6 @@ def _table(source: ImportSource, table: TablePreview, *, is_undecided: bool, is_
         f'<details class="column-table"{is_open}><summary>{line}</summary>'
         f"{_columns(source, table, is_first=is_first)}</details>"
     )
-
-
-def _uses_line(table: TablePreview) -> str:
-    uses = (
-        f"{_label(column)} → {t(f'data.uses.{column.use}')}" for column in table.columns if column.use in USES
-    )
-    return ", ".join(uses)
 
 
 def _columns(source: ImportSource, table: TablePreview, *, is_first: bool) -> str:

@@ -71,7 +71,8 @@ class SavedModel:
         """Step, part from the second one on, and whether it is a best or the newest."""
         if self.adapter is not None:
             file = self.adapter
-            origin = t("listen.uploaded", name=file.name) if _is_upload(file) else file.parent.parent.name
+            is_upload = file.parent.name == ADAPTERS_NAME
+            origin = t("listen.uploaded", name=file.name) if is_upload else file.parent.parent.name
             return t("listen.adapter_of", origin=origin, step=self.meta.step)
         text = t("listen.step", step=self.meta.step)
         if self.meta.part > 1:
@@ -158,10 +159,6 @@ def fields_of(project: Project, model: SavedModel, strength: float | None, roots
     if features.is_dir() and not (path.parent / CODES_FILE).is_file():  # else the codes of its export
         fields["features"] = features
     return fields
-
-
-def _is_upload(path: Path) -> bool:
-    return path.parent.name == ADAPTERS_NAME
 
 
 def find_model(project: Project, name: str | None) -> SavedModel:

@@ -106,7 +106,12 @@ def build(page: Page) -> None:
     page.watch(lambda project: files_version(project.listen / SOUND_NAME), demo_sound_html, [sound])
     page.watch(version, partial(next_html, page), [next_step])
     page.watch(runs_version, lambda project: runs_html(run_rows(project)), [runs])
-    page.watch(periodic_version, lambda _project: machine_html(page), [machine], queue=False)
+
+    def machine_html(_project: Project) -> str:
+        tiles = tiles_html(machine_tiles(read_machine(page.workspace)))
+        return f"<h3>{escape(t('project.this_machine'))}</h3>{tiles}"
+
+    page.watch(periodic_version, machine_html, [machine], queue=False)
 
 
 def way_html(page: Page, project: Project) -> str:
@@ -141,12 +146,6 @@ def step_html(found: Sequence[StageState], css: str) -> str:
         label = t("next.open", tab=t("tab.monitor") if is_training else t(step.stage.title))
     link = link_html(f"#{tab}", label, css)
     return f"<h3>{escape(title)}</h3><p>{escape(text)}</p>{link}"
-
-
-def machine_html(page: Page) -> str:
-    """Return the state of the machine as tiles."""
-    tiles = tiles_html(machine_tiles(read_machine(page.workspace)))
-    return f"<h3>{escape(t('project.this_machine'))}</h3>{tiles}"
 
 
 def stage_fact(project: Project, stage: str) -> str:

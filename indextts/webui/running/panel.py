@@ -245,7 +245,9 @@ def show_job(project: Project, stage: Stage, wanted: str) -> tuple[Any, ...]:
     job, queued = newest_job(project, stage.name), queued_jobs(project, stage.name)
     is_active = job is not None and job.is_active
     is_stopping = job is not None and job.state == "stopping"
-    is_done = not is_active and _leads_on(_states(project, stage), stage)
+    # a check is a part of its stage, the import
+    of_stage = replace(stage, name="data") if stage.name == CHECK_JOB else stage
+    is_done = not is_active and _is_done(_states(project, stage), of_stage)
     link, text = stage.onward.get("finished" if is_done else job.state if job else "", ("", ""))
     words, links = ("", ()) if job is None or is_active else stage.in_words(project, job)
     if links and not is_done:
@@ -324,11 +326,6 @@ def _states(project: Project, stage: Stage) -> list[StageState]:
 
 def _is_done(states: Sequence[StageState], stage: Stage) -> bool:
     return any(each.stage.name == stage.name and each.state == "done" for each in states)
-
-
-def _leads_on(states: Sequence[StageState], stage: Stage) -> bool:
-    """Return whether the link onward is the main button: a check is a part of its stage, the import."""
-    return _is_done(states, replace(stage, name="data") if stage.name == CHECK_JOB else stage)
 
 
 def _state_version(project: Project, stage: Stage) -> str:

@@ -104,7 +104,8 @@ def launch(demo: gr.Blocks, command: WebUI) -> None:
         if share_url:
             hosts = replace(hosts, direct=hosts.direct | {urlsplit(share_url).hostname or ""})
         app = _app(demo, command, credentials)
-        gradio_app = _gradio_app(app)
+        inside = (route.app for route in app.routes if isinstance(route, Mount))
+        [gradio_app] = [each for each in inside if isinstance(each, App)]
         guard = Guard(without_idle_streams(app, gradio_app), gradio_app, hosts, proxies)
         _say_where(command, share_url, hosts, credentials)
         limited_server(guard).run([listener])
@@ -198,12 +199,6 @@ async def _answer(response: Callable[[], Response], _request: Request) -> Respon
 
 async def _fetch_nothing(url: str) -> NoReturn:
     raise gr.Error(f"{url}: this page takes files, no addresses", print_exception=False)
-
-
-def _gradio_app(app: FastAPI) -> App:
-    """Return Gradio's app inside of the mounted one."""
-    [found] = [route.app for route in app.routes if isinstance(route, Mount) and isinstance(route.app, App)]
-    return found
 
 
 def without_idle_streams(app: ASGIApp, gradio_app: App) -> ASGIApp:

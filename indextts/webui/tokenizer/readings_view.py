@@ -281,8 +281,10 @@ def try_html(settings: ProjectSettings, rows: Sequence[ReadingRow], text: str) -
     """Return the spoken form of a text and the changes that lead to it."""
     readings = readings_for(rows, settings.language)
     options = NormalizerOptions(**settings.normalizer, language=settings.language, readings=readings)
+    own = t("readings.heading")
     changes = "".join(
-        f"<tr><td>{html.escape(_rule_name(change.rule))}</td><td>{html.escape(change.before)}</td>"
+        f"<tr><td>{html.escape(own if change.rule == 'readings' else change.rule)}</td>"
+        f"<td>{html.escape(change.before)}</td>"
         f"<td>{html.escape(change.after)}</td></tr>"
         for change in explain(text, options)
         if change.before.strip() or change.after.strip()
@@ -291,7 +293,3 @@ def try_html(settings: ProjectSettings, rows: Sequence[ReadingRow], text: str) -
         f"<p><b>{html.escape(t('tokenizer.spoken_form'))}</b>: {html.escape(normalize(text, options))}</p>"
     )
     return f'{spoken}<table class="list changes"><tbody>{changes}</tbody></table>' if changes else spoken
-
-
-def _rule_name(rule: str) -> str:
-    return t("readings.heading") if rule == "readings" else rule

@@ -17,7 +17,7 @@ from indextts.planning.preflight import Preflight
 from indextts.runs.checkpoints import Checkpoint, list_checkpoints, validation_losses
 from indextts.runs.directory import BEST
 from indextts.runs.restore_rows import HELD, HELD_AUTOMATIC, Kind, RestoreRow
-from indextts.system.messages import Message, as_is
+from indextts.system.messages import Message
 from indextts.webui.language import field_title, t, text_of
 from indextts.webui.metrics_reader import read_run
 from indextts.webui.run_progress import duration
@@ -136,7 +136,8 @@ def rows_html(rows: Sequence[RestoreRow]) -> str:
     held = [row for row in rows if row.text.id in (HELD, HELD_AUTOMATIC)]
     shown = [(row.kind, _name(row), text_of(row.text)) for row in rows if row not in held]
     if held:
-        values = (f"{_name(row)} {text_of(_message(row.text.values['before']))}" for row in held)
+        before = [(_name(row), row.text.values["before"]) for row in held]
+        values = (f"{name} {text_of(old) if isinstance(old, Message) else old}" for name, old in before)
         shown.append(("continues", t("restore.settings"), ", ".join(values)))
     counts = [(kind, sum(kind == other for other, _, _ in shown)) for kind in SYMBOLS]
     summary = "".join(
@@ -208,7 +209,3 @@ def _name(row: RestoreRow) -> str:
     """Return the name of a row; of a setting, its title on the page."""
     name = str(row.name)
     return field_title(Train, name) if name in Train.model_fields else text_of(row.name)
-
-
-def _message(value: object) -> Message:
-    return value if isinstance(value, Message) else as_is(str(value))

@@ -236,12 +236,13 @@ def changed_fields(project: Project, settings: ProjectSettings, values: Mapping[
         text = "" if settings.is_demo else recommended_html(project.base, recipe, hours)
     else:
         text = recipe_html(find_recipe(source))
+    ids = ",".join(f"#{'Train' if name in FIELDS else 'Launch'}-{name}" for name in names)
     return [
         gr.Dropdown(choices=menu_choices(runs), value=source),
         text,
         gr.Button(visible=recipe is not None and recipe.id != source),
         gr.Button(label, visible=bool(names)),
-        style_html(names, {"--changed": t("training.changed")}),
+        f"<style>{_rule(ids, {'--changed': t('training.changed')})}</style>" if ids else "",
     ]
 
 
@@ -280,12 +281,6 @@ def marks_html(
         if named := element_of(text):
             rules += _rule(f"#{named[0]}", {"--problem": text.partition(": ")[2] or text})
     return f"<style>{rules}</style>" if rules else ""
-
-
-def style_html(names: Iterable[str], variables: Mapping[str, str]) -> str:
-    """Return a style that sets CSS variables, whose values are texts, at fields of the form."""
-    ids = ",".join(f"#{'Train' if name in FIELDS else 'Launch'}-{name}" for name in names)
-    return f"<style>{_rule(ids, variables)}</style>" if ids else ""
 
 
 def _rule(selector: str, variables: Mapping[str, str]) -> str:

@@ -149,11 +149,12 @@ def facts(found: Estimate) -> Sequence[tuple[str, str]]:
     steps = (t("training.rows.steps"), _steps(found))
     if not found.steps_left:
         return [steps]
+    needed = shown_size(found.disk.needed_bytes)
     rows = [
         steps,
         (t("training.rows.step"), _step(found)),
         (t("training.rows.time"), _time(found)),
-        (t("training.rows.disk"), _disk(found)),
+        (t("training.rows.disk"), t("training.disk", needed=needed, free=shown_size(found.disk.free_bytes))),
         (t("training.gpu_memory" if found.facts.machine.gpu else "training.host_memory"), _memory(found)),
     ]
     if found.facts.settings.val_manifest:
@@ -230,11 +231,6 @@ def _samples(found: Estimate) -> str:
     return t(
         "training.samples", count=settings.listen_sentences, steps=settings.listen_interval, percent=percent
     )
-
-
-def _disk(found: Estimate) -> str:
-    disk = found.disk
-    return t("training.disk", needed=shown_size(disk.needed_bytes), free=shown_size(disk.free_bytes))
 
 
 def _memory(found: Estimate) -> str:
