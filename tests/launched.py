@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from indextts.system.processes import processes_with
-from tests.conftest import REPOSITORY
-from tests.trainer_process import TRAINER
+from tests.trainer_process import TRAINER, environment
 from tests.waiting import PATIENCE_S, wait_until
 
 
@@ -32,7 +31,6 @@ class Launched:
             f"--nproc-per-node={num_processes}",
             *options,
         ]
-        path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
         self.screen = screen
         self.mark = f"LAUNCHED={screen}"
         with screen.open("ab") as output:
@@ -42,8 +40,7 @@ class Launched:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}
-                | {"LAUNCHED": str(screen)},
+                env=environment() | {"LAUNCHED": str(screen)},
             )
 
     def wait(self) -> int:

@@ -67,11 +67,8 @@ def sweep(mark: str, spare: Sequence[str] = ()) -> list[str]:
 
 def marked(mark: str) -> list[int]:
     """Return the processes that carry the mark or a mark below it."""
-    return [pid for pid in _numbers() if pid != os.getpid() and _is_marked(pid, mark)]
-
-
-def _numbers() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - paths are slow
+    return [pid for pid in pids if pid != os.getpid() and _is_marked(pid, mark)]
 
 
 def _is_marked(pid: int, mark: str) -> bool:

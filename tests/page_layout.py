@@ -27,12 +27,6 @@ RULES = {"label-content-name-mismatch": {"enabled": True}, "color-contrast": {"e
 MEASURE = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 
 
-def layout_problems(page: Page) -> list[str]:
-    """Return the problems of the open tab at the size of the window."""
-    problems: list[str] = page.evaluate(MEASURE, MAX_SCREENS)
-    return problems
-
-
 def axe_problems(page: Page) -> list[str]:
     """Return the rule and the start of each element with a fault by axe-core; toasts are Gradio's."""
     page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"))
@@ -89,7 +83,8 @@ def problems_of_open_tab(page: Page, name: str) -> dict[str, list[str]]:
         for is_dark in (False, True):
             set_theme(page, is_dark=is_dark)
             for _ in range(TRIES):
-                if not (problems := layout_problems(page) or ([] if is_dark else axe_problems(page))):
+                problems = page.evaluate(MEASURE, MAX_SCREENS) or ([] if is_dark else axe_problems(page))
+                if not problems:
                     break
                 page.wait_for_timeout(PAUSE_MS)
             else:

@@ -74,7 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             outcomes.append(outcome_of(fault, copy, runs_all=args.all))
             print(row_of(outcomes[-1]), flush=True)
     if args.output:
-        args.output.write_text("\n".join(table_of(outcomes)) + "\n", encoding="utf-8")
+        table = ["| area | fault | found by |", "|---|---|---|", *map(row_of, outcomes)]
+        args.output.write_text("\n".join(table) + "\n", encoding="utf-8")
     return 0 if all(outcome.found_by for outcome in outcomes) else 1
 
 
@@ -170,10 +171,6 @@ def first_failure(copy: Path, files: Sequence[str], runs_all: bool) -> str:
         printed = output.read()
     found = FAILED.search(printed)
     return found[1] if found else "" if status in (0, 5) else f"pytest ended with status {status}"
-
-
-def table_of(outcomes: Sequence[Outcome]) -> list[str]:
-    return ["| area | fault | found by |", "|---|---|---|", *map(row_of, outcomes)]
 
 
 def row_of(outcome: Outcome) -> str:

@@ -112,14 +112,16 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def ended_job(folder: Path, log: str, argv: Sequence[str] = ("x.py",), **ending: object) -> Path:
+def ended_job(
+    folder: Path, log: str, argv: Sequence[str] = ("x.py",), started: float = 1000.0, **ending: object
+) -> Path:
     """Write a job that ran for 67 s and ended so, in a folder named as jobs are; return the folder."""
     folder.mkdir(parents=True)
     record = {
         "stage": folder.name.rpartition("_")[2],
         "argvs": [list(argv)],
-        "started": 1000.0,
-        "began": 1000.0,
+        "started": started,
+        "began": started,
         "runner": {"pid": 1, "start_ticks": 0, "boot_id": "another boot"},
         "versions": {"python": "3"},
     }
@@ -134,16 +136,8 @@ def ended_jobs(project: Project, count: int) -> None:
     """Write `count` jobs that were started one second after another and are over."""
     for number in range(count):
         folder = project.jobs / f"20250101_{number:06}_{'pairs' if number % 2 else 'train'}"
-        folder.mkdir(parents=True)
-        runner = {"pid": 4_000_000, "start_ticks": 1, "boot_id": "x"}
-        stage = folder.name.rpartition("_")[2]
-        argvs = [["trainers/train_gpt_v2.py", "--tokenizer=/a/b/t.model"]]
-        times = {"started": float(number), "began": float(number)}
-        record = {"stage": stage, "argvs": argvs, "runner": runner, **times}
-        (folder / "job.json").write_text(json.dumps(record))
-        (folder / "exit.json").write_text(
-            json.dumps({"status": 0, "reason": "finished", "ended": number + 75})
-        )
+        argv = ("trainers/train_gpt_v2.py", "--tokenizer=/a/b/t.model")
+        ended_job(folder, "", argv, float(number), status=0, reason="finished", ended=number + 75)
 
 
 def bytes_read_so_far() -> int:

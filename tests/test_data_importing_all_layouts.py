@@ -21,7 +21,6 @@ from tests.import_cases import (
     SPEAKERS,
     TEXTS,
     Case,
-    Files,
     check_import,
     json_lines,
     objects,
@@ -45,10 +44,6 @@ CLIENTS = ["a" * 128, "b" * 128] * 3
 SPLITS = (("test", 0), ("train", 3))  # names and first recordings; the names of the recordings repeat
 LIBRI = [f"{19 + number % 2}-198-{number:04}" for number in range(6)]
 MLS = [name.replace("-", "_") for name in LIBRI]
-
-
-def packed(files: Files) -> dict[str, Any]:
-    return {f"set/{name}": content for name, content in files.items()}
 
 
 # --- tables
@@ -109,6 +104,7 @@ def fleurs(*, is_packed: bool) -> dict[str, Any]:
     return found
 
 
+AUDIOFOLDER_IN_A_FOLDER = {f"set/{name}": content for name, content in audiofolder_with_splits().items()}
 OF_FLEURS = of(["100", "101", "102", "dev_100", "dev_101", "dev_102"])
 OF_SPLITS = of(["0", "1", "2", "train_0", "train_1", "train_2"])
 
@@ -438,7 +434,7 @@ CASES = {
         rejected=[("metadata.csv", *line) for line in ((5, "not_text"), (6, "encoding"), (7, "duplicate"))],
     ),
     "zip of parquet": Case({"in.zip": {"train.parquet": PARQUET}}, of(NAMES), source="in.zip", **BOTH),
-    "tgz": Case({"in.tgz": packed(audiofolder_with_splits())}, OF_SPLITS, source="in.tgz", **BOTH),
+    "tgz": Case({"in.tgz": AUDIOFOLDER_IN_A_FOLDER}, OF_SPLITS, source="in.tgz", **BOTH),
     "vtt": Case({"talk.wav": 0, "talk.am.vtt": WEBVTT}, refusal="bad_time.*rejected.jsonl"),
     "only recordings": Case(tones(*FILES), refusal="6 no_text.*rejected.jsonl"),
     "nothing": Case({}, refusal="layout files; .*--source.*--layout"),

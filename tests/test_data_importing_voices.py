@@ -59,13 +59,6 @@ def write_voice(folder: Path, name: str, degrees: float, duration_s: float = 2.0
     return folder
 
 
-def write_source(folder: Path) -> Path:
-    """Write three clips of one voice, two of another and one of a third."""
-    for name, degrees in {"a1": 0, "b1": 45, "a2": 3, "c1": 90, "a3": 6, "b2": 47}.items():
-        write_voice(folder, name, degrees)
-    return folder
-
-
 def import_voices(
     source: Path, output_dir: Path, encoder: Callable[..., Any] | None = None, **flags: Any
 ) -> ImportResult:
@@ -88,7 +81,10 @@ def import_voices(
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return write_source(tmp_path / "in")
+    """Three clips of one voice, two of another and one of a third."""
+    for name, degrees in {"a1": 0, "b1": 45, "a2": 3, "c1": 90, "a3": 6, "b2": 47}.items():
+        write_voice(tmp_path / "in", name, degrees)
+    return tmp_path / "in"
 
 
 @pytest.fixture
@@ -321,7 +317,12 @@ def test_voice_tags_of_subtitles_name_their_speakers(tmp_path, shared):
 
 
 def test_blocks_give_the_groups_of_all_clips_together(tmp_path, monkeypatch):
-    vectors, voices = random_voices()
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((12, 64))
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    voices = np.arange(300) % 12
+    vectors = centres[voices] + 0.05 * rng.standard_normal((300, 64))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     clips = tuple(Clip(str(number), "", "", "", 2.0, "am") for number in range(300))
     journal = Journal(tmp_path, {("s", "k"): Entry("s", "k", (), "", clips)})
     monkeypatch.setattr(speaker_vectors, "BLOCK_SIZE", 40)
@@ -331,31 +332,15 @@ def test_blocks_give_the_groups_of_all_clips_together(tmp_path, monkeypatch):
     assert partition(found) == partition(voices)
 
 
-def random_voices() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return vectors around random centres, and the index of each one's centre."""
-    rng = np.random.default_rng(0)
-    centres = rng.standard_normal((12, 64))
-    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
-    voices = np.arange(300) % 12
-    vectors = centres[voices] + 0.05 * rng.standard_normal((300, 64))
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32), voices
-
-
 def partition(labels: NDArray[Any]) -> set[frozenset[int]]:
     return {frozenset(np.flatnonzero(labels == label).tolist()) for label in set(labels.tolist())}
-
-
-def write_campplus(path: Path) -> Path:
-    """Write random weights of the published names and shapes."""
-    path.parent.mkdir(parents=True)
-    torch.save(randomise(CAMPPlus(CAMPPlusConfig()), seed=0).state_dict(), path)
-    return path
 
 
 @pytest.mark.long
 def test_the_program_groups_with_the_published_network(tmp_path, source):
     """The weights are random: only the plumbing is tested, a vector and a speaker for each clip."""
-    weights = write_campplus(tmp_path / "checkpoints/campplus/campplus_cn_common.bin")
+    weights = tmp_path / "campplus.bin"
+    torch.save(randomise(CAMPPlus(CAMPPlusConfig()), seed=0).state_dict(), weights)
     write_voice(source, "brief", 0, duration_s=0.9)  # too short for the network
     argv = ["--source", str(source), "--output-dir", str(tmp_path / "out"), "--speaker-from", "voices"]
     assert main([*argv, "--voice-encoder", str(weights)]) == 0

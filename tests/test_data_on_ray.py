@@ -44,18 +44,13 @@ def machines() -> Iterator[object]:
         cluster.shutdown()
 
 
-def project(folder: Path, num_recordings: int) -> Path:
-    write_dataset(folder / "data", "ab" * (num_recordings // 2), max_duration_s=0.4)
-    write_model(folder / "model")
-    return folder
-
-
 def on_ray(folder: Path, machines) -> dict[str, object]:
     return {"engine": "ray", "ray_address": machines.address}
 
 
 def test_the_features_of_a_cluster_are_those_of_one_machine_byte_for_byte(tmp_path, machines):
-    project(tmp_path, 300)
+    write_dataset(tmp_path / "data", "ab" * 150, max_duration_s=0.4)
+    write_model(tmp_path / "model")
     wanted = spoil(tmp_path)  # one is rejected during encoding, which shifts the following shards
     result = preprocess(command(tmp_path))
     assert {one.id: one.code for one in result.rejected} == wanted

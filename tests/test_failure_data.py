@@ -21,7 +21,7 @@ from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import CheckpointMeta, verify_checkpoint
 from indextts.training import loop, metrics
-from indextts.training.batches import MicroBatch, PairDataset, collate_padded
+from indextts.training.batches import MicroBatch, collate_padded
 from indextts.training.gradients import TokenCounts
 from indextts.training.loop import accumulate
 from indextts.training.run import Run
@@ -29,8 +29,15 @@ from tests.run_checks import differences
 from tests.test_exact_resume import one_utterance_a_file, words_with_own_tokens
 from tests.test_models_checkpoint import Payload
 from tests.test_trainer import load, numbers
-from tests.tiny_run import TinyRun, array_file, features_of, make_tiny_run, pair, rewrite_features
-from tests.tiny_run import load_pairs as load_pairs_of
+from tests.tiny_run import (
+    TinyRun,
+    array_file,
+    features_of,
+    load_pairs,
+    make_tiny_run,
+    pair,
+    rewrite_features,
+)
 
 
 @pytest.fixture
@@ -38,15 +45,6 @@ def spread(tiny: TinyRun) -> TinyRun:
     """Return a run whose utterances each have files of their own, so that one can be damaged alone."""
     one_utterance_a_file(tiny.folder / "features")
     return tiny
-
-
-def load_pairs(run: TinyRun) -> PairDataset:
-    return load_pairs_of([run.folder / "train_pairs.jsonl"], run.tokenizer, run.config)
-
-
-def rewrite_first_pair(run: TinyRun, name: str = "train_pairs.jsonl", **changes: object) -> None:
-    first, *rest = read_pairs(run.folder / name)
-    write_pairs(run.folder / name, [replace(first, **changes), *rest])  # type: ignore[arg-type]
 
 
 # ---- rows 35 to 41: arrays
@@ -186,7 +184,8 @@ def test_rows_42_and_43_an_invalid_code_is_refused_at_the_start_with_its_utteran
 @pytest.mark.long
 @pytest.mark.failure(41)
 def test_row_41_a_text_without_tokens_is_skipped_and_counted(tiny: TinyRun):
-    rewrite_first_pair(tiny, target_text="\u200b\ufeff")
+    first, *rest = read_pairs(tiny.folder / "train_pairs.jsonl")
+    write_pairs(tiny.folder / "train_pairs.jsonl", [replace(first, target_text="\u200b\ufeff"), *rest])
     assert tiny.train(max_steps=1) == 0
     assert "1 of 22 pairs: " in tiny.log
     assert "21 pairs to train on" in tiny.log
@@ -211,7 +210,7 @@ def test_row_44_the_longest_fitting_sample_is_kept_and_a_longer_one_is_skipped(
     assert [len(tokenizer.encode(text)) for text in texts.values()] == [600, 601]
     path = tiny.folder / "train_pairs.jsonl"
     write_pairs(path, [pair(tiny.folder, number, 5, texts.get(number)) for number in (0, 1, 2, 3, 4)])
-    dataset = load_pairs_of([path], tokenizer, config)
+    dataset = load_pairs([path], tokenizer, config)
     assert [each.target_id for each in dataset.pairs] == ["u0", "u1", "u3"]
     assert "2 of 5 pairs: " in caplog.text
     samples = [dataset[number] for number in range(3)]

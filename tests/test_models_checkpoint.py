@@ -118,15 +118,10 @@ class Payload:
         return os.mkdir, (str(self.canary),)
 
 
-def save_old(content: object, path: Path) -> None:
-    """Save as torch.save did before PyTorch 1.6."""
-    torch.save(content, path, _use_new_zipfile_serialization=False)
-
-
 def test_a_file_of_the_format_before_zip_archives_is_read(tmp_path: Path):
     base = torch.arange(6.0)
     content = {"model": {"a": base.view(2, 3), "b": base[2:4], "c": torch.tensor([1, 2], dtype=torch.int64)}}
-    save_old(content, tmp_path / "old.pth")
+    torch.save(content, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
     read = read_file(tmp_path / "old.pth")["model"]
     assert {name: tensor.tolist() for name, tensor in read.items()} == {
         "a": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]],
@@ -174,17 +169,12 @@ def test_a_fresh_row_is_the_mean_of_the_old_ones_with_a_little_noise():
     old = {
         name: torch.randn(401, 64) if name != "text_head.bias" else torch.randn(401) for name in TEXT_TABLES
     }
-    new = move_text_rows(
-        old, (*range(400), *[-1] * 100, 400), pieces=numbered(500), base_size=400, seed=0, part=1
-    )
+    rows, pieces = (*range(400), *[-1] * 100, 400), [f"piece {number}" for number in range(500)]
+    new = move_text_rows(old, rows, pieces=pieces, base_size=400, seed=0, part=1)
     fresh = new["text_embedding.weight"][400:500]
     noise = fresh - old["text_embedding.weight"][:400].mean(dim=0)
     assert 0.018 < float(noise.std()) < 0.022
     torch.testing.assert_close(new["text_head.bias"][400:500], old["text_head.bias"][:400].mean().expand(100))
-
-
-def numbered(count: int) -> list[str]:
-    return [f"piece {number}" for number in range(count)]
 
 
 def fresh_rows(pieces: str, seed: int = 1, part: int = 1) -> dict[str, torch.Tensor]:

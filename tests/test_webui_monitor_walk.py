@@ -39,11 +39,6 @@ def run_dir(served: Server) -> Path:
     return served.workspace / "unhealthy/training_output"
 
 
-def legend(page: Page) -> list[str]:
-    """Return the names of the series of a chart."""
-    return page.locator("#plot-mel-loss figcaption .key").all_text_contents()
-
-
 def row(page: Page, name: str) -> Locator:
     return page.locator(f'#checkpoint-table tr[data-name="{name}"]')
 
@@ -92,7 +87,8 @@ def test_a_user_reads_the_health_compares_runs_and_keeps_a_checkpoint(page: Page
     expect(page.locator("#plot-mel-loss path.resume")).to_have_count(1)
 
     expect(page.locator("#plot-mel-loss svg path.training")).to_have_count(1)
-    assert legend(page) == ["training", "validation"]
+    keys = page.locator("#plot-mel-loss figcaption .key").all_text_contents()
+    assert keys == ["training", "validation"]
     choose(page, "monitor-compare", "well")
     expect(page.locator("#plot-mel-loss figcaption")).to_contain_text("validation, well")
     page.keyboard.press("Escape")

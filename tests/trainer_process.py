@@ -78,7 +78,7 @@ class TrainerProcess:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=_environment(),
+                env=environment(),
             )
         self.pid = self._process.pid
 
@@ -140,7 +140,7 @@ class TrainerProcess:
             os.kill(pid, signal.SIGKILL)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Return an environment in which two runs are bit-identical: one thread, no GPU."""
     path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}
