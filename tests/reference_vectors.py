@@ -29,9 +29,8 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 INPUTS = frozenset(
     {"feat", "feat_lens", "emo_feat", "emo_feat_lens", "text_ids", "text_lengths", "codes", "code_lengths"}
 )
-INPUTS_OF_STYLE = frozenset(
-    {"style", "lang_ids", "drop_text_ids"}
-)  # more inputs, of a base whose condition is the style
+# more inputs, of a base whose condition is the style
+INPUTS_OF_STYLE = frozenset({"style", "lang_ids", "drop_text_ids"})
 DEPTHWISE = "emo_conditioning_encoder.encoders.0.conv_module.depthwise_conv.weight"
 BESIDE_A_KIND = ("name", "note", "seed", "version", "constructor", "solver", "stop_mel_token")
 

@@ -82,9 +82,8 @@ def kept_sentences(clips: list[Utterance], sentences: list[Spoken]) -> int:
 def test_sentences_become_clips_and_planted_faults_doubtful_clips(book, source, tmp_path, recognizer_folder):
     _, sentences = book
     texts = [each.text for each in sentences]
-    write_text(
-        source, [*texts[:8], texts[9], texts[8], *texts[10:16], *texts[17:]]
-    )  # two swapped, one missing
+    # two swapped, one missing
+    write_text(source, [*texts[:8], texts[9], texts[8], *texts[10:16], *texts[17:]])
     dataset = tmp_path / "dataset"
     run_import(source, dataset, asr=str(recognizer_folder), speaker="reader")
     clips = read_utterances(dataset / "manifest.jsonl")

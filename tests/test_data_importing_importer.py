@@ -69,9 +69,8 @@ def test_a_grown_source_adds_its_new_recordings(tmp_path):
     run_import(source, tmp_path / "out", speaker="almaz")
     write_folder(source, range(5))
     for number in range(3):
-        shutil.copystat(
-            REPOSITORY / "README.md", source / f"clip{number:03d}.wav"
-        )  # a new modification time, the same content
+        # a new modification time, the same content
+        shutil.copystat(REPOSITORY / "README.md", source / f"clip{number:03d}.wav")
     result = run_import(source, tmp_path / "out")
     assert (result.num_added, result.num_changed, result.num_unchanged) == (2, 0, 3)
     assert {line["speaker"] for line in manifest_lines(tmp_path / "out")} == {"almaz"}  # the stored answer

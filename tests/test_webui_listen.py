@@ -258,9 +258,8 @@ def test_scores_are_a_table_of_aligned_numbers(tmp_path: Path):
     (tmp_path / "0001/summary.jsonl").write_text("\n".join(map(json.dumps, [SCORE, missing_rate])))
     shown = report_html(tmp_path / "0001")
     assert '<td class="number">0.00</td>' not in shown
-    assert (
-        shown.count('<td class="number">-</td>') == 2 * (3 + 4) + 1 + 2
-    )  # of no score, of no step, of no rate
+    # of no score, of no step, of no rate
+    assert shown.count('<td class="number">-</td>') == 2 * (3 + 4) + 1 + 2
     (tmp_path / "0001/summary.jsonl").write_text('{"name": 1}')
     assert "<table" not in report_html(tmp_path / "0001")
 

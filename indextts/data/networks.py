@@ -28,7 +28,6 @@ from indextts.features.builtin import style_vector as builtin_style
 from indextts.features.campplus import load_campplus, style_vector
 from indextts.features.mel_spectrogram import KALDI_RATE_HZ, SAMPLE_RATE_HZ, resample
 from indextts.features.published_files import find_published
-from indextts.features.semantic_codec import SemanticCodec
 from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import GPTConfig, config_for, load_config
 from indextts.models.gpt.model import UnifiedVoice
@@ -133,7 +132,13 @@ def _load_published(
     )
     precision = choose_encoder_precision(command.encoder_precision, device)
     backend = indextts2.load(command.config, folder, codec, command.stats, device, dtype, precision)
-    require_codec_of(config.of_base, backend.codec, codec)
+    base = config.of_base
+    if int(backend.codec.num_codes(torch.tensor(2 * base.features_per_code))) != 2:
+        raise UserError(
+            f"--semantic-codec {codec}: not the codec of {base.title}, whose GPT --gpt-checkpoint has; use "
+            f"{base.codec_file} as published with it",
+            RESUME_REFUSED,
+        )
     _require_feature_dim(command.config, config, backend.feature_dim)
     num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
     if backend.num_codes != num_codes:
@@ -142,17 +147,6 @@ def _load_published(
             f"requires {num_codes} codes; use the config.yaml that was published with the checkpoint"
         )
     return backend
-
-
-def require_codec_of(base: Base, codec: SemanticCodec, path: Path) -> None:
-    """Raise a UserError unless the codec has the rate of the base."""
-    num_features = 2 * base.features_per_code
-    if int(codec.num_codes(torch.tensor(num_features))) != 2:
-        raise UserError(
-            f"--semantic-codec {path}: not the codec of {base.title}, whose GPT --gpt-checkpoint has; use "
-            f"{base.codec_file} as published with it",
-            RESUME_REFUSED,
-        )
 
 
 def require_rate_of(base: Base, backend: BuiltinBackend, path: Path) -> None:

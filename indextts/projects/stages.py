@@ -37,16 +37,8 @@ from indextts.runs.directory import read_metrics
 from indextts.system.amounts import counted
 from indextts.system.files import count_lines
 
-OPTIONS_OF_CLIPS = (
-    "keep",
-    "trim",
-    "loudness",
-    "asr",
-    "device",
-    "min_clip_s",
-    "max_clip_s",
-    "subtitle_line",
-)  # of an import
+# of an import
+OPTIONS_OF_CLIPS = ("keep", "trim", "loudness", "asr", "device", "min_clip_s", "max_clip_s", "subtitle_line")
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ replaced when that run goes on, so a run keeps such a file in its own folder, as
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from indextts.errors import RESUME_REFUSED, UserError, disk_errors
-from indextts.runs.directory import CheckpointMeta, FileIdentity, identify, read_complete
+from indextts.runs.directory import FileIdentity, identify, read_complete
 from indextts.system.amounts import shown_size
 from indextts.system.digest import PIECE_BYTES, file_digest
 from indextts.system.files import link_or_copy
@@ -29,7 +30,9 @@ def keep_base(path: Path, run_dir: Path) -> Path:
     Raises:
         UserError: the copy cannot be written, or the base of the base is missing.
     """
-    meta = _meta_of(path)
+    meta = None
+    with suppress(ValueError):  # else it is no checkpoint, which a run may delete or replace
+        meta = read_complete(path.resolve())
     if meta is None and not path.match(kept_name("?" * DIGEST_CHARS)):
         return path
     kept = run_dir / (path.name if meta is None else kept_name(meta.digest))
@@ -53,14 +56,6 @@ def keep_base(path: Path, run_dir: Path) -> Path:
 def kept_name(digest: str) -> str:
     """Return the name of a base that a run keeps; a run may keep several."""
     return f"base-{digest[:DIGEST_CHARS]}.pth"
-
-
-def _meta_of(path: Path) -> CheckpointMeta | None:
-    """Return the meta of a checkpoint that a run may delete or replace; None for another file."""
-    try:
-        return read_complete(path.resolve())
-    except ValueError:
-        return None
 
 
 def _link(source: Path, target: Path) -> bool:

@@ -223,9 +223,8 @@ class Page:
             queue=False,
             is_raw=True,  # a tick before a project is chosen, or of a deleted one, is no error
         )
-        self.timer.tick(
-            None, None, None, js="() => window.followLogs()"
-        )  # also in a tab that was just opened
+        # also in a tab that was just opened
+        self.timer.tick(None, None, None, js="() => window.followLogs()")
         outputs = [output for view in self.views for output in view.outputs]
         answer.change(None, [answer], [versions, *outputs], js=DISTRIBUTE.format(num_outputs=len(outputs)))
 

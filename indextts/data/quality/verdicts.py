@@ -25,7 +25,12 @@ def judge(clips: Sequence[Clip], limits: QualityLimits, fit: TextFit) -> None:
     Args:
         fit: the comparison of the texts with what a recognizer heard.
     """
-    _add_music(clips)
+    # the level of the tones in the pauses, less what the speaker's median has above USUAL_TONES_DB
+    usual_of = {name: statistics.median(each) for name, each in values_by_speaker(clips, "tones_db").items()}
+    for clip in clips:
+        if (level := clip.measures.get("tones_db")) is not None:
+            usual = usual_of.get(clip.utterance.speaker, USUAL_TONES_DB)
+            clip.measures["music_db"] = level - max(0.0, usual - USUAL_TONES_DB)
     sounds = groups_of_copies(
         [clip.sound.fingerprint for clip in clips], [clip.sound.samples_sha256 for clip in clips]
     )
@@ -52,17 +57,6 @@ def judge(clips: Sequence[Clip], limits: QualityLimits, fit: TextFit) -> None:
     order = {reason.name: place for place, reason in enumerate(REASONS)}
     for clip, found in zip(clips, flags, strict=True):
         clip.flags = tuple(sorted(found, key=lambda flag: order[flag.reason]))
-
-
-def _add_music(clips: Sequence[Clip]) -> None:
-    """Add the level of the tones in the pauses, less what the speaker's median has above USUAL_TONES_DB."""
-    usual_of = {
-        speaker: statistics.median(levels) for speaker, levels in values_by_speaker(clips, "tones_db").items()
-    }
-    for clip in clips:
-        if (level := clip.measures.get("tones_db")) is not None:
-            usual = usual_of.get(clip.utterance.speaker, USUAL_TONES_DB)
-            clip.measures["music_db"] = level - max(0.0, usual - USUAL_TONES_DB)
 
 
 def _unreadable(clip: Clip) -> Iterable[Flag]:

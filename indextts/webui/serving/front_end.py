@@ -23,9 +23,8 @@ REPLACED = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="ut
 
 
 STYLES = "components.css"
-KINDS = re.compile(
-    r"\b(\w+):\{([^{}]*__vite__mapDeps[^{}]*)\}"
-)  # of components, and the files that each needs
+# of components, and the files that each needs
+KINDS = re.compile(r"\b(\w+):\{([^{}]*__vite__mapDeps[^{}]*)\}")
 PLACES = re.compile(r"__vite__mapDeps\(\[([\d,]+)\]")  # in the list of FILES
 FILES = re.compile(r"m\.f=(\[[^\]]*\])")
 

@@ -68,9 +68,8 @@ MAX_SESSIONS = 64
 # Gradio polls its queue every millisecond, which takes 3 % of a core.
 QUEUE_PAUSE_S = 0.02
 
-MAX_UNSENT_BYTES = (
-    128 * 1024
-)  # of an answer; the kernel would hold megabytes for each visitor who does not read
+# of an answer; the kernel would hold megabytes for each visitor who does not read
+MAX_UNSENT_BYTES = 128 * 1024
 KEEP_ALIVE_S = 60  # until the kernel asks a silent visitor for a sign of life
 
 IDLE_S = 1.0  # of a stream until it ends: an opening tab sends many calls shortly after one another

@@ -17,7 +17,7 @@ from indextts.projects.project import Project, ProjectSettings, read_project, wr
 from indextts.projects.readings import store_normalizer
 from indextts.projects.stages import plan_stage
 from indextts.text.bases import load_tokenizer, tokenizer_of
-from indextts.text.size_summary import SizePoint, read_summary, summary_path
+from indextts.text.size_summary import read_summary, summary_path
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, form_for
 from indextts.webui.language import t
@@ -113,7 +113,11 @@ def curve_html(project: Project) -> str:
     if summary is None:
         return ""
     heads = [(t(f"tokenizer.{name}"), "number") for name in ("size", "tokens_per_word", "rare_pieces")]
-    rows = [_size_row(point, summary.base_size) for point in summary.sizes]
+    rows = []
+    for point in summary.sizes:
+        share = 100 * point.num_rare / max(1, point.size - summary.base_size)
+        rare = f"{point.num_rare:,} ({share:.0f} %)"
+        rows.append((f"{point.size:,}", f"{point.tokens_per_word:.2f}", rare))
     first, last = summary.sizes[0], summary.sizes[-1]
     width = max(1, last.size - first.size)
     height = max(point.tokens_per_word for point in summary.sizes) * 1.1 or 1
@@ -125,12 +129,6 @@ def curve_html(project: Project) -> str:
         f'<div class="size-curve">{curve_svg(points, t("tokenizer.tokens_per_word"), ends)}'
         f"{table_html(heads, rows)}</div>"
     )
-
-
-def _size_row(point: SizePoint, base_size: int) -> tuple[str, str, str]:
-    appended = point.size - base_size
-    share = 100 * point.num_rare / appended if appended else 0
-    return f"{point.size:,}", f"{point.tokens_per_word:.2f}", f"{point.num_rare:,} ({share:.0f} %)"
 
 
 def project_values(project: Project) -> list[Any]:
