@@ -6,13 +6,13 @@ Each case is a separate process, and the cases take turns. Random weights from t
 stop, so every text has the same number of codes. Only the work from the text to the sound is measured; the
 voice is random and is not encoded.
 
-    demo    a small GPT (5 x 128, one beam) and built-in codes
+    demo    the structure of the demo (GPT 6 x 256, one beam) and built-in codes
     small   the published structure in small: GPT 6 x 512, three beams, flow matching of 5 layers of width
             128, BigVGAN with 192 channels, a reference of 1.5 s
 
 Another process streams a text: the time to the first piece of sound and to the last, and the mean difference
 of its log-mel spectrum to that of the complete speech; beside it the difference of two complete speeches with
-different noise.
+different noise. A third computes only the matrix products of the steps of one text.
 """
 
 import json
@@ -33,6 +33,7 @@ from pydantic import Field
 from benchmarks.frame import REPOSITORY, Benchmark, interleaved, peak_bytes, publish, reset_peak, table, timed
 from benchmarks.speech_models import BIGVGAN, S2MEL
 from benchmarks.workload import build_model, config_of
+from indextts.commands.bases import BASE_2_5
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.terminal import parse, run
 from indextts.features.builtin import BuiltinBackend
@@ -48,9 +49,10 @@ from indextts.speech.synthesis.segments import VoicePrompt
 from indextts.speech.synthesis.streaming import SpeechStream
 from indextts.speech.synthesis.text_to_speech import TextToSpeech
 from indextts.speech.synthesis.trained_model import TrainedModel
+from indextts.text.bases import load_tokenizer
 from indextts.text.tokenizer import Tokenizer
 
-BASE = REPOSITORY / "tests/base_2.0"
+BASE, DEMO = REPOSITORY / "tests/base_2.0", REPOSITORY / "demo/checkpoints"
 CPU = torch.device("cpu")
 VOICE_FRAMES = 129  # 1.5 s
 HEADER = [
@@ -79,14 +81,14 @@ class ManyTexts(Benchmark):
 
 @dataclass(frozen=True)
 class Case:
-    """Work of a process: `number` texts in `precision`, or a stream of one (`streams`)."""
+    """Work of a process: `number` texts in `precision`, a stream of one, or the products of one."""
 
     size: str
     codes: int
     threads: int
     number: int
     precision: str = "float32"
-    streams: bool = False
+    kind: Literal["texts", "stream", "products"] = "texts"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,7 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     cases = {
         **{f"{number}, float32": case(number) for number in sorted({1, 8, command.texts})},
         f"{command.texts}, bfloat16": case(command.texts, "bfloat16"),
-        "stream": case(1, streams=True),
+        "stream": case(1, kind="stream"),
+        "products": case(1, kind="products"),
     }
     works = {name: partial(_measured, what) for name, what in cases.items()}
     found = interleaved(works, command.repeats)
@@ -105,15 +108,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         *table(HEADER, _rows(found)),
         "",
         *_stream_lines(found["stream"]),
+        "",
+        f"The products of the steps of one text take {_median(found, 'products', 'codes_s'):.3f} s of its "
+        f"{_median(found, '1, float32', 'codes_s'):.3f} s for codes.",
     ]
     publish(command, f"Many texts, size {command.size}", lines, "cpu")
     return 0
 
 
-def _rows(found: dict[str, list[dict[str, float]]]) -> list[list[str]]:
-    def median(name: str, key: str) -> float:
-        return statistics.median(result[key] for result in found[name])
+def _median(found: dict[str, list[dict[str, float]]], name: str, key: str) -> float:
+    return statistics.median(result[key] for result in found[name])
 
+
+def _rows(found: dict[str, list[dict[str, float]]]) -> list[list[str]]:
+    median = partial(_median, found)
     one = {key: median("1, float32", key) for key in ("codes_s", "cpu_s")}
     return [
         [
@@ -123,7 +131,7 @@ def _rows(found: dict[str, list[dict[str, float]]]) -> list[list[str]]:
             f"{median(name, 'added_bytes') / 1e6:.0f}",
         ]
         for name in found
-        if name != "stream"
+        if name not in ("stream", "products")
     ]
 
 
@@ -161,8 +169,10 @@ def run_case(case: Case) -> dict[str, float]:
     _speak(tts, voice, sampling.model_copy(update={"max_codes": 10}), 1)  # warm-up
     reset_peak()
     start = peak_bytes()
-    if case.streams:
+    if case.kind == "stream":
         return _streamed(tts, voice, sampling)
+    if case.kind == "products":
+        return {"codes_s": timed(lambda: _products(tts.trained.gpt, sampling))[1].cpu_s}
     sounds: list[float] = []
     renderer: Any = tts.renderer
     render = renderer.render
@@ -189,6 +199,16 @@ def _speak(tts: TextToSpeech, voice: Any, sampling: Sampling, number: int) -> No
     spoken = [speech for _, speech in tts.speak(lines, sampling)]
     assert len(spoken) == number
     assert all(speech.num_codes > 0.9 * sampling.max_codes for speech in spoken)
+
+
+@torch.inference_mode()
+def _products(gpt: Any, sampling: Sampling) -> None:
+    states = torch.zeros(sampling.num_beams, gpt.config.model_dim)
+    for _ in range(sampling.max_codes):
+        for block in gpt.gpt.h:
+            block.attn.c_proj(block.attn.c_attn(states)[:, : gpt.config.model_dim])
+            block.mlp.c_proj(block.mlp.c_fc(states))
+        gpt.mel_head(states)
 
 
 def _streamed(tts: TextToSpeech, voice: Any, sampling: Sampling) -> dict[str, float]:
@@ -222,7 +242,11 @@ def _texts(number: int) -> list[str]:
 
 
 def _text_to_speech(case: Case) -> TextToSpeech:
-    tokenizer = Tokenizer.load(BASE / "bpe.model")
+    tokenizer = (
+        load_tokenizer(DEMO / BASE_2_5.tokenizer_file)
+        if case.size == "demo"
+        else Tokenizer.load(BASE / "bpe.model")
+    )
     config = _gpt_config(case.size)
     gpt = build_model(config, CPU).eval().requires_grad_(False)
     gpt.mel_head.bias.data[[config.start_mel_token, config.stop_mel_token]] = -1e4  # it never stops
@@ -242,7 +266,7 @@ def _text_to_speech(case: Case) -> TextToSpeech:
 
 def _gpt_config(size: str) -> GPTConfig:
     if size == "demo":
-        return load_config(BASE / "config.yaml")
+        return replace(load_config(DEMO / "config.yaml"), base=BASE_2_5.name)
     return replace(config_of("small", dropout=0.0), number_text_tokens=400)
 
 
@@ -292,7 +316,7 @@ def _voice(tts: TextToSpeech) -> Any:
         mel=draw(1, 80, VOICE_FRAMES) - 4,
         prompt=draw(1, VOICE_FRAMES, 512),
     )
-    condition = draw(config.num_latents, config.model_dim)
+    condition = draw(*config.condition_shape)
     return VoicePrompt(reference, condition, draw(config.model_dim))
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.speech_server
 
-The server is a separate process with a small model of IndexTTS-2.0 and built-in codes. The weights of its GPT
+The server is a separate process with a model of the demo's size and built-in codes. The weights of its GPT
 are random and it cannot stop, so every segment has the same number of codes. The clients share this machine
 with it.
 """
@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,6 +24,7 @@ from pydantic import Field
 
 from benchmarks.frame import REPOSITORY, Benchmark, publish, table, timed
 from benchmarks.workload import build_model
+from indextts.commands.bases import BASE_2_5
 from indextts.commands.terminal import parse, run
 from indextts.features.builtin import BuiltinBackend
 from indextts.models.gpt.config import load_config
@@ -30,7 +32,7 @@ from tests.speech_server import KEY, REFUSALS, Server, attack, speech_server
 
 DEMO = REPOSITORY / "demo"
 WARM_UP = 100  # hostile requests before memory is measured
-SECONDS_OF_CODES = 0.02
+SECONDS_OF_CODES = 0.04
 LONG_WORDS = 600
 SHORT_REQUESTS = 7
 
@@ -39,7 +41,7 @@ class SpeechServer(Benchmark):
     """Measure the speech server."""
 
     program: ClassVar[str] = "benchmarks.speech_server"
-    codes: int = Field(100, ge=10, description="Codes of every request, 20 ms each.")
+    codes: int = Field(50, ge=10, description="Codes of every request, 40 ms each.")
     requests: int = Field(32, ge=8, description="Requests of one client, and of eight together.")
     hostile: int = Field(500, ge=WARM_UP, description="Hostile requests.")
 
@@ -76,7 +78,7 @@ def clients(server: Server, number: int, command: SpeechServer) -> list[str]:
 
     def wait(text: str) -> float:
         asked = time.perf_counter()
-        assert len(server.say(text)) == 2 * 480 * command.codes
+        assert len(server.say(text)) == 2 * 960 * command.codes
         return time.perf_counter() - asked
 
     process = psutil.Process(server.process.pid)
@@ -147,11 +149,11 @@ def text_of(number: int) -> str:
 
 
 def write_model(folder: Path) -> Path:
-    """Write a small model folder of IndexTTS-2.0 and return it."""
+    """Write a model folder of the demo's size and return it."""
     folder.mkdir()
-    for name in ("config.yaml", "bpe.model"):
-        shutil.copy(REPOSITORY / "tests/base_2.0" / name, folder)
-    config = load_config(folder / "config.yaml")
+    for name in ("config.yaml", BASE_2_5.tokenizer_file):
+        shutil.copy(DEMO / "checkpoints" / name, folder)
+    config = replace(load_config(folder / "config.yaml"), base=BASE_2_5.name)
     gpt = build_model(config, torch.device("cpu"))
     gpt.mel_head.bias.data[[config.start_mel_token, config.stop_mel_token]] = -1e4  # it never stops
     torch.save(gpt.state_dict(), folder / "gpt.pth")

@@ -78,7 +78,7 @@ def edges(reference: str, hypothesis: str) -> Edges | None:
 
     An edge ends at the first two letters in a row that both have, so that a wrong letter is not an edge.
     """
-    pairs = _matches(reference, hypothesis)
+    pairs = matches(reference, hypothesis)
     anchors = [pair for pair, after in pairwise(pairs) if after == (pair[0] + 1, pair[1] + 1)]
     if not anchors:
         return None
@@ -117,7 +117,7 @@ def _num_within(words: Sequence[str], excluded: Sequence[str], text: str) -> int
     return sum(len(word) >= MIN_LEAKED_LETTERS and word in text for word in {*words}.difference(excluded))
 
 
-def _matches(a: str, b: str) -> list[tuple[int, int]]:
+def matches(a: str, b: str) -> list[tuple[int, int]]:
     """Return the places of the letters that an alignment with the fewest edits leaves as they are."""
     rows = _distances(a, b)
     i, j = len(a), len(b)
