@@ -49,7 +49,7 @@ LONG_TEXT = " ".join([TEXT] * 150)
 
 
 @pytest.fixture(scope="module")
-def server(tuned: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def flags(tuned: Project, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("served")
     voices = folder / "voices"
     voices.mkdir()
@@ -57,7 +57,7 @@ def server(tuned: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         (voices / f"{name}{clip.audio.suffix}").write_bytes(clip.audio.read_bytes())
     (voices / "notes.txt").write_text("no voice")
     (folder / "keys").write_text(f"{KEY}\n")
-    flags = {
+    return {
         "checkpoint": tuned.run_dir,
         "voices": voices,
         "key-file": folder / "keys",
@@ -66,8 +66,18 @@ def server(tuned: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "max-codes": 40,
         "device": "cpu",
     }
+
+
+@pytest.fixture(scope="module")
+def server(flags: dict[str, Any]) -> Iterator[Server]:
     with speech_server(flags) as running:
         yield running
+
+
+def asked(server: Server, **fields: Any) -> httpx2.Response:
+    wanted = {"model": "indextts2", "voice": "first", "input": TEXT, "response_format": "pcm", **fields}
+    headers = {"Authorization": f"Bearer {KEY}"}
+    return httpx2.post(f"{server.url}/v1/audio/speech", headers=headers, json=wanted, timeout=PATIENCE_S)
 
 
 @pytest.mark.slow
@@ -86,6 +96,29 @@ def test_the_client_gets_speech_in_every_format(server: Server):
     assert server.say(voice="last")
     listed = httpx2.get(f"{server.url}/v1/audio/voices", headers={"Authorization": f"Bearer {KEY}"})
     assert listed.json() == {"voices": ["first", "last"]}
+
+
+def test_the_path_of_a_voice_is_not_shown(server: Server, flags: dict[str, Any]):
+    broken = flags["voices"] / "broken.wav"
+    broken.write_text("no sound")
+    answer = asked(server, voice="broken")
+    broken.unlink()
+    assert answer.status_code == 400
+    assert "broken.wav" in answer.text
+    assert str(flags["voices"]) not in answer.text
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize(("grace", "status"), [(60, 200), (0, 503)])
+def test_a_stop_waits_for_requests_in_work_and_answers_the_others(
+    flags: dict[str, Any], grace: int, status: int
+):
+    with speech_server(flags | {"grace": grace}) as running, ThreadPoolExecutor(1) as pool:
+        speaking = pool.submit(asked, running, input=" ".join([TEXT] * 30))
+        wait_until(lambda: running.num_requests() == 1, process=running.process)
+        running.process.terminate()
+        assert speaking.result().status_code == status
 
 
 @pytest.mark.slow

@@ -205,7 +205,7 @@ class Serve(Command, CheckpointSpeech, Candidates):
     """Speak texts without the words that the tokenizer does not know; the header X-Unknown-Words of the
     answer has these words."""
     grace: int = Field(30, ge=0, title="Grace (s)")
-    """Seconds that a stop waits for the requests in work."""
+    """Seconds that a stop waits for the requests in work; the others are answered with 503."""
     mcp: bool = Field(False, title="MCP")
     """Be an MCP server on standard input and output, for an assistant, in place of HTTP."""
     host: str = Field("127.0.0.1", title="Host")

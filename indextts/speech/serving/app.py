@@ -321,6 +321,8 @@ async def _chunks(
         while (piece := await _next(pieces, request)) is not None:
             if isinstance(piece, UserError):
                 raise refusal(400, str(piece).replace(str(recording), recording.name), param="voice")
+            if isinstance(piece, speaking.ClosedError):
+                raise refusal(503, "the server stops; send the request again when it runs")
             if isinstance(piece, Exception):
                 raise refusal(500, INTERNAL)
             sound = await asyncio.to_thread(at_rate, piece, rate_hz, wanted.speed)

@@ -41,6 +41,10 @@ logger = logging.getLogger(__name__)
 MAX_VOICES = 64  # kept in memory
 
 
+class ClosedError(Exception):
+    """The engine was closed before the end of a request."""
+
+
 @dataclass(eq=False)
 class Request:
     """A text that is being spoken.
@@ -119,9 +123,14 @@ class Engine:
             request.is_cancelled = True
 
     def close(self) -> None:
+        """End the threads, and the requests in work with the error `ClosedError`."""
         with self._changed:
+            if self._is_closed:
+                return
             self._is_closed = True
             self._changed.notify()
+            for request in [*self._requests]:
+                self._finish(request, ClosedError())
         self._jobs.put((-1, 0, None, None))
 
     def _generate(self) -> None:

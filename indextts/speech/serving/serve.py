@@ -1,5 +1,6 @@
 """Implementation of tools/serve.py: load the model, listen, and speak until a signal or the end of input."""
 
+import asyncio
 import hashlib
 import logging
 import re
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 256
 MIN_KEY_CHARACTERS = 16
+ANSWER_S = 5  # until the clients have the refusals at the end of the grace
 SEND_TIMEOUT_S = 60  # until the connection of a client that takes nothing is closed
 DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -75,17 +77,29 @@ def serve(command: Serve) -> None:
         proxy_headers=False,
         server_header=False,
         limit_concurrency=MAX_CONNECTIONS,
-        timeout_graceful_shutdown=command.grace,
+        timeout_graceful_shutdown=command.grace + ANSWER_S,
     )
     try:
         if listener:
-            uvicorn.Server(config).run([listener])
+            _Server(config, engine, command.grace).run([listener])
         else:
             build_mcp(app, command.model_name).run("stdio")
     finally:
         engine.close()
         for thread in threads:
             thread.join(timeout=5)
+
+
+class _Server(uvicorn.Server):
+    """A server that closes the engine `grace` seconds after the signal to stop."""
+
+    def __init__(self, config: uvicorn.Config, engine: Engine, grace: int) -> None:
+        super().__init__(config)
+        self.engine, self.grace = engine, grace
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().call_later(self.grace, self.engine.close)
+        await super().shutdown(sockets)
 
 
 def read_keys(command: Serve) -> tuple[bytes, ...]:
