@@ -129,7 +129,6 @@ def planned(command: Train) -> Outcome:
         plan = plan_from_meta(command)
     except UserError as refusal:
         return Outcome(refusal.exit_status, (str(refusal),), "")
-    assert plan is not None
     if not plan.continues:
         kept = "weights"
     elif plan.keeps_position:

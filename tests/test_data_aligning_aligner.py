@@ -93,7 +93,6 @@ def test_sentences_become_clips_and_planted_faults_doubtful_clips(book, source, 
     assert any(sentences[8].is_in(clip) or sentences[9].is_in(clip) for clip in doubtful)
     assert any(sentences[16].is_in(clip) for clip in doubtful)
     for clip in clips:
-        assert clip.provenance is not None
         assert (clip.provenance.kind, clip.recording) == ("aligned", "book")
         assert bool(clip.provenance.other) == clip.is_doubtful
         assert soundfile.info(clip.audio).duration == pytest.approx(clip.duration_s)

@@ -131,7 +131,6 @@ def test_the_page_and_the_trainer_count_alike(tiny: TinyRun):
     command = parse(Train, tiny.flags(**files(tiny)))
     train_set = load_inputs(command).train_set
     found = read_epoch(command.train_files, command.tokenizer, command.config, command.output_dir)
-    assert found is not None
     assert found.pairs.size.num_samples == train_set.size.num_samples
     assert found.data_order(7) == train_set.digest(7)
 
@@ -140,6 +139,5 @@ def test_the_page_and_the_trainer_count_alike(tiny: TinyRun):
 def test_other_shares_are_another_order(tiny: TinyRun, shares: tuple[float, float], is_same: bool):
     argv = tiny.flags(**files(tiny, shares), resume="auto", epochs=4)
     plan = describe_restore(parse(Train, argv))
-    assert plan is not None
     assert ("epoch restarts" in plan) != is_same
     assert ("old_train.jsonl@en@" in plan) != is_same

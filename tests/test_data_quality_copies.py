@@ -6,7 +6,7 @@ import soundfile
 import soxr
 
 from indextts.data.manifest import read_utterances
-from indextts.data.quality.copies import Fingerprint, fingerprint, groups_of_copies, parse_fingerprint
+from indextts.data.quality.copies import fingerprint, groups_of_copies, parse_fingerprint
 from tests.conftest import REPOSITORY
 
 RATE_HZ = 16_000
@@ -52,5 +52,4 @@ def test_clips_without_peaks_are_copies_only_if_their_samples_are_equal():
 def test_a_fingerprint_can_be_stored(clips):
     found = fingerprint(clips[0])
     stored = parse_fingerprint(str(found))
-    assert isinstance(stored, Fingerprint)
     assert (stored.times_ms.tolist(), stored.bits.tolist()) == (found.times_ms.tolist(), found.bits.tolist())

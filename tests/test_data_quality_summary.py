@@ -14,7 +14,6 @@ def test_the_overview_counts_what_clips_jsonl_lists(tmp_path: Path):
     (tmp_path / "0.wav").unlink()
     report = checked(tmp_path, "check")
     overview = read_overview(tmp_path / "check")
-    assert overview is not None
     lines = (tmp_path / "check/clips.jsonl").read_text(encoding="utf-8").splitlines()
     clips = [json.loads(line) for line in lines]
     assert overview.num_utterances == len(clips) == 7
@@ -42,7 +41,6 @@ def test_a_histogram_holds_every_measured_clip_and_too_many_rejections_are_a_pro
     write_dataset(tmp_path, TEXTS[:4])
     checked(tmp_path, "check", min_snr_db=3, min_duration_s=3)
     overview = read_overview(tmp_path / "check")
-    assert overview is not None
     found = {each.measure: each for each in overview.histograms}
     assert sum(found["duration_s"].counts) == 4
     snr = [(each.value, each.side, each.is_hard) for each in found["snr_db"].limits]

@@ -65,7 +65,6 @@ def test_a_check_writes_the_report_beside_its_other_files(tmp_path: Path):
     printed = str(checked(tmp_path, "check"))
     assert "BBC (latin, 2)" in printed
     found = read_text_report(tmp_path / "check")
-    assert found is not None
     assert [row.form for row in found.leftovers] == ["BBC", "WHO"]
     assert found.normalizer == NormalizerOptions().fingerprint
     (tmp_path / "check" / TEXTS_NAME).write_text("{", encoding="utf-8")

@@ -175,7 +175,6 @@ def test_the_pace_of_a_first_run_is_unknown(run: TinyRun):
 def test_the_pace_comes_from_this_run_or_else_from_another(run: TinyRun):
     assert run.train(max_steps=4, allow_cpu="") == 0
     own = paced(run, resume="auto", max_steps=0)
-    assert own.pace is not None
     assert own.pace.source == Message("planning.this_run", {"device": Message("planning.this_processor")})
     rates = [line["tokens_per_second"] for line in read_metrics(run.output / "metrics.jsonl") if "lr" in line]
     seconds = own.steps_left * own.positions_per_step / own.pace.positions_per_second
@@ -184,7 +183,6 @@ def test_the_pace_comes_from_this_run_or_else_from_another(run: TinyRun):
     assert min(rates) < own.pace.positions_per_second < 2 * max(rates)
     shutil.move(run.output, run.folder / "other/training_output")
     other = paced(run)
-    assert other.pace is not None
     assert (other.pace.source.id, other.pace.source.values["project"]) == ("planning.other_run", "other")
 
 
@@ -212,7 +210,6 @@ def test_benchmarks_apply_to_the_same_gpu_and_the_published_size_only(run: TinyR
         return find_pace(conditions, run.output, (), **values)
 
     pace = found()
-    assert pace is not None
     assert pace.positions_per_second == 116_162
     assert SOURCE in str(pace.source)
     l4 = MachineFacts((GpuFacts("NVIDIA L4", 22_478 << 20, (8, 9)),), 8, 32 << 30)

@@ -68,7 +68,6 @@ def messages_of(result: Preflight) -> dict[str, str]:
 def test_a_run_that_can_start_has_an_estimate_and_no_problems(run: TinyRun):
     result = preflight_of(run)
     assert messages_of(result) == {}
-    assert result.estimate is not None
     assert result.estimate.total_steps == 12
     assert result.resumed is None
 
@@ -170,7 +169,6 @@ def test_a_new_run_in_a_folder_with_checkpoints_blocks(stopped: TinyRun):
     assert str(stopped.output) in messages_of(preflight_of(stopped))["resume"]
     result = preflight_of(stopped, resume="auto", max_steps=9)
     assert messages_of(result) == {}
-    assert result.resumed is not None
     assert result.resumed.checkpoint.step == 2
 
 
@@ -211,7 +209,6 @@ def test_more_processes_than_gpus_block(
     result = run_preflight(parse(Train, run.flags()), machine, launch=launch)
     if problem is None:
         assert messages_of(result) == {}
-        assert result.estimate is not None
         assert result.estimate.facts.num_processes == launch.processes
     else:
         assert problem in messages_of(result)["launch"]

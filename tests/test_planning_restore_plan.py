@@ -94,7 +94,6 @@ def folder(tmp_path: Path) -> RunFolder:
 
 def planned(command: Train) -> list[str]:
     text = describe_restore(command)
-    assert text is not None
     return text.splitlines()
 
 

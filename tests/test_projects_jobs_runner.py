@@ -33,7 +33,6 @@ def test_a_job_runs_to_its_end_and_its_output_is_in_the_log(project: Project):
     assert job.argvs == (("program.py",),)
     over = wait_until_over(job)
     assert (over.state, over.exit_status, over.stage) == ("finished", 0, "data")
-    assert over.ended is not None
     assert before <= over.started <= over.ended
     assert tail(over.log) == f"$ python program.py\nhello from {project.root.parent}"
     assert re.fullmatch(r"\d{8}_\d{6}_data", over.folder.name)

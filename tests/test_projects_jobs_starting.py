@@ -64,7 +64,6 @@ def test_of_three_pages_starting_a_job_exactly_one_succeeds(project: Project, tm
     program(project, SAVES_ON_SIGTERM)
     pages = [starter(project, "program.py", tmp_path / "go") for _ in range(3)]
     for page in pages:
-        assert page.stdout is not None
         assert page.stdout.readline() == "loaded\n"
     (tmp_path / "go").touch()
     answers = sorted(page.communicate()[0].strip() for page in pages)
@@ -77,7 +76,6 @@ def test_a_job_outlives_the_page_that_started_it(project: Project, tmp_path: Pat
     program(project, SAVES_ON_SIGTERM)
     (tmp_path / "go").touch()
     with starter(project, "program.py", tmp_path / "go", stays_s=60) as page:
-        assert page.stdout is not None
         assert [page.stdout.readline() for _ in range(2)] == ["loaded\n", "started\n"]
         page.kill()
     job = newest_job(project, "train")
@@ -106,7 +104,6 @@ def test_after_the_clock_was_set_back_the_newest_job_is_the_last_one_started(pro
     assert later.started < record["started"]
     assert [job.folder for job in list_jobs(project)] == [later.folder, future]
     newest = newest_job(project, "data")
-    assert newest is not None
     assert newest.folder == later.folder
 
 

@@ -122,7 +122,6 @@ def test_base_rows_that_change_are_named_with_the_step(tmp_path: Path):
     run.facts(2_000, base_rows="another")
     run.facts(3_000, base_rows="another")
     found = base_rows_changed(read_observed(run.write(tmp_path)))
-    assert found is not None
     assert "9f86d081884c7d65 at step 0" in str(found)
     assert "another since step 2,000" in str(found)
 
@@ -142,7 +141,6 @@ def test_new_rows_that_do_not_or_barely_change_are_reported(tmp_path: Path):
         run.train_to(1_000)
         run.facts(1_000, new_rows_moved_lately=moved)  # the rates of 1,000 steps of warm-up add up to 0.025
         found = new_rows_unchanged(read_observed(run.write(tmp_path)))
-        assert found is not None
         assert "in 1,000 steps whose learning rates add up to 2.5e-02" in str(found)
 
 
@@ -180,7 +178,6 @@ def test_exploding_gradients_are_named_and_one_high_norm_is_not(tmp_path: Path):
     assert gradients_exploding(read_observed(run.write(tmp_path))) is None
     run.train_to(3_500, first=3_200, grad_norm=80.0)
     found = gradients_exploding(read_observed(run.write(tmp_path)))
-    assert found is not None
     assert "80.0" in str(found)
 
 
@@ -199,12 +196,10 @@ def test_skipped_steps_are_counted_since_the_process_started(tmp_path: Path):
     assert steps_skipped(read_observed(run.write(tmp_path))) is None
     run.train(2_200, num_skipped=5, grad_norm=None)
     found = steps_skipped(read_observed(run.write(tmp_path)))
-    assert found is not None
     assert found.level == "warning"
     assert "1 of the 200 steps since step 2,000" in str(found)
     run.train(2_300, num_skipped=11)
     found = steps_skipped(read_observed(run.write(tmp_path)))
-    assert found is not None
     assert found.level == "problem"
 
 
@@ -223,7 +218,6 @@ def test_a_waiting_gpu_is_reported_and_a_cpu_is_not(tmp_path: Path):
     assert gpu_waiting(read_observed(run.write(tmp_path))) is None
     run.train_to(1_600, first=1_200, data_wait=0.3)
     found = gpu_waiting(read_observed(run.write(tmp_path, num_workers=1)))
-    assert found is not None
     assert "30 % of the time" in str(found)
     assert "now 1" in str(found)
     run.device = "cpu"

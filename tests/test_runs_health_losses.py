@@ -17,7 +17,6 @@ def test_a_plateau_of_7_000_steps_is_found_despite_noise(tmp_path: Path, noise: 
     for step in range(4_100, 11_001, 100):
         run.train(step, 4.4)
     found = plateau(read_observed(run.write(tmp_path)))
-    assert found is not None
     assert found.level == "problem"
     assert 5_500 <= found.values["steps"] <= 7_800
     assert found.values["last"] == 11_000
@@ -58,7 +57,6 @@ def test_the_speech_loss_is_named_if_only_the_text_loss_falls(tmp_path: Path):
     for step in range(100, 8_001, 100):
         run.train(step, 4.4, text_loss=8.0 - step / 2_000)
     found = plateau(read_observed(run.write(tmp_path)))
-    assert found is not None
     assert found.level == "warning"
     assert "mel_loss) has not fallen" in str(found)
 
@@ -71,7 +69,6 @@ def test_a_rising_validation_is_named_with_the_best_step(tmp_path: Path):
     assert validation_rising(read_observed(run.write(tmp_path))) is None  # two could be chance
     run.val(5_000, 4.8)
     found = validation_rising(read_observed(run.write(tmp_path)))
-    assert found is not None
     assert "4.600 at step 2,000" in str(found)
     run.val(6_000, 4.59)
     assert validation_rising(read_observed(run.write(tmp_path))) is None
@@ -93,7 +90,6 @@ def test_a_language_whose_loss_rose_by_over_five_percent_since_the_start_is_name
     run.val(3_000, 5.0)
     run.lines[-1] |= {"mel_loss_am": 4.4, "mel_loss_en": 4.24}
     found = language_forgotten(read_observed(run.write(tmp_path)))
-    assert found is not None
     assert (found.values["language"], found.values["step"]) == ("en", 3_000)
     assert "4.000 at step 0 and is 4.240 at step 3,000, 6.0 %" in str(found)
 
@@ -109,7 +105,6 @@ def resumed_run(after: float) -> WrittenRun:
 def test_a_jump_at_a_resume_is_reported_until_the_losses_recover(tmp_path: Path):
     run = resumed_run(after=5.2)
     found = jump_at_resume(read_observed(run.write(tmp_path)))
-    assert found is not None
     assert found.values["step"] == 5_000
     assert found.values["before"] == pytest.approx(4.5, abs=0.03)
     assert found.values["after"] == pytest.approx(5.2, abs=0.03)

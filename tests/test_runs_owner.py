@@ -262,7 +262,6 @@ def test_a_second_trainer_is_refused_and_the_lock_ends_with_its_process(tmp_path
         text=True,
     )
     with owner:
-        assert owner.stdout is not None
         assert owner.stdout.readline() == "owned\n"
         with pytest.raises(UserError, match=f"process {owner.pid}") as caught, run_lock(tmp_path):
             pass

@@ -19,7 +19,6 @@ with locked_folder(Path(sys.argv[1]), in_use="no"):
 def test_a_folder_has_one_writer_until_its_process_is_gone(tmp_path):
     lock = tmp_path / "new/folder/.lock"
     with subprocess.Popen([sys.executable, "-c", HOLDER, lock], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         with (
             pytest.raises(UserError, match="wait for it") as refused,

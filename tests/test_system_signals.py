@@ -88,15 +88,12 @@ def start(program: str) -> subprocess.Popen[str]:
         text=True,
         cwd=REPOSITORY,
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
 
 
 def noted(process: subprocess.Popen[str]) -> str:
     """Return the last signal that the program recorded, and the number of signals."""
-    assert process.stdin is not None
-    assert process.stdout is not None
     process.stdin.write("?\n")
     process.stdin.flush()
     return process.stdout.readline().strip()

@@ -40,7 +40,6 @@ def extended(folder: Path, num_pieces: int, texts: list[str] = TEXTS) -> ByteLev
     base = write_ranks(folder)
     size = load_tokenizer(base).size + num_pieces
     tokenizer = extend_file(base, texts, folder / "am.tiktoken", size).extended
-    assert isinstance(tokenizer, ByteLevelTokenizer)
     return tokenizer
 
 
@@ -57,7 +56,6 @@ def of_corpus(shared: Path, folder: Path) -> ByteLevelTokenizer:
     size = load_tokenizer(shared / PUBLISHED).size + 4_000
     learned, _ = texts_of_corpus(shared)
     tokenizer = extend_file(shared / PUBLISHED, learned, folder / "am.tiktoken", size).extended
-    assert isinstance(tokenizer, ByteLevelTokenizer)
     return tokenizer
 
 

@@ -147,7 +147,6 @@ def test_an_average_moves_with_the_rows_to_other_pieces(averaged: TinyRun, tmp_p
     path = run.output / "model_step4.pth"
     before = saved(run, 4)["averaged"]["weights"]
     average = average_at_start(run, path)
-    assert average is not None
     assert average.num_updates == 4
     for name, tensor in before.items():
         moved = average.weights[name]
@@ -168,7 +167,6 @@ def test_an_average_without_text_tables_gets_them_with_new_pieces(tmp_path: Path
     assert run.train(**lora, tokenizer=base) == 0
     assert "text_embedding.weight" not in saved(run, 2)["averaged"]["weights"]
     average = average_at_start(run, run.output / "model_step2.pth", lora_rank=4, lora_alpha=8)
-    assert average is not None
     assert average.num_updates == 2
     assert len(average.weights["text_embedding.weight"]) == run.tokenizer.size + 1 - run.base_size
 
@@ -180,12 +178,10 @@ def test_an_average_of_merged_adapters_is_merged_and_one_of_other_adapters_is_dr
     path = run.output / "model_step2.pth"
     expected = select_weights(saved(run, 2), "averaged", path)
     average = average_at_start(run, path, lora_rank=0)
-    assert average is not None
     assert average.num_updates == 2
     for name, tensor in average.weights.items():
         assert torch.equal(tensor, expected[name][-len(tensor) :]), name
     larger = average_at_start(run, path, lora_rank=8)
-    assert larger is not None
     assert larger.num_updates == 0
     plan = describe_restore(parse(Train, run.flags(**lora | {"lora_rank": 8}, resume="auto")))
     assert re.search("Averaged weights: dropped: .* 2 updates", plan)

@@ -173,7 +173,6 @@ def test_old_rows_stay_and_the_language_row_starts_as_that_of_arabic(project: Pr
     distance = (rows[75] - before[13]).norm()  # four steps of AdamW from the row of Arabic
     assert 0 < distance < 0.05 * len(rows[75]) < (rows[75] - before[75]).norm()
     norm = re.search(r"language row of am \(75\) starts as a copy of ar: norm ([\d.]+)", log)
-    assert norm is not None
     assert float(norm[1]) == pytest.approx(before[13].norm().item(), abs=0.01)
 
 

@@ -18,7 +18,6 @@ from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, USER_MISTAKE, UserError
 from indextts.models.checkpoint import TEXT_TABLES, embedded_meta, move_text_rows, read_file, read_weights
 from indextts.models.gpt.config import config_with_text_tokens
-from indextts.models.gpt.model import GPTBatch
 from indextts.models.gpt.weights import empty_model, load_model
 from indextts.text.tokenizer import parse_model
 from indextts.training.batches import collate_padded
@@ -57,7 +56,6 @@ def predecessors_checkpoint(project: TinyRun, num_pieces: int) -> dict[str, Any]
     batches = load_batches(inputs.train_set, in_batches(range(9), 3), 0, collate_padded)
     for micro_batch in list(batches)[:NUM_STEPS]:
         batch = micro_batch.batch
-        assert isinstance(batch, GPTBatch)  # the predecessor pads
         batch = replace(batch, text_ids=batch.text_ids.clamp(max=num_pieces - 1))
         sums = padded_sums(model(batch), 0)
         (sums.text_nats + sums.mel_nats).backward()

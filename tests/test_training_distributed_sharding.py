@@ -109,7 +109,6 @@ def test_sums_over_all_ranks_keep_their_types_and_skip_ranks_without_any():
     other = sums([0.5, 20, 0.25, 40, 3, 0, 0])
     ranks = RanksWithValues([other.numbers(), None])
     found = all_reduce_losses(sums([1.5, 10, 2.5, 30, 4, 1, 1]), ranks, cpu)
-    assert found is not None
     assert found.numbers() == [2, 30, 2.75, 70, 7, 1, 1]
     assert (found.text_nats.dtype, found.text_tokens.dtype) == (torch.float32, torch.int64)
     assert all_reduce_losses(None, RanksWithValues([None]), cpu) is None

@@ -147,7 +147,6 @@ def test_a_split_step_has_the_gradients_of_the_full_step(
     full_sums, full = full_step(project, padding, sizes)
     asked = give_memory_for(num_samples, memory_error, in_backward=in_backward)
     sums, loss = accumulate_group(run, group_of(run, *sizes))
-    assert sums is not None
     assert loss is not None
     split = gradients(run)
     assert split.keys() == full.keys()
@@ -196,7 +195,6 @@ def test_the_readable_samples_of_a_step_count_as_if_alone(project: TinyRun, run:
     full_sums, full = full_step(project, padding, (3,))
     unreadable = MicroBatch(None, ("a",), (Unreadable("a", "gone"),))
     sums, _ = accumulate_group(run, [unreadable, *group_of(run, 3)])
-    assert sums is not None
     assert sums.numbers() == full_sums.numbers()
     assert all(torch.equal(gradient, full[name]) for name, gradient in gradients(run).items())
 
@@ -218,7 +216,6 @@ def test_a_part_of_a_padded_batch_has_the_losses_of_its_rows(tmp_path: Path):
     """Also of codes behind a text that is padded: they see the padding."""
     run = new_run(make_tiny_run(tmp_path / "tiny", dropout=0.0), "reference")
     batch = group_of(run, 4)[0].batch
-    assert isinstance(batch, GPTBatch)
     shortest_last = torch.argsort(batch.text_lengths, descending=True)
     batch = GPTBatch(*(tensor[shortest_last] for tensor in vars(batch).values() if tensor is not None))
     assert int(batch.text_lengths[-1]) < int(batch.text_lengths[0])

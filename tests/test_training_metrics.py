@@ -88,7 +88,6 @@ def test_the_log_line_has_all_parts_in_order_and_their_sum(caplog: pytest.LogCap
         r"Ready for step 7 after ([\d.]+) s: imports ([\d.]+), pairs ([\d.]+), weights ([\d.]+)",
         record.getMessage(),
     )
-    assert found is not None
     total, *parts = map(float, found.groups())
     assert total == pytest.approx(sum(parts), abs=0.05 * (len(parts) + 1))
     assert parts[2] >= 0.1

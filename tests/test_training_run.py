@@ -25,7 +25,6 @@ def test_a_gpu_is_found_by_its_device_file_or_its_driver(tmp_path: Path):
 
 def test_without_a_cuda_build_the_error_has_the_command_to_install_one():
     reason = device.why_cuda_fails(has_gpu=True, cuda_of_torch=None)
-    assert reason is not None
     assert "pip install --force-reinstall torch==" in reason
 
 

@@ -66,14 +66,11 @@ def test_seen_and_unseen_speakers_have_separate_means(tiny: Tiny):
     alone = {name: mixed.subset([n for n in range(7) if speakers[n] == name]) for name in ("known", "new")}
 
     found = validation((model, mixed, inputs), trained_speakers={"known", "other"})
-    assert found is not None
     assert list(found.by_speakers) == ["seen", "unseen"]
     for part, name in (("seen", "known"), ("unseen", "new")):
         expected = losses((model, alone[name], inputs))
-        assert expected is not None
         assert found.by_speakers[part].mel_loss == pytest.approx(expected.mel_loss, abs=1e-5)
     whole = losses((model, mixed, inputs))
-    assert whole is not None
     assert found.means.mel_loss == pytest.approx(whole.mel_loss, abs=1e-5)
 
     same = validation((model, mixed, inputs), trained_speakers={"known", "new"})
@@ -86,10 +83,8 @@ def test_languages_have_separate_means_beside_those_of_speakers(tiny: Tiny):
     files = [PairsFile(Path("own")), PairsFile(Path("other"), "en")]
     mixed = PairDataset(PairColumns.joined(parts), dataset.stores, files)
     found = validation((model, mixed, inputs))
-    assert found is not None
     for code, pairs in zip(("", "en"), parts, strict=True):
         expected = losses((model, PairDataset(pairs, dataset.stores), inputs))
-        assert expected is not None
         assert found.by_language[code].mel_loss == pytest.approx(expected.mel_loss, abs=1e-5)
     assert found.by_speakers == {}
     assert validation(tiny, trained_speakers=None).by_language == {}  # type: ignore[union-attr]

@@ -108,7 +108,6 @@ def test_histograms_have_the_limits_that_were_checked(project: Project):
 
 def test_a_limit_has_a_slider_with_the_number_of_clips_that_each_value_keeps(project: Project):
     overview = read_overview(check_folder(project.manifest))
-    assert overview is not None
     [found] = [each for each in overview.histograms if each.measure == "snr_db"]
     hard, soft = found.limits
     values = [
@@ -124,7 +123,6 @@ def test_a_limit_has_a_slider_with_the_number_of_clips_that_each_value_keeps(pro
 def test_all_clips_of_a_reason_are_kept_at_once_except_for_those_a_person_rejected(project: Project):
     assert json.dumps(["too_short", "keep"]) in unescape(shown(project))
     review = read_review(project)
-    assert review is not None
     review.decide(0, {"verdict": "reject"})
     html = keep_all(project, "too_short")[1]
     assert [read_review(project).is_kept.sum(), review.is_kept[0]] == [6, False]
@@ -212,7 +210,6 @@ def test_a_cleaning_needs_a_check_and_flags_and_checks_again(tmp_path: Path, pro
         return prepare_cleaning(OneProject(project), project, make_settings(name="voice", base=tmp_path))
 
     overview = read_overview(check_folder(project.manifest))
-    assert overview is not None
     [blocker] = looked().outlook.blockers
     assert blocker.kind == "finished"  # too short clips are not cleaned
     overview.reasons.append(ReasonCount(name="noisy", count=2, hours=0.1))

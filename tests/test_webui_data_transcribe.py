@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands.data import CheckData, ImportDataset, Transcribe
+from indextts.commands.data import CheckData, Transcribe
 from indextts.data.transcribing.agreement import AgreementReport, Point
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, make_settings
@@ -48,7 +48,6 @@ def test_one_job_transcribes_imports_and_checks(
     assert transcribe.source == [project.recordings]
     assert transcribe.asr == [str(project.root.parent / "one"), "owner/two"]
     assert (transcribe.min_clip_s, transcribe.max_disagreement) == (3.0, 0.05)
-    assert isinstance(imported, ImportDataset)
     assert imported.manifest == transcribe.output_dir / "manifest.jsonl"
     assert isinstance(check, CheckData)
     assert check.train_manifest == project.manifest

@@ -42,7 +42,6 @@ def project(tuned: Project) -> Project:
 def planned(project: Project, *values: Any, self_contained: bool = False, language: str = "") -> ExportModel:
     given = (*values, self_contained, language, "training")
     [command] = exporting.prepare(OneProject(project), project, read_project(project), *given).commands
-    assert isinstance(command, ExportModel)
     return command
 
 
@@ -103,7 +102,6 @@ def test_only_an_exported_model_is_published_and_to_a_named_repository(tmp_path:
     def publish(repository: str, licence: str = "", *, dry_run: bool = True) -> PublishModel:
         values = (repository, licence, "", "", dry_run)
         [command] = exporting.prepare_publishing(OneProject(project), project, settings, *values).commands
-        assert isinstance(command, PublishModel)
         return command
 
     with pytest.raises(LinkedError) as refused:
@@ -130,7 +128,6 @@ def test_a_server_has_chosen_voices_and_a_key_of_which_only_the_digest_is_stored
     def serve(*voices: str) -> Serve:
         values = ("best.pth", None, list(voices), 0, "", None, None)
         [command] = serving.prepare(page, project, read_project(project), *values).commands
-        assert isinstance(command, Serve)
         return command
 
     with pytest.raises(LinkedError) as refused:
@@ -157,7 +154,6 @@ def scored(
     [command] = scoring.prepare(
         OneProject(project), project, settings, chosen, strength, asr, *given
     ).commands
-    assert isinstance(command, Evaluate)
     return command
 
 

@@ -54,7 +54,6 @@ def test_the_newest_complete_render_is_shown_and_the_next_gets_a_new_name(tmp_pa
     (project.listen / "0010/a/001.wav").touch()  # stopped: no record
     (project.listen / "voices").mkdir()
     render = newest_render(project, is_comparison=False)
-    assert render is not None
     assert newest_render(project, is_comparison=True) is None
     assert (render.name, render.is_comparison) == ("0009", False)
     assert [sound.path.name for sound in render.sides[0] if sound.path] == ["001.wav", "002.wav", "003.wav"]
@@ -78,15 +77,12 @@ def test_a_record_cannot_name_a_file_outside_its_folder(tmp_path: Path):
     (tmp_path / "secret.wav").write_bytes(b"x")
     write_side(project.listen / "0001", "a", 1, file="../../../../secret.wav")
     render = newest_render(project, is_comparison=False)
-    assert render is not None
     assert render.sides[0][0].path is None
 
 
 def test_the_order_of_a_comparison_is_random_and_fixed(tmp_path: Path):
     project = compared(tmp_path, count=60)
     render, again = (newest_render(project, is_comparison=True) for _ in range(2))
-    assert render is not None
-    assert again is not None
     orders = [render.pair(number)[0].spoken.checkpoint for number in range(1, 61)]
     assert orders == [again.pair(number)[0].spoken.checkpoint for number in range(1, 61)]
     assert all(count > 15 for count in Counter(orders).values())  # of 60, half on average
@@ -96,7 +92,6 @@ def test_the_order_of_a_comparison_is_random_and_fixed(tmp_path: Path):
 def test_votes_are_stored_and_counted_for_the_model_that_was_played(tmp_path: Path):
     project = compared(tmp_path)
     render = newest_render(project, is_comparison=True)
-    assert render is not None
     winner = render.pair(1)[0].spoken.step
     assert vote(project, render.name, 1, "first").first == f"step {winner}"
     loser = render.pair(2)[1].spoken.step
@@ -113,7 +108,6 @@ def test_a_text_gets_one_vote_and_only_with_two_checkpoints(tmp_path: Path):
         vote(project, "0001", 1, "first")
     project = compared(tmp_path)
     render = newest_render(project, is_comparison=True)
-    assert render is not None
     vote(project, render.name, 1, "first")
     with pytest.raises(UserError, match="text 1 "):
         vote(project, render.name, 1, "second")

@@ -177,7 +177,6 @@ def started(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proje
 def test_the_running_demo_marks_its_stage_and_shows_its_share(page: Page, started: Project):
     make_files(started, "data", "tokenizer")
     (job,) = list_jobs(started, "demo")
-    assert job.began is not None
     (started.root / "pipeline").mkdir()
     now = {"stage": "preprocess", "started": job.began + 1}
     (started.root / "pipeline/now.json").write_text(json.dumps(now))

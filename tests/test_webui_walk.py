@@ -46,7 +46,6 @@ def finished(served: Server, page: Page) -> Server:
     expect(page.locator("#next-step a")).to_have_count(0)
     start = page.locator("#demo-start")
     box = start.bounding_box()
-    assert box is not None
     assert box["y"] + box["height"] < DESKTOP["height"]
     start.click()
     expect(page.locator("#way li.done").first).to_be_visible()

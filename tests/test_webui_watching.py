@@ -92,7 +92,6 @@ def test_many_pages_watch_a_job_through_a_server_crash(counting: Server, browser
         wait_for(page, "train-status", r"^stopped after")
         expect(page).to_have_title(re.compile("train of demo: stopped after"))
     job = newest_job(Project(counting.workspace / "demo"), "train")
-    assert job is not None
     assert job.state == "stopped"
     context.close()
 
@@ -130,7 +129,6 @@ def test_a_phone_shows_log_and_stop_and_the_page_is_in_amharic(counting: Server,
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
     for element in ("#train-stop", "#train-log"):
         box = page.locator(element).bounding_box()
-        assert box is not None
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 390
     page.locator("#language").get_by_text("አማርኛ").click()
