@@ -171,9 +171,7 @@ def test_a_language_of_another_script_reads_its_own_text():
     assert decided(PATHS, ENGLISH, SPEAKERS, language="en") == ["audio", "text", "speaker"]
 
 
-def test_an_import_prints_its_reading_and_keeps_the_columns_of_the_answer(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_an_import_prints_its_reading_and_keeps_the_columns_of_the_answer(tmp_path, caplog):
     folder = write_clips(tmp_path / "in")
     rows = ["file_name,first,second", *map(",".join, zip(PATHS, TEXTS, TEXTS[::-1], strict=True))]
     (folder / "list.csv").write_text("\n".join(rows), encoding="utf-8")

@@ -313,9 +313,7 @@ def test_a_killed_download_resumes_within_the_file_and_takes_what_changed(projec
     assert (project.hub.names(), "train/2.wav" in project.content()) == ([], False)
 
 
-def test_without_the_hub_the_error_names_the_folder_of_an_earlier_download(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-):
+def test_without_the_hub_the_error_names_the_folder_of_an_earlier_download(project: Project, monkeypatch):
     project.publish(audiofolder())
     project.download()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

@@ -135,9 +135,7 @@ def test_an_index_of_other_pairs_is_built_again(manifest: Path):
 
 
 @pytest.mark.parametrize("what", ["tokenizer", "normaliser"])
-def test_an_index_of_another_tokenizer_or_normaliser_is_built_again(
-    manifest: Path, what: str, tmp_path: Path
-):
+def test_an_index_of_another_tokenizer_or_normaliser_is_built_again(manifest: Path, what: str, tmp_path):
     write_pairs(manifest, [pair(0, manifest.parent, target_text="በ1985 ዓ.ም. ተወለደ።")])
     before = load_index(manifest, BASE).pairs.text_ids(0).tolist()
     other = CountingTokenizer(NormalizerOptions(years="hundreds"))
@@ -184,9 +182,7 @@ def test_an_index_moves_with_its_folder(manifest: Path, tmp_path: Path):
     check(found.pairs, moved)
 
 
-def test_an_index_that_cannot_be_beside_the_pairs_is_in_the_run_directory(
-    manifest: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_an_index_that_cannot_be_beside_the_pairs_is_in_the_run_directory(manifest: Path, tmp_path, caplog):
     index_path(manifest).mkdir()  # no file can replace it, not even as root
     run_dir = tmp_path / "run"
     run_dir.mkdir()
@@ -217,9 +213,7 @@ def test_many_texts_are_tokenized_by_several_processes(manifest: Path, monkeypat
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_build_stops_on_request_and_leaves_no_file(
-    manifest: Path, monkeypatch: pytest.MonkeyPatch, processes: int
-):
+def test_a_build_stops_on_request_and_leaves_no_file(manifest: Path, monkeypatch, processes: int):
     monkeypatch.setattr(pair_index, "num_cores", lambda: processes)
     monkeypatch.setattr(pair_index, "MIN_TEXTS_PER_PROCESS", 2)
     monkeypatch.setattr(pair_index, "CHUNK", 1)

@@ -81,9 +81,7 @@ def write_noise(folder: Path, texts: dict[str, str]) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_texts_that_do_not_belong_to_the_sound_are_rejected(
-    folder: Path, tmp_path: Path, recognizer_folder: Path
-):
+def test_texts_that_do_not_belong_to_the_sound_are_rejected(folder: Path, tmp_path, recognizer_folder: Path):
     facts, records = run_check(folder, tmp_path, recognizer_folder)
     found = {id: {flag["reason"] for flag in record["flags"]} & REASONS for id, record in records.items()}
     planted = ("wrong_text", "unheard_words", "extra_words")

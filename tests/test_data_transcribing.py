@@ -114,9 +114,7 @@ def test_what_two_recognizers_hear_alike_is_an_ordinary_data_set(folder: Path, t
     assert sorted(names) == sorted(utterance.audio.name for utterance in found)
 
 
-def test_a_shared_family_is_named_and_agreement_is_no_error_rate(
-    folder: Path, tmp_path: Path, caplog, capsys
-):
+def test_a_shared_family_is_named_and_agreement_is_no_error_rate(folder: Path, tmp_path, caplog, capsys):
     run(folder, tmp_path, "la", "la_too")
     assert "la and la_too are of one family, Wav2Vec2" in caplog.text
     printed = capsys.readouterr().out

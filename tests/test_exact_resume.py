@@ -180,12 +180,7 @@ MOMENTS = {
 )
 @pytest.mark.failure(17, 19)
 def test_a_run_interrupted_at_any_moment_ends_bit_identical(
-    project: TinyRun,
-    reference: Path,
-    tmp_path: Path,
-    moment: str,
-    workers: tuple[int, int],
-    number: signal.Signals,
+    project: TinyRun, reference: Path, tmp_path, moment: str, workers: tuple[int, int], number: signal.Signals
 ):
     for attempt in range(TRIES):
         run_dir = tmp_path / f"run{attempt}"

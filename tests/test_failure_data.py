@@ -192,9 +192,7 @@ def test_row_41_a_text_without_tokens_is_skipped_and_counted(tiny: TinyRun):
 
 
 @pytest.mark.failure(44)
-def test_row_44_the_longest_fitting_sample_is_kept_and_a_longer_one_is_skipped(
-    tiny: TinyRun, caplog: pytest.LogCaptureFixture
-):
+def test_row_44_the_longest_fitting_sample_is_kept_and_a_longer_one_is_skipped(tiny: TinyRun, caplog):
     config = replace(tiny.config, max_text_tokens=600, max_mel_tokens=1815)
     tokenizer = tiny.tokenizer
     word = words_with_own_tokens(tiny)[0]
@@ -245,9 +243,7 @@ def test_row_47_a_set_without_usable_pairs_is_refused(tiny: TinyRun, name: str):
 
 
 @pytest.mark.failure(48)
-def test_row_48_a_batch_with_nan_is_skipped_and_the_rest_is_as_without_its_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_row_48_a_batch_with_nan_is_skipped_and_the_rest_is_as_without_its_step(tmp_path, monkeypatch):
     def poison(utterance: EncodedUtterance) -> EncodedUtterance:
         huge = np.full_like(utterance.condition, 3e38)  # finite, and no layer norm survives it
         return replace(utterance, condition=huge) if utterance.id == "u9" else utterance
@@ -284,9 +280,7 @@ def poisoning(run: Run, group: list[MicroBatch], tokens: TokenCounts) -> object:
 
 @pytest.mark.long
 @pytest.mark.failure(48)
-def test_row_48_weights_that_are_not_finite_are_never_saved_also_across_a_resume(
-    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
-):
+def test_row_48_weights_that_are_not_finite_are_never_saved_also_across_a_resume(tiny: TinyRun, monkeypatch):
     monkeypatch.setattr(loop, "accumulate", poisoning)
     assert tiny.train(max_steps=8, save_interval=1, epochs=10) == 0
     assert load(tiny.output / "latest.pth")["state"]["num_skipped_in_a_row"] == 5
@@ -335,9 +329,7 @@ class StoppedClock(datetime):
 
 @pytest.mark.parametrize("is_stopped", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.failure(55)
-def test_row_55_a_repeated_step_is_in_a_separate_curve(
-    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
-):
+def test_row_55_a_repeated_step_is_in_a_separate_curve(tiny: TinyRun, monkeypatch, is_stopped: bool):
     if is_stopped:
         monkeypatch.setattr(metrics, "datetime", StoppedClock)
     for resume in (None, "auto"):

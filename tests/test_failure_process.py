@@ -200,9 +200,7 @@ def test_row_22_a_write_that_fails_at_any_byte_leaves_the_previous_checkpoint(ti
 
 @pytest.mark.parametrize("name", ["train.log", "metrics.jsonl"])
 @pytest.mark.failure(23)
-def test_row_23_a_run_continues_without_a_file_on_a_full_disk(
-    tiny: TinyRun, caplog: pytest.LogCaptureFixture, name: str
-):
+def test_row_23_a_run_continues_without_a_file_on_a_full_disk(tiny: TinyRun, caplog, name: str):
     tiny.output.mkdir()
     (tiny.output / name).symlink_to("/dev/full")
     assert tiny.train(log_interval=1, max_steps=6) == 0

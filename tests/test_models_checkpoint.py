@@ -91,9 +91,7 @@ def test_weights_are_mapped_and_not_read_into_memory(tmp_path: Path):
         assert text_rows(tmp_path / name) == 5
 
 
-def test_entries_that_are_not_tensors_are_dropped_and_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_entries_that_are_not_tensors_are_dropped_and_logged(tmp_path, caplog):
     torch.save({**content()["model"], "note": "mine"}, tmp_path / "x.pth")
     assert "note" not in read_weights(tmp_path / "x.pth")
     [message] = caplog.messages

@@ -123,9 +123,7 @@ def test_changed_pairs_are_counted_and_reported(folder: RunFolder):
     assert any("40 before, 60 now" in line for line in lines)
 
 
-def test_many_changed_pairs_without_an_index_are_left_to_the_trainer(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-):
+def test_many_changed_pairs_without_an_index_are_left_to_the_trainer(folder: RunFolder, monkeypatch):
     monkeypatch.setattr(pairs_size, "MAX_TOKENIZED_PAIRS", 10)
     folder.write_train_pairs(60)
     assert describe_restore(folder.resumed()) is None

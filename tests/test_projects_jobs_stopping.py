@@ -121,9 +121,7 @@ def patience(monkeypatch: pytest.MonkeyPatch, save_s: float, kill_s: float) -> N
     monkeypatch.setattr(files, "KILL_S", kill_s)
 
 
-def test_a_trainer_that_does_not_end_in_time_ends_without_saving(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_trainer_that_does_not_end_in_time_ends_without_saving(project: Project, monkeypatch):
     patience(monkeypatch, 0.5, 600)
     job = wait_until_ready(start_job(project, "train", [program(project, HANGS_WHILE_SAVING)]))
     stop_job(job)

@@ -51,9 +51,7 @@ class Receiver:
         self.server.server_close()
 
 
-def test_the_webhook_receives_the_end_and_the_url_stays_secret(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_webhook_receives_the_end_and_the_url_stays_secret(project: Project, monkeypatch):
     source = "import os; print(sorted(os.environ)); raise SystemExit(3)"
     with Receiver() as receiver:
         monkeypatch.setenv(WEBHOOK, receiver.address)

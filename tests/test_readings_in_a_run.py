@@ -4,8 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from indextts.commands.normalizer_options import Reading
 from indextts.commands.speech import ExportModel
 from indextts.commands.terminal import parse
@@ -39,9 +37,7 @@ def store_reading(run: TinyRun, written: str, spoken: str) -> None:
     assert extend_bpe([*flags, f"--readings={table}", "--keep-pieces"]) == 0
 
 
-def test_a_changed_reading_changes_its_texts_and_reaches_plan_run_and_export(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_changed_reading_changes_its_texts_and_reaches_plan_run_and_export(tmp_path, capsys):
     run = make_tiny_run(tmp_path / "tiny")
     path, pairs = run.folder / "tokenizer.model", run.folder / "train_pairs.jsonl"
     texts = list(dict.fromkeys(pair.target_text for pair in read_pairs(pairs)))

@@ -228,9 +228,7 @@ def test_room_is_made_with_as_few_of_the_oldest_as_needed(
         assert verify_checkpoint(tmp_path / "latest.pth").step == max(left)
 
 
-def test_what_makes_room_against_the_rule_is_a_warning_with_the_flag_and_pinned_ones_stay(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_what_makes_room_against_the_rule_is_a_warning_with_the_flag_and_pinned_ones_stay(tmp_path, caplog):
     for step in (1, 2, 3):
         save(tmp_path, step, serial=step)
     (tmp_path / "model_step1.pinned").touch()

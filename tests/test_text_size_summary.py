@@ -90,9 +90,7 @@ def test_a_summary_is_read_as_it_was_written_and_a_corrupt_one_counts_as_absent(
         assert read_summary(model) is None
 
 
-def test_a_summary_that_cannot_be_written_is_an_error_that_names_its_tokenizer(
-    extended: Tokenizer, tmp_path: Path
-):
+def test_a_summary_that_cannot_be_written_is_an_error_that_names_its_tokenizer(extended: Tokenizer, tmp_path):
     model = tmp_path / "tokenizer.model"
     summary_path(model).mkdir()
     summary = summarize(extended, Tokenizer.load(BASE).size, TEXTS)

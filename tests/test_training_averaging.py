@@ -95,9 +95,7 @@ def test_an_error_while_averaged_weights_are_in_place_restores_the_trained_weigh
     assert torch.equal(average.weights["mel_head.weight"], other)
 
 
-def test_both_weights_are_validated_and_the_average_does_not_change_training(
-    averaged: TinyRun, tmp_path: Path
-):
+def test_both_weights_are_validated_and_the_average_does_not_change_training(averaged: TinyRun, tmp_path):
     lines = [line for line in read_metrics(averaged.output / "metrics.jsonl") if line["kind"] == "val"]
     assert [line["step"] for line in lines] == [0, 3, 6]
     assert "averaged_mel_loss" not in lines[0]  # nothing was averaged yet

@@ -275,9 +275,7 @@ def test_features_checkpoints_and_weights_of_the_other_base_are_refused_with_sta
     assert not (tmp_path / "a/latest.pth").exists()
 
 
-def test_an_export_has_the_official_order_of_tokens_and_speaks_as_the_checkpoint(
-    project: Project, tmp_path: Path
-):
+def test_an_export_has_the_official_order_of_tokens_and_speaks_as_the_checkpoint(project: Project, tmp_path):
     checkpoint = project.folder / "run/latest.pth"
     command = ExportModel(
         checkpoint=checkpoint, config=project.published / "config.yaml", output_dir=tmp_path / "model"
@@ -333,9 +331,7 @@ def test_reserved_pieces_train_and_export_without_another_shape(project: Project
     )
 
 
-def test_preprocessing_refuses_the_codec_of_2_0_and_built_in_features_of_2_0(
-    project: Project, tmp_path: Path
-):
+def test_preprocessing_refuses_the_codec_of_2_0_and_built_in_features_of_2_0(project: Project, tmp_path):
     from tests.acoustic_files import write_acoustic_files
 
     codec = write_acoustic_files(tmp_path / "2.0") / "semantic_codec/model.safetensors"

@@ -2,7 +2,6 @@
 
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -59,9 +58,7 @@ def test_a_step_is_left_out_where_the_workers_of_another_rank_do_not_answer(proj
     assert count_tokens(None, ranks) is None
 
 
-def test_a_stop_requested_on_another_rank_stops_this_rank_with_the_same_signal(
-    project: TinyRun, tmp_path: Path
-):
+def test_a_stop_requested_on_another_rank_stops_this_rank_with_the_same_signal(project: TinyRun, tmp_path):
     run, ranks, stop = new_run(project), TwoRanks(), StopRequest(ends_process=False)
     ranks.numbers, ranks.other = [1, 0, 0], signal.SIGUSR1
     saver, speed = Saver(tmp_path, 1), SpeedMeter(run.inputs.device)

@@ -158,9 +158,7 @@ def test_a_split_step_has_the_gradients_of_the_full_step(
     assert max(asked) > num_samples >= asked[-1]  # it did run out, and went on with parts that fit
 
 
-def test_the_size_that_fits_is_kept_for_the_next_steps(
-    run: Run, give_memory_for: GiveMemory, caplog: pytest.LogCaptureFixture
-):
+def test_the_size_that_fits_is_kept_for_the_next_steps(run: Run, give_memory_for: GiveMemory, caplog):
     sizes = give_memory_for(2)
     accumulate_group(run, group_of(run, 6))
     assert sizes == [6, 3, 1, 1, 1, 1, 1, 1]
@@ -264,9 +262,7 @@ def test_a_run_whose_memory_is_too_small_for_one_sample_ends_with_status_7(
     assert re.search("the longest of this step has .* codes.*--amp", (output / "train.log").read_text())
 
 
-def test_running_out_of_memory_outside_a_step_is_also_status_7(
-    project: TinyRun, monkeypatch: pytest.MonkeyPatch
-):
+def test_running_out_of_memory_outside_a_step_is_also_status_7(project: TinyRun, monkeypatch):
     def sums_without_memory(*_: object) -> LossSums:
         raise torch.OutOfMemoryError("CUDA out of memory")
 

@@ -73,9 +73,7 @@ def test_listening_does_not_change_the_training(spoken: Path, silent: Path):
 
 
 @pytest.mark.long
-def test_a_lora_run_in_float16_speaks_in_float32_and_keeps_its_frozen_matrices(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_lora_run_in_float16_speaks_in_float32_and_keeps_its_frozen_matrices(project: Project, monkeypatch):
     monkeypatch.setattr(run_module, "autocast_dtype", lambda *_: torch.float16)
     runs = [project.root / name for name in ("half", "silent_half")]
     for run, flags in zip(runs, (LISTENING, FLAGS), strict=True):

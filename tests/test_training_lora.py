@@ -86,9 +86,7 @@ def rows_beside(run: TinyRun) -> set[str]:
 
 
 @pytest.mark.long
-def test_merged_weights_compute_what_base_and_adapters_compute(
-    lora: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_merged_weights_compute_what_base_and_adapters_compute(lora: TinyRun, tmp_path, monkeypatch):
     kept: list[Run] = []
     finish = loop.finish_saving
     monkeypatch.setattr(loop, "finish_saving", lambda run, *rest: (kept.append(run), finish(run, *rest)))
@@ -217,9 +215,7 @@ def test_an_adapter_file_is_the_merged_model_at_1_and_the_base_at_0(lora: TinyRu
 ADAPTER_FILES = {"adapter.safetensors", "README.md", "LICENSE-NOTE.txt", "export.json"}
 
 
-def test_another_base_is_refused_with_both_digests_and_a_strength_without_a_lora(
-    lora: TinyRun, tmp_path: Path
-):
+def test_another_base_is_refused_with_both_digests_and_a_strength_without_a_lora(lora: TinyRun, tmp_path):
     adapter = export(export_command(lora, lora.output / "latest.pth", tmp_path, format="adapter"))
     other = shutil.copytree(lora.folder / "base", tmp_path / "other") / "gpt.pth"
     torch.save({name: each + 1 for name, each in lora.base_weights.items()}, other)
@@ -304,9 +300,7 @@ def test_a_lower_rank_keeps_the_nearest_adapters():
 
 @pytest.mark.long
 @pytest.mark.failure(8)
-def test_other_pieces_move_the_rows_and_keep_the_adapters(
-    copied: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_other_pieces_move_the_rows_and_keep_the_adapters(copied: TinyRun, tmp_path, monkeypatch):
     output = tmp_path / "run"
     larger = TinyRun(shutil.copytree(copied.folder, tmp_path / "larger"))
     larger.resize_tokenizer(by=3)
@@ -319,9 +313,7 @@ def test_other_pieces_move_the_rows_and_keep_the_adapters(
         assert torch.equal(found[name], before[name])
 
 
-def test_a_base_that_changed_under_its_time_stamp_is_refused_by_start_and_export(
-    copied: TinyRun, tmp_path: Path
-):
+def test_a_base_that_changed_under_its_time_stamp_is_refused_by_start_and_export(copied: TinyRun, tmp_path):
     output, path = tmp_path / "run", copied.folder / "base/gpt.pth"
     content, times = path.read_bytes(), path.stat()
     assert "the start verifies its content" in planned(copied, output_dir=output, **LORA)

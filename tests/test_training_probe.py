@@ -159,9 +159,7 @@ def test_other_losses_are_a_warning(caplog: pytest.LogCaptureFixture, name: str,
     ],
     ids=["texts", "features", "device", "several"],
 )
-def test_each_difference_is_named(
-    caplog: pytest.LogCaptureFixture, now: dict, here: dict, reasons: list[str]
-):
+def test_each_difference_is_named(caplog, now: dict, here: dict, reasons: list[str]):
     level, text = logged(caplog, {**BEFORE, **now, "mel_loss": 9.0}, {**HERE, **here})
     assert level == "WARNING"
     names = ["texts", "features", *HERE]
@@ -179,9 +177,7 @@ def test_each_difference_is_named(
     ],
     ids=["same", "threads", "threads, too much", "precision"],
 )
-def test_on_the_same_cpu_the_last_bit_counts(
-    caplog: pytest.LogCaptureFixture, here: dict, factor: float, level: str
-):
+def test_on_the_same_cpu_the_last_bit_counts(caplog, here: dict, factor: float, level: str):
     now = {**BEFORE, "mel_loss": BEFORE["mel_loss"] * factor}
     assert logged(caplog, now, {**HERE, **here})[0] == level
 

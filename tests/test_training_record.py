@@ -1,9 +1,7 @@
 """Tests of indextts/training/record.py and of the health checks that need a real training run."""
 
 import json
-from pathlib import Path
 
-import pytest
 import torch
 
 from indextts.commands.terminal import parse
@@ -35,9 +33,7 @@ def test_a_run_writes_its_facts_at_the_start_and_at_each_validation_and_is_healt
     assert [str(finding) for finding in check_health(tiny.output)] == []
 
 
-def test_rows_without_gradients_and_unknown_tokens_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_rows_without_gradients_and_unknown_tokens_are_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainedParameters, "collect_gradients", lambda _: None)
     tiny = make_tiny_run(tmp_path / "tiny", text="ሰላም 中文 ለዓለም")
     assert tiny.train(epochs=6) == 0

@@ -171,9 +171,7 @@ def test_closing_waits_until_the_checkpoint_is_complete(tmp_path: Path):
 # --- a full disk ---
 
 
-def test_a_failed_save_is_logged_and_counted_and_the_next_one_succeeds(
-    tmp_path: Path, saver: Saver, caplog: pytest.LogCaptureFixture
-):
+def test_a_failed_save_is_logged_and_counted_and_the_next_one_succeeds(tmp_path, saver: Saver, caplog):
     save(saver, 1)
     fill_disk(tmp_path, 2)
     save(saver, 2, is_best=True)
@@ -223,9 +221,7 @@ def test_surplus_checkpoints_of_a_lower_limit_are_removed_at_the_start(tmp_path:
     ]
 
 
-def test_a_checkpoint_that_does_not_fit_is_not_started(
-    tmp_path: Path, saver: Saver, caplog: pytest.LogCaptureFixture
-):
+def test_a_checkpoint_that_does_not_fit_is_not_started(tmp_path, saver: Saver, caplog):
     state = content(1)
     far_too_large = torch.zeros(1).expand(1 << 50)
     state["model"]["weight"] = far_too_large
@@ -299,9 +295,7 @@ def test_a_best_checkpoint_that_was_lost_does_not_count(tiny: TinyRun, monkeypat
     assert verify_checkpoint(tiny.output / "best.pth").step == 5
 
 
-def test_a_disk_that_is_full_until_the_end_of_the_run_costs_nothing(
-    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_disk_that_is_full_until_the_end_of_the_run_costs_nothing(tiny: TinyRun, monkeypatch):
     fill_disk_in_the_loop(monkeypatch, tiny, *range(1, 13))
     monkeypatch.setattr(saving, "RETRY_AFTER_S", 0.0)
     assert tiny.train(val_interval=3, save_interval=2) == 0
@@ -332,9 +326,7 @@ def test_a_stop_on_a_full_disk_ends_with_status_4_and_the_old_checkpoint_is_vali
     assert verify_checkpoint(tiny.output / "latest.pth").step == 2
 
 
-def test_a_short_save_interval_leaves_the_user_time_to_free_space(
-    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_short_save_interval_leaves_the_user_time_to_free_space(tiny: TinyRun, monkeypatch):
     fill_disk_in_the_loop(monkeypatch, tiny, *range(1, 12))
     assert tiny.train(val_interval=100, save_interval=1) == 0
     assert len(failed_saves(tiny)) == 1

@@ -33,9 +33,7 @@ def automatic_flags(log: str) -> set[str]:
     return {flag for line in lines for flag in line.split()}
 
 
-def test_a_new_run_logs_and_stores_what_it_chose_and_a_resume_elsewhere_holds_it(
-    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_new_run_logs_and_stores_what_it_chose_and_a_resume_elsewhere_holds_it(tiny: TinyRun, monkeypatch):
     on_machine(monkeypatch, replace(CPU, has_native_bfloat16=True))
     assert tiny.train(**UNTYPED, max_steps=2) == 0
     chosen = stored(tiny)
@@ -67,9 +65,7 @@ def test_this_machine_has_facts_to_choose_from(tiny: TinyRun):
 
 
 @pytest.mark.failure(73)
-def test_a_resume_on_a_gpu_too_small_is_refused_and_names_what_fits(
-    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_resume_on_a_gpu_too_small_is_refused_and_names_what_fits(tiny: TinyRun, monkeypatch):
     on_machine(monkeypatch, MachineFacts((BIG_GPU,), 1, 8 << 30))
     assert tiny.train(**UNTYPED, max_steps=2) == 0
     before = (tiny.output / "latest.pth").read_bytes()

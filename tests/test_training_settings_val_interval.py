@@ -1,7 +1,6 @@
 """Tests of indextts/training/settings.py: the default validation interval."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -52,9 +51,7 @@ def test_forward_passes_of_validations_are_at_most_a_twentieth_of_the_operations
         assert validated > trained / 20 * 0.99
 
 
-def test_a_run_stores_the_interval_it_chose_and_a_resume_keeps_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_run_stores_the_interval_it_chose_and_a_resume_keeps_it(tmp_path, monkeypatch):
     run = make_tiny_run(tmp_path / "tiny")
     monkeypatch.setattr(settings, "MAX_VALIDATION_SHARE", 0.0004)
     assert run.train(val_interval=None, max_steps=2) == 0

@@ -1,7 +1,5 @@
 """Tests of indextts/training/start.py: the rows of new pieces."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
@@ -25,9 +23,7 @@ def rows(run: Run) -> Tensor:
 
 
 @pytest.mark.parametrize(("model", "letters"), [("2.0", ["SE"]), ("2.5", ["s", "e"])])
-def test_rows_of_new_pieces_start_from_their_sound_also_at_a_resume(
-    tmp_path: Path, model: str, letters: list[str]
-):
+def test_rows_of_new_pieces_start_from_their_sound_also_at_a_resume(tmp_path, model: str, letters: list[str]):
     tiny = make_tiny_run(tmp_path / "tiny", model=model)
     by_mean = rows(start_from_base(inputs(tiny)))
     by_sound = rows(start_from_base(inputs(tiny, new_row_init="romanised")))

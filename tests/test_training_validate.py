@@ -90,9 +90,7 @@ def test_languages_have_separate_means_beside_those_of_speakers(tiny: Tiny):
     assert validation(tiny, trained_speakers=None).by_language == {}  # type: ignore[union-attr]
 
 
-def test_the_identity_of_the_validation_set_depends_on_the_pairs_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_identity_of_the_validation_set_depends_on_the_pairs_read(tmp_path, monkeypatch):
     inputs = load_inputs(parse(Train, make_tiny_run(tmp_path / "tiny").flags()))
     read: list[int] = []
     item = PairDataset.__getitem__

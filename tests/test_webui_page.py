@@ -93,9 +93,7 @@ def written(file: Path, at: float) -> Path:
     return file
 
 
-def test_the_throttled_version_includes_the_last_line_once_writing_stops(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_throttled_version_includes_the_last_line_once_writing_stops(file: Path, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: LATER)
     writing = throttled_version(written(file, LATER), every_s=4.0)
     written(file, LATER + 1)

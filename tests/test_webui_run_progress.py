@@ -63,9 +63,7 @@ def test_a_truncated_exit_file_does_not_end_a_run(tmp_path: Path, file: Path, ha
     assert progress(tmp_path, now=11).ended is None
 
 
-def test_the_bar_counts_the_clips_of_the_current_activity(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+def test_the_bar_counts_the_clips_of_the_current_activity(monkeypatch, caplog):
     monkeypatch.setattr(counting, "SECONDS_BETWEEN_LINES", 0.0)
     caplog.set_level("INFO")
     lines = []

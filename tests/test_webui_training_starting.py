@@ -30,9 +30,7 @@ def prepared(workspace: Path, **changes: Any) -> Start:
     return prepare(page, project, PAGE_SETTINGS, *(values[name] for name in NAMES))
 
 
-def test_one_answer_has_the_command_its_blockers_and_the_card(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_one_answer_has_the_command_its_blockers_and_the_card(tmp_path, monkeypatch):
     calls = []
     preflight = starting.run_preflight
     monkeypatch.setattr(starting, "run_preflight", lambda *args: calls.append(args) or preflight(*args))

@@ -32,9 +32,7 @@ def write_upload(folder: Path) -> Path:
     return folder / "ንግግር.zip"
 
 
-def test_a_user_with_only_a_browser_comes_from_an_upload_to_pairs(
-    server: Server, browser: Browser, tmp_path: Path
-):
+def test_a_user_with_only_a_browser_comes_from_an_upload_to_pairs(server: Server, browser: Browser, tmp_path):
     page = browser.new_page(viewport=DESKTOP)
     page.goto(server.url)
     wait_for_project(page)
