@@ -156,7 +156,7 @@ def test_speakers_with_too_few_utterances_are_an_error():  # D16
 @pytest.mark.parametrize(
     ("sides", "train", "val"),
     [
-        (["train", "val", None, "test", "train"], "024", "1"),
+        (["train", "val", None, "val", "test", "train"], "025", "13"),
         (["train", "test", "train", "test", None], "024", "13"),
         (["val", "val", "train", "train", "train"], "234", "01"),
     ],
@@ -167,3 +167,12 @@ def test_the_split_of_the_data_is_kept(sides: list[str | None], train: str, val:
     assert "".join(utterance.id for utterance in split.train) == train
     assert "".join(utterance.id for utterance in split.val) == val
     assert not split_utterances(given, 0, seed=0).val
+
+
+def test_too_few_validation_clips_of_the_data_get_company():
+    given = [replace(each, split="train") for each in utterances("a" * 30)]
+    given[7] = replace(given[7], split="val")  # alone: no pair is possible
+    split = split_utterances(given, 0.05, seed=0)
+    assert given[7] in split.val
+    assert len(split.val) > 2
+    assert not ids(split.val) & ids(split.train)

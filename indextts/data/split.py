@@ -7,7 +7,8 @@ Utterances cut from the same recording stay on the same side, and so do repetiti
 speaker. The side of an utterance depends on the seed, on its id or recording and on the other utterances of
 its speaker, not on the order of lines. New utterances move few of the existing ones.
 
-A split of the data (`Utterance.split`) counts instead, if it has utterances for validation or for a test.
+A split of the data (`Utterance.split`) counts instead, if it has utterances for validation or for a test;
+with too few for a pair, some of its training part join them.
 """
 
 import hashlib
@@ -82,7 +83,11 @@ def split_utterances(
         UserError: a ratio above 0 gives no validation utterance, or there are too few speakers.
     """
     if given := _given_split(utterances, val_ratio):
-        return given
+        if val_ratio == 0 or max(Counter(each.speaker for each in given.val).values()) >= MIN_PER_PART:
+            return given
+        logger.info("Too few for a pair: utterances of the training part join the validation")
+        more = split_utterances(given.train, val_ratio, seed, val_speakers)
+        return replace(more, val=[*given.val, *more.val])
     if val_ratio == 0:
         return Split(list(utterances), [], [], [])
     ratio = max(val_ratio, min(MAX_RATIO_FOR_MIN_VAL, MIN_VAL / max(1, len(utterances))))
