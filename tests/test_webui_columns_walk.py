@@ -46,7 +46,7 @@ def test_a_user_decides_the_columns_of_uploaded_tables(server: Server, browser: 
     page = browser.new_page(viewport={"width": 1280, "height": 1500})
     page.goto(f"{server.url}/?project=voice#data")
     wait_for_project(page)
-    wait_for(page, "data-command", "nothing to import")
+    wait_for(page, "data-command", "Nothing to import")
     choose = page.locator("#upload input[type=file]")
 
     columns = [[f"one_{Path(path).name}" for path in PATHS], TEXTS, ENGLISH, ["5"] * 8]

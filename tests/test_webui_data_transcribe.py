@@ -74,10 +74,14 @@ def test_a_wrong_form_is_refused(page: OneProject, project: Project, settings: P
 
 
 def test_what_is_missing_prevents_the_start(page: OneProject, project: Project, settings: ProjectSettings):
-    shutil.rmtree(project.recordings)
-    found = prepare(page, project, settings, "", "a/b", "voices", "", 2.0, 15.0, "").outlook
-    assert len(found.blockers) == 2  # no recordings, no weights that tell voices
+    form = ("", "a/b", "voices", "", 2.0, 15.0, "")
+    found = prepare(page, project, settings, *form).outlook
+    assert len(found.blockers) == 1  # no weights that tell voices
     assert len(found.notes) == 1  # one recognizer
+    shutil.rmtree(project.recordings)
+    for asked in (form, FORM):  # recordings come first, before recognizers
+        [blocker] = prepare(page, project, settings, *asked).outlook.blockers
+        assert blocker.link == "#data/raw-upload"
 
 
 def test_uploads_are_recordings_only(project: Project, tmp_path: Path):

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from indextts.projects.project import Project
 from indextts.webui.listen.renders import votes
+from tests.page_layout import PHONE
 from tests.speaking_run import clips_of, make_speaking_project, write_adapter
 from tests.walking import open_tab, value, wait_for, wait_for_project
 from tests.webui_server import Server
@@ -154,13 +155,14 @@ def test_a_text_is_heard_while_it_is_spoken(project: Project, page: Page, tmp_pa
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.locator("#listen-text textarea").fill("ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 60)  # some 30 segments
     wait_for(page, "listen-command", r"--stream")
+    page.set_viewport_size(PHONE)
     page.locator("#listen-start").click()
     pieces = page.locator("#listen-players [data-stream]")
     expect(pieces).to_have_attribute("data-live", "true")
     expect(pieces).to_have_attribute("data-taken", re.compile(r"^[1-9]"))
     page.screenshot(path=tmp_path / "streaming.png", full_page=True)
     wait_for(page, "listen-status", r"^finished after")
-    expect(page.locator("#listen-players audio")).to_have_count(1)
+    expect(page.locator("#listen-players audio")).to_be_in_viewport()
     page.wait_for_function(
         "() => { const of = document.querySelector('#listen-players [data-stream]').dataset;"
         " return of.live === 'false' && Number(of.taken) === of.pieces.split(' ').length; }"

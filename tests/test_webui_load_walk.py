@@ -1,11 +1,12 @@
 """An open page: what its start sends, what a tab shows at once, and its cost while it is idle."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.page_layout import DESKTOP, open_tabs, set_theme
+from tests.page_layout import DESKTOP, PHONE, open_tabs, set_theme
 from tests.walking import Settling, wait_for_project
 from tests.watched_workspace import make_watched_workspace
 from tests.webui_server import serving
@@ -22,6 +23,11 @@ OPEN = """async tab => {
   while (!text()) await new Promise(requestAnimationFrame);
   return text();
 }"""
+# the mark behind the name of each tab; how much the signs of more tabs are seen, left and right
+MARKS = """[...document.querySelectorAll('#tabs > .tab-wrapper [role="tab"]')].map(
+  tab => getComputedStyle(tab, "::after").content[1] ?? "")"""
+SIGNS = """["::before", "::after"].map(
+  sign => Number(getComputedStyle(document.querySelector("#tabs > .tab-wrapper"), sign).opacity))"""
 # the project of the page's clicks and the project of the forms' values, at each change of the first
 WATCH = """addEventListener("DOMContentLoaded", () => {
   window.clickable = [];
@@ -85,6 +91,18 @@ def test_the_scrollbar_of_the_window_has_the_theme(page: Page):
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
     set_theme(page, is_dark=False)
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") != "dark"
+
+
+def test_a_tab_shows_the_state_of_its_stage_and_a_phone_that_there_are_more_tabs(page: Page):
+    first, next_stage, *later, _monitor, _listen = page.evaluate(MARKS)
+    assert (next_stage, later[-1]) == ("→", "■")  # data come next; a training was stopped
+    assert "→" not in (first, *later)
+    page.set_viewport_size(PHONE)
+    line = page.locator("#tabs > .tab-wrapper > .tab-container")
+    for place, signs in (("0", [0, 1]), ("each.scrollWidth", [1, 0])):
+        line.evaluate(f"each => each.scrollTo({{left: {place}}})")
+        page.wait_for_function(f"JSON.stringify({SIGNS}) === '{json.dumps(signs, separators=(',', ':'))}'")
+    page.set_viewport_size({**DESKTOP, "height": 500})
 
 
 def test_an_idle_page_takes_little_of_the_processor(page: Page, browser: Browser):

@@ -43,7 +43,7 @@ def test_a_user_with_only_a_browser_comes_from_an_upload_to_pairs(server: Server
     page.locator("#project-start").click()
     wait_for(page, "project", "^የእኔ ድምፅ$")
     expect(page).to_have_url(re.compile(r"project=voice#data$"))  # leads through
-    wait_for(page, "data-command", "nothing to import")
+    wait_for(page, "data-command", "Nothing to import")
 
     (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04 cut off")
     choose = page.locator("#upload input[type=file]")

@@ -50,6 +50,8 @@ def finished(served: Server, page: Page) -> Server:
     start.click()
     expect(page.locator("#way li.done").first).to_be_visible()
     expect(page.locator("#now .chip")).to_have_attribute("href", "?project=demo#project")
+    expect(page).to_have_title(re.compile(r"^All stages \d+ % · IndexTTS2 Amharic$"))
+    expect(page.locator("#tab-data-button")).to_have_accessible_name(re.compile("^2 Data ?(done|running)$"))
     page.locator("#demo-stop").click()
     wait_for(page, "demo-status", r"^stopped after")
     expect(page.locator("#way li.stopped, #way li.failed")).to_have_count(1)

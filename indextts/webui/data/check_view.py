@@ -161,10 +161,11 @@ def in_words(project: Project, job: Job) -> tuple[str, Sequence[tuple[str, str]]
     reasons = ", ".join(f"{reason_name(each.name)} {each.count:,}" for each in most)
     values = {"clips": clips, "rejected": overview.num_rejected, "reasons": reasons}
     words = t("data.outcome.rejects" if overview.num_rejected else "data.outcome.checked", **values)
-    if not overview.num_rejected:
-        return words, ()
-    links = [(REVIEW, t("data.open_review")), ("#data/check-limits", t("data.change_limits"))]
-    return words, [*links, (CLEAN, t("data.clean"))] if num_flags(project) else links
+    links = [("#project/demo-start", t("demo.run_rest"))] if job.state == "finished" else []
+    if overview.num_rejected:
+        links += [(REVIEW, t("data.open_review")), ("#data/check-limits", t("data.change_limits"))]
+        links += [(CLEAN, t("data.clean"))] if num_flags(project) else []
+    return words, links
 
 
 def _outlook(page: Page, project: Project, command: CheckData) -> Outlook:

@@ -120,8 +120,6 @@ def prepare(page: Page, project: Project, settings: ProjectSettings, *values: An
         (t("data.facts.free"), shown_size(shutil.disk_usage(project.root).free)),
     ]
     blockers = []
-    if not _files_in(transcribe.source[0]):
-        blockers.append(Notice(t("data.no_recordings"), UPLOAD, t("data.upload_recordings"), kind="missing"))
     if imported.speaker_from == VOICES and not imported.voice_encoder.is_file():
         blockers.append(Notice(t("data.no_voice_encoder", path=imported.voice_encoder), kind="missing"))
     notes = [Notice(t("data.one_recognizer"))] if len(transcribe.asr) == 1 else []
@@ -141,14 +139,17 @@ def commands(
     """Return the commands.
 
     Raises:
-        UserError: there is no recognizer or more than two, or a path is outside the allowed folders.
+        UserError: there is no recording, no recognizer or more than two, or a path is outside the allowed
+            folders.
     """
+    typed, name = (folder or "").strip(), (speaker or "").strip()
+    source = Path(page.roots.inside(typed, t("data.raw_folder"))) if typed else project.recordings
+    if not _files_in(source):
+        raise LinkedError(Notice(t("data.no_recordings"), UPLOAD, t("data.upload_raw"), kind="unfilled"))
     recognizers = chosen_recognizers(page.roots, asr)
     if not 1 <= len(recognizers) <= 2:
         kind: NoticeKind = "problem" if recognizers else "unfilled"
         raise LinkedError(Notice(t("data.name_recognizers"), "#data/transcribe-asr", kind=kind))
-    typed, name = (folder or "").strip(), (speaker or "").strip()
-    source = Path(page.roots.inside(typed, t("data.raw_folder"))) if typed else project.recordings
     chosen = fields_from(Transcribe, FIELDS, more)
     transcribe = Transcribe(
         source=[source],

@@ -6,7 +6,13 @@
 (() => {
   const LOOK_MS = 250;
   const LEAD_S = 0.05; // between scheduling and playing
-  let context, name, taken, end, line;
+  let context, name, taken, end, line, before;
+
+  // The player of a new text comes into view: on a phone it is far below the button.
+  const player = () => document.querySelector("#listen-players audio");
+  addEventListener("click", event => {
+    if (event.target.closest?.("#listen-start")) before = player()?.src ?? "";
+  }, true);
 
   const play = async address => {
     const data = await (await fetch(address)).arrayBuffer();
@@ -20,6 +26,10 @@
   };
 
   setInterval(() => {
+    if (before !== undefined && (player()?.src ?? before) !== before) {
+      player().scrollIntoView({ block: "nearest" });
+      before = undefined;
+    }
     const list = document.querySelector("#listen-players [data-stream]");
     if (!list) return;
     if (list.dataset.stream !== name) {

@@ -67,7 +67,9 @@ def build(page: Page) -> None:
     with fold(t("project.new"), "new-project"):
         heading("project.new", "project.new_lead", "new-heading")
         with fields():
-            title = gr.Textbox(**labelled("project.title", "new-title"), max_length=MAX_TITLE_CHARS)
+            title = gr.Textbox(  # the style sheet asks whether the placeholder is shown
+                **labelled("project.title", "new-title"), max_length=MAX_TITLE_CHARS, placeholder=" "
+            )
             base = gr.Dropdown(published, **labelled("project.base_model", "new-base"), value=PROPOSED.folder)
             language = gr.Dropdown(
                 language_choices(), **labelled("project.language", "new-language"), value=AMHARIC

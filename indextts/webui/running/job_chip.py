@@ -76,17 +76,21 @@ def chip_html(workspace: Path, now: float) -> str:
         return f'<div data-jobs="{data}"><span class="chip idle">{nothing}</span></div>'
     home, job = min(active, key=lambda each: each[1].state == "waiting")
     more = f" +{len(active) - 1}" if len(active) > 1 else ""
-    text, ring, details = _text(home, job, t(f"jobs.states.{job.state}")), "", []
+    brief, ring, details = t(f"jobs.states.{job.state}"), "", []
+    text = _text(home, job, brief)
     share, left = progress_of_job(home, job, now)
     if share is not None:  # short, because it is the title of the browser's tab too
-        text = f"{t(f'jobs.stages.{job.stage}')} {100 * share:.0f} %"
+        brief = f"{100 * share:.0f} %"
+        text = f"{t(f'jobs.stages.{job.stage}')} {brief}"
         ring, details = f'<i class="ring" style="--share:{100 * share:.0f}"></i>', [title_of(home)]
     details += [] if left is None else [t("jobs.time_left", time=duration(left))]
     link = f"?project={quote(home.root.name)}#{TAB_OF_STAGE.get(job.stage, 'project')}"
     if home.root.name == PUBLISHED:
         link = "#project"
     details_html = f"<span>{html.escape(' · '.join(details))}</span>" if details else ""
-    chip = f'<a class="chip" href="{html.escape(link)}">{ring}{html.escape(text + more)} {details_html}</a>'
+    before = f"<span>{html.escape(text.removesuffix(brief))}</span>"  # a phone shows the rest
+    inside = f"{ring}{before} {html.escape(brief + more)} {details_html}"
+    chip = f'<a class="chip" href="{html.escape(link)}">{inside}</a>'
     return f'<div data-jobs="{data}" data-title="{html.escape(text)}">{chip}</div>'
 
 

@@ -306,7 +306,8 @@ def _show_outlook(page: Page, panel: _Panel, stage: Stage) -> None:
         details = outlook.details or [gr.skip()] * len(stage.details)
         lines = [shell_line(command, found.launch) for command in found.commands]
         preview = "\n".join(lines) if lines else f"[Error] {found.error}"
-        html = outlook_html(outlook, is_ready=may_start, is_done=is_done, is_main=is_main)
+        has_main = is_main and not is_stage_done
+        html = outlook_html(outlook, is_ready=may_start, is_done=is_done, is_main=has_main)
         return [html, button, "", preview, *details]
 
     def version(chosen: Project) -> str:
