@@ -38,6 +38,8 @@ def test_reload_back_and_links_lead_to_the_tab_in_the_address(server: Server, br
     expect_open(page, "6 ")
     page.go_forward()
     expect_open(page, "2 ")
+    find_tab(page, "2 ").press("ArrowRight")
+    expect_open(page, "3 ")
 
 
 def test_typed_values_of_tabs_4_and_5_stay_after_a_reload(server: Server, browser: Browser):
