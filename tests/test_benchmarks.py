@@ -181,5 +181,4 @@ def test_the_script_of_the_gpu_round_runs_every_part_and_is_bash():
     script = REPOSITORY / "benchmarks/gpu_round.sh"
     assert subprocess.run(["bash", "-n", script]).returncode == 0
     (parts,) = re.findall(r'^parts="(.*)"$', script.read_text(), flags=re.MULTILINE)
-    limits = dict(part.split(":") for part in parts.split())
-    assert set(limits) == set(gpu_round.PARTS)
+    assert set(dict(part.split(":") for part in parts.split())) == set(gpu_round.PARTS)

@@ -77,8 +77,7 @@ def test_every_program_exists_and_every_flag_has_help(command: type[BaseModel]):
 
 
 def test_the_flags_in_the_docs_are_those_of_the_commands():
-    page = (REPOSITORY / "docs/commands.md").read_text(encoding="utf-8")
-    assert page == commands_page()
+    assert (REPOSITORY / "docs/commands.md").read_text(encoding="utf-8") == commands_page()
 
 
 def test_the_users_mistake_ends_a_program_with_status_2_and_one_line():

@@ -73,8 +73,7 @@ def test_a_run_that_continues_within_an_epoch_takes_the_rest_of_its_samples(batc
 
 
 def test_the_size_of_an_epoch_is_that_of_its_share():
-    lengths = np.array([10] * 100 + [20] * 47)
-    assert mix().size(lengths) == EpochSize(118, 100 * 10 + 18 * 20, 20)
+    assert mix().size(np.array([10] * 100 + [20] * 47)) == EpochSize(118, 100 * 10 + 18 * 20, 20)
 
 
 @pytest.fixture(scope="module")

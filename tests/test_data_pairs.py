@@ -208,8 +208,7 @@ def test_pairs_of_a_label_that_hides_several_people_are_of_one(sizes):
     result = build_pairs(clips, 2, seed=0, voices=voices_of(clips, people, 0.5))
     assert all(pair.prompt_id[0] == pair.target_id[0] for pair in result.pairs)
     assert len({pair.target_id for pair in result.pairs}) == len(clips)
-    uses = Counter(pair.prompt_id for pair in result.pairs)
-    assert max(uses.values()) <= 3
+    assert max(Counter(pair.prompt_id for pair in result.pairs).values()) <= 3
     assert result.counts["other_voices"] == 0
     shuffled = random.Random(0).sample(clips, len(clips))
     assert build_pairs(shuffled, 2, seed=0, voices=voices_of(clips, people, 0.5)).pairs == result.pairs

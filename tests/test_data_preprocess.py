@@ -146,8 +146,7 @@ def test_clips_beyond_the_limits_of_the_model_are_rejected_and_counted(project, 
         }
         with manifest.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-    result = run(project)
-    assert str(result).endswith("26 encoded, 0 kept, 3 rejected (2 too_long, 1 too_short)")
+    assert str(run(project)).endswith("26 encoded, 0 kept, 3 rejected (2 too_long, 1 too_short)")
     assert " s: x2" in caplog.text
     assert "longer than 1.220 s: x0, x1" in caplog.text
     num_codes = {u.id: u.num_codes for u in read_utterances(project / "out/train_manifest.jsonl")}
@@ -285,8 +284,7 @@ def test_a_killed_preprocessing_resumes_and_ends_byte_identical(tmp_path):  # D1
     [path] = features.glob("*.json")
     assert 128 <= len(FeatureStore.open(path).keys) < 300
 
-    result = run(tmp_path)
-    assert 128 <= result.num_kept < 300
+    assert 128 <= run(tmp_path).num_kept < 300
     resumed = files_of(settings.output_dir)
     shutil.rmtree(settings.output_dir)
     run(tmp_path)

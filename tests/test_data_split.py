@@ -91,8 +91,7 @@ def test_a_repeated_sentence_of_a_recording_for_validation_is_in_neither_part(ca
         for n in range(10)
     ]
     split = split_utterances(everything, 0.1, seed=0)
-    num_recordings = len({u.recording for u in split.val})
-    assert (num_recordings, split.num_repeated) == (2, 2)
+    assert (len({u.recording for u in split.val}), split.num_repeated) == (2, 2)
     assert "እሺ" not in {u.text for u in split.val}
     assert len(split.train) + len(split.val) == 198
     log_split(split)

@@ -62,8 +62,7 @@ def test_the_reading_nearer_to_what_was_heard_is_counted_and_its_texts_are_corre
 
 def test_a_check_writes_the_report_beside_its_other_files(tmp_path: Path):
     write_dataset(tmp_path, TEXTS)
-    printed = str(checked(tmp_path, "check"))
-    assert "BBC (latin, 2)" in printed
+    assert "BBC (latin, 2)" in str(checked(tmp_path, "check"))
     found = read_text_report(tmp_path / "check")
     assert [row.form for row in found.leftovers] == ["BBC", "WHO"]
     assert found.normalizer == NormalizerOptions().fingerprint

@@ -40,14 +40,12 @@ def test_invented_words_have_the_letters_of_their_script():
 
 def test_a_position_has_the_phone_at_its_middle():
     phones = [(240, "ˈa"), (1300, "b"), (1700, ""), (2200, "x")]
-    labels = phone_labels(phones, 6, {"_": 0, "a": 1, "b": 2})
-    assert labels.tolist() == [1, 1, 1, 2, 0, -1]
+    assert phone_labels(phones, 6, {"_": 0, "a": 1, "b": 2}).tolist() == [1, 1, 1, 2, 0, -1]
     assert phone_labels([], 2, {}).tolist() == [-1, -1]
 
 
 def test_the_first_centroids_are_spread():
-    centroids = torch.tensor([[0.0], [1.0], [10.0], [4.0]])
-    assert spread_order(centroids, first=1) == [1, 2, 3, 0]
+    assert spread_order(torch.tensor([[0.0], [1.0], [10.0], [4.0]]), first=1) == [1, 2, 3, 0]
 
 
 def test_arrays_are_stored_and_made_anew_for_other_clips(tmp_path: Path):

@@ -115,8 +115,7 @@ def test_dropout_repeats_with_its_seed_and_acts_on_attention_too():
     for block in model.gpt.h:
         block.attn.dropout, block.mlp.dropout = 0.0, 0.0
     model.gpt.dropout = 0.0
-    without = loss(1)
-    assert without == loss(2)
+    assert loss(1) == loss(2)
     attend = BLOCKS.bind(batch.segments)
     q, k, v = torch.randn(3, 30, 2, 8, generator=torch.Generator().manual_seed(0))
     assert not torch.equal(attend(q, k, v, 0.5), attend(q, k, v, 0.0))

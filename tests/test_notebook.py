@@ -48,8 +48,7 @@ def test_the_notebook_runs_and_resumes_on_a_new_machine(tmp_path: Path, monkeypa
     assert not list(tmp_path.glob("drive/**/latest.*"))
 
     shutil.rmtree(tmp_path / "workspace")  # the machine is gone, Drive is left
-    printed = execute(tmp_path, steps=3)
-    assert "Copied the work back from Drive" in printed
+    assert "Copied the work back from Drive" in execute(tmp_path, steps=3)
     lines = read_metrics(tmp_path / "workspace/demo/training_output/metrics.jsonl")
     assert [line["step"] for line in lines if line["kind"] == "start"] == [0, 2]
     assert (run / "model_step3.pth").is_file()

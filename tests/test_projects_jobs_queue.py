@@ -111,8 +111,7 @@ def test_two_jobs_of_a_stage_never_run_at_the_same_time(project: Project):
         with pytest.raises(UserError, match="train is already"):
             start_job(project, "train", [command], after=after)
     third = start_job(project, "train", [command], after=second.folder)
-    shown = newest_job(project, "train")
-    assert shown.folder == train.folder
+    assert newest_job(project, "train").folder == train.folder
     stop_job(third)
     stop_job(second)
     wait_for(second, lambda: not reread(second).is_active and not reread(third).is_active)

@@ -110,8 +110,7 @@ def test_an_invalid_record_names_no_process(tmp_path: Path, content: str):
 
 def test_ended_jobs_are_read_once(project: Project):
     ended_jobs(project, 200)
-    newest = newest_job(project, "train")
-    assert newest.started == 198
+    assert newest_job(project, "train").started == 198
     jobs = list_jobs(project)
     before = bytes_read_so_far()
     again = list_jobs(project)

@@ -103,8 +103,7 @@ def test_after_the_clock_was_set_back_the_newest_job_is_the_last_one_started(pro
     assert later.folder.name == "20990101_000001_data"
     assert later.started < record["started"]
     assert [job.folder for job in list_jobs(project)] == [later.folder, future]
-    newest = newest_job(project, "data")
-    assert newest.folder == later.folder
+    assert newest_job(project, "data").folder == later.folder
 
 
 @pytest.mark.failure(52)

@@ -161,8 +161,7 @@ def test_the_phases_of_a_stop_are_counted_down(project: Project):
         Message("jobs.stop.killing"),
     ]
     (job.folder / "stop_asked").write_text("")  # as a full disk leaves it
-    step = stop_progress(job, asked + 85)
-    assert step.values["seconds"] == pytest.approx(95, abs=30)
+    assert stop_progress(job, asked + 85).values["seconds"] == pytest.approx(95, abs=30)
     kill(job.runner)
     assert stop_progress(job, asked + 500) == Message("jobs.stop.unattended")
     kill_job(job)

@@ -61,8 +61,7 @@ def test_a_project_without_a_title_shows_its_folder_name(tmp_path: Path):
     content = json.loads((old.root / "project.json").read_text())
     del content["title"], content["language"]  # as older versions wrote it
     (old.root / "project.json").write_text(json.dumps(content))
-    new = make(tmp_path, "new", title="የእኔ ድምፅ")
-    assert (title_of(old), title_of(new)) == ("old", "የእኔ ድምፅ")
+    assert (title_of(old), title_of(make(tmp_path, "new", title="የእኔ ድምፅ"))) == ("old", "የእኔ ድምፅ")
     assert titled_projects(tmp_path) == [("የእኔ ድምፅ", "new"), ("old", "old")]
 
 

@@ -68,8 +68,7 @@ def test_a_rising_validation_is_named_with_the_best_step(tmp_path: Path):
         run.val(step, loss)
     assert validation_rising(read_observed(run.write(tmp_path))) is None  # two could be chance
     run.val(5_000, 4.8)
-    found = validation_rising(read_observed(run.write(tmp_path)))
-    assert "4.600 at step 2,000" in str(found)
+    assert "4.600 at step 2,000" in str(validation_rising(read_observed(run.write(tmp_path))))
     run.val(6_000, 4.59)
     assert validation_rising(read_observed(run.write(tmp_path))) is None
 

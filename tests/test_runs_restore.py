@@ -444,8 +444,7 @@ def test_an_accepted_loss_drops_rows_of_unknown_pieces_and_keeps_those_of_the_ba
 
 
 def test_a_foreign_checkpoint_that_learned_no_rows_loses_none():
-    plan = plan_restore(foreign(vocabulary()), run(vocabulary("ም")))
-    assert plan.row_of == (0, 1, 2, 3, -1, 4)
+    assert plan_restore(foreign(vocabulary()), run(vocabulary("ም"))).row_of == (0, 1, 2, 3, -1, 4)
 
 
 @pytest.mark.failure(66)

@@ -262,7 +262,6 @@ def test_an_error_of_one_rank_ends_all_with_its_status(launch: Callable[..., Lau
     content = (run.output / "latest.pth").read_bytes()
     for path in run.output.glob("*.pth"):
         path.write_bytes(content[:-100])
-    training = launch(run, 2, resume="auto")
-    assert training.wait() != 0
+    assert launch(run, 2, resume="auto").wait() != 0
     assert ending(run.output)[0] == 3
     assert re.search(r"Rank 0 .*: Resume failed: ", (run.output / "train_rank1.log").read_text())

@@ -117,5 +117,4 @@ def test_every_requirement_is_pinned() -> None:
 
 @pytest.mark.parametrize("name", FLOORS)
 def test_no_installed_version_has_a_known_vulnerability(name: str) -> None:
-    installed = metadata.version(name)
-    assert Version(installed) >= Version(FLOORS[name])
+    assert Version(metadata.version(name)) >= Version(FLOORS[name])

@@ -201,8 +201,7 @@ def test_the_options_are_recorded_and_reported(tmp_path: Path):
     again = store_options(stored.path, {"homophones": "loose"}).extended
     assert load_tokenizer(stored.path).options == again.options != stored.options
     assert again.vocabulary == stored.vocabulary
-    report = describe(extension, TEXTS)
-    assert re.search(r"appended: +60, of which the texts use [1-9]", report)
+    assert re.search(r"appended: +60, of which the texts use [1-9]", describe(extension, TEXTS))
     summary = summarize(extension.extended, extension.base.size, TEXTS)
     assert [point.size for point in summary.sizes][-1] == size
     assert summary.sizes[-1].tokens_per_word < summary.sizes[0].tokens_per_word

@@ -121,8 +121,7 @@ def test_a_small_corpus_gives_fewer_pieces_and_a_warning_with_their_number(tmp_p
 
 @pytest.mark.parametrize("texts", [["", "ሀ", " "], ["ሰላም\x00▅\ud800\r"]])
 def test_a_tiny_corpus_works(tmp_path, texts):
-    tokenizer = extended(write_base(tmp_path), texts, 24_000)
-    assert measure(tokenizer, ["ሀ ሰላም ነው"]).num_unknown == 0
+    assert measure(extended(write_base(tmp_path), texts, 24_000), ["ሀ ሰላም ነው"]).num_unknown == 0
 
 
 @pytest.mark.parametrize("texts", [[], ["", " "], ["ONLY LATIN", "A 123", "።"]])
@@ -210,8 +209,7 @@ def test_unseen_letters_of_the_main_block_are_added_if_there_is_space(tmp_path):
     unseen = ["ተገልፇል መቐለ ሞንታጝ ተንብዯል"]
     small = extended(base, AMHARIC, Tokenizer.load(base).size + NUM_LETTERS + 20)
     assert measure(small, unseen).num_unknown > 0
-    large = extended(base, AMHARIC, 2000)
-    assert measure(large, unseen).num_unknown == 0
+    assert measure(extended(base, AMHARIC, 2000), unseen).num_unknown == 0
 
 
 def english_sentences() -> list[str]:

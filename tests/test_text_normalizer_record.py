@@ -83,8 +83,7 @@ def test_an_extension_records_its_options_and_learns_from_texts_normalised_with_
 def test_an_extension_of_an_extension_keeps_the_options_that_are_not_given(tmp_path):
     first = tmp_path / "first.model"
     first.write_bytes(extend(write_base(tmp_path), AMHARIC, 24_000, homophones="strict"))
-    again = Tokenizer(extend(first, AMHARIC, 24_000, thousand="ሺ"), first)
-    assert again.options == OPTIONS
+    assert Tokenizer(extend(first, AMHARIC, 24_000, thousand="ሺ"), first).options == OPTIONS
 
 
 def test_yaml_may_say_off_without_quotes():

@@ -179,8 +179,7 @@ def test_an_average_of_merged_adapters_is_merged_and_one_of_other_adapters_is_dr
     assert average.num_updates == 2
     for name, tensor in average.weights.items():
         assert torch.equal(tensor, expected[name][-len(tensor) :]), name
-    larger = average_at_start(run, path, lora_rank=8)
-    assert larger.num_updates == 0
+    assert average_at_start(run, path, lora_rank=8).num_updates == 0
     plan = describe_restore(parse(Train, run.flags(**lora | {"lora_rank": 8}, resume="auto")))
     assert re.search("Averaged weights: dropped: .* 2 updates", plan)
 

@@ -150,8 +150,7 @@ def test_a_predecessors_checkpoint_resumes_with_its_weights_step_and_moments(
         assert torch.equal(state["exp_avg_sq"], before[name]["exp_avg_sq"][first_row:]), name
         assert float(state["step"]) == NUM_STEPS
         assert state["exp_avg_sq"].abs().sum() > 0
-    log = (ours / "train.log").read_text(encoding="utf-8")
-    assert "only sizes could be compared" in log
+    assert "only sizes could be compared" in (ours / "train.log").read_text(encoding="utf-8")
     rate = RATE / (1 + NUM_STEPS)
     assert content["scheduler"]["anchor_rate"] == pytest.approx(rate)
 

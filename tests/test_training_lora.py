@@ -283,8 +283,7 @@ def test_other_adapters_and_none_start_over_with_the_same_function(
         torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-6, msg=name)
     meta = json.loads((output / "latest.json").read_text("utf-8"))
     assert (meta["step"], meta["part"]) == (2, 2)
-    content = read_file(output / "latest.pth")
-    assert ("lora" in content) == bool({**LORA, **changes}["lora_rank"])
+    assert ("lora" in read_file(output / "latest.pth")) == bool({**LORA, **changes}["lora_rank"])
 
 
 @pytest.mark.failure(74)
@@ -345,8 +344,7 @@ def test_a_base_of_another_run_stays_when_that_run_goes_on(lora: TinyRun, tmp_pa
     (tmp_path / "gpt.pth").symlink_to(full / "latest.pth")
     settings = {**LORA, "base_checkpoint": tmp_path / "gpt.pth", "output_dir": output}
     assert lora.train(**settings) == 0
-    log = (output / "train.log").read_text("utf-8")
-    assert "stays with this run as" in log
+    assert "stays with this run as" in (output / "train.log").read_text("utf-8")
     before = read_weights(output / "latest.pth")
     assert lora.train(output_dir=full, resume="auto", **once | {"max_steps": 4}) == 0
     assert not (full / "model_step2.pth").exists()

@@ -64,8 +64,7 @@ def test_after_an_interruption_the_remaining_batches_follow():
 
 def test_a_position_within_a_batch_leaves_its_other_samples():
     first = epochs(plan(), 1)[0]
-    rest = epochs(plan(samples_done=len(first[0]) + 1), 1)[0]
-    assert rest == [first[1][1:], *first[2:]]
+    assert epochs(plan(samples_done=len(first[0]) + 1), 1)[0] == [first[1][1:], *first[2:]]
 
 
 def test_a_change_from_size_to_budget_loses_no_sample():

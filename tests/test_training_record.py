@@ -28,8 +28,7 @@ def test_a_run_writes_its_facts_at_the_start_and_at_each_validation_and_is_healt
     assert 0 < seen[1] <= seen[3] <= seen[-1] < 1  # some pieces are in no text
     assert facts[0]["unknown_share"] == 0
     assert {line["num_skipped"] for line in lines if line["kind"] == "train"} == {0}
-    config = json.loads((tiny.output / "config.json").read_text())
-    assert config["schedule"]["total_steps"] == 24
+    assert json.loads((tiny.output / "config.json").read_text())["schedule"]["total_steps"] == 24
     assert [str(finding) for finding in check_health(tiny.output)] == []
 
 

@@ -281,8 +281,7 @@ def test_a_retried_last_save_can_still_be_the_best(tiny: TinyRun, monkeypatch: p
     assert len(failed_saves(tiny, step=3)) == 1
     assert verify_checkpoint(tiny.output / "latest.pth").step == 3
     assert verify_checkpoint(tiny.output / "best.pth").step == 3
-    best = torch.load(tiny.output / "best.pth", weights_only=True)["best_mel_loss"]
-    assert best < float("inf")
+    assert torch.load(tiny.output / "best.pth", weights_only=True)["best_mel_loss"] < float("inf")
 
 
 def test_a_best_checkpoint_that_was_lost_does_not_count(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
