@@ -115,8 +115,7 @@ def test_a_clip_is_stored_with_the_sound_of_its_channels(tmp_path, caplog):
 @pytest.mark.parametrize("sign", [-1, 0])
 def test_a_decoded_recording_and_its_spans_have_the_sound_of_its_channels(tmp_path, sign):
     path = tmp_path / "in/talk.m4a"
-    stereo = np.stack([VOICE, sign * VOICE])
-    write_media(path, stereo, RATE_HZ, "alac", layout="stereo")
+    write_media(path, np.stack([VOICE, sign * VOICE]), RATE_HZ, "alac", layout="stereo")
     (tmp_path / "in/wav.scp").write_text("talk talk.m4a\n")
     (tmp_path / "in/segments").write_text("u1 talk 0.5 1.5\n")
     (tmp_path / "in/text").write_text("u1 ሰላም\n", encoding="utf-8")

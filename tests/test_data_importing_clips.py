@@ -131,16 +131,14 @@ def test_a_clip_without_speech_or_without_need_stays_as_it_is(tmp_path):
 
 @pytest.mark.parametrize(("subtype", "expected"), [("PCM_16", "PCM_16"), ("FLOAT", "PCM_24")])
 def test_the_output_is_mono_flac_with_the_rate_and_precision_of_the_original(tmp_path, subtype, expected):
-    stereo = np.stack([speech(1), speech(1)], axis=1)
-    write_clip(tmp_path / "in", "a.wav", stereo, subtype=subtype)
+    write_clip(tmp_path / "in", "a.wav", np.stack([speech(1), speech(1)], axis=1), subtype=subtype)
     imported(tmp_path / "in", tmp_path / "out", loudness=-23)
     facts = soundfile.info(clips(tmp_path / "out")["a"])
     assert (facts.format, facts.subtype, facts.samplerate, facts.channels) == ("FLAC", expected, RATE_HZ, 1)
 
 
 def test_decoded_recordings_are_cleaned_too(tmp_path):
-    samples = padded(speech(1), 1.0, 1.0)
-    write_media(tmp_path / "in/a.m4a", samples, RATE_HZ)
+    write_media(tmp_path / "in/a.m4a", padded(speech(1), 1.0, 1.0), RATE_HZ)
     (tmp_path / "in/a.txt").write_text("ሰላም", encoding="utf-8")
     imported(tmp_path / "in", tmp_path / "out", trim=0.1)
     assert max(edges(clips(tmp_path / "out")["a"])) < 0.1 + 2 * WINDOW_S

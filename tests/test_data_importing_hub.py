@@ -266,8 +266,7 @@ def test_a_data_set_with_a_script_only_is_taken_from_its_conversion(project: Pro
 
 
 def test_a_revision_stays_when_the_data_set_changes(project: Project):
-    files = audiofolder()
-    project.publish(files)
+    project.publish(audiofolder())
     known = project.hub.repositories[f"datasets/{NAME}"]
     known.commits[NEXT_COMMIT] = hub_files({"README.md": CARD.encode()})
     known.branches |= {"main": NEXT_COMMIT, "v1": COMMIT}

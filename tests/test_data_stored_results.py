@@ -27,8 +27,7 @@ def test_a_line_that_a_kill_cut_off_does_not_count(tmp_path, num_lost):
     with StoredResults(tmp_path, "scores", "model-1") as results:
         results.add("a", 1)
         results.add("b", 2)
-    content = _file(tmp_path).read_bytes()
-    _file(tmp_path).write_bytes(content[:-num_lost])
+    _file(tmp_path).write_bytes(_file(tmp_path).read_bytes()[:-num_lost])
     with StoredResults(tmp_path, "scores", "model-1") as results:
         results.add("c", 3)
     known = StoredResults(tmp_path, "scores", "model-1").known

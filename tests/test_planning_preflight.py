@@ -160,8 +160,7 @@ def test_a_run_directory_in_use_blocks(run: TinyRun):
     lock = run.output / ".lock"
     lock.write_text(json.dumps(asdict(this_process())))
     assert str(run.output) in messages_of(preflight_of(run))["folder"]
-    gone = replace(this_process(), start_ticks=1)
-    lock.write_text(json.dumps(asdict(gone)))
+    lock.write_text(json.dumps(asdict(replace(this_process(), start_ticks=1))))
     assert messages_of(preflight_of(run)) == {}
 
 

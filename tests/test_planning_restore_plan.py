@@ -93,8 +93,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def planned(command: Train) -> list[str]:
-    text = describe_restore(command)
-    return text.splitlines()
+    return describe_restore(command).splitlines()
 
 
 def test_the_plan_of_a_resume_comes_from_the_meta_file(folder: RunFolder):

@@ -66,8 +66,7 @@ def test_a_project_without_a_title_shows_its_folder_name(tmp_path: Path):
 
 
 def test_a_corrupt_project_is_listed_by_its_folder_name(tmp_path: Path):
-    project = make(tmp_path, "voice", title="Voice")
-    (project.root / "project.json").write_text('{"title": "<b>"')
+    (make(tmp_path, "voice", title="Voice").root / "project.json").write_text('{"title": "<b>"')
     assert titled_projects(tmp_path) == [("voice", "voice")]
 
 

@@ -94,8 +94,7 @@ def run(
 
 def table(output: str) -> dict[str, str]:
     """Return the result of each stage as the table at the end shows it."""
-    rows = re.findall(rf"^({'|'.join(STAGES)}) +[\d.]+  (.*)$", output, flags=re.MULTILINE)
-    return dict(rows)
+    return dict(re.findall(rf"^({'|'.join(STAGES)}) +[\d.]+  (.*)$", output, flags=re.MULTILINE))
 
 
 def test_the_published_speech_encoder_is_read_from_the_base_folder(tmp_path: Path):

@@ -138,8 +138,7 @@ def test_an_all_reduce_writes_each_tensor_back_in_any_layout():
 def test_every_trained_parameter_has_a_gradient_after_a_step(inputs: Inputs):
     """Otherwise zeros in its place would let weight decay move what a single process would not."""
     run = start_from_base(inputs)
-    group = list(load_batches(inputs.train_set, PLAN[:1], 0, inputs.collate))
-    accumulate_group(run, group)
+    accumulate_group(run, list(load_batches(inputs.train_set, PLAN[:1], 0, inputs.collate)))
     run.trained.collect_gradients()
     assert len(run.trained.gradients()) == len(run.trained.parameters)
     run.trained.clear_gradients()

@@ -48,8 +48,7 @@ def losses(inputs: Inputs, model: UnifiedVoice) -> dict[str, float | str]:
 
 def means(inputs: Inputs, val_set: PairDataset, model: UnifiedVoice, batch_size: int) -> LossMeans:
     settings = ValidationSettings(inputs, batch_size)
-    found = validate(model, val_set, settings, should_stop=lambda: False)
-    return found.means
+    return validate(model, val_set, settings, should_stop=lambda: False).means
 
 
 def logged(caplog: pytest.LogCaptureFixture, now: dict | None, here: dict | None = None) -> tuple[str, str]:
@@ -124,8 +123,7 @@ def test_a_run_saves_although_a_fixed_sample_became_unreadable(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     assert run.train(max_steps=2) == 0
     inputs = load_inputs(parse(Train, run.flags()))
-    shortest = Probe(inputs)._samples.pairs[0]
-    damage_condition(run.folder / "features", shortest.prompt_id)
+    damage_condition(run.folder / "features", Probe(inputs)._samples.pairs[0].prompt_id)
     assert run.train(max_steps=4, resume="auto") == 0
     [changed] = [line for line in run.log.splitlines() if "text_loss" in line and " -> " in line]
     assert "features" in changed

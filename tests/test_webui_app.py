@@ -117,8 +117,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict:
     )
     assert answer.returncode == 0, answer.stderr
     assert (workspace / "demo/project.json").is_file()
-    folder = str(workspace.resolve())
-    return json.loads(answer.stdout.splitlines()[-1].replace(folder, "{folder}"))
+    return json.loads(answer.stdout.splitlines()[-1].replace(str(workspace.resolve()), "{folder}"))
 
 
 @pytest.mark.parametrize(

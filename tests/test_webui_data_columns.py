@@ -165,8 +165,7 @@ def test_an_incomplete_or_invalid_choice_blocks_the_import(tmp_path: Path, uses:
     found = sources(project, settings)
     choices = with_choice({}, found, [found[0].key, "set/metadata.csv", *uses])
     assert (found[0].key in choices) == is_kept
-    planned = imports(project, settings, *form(json.dumps(choices)))
-    assert import_outlook(project, planned).blockers
+    assert import_outlook(project, imports(project, settings, *form(json.dumps(choices)))).blockers
     found = sources(project, settings, *form(json.dumps(choices)))
     assert len(shown_uses(column_tables_html(found))) == 3  # it can be corrected
 
@@ -180,8 +179,7 @@ def test_invalid_choices_are_none(text: str):
 
 def test_a_known_source_is_shown_only_if_it_is_chosen_or_undecided(tmp_path: Path):
     project, settings = make(tmp_path)
-    folder = write_source(tmp_path, {"metadata.csv": DECIDED})
-    folder.rename(project.uploads / "files")
+    write_source(tmp_path, {"metadata.csv": DECIDED}).rename(project.uploads / "files")
     run_import(project.uploads / "files", project.dataset, speaker="s")
     assert column_tables_html(sources(project, settings)) == ""
     chosen = sources(project, settings, *form(source="files"))
@@ -197,8 +195,7 @@ def test_texts_of_an_upload_are_escaped(tmp_path: Path):
     project, settings = make(tmp_path)
     content = table(PATHS, TEXTS, OTHERS, cells, header=header)
     name = "a<b>&'\".csv"
-    source = write_source(tmp_path, {name: content}, is_zip=True)
-    source.rename(project.uploads / "<i>talks.zip")
+    write_source(tmp_path, {name: content}, is_zip=True).rename(project.uploads / "<i>talks.zip")
     found = sources(project, settings)
     html = column_tables_html(found)
     assert Parsed(html).names.isdisjoint({"img", "i", "onerror", "src"})
@@ -217,5 +214,4 @@ def test_many_columns_and_tables_are_cut(tmp_path: Path):
     assert values[-3:] == ["audio", "?", "?"]  # the columns that matter are not cut
     files = {f"part{n}.csv": DECIDED.replace("text_en", f"other{n}") for n in range(MAX_TABLES + 5)}
     write_source(tmp_path, files, is_zip=True).replace(project.uploads / "talks.zip")
-    html = column_tables_html(sources(project, settings))
-    assert html.count("<details") == MAX_TABLES
+    assert column_tables_html(sources(project, settings)).count("<details") == MAX_TABLES

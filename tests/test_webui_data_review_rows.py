@@ -163,8 +163,7 @@ def test_a_forged_state_of_the_browser_gives_no_rows(project, text):
 def test_an_edited_text_is_stored_beside_the_manifest(project):
     before = project.manifest.read_bytes()
     decide(project, "text", "c004", "  አዲስ\nጽሑፍ ")
-    review = read_review(project)
-    assert row_of(review, 4).utterance.text == "አዲስ ጽሑፍ"
+    assert row_of(read_review(project), 4).utterance.text == "አዲስ ጽሑፍ"
     decide(project, "text", "c004", "ጽሑፍ c004")  # the manifest's own: nothing is stored any more
     assert read_review(project).count(DECIDED) == 0
     assert project.manifest.read_bytes() == before

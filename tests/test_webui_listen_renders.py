@@ -76,8 +76,7 @@ def test_a_record_cannot_name_a_file_outside_its_folder(tmp_path: Path):
     project = Project(tmp_path / "voice")
     (tmp_path / "secret.wav").write_bytes(b"x")
     write_side(project.listen / "0001", "a", 1, file="../../../../secret.wav")
-    render = newest_render(project, is_comparison=False)
-    assert render.sides[0][0].path is None
+    assert newest_render(project, is_comparison=False).sides[0][0].path is None
 
 
 def test_the_order_of_a_comparison_is_random_and_fixed(tmp_path: Path):

@@ -41,8 +41,7 @@ def well(unhealthy: Project) -> Project:
 
 def test_each_finding_has_a_card_problems_first_and_text_is_escaped(unhealthy: Project):
     cards = status.cards_html(unhealthy, status.findings(unhealthy))
-    levels = re.findall(r'class="health (\w+)"', cards)
-    assert levels == ["problem"] * 7 + ["warning"] * 3
+    assert re.findall(r'class="health (\w+)"', cards) == ["problem"] * 7 + ["warning"] * 3
     assert "<b id=planted>" not in cards
     assert "&lt;b id=planted&gt;another" in cards
     assert status.findings(unhealthy)[0].check == "disk"
@@ -164,8 +163,7 @@ def test_a_run_in_several_languages_has_a_chart_with_a_line_for_each():
     for line, losses in zip(lines[1:], [(5.5, 3.0), (4.5, 3.2)], strict=True):
         line |= dict(zip(("mel_loss_am", "mel_loss_en"), losses, strict=True))
     text = drawn(lines, DisplayOptions(), [])[-1]
-    keys = re.findall(r'<span class="key [^"]*">(\w+)</span>', text)
-    assert keys == ["am", "en"]
+    assert re.findall(r'<span class="key [^"]*">(\w+)</span>', text) == ["am", "en"]
     drawn_values = json.loads(unescape(re.findall(r'data-points="([^"]*)"', text)[0]))["series"]
     assert [each["values"] for each in drawn_values] == [[5.5, 4.5], [3.0, 3.2]]
 

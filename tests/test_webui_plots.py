@@ -53,5 +53,4 @@ def test_tab_5_shows_a_histogram_each_and_the_limit_of_the_similarity():
     assert "33 %" in html
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in speakers_html(summary).split("<tr")[2:]]
     assert [(row[0], *row[-2:]) for row in rows] == [("almaz", "34", "3"), ("&lt;b&gt;", "-", "0")]
-    unknown = PairSummary(3, 2, speakers, lengths, lengths, lengths)
-    assert plots_html(unknown).count("<svg") == 3
+    assert plots_html(PairSummary(3, 2, speakers, lengths, lengths, lengths)).count("<svg") == 3

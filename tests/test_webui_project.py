@@ -150,8 +150,7 @@ def test_what_remains_of_a_project_with_data_runs_from_its_next_stage(page: Page
     assert 'class="onward"' in next_html(page, own)
     assert tab.outlook(own).facts[0][1].startswith("1 ")
     store_draft(own, "train", {"epochs": 7, "amp": "on", "output_dir": "/etc", "learning_rate": None})
-    settings = with_drafts(own, read_project(own))
-    assert settings.train == {"epochs": 7, "amp": True}
+    assert with_drafts(own, read_project(own)).train == {"epochs": 7, "amp": True}
 
 
 def test_the_demo_ends_with_a_link_to_its_sound(page: Page, project: Project):

@@ -265,8 +265,7 @@ def test_old_files_are_removed_and_new_ones_stay(tmp_path: Path):
     old = (tmp_path / "old/a.wav").stat().st_ctime
     wait_until(lambda: time.time() > old + 0.1)
     os.utime(tmp_path / "new/b.wav", (0, 0))  # a copy has the time of its source
-    new = (tmp_path / "new/b.wav").stat().st_ctime
-    remove_old(tmp_path, (old + new) / 2 + MAX_AGE_S)
+    remove_old(tmp_path, (old + (tmp_path / "new/b.wav").stat().st_ctime) / 2 + MAX_AGE_S)
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 

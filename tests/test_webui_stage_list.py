@@ -118,8 +118,7 @@ def test_a_training_run_that_was_killed_in_a_terminal_is_stopped(project: Projec
     run = WrittenRun()
     run.train_to(500)
     run.write(project.run_dir)
-    total = next(line["total_steps"] for line in run.lines if line["kind"] == "start")
-    assert total > 500
+    assert next(line["total_steps"] for line in run.lines if line["kind"] == "start") > 500
     assert state_of(project, "train").state == "stopped"
 
 

@@ -191,8 +191,7 @@ def test_a_resume_is_ticked_with_the_first_checkpoint_unless_the_user_unticked_i
     (project.run_dir / "latest.pth").touch()
     assert resume_update(project).value is True
     settings = ProjectSettings(name="voice", base=Path("base"))
-    own = project_values(project, settings)
-    changed_fields(project, settings, own | {"resume": False})
+    changed_fields(project, settings, project_values(project, settings) | {"resume": False})
     assert resume_update(project).value is True  # the form was filled before the checkpoint
     store_resume(project, settings, False)
     assert "value" not in resume_update(project)

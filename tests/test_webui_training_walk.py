@@ -40,8 +40,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(run.folder / "features", project.preprocessed / "features")
     for split in ("train", "val"):
         shutil.copy2(run.folder / f"{split}_pairs.jsonl", project.pairs(split))
-    settings = ProjectSettings(name="voice", base=run.folder / "base", train=SETTINGS)
-    write_project(project, settings)
+    write_project(project, ProjectSettings(name="voice", base=run.folder / "base", train=SETTINGS))
     paths = {
         "train_manifest": project.pairs("train"),
         "val_manifest": project.pairs("val"),
@@ -137,8 +136,7 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
 
     # a choice of the menu is the path and the tick; the plan and the rest of the run are shown at once
     choose(page, "train-checkpoints", "step 2,")
-    step = plan_row(page, "continues", "Step")
-    expect(step).to_contain_text("3 to 12, epoch 1 of 3")
+    expect(plan_row(page, "continues", "Step")).to_contain_text("3 to 12, epoch 1 of 3")
     assert page.locator("#train-resume input").is_checked()
     assert value(page, "train-resume-path") == "model_step2.pth"
     is_shown(page, "train-card-title", "step 2 of 12")

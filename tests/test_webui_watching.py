@@ -91,8 +91,7 @@ def test_many_pages_watch_a_job_through_a_server_crash(counting: Server, browser
     for page in pages:
         wait_for(page, "train-status", r"^stopped after")
         expect(page).to_have_title(re.compile("train of demo: stopped after"))
-    job = newest_job(Project(counting.workspace / "demo"), "train")
-    assert job.state == "stopped"
+    assert newest_job(Project(counting.workspace / "demo"), "train").state == "stopped"
     context.close()
 
 

@@ -300,8 +300,7 @@ def array_file(run: TinyRun, id: str, name: str) -> Path:
 
 def accumulate_group(this: Run, group: Sequence[MicroBatch]) -> tuple[LossSums, Tensor] | tuple[None, None]:
     """Leave the gradients of one step's loss in the parameters, as the loop does."""
-    counts = count_tokens(group, this.inputs.ranks)
-    return accumulate(this, group, counts[0])
+    return accumulate(this, group, count_tokens(group, this.inputs.ranks)[0])
 
 
 @contextmanager
