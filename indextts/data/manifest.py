@@ -291,7 +291,12 @@ def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
         UserError: the file cannot be written.
     """
     folder = _folder(path)
-    write_json_lines(path, (_pair_record(pair, folder) for pair in pairs))
+    records = (
+        _PAIR.dump_python(pair, by_alias=True, exclude_defaults=True)
+        | {"features": os.path.relpath(pair.features, folder)}
+        for pair in pairs
+    )
+    write_json_lines(path, records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,12 +416,6 @@ def _utterance_record(utterance: Utterance, folder: Path, keeps_links: bool) -> 
     record["audio"] = str(utterance.audio) if is_link else os.path.relpath(utterance.audio, folder)
     if utterance.features is not None:
         record["features"] = os.path.relpath(utterance.features, folder)
-    return record
-
-
-def _pair_record(pair: Pair, folder: Path) -> dict[str, Any]:
-    record: dict[str, Any] = _PAIR.dump_python(pair, by_alias=True, exclude_defaults=True)
-    record["features"] = os.path.relpath(pair.features, folder)
     return record
 
 

@@ -64,6 +64,9 @@ _CORRUPT = (
 )
 
 
+_NESTED_SUFFIXES = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".xz")
+
+
 def is_archive(path: Path) -> bool:
     """Return whether a file is an archive by its name."""
     return (path.suffix.lower() == ".zip" or bool(_tar_suffix(path))) and path.is_file()
@@ -119,7 +122,9 @@ def unpack(archive: Path, folder: Path, max_bytes: int, loose: str = "") -> int:
         raise UserError(
             f"{archive}: corrupt, or not an archive of this kind ({error}); download or create it again"
         ) from None
-    _warn_about_nested_archives(archive, names)
+    if nested := [name for name in names if name.suffix.lower() in _NESTED_SUFFIXES]:
+        text = "%s: skipped %s inside it (%s, ...); unpack them and import the folder"
+        logger.warning(text, archive, counted(len(nested), "archive"), nested[0])
     return num_bytes
 
 
@@ -296,10 +301,3 @@ def _decoded(name: str) -> str:
         return name.encode("cp437").decode("utf-8")
     except UnicodeError:
         return name
-
-
-def _warn_about_nested_archives(archive: Path, names: list[Path]) -> None:
-    suffixes = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".xz")
-    if archives := [name for name in names if name.suffix.lower() in suffixes]:
-        text = "%s: skipped %s inside it (%s, ...); unpack them and import the folder"
-        logger.warning(text, archive, counted(len(archives), "archive"), archives[0])

@@ -21,7 +21,7 @@ from openpyxl import load_workbook
 from indextts.data.importing.archive import max_unpacked_bytes
 from indextts.data.importing.headers import column_of, is_known_header
 from indextts.data.importing.items import CONTROL, Location, Rejection, check_line, filled, shown_value
-from indextts.text.code_pages import code_page
+from indextts.text.languages import find_language
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,8 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+# Windows code pages, as spreadsheets save them on many machines; a tie is decided for the first.
+_CODE_PAGES = [f"cp{number}" for number in (1252, 1250, 1251, 1256, 1254, 1253, 1255, 1257, 1258, 874)]
 _HEAD_ROWS, _MAX_ROWS, _MAX_COLUMNS = 200, 2**20, 1000  # a file may claim any number of both
 
 
@@ -80,10 +82,29 @@ def encoding_of(path: Path, language: str = "") -> str | None:
     for mark, encoding in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return encoding
-    if language and not _CONTROL_BYTES.search(head) and (page := code_page(head, language)):
+    if language and not _CONTROL_BYTES.search(head) and (page := _code_page(head, language)):
         return page
     decoded = head[:_HEAD_BYTES].decode("utf-8", errors="replace")  # its last character may be incomplete
     return None if len(CONTROL.findall(decoded)) > 1 + _MAX_CONTROL_SHARE * len(decoded) else "utf-8"
+
+
+def _code_page(content: bytes, language: str) -> str | None:
+    """Return the code page in which most bytes are letters of a language; None for UTF-8, or if most are not.
+
+    A few invalid bytes among characters of UTF-8 belong to single lines of a file in UTF-8.
+    """
+    num_valid = sum(char > "\x7f" for char in content.decode("utf-8", errors="ignore"))
+    num_invalid = content.decode("utf-8", errors="replace").count("\ufffd")
+    if not num_invalid or num_valid >= num_invalid:
+        return None
+    letters = frozenset("".join(find_language(language).letters).casefold())
+    texts = {page: content.decode(page, errors="replace").casefold() for page in _CODE_PAGES}
+    found = {
+        page: [char for char in text if char > "\x7f" and char.isalpha()] for page, text in texts.items()
+    }
+    num_known = {page: sum(char in letters for char in chars) for page, chars in found.items()}
+    best = max(_CODE_PAGES, key=num_known.__getitem__)
+    return best if 2 * num_known[best] >= len(found[best]) else None
 
 
 def log_code_page(path: Path, language: str) -> None:

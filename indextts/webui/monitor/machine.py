@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pynvml
 
-from indextts.planning.hardware import CGROUP, container_limit, container_use
+from indextts.planning.hardware import container_limit, container_use
 from indextts.webui.language import t
 from indextts.webui.markup import Level, Tile
 
@@ -58,11 +58,11 @@ class MachineState:
     gpus: tuple[GpuState, ...]
 
 
-def read_machine(folder: Path, cgroup: Path = CGROUP) -> MachineState:
+def read_machine(folder: Path) -> MachineState:
     """Return the current state of the machine, with the disk that contains `folder`."""
     memory, disk = psutil.virtual_memory(), shutil.disk_usage(folder)
     used, total = memory.total - memory.available, memory.total
-    limit, in_container = container_limit(cgroup), container_use(cgroup)
+    limit, in_container = container_limit(), container_use()
     if limit is not None and limit < total and in_container is not None:
         used, total = in_container, limit
     return MachineState(
