@@ -29,8 +29,7 @@ def complete_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 
 
 def stopped_at(step: int, run: TinyRun, folder: Path) -> TinyRun:
-    shutil.copytree(run.folder, folder, ignore=shutil.ignore_patterns("run"))
-    stopped = TinyRun(folder)
+    stopped = TinyRun(shutil.copytree(run.folder, folder, ignore=shutil.ignore_patterns("run")))
     stopped.output.mkdir()
     for suffix in (".pth", ".json"):
         shutil.copy(run.output / f"model_step{step}{suffix}", stopped.output)

@@ -39,8 +39,7 @@ def shared_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 @pytest.fixture
 def run(shared_run: TinyRun, tmp_path: Path) -> TinyRun:
     """The files of a run, for this test alone."""
-    shutil.copytree(shared_run.folder, tmp_path / "run")
-    return TinyRun(tmp_path / "run")
+    return TinyRun(shutil.copytree(shared_run.folder, tmp_path / "run"))
 
 
 def command_of(run: TinyRun, **changes: object) -> Train:

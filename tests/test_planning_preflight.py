@@ -43,18 +43,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 @pytest.fixture
 def run(shared_run: TinyRun, tmp_path: Path) -> TinyRun:
     """The files of a run, for this test only."""
-    return copied(shared_run, tmp_path)
+    return TinyRun(shutil.copytree(shared_run.folder, tmp_path / "run"))
 
 
 @pytest.fixture
 def stopped(trained: TinyRun, tmp_path: Path) -> TinyRun:
     """A run stopped at step 2, for this test only."""
-    return copied(trained, tmp_path)
-
-
-def copied(run: TinyRun, folder: Path) -> TinyRun:
-    shutil.copytree(run.folder, folder / "run")
-    return TinyRun(folder / "run")
+    return TinyRun(shutil.copytree(trained.folder, tmp_path / "run"))
 
 
 def preflight_of(run: TinyRun, **changes: object) -> Preflight:

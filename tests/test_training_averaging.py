@@ -102,8 +102,9 @@ def test_both_weights_are_validated_and_the_average_does_not_change_training(ave
     for line in lines[1:]:
         assert line["averaged_mel_loss"] != line["mel_loss"]
         assert f"averaged weights: text_loss={line['averaged_text_loss']:.4f}" in averaged.log
-    plain = TinyRun(tmp_path / "plain")
-    shutil.copytree(averaged.folder, plain.folder, ignore=shutil.ignore_patterns("run"))
+    plain = TinyRun(
+        shutil.copytree(averaged.folder, tmp_path / "plain", ignore=shutil.ignore_patterns("run"))
+    )
     assert plain.train(**SETTINGS) == 0
     assert saved(plain, 6)["averaged"] is None
     for key in ("model", "optimizer", "best_mel_loss", "state"):

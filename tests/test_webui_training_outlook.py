@@ -57,8 +57,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 @pytest.fixture
 def run(trained: TinyRun, tmp_path: Path) -> TinyRun:
     """A run at step 4 of 12."""
-    shutil.copytree(trained.folder, tmp_path / "run")
-    return TinyRun(tmp_path / "run")
+    return TinyRun(shutil.copytree(trained.folder, tmp_path / "run"))
 
 
 def looked(run: TinyRun, **changes: object) -> Outlook:
