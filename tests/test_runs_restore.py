@@ -288,10 +288,11 @@ def test_only_languages_that_the_checkpoint_has_not_learned_get_a_copied_row():
 
 # ---- the schedule
 
+FINISHED = meta(step=5000, epoch=10, samples_done=0, batch_idx=0)
+
 
 def test_a_finished_run_is_extended_by_typing_more_epochs():
-    finished = meta(step=5000, epoch=10, samples_done=0, batch_idx=0)
-    facts = checkpoint(meta=finished, step=5000, epoch=10)
+    facts = checkpoint(meta=FINISHED, step=5000, epoch=10)
     assert row_of(plan_restore(facts, run()), "step").kind == "finished"
     plan = plan_restore(facts, run(argv=("--epochs=12",)))
     assert "5,001 to 6,000" in str(row_of(plan, "step"))
@@ -301,8 +302,7 @@ def test_a_finished_run_is_extended_by_typing_more_epochs():
 
 @pytest.mark.failure(70)
 def test_a_short_extension_names_the_low_rate_to_come_and_how_to_raise_it():
-    finished = meta(step=5000, epoch=10, samples_done=0, batch_idx=0)
-    facts = checkpoint(meta=finished, step=5000, epoch=10)
+    facts = checkpoint(meta=FINISHED, step=5000, epoch=10)
     plan = plan_restore(facts, run(argv=("--epochs=11",)))
     step, rate = plan.schedule.highest_after(5000)
     assert rate < 0.1 * 5e-5
@@ -312,8 +312,7 @@ def test_a_short_extension_names_the_low_rate_to_come_and_how_to_raise_it():
 
 @pytest.mark.failure(70)
 def test_a_rewarm_rises_to_its_peak_and_the_same_value_changes_nothing_later():
-    finished = meta(step=5000, epoch=10, samples_done=0, batch_idx=0)
-    facts = checkpoint(meta=finished, step=5000, epoch=10)
+    facts = checkpoint(meta=FINISHED, step=5000, epoch=10)
     argv = ("--epochs=12", "--rewarm=2e-5")
     plan = plan_restore(facts, run(argv=argv))
     assert plan.schedule == Schedule(2e-5, 400, 6000, start_step=5000, start_rate=STORED.learning_rate(5000))

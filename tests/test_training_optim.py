@@ -24,10 +24,15 @@ from tests.tiny_gpt import TINY, tiny_batch
 BASE_SIZE = 8
 
 
-def step(model: UnifiedVoice, trained, optimizer, learning_rate: float = 1e-2) -> float:
+def backward(model: UnifiedVoice) -> torch.Tensor:
     sums = padded_sums(model(tiny_batch()), BASE_SIZE)
     loss = sums.text_nats + sums.mel_nats
     loss.backward()
+    return loss
+
+
+def step(model: UnifiedVoice, trained, optimizer, learning_rate: float = 1e-2) -> float:
+    loss = backward(model)
     return float(clip_and_step(trained, optimizer, learning_rate, max_norm=1.0, loss=loss).norm)
 
 
@@ -112,9 +117,7 @@ def test_new_rows_train_at_their_own_rate_and_a_frozen_body_does_not_change(mode
 def test_the_norm_is_that_of_the_trained_rows_only(model: UnifiedVoice):
     trained = select_trained(model, BASE_SIZE)
     optimizer = build_optimizer(trained, weight_decay=0.0)
-    sums = padded_sums(model(tiny_batch()), BASE_SIZE)
-    loss = sums.text_nats + sums.mel_nats
-    loss.backward()
+    loss = backward(model)
     trained.collect_gradients()
     expected = torch.stack([p.grad.norm() for p in trained.parameters.values()]).norm()
     done = clip_and_step(trained, optimizer, 1e-3, max_norm=1.0, loss=loss)
@@ -131,9 +134,7 @@ def test_clipping_in_the_kernel_equals_clipping_before_it(max_norm: float, toler
         model = random_model(replace(TINY, dropout=0.0), seed=0)
         trained = select_trained(model, BASE_SIZE)
         optimizer = build_optimizer(trained, weight_decay=0.1)
-        sums = padded_sums(model(tiny_batch()), BASE_SIZE)
-        loss = sums.text_nats + sums.mel_nats
-        loss.backward()
+        loss = backward(model)
         limit = max_norm
         if is_before:
             trained.collect_gradients()

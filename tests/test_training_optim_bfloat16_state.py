@@ -7,13 +7,12 @@ import torch
 
 from indextts.models.gpt.weights import random_model
 from indextts.training.loop import clip_and_step
-from indextts.training.losses import padded_sums
 from indextts.training.optim import TrainedParameters, build_optimizer, select_trained, stochastically_rounded
 from tests.test_training_averaging import SETTINGS, saved, standing_at
-from tests.tiny_gpt import TINY, tiny_batch
+from tests.test_training_optim import BASE_SIZE, backward
+from tests.tiny_gpt import TINY
 from tests.tiny_run import TinyRun, make_tiny_run
 
-BASE_SIZE = 8
 BFLOAT16 = torch.bfloat16
 
 
@@ -32,9 +31,7 @@ def after_a_step() -> tuple[TrainedParameters, torch.optim.AdamW]:
     model = random_model(TINY, seed=0)
     trained = select_trained(model, BASE_SIZE)
     optimizer = build_optimizer(trained, weight_decay=0.1, state=BFLOAT16)
-    sums = padded_sums(model(tiny_batch()), BASE_SIZE)
-    loss = sums.text_nats + sums.mel_nats
-    loss.backward()
+    loss = backward(model)
     clip_and_step(trained, optimizer, 1e-2, max_norm=1.0, loss=loss)
     return trained, optimizer
 
