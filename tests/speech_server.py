@@ -83,9 +83,11 @@ def speech_server(flags: Mapping[str, Any]) -> Iterator[Server]:
     while not (line := process.stdout.readline()) or "/v1" not in line:
         assert line, "".join(printed)  # the program has ended
         printed.append(line)
-    yield Server(process, int(line.rsplit(":", 1)[1].split("/")[0]))
-    process.send_signal(signal.SIGTERM)
-    rest, _ = process.communicate(timeout=PATIENCE_S)
+    try:
+        yield Server(process, int(line.rsplit(":", 1)[1].split("/")[0]))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=PATIENCE_S)
     assert "internal error" not in rest, rest
     assert process.returncode in (0, -signal.SIGTERM)
 
