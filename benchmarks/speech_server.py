@@ -58,7 +58,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             "port": 0,
             "requests-per-minute": 0,
             "max-codes": command.codes,
-            "max-characters": 20_000,
             "device": "cpu",
         }
         (folder / "keys").write_text(f"{KEY}\n")
