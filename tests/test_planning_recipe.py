@@ -31,6 +31,12 @@ def test_the_trainer_accepts_every_recipe_and_a_run_is_named_after_it(recipe: Re
     assert recipe_of(shorter.model_dump(mode="json")) == recipe.id
 
 
+def test_a_short_run_of_a_recipe_warms_up_in_a_fifth_and_saves_five_times():
+    command = parse(Train, [*PATHS, "--warmup-steps=1000", "--save-interval=100", "--listen-interval=0"])
+    assert shortened(command, steps=2250) == {"warmup_steps": 450, "val_interval": 450}
+    assert shortened(command, steps=5000) == {}
+
+
 @pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.id)
 def test_the_docs_show_every_recipe(recipe: Recipe):
     [row] = [line for line in TRAINING.splitlines() if line.startswith(f"| `{recipe.id}` |")]

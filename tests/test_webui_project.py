@@ -68,7 +68,10 @@ def download(page: Page) -> None:
 def test_a_project_has_a_title_and_a_derived_folder(page: Page):
     download(page)
     chosen = create(page, form(title="  የእኔ   ድምፅ "))
-    settings = read_project(Project(page.workspace / "yaenee-demetze"))
+    project = Project(page.workspace / "yaenee-demetze")
+    assert project.uploads.is_dir()
+    assert project.recordings.is_dir()
+    settings = read_project(project)
     assert (settings.title, settings.name) == ("የእኔ ድምፅ", "yaenee-demetze")
     assert chosen.value == "yaenee-demetze"
     assert ("የእኔ ድምፅ", "yaenee-demetze") in chosen.choices

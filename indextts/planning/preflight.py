@@ -191,23 +191,21 @@ def tokenizer_mismatch(
 
 
 def shortened(settings: Train, steps: int) -> dict[str, int]:
-    """Return shorter values, by field, for what would not happen or end within a run of this many steps."""
-    return {
-        name: max(1, steps // 5)
-        for name in SHORTENED
-        if getattr(settings, name) >= steps + (name != "warmup_steps")  # an interval may be the whole run
-    }
+    """Return values, by field, with which a run does each five times and warms up in a fifth of its steps."""
+    fifth = max(1, steps // 5)
+    return {name: fifth for name in SHORTENED if getattr(settings, name) > fifth}
 
 
 def useless_settings(expected: Estimate) -> list[Message]:
     """Return a message for each setting with which a new run cannot learn, or its result is not known."""
     settings, steps = expected.facts.settings, expected.total_steps
+    shorter = shortened(settings, steps)
     values = {"steps": f"{steps:,}", "warmup": f"{settings.warmup_steps:,}"}
-    found = shortened(settings, steps)
     return [
-        Message(MUST_END[name], {**values, "fix": f"{fix:,}"})
-        for name, fix in found.items()
-        if name in MUST_END
+        Message(id, {**values, "fix": f"{shorter[name]:,}"})
+        for name, id in MUST_END.items()
+        if getattr(settings, name) >= steps + (name != "warmup_steps")  # an interval may be the whole run
+        and name in shorter
     ]
 
 

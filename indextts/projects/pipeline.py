@@ -122,7 +122,9 @@ def copy_base_files(project: Project, settings: ProjectSettings) -> None:
                 f"tools/download_checkpoints.py --output-dir={settings.base}"
             )
     with disk_errors(f"--workspace: {project.root}"):
-        folder.mkdir(parents=True, exist_ok=True)
+        # rsync and scp make no folder above the one that they copy
+        for place in (folder, project.uploads, project.recordings):
+            place.mkdir(parents=True, exist_ok=True)
         for base in BASES.values():  # the tokenizer tells the base
             if folder / base.tokenizer_file != tokenizer:
                 (folder / base.tokenizer_file).unlink(missing_ok=True)
