@@ -160,7 +160,6 @@ def test_a_job_that_found_nothing_to_change_makes_a_stage_current_again(project:
 
 def test_an_upload_after_the_import_waits_for_the_next(project: Project):
     make_files(project, "data")
-    project.uploads.mkdir()
     (project.uploads / "more.zip").touch()
     found = state_of(project, "data")
     assert (found.state, found.changed) == ("outdated", "data")
