@@ -23,7 +23,7 @@ from indextts.speech.export.model_folder import export
 from indextts.webui.language import t
 from indextts.webui.listen import exporting, scoring, serving
 from indextts.webui.listen.exporting import exported
-from indextts.webui.listen.renders import next_folder
+from indextts.webui.listen.renders import newest_pieces, next_folder
 from indextts.webui.listen.saved_models import find_model
 from indextts.webui.listen.scoring import newest_report, report_html, show
 from indextts.webui.listen.tab import empty_state
@@ -155,6 +155,15 @@ def scored(
         OneProject(project), project, settings, chosen, strength, asr, *given
     ).commands
     return command
+
+
+def test_a_piece_of_sound_that_is_still_written_is_not_played(tmp_path: Path):
+    project = make_project(tmp_path, "tiny")
+    folder = project.listen / "0001/a/001.pieces"
+    folder.mkdir(parents=True)
+    for name in ("001.wav", ".tmp-002.wav"):
+        (folder / name).touch()
+    assert newest_pieces(project) == [folder / "001.wav"]
 
 
 def test_the_checkpoints_speak_the_validation_sentences(project: Project):

@@ -153,7 +153,7 @@ def test_names_of_a_dialogue_have_menus_and_an_uploaded_adapter_a_strength(
 def test_a_text_is_heard_while_it_is_spoken(project: Project, page: Page, tmp_path: Path):
     errors: list[str] = []
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    page.locator("#listen-text textarea").fill("ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 60)  # some 30 segments
+    page.locator("#listen-text textarea").fill("ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 150)  # some 75 segments
     wait_for(page, "listen-command", r"--stream")
     page.set_viewport_size(PHONE)
     page.locator("#listen-start").click()

@@ -90,7 +90,7 @@ def test_many_pages_watch_a_job_through_a_server_crash(counting: Server, browser
     pages[-1].locator("#train-stop").click()
     for page in pages:
         wait_for(page, "train-status", r"^stopped after")
-        expect(page).to_have_title(re.compile("train of demo: stopped after"))
+        expect(page).to_have_title(re.compile("demo: train stopped after"))
     assert newest_job(Project(counting.workspace / "demo"), "train").state == "stopped"
     context.close()
 

@@ -145,7 +145,7 @@ def renders(project: Project) -> Iterator[Render]:
 def newest_pieces(project: Project) -> list[Path]:
     """Return the pieces of the newest render, in playing order; empty for one that was not streamed."""
     folders = numbered(project.listen)
-    return sorted(folders[0].glob(f"{SIDES[0]}/*.pieces/*.wav")) if folders else []
+    return sorted(folders[0].glob(f"{SIDES[0]}/*.pieces/[!.]*.wav")) if folders else []
 
 
 def newest_render(project: Project, *, is_comparison: bool) -> Render | None:
