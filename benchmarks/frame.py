@@ -50,7 +50,7 @@ class Benchmark(Command):
     def command_line(self) -> str:
         """The command that repeats this measurement, without its folders."""
         flags = to_argv(self)
-        flags = [flag for flag in flags if not flag.startswith(("--output=", "--folder="))]
+        flags = [flag for flag in flags if not flag.startswith(("--output=", "--folder=", "--asr="))]
         return shlex.join(["python", "-m", self.program, *flags])
 
 

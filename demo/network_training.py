@@ -46,7 +46,7 @@ DECAY = 0.98  # of the moving averages
 UNUSED = 0.02  # vectors per batch, below which a centroid moves to a random vector
 LOSS_WEIGHTS = {
     **{"envelope": 1.0, "change": 0.5, "noise": 0.2, "voiced": 0.3, "pitch": 0.2},
-    **{"teacher": 1.5, "phones": 0.6, "commitment": 0.25},
+    **{"teacher": 0.5, "phones": 1.2, "commitment": 0.25},
 }
 SAVE_STEPS = 2000
 

@@ -7,7 +7,7 @@
     DIR/LANGUAGE/       features and pairs
     DIR/start/          the weights of the first step
     DIR/run/            training; it resumes
-    DIR/base/           gpt.pth in half precision and builtin.npz: copy both into demo/checkpoints/
+    DIR/base/           gpt.pth in half precision: copy it into demo/checkpoints/
 
 A step that has finished is not repeated, so the same command continues after a kill. The rows of the codes
 start as a random projection of the centroids: codes of similar sounds have similar rows. The extra `dev` has
@@ -37,7 +37,7 @@ from indextts.features import builtin
 from indextts.system.files import written_aside
 
 SPOKEN = ["sw", "it", "id", "es", "hr", "tr", "fi", "hu"]
-SHORTEST_S, LONGEST_S = 0.8, 8.0
+SHORTEST_S, LONGEST_S = 0.3, 8.0
 ROW_STD = 0.02  # of the other rows
 
 

@@ -5,6 +5,7 @@
     DIR/speech/              phrases that espeak-ng speaks, with the times of their phones (demo/phrases.py)
     DIR/teacher/00000.npz    of 400 clips each: states of Whisper's encoder, 50 per second
     DIR/world/               parameters of the vocoder WORLD, 100 per second, see `world_parameters`
+    DIR/phones.npz           phones of the recordings, from their texts (demo/network_alignment.py)
     DIR/frames/              log-mel frames of the features, 100 per second
     DIR/training.pth         networks, heads, codebook, step and scales, for --start
     DIR/builtin.safetensors  the result in half precision: copy it into indextts/features/
@@ -32,6 +33,7 @@ from pydantic import Field
 from safetensors.torch import save_file
 from torch import Tensor
 
+from demo.network_alignment import aligned_phones
 from demo.network_targets import encoded, half_precision_frames, whisper_states, world_parameters
 from demo.network_training import NUM_SHAPES, TEACHER_SIZE, Networks, Sample, train, validate
 from demo.phrases import read_phones, recordings, speak_phrases, vocabularies
@@ -42,6 +44,7 @@ from indextts.features.backend import SAMPLE_RATE_HZ
 from indextts.features.builtin import PITCH_SCALE, normal_frames, voice_of_frames
 from indextts.features.builtin_networks import FRAMES_PER_CODE
 from indextts.system.files import written_aside
+from tests.spoken_languages import spoken_phones
 
 LANGUAGES = [
     *("am", "it", "sw", "en", "ti", "es", "om", "tr", "de", "id"),
@@ -66,21 +69,30 @@ class TrainNetworks(Command):
     cc0: Path | None = Field(None, description="Folder of voices with metadata.tsv.")
     human: Path | None = Field(None, description="Folder of another voice; its split dev is not used.")
     texts: Path | None = Field(None, description="File with more Amharic texts to take words from.")
-    seeds: list[int] = Field([1, 2, 3, 4], min_length=1, description="Seeds of the phrases.")
+    seeds: list[int] = Field([*range(1, 6)], min_length=1, description="Seeds of the phrases.")
     phrases: int = Field(1500, ge=1, description="Number of phrases for each of these seeds.")
-    minutes: float = Field(27, gt=0, description="Length of the training.")
+    minutes: float = Field(35, gt=0, description="Length of the training.")
     start: Path | None = Field(None, description="Saved training.pth to train further.")
     seed: int = Field(0, description="Seed of the training.")
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A recording: its kind is synthetic, cc0 or human; only synthetic ones have phones."""
+    """A recording.
+
+    Args:
+        kind: synthetic, cc0 or human.
+        phones: of synthetic clips.
+        text: of the other clips.
+        language: of the text.
+    """
 
     id: str
     audio: Path
     kind: str
     phones: Phones = ()
+    text: str = ""
+    language: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,8 +131,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     clips = [clip for clip in clips if sizes[clip.id] >= MIN_CODES]
     saved = None if command.start is None else torch.load(command.start, weights_only=True)
     scales = measured_scales(clips, teacher, world) if saved is None else Scales(**saved["scales"])
+    phones = phones_of(clips, sizes, teacher, scales.phones, command)
     samples = [
-        sample_of(clip, scales, sizes[clip.id], teacher[clip.id], world[clip.id], frames[clip.id])
+        sample_of(clip, scales, phones[clip.id], teacher[clip.id], world[clip.id], frames[clip.id])
         for clip in clips
     ]
     torch.manual_seed(command.seed)
@@ -157,7 +170,7 @@ def all_clips(command: TrainNetworks) -> list[Clip]:
         ]
     for kind, folder in (("cc0", command.cc0), ("human", command.human)):
         found += [
-            Clip(each.id, each.audio, kind)
+            Clip(each.id, each.audio, kind, text=each.text, language=each.language or "am")
             for each in (recordings(folder) if folder else [])
             if each.split != "dev" and each.duration_s <= MAX_DURATION_S
         ]
@@ -194,11 +207,12 @@ def states_of_codes(states: NDArray[Any]) -> NDArray[np.float32]:
 def sample_of(
     clip: Clip,
     scales: Scales,
-    num_codes: int,
+    phones: NDArray[np.int64],
     teacher: NDArray[Any],
     world: NDArray[Any],
     frames: NDArray[Any],
 ) -> Sample:
+    num_codes = len(phones) // 2
     num_frames = FRAMES_PER_CODE * num_codes
     world, heard = world[:num_frames], torch.from_numpy(frames[:num_frames].astype(np.float32))
     states = states_of_codes(teacher[: 2 * num_codes]) - scales.teacher_mean.numpy()
@@ -213,10 +227,43 @@ def sample_of(
         normal_frames(heard).numpy().astype(np.float16),
         np.concatenate([shapes, is_voiced[:, None], relative[:, None]], axis=1).astype(np.float16),
         (states @ scales.teacher_projection.numpy()).astype(np.float16),
-        phone_labels(clip.phones, 2 * num_codes, scales.phones),
+        phones,
         voice_of_frames(heard).numpy(),
         mean_pitch if is_voiced.sum() >= MIN_VOICED_FRAMES else float("nan"),
     )
+
+
+def phones_of(
+    clips: Sequence[Clip],
+    sizes: Mapping[str, int],
+    teacher: Mapping[str, NDArray[Any]],
+    numbers: Mapping[str, int],
+    command: TrainNetworks,
+) -> dict[str, NDArray[np.int64]]:
+    """Return the phone at each position of 20 ms of all clips."""
+    spoken = [clip for clip in clips if not clip.text]
+    found = {clip.id: phone_labels(clip.phones, 2 * sizes[clip.id], numbers) for clip in spoken}
+    read = [clip for clip in clips if clip.text]
+    path = command.folder / "phones.npz"
+    aligned = dict(np.load(path)) if path.exists() else {}
+    if list(aligned) != [clip.id for clip in read]:
+        states = {clip.id: teacher[clip.id][: 2 * sizes[clip.id]] for clip in clips}
+        places = aligned_phones(
+            [(states[clip.id], found[clip.id]) for clip in spoken],
+            [(states[clip.id], phones_of_text(clip, numbers)) for clip in read],
+            len(numbers),
+            command.seed,
+        )
+        aligned = {clip.id: place for clip, place in zip(read, places, strict=True)}
+        with written_aside(path) as aside, aside.open("wb") as file:
+            np.savez(file, **aligned)
+    return found | aligned
+
+
+def phones_of_text(clip: Clip, numbers: Mapping[str, int]) -> NDArray[np.int64]:
+    """Return the phones of the clip's text without pauses."""
+    _, _, phones = spoken_phones(clip.text, clip.language, pitch=50, words_per_minute=160)
+    return np.array([number for _, ipa in phones if (number := numbers.get(plain(ipa), 0))], np.int64)
 
 
 def phone_labels(phones: Phones, num_positions: int, numbers: Mapping[str, int]) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from demo.network_alignment import aligned_phones, spread
 from demo.network_targets import encoded
 from demo.network_training import Networks, Sample, train, validate
 from demo.phrases import invented, phrase, read_phones, speak_phrases, vocabularies
@@ -42,6 +43,34 @@ def test_a_position_has_the_phone_at_its_middle():
     phones = [(240, "ˈa"), (1300, "b"), (1700, ""), (2200, "x")]
     assert phone_labels(phones, 6, {"_": 0, "a": 1, "b": 2}).tolist() == [1, 1, 1, 2, 0, -1]
     assert phone_labels([], 2, {}).tolist() == [-1, -1]
+
+
+def test_phones_share_the_short_gaps_between_them():
+    first, last = spread(np.array([2, 7, 20]), np.array([3, 8, 20]))
+    assert first.tolist() == [2, 6, 20]
+    assert last.tolist() == [5, 8, 20]
+
+
+def test_phones_of_a_text_are_found_in_a_recording():
+    """Three sounds are three states; each lasts 4 to 8 positions."""
+    rng = np.random.default_rng(0)
+    sounds = rng.normal(size=(4, 16)).astype(np.float16)  # the first is a pause
+
+    def clip() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        spoken = rng.permuted(np.repeat([1, 2, 3], 6))
+        labels = np.concatenate(
+            [[0] * 9, *(np.repeat(number, rng.integers(4, 9)) for number in spoken), [0] * 9]
+        )
+        return (sounds[labels] + rng.normal(0, 0.1, (len(labels), 16))).astype(np.float16), labels, spoken
+
+    clips = [clip() for _ in range(12)]
+    synthetic = [(states, labels) for states, labels, _ in clips[:4]]
+    recordings = [(states, spoken) for states, _, spoken in clips[4:]]
+    silence = (sounds[np.zeros(100, int)], recordings[0][1])
+    found = aligned_phones(synthetic, [*recordings, silence], num_phones=4, seed=0, steps=300)
+    right = [np.mean(labels == guess) for (_, labels, _), guess in zip(clips[4:], found, strict=False)]
+    assert min(right) > 0.9
+    assert set(found[-1]) == {-1}
 
 
 def test_the_first_centroids_are_spread():

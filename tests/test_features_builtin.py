@@ -9,10 +9,11 @@ from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s, load_audio
 from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ
 from indextts.features.builtin import BuiltinBackend, create, load, style_vector, voice_of
+from indextts.features.builtin_networks import NUM_CODES
 from tests.conftest import REPOSITORY
 
 CLIPS = sorted((REPOSITORY / "demo/audio").glob("*.opus"))
-BACKEND = BuiltinBackend(2048)
+BACKEND = BuiltinBackend(NUM_CODES)
 
 
 def tone(frequency_hz: float, duration_s: float) -> np.ndarray:
@@ -28,7 +29,7 @@ def noise(duration_s: float, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("num_samples", [0, 479, 480, 959, 960, 24_000, 24_479])
 @pytest.mark.parametrize("rate", [1, 2])
 def test_there_are_50_feature_vectors_per_second_and_a_code_for_one_or_two(num_samples, rate):  # D1
-    backend = BuiltinBackend(2048, rate)
+    backend = BuiltinBackend(NUM_CODES, rate)
     features = backend.features(noise(2.0)[:num_samples])
     assert features.shape == (num_samples // 480, FEATURE_DIM)
     assert features.dtype == torch.float32
@@ -42,7 +43,8 @@ def test_there_are_50_feature_vectors_per_second_and_a_code_for_one_or_two(num_s
 
 def test_codes_of_20_ms_are_those_of_40_ms_twice():
     features = BACKEND.features(noise(1.0))
-    assert torch.equal(BuiltinBackend(2048, 1).codes(features), BACKEND.codes(features).repeat_interleave(2))
+    codes = BuiltinBackend(NUM_CODES, 1).codes(features)
+    assert torch.equal(codes, BACKEND.codes(features).repeat_interleave(2))
 
 
 def test_codes_depend_on_what_is_said_more_than_on_level_and_voice():
@@ -63,7 +65,7 @@ def test_fewer_codes_are_the_first_ones():
 
 
 def test_a_base_with_more_codes_is_refused():
-    with pytest.raises(UserError, match=r"have 2,048 codes, but number_mel_codes .* requires 8,192;"):
+    with pytest.raises(UserError, match=r"have 4,096 codes, but number_mel_codes .* requires 8,192;"):
         create(8192, 1)
 
 
@@ -95,7 +97,7 @@ def test_the_error_names_a_corrupt_backend_file(tmp_path: Path, damage: str):
     elif damage == "format":
         np.savez(path, format_version=np.array(2), identity=np.array(BACKEND.identity))
     elif damage == "flip":
-        path.write_bytes(content.replace(b"\x00\x08\x00\x00", b"\x01\x07\x00\x00"))  # 2,048
+        path.write_bytes(content.replace(b"\x00\x10\x00\x00", b"\x01\x0f\x00\x00"))  # 4,096
     else:
         path.write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match=r"builtin\.npz: "):

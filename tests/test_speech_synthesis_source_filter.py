@@ -4,11 +4,12 @@ import torch
 
 from indextts.features.audio import load_audio
 from indextts.features.builtin import BuiltinBackend, SpeechParameters, log_mel, voice_of
+from indextts.features.builtin_networks import NUM_CODES
 from indextts.speech.synthesis.source_filter import MAX_PEAK, harmonics, render
 from tests.conftest import REPOSITORY
 
 CLIPS = sorted((REPOSITORY / "demo/audio").glob("*.opus"))[:12]
-BACKEND = BuiltinBackend(2048)
+BACKEND = BuiltinBackend(NUM_CODES)
 
 
 @pytest.fixture(scope="module")
