@@ -170,8 +170,10 @@ def test_the_split_of_the_data_is_kept(sides: list[str | None], train: str, val:
 
 def test_too_few_validation_clips_of_the_data_get_company():
     given = [replace(each, split="train") for each in utterances("a" * 30)]
-    given[7] = replace(given[7], split="val")  # alone: no pair is possible
+    given[7] = replace(given[7], split="val", speaker="new")  # alone: no pair is possible
     split = split_utterances(given, 0.05, seed=0)
+    assert split.unseen_speakers == ["new"]
+    assert split.val == [each for each in given if each in split.val]
     assert given[7] in split.val
     assert len(split.val) > 2
     assert not ids(split.val) & ids(split.train)

@@ -87,7 +87,9 @@ def split_utterances(
             return given
         logger.info("Too few for a pair: utterances of the training part join the validation")
         more = split_utterances(given.train, val_ratio, seed, val_speakers)
-        return replace(more, val=[*given.val, *more.val])
+        held_out = {each.id for each in (*given.val, *more.val)}
+        unseen = sorted({*given.unseen_speakers, *more.unseen_speakers})
+        return replace(more, val=[each for each in utterances if each.id in held_out], unseen_speakers=unseen)
     if val_ratio == 0:
         return Split(list(utterances), [], [], [])
     ratio = max(val_ratio, min(MAX_RATIO_FOR_MIN_VAL, MIN_VAL / max(1, len(utterances))))
