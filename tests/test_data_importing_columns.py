@@ -143,7 +143,7 @@ def test_columns_can_be_named_by_hand():
         "audio=0,txt=1": "'txt=1' is not NAME=COLUMN",
         "audio": "'audio' is not NAME=COLUMN",
         "audio=0,text=1,text=2": "'text=2' is not NAME=COLUMN",
-        "audio=0,text=0": "column 0 cannot be audio and text",
+        "audio=0,text=0": "column 0 has two uses, audio and text",
         f"audio=0,text={'9' * 5000}": "has no column 999",
     }
     for chosen, problem in wrong.items():

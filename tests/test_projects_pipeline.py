@@ -17,6 +17,7 @@ import torch
 
 from indextts import projects
 from indextts.commands.app import RunPipeline
+from indextts.commands.bases import BASES, Base
 from indextts.commands.data import Preprocess
 from indextts.commands.launching import ALONE, Launch
 from indextts.commands.terminal import parse, to_argv
@@ -338,15 +339,15 @@ def test_bad_flags_are_an_error_of_one_line(tmp_path: Path, flags: tuple[str, ..
     assert "\n" not in str(refused.value)
 
 
-def test_a_missing_base_file_is_named_with_the_download_command(tmp_path: Path):
+@pytest.mark.parametrize("published", BASES.values(), ids=BASES)
+def test_a_missing_base_file_is_named_with_the_download_command(tmp_path: Path, published: Base):
     base, name = tmp_path / "base", "gpt.pth"
     base.mkdir()
-    for each in ("config.yaml", "bpe.model"):
+    for each in ("config.yaml", published.tokenizer_file):
         (base / each).touch()
     settings = make_settings(name="x", manifest=tmp_path / "m.jsonl", base=base)
-    with pytest.raises(
-        UserError, match=rf"^base: {base}/{name} is absent; .*download_checkpoints\.py --output-dir={base}$"
-    ):
+    command = rf"download_checkpoints\.py --base {published.name} --output-dir {base}$"
+    with pytest.raises(UserError, match=rf"^base: {base}/{name} is absent; .*{command}"):
         copy_base_files(Project(tmp_path / "x"), settings)
     assert not (tmp_path / "x").exists()
 

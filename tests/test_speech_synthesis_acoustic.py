@@ -259,9 +259,7 @@ def test_all_missing_files_are_named_with_their_source(tmp_path, monkeypatch):
         "bigvgan/bigvgan_generator.pt": "nvidia/bigvgan_v2_22khz_80band_256x",
     }.items():
         assert re.search(rf"{tmp_path}/{name} of {source}[,)]", str(caught.value))
-    assert f"tools/download_checkpoints.py --what speech --base 2.0 --output-dir {tmp_path}" in str(
-        caught.value
-    )
+    assert f"tools/download_checkpoints.py --what all --base 2.0 --output-dir {tmp_path}" in str(caught.value)
 
 
 def test_a_folder_of_2_5_asks_for_files_of_2_5_and_takes_its_own_codec(tmp_path, monkeypatch):

@@ -70,7 +70,8 @@ class Launch(Command):
             )
         if self.node_rank >= self.nodes:
             raise UserError(
-                f"--node-rank {self.node_rank}: {self.nodes} machines are numbered 0 to {self.nodes - 1}"
+                f"--node-rank {self.node_rank}: {self.nodes} machines are numbered 0 to {self.nodes - 1}; "
+                "pass one of these numbers"
             )
         if self.nodes > 1 and not self.endpoint:
             raise UserError(

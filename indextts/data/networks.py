@@ -135,8 +135,8 @@ def _load_published(
     base = config.of_base
     if int(backend.codec.num_codes(torch.tensor(2 * base.features_per_code))) != 2:
         raise UserError(
-            f"--semantic-codec {codec}: not the codec of {base.title}, whose GPT --gpt-checkpoint has; use "
-            f"{base.codec_file} as published with it",
+            f"--semantic-codec {codec}: not the codec of {base.title}, the base of --gpt-checkpoint; use its "
+            f"{base.codec_file}",
             RESUME_REFUSED,
         )
     _require_feature_dim(command.config, config, backend.feature_dim)

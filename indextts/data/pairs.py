@@ -137,7 +137,8 @@ def build_pairs(
             f"{counted(counts['other_texts'], 'target')} left out by --only {only}, "
             f"{counted(counts['short'], 'target')} too short, {counts['same_text']} without a prompt with "
             f"another sentence, {counts['other_voices']} without one in a similar voice; a "
-            "speaker needs at least 2 different utterances"
+            "speaker needs at least 2 different utterances: add recordings, check the names of the speakers, "
+            "or loosen --only or --min-similarity"
         )
     kept = pairs
     if 0 < max_pairs < len(pairs):

@@ -139,7 +139,8 @@ def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
     if not kept:
         raise UserError(
             f"{manifest}: every utterance is rejected or doubtful ({len(numbered):,} in total); see "
-            f"{review_file(manifest)} and {check_folder(manifest) / REJECTED_NAME}"
+            f"{review_file(manifest)} and {check_folder(manifest) / REJECTED_NAME}; keep clips in the "
+            "review, or change the limits and check again"
         )
     if len(kept) < len(numbered):
         used = {utterance.id for _, utterance in kept}
@@ -212,7 +213,7 @@ def read_rejected(manifest: Path) -> dict[str, Sequence[str]]:
     for number, record in json_lines_if_any(path):
         id, reasons = record.get("id"), record.get("reasons")
         if not isinstance(id, str) or not isinstance(reasons, list):
-            raise UserError(f"{path}:{number}: a verdict requires id and reasons; check the data again")
+            raise UserError(f"{path}:{number}: a verdict requires id and reasons; run the data check again")
         rejected[id] = reasons
     return rejected
 

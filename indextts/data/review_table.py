@@ -104,7 +104,7 @@ class ClipTable:
                     self._add(place, record)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise UserError(
-                    f"{path}:{number}: not a record of the check ({error!r}); check the data again"
+                    f"{path}:{number}: not a record of the check ({error!r}); run the data check again"
                 ) from None
 
     def _add(self, place: int, record: Mapping[str, Any]) -> None:

@@ -104,7 +104,7 @@ def read_file(path: Path) -> dict[str, Any]:
         return _read_safetensors(path)
     content = _read(path)
     if not isinstance(content, dict):
-        raise UserError(f"{path}: contains a {type(content).__name__}, but a checkpoint is a dict of tensors")
+        raise UserError(f"{path}: contains a {type(content).__name__} instead of a dict; use another file")
     return content
 
 
@@ -155,7 +155,7 @@ def read_tensor(path: Path) -> Tensor:
     """Return the single tensor in a file written by torch.save; errors as for `read_file`."""
     content = _read(path)
     if not isinstance(content, Tensor):
-        raise UserError(f"{path}: contains a {type(content).__name__}, expected a tensor")
+        raise UserError(f"{path}: contains a {type(content).__name__}, expected a tensor; download it again")
     return content
 
 
@@ -244,7 +244,7 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
             names, metadata = file.keys(), file.metadata() or {}
             return content_of({name: file.get_tensor(name) for name in names}, metadata)
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+        raise UserError(f"{path}: no such file; check the path") from None
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         found = describe_wrong_file(path)
         raise UserError(
@@ -259,7 +259,7 @@ def table_rows(weights: Mapping[str, Tensor], source: str) -> int:
             raise UserError(f"{source}: no tensor {name}; is this an IndexTTS2 gpt.pth?")
     rows = {name: weights[name].shape[0] for name in TEXT_TABLES}
     if len(set(rows.values())) != 1:
-        raise UserError(f"{source}: the text tables have different numbers of rows: {rows}")
+        raise UserError(f"{source}: the text tables have unequal numbers of rows: {rows}; use another file")
     return weights[TEXT_TABLES[0]].shape[0]
 
 
@@ -352,7 +352,7 @@ def write_and_sync(path: Path, content: Mapping[str, Any]) -> tuple[int, str]:
 
 def _read(path: Path) -> object:
     if not path.is_file():
-        raise UserError(f"{path}: no such file")
+        raise UserError(f"{path}: no such file; check the path")
     is_old = _is_of_old_format(path)
     if not is_old:
         _refuse_other_archives(path)

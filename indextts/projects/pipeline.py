@@ -112,14 +112,15 @@ def copy_base_files(project: Project, settings: ProjectSettings) -> None:
         UserError: a base file is missing, or the folder cannot be written.
     """
     folder = project.config.parent
-    tokenizer = folder / base_in(settings.base).tokenizer_file
+    published = base_in(settings.base)
+    tokenizer = folder / published.tokenizer_file
     targets = (project.config, tokenizer, project.base_checkpoint)
     for target in targets:
         source = settings.base / target.name
         if not source.is_file():
             raise UserError(
                 f"base: {source} is absent; copy the published {target.name} there, or download it with "
-                f"tools/download_checkpoints.py --output-dir={settings.base}"
+                f"tools/download_checkpoints.py --base {published.name} --output-dir {settings.base}"
             )
     with disk_errors(f"--workspace: {project.root}"):
         # rsync and scp make no folder above the one that they copy

@@ -35,6 +35,8 @@ from indextts.text.vocabulary import Vocabulary
 
 Shape = tuple[int, ...]
 
+ADVICE = "choose another checkpoint, or use --resume auto"
+
 
 @dataclass(frozen=True)
 class OptimizerLayout:
@@ -60,7 +62,7 @@ def checkpoint_facts(
     weights = content["model"]
     if not isinstance(weights, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise UserError(
-            f"Failed to load checkpoint: {path}: its model is not a dict of tensors", RESUME_REFUSED
+            f"Failed to load checkpoint: {path}: its model is not a dict of tensors; {ADVICE}", RESUME_REFUSED
         )
     not_floats = [
         f"{name} ({weights[name].dtype})"
@@ -69,7 +71,8 @@ def checkpoint_facts(
     ]
     if not_floats:
         raise UserError(
-            f"Failed to load checkpoint: {path}: weights are not floating-point: {', '.join(not_floats)}",
+            f"Failed to load checkpoint: {path}: weights are not floating-point: {', '.join(not_floats)}; "
+            f"{ADVICE}",
             RESUME_REFUSED,
         )
     shapes: dict[str, Shape] | None = None
@@ -203,7 +206,8 @@ def _count(content: Mapping[str, Any], key: str, path: Path) -> int:
         return int(content[key])
     except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a tensor of several values
         raise UserError(
-            f"Failed to load checkpoint: {path}: {key} is {content[key]!r}, not a number", RESUME_REFUSED
+            f"Failed to load checkpoint: {path}: {key} is {content[key]!r}, not a number; {ADVICE}",
+            RESUME_REFUSED,
         ) from None
 
 

@@ -250,7 +250,9 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
                 f"the first row is {', '.join(map(_short, first))}"
             )
         if names[number]:
-            raise UserError(f"--columns {chosen}: column {column} cannot be {names[number]} and {name}")
+            raise UserError(
+                f"--columns {chosen}: column {column} has two uses, {names[number]} and {name}; keep one"
+            )
         names[number] = name
         if name in TIMES:
             units.add(unit or column_and_unit(first[number])[1])

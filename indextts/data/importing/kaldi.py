@@ -47,7 +47,10 @@ def read_kaldi(folder: Path) -> Items:
     """
     missing = [name for name in ("wav.scp", "text", "utt2spk") if not (folder / name).is_file()]
     if missing:
-        raise UserError(f"{folder.name} looks like a Kaldi data folder; {', '.join(missing)} missing")
+        raise UserError(
+            f"{folder.name} looks like a Kaldi data folder without {', '.join(missing)}; add these files, or "
+            "pass another --layout"
+        )
     paths = _table(folder / "wav.scp")
     speakers = _table(folder / "utt2spk")
     segments = _table(folder / "segments") if (folder / "segments").is_file() else None

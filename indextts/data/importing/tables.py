@@ -220,7 +220,7 @@ def _objects_of_array(path: Path, text: str, file: TextIO) -> Iterator[object]:
             more = file.read(max(_HEAD_CHARS, len(text) - place))
             if not more or len(text) - place > _MAX_OBJECT_CHARS:
                 reason = getattr(error, "msg", error)  # without the place, which counts from this piece
-                raise UserError(f"{path.name}: not JSON in object {number} ({reason})") from None
+                raise UserError(f"{path.name}: not JSON in object {number} ({reason}); correct it") from None
             text, place = text[place:] + more, 0
         else:
             yield record

@@ -21,7 +21,7 @@ def kinds_to_keep(written: str) -> tuple[str, ...]:
     """
     keep = tuple(filter(None, map(str.strip, written.split(","))))
     if unknown := next((kind for kind in keep if kind not in KINDS), None):
-        raise UserError(f"--keep {unknown}: no kind of marks; choose from {', '.join(KINDS)}")
+        raise UserError(f"--keep {unknown}: not a kind of mark; choose from {', '.join(KINDS)}")
     return keep
 
 

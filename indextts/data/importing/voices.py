@@ -82,7 +82,10 @@ class VoicesRecord(BaseModel):
         seen = [voice]
         while (name := self.names.get(seen[-1], seen[-1])) != seen[-1]:
             if name in seen:
-                raise UserError(f"{file}: {' -> '.join([*seen, name])} is a circle; name one of them")
+                circle = " -> ".join([*seen, name])
+                raise UserError(
+                    f"{file}: groups are merged in a circle ({circle}); give one of them the name of a person"
+                )
             seen.append(name)
         return seen[-1]
 

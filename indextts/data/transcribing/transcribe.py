@@ -118,7 +118,9 @@ def _transcribe(command: Transcribe, recordings: Sequence[Recording], folder: Pa
     if not heard:
         shown = ", ".join(map(str, command.source))
         raise UserError(
-            f"{shown}: no recognizer heard a text in {counted(len(clips), 'clip')}", NOTHING_HEARD
+            f"{shown}: no recognizer heard a text in {counted(len(clips), 'clip')}; listen to some clips, "
+            "and pass recognizers for the language with --asr",
+            NOTHING_HEARD,
         )
     names = [recognizer.name for recognizer in recognizers]
     families = {recognizer.family for recognizer in recognizers}

@@ -144,7 +144,9 @@ def parse_config(section: object, path: Path) -> GPTConfig:
     assert isinstance(section, dict)
     for key, value in ONLY_VALUES.items():
         if section.get(key, value) != value:
-            raise UserError(f"{path}: gpt.{key} is {section[key]!r}, but only {value!r} is supported")
+            raise UserError(
+                f"{path}: gpt.{key} is {section[key]!r}, but only {value!r} is supported; {ADVICE}"
+            )
     return config
 
 

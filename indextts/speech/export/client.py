@@ -44,7 +44,10 @@ def require_language(base: Base, tokenizer: Tokenizer, page_language: str) -> No
     """Raise a UserError unless the languages can change places."""
     if page_language not in base.trained_languages:
         menu = ", ".join(base.trained_languages) or "no languages"
-        raise UserError(f"--page-language {page_language}: the menu of {base.title} has {menu}")
+        raise UserError(
+            f"--page-language {page_language}: the menu of {base.title} has {menu}; choose one of these, or "
+            "leave the flag out"
+        )
     if _tag(tokenizer.options.language) not in tokenizer.pieces:
         raise UserError(
             f"--page-language {page_language}: the language of the model ({tokenizer.options.language}) has "

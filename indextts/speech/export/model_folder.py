@@ -172,7 +172,7 @@ def _export_adapter(command: ExportModel) -> Path:
     if lora_record(content, checkpoint) is None or command.average_last > 1 or command.page_language:
         raise UserError(
             f"--format adapter: {checkpoint} must be one checkpoint of a run with --lora-rank, without "
-            "--average-last and --page-language; leave out the flag"
+            "--average-last and --page-language; leave out --format adapter for a complete export"
         )
     trained = content["model"] if command.weights == "raw" else averaged_weights(content, checkpoint)
     meta, codes = embedded_meta(content, checkpoint), codes_identity(content)

@@ -103,7 +103,7 @@ def read_samples(folder: Path) -> dict[Path, str]:
         if name is None or len(samples) == MAX_SAMPLES:
             continue
         if not isinstance(name, str) or Path(name).name != name or not (folder / name).is_file():
-            raise UserError(f"{path}:{number}: {name} is no file in this folder; synthesize again")
+            raise UserError(f"{path}:{number}: {name} is not a file in this folder; synthesize again")
         samples[folder / name] = " ".join(str(line.get("text", "")).split())
     return samples
 

@@ -127,7 +127,7 @@ def _base_licence(command: PublishModel) -> Path:
             "--statement"
         )
     if not command.base_licence.is_file():
-        raise UserError(f"--base-licence {command.base_licence}: no such file")
+        raise UserError(f"--base-licence {command.base_licence}: no such file; check the path")
     return command.base_licence
 
 

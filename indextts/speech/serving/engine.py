@@ -286,7 +286,7 @@ class Engine:
         try:
             key = (recording, recording.stat().st_mtime_ns)
         except OSError as error:
-            raise UserError(f"voice {recording.stem}: {error.strerror}") from None
+            raise UserError(f"voice {recording.stem}: {error.strerror}; check the recording") from None
         if key not in self._voices:
             if len(self._voices) >= MAX_VOICES:
                 del self._voices[next(iter(self._voices))]

@@ -61,7 +61,9 @@ def serve(command: Serve) -> None:
     engine = Engine(tts, sampling, command.max_batch, judge)
     service = Service(engine, command, keys, RateLimit(command.requests_per_minute))
     if command.default_voice not in {"", *voices_in(command.voices)}:
-        raise UserError(f"--default-voice {command.default_voice}: --voices has no such recording")
+        raise UserError(
+            f"--default-voice {command.default_voice}: --voices has no such recording; pass the name of one"
+        )
     address = "MCP"
     if listener:
         listener.listen()  # a client that reads the line below can connect

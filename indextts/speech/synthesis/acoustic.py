@@ -231,7 +231,7 @@ def find_files(folder: Path) -> list[Path]:
     if missing:
         raise UserError(
             f"files for speech are missing ({', '.join(missing)}); download them with "
-            f"tools/download_checkpoints.py --what speech --base {base.name} --output-dir {folder}"
+            f"tools/download_checkpoints.py --what all --base {base.name} --output-dir {folder}"
         )
     return list(paths.values())
 

@@ -191,7 +191,7 @@ def read_items(command: Synthesize) -> list[Item]:
         try:
             read = read_subtitles(path)
         except OSError as error:
-            raise UserError(f"--text-file {path}: {error.strerror}") from None
+            raise UserError(f"--text-file {path}: {error.strerror}; check the path") from None
         cues = [item_of(cue.text, voices, cue) for cue in spoken_cues(path, read) if cue.text]
         for rejection in read.rejections:
             logger.warning("%s:%s: not spoken: %s", path, rejection.where.line, rejection.reason)
@@ -232,7 +232,7 @@ def load_tts(
     """
     if command.precision == "float16" and device.type != "cuda":
         raise UserError(
-            f"--precision float16: slow on the {device.type}; use bfloat16, or a GPU with --device"
+            f"--precision float16: needs a GPU; use float32 on the {device.type}, or a GPU with --device"
         )
     dtype: torch.dtype = getattr(torch, command.precision)
     trained = load_trained(checkpoint, device, command.weights, (command.models,), command.adapter_strength)
@@ -326,7 +326,10 @@ def find_voice(command: Synthesize, trained: TrainedModel) -> Path:
             if utterance.id == command.voice:
                 return utterance.audio
     searched = f"in {', '.join(map(str, manifests))}" if manifests else "(no manifest: pass --manifest)"
-    raise UserError(f"--voice {command.voice}: no such file, and no utterance with this id {searched}")
+    raise UserError(
+        f"--voice {command.voice}: no such file, and no utterance with this id {searched}; check the path or "
+        "the id"
+    )
 
 
 def resolve_sampling(command: Sampling, backend: str, positions: str | None = None) -> Sampling:

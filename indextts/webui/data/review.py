@@ -246,7 +246,7 @@ def export_manifest(project: Project) -> str:
         UserError: nothing is imported, or every clip is rejected.
     """
     if not project.manifest.is_file():
-        raise UserError(t("data.nothing_imported"))
+        raise UserError(f"{t('data.nothing_imported')} {t('data.import_lead')}")
     output = project.dataset / EXPORT_NAME
     kept = [utterance for _, utterance in read_reviewed(project.manifest)]
     write_utterances(output, kept, keeps_links=True)

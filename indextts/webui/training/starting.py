@@ -249,7 +249,8 @@ def ask_trainer(command: Train, num_processes: int = 1) -> str:
         problem.seek(0)
         output, errors = answer.read().strip().splitlines(), problem.read().strip().splitlines()
     if status:
-        raise UserError(errors[-1].removeprefix("[Error] ") if errors else f"the trainer ended with {status}")
+        ended = f"the trainer ended without a message (status {status}); stop other jobs, and try again"
+        raise UserError(errors[-1].removeprefix("[Error] ") if errors else ended)
     # in memory and not on the disk: a restarted page asks again, and no stale file has to be recognised
     while len(_ANSWERS) >= MAX_ANSWERS:
         _ANSWERS.pop(next(iter(_ANSWERS)), None)
