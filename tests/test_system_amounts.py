@@ -49,4 +49,6 @@ def test_sizes_are_in_decimal_units_and_memory_in_binary_ones():
     assert shown_size(1) == "1 byte"
     assert shown_size(12) == "12 bytes"
     assert shown_size(3_517_000_000) == "3.52 GB"
+    assert shown_size(98_320_000) == "98.3 MB"
+    assert shown_size(300_000_000) == "300 MB"
     assert shown_gib(22 * 2**30) == "22.0"

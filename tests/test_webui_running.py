@@ -113,7 +113,7 @@ def test_a_full_disk_blocks_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert disk_full(tmp_path / "absent") == []
     monkeypatch.setattr(outlook, "free_bytes", lambda _folder: 40_000_000)
     [blocker] = disk_full(tmp_path)
-    assert "40.00 MB" in blocker.text
+    assert "40.0 MB" in blocker.text
 
 
 def test_notices_are_escaped_and_link_to_what_changes_them():

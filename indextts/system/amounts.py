@@ -45,10 +45,11 @@ def shown_time(seconds: float) -> str:
 
 
 def shown_size(num_bytes: float) -> str:
-    """Return a file size in decimal units: "3.52 GB", "120.00 kB", "12 bytes"."""
+    """Return a file size in decimal units, to three digits: "3.52 GB", "98.3 MB", "120 kB", "12 bytes"."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if num_bytes >= size:
-            return f"{num_bytes / size:.2f} {unit}"
+            found = num_bytes / size
+            return f"{found:.{2 if found < 10 else 1 if found < 100 else 0}f} {unit}"
     return counted(round(num_bytes), "byte")
 
 
