@@ -28,7 +28,6 @@ from indextts.system.json_lines import read_json_lines
 from indextts.system.messages import ENGLISH, table
 from indextts.webui.data.check_view import (
     LIMITS,
-    ONWARD,
     in_words,
     keep_all,
     kept_limits,
@@ -41,7 +40,7 @@ from indextts.webui.data.review_list import row_html
 from indextts.webui.data.review_rows import read_review, row_of
 from indextts.webui.language import t
 from indextts.webui.running.outlook import Start
-from indextts.webui.running.panel import Stage, show_job
+from indextts.webui.running.panel import CONTINUE, Stage, show_job
 from tests.one_project import OneProject
 from tests.running_jobs import ended_job
 from tests.test_data_check import TEXTS, write_dataset
@@ -145,7 +144,7 @@ def test_checked_data_lead_to_the_tokenizer_with_the_main_button(project: Projec
     (project.dataset / "audio").mkdir()
     project.base_checkpoint.parent.mkdir(exist_ok=True)
     project.base_checkpoint.touch()
-    stage = Stage(CHECK_JOB, "data.check", lambda *_: Start(), onward=ONWARD)
+    stage = Stage(CHECK_JOB, "data.check", lambda *_: Start(), onward=CONTINUE)
     link = show_job(project, stage, "")[5]
     assert ("primary-link" in link, 'href="#tokenizer"' in link) == (True, True)
     project.manifest.unlink()

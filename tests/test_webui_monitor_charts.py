@@ -116,6 +116,7 @@ def test_a_logarithmic_scale_skips_values_that_have_no_logarithm():
 def test_resumes_and_the_best_validation_are_marked():
     lines = [
         start(0),
+        point(0, 1.0, kind="val"),  # of the untrained model
         point(10, 3.0, kind="val"),
         start(10),
         point(20, 2.0, kind="val"),

@@ -207,6 +207,7 @@ def test_the_last_runs_have_their_best_loss_and_a_row_for_each_part(project: Pro
     for part, losses in ((1, [5.0, 3.25, 4.0]), (2, [2.5])):
         run.part = part
         run.start()
+        run.val(0, 1.0)  # of the untrained model
         for number, loss in enumerate(losses, start=1):
             run.val(100 * number, loss)
     run.write(project.run_dir)
@@ -215,6 +216,7 @@ def test_the_last_runs_have_their_best_loss_and_a_row_for_each_part(project: Pro
     html = runs_html(rows)
     assert "3.250" in html
     assert "2.500" in html
+    assert "1.000" not in html
     assert html.count("<svg") == 2
 
 

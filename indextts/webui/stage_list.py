@@ -107,7 +107,8 @@ class StageState:
 
     @property
     def mark_text(self) -> str:
-        return t(f"steps.states.{self.state}")
+        is_run = (self.stage.name, self.state) == ("train", "stopped")
+        return t("steps.stopped_training" if is_run else f"steps.states.{self.state}")
 
 
 def stage_states(project: Project) -> list[StageState]:
@@ -131,7 +132,7 @@ def next_link(project: Project) -> tuple[str, str]:
     """Return link and text that lead to the next step of a project, or to its training if all are done."""
     step = step_to_take(stage_states(project))
     stage = step.stage if step is not None else BY_NAME["train"]
-    return f"#{stage.tab}", t("next.open", tab=t(stage.title))
+    return f"#{stage.tab}", t("next.continue", tab=t(stage.title))
 
 
 def stages_version(project: Project) -> str:

@@ -55,7 +55,7 @@ from indextts.webui.page import SEND_CLICKS, Page, shared_choice, stamped
 from indextts.webui.plots import Threshold, histogram_svg, short
 from indextts.webui.run_progress import job_bar
 from indextts.webui.running.outlook import Notice, Outlook, Start
-from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.running.panel import CONTINUE, Stage, stage_panel
 from indextts.webui.stage_list import overview_since
 from indextts.webui.view_versions import files_version, is_running, job_version, utterances_of
 
@@ -69,7 +69,6 @@ IMPORT = "#data/upload"
 CHECK = "#data/check-start"
 REVIEW = "#data/data-tab-review"
 CLEAN = "#data/clean-start"
-ONWARD = {"finished": ("#tokenizer", "data.open_tokenizer")}
 DOING = {"Cleaning": "data.doing.cleaning"}
 
 
@@ -96,7 +95,7 @@ def build(page: Page) -> None:
                 "data.check",
                 partial(prepare, page),
                 [asr, quality, *limits],
-                onward=ONWARD,
+                onward=CONTINUE,
                 in_words=in_words,
                 store_settings=store_limits,
                 filled_for=page.fill(kept_limits, [quality, *limits]),

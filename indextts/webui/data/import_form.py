@@ -22,7 +22,7 @@ from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stages import plan_stage
 from indextts.webui.data import voices
-from indextts.webui.data.check_view import ONWARD, in_words
+from indextts.webui.data.check_view import in_words
 from indextts.webui.data.import_outlook import import_outlook, numbers_html
 from indextts.webui.data.import_sources import (
     ImportSource,
@@ -42,7 +42,7 @@ from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, fold, labelled
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import Start, refused
-from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.running.panel import CONTINUE, Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, once
 
 HUB_FIELDS = ("hub", "hub_subset", "hub_split", "hub_revision", "max_hours", "speakers")
@@ -67,7 +67,7 @@ def build(page: Page) -> None:
                 "data.import_and_check",
                 partial(prepare, page),
                 inputs,
-                onward=ONWARD,
+                onward=CONTINUE,
                 in_words=in_words,
                 store_settings=store_settings,
                 filled_for=filled_for,

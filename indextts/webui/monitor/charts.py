@@ -199,8 +199,8 @@ def heard_marks(run: DrawnRun) -> list[Mark]:
 
 
 def best_validation(run: DrawnRun) -> Line | None:
-    """Return the validation with the lowest mel loss; the first one of equal losses."""
-    known = [line for line in run.val if _finite(line.get("mel_loss")) is not None]
+    """Return the validation after step 0 with the lowest mel loss; the first one of equal losses."""
+    known = [line for line in run.val if line["step"] and _finite(line.get("mel_loss")) is not None]
     return min(known, key=lambda line: float(line["mel_loss"]), default=None)
 
 

@@ -16,7 +16,7 @@ from indextts.webui.markup import table_html
 from indextts.webui.page import Page
 from indextts.webui.plots import Threshold, histogram_svg
 from indextts.webui.running.outlook import Outlook, Start, missing
-from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.running.panel import CONTINUE, Stage, stage_panel
 from indextts.webui.view_versions import num_lines, once
 
 FIELDS = (
@@ -65,7 +65,7 @@ def build(page: Page) -> None:
                 "pairs.build_pairs",
                 prepare,
                 form,
-                onward={"finished": ("#training", "pairs.open_training")},
+                onward=CONTINUE,
                 filled_for=filled_for,
             )
             stage_panel(page, stage)

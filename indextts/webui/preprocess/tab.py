@@ -13,7 +13,7 @@ from indextts.webui.layout import columns, fields, heading
 from indextts.webui.page import Page
 from indextts.webui.run_progress import job_bar
 from indextts.webui.running.outlook import Outlook, Start, missing
-from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.running.panel import CONTINUE, Stage, stage_panel
 from indextts.webui.view_versions import num_lines
 
 FIELDS = ("backend", "val_ratio", "val_speakers", "seed", "device")
@@ -38,7 +38,7 @@ def build(page: Page) -> None:
                 prepare,
                 inputs,
                 progress=lambda project: job_bar(project, "preprocess", DOING),
-                onward={"finished": ("#pairs", "preprocess.open_pairs")},
+                onward=CONTINUE,
                 filled_for=filled_for,
             )
             stage_panel(page, stage)

@@ -83,8 +83,9 @@ def mel_losses(lines: Sequence[Line], kind: str) -> list[tuple[int, float]]:
     ]
 
 
-def best_loss(points: Sequence[tuple[int, float]]) -> float | None:
-    return min((loss for _, loss in points), default=None)
+def best_point(points: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
+    """Return the point with the lowest loss; as for the trainer, step 0 never counts as the best."""
+    return min((point for point in points if point[0]), key=lambda point: point[1], default=None)
 
 
 def runs_html(rows: Sequence[RunRow]) -> str:
@@ -96,11 +97,11 @@ def runs_html(rows: Sequence[RunRow]) -> str:
 
 
 def sparkline(points: Sequence[tuple[int, float]], label: str) -> str:
-    """Return a line of values over steps as a small SVG, with a dot at the lowest; "" without points."""
-    if not points:
+    """Return a line of values over steps as a small SVG, a dot at the best; "" without a second point."""
+    if len(points) < 2:
         return ""
     stride = -(-len(points) // MAX_POINTS)
-    lowest = min(points, key=lambda point: point[1])
+    lowest = best_point(points) or points[-1]
     kept = sorted({*points[::stride], points[-1], lowest})
     (first, last), losses = (kept[0][0], kept[-1][0]), [loss for _, loss in kept]
     width, height = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
@@ -125,22 +126,22 @@ def _rows(folder: Path) -> Iterator[RunRow]:
     newest = max(parts, default=0)
     for part, lines in parts.items():
         last = max(lines, key=lambda line: line["time"])
-        steps = max(int(line["step"]) for line in lines)
-        state = _state(folder, lines) if part == newest else t("runs.replaced")
-        yield RunRow(folder.name, part, mel_losses(lines, "val"), steps, state, last["time"])
+        found = progress_of(lines, folder, time.time())
+        state = _state(folder, found.ended) if part == newest else t("runs.replaced")
+        yield RunRow(folder.name, part, mel_losses(lines, "val"), found.step or 0, state, last["time"])
 
 
-def _state(folder: Path, lines: Sequence[Line]) -> str:
+def _state(folder: Path, ended: str | None) -> str:
     if is_training(folder):
         return t("runs.running")
-    ended = progress_of(lines, folder, time.time()).ended
     return t(ENDED[ended]) if ended in ENDED else t("runs.interrupted")
 
 
 def _cells(row: RunRow) -> tuple[str, ...]:
     name = row.name if row.part == 1 else t("runs.part", run=row.name, part=row.part)
-    best = best_loss(row.points)
-    shown = "" if best is None else f"{best:.3f}"
+    best = best_point(row.points)
+    shown = "" if best is None else f"{best[1]:.3f}"
+    at_step = "" if best is None else f" <small>{t('monitor.at_step', step=best[0])}</small>"
     when = shown_time(row.ended)
     state = f"{escape(row.state)} <small>{when}</small>"
-    return escape(name), sparkline(row.points, shown), shown, f"{row.step:,}", state
+    return escape(name), sparkline(row.points, shown), shown + at_step, f"{row.step:,}", state

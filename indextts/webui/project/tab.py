@@ -51,8 +51,8 @@ from indextts.webui.metrics_reader import read_run
 from indextts.webui.monitor.machine import machine_tiles, read_machine
 from indextts.webui.page import Page
 from indextts.webui.project import creating
-from indextts.webui.project.runs import best_loss, mel_losses, run_rows, runs_html, runs_version, sparkline
-from indextts.webui.run_progress import duration
+from indextts.webui.project.runs import best_point, mel_losses, run_rows, runs_html, runs_version, sparkline
+from indextts.webui.run_progress import duration, progress_of
 from indextts.webui.running import all_jobs
 from indextts.webui.running.job_chip import progress_of_job
 from indextts.webui.running.outlook import LEAST_FREE_BYTES, Notice, Outlook, Start
@@ -190,9 +190,9 @@ def _train(project: Project) -> str:
     lines = read_run(project.run_dir)
     if not lines:
         return ""
-    best = best_loss(mel_losses(lines, "val"))
-    step = max(int(line["step"]) for line in lines if line["part"] == lines[-1]["part"])
-    return t("facts.step", step=step) if best is None else t("facts.train", step=step, loss=best)
+    found, best = progress_of(lines, project.run_dir, time.time()), best_point(mel_losses(lines, "val"))
+    step = t("facts.step", step=found.step, total=found.total_steps)
+    return step if best is None else t("facts.train", step=step, best=best[0], loss=best[1])
 
 
 def _export(project: Project) -> str:

@@ -39,11 +39,12 @@ from indextts.webui.markup import link_html
 from indextts.webui.page import Page
 from indextts.webui.running.log_box import LogBox, log_values
 from indextts.webui.running.outlook import Start, disk_full, made_by, outlook_html, refused, with_next_step
-from indextts.webui.stage_list import BY_NAME, StageState, stage_states, stages_version
+from indextts.webui.stage_list import BY_NAME, StageState, next_link, stage_states, stages_version
 from indextts.webui.view_versions import is_running, jobs_version, project_version, running_version
 
 ERROR = "[Error] "  # prefix of the last line of a failed program
 ASIDE = ("download", "clean", "tensorboard", "proof")  # jobs that are never the main button of their tab
+CONTINUE = {"finished": ("", "next.continue")}  # onward to the first stage that is not done
 LAST_LINES = 40  # of a log that are searched for this line
 LAUNCHERS_LINES, LINES_A_PROCESS = 40, 10  # that torchrun writes after it
 
@@ -58,7 +59,7 @@ class Stage:
         prepares: called with the project, its settings and the values of `inputs`; a UserError is a blocker.
         details: components that the outlook fills too, in one request with the panel.
         progress: returns the progress of the running job as HTML; "" if it is unknown.
-        onward: link and text id by the state of the newest job, as {"finished": ("#pairs", ID)}.
+        onward: link and text id by the state of the newest job, as {"finished": ("#pairs", ID)}; or CONTINUE.
         in_words: returns what an ended job found and links to what solves it, in place of its end and the
             link of `onward`; "" for a job that ended early.
         result: what the job made, shown below its status; built with render=False.
@@ -107,7 +108,10 @@ class _Panel:
         self.confirmed = gr.Textbox(visible="hidden", container=False, show_label=False)
         with gr.Row(elem_classes=["act", "aside"] if name in ASIDE else "act"):
             kind: Any = "secondary" if name in ASIDE else "primary"
-            self.start = gr.Button(t(stage.button), variant=kind, elem_id=f"{name}-start")
+            # a filled form needs its outlook first: of a training, it names what a click would resume
+            self.start = gr.Button(
+                t(stage.button), variant=kind, interactive=stage.filled_for is None, elem_id=f"{name}-start"
+            )
             self.stop = gr.Button(t("jobs.stop"), elem_id=f"{name}-stop", visible=False)
             self.stop_now = gr.Button(
                 t("jobs.stop_now"), variant="stop", visible=False, elem_id=f"{name}-stop-now"
@@ -249,11 +253,14 @@ def show_job(project: Project, stage: Stage, wanted: str) -> tuple[Any, ...]:
     of_stage = replace(stage, name="data") if stage.name == CHECK_JOB else stage
     is_done = not is_active and _is_done(_states(project, stage), of_stage)
     link, text = stage.onward.get("finished" if is_done else job.state if job else "", ("", ""))
+    label = t(text) if link else ""
+    if text == "next.continue":
+        link, label = next_link(project)
     words, links = ("", ()) if job is None or is_active else stage.in_words(project, job)
-    if links and not is_done:
+    if (links and not is_done) or link == f"#{stage.name}":
         link = ""
     state = words or describe(job)
-    onward = [link_html(link, t(text), "primary-link" if is_done else "onward")] if link else []
+    onward = [link_html(link, label, "primary-link" if is_done else "onward")] if link else []
     return (
         f"{state}. {t('jobs.queued', number=len(queued))}" if queued else state,
         gr.Button(visible=is_active, interactive=not is_stopping),

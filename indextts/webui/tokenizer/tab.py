@@ -26,7 +26,7 @@ from indextts.webui.markup import table_html
 from indextts.webui.page import Page
 from indextts.webui.plots import curve_svg
 from indextts.webui.running.outlook import Outlook, Start, missing
-from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.running.panel import CONTINUE, Stage, stage_panel
 from indextts.webui.tokenizer import readings_view
 from indextts.webui.tokenizer.pieces import legend_html, piece_counts, pieces_html
 from indextts.webui.tokenizer.readings_view import refuse_while_building
@@ -63,7 +63,7 @@ def build(page: Page) -> None:
                 "tokenizer.extend_and_verify",
                 prepare,
                 form,
-                onward={"finished": ("#preprocess", "tokenizer.open_preprocess")},
+                onward=CONTINUE,
                 store_settings=store_settings,
                 filled_for=filled_for,
             )
