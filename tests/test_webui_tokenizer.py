@@ -23,7 +23,7 @@ def project(tmp_path: Path) -> Project:
 def test_the_chosen_options_are_shown_again_and_reach_the_check(project: Project):
     size, *values = project_values(project)
     chosen = dict(zip(OPTIONS, values, strict=True))
-    assert (size, chosen["fifty"], chosen["acronyms"]) == (0, "አምሳ", "keep")
+    assert (size, chosen["fifty"], chosen["acronyms"]) == (None, "አምሳ", "keep")
     typed = [3000, *({**chosen, "acronyms": "letters"}).values()]
     store_settings(project, prepare(project, read_project(project), *typed).commands)
     assert project_values(project) == typed

@@ -271,7 +271,7 @@ class Preprocess(Command, FeatureOptions):
     gpt_checkpoint: Path = Field(Path("checkpoints/gpt.pth"), title="Base checkpoint")
     """Base weights whose encoders produce the conditioning."""
     backend: Literal["auto", "builtin", "indextts2"] = Field("auto", title="Speech backend")
-    """Speech encoder and codec; auto: indextts2 for a base of the published size, else builtin."""
+    """Speech encoder and codec; auto takes indextts2 for a base of the published size, builtin otherwise."""
     speech_encoder: Path = Field(Path("checkpoints/w2v-bert-2.0"), title="Speech encoder")
     """Folder of w2v-BERT 2.0 for indextts2; without the default folder, the hub's cache is used."""
     semantic_codec: Path = Field(Path("checkpoints/semantic_codec/model.safetensors"), title="Semantic codec")

@@ -67,9 +67,9 @@ class Train(Command):
     max_steps: int = Field(0, ge=0, title="Maximum steps")
     """Step at which training stops; 0 trains all epochs."""
     step_pairs: Automatic[int] = Field(32, ge=1, title="Pairs per step")
-    """Number of pairs in an optimizer step of all ranks, for which a new run chooses batch tokens and
-    gradient accumulation; automatic: 32, 64 where it was measured to be much faster, or one batch if the
-    batch size is set."""
+    """Number of pairs in an optimizer step, over all ranks; batch tokens and gradient accumulation follow
+    from it. Automatic: 32, or 64 where that was measured to be much faster; one batch if the batch size is
+    set."""
     batch_size: Automatic[int] = Field(8, ge=1, title="Batch size")
     """Number of pairs in a micro-step of each rank, instead of automatic batch tokens."""
     batch_tokens: Automatic[int] = Field(0, ge=0, title="Batch tokens")
@@ -86,7 +86,7 @@ class Train(Command):
     0.08."""
     rewarm: float = Field(0.0, ge=0, le=1, title="Rewarm to")
     """On a resume, warm up again over the warm-up steps from the current rate to this peak, then follow the
-    cosine; 0 is off, and the value of an earlier resume changes nothing."""
+    cosine. 0 is off. The same value at the next resume does not warm up again."""
     new_row_lr_scale: float = Field(1.0, gt=0, le=1000, title="Rate of new rows")
     """Learning rate of the rows of new text pieces, and of the language row of a language that the base was
     not trained on, as a multiple of the learning rate."""

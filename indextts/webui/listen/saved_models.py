@@ -68,13 +68,14 @@ class SavedModel:
 
     @property
     def title(self) -> str:
-        """Step, part from the second one on, and whether it is a best or the newest."""
+        """Step of how many, part from the second one on, and whether it is a best or the newest."""
         if self.adapter is not None:
             file = self.adapter
             is_upload = file.parent.name == ADAPTERS_NAME
             origin = t("listen.uploaded", name=file.name) if is_upload else file.parent.parent.name
             return t("listen.adapter_of", origin=origin, step=self.meta.step)
-        text = t("listen.step", step=self.meta.step)
+        step, total = self.meta.step, self.meta.schedule.get("total_steps", 0)
+        text = t("listen.step_of" if total > step else "listen.step", step=step, total=total)
         if self.meta.part > 1:
             text = t("listen.step_of_part", step=self.meta.step, part=self.meta.part)
         of_links = {"best.pth": "best", "best_heard.pth": "best_heard", "latest.pth": "newest"}

@@ -12,15 +12,14 @@ from indextts.commands.base import Command
 from indextts.commands.data import ExtendTokenizer
 from indextts.commands.normalizer_options import NormalizerFlags
 from indextts.data.pair_index import index_path
-from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.readings import store_normalizer
 from indextts.projects.stages import plan_stage
 from indextts.text.bases import load_tokenizer, tokenizer_of
 from indextts.text.size_summary import read_summary, summary_path
 from indextts.webui.events import on
-from indextts.webui.forms import component_for, form_for
-from indextts.webui.language import t
+from indextts.webui.forms import form_for
+from indextts.webui.language import field_help, field_title, t
 from indextts.webui.layout import columns, fields, fold, heading
 from indextts.webui.markup import table_html
 from indextts.webui.page import Page
@@ -30,7 +29,7 @@ from indextts.webui.running.panel import CONTINUE, Stage, stage_panel
 from indextts.webui.tokenizer import readings_view
 from indextts.webui.tokenizer.pieces import legend_html, piece_counts, pieces_html
 from indextts.webui.tokenizer.readings_view import refuse_while_building
-from indextts.webui.view_versions import files_version, num_lines
+from indextts.webui.view_versions import files_version
 
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
 # the project has the language and the table of readings
@@ -44,7 +43,13 @@ def build(page: Page) -> None:
         with main:
             heading("tokenizer.heading", "tokenizer.lead")
             with fields():
-                size = component_for(ExtendTokenizer, "target_size")
+                size = gr.Number(
+                    label=field_title(ExtendTokenizer, "target_size"),
+                    info=field_help(ExtendTokenizer, "target_size"),
+                    placeholder=t("forms.automatic"),
+                    precision=0,
+                    elem_id="ExtendTokenizer-target_size",
+                )
             with fold(t("tokenizer.normalizer"), "normalizer"):
                 with fields():
                     options = list(form_for(ExtendTokenizer, OPTIONS).values())
@@ -83,19 +88,17 @@ def build(page: Page) -> None:
 
 
 def prepare(project: Project, settings: ProjectSettings, size: float | None, *values: Any) -> Start:
-    """Return the commands, with the sizes before and after, and the texts that pieces are learned from."""
-    if size is None:
-        raise UserError(t("tokenizer.no_size"))
+    """Return the commands, with the sizes before and after."""
     options = dict(zip(OPTIONS, values, strict=True))
-    asked = settings.with_fields("tokenizer", target_size=int(size)).with_fields("normalizer", **options)
+    asked = settings.with_fields("tokenizer", target_size=int(size or 0)).with_fields("normalizer", **options)
     commands = plan_stage(project, asked, "tokenizer").commands
     facts = []
     if project.base_tokenizer.is_file():
         base = base_size(project.base_tokenizer, files_version(project.base_tokenizer))
-        grows = "tokenizer.grows" if size else "tokenizer.grows_by_hours"
-        facts.append((t("tokenizer.pieces"), t(grows, base=f"{base:,}", size=f"{int(size):,}")))
-    if (count := num_lines(project.manifest)) is not None:
-        facts.append((t("tokenizer.texts"), f"{count:,}"))
+        now = read_summary(project.tokenizer)
+        after = t("tokenizer.automatic_now", size=f"{now.sizes[-1].size:,}") if now else t("forms.automatic")
+        after = f"{int(size):,}" if size else after
+        facts.append((t("tokenizer.pieces"), t("tokenizer.grows", base=f"{base:,}", size=after)))
     blockers = missing(project.base_tokenizer, "tokenizer.no_base", "project")
     blockers += missing(project.manifest, "tokenizer.no_manifest", "data")
     return Start(commands, outlook=Outlook(facts, blockers))
@@ -117,7 +120,8 @@ def curve_html(project: Project) -> str:
     for point in summary.sizes:
         share = 100 * point.num_rare / max(1, point.size - summary.base_size)
         rare = f"{point.num_rare:,} ({share:.0f} %)"
-        rows.append((f"{point.size:,}", f"{point.tokens_per_word:.2f}", rare))
+        used = f"<small>{escape(t('tokenizer.in_use'))}</small> " * (point is summary.sizes[-1])
+        rows.append((f"{used}{point.size:,}", f"{point.tokens_per_word:.2f}", rare))
     first, last = summary.sizes[0], summary.sizes[-1]
     width = max(1, last.size - first.size)
     height = max(point.tokens_per_word for point in summary.sizes) * 1.1 or 1
@@ -134,9 +138,9 @@ def curve_html(project: Project) -> str:
 def project_values(project: Project) -> list[Any]:
     """Return the target size and the normaliser options of the project."""
     settings = read_project(project)
-    default: int = ExtendTokenizer.model_fields["target_size"].default
     chosen = NormalizerFlags(**settings.normalizer)
-    return [int(settings.tokenizer.get("target_size", default)), *(getattr(chosen, name) for name in OPTIONS)]
+    size = settings.tokenizer.get("target_size") or None  # empty for an automatic one
+    return [size, *(getattr(chosen, name) for name in OPTIONS)]
 
 
 def store_settings(project: Project, planned: Sequence[Command]) -> None:
