@@ -186,17 +186,17 @@ def test_the_settings_of_a_run_are_loaded_by_its_project_and_compared(tmp_path: 
 def test_a_resume_is_ticked_with_the_first_checkpoint_unless_the_user_unticked_it(tmp_path: Path):
     project = Project(tmp_path / "voice")
     project.run_dir.mkdir(parents=True)
-    assert "value" not in resume_update(project)
+    assert "value" not in resume_update(project)[0]
     (project.run_dir / "latest.pth").touch()
-    assert resume_update(project).value is True
+    assert resume_update(project)[0].value is True
     settings = ProjectSettings(name="voice", base=Path("base"))
     changed_fields(project, settings, project_values(project, settings) | {"resume": False})
-    assert resume_update(project).value is True  # the form was filled before the checkpoint
+    assert resume_update(project)[0].value is True  # the form was filled before the checkpoint
     store_resume(project, settings, False)
-    assert "value" not in resume_update(project)
+    assert "value" not in resume_update(project)[0]
     assert filled(project, settings)["resume"] is False
     store_resume(project, settings, True)
-    assert resume_update(project).value is True
+    assert resume_update(project)[0].value is True
 
 
 def planned(run: TinyRun, **changes: object) -> list[RestoreRow]:

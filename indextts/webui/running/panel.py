@@ -108,7 +108,7 @@ class _Panel:
         self.confirmed = gr.Textbox(visible="hidden", container=False, show_label=False)
         with gr.Row(elem_classes=["act", "aside"] if name in ASIDE else "act"):
             kind: Any = "secondary" if name in ASIDE else "primary"
-            # a filled form needs its outlook first: of a training, it names what a click would resume
+            # of a filled form, after its first outlook, which names what a click does
             self.start = gr.Button(
                 t(stage.button), variant=kind, interactive=stage.filled_for is None, elem_id=f"{name}-start"
             )
@@ -156,8 +156,8 @@ class _Panel:
         return [self.status, *buttons, self.bar, self.onward, self.log.source, self.log.note]
 
 
-def stage_panel(page: Page, stage: Stage) -> None:
-    """Build the run panel of a stage and connect its events."""
+def stage_panel(page: Page, stage: Stage) -> gr.Button:
+    """Build the run panel of a stage, connect its events and return its start button."""
     panel = _Panel(stage)
     _show_outlook(page, panel, stage)
 
@@ -221,6 +221,7 @@ def stage_panel(page: Page, stage: Stage) -> None:
         [panel.after],
         [panel.after],
     )
+    return panel.start
 
 
 def describe(job: Job | None) -> str:

@@ -67,7 +67,7 @@ def build(page: Page) -> None:
                 onward=ONWARD,
                 filled_for=filled_for,
             )
-            stage_panel(page, stage)
+            start = stage_panel(page, stage)
             build_proof(page, inputs, filled_for, launched)
 
     def read_plan(project: Project, *values: Any) -> Any:
@@ -85,7 +85,7 @@ def build(page: Page) -> None:
     on([card.read.click], read_plan, reads, [card.plan, card.read], waits_for_programs=True)
     # in every tab: who opens this one and clicks at once finds it ticked
     page.of_tab(EVERY_TAB).watch(
-        lambda project: str(bool(checkpoint_files(project.run_dir))), resume_update, [card.resume]
+        lambda project: str(bool(checkpoint_files(project.run_dir))), resume_update, [card.resume, start]
     )
 
 
@@ -123,9 +123,10 @@ def proof_html(project: Project) -> str:
 
 
 def resume_update(project: Project) -> Any:
-    """Return an update that ticks the resume once there are checkpoints, unless the user unticked it."""
-    is_there = bool(checkpoint_files(project.run_dir))
-    return gr.Checkbox(value=True) if is_there and chosen_resume(project) is None else gr.skip()
+    """Return updates that tick the resume and name the button so, unless the user unticked it."""
+    if not checkpoint_files(project.run_dir) or (chosen := chosen_resume(project)) is False:
+        return gr.skip(), gr.skip()
+    return gr.Checkbox(value=True) if chosen is None else gr.skip(), gr.Button(t("monitor.resume"))
 
 
 def progress_bar(project: Project) -> str:
