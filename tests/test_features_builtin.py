@@ -65,7 +65,7 @@ def test_fewer_codes_are_the_first_ones():
 
 
 def test_a_base_with_more_codes_is_refused():
-    with pytest.raises(UserError, match=r"have 4,096 codes, but number_mel_codes .* requires 8,192;"):
+    with pytest.raises(UserError, match=r"have 2,048 codes, but number_mel_codes .* requires 8,192;"):
         create(8192, 1)
 
 
@@ -97,7 +97,7 @@ def test_the_error_names_a_corrupt_backend_file(tmp_path: Path, damage: str):
     elif damage == "format":
         np.savez(path, format_version=np.array(2), identity=np.array(BACKEND.identity))
     elif damage == "flip":
-        path.write_bytes(content.replace(b"\x00\x10\x00\x00", b"\x01\x0f\x00\x00"))  # 4,096
+        path.write_bytes(content.replace(b"\x00\x08\x00\x00", b"\x01\x07\x00\x00"))  # 2,048
     else:
         path.write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match=r"builtin\.npz: "):

@@ -66,6 +66,7 @@ FRAMES_BEFORE = (STACK - FRAMES_PER_FEATURE) // 2
 WINDOW = 1024  # samples, 43 ms: each of the 128 Slaney bands has at least one bin of the spectrum
 MIN_POWER = 1e-8  # below the noise of 16-bit recordings; keeps the logarithm of digital silence finite
 FRAME_SCALE = 2.0  # nats: about the deviation of a band within a clip
+LOWEST = -2.5  # of a normalised band; below it are the noises of rooms
 PITCH_SCALE = 0.25  # of the decoder's pitch, in nats from the voice's mean
 
 
@@ -246,7 +247,7 @@ def voice_of_frames(frames: Tensor) -> Tensor:
 
 def normal_frames(frames: Tensor) -> Tensor:
     """Return what the encoder reads of a clip's log-mel frames (N, B), at least one: (N, B)."""
-    return (frames - _loud(frames).mean(dim=0)) / FRAME_SCALE
+    return ((frames - _loud(frames).mean(dim=0)) / FRAME_SCALE).clamp_min(LOWEST)
 
 
 def frames_of(features: Tensor) -> Tensor:
