@@ -69,7 +69,7 @@ def test_a_command_of_wav_scp_is_not_run_and_a_missing_table_named(tmp_path):
     assert rejected(tmp_path / "out") == [("text", 1, "missing_audio")]
     assert not mark.exists()
     (tmp_path / "in/wav.scp").unlink()
-    with pytest.raises(UserError, match=r"Kaldi data folder; wav\.scp missing"):
+    with pytest.raises(UserError, match=r"Kaldi data folder without wav\.scp; add"):
         imported(tmp_path / "in")
 
 
