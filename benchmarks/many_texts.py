@@ -12,7 +12,7 @@ voice is random and is not encoded.
 
 Another process streams a text: the time to the first piece of sound and to the last, and the mean difference
 of its log-mel spectrum to that of the complete speech; beside it the difference of two complete speeches with
-different noise. A third computes only the matrix products of the steps of one text.
+different noise.
 """
 
 import json
@@ -81,14 +81,14 @@ class ManyTexts(Benchmark):
 
 @dataclass(frozen=True)
 class Case:
-    """Work of a process: `number` texts in `precision`, a stream of one, or the products of one."""
+    """Work of a process: `number` texts in `precision`, or a stream of one."""
 
     size: str
     codes: int
     threads: int
     number: int
     precision: str = "float32"
-    kind: Literal["texts", "stream", "products"] = "texts"
+    is_stream: bool = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,8 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cases = {
         **{f"{number}, float32": case(number) for number in sorted({1, 8, command.texts})},
         f"{command.texts}, bfloat16": case(command.texts, "bfloat16"),
-        "stream": case(1, kind="stream"),
-        "products": case(1, kind="products"),
+        "stream": case(1, is_stream=True),
     }
     works = {name: partial(_measured, what) for name, what in cases.items()}
     found = interleaved(works, command.repeats)
@@ -108,20 +107,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         *table(HEADER, _rows(found)),
         "",
         *_stream_lines(found["stream"]),
-        "",
-        f"The products of the steps of one text take {_median(found, 'products', 'codes_s'):.3f} s of its "
-        f"{_median(found, '1, float32', 'codes_s'):.3f} s for codes.",
     ]
     publish(command, f"Many texts, size {command.size}", lines, "cpu")
     return 0
 
 
-def _median(found: dict[str, list[dict[str, float]]], name: str, key: str) -> float:
-    return statistics.median(result[key] for result in found[name])
-
-
 def _rows(found: dict[str, list[dict[str, float]]]) -> list[list[str]]:
-    median = partial(_median, found)
+    def median(name: str, key: str) -> float:
+        return statistics.median(result[key] for result in found[name])
+
     one = {key: median("1, float32", key) for key in ("codes_s", "cpu_s")}
     return [
         [
@@ -131,7 +125,7 @@ def _rows(found: dict[str, list[dict[str, float]]]) -> list[list[str]]:
             f"{median(name, 'added_bytes') / 1e6:.0f}",
         ]
         for name in found
-        if name not in ("stream", "products")
+        if name != "stream"
     ]
 
 
@@ -169,10 +163,8 @@ def run_case(case: Case) -> dict[str, float]:
     _speak(tts, voice, sampling.model_copy(update={"max_codes": 10}), 1)  # warm-up
     reset_peak()
     start = peak_bytes()
-    if case.kind == "stream":
+    if case.is_stream:
         return _streamed(tts, voice, sampling)
-    if case.kind == "products":
-        return {"codes_s": timed(lambda: _products(tts.trained.gpt, sampling))[1].cpu_s}
     sounds: list[float] = []
     renderer: Any = tts.renderer
     render = renderer.render
@@ -199,16 +191,6 @@ def _speak(tts: TextToSpeech, voice: Any, sampling: Sampling, number: int) -> No
     spoken = [speech for _, speech in tts.speak(lines, sampling)]
     assert len(spoken) == number
     assert all(speech.num_codes > 0.9 * sampling.max_codes for speech in spoken)
-
-
-@torch.inference_mode()
-def _products(gpt: Any, sampling: Sampling) -> None:
-    states = torch.zeros(sampling.num_beams, gpt.config.model_dim)
-    for _ in range(sampling.max_codes):
-        for block in gpt.gpt.h:
-            block.attn.c_proj(block.attn.c_attn(states)[:, : gpt.config.model_dim])
-            block.mlp.c_proj(block.mlp.c_fc(states))
-        gpt.mel_head(states)
 
 
 def _streamed(tts: TextToSpeech, voice: Any, sampling: Sampling) -> dict[str, float]:
