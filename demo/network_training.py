@@ -9,8 +9,8 @@ teacher's states, P parameters of a frame, L labels of phones.
 
 The heads make a code say what is spoken: they are not part of the program. The centroids follow the encoder's
 vectors as moving averages (van den Oord et al. 2017, "Neural Discrete Representation Learning"), and the
-gradient passes them unchanged. The encoder trains without them at first. No centroid follows the kind APART:
-its voices have to be told by the codes of the others, as the voices have that a user brings.
+gradient passes them unchanged. The encoder trains without them at first. No centroid follows clips of the
+kind APART: as for a voice that a user brings, there are only the codes of the other voices.
 """
 
 import math

@@ -15,6 +15,7 @@ a voice, Y values of a style vector.
       repeated beyond the ends
 
     feature vectors -> frames, less the mean of the clip's loud frames -> encoder -> nearest centroid: code
+    (what is far below that mean is cut off: it is the noise of a room)
     codes and the voice, which is that mean and the deviation -> decoder -> parameters of a vocoder
 
 The encoder learned to predict the states of Whisper's encoder and the phones, so codes say what is spoken and
