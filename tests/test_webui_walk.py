@@ -93,6 +93,7 @@ def test_one_click_runs_the_demo_to_its_sound(finished: Server, page: Page):
     wait_for(page, "listen-checkpoint", r"^Step \d+")
 
     page.goto(f"{finished.url}/?project=demo#data/data-tab-check")
+    expect(page.locator("#check-onward a")).to_have_attribute("href", "#listen")  # all stages are done
     slider = page.locator('[data-field="min_snr_db"]')
     slider.evaluate(
         """each => { each.value = each.max; each.dispatchEvent(new Event("input", {bubbles: true})); }"""

@@ -128,10 +128,10 @@ def step_to_take(found: Sequence[StageState]) -> StageState | None:
     return next(running, next((each for each in found if each.state != "done"), None))
 
 
-def next_link(project: Project) -> tuple[str, str]:
-    """Return link and text that lead to the next step of a project, or to its training if all are done."""
+def next_link(project: Project, last: Literal["train", "export"] = "train") -> tuple[str, str]:
+    """Return link and text that lead to a project's next step, or to the stage `last` if all are done."""
     step = step_to_take(stage_states(project))
-    stage = step.stage if step is not None else BY_NAME["train"]
+    stage = step.stage if step is not None else BY_NAME[last]
     return f"#{stage.tab}", t("next.continue", tab=t(stage.title))
 
 

@@ -44,7 +44,7 @@ from indextts.webui.view_versions import is_running, jobs_version, project_versi
 
 ERROR = "[Error] "  # prefix of the last line of a failed program
 ASIDE = ("download", "clean", "tensorboard", "proof")  # jobs that are never the main button of their tab
-CONTINUE = {"finished": ("", "next.continue")}  # onward to the first stage that is not done
+CONTINUE = {"finished": ("", "next.continue")}  # to the first stage that is not done, else to tab 8
 LAST_LINES = 40  # of a log that are searched for this line
 LAUNCHERS_LINES, LINES_A_PROCESS = 40, 10  # that torchrun writes after it
 
@@ -256,7 +256,7 @@ def show_job(project: Project, stage: Stage, wanted: str) -> tuple[Any, ...]:
     link, text = stage.onward.get("finished" if is_done else job.state if job else "", ("", ""))
     label = t(text) if link else ""
     if text == "next.continue":
-        link, label = next_link(project)
+        link, label = next_link(project, "export")
     words, links = ("", ()) if job is None or is_active else stage.in_words(project, job)
     if (links and not is_done) or link == f"#{stage.name}":
         link = ""
