@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import numpy as np
@@ -28,12 +28,14 @@ from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Serve
 from indextts.errors import UserError
 from indextts.features.builtin import log_mel
+from indextts.models.gpt.generate import Generation, Prompt
+from indextts.models.gpt.weights import random_model
 from indextts.projects.project import Project
 from indextts.speech.evaluation.judge import Judge
 from indextts.speech.serving import serve
 from indextts.speech.serving.app import RateLimit, Service, build_app
 from indextts.speech.serving.encoding import RATE_HZ
-from indextts.speech.serving.engine import Engine, Request
+from indextts.speech.serving.engine import Engine, Part, Request
 from indextts.speech.serving.serve import listen, read_keys
 from indextts.speech.synthesis.acoustic import AcousticModel
 from indextts.speech.synthesis.segments import Line
@@ -42,6 +44,7 @@ from indextts.speech.synthesis.synthesize import SEED_STRIDE, load_tts, resolve_
 from tests.acoustic_files import write_files_of_2_5
 from tests.speaking_run import clips_of
 from tests.speech_server import KEY, REFUSALS, TEXT, Server, attack, speech_server
+from tests.tiny_gpt import TINY, tiny_batch
 from tests.waiting import PATIENCE_S, wait_until
 
 LONG_TEXT = " ".join([TEXT] * 150)
@@ -424,12 +427,12 @@ def test_places_are_shared_and_the_last_ones_are_for_requests_that_have_none():
     long, short, other = request_of("abcdefghijkl"), request_of("x"), request_of("yz")
     engine.submit(long)
     assert engine._take(Counter()) == [long] * 6
-    long.num_taken = 6
+    del long.waiting[:6]
     for request in (short, other):
         engine.submit(request)
     held = Counter({id(long): 6})
     assert engine._take(held) == [short, other]
-    short.num_taken = other.num_taken = 1
+    del short.waiting[0], other.waiting[0]
     assert engine._take(held) == []
     held -= Counter({id(long): 1, id(short): 1})
     assert engine._take(held) == []  # two places are free, for requests that have none
@@ -439,10 +442,30 @@ def test_places_are_shared_and_the_last_ones_are_for_requests_that_have_none():
     stream.is_stream = True
     engine._requests = [stream]
     assert engine._take(Counter()) == [stream]
-    stream.num_taken = 1
+    del stream.waiting[0]
     assert engine._take(Counter({id(stream): 1})) == []
     stream.num_jobs = 1
     assert engine._take(Counter({id(stream): 1})) == [stream, stream]
+
+
+def test_a_long_request_gives_up_places_while_a_short_one_speaks_and_begins_those_segments_again():
+    engine, batch, none = idle_engine(max_batch=8), tiny_batch(), cast(Any, None)
+    long, short = request_of("abcdefghijkl"), request_of("x")
+    prompt = Prompt(batch.condition[0], batch.emo_vec[0], batch.text_ids[0])
+    generation = Generation[Part](random_model(TINY, seed=3).eval(), engine.sampling)
+    generation.join([(Part(long, number, number, none, prompt, none), prompt) for number in range(2, 6)])
+    long.waiting = [6, 7]
+    engine.submit(long)
+    engine._make_room(generation)
+    assert len(generation.keys) == 4
+    engine.submit(short)
+    engine._make_room(generation)
+    assert [part.number for part in generation.keys] == [2]
+    assert long.waiting == [3, 4, 5, 6, 7]
+    held = Counter({id(long): 1})
+    assert engine._take(held) == [short]
+    engine._finish(short, None)
+    assert engine._take(held - Counter({id(short): 1})) == [long] * 5
 
 
 def test_an_error_reaches_its_request_only_once():

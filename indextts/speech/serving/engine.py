@@ -3,8 +3,9 @@
     request -> segments of its text --as places are free--> GPT -> renderer -> its pieces of sound, in order
 
 A segment takes a place in the batch as soon as one is free, and leaves it when its codes are complete. The
-last quarter of the places is for requests that have none, so that a short request does not wait for a long
-one. Rendering is done in turn too: the request with the fewest pieces so far comes first.
+last quarter of the places is for requests that have none. While a short request is being spoken, another one
+holds at most an eighth of the places: it gives up the others, and those segments begin again afterwards.
+Rendering is done in turn too: the request with the fewest pieces so far comes first.
 
 The first segment of a streaming request is rendered in windows, piece by piece (`streaming.Windows`). Its
 other segments follow when the first piece is being rendered, in the places that are free.
@@ -12,6 +13,7 @@ other segments follow when the first piece is being rendered, in the places that
 A request that is cancelled loses its places between two codes.
 """
 
+import bisect
 import itertools
 import logging
 import threading
@@ -56,7 +58,7 @@ class Request:
         is_stream: whether the client wants the sound as early as possible.
         num_candidates: of each segment, from which the best is chosen.
         choices: what was found of the candidates of each segment.
-        num_taken: candidates of segments that were generated or are in the batch.
+        waiting: numbers of the candidates that have had no place, counted through all segments, ascending.
         num_jobs: pieces of sound that were given to the renderer.
         num_delivered: segments whose sound was delivered.
         sounds, candidates: of segments whose turn has not come, by their number.
@@ -68,12 +70,15 @@ class Request:
     is_stream: bool = False
     num_candidates: int = 1
     choices: list[list[dict[str, Any]]] = field(default_factory=list)
-    num_taken: int = 0
+    waiting: list[int] = field(init=False)
     num_jobs: int = 0
     num_delivered: int = 0
     sounds: dict[int, NDArray[np.float32]] = field(default_factory=dict)
     candidates: dict[int, list[Speech]] = field(default_factory=dict)
     is_cancelled: bool = False
+
+    def __post_init__(self) -> None:
+        self.waiting = list(range(len(self.parts) * self.num_candidates))
 
 
 @dataclass(eq=False)
@@ -81,6 +86,7 @@ class Part:
     """A candidate of a segment; `windows` for the first segment of a stream."""
 
     request: Request
+    candidate: int  # counted through all segments
     number: int
     line: Line
     prompt: Prompt
@@ -153,12 +159,28 @@ class Engine:
         with self._changed:
             while not self._is_closed:
                 self._requests = [each for each in self._requests if not each.is_cancelled]
+                self._make_room(generation)
                 held = Counter(id(part.request) for part in generation.keys)
                 taken = self._take(held)
                 if taken or held:
                     return taken
                 self._changed.wait()
             return None
+
+    def _make_room(self, generation: Generation[Part]) -> None:
+        """Drop the segments that began last of requests with too many places."""
+        held = Counter[int]()
+        for part in sorted(generation.keys, key=lambda each: each.candidate):
+            held[id(part.request)] += 1
+            if held[id(part.request)] > self._most_places(part.request):
+                generation.drop([part])
+                bisect.insort(part.request.waiting, part.candidate)
+
+    def _most_places(self, request: Request) -> int:
+        short = [
+            each for each in self._requests if len(each.parts) * each.num_candidates <= self.max_batch // 4
+        ]
+        return max(1, self.max_batch // 8) if short and request not in short else self.max_batch
 
     def _take(self, held: Counter[int]) -> list[Request]:
         """Return the requests that get the free places, those with the fewest places first.
@@ -171,7 +193,8 @@ class Engine:
             ready = [
                 each
                 for each in self._requests
-                if each.num_taken + taken.count(each) < len(each.parts) * each.num_candidates
+                if taken.count(each) < len(each.waiting)
+                and held[id(each)] < self._most_places(each)
                 and (num_free > self.max_batch // 4 or not held[id(each)])
                 # the first piece of a stream comes sooner alone
                 and not (each.is_stream and held[id(each)] and not each.num_jobs)
@@ -187,10 +210,10 @@ class Engine:
         generation.drop([part for part in generation.keys if part.request.is_cancelled])
         joining: list[tuple[Part, Prompt]] = []
         for request in taken:
-            number, candidate = divmod(request.num_taken, request.num_candidates)
-            request.num_taken += 1
+            candidate = request.waiting.pop(0)
+            number = candidate // request.num_candidates
             try:
-                seed = (self.sampling.seed + candidate * SEED_STRIDE) % 2**63
+                seed = (self.sampling.seed + candidate % request.num_candidates * SEED_STRIDE) % 2**63
                 line = Line(request.parts, self._voice(request.recording), seed)
             except UserError as error:
                 self._finish(request, error)
@@ -198,7 +221,7 @@ class Engine:
             prompt, windows = prompt_of(self.tts.trained.tokenizer, line, number), None
             if request.is_stream and number == 0:
                 windows = Windows(self.tts, line.voice.reference, prompt)
-            joining.append((Part(request, number, line, prompt, windows), prompt))
+            joining.append((Part(request, candidate, number, line, prompt, windows), prompt))
         if joining:
             generation.join(joining)
         if not generation.keys:
